@@ -84,9 +84,9 @@ def servers() -> Generator[object]:
         yield server
 
 
-@pytest_asyncio.fixture(scope="session", loop_scope="session")
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def shared(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator["SharedServers"]:
-    """Servers and clients for the tests of a worker that change neither. Such a test is marked
+    """Servers and clients for the tests of a file that change neither. Such a test is marked
     `asyncio(loop_scope="session")` and works in a folder of its own in a server's root."""
     from tests.support.live import SharedServers
 

@@ -6,22 +6,24 @@ found by the first message of a conversation, and its turn by how many turns the
 
 import json
 import re
+import shutil
 import threading
 from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import anyio
 from anyio import to_thread
 
-from mcp_toolserver.capabilities.permissions import Permission
+from mcp_toolserver.capabilities.permissions import Capability, Permission
 from mcp_toolserver.pipeline.call import Result
 from mcp_toolserver.pipeline.dispatcher import Dispatcher
+from mcp_toolserver.runtime.agents.agents import CallAgents
 from tests.support.workbench import Person
-from tests.support.workshop import workshop
+from tests.support.workshop import granted, workshop
 
 PATIENCE = 60.0
 """Seconds that a test waits for what must come."""
@@ -170,10 +172,26 @@ def _chunks(says: Says) -> Generator[dict[str, Any]]:
 
 @dataclass
 class Agents:
-    """A server with agents, and their model."""
+    """A server with agents, their model, and the root."""
 
     server: Dispatcher
     model: Model
+    root: Path
+
+    def plays(self, scripts: Mapping[str, Sequence[Says]]) -> Self:
+        """The same server for the next test: its root is empty, and its model follows these scripts."""
+        for path in self.root.iterdir():
+            shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+        self.model.scripts = scripts
+        self.model.requests.clear()
+        return self
+
+    @property
+    def jobs(self) -> CallAgents:
+        """The background jobs of the one client."""
+        found = granted(self.server, Capability.AGENTS).agents
+        assert isinstance(found, CallAgents)
+        return found
 
     async def call(self, tool: str, person: Person | None = None, /, **arguments: Any) -> Result:
         """The result of a call."""
@@ -201,4 +219,4 @@ async def agents(
             **settings,
         }
         async with workshop(folder, mode, **given) as server:
-            yield Agents(server=server, model=model)
+            yield Agents(server=server, model=model, root=folder / "root")

@@ -2,32 +2,33 @@
 
 import re
 import threading
-from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
+import pytest_asyncio
 
-from mcp_toolserver.capabilities.permissions import Capability, Permission
 from mcp_toolserver.capabilities.processes import JobQuery, JobState
 from mcp_toolserver.runtime.agents import running_agent
-from mcp_toolserver.runtime.agents.agents import CallAgents
 from tests.agents.agents import HANDLE, PATIENCE, Agents, Call, Request, Says, agents
 from tests.support.processes import Daemons, until
 from tests.support.workbench import Person
-from tests.support.workshop import granted
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
 def send(to: str, message: str = "hello") -> Call:
     return Call(tool="SendMessage", arguments={"to": to, "message": message})
 
 
+MakeCrew = Callable[[Sequence[Says], Sequence[Says]], "Crew"]
+
+
 class Crew:
     """A server, and the team `crew` of `ann` and `bob` on it."""
 
-    def __init__(self, at: Agents) -> None:
-        self.at = at
+    def __init__(self, at: Agents, ann: Sequence[Says], bob: Sequence[Says]) -> None:
+        self.at = at.plays({"I am ann.": ann, "I am bob.": bob})
         self.ids: dict[str, str] = {}
         self.id = ""
 
@@ -42,185 +43,164 @@ class Crew:
 
     async def ended(self, name: str) -> JobState:
         """The state of a member once it has ended."""
-        jobs = granted(self.at.server, Capability.AGENTS).agents
-        assert isinstance(jobs, CallAgents)
-        state = await jobs.output(JobQuery(handle=self.ids[name], limit=10_000, wait=PATIENCE))
+        state = await self.at.jobs.output(JobQuery(handle=self.ids[name], limit=10_000, wait=PATIENCE))
         assert not state.running
         return state
 
     def of(self, name: str) -> list[Request]:
         """What the model of a member was asked."""
-        return [one for one in self.at.model.requests if one.prompt.startswith(f"I am {name}.")]
+        return self.at.model.of(f"I am {name}.")
 
 
-@asynccontextmanager
-async def crew(
-    folder: Path, ann: Sequence[Says], bob: Sequence[Says], *gates: threading.Event, **settings: Any
-) -> AsyncGenerator[Crew]:
-    """A server on which the team can be started; opens the gates at the end."""
-    try:
-        async with agents(folder, {"I am ann.": ann, "I am bob.": bob}, **settings) as at:
-            yield Crew(at)
-    finally:
-        for gate in gates:
-            gate.set()
+@pytest_asyncio.fixture(loop_scope="session")
+async def crew(at: Agents, gate: threading.Event) -> AsyncGenerator[MakeCrew]:
+    """Makes the team of what its members say."""
+    yield lambda ann, bob: Crew(at, ann, bob)
+    gate.set()
+    await at.call("TeamDelete", team_id="crew")
 
 
-async def test_members_work_at_the_same_time_and_send_each_other_messages(tmp_path: Path) -> None:
-    gate = threading.Event()
+async def test_members_work_at_the_same_time_and_send_each_other_messages(
+    crew: MakeCrew, gate: threading.Event
+) -> None:
     ann = [Says(calls=[send("bob", "find the key")]), Says("ann is done")]
     bob = [Says("I wait.", [Call(tool="ls")], after=gate), Says("I read it."), Says("never")]
-    async with crew(tmp_path, ann, bob, gate) as at:
-        created = await at.create()
-        assert created.startswith(f"Team crew ({at.id}), 2 members:\n- ann: agent_")
-        assert (await at.ended("ann")).text.startswith("ann is done")
-        gate.set()
-        assert (await at.ended("bob")).text.startswith("I read it.")
-        assert at.of("ann")[-1].results == ("Sent to bob.",)
-        assert at.of("bob")[-1].said[-1] == "Message from ann:\nfind the key"
-        assert (
-            "You are a member of the team crew, which works at the same time: bob." in at.of("ann")[0].prompt
-        )
+    team = crew(ann, bob)
+    created = await team.create()
+    assert created.startswith(f"Team crew ({team.id}), 2 members:\n- ann: agent_")
+    assert (await team.ended("ann")).text.startswith("ann is done")
+    gate.set()
+    assert (await team.ended("bob")).text.startswith("I read it.")
+    assert team.of("ann")[-1].results == ("Sent to bob.",)
+    assert team.of("bob")[-1].said[-1] == "Message from ann:\nfind the key"
+    introduced = "You are a member of the team crew, which works at the same time: bob."
+    assert introduced in team.of("ann")[0].prompt
 
 
-async def test_a_message_that_comes_with_the_last_answer_gets_another_turn(tmp_path: Path) -> None:
-    gate = threading.Event()
+async def test_a_message_that_comes_with_the_last_answer_gets_another_turn(
+    crew: MakeCrew, gate: threading.Event
+) -> None:
     bob = [Says("I am done.", after=gate), Says("Not yet: I read it.")]
-    async with crew(tmp_path, [Says("ann is done")], bob, gate) as at:
-        await at.create()
-        await at.at.model.has_been_asked(1, "I am bob.")
-        sent = await at.at.call("SendMessage", to="bob", message="wait")
-        assert sent.text == "Sent to bob."
-        gate.set()
-        assert (await at.ended("bob")).text.startswith("Not yet: I read it.")
-        assert "Message from leader:\nwait" in at.of("bob")[-1].said
+    team = crew([Says("ann is done")], bob)
+    await team.create()
+    await team.at.model.has_been_asked(1, "I am bob.")
+    sent = await team.at.call("SendMessage", to="bob", message="wait")
+    assert sent.text == "Sent to bob."
+    gate.set()
+    assert (await team.ended("bob")).text.startswith("Not yet: I read it.")
+    assert "Message from leader:\nwait" in team.of("bob")[-1].said
 
 
-async def test_everybody_and_the_leader_can_be_written_to(tmp_path: Path) -> None:
-    gate = threading.Event()
+async def test_everybody_and_the_leader_can_be_written_to(crew: MakeCrew, gate: threading.Event) -> None:
     ann = [Says(calls=[send("*", "to all"), send("leader", "I found\nit")]), Says("ann is done")]
-    bob = [Says("I wait.", [Call(tool="ls")], after=gate), Says("I read it.")]
-    async with crew(tmp_path, ann, bob, gate) as at:
-        await at.create()
-        state = await at.ended("ann")
-        assert "[message to you: I found it]" in state.text
-        assert at.of("ann")[-1].results == ("Sent to bob.", "Sent to leader.")
-        gate.set()
-        await at.ended("bob")
-        assert "Message from ann:\nto all" in at.of("bob")[-1].said
+    team = crew(ann, [Says("I wait.", [Call(tool="ls")], after=gate), Says("I read it.")])
+    await team.create()
+    state = await team.ended("ann")
+    assert "[message to you: I found it]" in state.text
+    assert team.of("ann")[-1].results == ("Sent to bob.", "Sent to leader.")
+    gate.set()
+    await team.ended("bob")
+    assert "Message from ann:\nto all" in team.of("bob")[-1].said
 
 
-async def test_an_agent_reaches_the_agent_that_started_it_and_not_others(tmp_path: Path) -> None:
+async def test_an_agent_reaches_the_agent_that_started_it_and_not_others(
+    at: Agents, gate: threading.Event
+) -> None:
     inner = Call(tool="Agent", arguments={"description": "x", "prompt": "inner", "name": "ina"})
-    gate = threading.Event()
-    scripts = {
+    at.model.scripts = {
         "outer": [Says(calls=[inner]), Says("Done.")],
         "inner": [Says(calls=[send("leader", "from below"), send("far")]), Says("Done.")],
         "far": [Says("Done.", after=gate)],
     }
-    try:
-        async with agents(tmp_path, scripts) as at:
-            await at.agent("far", Person(owner="connection 2"), name="far", run_in_background=True)
-            assert (await at.agent("outer")).text.startswith("Done.")
-            sent, refused = at.model.of("inner")[-1].results
-            assert sent == "Sent to leader."
-            assert "No running agent within reach is named far. There is: nobody." in refused
-            assert "Message from ina:\nfrom below" in at.model.of("outer")[-1].said
-            gate.set()
-    finally:
-        gate.set()
+    await at.agent("far", Person(owner="connection 2"), name="far", run_in_background=True)
+    assert (await at.agent("outer")).text.startswith("Done.")
+    sent, refused = at.model.of("inner")[-1].results
+    assert sent == "Sent to leader."
+    assert "No running agent within reach is named far. There is: nobody." in refused
+    assert "Message from ina:\nfrom below" in at.model.of("outer")[-1].said
 
 
-async def test_a_message_to_an_agent_that_has_ended_is_refused(tmp_path: Path) -> None:
-    async with crew(tmp_path, [Says("ann is done")], [Says("bob is done")]) as at:
-        await at.create()
-        await at.ended("ann")
-        by_id = await at.at.call("SendMessage", to=at.ids["ann"], message="hello")
-        assert by_id.error == "conflict"
-        assert f"call Agent with resume: {at.ids['ann']}" in by_id.text
-        by_name = await at.at.call("SendMessage", to="ann", message="hello")
-        assert by_name.error == "not_found"
-        assert (
-            await at.at.call("SendMessage", to="agent_000000000000", message="hello")
-        ).error == "not_found"
-        assert (await at.at.call("SendMessage", to="*", message="hello")).error == "not_found"
+async def test_a_message_to_an_agent_that_has_ended_is_refused(crew: MakeCrew) -> None:
+    team = crew([Says("ann is done")], [Says("bob is done")])
+    await team.create()
+    await team.ended("ann")
+    await team.ended("bob")
+    for to, error, says in (
+        (team.ids["ann"], "conflict", f"call Agent with resume: {team.ids['ann']}"),
+        ("ann", "not_found", "ann"),
+        ("agent_000000000000", "not_found", ""),
+        ("*", "not_found", ""),
+    ):
+        refused = await team.at.call("SendMessage", to=to, message="hello")
+        assert (refused.error, says in refused.text) == (error, True), to
 
 
-async def test_mailboxes_are_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_mailboxes_are_limited(
+    crew: MakeCrew, gate: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(running_agent, "MAX_UNREAD", 2)
     monkeypatch.setattr(running_agent, "MAX_NOTES", 1)
-    gate = threading.Event()
     ann = [Says(calls=[send("leader", "one"), send("leader", "two")]), Says("ann is done")]
-    async with crew(tmp_path, ann, [Says("bob is done", after=gate), Says("read")], gate) as at:
-        await at.create()
-        await at.ended("ann")
-        assert "The leader has 1 messages already" in at.of("ann")[-1].results[1]
-        errors = [(await at.at.call("SendMessage", to="bob", message="x")).error for _ in range(3)]
-        assert errors == [None, None, "conflict"]
-        gate.set()
-        await at.ended("bob")
+    team = crew(ann, [Says("bob is done", after=gate), Says("read")])
+    await team.create()
+    await team.ended("ann")
+    assert "The leader has 1 messages already" in team.of("ann")[-1].results[1]
+    errors = [(await team.at.call("SendMessage", to="bob", message="x")).error for _ in range(3)]
+    assert errors == [None, None, "conflict"]
+    gate.set()
+    await team.ended("bob")
 
 
-async def test_deleting_a_team_stops_its_members_and_all_they_started(tmp_path: Path) -> None:
+async def test_deleting_a_team_stops_its_members_and_all_they_started(full: Agents) -> None:
     daemons = Daemons()
     command = {"command": f"{daemons.script}sleep 100", "run_in_background": True}
-    script = [
-        Says(
-            calls=[
-                Call(tool="bash", arguments=command),
-                Call(tool="bash", arguments={"command": "sleep 100"}),
-            ]
-        )
-    ]
-    settings = {"mode": Permission.DANGER_FULL_ACCESS}
-    async with crew(tmp_path, script, script, **settings) as at:
-        await at.create()
-        await until(lambda: len(daemons.alive()) == 8)
-        deleted = await at.at.call("TeamDelete", team_id=at.id)
-        assert daemons.alive() == []
-        assert deleted.text.count("stopped after") == 2
-        again = await at.at.call("TeamDelete", team_id="crew")
-        assert again.error == "not_found"
-        assert "gone already" in again.text
+    wait = Call(tool="bash", arguments={"command": "sleep 100"})
+    script = [Says(calls=[Call(tool="bash", arguments=command), wait])]
+    team = Crew(full, script, script)
+    await team.create()
+    await until(lambda: len(daemons.alive()) == 8)
+    deleted = await full.call("TeamDelete", team_id=team.id)
+    assert daemons.alive() == []
+    assert deleted.text.count("stopped after") == 2
+    again = await full.call("TeamDelete", team_id="crew")
+    assert (again.error, "gone already" in again.text) == ("not_found", True)
 
 
-async def test_a_team_is_started_whole_or_not_at_all(tmp_path: Path) -> None:
-    never = threading.Event()
-    wait = [Says("Done.", after=never)]
-    async with crew(tmp_path, wait, wait, never, agent_running=2) as at:
+async def test_a_team_is_started_whole_or_not_at_all(tmp_path: Path, gate: threading.Event) -> None:
+    async with agents(tmp_path, {}, agent_running=2) as at:
 
         async def error(name: str, *members: Mapping[str, str]) -> str | None:
-            return (await at.at.call("TeamCreate", name=name, members=[*members])).error
+            return (await at.call("TeamCreate", name=name, members=[*members])).error
 
+        wait = [Says("Done.", after=gate)]
+        team = Crew(at, wait, wait)
         ann, bob = {"name": "ann", "prompt": "I am ann."}, {"name": "bob", "prompt": "I am bob."}
         assert await error("crew", ann, ann) == "conflict"
         assert await error("crew", ann, {**bob, "subagent_type": "Wizard"}) == "invalid_input"
         assert await error("crew", ann, bob, {**bob, "name": "third"}) == "unavailable"
-        await at.create()
+        await team.create()
         assert await error("crew", {**bob, "name": "third"}) == "conflict"
-        assert (await at.at.call("TeamDelete", team_id="crew")).error is None
+        assert (await at.call("TeamDelete", team_id="crew")).error is None
 
 
-async def test_tasks_are_members_without_names_of_their_own(tmp_path: Path) -> None:
-    async with crew(tmp_path, [Says("ann is done")], [Says("bob is done")]) as at:
-        tasks = [{"prompt": "I am ann."}, {"prompt": "I am bob.", "description": "be bob"}]
-        result = await at.at.call("TeamCreate", name="crew", tasks=tasks)
-        assert re.findall(r"^- ([\w-]+):", result.text, re.MULTILINE) == ["member-1", "member-2"]
-        neither = await at.at.call("TeamCreate", name="other")
-        assert neither.error == "invalid_input"
-        at.ids = dict(zip(("ann", "bob"), HANDLE.findall(result.text), strict=True))
-        assert (await at.ended("bob")).text.startswith("bob is done")
+async def test_tasks_are_members_without_names_of_their_own(crew: MakeCrew) -> None:
+    team = crew([Says("ann is done")], [Says("bob is done")])
+    tasks = [{"prompt": "I am ann."}, {"prompt": "I am bob.", "description": "be bob"}]
+    result = await team.at.call("TeamCreate", name="crew", tasks=tasks)
+    assert re.findall(r"^- ([\w-]+):", result.text, re.MULTILINE) == ["member-1", "member-2"]
+    neither = await team.at.call("TeamCreate", name="other")
+    assert neither.error == "invalid_input"
+    team.ids = dict(zip(("ann", "bob"), HANDLE.findall(result.text), strict=True))
+    assert (await team.ended("bob")).text.startswith("bob is done")
 
 
-async def test_the_teams_of_an_owner_who_left_are_gone(tmp_path: Path) -> None:
-    never = threading.Event()
-    wait = [Says("Done.", after=never)]
-    async with crew(tmp_path, wait, wait, never) as at:
-        await at.create()
-        agents_of = granted(at.at.server, Capability.AGENTS).agents
-        assert isinstance(agents_of, CallAgents)
-        running = list(agents_of.agents.running.values())
-        agents_of.agents.forget("local")
-        for agent in running:
-            await agent.wait(PATIENCE)
-        assert agents_of.agents.teams == {}
+async def test_the_teams_of_an_owner_who_left_are_gone(crew: MakeCrew, gate: threading.Event) -> None:
+    wait = [Says("Done.", after=gate)]
+    team = crew(wait, wait)
+    await team.create()
+    agents_of = team.at.jobs.agents
+    running = list(agents_of.running.values())
+    agents_of.forget("local")
+    for agent in running:
+        await agent.wait(PATIENCE)
+    assert agents_of.teams == {}

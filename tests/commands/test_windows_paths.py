@@ -1,7 +1,5 @@
 """Paths of Windows, as WSL shows them."""
 
-import pytest
-
 from mcp_toolserver.text.windows_paths import WindowsPaths, drives_in
 
 MOUNTS = r"""/dev/sdc / ext4 rw,relatime 0 0
@@ -17,24 +15,23 @@ def test_drives_are_the_mounts_on_folders_named_by_a_letter() -> None:
     assert drives_in(MOUNTS) == PATHS.drives
 
 
-@pytest.mark.parametrize(
-    ("path", "local"),
-    [
-        (r"C:\Users\me", "/mnt/c/Users/me"),
-        ("/c:/Users/me", "/mnt/c/Users/me"),
-        ("D:/a b", "/windows drives/d/a b"),
-        ("C:", "/mnt/c"),
-        ("//wsl.localhost/Ubuntu/home/me", "/home/me"),
-        (r"\\wsl$\ubuntu\home\me", "/home/me"),
-        ("//wsl.localhost/Ubuntu", "/"),
-        ("E:/x", None),
-        ("C:x", None),
-        ("CC:/x", None),
-        ("/home/me", None),
-        ("//wsl.localhost/Debian/home/me", None),
-        ("//wsl.localhost.example.org/Ubuntu/home/me", None),
-        ("//server/C:/x", None),
-    ],
-)
-def test_a_path_of_windows_becomes_one_of_this_distribution(path: str, local: str | None) -> None:
-    assert PATHS.local(path) == local
+LOCAL = {
+    r"C:\Users\me": "/mnt/c/Users/me",
+    "/c:/Users/me": "/mnt/c/Users/me",
+    "D:/a b": "/windows drives/d/a b",
+    "C:": "/mnt/c",
+    "//wsl.localhost/Ubuntu/home/me": "/home/me",
+    r"\\wsl$\ubuntu\home\me": "/home/me",
+    "//wsl.localhost/Ubuntu": "/",
+    "E:/x": None,
+    "C:x": None,
+    "CC:/x": None,
+    "/home/me": None,
+    "//wsl.localhost/Debian/home/me": None,
+    "//wsl.localhost.example.org/Ubuntu/home/me": None,
+    "//server/C:/x": None,
+}
+
+
+def test_a_path_of_windows_becomes_one_of_this_distribution() -> None:
+    assert {path: PATHS.local(path) for path in LOCAL} == LOCAL

@@ -125,48 +125,46 @@ def test_a_client_of_windows_starts_the_server_with_wsl_exe(drive: Path) -> None
     assert not [path for path in profile.rglob("*") if path.is_file()]
 
 
-@pytest.mark.parametrize("name", ON_WINDOWS)
-def test_the_file_of_a_client_of_windows_is_in_the_folder_of_its_user(name: str, drive: Path) -> None:
-    done = configure(name, "--windows", "--root", "/mnt/c/project", "--print", drive=drive)
-    assert done.returncode == 0, done.stderr
-    place = CLIENTS[name].user.replace("{application}", "~/AppData/Roaming").removeprefix("~/")
-    assert f"+++ /mnt/c/Users/Zoë/{place}\n" in done.stdout
-    assert "wsl.exe" in done.stdout
+def test_the_file_of_a_client_of_windows_is_in_the_folder_of_its_user(drive: Path) -> None:
+    for name in ON_WINDOWS:
+        done = configure(name, "--windows", "--root", "/mnt/c/project", "--print", drive=drive)
+        assert done.returncode == 0, done.stderr
+        place = CLIENTS[name].user.replace("{application}", "~/AppData/Roaming").removeprefix("~/")
+        assert f"+++ /mnt/c/Users/Zoë/{place}\n" in done.stdout
+        assert "wsl.exe" in done.stdout
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("claude-desktop",), "name the folder"),
-        (("vscode",), "name the folder"),
-        (("vscode", "--root", "/mnt/c", "--scope", "project"), "no configuration per project"),
-        (("codex", "--root", "/mnt/c"), "does not configure Codex CLI on Windows"),
-        (("claude-desktop", "--root", "/mnt/c/Users"), "contains your home folder"),
-    ],
+WRONG = (
+    ("name the folder", "vscode"),
+    ("no configuration per project", "vscode", "--root", "/mnt/c", "--scope", "project"),
+    ("does not configure Codex CLI on Windows", "codex", "--root", "/mnt/c"),
+    ("contains your home folder", "claude-desktop", "--root", "/mnt/c/Users"),
 )
-def test_a_wrong_request_changes_nothing(arguments: tuple[str, ...], message: str, drive: Path) -> None:
+"""Of requests, what the refusal says, and the arguments."""
+
+
+def refusal(*arguments: str, drive: Path, **more: str) -> str:
+    done = configure(*arguments, "--windows", "--yes", drive=drive, **more)
+    assert done.returncode == 2, done.stderr
+    return done.stderr
+
+
+def test_a_wrong_request_changes_nothing(drive: Path) -> None:
     (drive / "Users/Zoë").mkdir(parents=True)
-    done = configure(*arguments, "--windows", "--yes", drive=drive)
-    assert (done.returncode, message in done.stderr) == (2, True), done.stderr
+    for message, *arguments in WRONG:
+        assert message in refusal(*arguments, drive=drive)
     assert not list((drive / "Users/Zoë").iterdir())
 
 
-@pytest.mark.parametrize(
-    ("script", "message"),
-    [
-        ("#!/bin/sh\nexit 1", "Windows did not name the folders"),
-        ("#!/bin/sh\nprintf 'E\\0:\\0'", "not on a mounted drive"),
-    ],
-)
-def test_a_windows_that_does_not_answer_is_an_error(script: str, message: str, drive: Path) -> None:
-    (drive / "Windows/System32/cmd.exe").write_text(script, encoding="utf-8")
-    done = configure("cursor", "--windows", "--root", "/mnt/c/project", "--yes", drive=drive)
-    assert (done.returncode, message in done.stderr) == (2, True), done.stderr
+def test_a_windows_that_does_not_answer_is_an_error(drive: Path) -> None:
+    cursor, cmd = ("cursor", "--root", "/mnt/c/project"), drive / "Windows/System32/cmd.exe"
+    cmd.write_text("#!/bin/sh\nexit 1", encoding="utf-8")
+    assert "Windows did not name the folders" in refusal(*cursor, drive=drive)
+    cmd.write_text("#!/bin/sh\nprintf 'E\\0:\\0'", encoding="utf-8")
+    assert "not on a mounted drive" in refusal(*cursor, drive=drive)
+    cmd.unlink()
+    assert "cmd.exe is not on the PATH" in refusal(*cursor, drive=drive)
 
 
 def test_without_wsl_there_is_no_client_of_windows(drive: Path) -> None:
-    done = configure("cursor", "--windows", "--root", "/", drive=drive, WSL_DISTRO_NAME="")
-    assert (done.returncode, "this is not WSL" in done.stderr) == (2, True)
-    (drive / "Windows/System32/cmd.exe").unlink()
-    done = configure("cursor", "--windows", "--root", "/", drive=drive)
-    assert (done.returncode, "cmd.exe is not on the PATH" in done.stderr) == (2, True)
+    assert "this is not WSL" in refusal("cursor", "--root", "/", drive=drive, WSL_DISTRO_NAME="")

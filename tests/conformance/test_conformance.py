@@ -16,6 +16,8 @@ from tests.conformance.fixture_server import serving
 from tests.skills.skilled import skill
 from tests.support.official import node
 
+pytestmark = pytest.mark.long
+
 SUITE = ("@modelcontextprotocol/conformance", "dist/index.js")
 
 SCENARIOS = {"2025-11-25": 33, "2026-07-28": 40}

@@ -13,6 +13,8 @@ from mcp_toolserver.pipeline.registry import discover
 from tests.support.live import Setup
 from tests.support.official import node
 
+pytestmark = pytest.mark.long
+
 INSPECTOR = ("@modelcontextprotocol/inspector", "clients/cli/build/index.js")
 
 ALL = [sys.executable, "-m", "tests.conformance.every_tool"]

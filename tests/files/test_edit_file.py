@@ -1,3 +1,5 @@
+"""What edit_file does and answers."""
+
 import hashlib
 import os
 from pathlib import Path
@@ -8,39 +10,27 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.pipeline.call import Result
-from mcp_toolserver.pipeline.dispatcher import Dispatcher
 from mcp_toolserver.pipeline.registry import Entry
 from mcp_toolserver.text.lines.encoding import detect
 from mcp_toolserver.tools.files.edit_file import TOOL
-from tests.support.calling import HANDLE
+from tests.support.calling import HANDLE, Bench, make
 from tests.support.workbench import Person, dispatcher, machine
 
 
 @pytest.fixture
-def root(tmp_path: Path) -> Path:
-    return tmp_path / "root"
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tool=TOOL, root=make(tmp_path / "root", {}))
 
 
-@pytest.fixture
-def server(tmp_path: Path) -> Dispatcher:
-    return dispatcher(machine(tmp_path), Entry(TOOL, toolset="files"), ceiling=Permission.WORKSPACE_WRITE)
+async def test_a_text_is_replaced_and_the_diff_shown(bench: Bench) -> None:
+    (bench.root / "a.py").write_bytes(b"one\ntwo\nthree\n")
 
-
-async def edit(server: Dispatcher, name: str = "edit_file", **arguments: Any) -> Result:
-    with anyio.fail_after(30):
-        return await server.call(name, arguments, Person())
-
-
-async def test_a_text_is_replaced_and_the_diff_shown(server: Dispatcher, root: Path) -> None:
-    (root / "a.py").write_bytes(b"one\ntwo\nthree\n")
-
-    result = await edit(server, path="a.py", old_string="two", new_string="2")
+    result = await bench.result(path="a.py", old_string="two", new_string="2")
 
     digest = hashlib.sha256(b"one\n2\nthree\n").hexdigest()
     assert result.error is None
-    assert (root / "a.py").read_bytes() == b"one\n2\nthree\n"
+    assert (bench.root / "a.py").read_bytes() == b"one\n2\nthree\n"
     assert HANDLE.sub("", result.text) == (
         'Edited a.py: 1 replacement at line 2 (12 bytes).\nTo undo: write_file, path "a.py", restore "".\n'
         "--- a/a.py\n+++ b/a.py\n@@ -1,3 +1,3 @@\n one\n-two\n+2\n three"
@@ -48,28 +38,15 @@ async def test_a_text_is_replaced_and_the_diff_shown(server: Dispatcher, root: P
     assert result.metadata()["sha256"] == {"a.py": digest}
 
 
-async def test_several_edits_are_made_in_order(server: Dispatcher, root: Path) -> None:
-    (root / "a").write_bytes(b"one two")
-    edits = [
-        {"old_string": "one", "new_string": "two"},
-        {"old_string": "two", "new_string": "", "replace_all": True},
-    ]
-
-    result = await edit(server, path="a", edits=edits)
-
-    assert result.error is None
-    assert (root / "a").read_bytes() == b" "
-
-
-async def test_of_several_edits_all_or_none_are_made(server: Dispatcher, root: Path) -> None:
-    (root / "a").write_bytes(b"one two")
+async def test_of_several_edits_all_or_none_are_made(bench: Bench) -> None:
+    (bench.root / "a").write_bytes(b"one two")
     edits = [{"old_string": "one", "new_string": "1"}, {"old_string": "three", "new_string": "3"}]
 
-    result = await edit(server, path="a", edits=edits)
+    result = await bench.result(path="a", edits=edits)
 
     assert result.error == "conflict"
     assert "edits[1]" in result.text
-    assert (root / "a").read_bytes() == b"one two"
+    assert (bench.root / "a").read_bytes() == b"one two"
 
 
 ANY_EDIT = st.fixed_dictionaries(
@@ -93,10 +70,10 @@ def test_a_refused_call_leaves_every_byte_and_a_made_one_the_encoding(
     raw = content.encode(codec)
     (tmp_path / "root").mkdir(exist_ok=True)
     (tmp_path / "root" / "a").write_bytes(raw)
-    server = dispatcher(machine(tmp_path), Entry(TOOL, toolset="files"))
+    bench = Bench(tool=TOOL, root=tmp_path / "root")
 
     async def call() -> Result:
-        return await edit(server, path="a", edits=edits)
+        return await bench.result(path="a", edits=edits)
 
     result = anyio.run(call)
 
@@ -115,186 +92,140 @@ ALL_X = {"old_string": "x", "new_string": "z", "replace_all": True}
 TEN_LINES = "lines 1, 2, 3, 4, 5, 6, 7, 8, 9, 10 and further ones"
 
 
-@pytest.mark.parametrize(
-    ("before", "arguments", "after", "says"),
-    [
-        pytest.param(b"x\ny\nx x\n", ALL_X, b"z\ny\nz z\n", "3 replacements at lines 1 and 3", id="every"),
-        pytest.param(b"x\n" * 30, ALL_X, b"z\n" * 30, f"30 replacements at {TEN_LINES}", id="ten"),
-        pytest.param(b"x\n" * 20_000, ALL_X, b"z\n" * 20_000, "20000 replacements (40000", id="counted"),
-        pytest.param(
-            b"keep drop keep", {"old_string": " drop", "new_string": ""}, b"keep keep", "1 rep", id="deleted"
-        ),
-        pytest.param(
-            b"one\r\ntwo\r\n", {"old_string": "one\ntwo\n", "new_string": "1\n2\n"}, b"1\r\n2\r\n",
-            "line endings", id="other-line-endings",
-        ),
-    ],
-)  # fmt: skip
-async def test_an_edit_is_made_and_reported(
-    server: Dispatcher, root: Path, before: bytes, arguments: dict[str, Any], after: bytes, says: str
-) -> None:
-    (root / "a").write_bytes(before)
-
-    result = await edit(server, path="a", **arguments)
-
-    assert (root / "a").read_bytes() == after
-    assert result.text.startswith("Edited a: ")
-    assert says in result.text
-
-
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [
-        pytest.param(b"one\r\ntwo\nthree\r\n", b"one\r\n2\nthree\r\n", id="NB14"),
-        pytest.param(b"\xef\xbb\xbfone\r\ntwo\r\n", b"\xef\xbb\xbfone\r\n2\r\n", id="utf-8-bom"),
-        pytest.param(
-            "\ufeffé\r\ntwo".encode("utf-16-le"), "\ufeffé\r\n2".encode("utf-16-le"), id="utf-16-le"
-        ),
-        pytest.param(
-            "\ufeffé\r\ntwo".encode("utf-16-be"), "\ufeffé\r\n2".encode("utf-16-be"), id="utf-16-be"
-        ),
-        pytest.param(b"caf\xe9 \x93two\x94\r\n", b"caf\xe9 \x932\x94\r\n", id="windows-1252"),
-        pytest.param(b"caf\xe9 with \x81, two and more\n", b"caf\xe9 with \x81, 2 and more\n", id="latin-1"),
-        pytest.param(b"no ending: two", b"no ending: 2", id="no-line-break-at-the-end"),
-    ],
+MADE = (
+    (b"x\ny\nx x\n", ALL_X, b"z\ny\nz z\n", "3 replacements at lines 1 and 3"),
+    (b"x\n" * 30, ALL_X, b"z\n" * 30, f"30 replacements at {TEN_LINES}"),
+    (b"x\n" * 20_000, ALL_X, b"z\n" * 20_000, "20000 replacements (40000"),
+    (b"keep drop keep", {"old_string": " drop", "new_string": ""}, b"keep keep", "1 rep"),
+    (b"1\r\n2\r\n", {"old_string": "1\n2\n", "new_string": "3\n4\n"}, b"3\r\n4\r\n", "line endings"),
 )
-async def test_bytes_outside_the_match_stay(
-    server: Dispatcher, root: Path, before: bytes, after: bytes
-) -> None:
-    (root / "a").write_bytes(before)
-
-    result = await edit(server, path="a", old_string="two", new_string="2")
-
-    assert result.error is None
-    assert (root / "a").read_bytes() == after
 
 
-async def test_an_edit_that_comes_to_nothing_is_said(server: Dispatcher, root: Path) -> None:
-    (root / "a").write_bytes(b"one")
+async def test_an_edit_is_made_and_reported(bench: Bench) -> None:
+    for before, arguments, after, says in MADE:
+        (bench.root / "a").write_bytes(before)
+        result = await bench.result(path="a", **arguments)
+        assert (bench.root / "a").read_bytes() == after
+        assert result.text.startswith("Edited a: ")
+        assert says in result.text
+
+
+BYTES = {
+    # NB14.
+    b"one\r\ntwo\nthree\r\n": b"one\r\n2\nthree\r\n",
+    b"\xef\xbb\xbfone\r\ntwo\r\n": b"\xef\xbb\xbfone\r\n2\r\n",
+    "\ufeffé\r\ntwo".encode("utf-16-le"): "\ufeffé\r\n2".encode("utf-16-le"),
+    "\ufeffé\r\ntwo".encode("utf-16-be"): "\ufeffé\r\n2".encode("utf-16-be"),
+    b"caf\xe9 \x93two\x94\r\n": b"caf\xe9 \x932\x94\r\n",
+    b"caf\xe9 with \x81, two and more\n": b"caf\xe9 with \x81, 2 and more\n",
+    b"no ending: two": b"no ending: 2",
+}
+
+
+async def test_bytes_outside_the_match_stay(bench: Bench) -> None:
+    for before, after in BYTES.items():
+        (bench.root / "a").write_bytes(before)
+        assert (await bench.result(path="a", old_string="two", new_string="2")).error is None
+        assert (bench.root / "a").read_bytes() == after
+
+
+async def test_an_edit_that_comes_to_nothing_is_said(bench: Bench) -> None:
+    (bench.root / "a").write_bytes(b"one")
     edits = [{"old_string": "one", "new_string": "two"}, {"old_string": "two", "new_string": "one"}]
 
-    result = await edit(server, path="a", edits=edits)
+    result = await bench.result(path="a", edits=edits)
 
     assert result.error is None
     assert "the same as before" in result.text
 
 
-async def test_other_names_of_a_file_are_said_to_keep_the_old_content(server: Dispatcher, root: Path) -> None:
-    (root / "a").write_bytes(b"one")
-    os.link(root / "a", root / "b")
+async def test_other_names_of_a_file_are_said_to_keep_the_old_content(bench: Bench) -> None:
+    (bench.root / "a").write_bytes(b"one")
+    os.link(bench.root / "a", bench.root / "b")
 
-    result = await edit(server, path="a", old_string="one", new_string="two")
+    result = await bench.result(path="a", old_string="one", new_string="two")
 
     assert "2 hard links" in result.text
-    assert (root / "b").read_bytes() == b"one"
+    assert (bench.root / "b").read_bytes() == b"one"
 
 
 PAIR = {"old_string": "one", "new_string": "1"}
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        pytest.param({**PAIR, "edits": [PAIR]}, id="JSON16"),
-        pytest.param({"replace_all": True, "edits": [PAIR]}, id="JSON16-half-a-pair"),
-        pytest.param({}, id="neither"),
-        pytest.param({"edits": []}, id="no-edits"),
-        pytest.param({"old_string": "one"}, id="no-new-text"),
-        pytest.param({"old_string": "one", "new_string": None}, id="null-for-the-new-text"),
-        pytest.param({"old_string": "", "new_string": "x"}, id="empty-old-text"),
-        pytest.param({"old_string": "one", "new_string": "one"}, id="no-change"),
-        pytest.param({"edits": [{"old_string": "", "new_string": "x"}]}, id="empty-old-text-among-edits"),
-        pytest.param({"edits": [{"old_string": "one"}]}, id="edit-without-new-text"),
-        pytest.param({"edits": [{**PAIR, "path": "b"}]}, id="unknown-in-an-edit"),
-        pytest.param({"edits": [PAIR] * 101}, id="too-many-edits"),
-        pytest.param({**PAIR, "expected_sha256": "abc"}, id="not-a-digest"),
-    ],
+MEANINGLESS: tuple[dict[str, Any], ...] = (
+    # JSON16.
+    *({**PAIR, "edits": [PAIR]}, {"replace_all": True, "edits": [PAIR]}),
+    *({}, {"edits": []}, {"old_string": "one"}, {"old_string": "one", "new_string": None}),
+    *({"old_string": "", "new_string": "x"}, {"old_string": "one", "new_string": "one"}),
+    *({"edits": [{"old_string": "", "new_string": "x"}]}, {"edits": [{"old_string": "one"}]}),
+    *({"edits": [{**PAIR, "path": "b"}]}, {"edits": [PAIR] * 101}, {**PAIR, "expected_sha256": "abc"}),
 )
-async def test_arguments_that_cannot_be_meant_are_refused(
-    server: Dispatcher, root: Path, arguments: dict[str, Any]
-) -> None:
-    (root / "a").write_bytes(b"one")
-
-    result = await edit(server, path="a", **arguments)
-
-    assert result.error == "invalid_input"
-    assert (root / "a").read_bytes() == b"one"
 
 
-async def test_either_form_alone_is_accepted(server: Dispatcher, root: Path) -> None:
+async def test_arguments_that_cannot_be_meant_are_refused(bench: Bench) -> None:
+    (bench.root / "a").write_bytes(b"one")
+    for arguments in MEANINGLESS:
+        assert (await bench.result(path="a", **arguments)).error == "invalid_input", arguments
+        assert (bench.root / "a").read_bytes() == b"one"
+
+
+async def test_either_form_alone_is_accepted(bench: Bench) -> None:
     """The control of JSON16."""
-    (root / "a").write_bytes(b"one")
+    (bench.root / "a").write_bytes(b"one")
 
-    pair = await edit(server, path="a", old_string="one", new_string="two", edits=[])
-    several = await edit(server, path="a", edits=[{"old_string": "two", "new_string": "three"}])
+    pair = await bench.result(path="a", old_string="one", new_string="two", edits=[])
+    several = await bench.result(path="a", edits=[{"old_string": "two", "new_string": "three"}])
 
     assert pair.error is None
     assert several.error is None
-    assert (root / "a").read_bytes() == b"three"
+    assert (bench.root / "a").read_bytes() == b"three"
 
 
-@pytest.mark.parametrize(
-    ("content", "old", "new", "error", "says"),
-    [
-        pytest.param(b"x\r\nx\r\n", "x", "y", "conflict", "lines 1 and 2", id="ambiguous"),
-        pytest.param(b"\tif x:\n", "    if x:", "y", "conflict", "indentation", id="missing"),
-        pytest.param(b"one\0two", "one", "1", "invalid_input", "not a text file", id="NB13"),
-        pytest.param(b"caf\xe9", "caf", "漢", "invalid_input", "U+6F22", id="not-in-the-encoding"),
-    ],
-)
-async def test_an_edit_that_is_refused_is_explained_and_leaves_the_file(
-    server: Dispatcher, root: Path, content: bytes, old: str, new: str, error: str, says: str
-) -> None:
-    (root / "a").write_bytes(content)
-
-    result = await edit(server, path="a", old_string=old, new_string=new)
-
-    assert result.error == error
-    assert says in result.text
-    assert (root / "a").read_bytes() == content
+async def test_an_edit_that_is_refused_is_explained_and_leaves_the_file(bench: Bench) -> None:
+    for content, old, new, error, says in (
+        (b"x\r\nx\r\n", "x", "y", "conflict", "lines 1 and 2"),
+        (b"\tif x:\n", "    if x:", "y", "conflict", "indentation"),
+        (b"one\0two", "one", "1", "invalid_input", "not a text file"),
+        (b"caf\xe9", "caf", "漢", "invalid_input", "U+6F22"),
+    ):
+        (bench.root / "a").write_bytes(content)
+        result = await bench.result(path="a", old_string=old, new_string=new)
+        assert result.error == error
+        assert says in result.text
+        assert (bench.root / "a").read_bytes() == content
 
 
-async def test_a_missing_file_is_not_made(server: Dispatcher, root: Path) -> None:
-    result = await edit(server, path="missing", old_string="a", new_string="b")
+async def test_a_missing_file_is_not_made(bench: Bench) -> None:
+    result = await bench.result(path="missing", old_string="a", new_string="b")
 
     assert result.error == "not_found"
-    assert not (root / "missing").exists()
+    assert not (bench.root / "missing").exists()
 
 
-@pytest.mark.parametrize("count", [pytest.param(20, id="RACE04")])
-async def test_edits_at_the_same_time_all_arrive(server: Dispatcher, root: Path, count: int) -> None:
-    (root / "a").write_text("".join(f"<{n}>\n" for n in range(count)), encoding="utf-8")
+async def test_edits_at_the_same_time_all_arrive(bench: Bench) -> None:
+    """RACE04."""
+    server, count = dispatcher(machine(bench.root.parent), Entry(TOOL, toolset="files")), 20
+    (bench.root / "a").write_text("".join(f"<{n}>\n" for n in range(count)), encoding="utf-8")
     results: list[Result] = []
 
     async def change(number: int) -> None:
-        results.append(await edit(server, path="a", old_string=f"<{number}>", new_string=f"done {number}"))
+        arguments = {"path": "a", "old_string": f"<{number}>", "new_string": f"done {number}"}
+        results.append(await server.call("edit_file", arguments, Person()))
 
     async with anyio.create_task_group() as group:
         for number in range(count):
             group.start_soon(change, number)
 
     assert [result.error for result in results] == [None] * count
-    assert (root / "a").read_text(encoding="utf-8") == "".join(f"done {n}\n" for n in range(count))
+    assert (bench.root / "a").read_text(encoding="utf-8") == "".join(f"done {n}\n" for n in range(count))
 
 
-@pytest.mark.parametrize(
-    ("name", "arguments"),
-    [
-        pytest.param("edit_file", {"old_string": "one", "new_string": "1"}, id="edit_file"),
-        pytest.param("Edit", {"old_string": "one", "new_string": "1"}, id="Edit"),
-        pytest.param("edit", {"old_string": "one", "new_string": "1"}, id="edit"),
-        pytest.param("MultiEdit", {"edits": [{"old_string": "one", "new_string": "1"}]}, id="MultiEdit"),
-        pytest.param(
-            "MultiEdit", {"edits": '[{"old_string": "one", "new_string": "1"}]'}, id="edits-as-text"
-        ),
-    ],
-)
-async def test_its_other_names_work(
-    server: Dispatcher, root: Path, name: str, arguments: dict[str, Any]
-) -> None:
-    (root / "a").write_bytes(b"one")
-
-    result = await edit(server, name, file_path="a", **arguments)
-
-    assert result.error is None
-    assert (root / "a").read_bytes() == b"1"
+async def test_its_other_names_work(bench: Bench) -> None:
+    several = ({"edits": [PAIR]}, {"edits": '[{"old_string": "one", "new_string": "1"}]'})
+    for name, arguments in (
+        *((name, PAIR) for name in ("edit_file", "Edit", "edit")),
+        *(("MultiEdit", arguments) for arguments in several),
+    ):
+        (bench.root / "a").write_bytes(b"one")
+        assert (await bench.result(name, file_path="a", **arguments)).error is None
+        assert (bench.root / "a").read_bytes() == b"1"

@@ -85,27 +85,6 @@ def test_a_diff_of_ours_applied_to_the_old_text_gives_the_new(
         assert (made.content, made.notes, made.loose) == (after, (), False)
 
 
-@given(edited())
-def test_a_diff_of_ours_applies_after_lines_were_put_before_it(pair: tuple[str, str]) -> None:
-    before, after = pair
-    diff = unified(before, after, "f", limit=1 << 30)
-    if before == after:
-        return
-    shift = "moved\n" * 7
-    try:
-        made = applied(shift + before, diff)
-    except Conflict:
-        assert any(not hunk.old or "".join(hunk.old) in ("end", "\n") for hunk in only(diff).hunks) or (
-            _is_ambiguous(shift + before, diff)
-        )
-    else:
-        assert made.content == shift + after or not all(hunk.old for hunk in only(diff).hunks)
-
-
-def _is_ambiguous(text: str, diff: str) -> bool:
-    return any(text.count("".join(hunk.old)) > 1 for hunk in only(diff).hunks)
-
-
 @given(LINES, ENDS, LINES, ENDS)
 @settings(max_examples=25, deadline=None)
 def test_what_diff_writes_is_read_as_patch_reads_it(
@@ -239,18 +218,18 @@ FORMS = {
 }
 
 
-@pytest.mark.parametrize("form", [pytest.param(form, id=name) for name, form in FORMS.items()])
-def test_everything_that_git_says_of_files_is_carried_out(repository: Path, form: Sequence[str]) -> None:
-    patch = parse(_out(repository, *GIT, *form).decode())
-    made = plan(patch, {CanonicalPath(path): _at(repository, "HEAD~", path) for path in patch.paths})
-    assert not any(outcome.notes for outcome in made.outcomes)
-    after = {change.path: change.content for change in made.changes}
-    assert {path for path in patch.paths if after.get(CanonicalPath(path), b"") is not None} == {
-        path for path in patch.paths if _at(repository, "HEAD", path) is not None
-    }
-    for path, content in after.items():
-        assert content == _at(repository, "HEAD", path), path
-    assert {change.path for change in made.changes if change.executable} == {"run", "script"}
+def test_everything_that_git_says_of_files_is_carried_out(
+    repository: Path, subtests: pytest.Subtests
+) -> None:
+    for form, words in FORMS.items():
+        with subtests.test(form):
+            patch = parse(_out(repository, *GIT, *words).decode())
+            before = {CanonicalPath(path): _at(repository, "HEAD~", path) for path in patch.paths}
+            after = {path: _at(repository, "HEAD", path) for path in before}
+            made = plan(patch, before)
+            assert not any(outcome.notes for outcome in made.outcomes)
+            assert {**before, **{change.path: change.content for change in made.changes}} == after
+            assert {change.path for change in made.changes if change.executable} == {"run", "script"}
 
 
 def _at(repository: Path, commit: str, path: str) -> bytes | None:
@@ -260,38 +239,26 @@ def _at(repository: Path, commit: str, path: str) -> bytes | None:
     return done.stdout if done.returncode == 0 else None
 
 
-@pytest.mark.parametrize(
-    ("text", "names"),
-    [
-        pytest.param("a/x b/x", ("a/x", "b/x"), id="plain"),
-        pytest.param("a/x y b/x y", ("a/x y", "b/x y"), id="space"),
-        pytest.param("x x", ("x", "x"), id="no-prefix"),
-        pytest.param("a/x b/y", ("a/x", "b/y"), id="renamed"),
-        pytest.param('"a/\\303\\251" "b/\\303\\251"', ("a/é", "b/é"), id="quoted"),
-        pytest.param('a/x "b/\\t\\"\\\\"', ("a/x", 'b/\t"\\'), id="second-quoted"),
-        pytest.param("a/x y b/z", None, id="unclear"),
-        pytest.param('"a/x', None, id="open-quote"),
-        pytest.param('x"', None, id="only-end-quote"),
-        pytest.param("x", None, id="one"),
-    ],
-)
-def test_the_names_that_git_puts_in_its_header_are_distinguished(
-    text: str, names: tuple[str, str] | None
-) -> None:
-    assert git_names(text) == names
+HEADERS = {
+    "a/x b/x": ("a/x", "b/x"),
+    "a/x y b/x y": ("a/x y", "b/x y"),
+    "x x": ("x", "x"),
+    "a/x b/y": ("a/x", "b/y"),
+    '"a/\\303\\251" "b/\\303\\251"': ("a/é", "b/é"),
+    'a/x "b/\\t\\"\\\\"': ("a/x", 'b/\t"\\'),
+    **dict.fromkeys(("a/x y b/z", '"a/x', 'x"', "x")),
+}
+NAMES = {
+    "a/f\t2024-01-01 00:00:00.000 +0000": "a/f",
+    "a/my file\t": "a/my file",
+    '"a/\\141\\b"': "a/a\b",
+    '"open': '"open',
+}
 
 
-@pytest.mark.parametrize(
-    ("text", "path"),
-    [
-        pytest.param("a/f\t2024-01-01 00:00:00.000 +0000", "a/f", id="time"),
-        pytest.param("a/my file\t", "a/my file", id="tab"),
-        pytest.param('"a/\\141\\b"', "a/a\b", id="escapes"),
-        pytest.param('"open', '"open', id="open-quote"),
-    ],
-)
-def test_a_file_name_is_read_without_what_follows_it(text: str, path: str) -> None:
-    assert name(text) == path
+def test_the_names_of_files_are_read_as_git_and_diff_write_them() -> None:
+    assert {text: git_names(text) for text in HEADERS} == HEADERS
+    assert {text: name(text) for text in NAMES} == NAMES
 
 
 # --- what cannot be read ---------------------------------------------------------------------------------
@@ -334,11 +301,14 @@ UNREADABLE = {
 }
 
 
-@pytest.mark.parametrize(("text", "why"), [pytest.param(*case, id=name) for name, case in UNREADABLE.items()])
-def test_a_patch_that_cannot_be_read_is_refused_with_the_reason(text: str, why: str) -> None:
-    with pytest.raises(ValueError, match=r".{20}") as refused:
-        parse(text)
-    assert why in str(refused.value)
+def test_a_patch_that_cannot_be_read_is_refused_with_the_reason() -> None:
+    wrong: dict[str, str] = {}
+    for case, (text, why) in UNREADABLE.items():
+        with pytest.raises(ValueError, match=r".{20}") as refused:
+            parse(text)
+        if why not in str(refused.value):
+            wrong[case] = str(refused.value)
+    assert wrong == {}
 
 
 # --- hunks that do not fit exactly -----------------------------------------------------------------------
@@ -346,31 +316,21 @@ def test_a_patch_that_cannot_be_read_is_refused_with_the_reason(text: str, why: 
 TEXT = "".join(f"line {number}\n" for number in range(1, 21))
 
 
-@pytest.mark.parametrize(
-    ("header", "notes"),
-    [
-        pytest.param("@@ -5,3 +5,3 @@", (), id="as-said"),
-        pytest.param("@@ -5,3 +5,3 @@ class heading", (), id="heading"),
-        pytest.param("@@ -9,3 +9,3 @@", ("hunk 1: found at line 5 instead of 9",), id="elsewhere"),
-        pytest.param(
-            "@@ -5,9 +5,9 @@", ("hunk 1: the numbers in its header do not fit its lines",), id="too-many"
-        ),
-        pytest.param(
-            "@@ -5,2 +5,2 @@", ("hunk 1: the numbers in its header do not fit its lines",), id="too-few"
-        ),
-        pytest.param(
-            "@@ -5,3 +5,1 @@", ("hunk 1: the numbers in its header do not fit its lines",), id="crossed"
-        ),
-        pytest.param("@@", (), id="none"),
-        pytest.param("@@ ... @@", (), id="dots"),
-        pytest.param("@@ line 3", (), id="line-before"),
-        pytest.param("@@ line 3 @@", (), id="line-before-and-end"),
-    ],
-)
-def test_a_hunk_is_found_by_its_lines_whatever_its_header_says(header: str, notes: tuple[str, ...]) -> None:
-    made = applied(TEXT, f"{HEAD}{header}\n line 5\n-line 6\n+six\n line 7\n\n")
-    assert made.content == TEXT.replace("line 6\n", "six\n")
-    assert made.notes == notes
+MISCOUNTED = ("hunk 1: the numbers in its header do not fit its lines",)
+
+HUNK_HEADERS = {
+    **dict.fromkeys(("@@ -5,3 +5,3 @@", "@@ -5,3 +5,3 @@ class heading"), ()),
+    "@@ -9,3 +9,3 @@": ("hunk 1: found at line 5 instead of 9",),
+    **dict.fromkeys(("@@ -5,9 +5,9 @@", "@@ -5,2 +5,2 @@", "@@ -5,3 +5,1 @@"), MISCOUNTED),
+    **dict.fromkeys(("@@", "@@ ... @@", "@@ line 3", "@@ line 3 @@"), ()),
+}
+
+
+def test_a_hunk_is_found_by_its_lines_whatever_its_header_says() -> None:
+    for header, notes in HUNK_HEADERS.items():
+        made = applied(TEXT, f"{HEAD}{header}\n line 5\n-line 6\n+six\n line 7\n\n")
+        assert made.content == TEXT.replace("line 6\n", "six\n")
+        assert made.notes == notes
 
 
 def test_later_hunks_are_sought_where_those_before_them_were() -> None:
@@ -422,9 +382,7 @@ def test_one_line_of_context_that_is_out_of_date_is_left_out() -> None:
     assert made.content == TEXT.replace("line 6\n", "six\n").replace("line 10\n", "ten\n")
     assert made.notes[0].startswith("hunk 1: 2 lines") or made.notes[0].startswith("hunk 1: 1 line")
     assert len(made.notes) == 1
-
-
-def test_context_alone_is_not_left_out_when_nothing_would_be_left() -> None:
+    # Context alone is not left out where nothing would be left.
     refusal(TEXT, HEAD + "@@ -30,2 +30,3 @@\n x\n+new\n y\n")
 
 
@@ -435,18 +393,14 @@ def test_white_space_at_line_ends_may_differ_and_it_is_reported() -> None:
     assert made.loose
 
 
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [
-        pytest.param("a\r\nb\r\nc\r\n", "a\r\nB\r\nBB\r\nc\r\n", id="crlf"),
-        pytest.param("a\r\nb\r\nc", "a\r\nB\r\nBB\r\nc", id="crlf-open-end"),
-        pytest.param("a\nb\r\nc\n", "a\nB\r\nBB\r\nc\n", id="mixed"),
-    ],
-)
-def test_line_endings_of_the_file_stay(before: str, after: str) -> None:
-    made = applied(before, f"{HEAD}@@ -1,3 +1,4 @@\n a\n-b\n+B\n+BB\n c\n")
-    assert made.content == after
-    assert not made.loose
+def test_line_endings_of_the_file_stay() -> None:
+    for before, after in (
+        ("a\r\nb\r\nc\r\n", "a\r\nB\r\nBB\r\nc\r\n"),
+        ("a\r\nb\r\nc", "a\r\nB\r\nBB\r\nc"),
+        ("a\nb\r\nc\n", "a\nB\r\nBB\r\nc\n"),
+    ):
+        made = applied(before, f"{HEAD}@@ -1,3 +1,4 @@\n a\n-b\n+B\n+BB\n c\n")
+        assert (made.content, made.loose) == (after, False)
 
 
 def test_a_patch_that_was_sent_with_other_line_endings_is_read_like_any() -> None:
@@ -456,28 +410,26 @@ def test_a_patch_that_was_sent_with_other_line_endings_is_read_like_any() -> Non
     assert results(made) == {"n": b"x\n"}
 
 
-@pytest.mark.parametrize(
-    ("before", "body", "after"),
-    [
-        pytest.param("a\nb", " a\n-b\n+B\n", "a\nB", id="marker-left-out"),
-        pytest.param("a\nb", " a\n b\n+c\n", "a\nb\nc", id="appended"),
-        pytest.param("a\r\nb", " a\n b\n+c\n", "a\r\nb\r\nc", id="appended-crlf"),
-        pytest.param("a\nb", " a\n-b\n\\ No newline at end of file\n+B\n", "a\nB\n", id="given-one"),
-        pytest.param("a\nb\n", " a\n-b\n+B\n\\ No newline at end of file\n", "a\nB", id="taken"),
-        pytest.param(
-            "a\r\nb", " a\n-b\n\\ No newline at end of file\n+B\n", "a\r\nB\r\n", id="given-one-crlf"
-        ),
-        pytest.param("a\r\nb\r\n", " a\n-b\n+B\n\\ No newline at end of file\n", "a\r\nB", id="taken-crlf"),
-        pytest.param("a\nb", " a\n-b\n", "a", id="last-removed"),
-        pytest.param("b", "-b\n+B\n", "B", id="only-line"),
-    ],
+MARKER = "\\ No newline at end of file\n"
+
+LAST_LINES = (
+    ("a\nb", " a\n-b\n+B\n", "a\nB"),
+    ("a\nb", " a\n b\n+c\n", "a\nb\nc"),
+    ("a\r\nb", " a\n b\n+c\n", "a\r\nb\r\nc"),
+    ("a\nb", f" a\n-b\n{MARKER}+B\n", "a\nB\n"),
+    ("a\nb\n", f" a\n-b\n+B\n{MARKER}", "a\nB"),
+    ("a\r\nb", f" a\n-b\n{MARKER}+B\n", "a\r\nB\r\n"),
+    ("a\r\nb\r\n", f" a\n-b\n+B\n{MARKER}", "a\r\nB"),
+    ("a\nb", " a\n-b\n", "a"),
+    ("b", "-b\n+B\n", "B"),
 )
-def test_the_last_line_feed_is_as_the_patch_says_or_else_as_before(
-    before: str, body: str, after: str
-) -> None:
-    assert applied(before, f"{HEAD}@@\n{body}").content == after
-    lines = body.rstrip("\n").split("\n")
-    assert applied(before, envelope("*** Update File: f", "@@", *lines)).content == after
+
+
+def test_the_last_line_feed_is_as_the_patch_says_or_else_as_before() -> None:
+    for before, body, after in LAST_LINES:
+        assert applied(before, f"{HEAD}@@\n{body}").content == after
+        lines = body.rstrip("\n").split("\n")
+        assert applied(before, envelope("*** Update File: f", "@@", *lines)).content == after
 
 
 def test_a_last_line_without_a_line_feed_gets_one_when_lines_follow() -> None:
@@ -485,21 +437,16 @@ def test_a_last_line_without_a_line_feed_gets_one_when_lines_follow() -> None:
     assert applied("a\r\nb", f"{HEAD}@@ -2,0 +3 @@\n+c\n").content == "a\r\nb\r\nc\n"
 
 
-@pytest.mark.parametrize(
-    ("lines", "after"),
-    [
-        pytest.param(("+n",), "a\nb\nc\nn\n", id="at-the-end"),
-        pytest.param(("@@ a", "+n"), "a\nn\nb\nc\n", id="after-a-line"),
-        pytest.param(("@@ a", "+n", "*** End of File"), "a\nb\nc\nn\n", id="end-wins"),
-        pytest.param(("@@ -1,0 +2 @@", "+n"), "a\nn\nb\nc\n", id="by-number"),
-        pytest.param(("@@ -0,0 +1 @@", "+n"), "n\na\nb\nc\n", id="at-the-start"),
-    ],
-)
-def test_lines_alone_are_put_where_the_patch_says(lines: tuple[str, ...], after: str) -> None:
-    assert applied("a\nb\nc\n", envelope("*** Update File: f", *lines)).content == after
-
-
-def test_lines_alone_past_the_end_are_refused() -> None:
+def test_lines_alone_are_put_where_the_patch_says() -> None:
+    for lines, after in (
+        (("+n",), "a\nb\nc\nn\n"),
+        (("@@ a", "+n"), "a\nn\nb\nc\n"),
+        (("@@ a", "+n", "*** End of File"), "a\nb\nc\nn\n"),
+        (("@@ -1,0 +2 @@", "+n"), "a\nn\nb\nc\n"),
+        (("@@ -0,0 +1 @@", "+n"), "n\na\nb\nc\n"),
+    ):
+        assert applied("a\nb\nc\n", envelope("*** Update File: f", *lines)).content == after
+    assert applied("", envelope("*** Update File: f", "+a", "+b")).content == "a\nb\n"
     assert "3 lines" in refusal("a\nb\nc\n", f"{HEAD}@@ -9,0 +10 @@\n+n\n")
 
 
@@ -514,13 +461,8 @@ def test_empty_lines_between_hunks_do_not_matter() -> None:
 
 
 def test_a_miscounted_hunk_may_end_without_a_line_feed() -> None:
-    marker = "\\ No newline at end of file\n"
-    body = f"{marker}-a\n{marker}+b\n+c\n{marker}Only in sub: x\n"
+    body = f"{MARKER}-a\n{MARKER}+b\n+c\n{MARKER}Only in sub: x\n"
     assert applied("a", f"{HEAD}@@ -1 +1 @@\n{body}").content == "b\nc"
-
-
-def test_lines_in_an_empty_file_are_all_it_has() -> None:
-    assert applied("", envelope("*** Update File: f", "+a", "+b")).content == "a\nb\n"
 
 
 def test_the_end_of_the_file_chooses_among_several_places() -> None:
@@ -558,13 +500,11 @@ NEAR = {
 }
 
 
-@pytest.mark.parametrize(
-    ("text", "body", "why"), [pytest.param(*case, id=name) for name, case in NEAR.items()]
-)
-def test_a_hunk_that_fits_nowhere_names_the_nearest_lines(text: str, body: str, why: str) -> None:
-    message = refusal(text, f"{HEAD}@@ -1 +1 @@\n{body}")
-    assert why in message
-    assert "old_string" not in message
+def test_a_hunk_that_fits_nowhere_names_the_nearest_lines() -> None:
+    messages = {case: refusal(text, f"{HEAD}@@ -1 +1 @@\n{body}") for case, (text, body, _) in NEAR.items()}
+    wrong = {case: message for case, message in messages.items() if NEAR[case][2] not in message}
+    assert wrong == {}
+    assert not any("old_string" in message for message in messages.values())
 
 
 def test_hunks_in_the_wrong_order_get_an_error_that_says_so() -> None:
@@ -607,44 +547,26 @@ def test_what_comes_out_as_it_was_is_no_change() -> None:
     assert made.changes == ()
 
 
-IMPOSSIBLE = {
-    "exists": (envelope("*** Add File: a", "+x"), Conflict, "exists already"),
-    "missing": (envelope("*** Update File: z", "-x"), NotFound, "does not exist"),
-    "missing-to-delete": (envelope("*** Delete File: z"), NotFound, "does not exist"),
-    "deleted-before": (
-        envelope("*** Delete File: a", "*** Update File: a", "-1"),
-        NotFound,
-        "does not exist",
-    ),
-    "target-exists": (envelope("*** Update File: a", "*** Move to: b"), Conflict, "'b' exists already"),
-    "copy-target-exists": (
-        "diff --git a/a b/b\ncopy from a\ncopy to b\n",
-        Conflict,
-        "'b' exists already",
-    ),
-    "delete-of-other-lines": (
-        "--- a/a\n+++ /dev/null\n@@ -1 +0,0 @@\n-1\n",
-        Conflict,
-        "it has other lines than those",
-    ),
-    "not-text": (envelope("*** Update File: bin", "-x"), InvalidInput, "not a text file"),
-    "no-such-character": (
-        envelope("*** Update File: latin", "@@", "-caf\u00e9", "+\u4e2d"),
-        InvalidInput,
-        "windows-1252",
-    ),
-    "only-added-lines-in-no-file": (envelope("*** Update File: z", "+x"), NotFound, "does not exist"),
-}
-
-
-@pytest.mark.parametrize(
-    ("text", "kind", "why"), [pytest.param(*case, id=name) for name, case in IMPOSSIBLE.items()]
+IMPOSSIBLE: tuple[tuple[str, type[ToolError], str], ...] = (
+    (envelope("*** Add File: a", "+x"), Conflict, "exists already"),
+    (envelope("*** Update File: z", "-x"), NotFound, "does not exist"),
+    (envelope("*** Update File: z", "+x"), NotFound, "does not exist"),
+    (envelope("*** Delete File: z"), NotFound, "does not exist"),
+    (envelope("*** Delete File: a", "*** Update File: a", "-1"), NotFound, "does not exist"),
+    (envelope("*** Update File: a", "*** Move to: b"), Conflict, "'b' exists already"),
+    ("diff --git a/a b/b\ncopy from a\ncopy to b\n", Conflict, "'b' exists already"),
+    ("--- a/a\n+++ /dev/null\n@@ -1 +0,0 @@\n-1\n", Conflict, "it has other lines than those"),
+    (envelope("*** Update File: bin", "-x"), InvalidInput, "not a text file"),
+    (envelope("*** Update File: latin", "@@", "-café", "+中"), InvalidInput, "windows-1252"),
 )
-def test_what_cannot_be_done_to_a_file_is_refused(text: str, kind: type[ToolError], why: str) -> None:
-    with pytest.raises(kind) as refused:
-        planned(text, a=b"1\n2\n", b=b"", bin=b"\0", latin=b"caf\xe9\n")
-    assert why in str(refused.value)
-    assert "No file was changed." in str(refused.value)
+
+
+def test_what_cannot_be_done_to_a_file_is_refused() -> None:
+    for text, kind, why in IMPOSSIBLE:
+        with pytest.raises(kind) as refused:
+            planned(text, a=b"1\n2\n", b=b"", bin=b"\0", latin=b"caf\xe9\n")
+        assert why in str(refused.value)
+        assert "No file was changed." in str(refused.value)
 
 
 def test_all_that_fails_is_reported_at_once_but_not_without_end() -> None:
@@ -709,18 +631,12 @@ def test_every_path_is_named_once_and_respelt() -> None:
     assert [section.paths for section in respelt.sections] == [("a", "b"), ("d/c",), ("a",)]
 
 
-@pytest.mark.parametrize(
-    "lines",
-    [
-        pytest.param(("*** Delete File: link",), id="delete"),
-        pytest.param(("*** Update File: link", "*** Move to: b"), id="move"),
-    ],
-)
-def test_a_file_that_goes_away_is_not_named_by_a_link(lines: tuple[str, ...]) -> None:
-    patch: Patch = parse(envelope(*lines))
-    with pytest.raises(InvalidInput, match=r"'link' leads to 'real'"):
-        patch.respelt(lambda path: {"link": "real"}.get(path, path))
-    assert patch.respelt(lambda path: path) == patch
+def test_a_file_that_goes_away_is_not_named_by_a_link() -> None:
+    for lines in (("*** Delete File: link",), ("*** Update File: link", "*** Move to: b")):
+        patch: Patch = parse(envelope(*lines))
+        with pytest.raises(InvalidInput, match=r"'link' leads to 'real'"):
+            patch.respelt(lambda path: {"link": "real"}.get(path, path))
+        assert patch.respelt(lambda path: path) == patch
 
 
 def test_a_file_that_stays_may_be_named_by_a_link_and_folders_always() -> None:

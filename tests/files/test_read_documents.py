@@ -34,7 +34,7 @@ from mcp_toolserver.pipeline.call import Result
 from mcp_toolserver.pipeline.registry import Entry
 from mcp_toolserver.tools.files.read_file import TOOL
 from tests.notebook.notebooks import old
-from tests.support.live import Setup, connected, text
+from tests.support.live import SharedServers, text
 from tests.support.workbench import Person, dispatcher, machine
 
 
@@ -141,16 +141,9 @@ async def test_an_encrypted_pdf_is_refused(root: Path) -> None:
     assert "encrypted" in text
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        pytest.param(b"%PDF-1.7\n", id="nothing after the head"),
-        pytest.param(b"%PDF-1.7\n" + b"\0\xff" * 500, id="noise"),
-        pytest.param(pdf(operators("x"))[:-200], id="cut off"),
-    ],
-)
-async def test_a_damaged_pdf_is_refused_in_words(root: Path, content: bytes) -> None:
-    assert "damaged" in await refusal(root, "f.pdf", content)
+async def test_a_damaged_pdf_is_refused_in_words(root: Path) -> None:
+    for content in (b"%PDF-1.7\n", b"%PDF-1.7\n" + b"\0\xff" * 500, pdf(operators("x"))[:-200]):
+        assert "damaged" in await refusal(root, "f.pdf", content)
 
 
 async def test_a_bomb_in_a_page_leaves_the_other_pages_readable(root: Path) -> None:
@@ -364,117 +357,82 @@ PACKAGES = {
     "f.docx": (document(letter), "word/document.xml"),
     "f.xlsx": (workbook(accounts), "xl/worksheets/sheet1.xml"),
 }
-each_package = pytest.mark.parametrize("name", PACKAGES)
 
 
-@each_package
-async def test_a_package_is_known_by_its_name_and_its_first_bytes(root: Path, name: str) -> None:
-    content, _ = PACKAGES[name]
-    assert (await shown(root, name, content)).error is None
-    assert (await shown(root, name.upper(), content)).error is None
-    assert (await shown(root, name, b"plain\n")).text == "1\tplain"
-    assert (await shown(root, "f.zip", content)).error == "invalid_input"
+async def test_a_package_is_known_by_its_name_and_its_first_bytes(root: Path) -> None:
+    for name, (content, _) in PACKAGES.items():
+        assert (await shown(root, name, content)).error is None
+        assert (await shown(root, name.upper(), content)).error is None
+        assert (await shown(root, name, b"plain\n")).text == "1\tplain"
+        assert (await shown(root, "f.zip", content)).error == "invalid_input"
 
 
-@each_package
-@pytest.mark.parametrize(
-    "damage",
-    [
-        pytest.param(lambda content: content[: len(content) // 2], id="cut off"),
-        pytest.param(lambda content: content[:4] + b"\0" * 2000, id="only its head"),
-        pytest.param(lambda content: content[:500] + b"\xff" * 200 + content[700:], id="bytes changed"),
-    ],
-)
-async def test_a_damaged_package_is_refused_in_words(
-    root: Path, name: str, damage: Callable[[bytes], bytes]
-) -> None:
-    assert "damaged" in await refusal(root, name, damage(PACKAGES[name][0]))
+async def test_a_damaged_package_is_refused_in_words(root: Path) -> None:
+    other = extended(b"", {"a": b"b"})
+    for name, (content, part) in PACKAGES.items():
+        for damaged in (
+            *(content[: len(content) // 2], content[:4] + b"\0" * 2000),
+            content[:500] + b"\xff" * 200 + content[700:],
+            *(found for key, (found, _) in PACKAGES.items() if key != name),
+            *(other, changed(content, {part: lambda _: b"<w:p><unclosed>"})),
+        ):
+            assert "damaged" in await refusal(root, name, damaged)
 
 
-@each_package
-async def test_a_package_of_something_else_is_refused_in_words(root: Path, name: str) -> None:
-    other = next(content for key, (content, _) in PACKAGES.items() if key != name)
-    assert "damaged" in await refusal(root, name, other)
-    assert "damaged" in await refusal(root, name, extended(b"", {"a": b"b"}))
+async def test_a_bomb_is_refused_before_it_is_unpacked(root: Path) -> None:
+    bomb = b"\0" * (30 * 1024 * 1024)
+    for name, parts in (
+        ("f.docx", {"bomb.xml": b"\0" * (33 * 1024 * 1024)}),
+        ("f.xlsx", {f"{number}.xml": bomb for number in range(7)}),
+    ):
+        content = extended(PACKAGES[name][0], parts)
+        assert len(content) < 2_000_000
+        assert "too large unpacked" in await refusal(root, name, content)
 
 
-@each_package
-async def test_a_part_that_is_no_xml_is_refused_in_words(root: Path, name: str) -> None:
-    content, part = PACKAGES[name]
-    assert "damaged" in await refusal(root, name, changed(content, {part: lambda _: b"<w:p><unclosed>"}))
+async def test_a_package_of_very_many_parts_is_refused(root: Path) -> None:
+    for name, (content, _) in PACKAGES.items():
+        many = extended(content, {f"{number}": b"" for number in range(5_001)})
+        assert "parts" in await refusal(root, name, many)
 
 
-@pytest.mark.parametrize(
-    ("name", "parts"),
-    [
-        pytest.param("f.docx", {"bomb.xml": b"\0" * (33 * 1024 * 1024)}, id="one part"),
-        pytest.param("f.xlsx", {f"{n}.xml": b"\0" * (30 * 1024 * 1024) for n in range(7)}, id="together"),
-    ],
-)
-async def test_a_bomb_is_refused_before_it_is_unpacked(
-    root: Path, name: str, parts: Mapping[str, bytes]
-) -> None:
-    content = extended(PACKAGES[name][0], parts)
-    assert len(content) < 2_000_000
-    assert "too large unpacked" in await refusal(root, name, content)
-
-
-@each_package
-async def test_a_package_of_very_many_parts_is_refused(root: Path, name: str) -> None:
-    content = extended(PACKAGES[name][0], {f"{number}": b"" for number in range(5_001)})
-    assert "parts" in await refusal(root, name, content)
-
-
-@each_package
-@pytest.mark.parametrize("codec", ["utf-8", "utf-16-le", "utf-16-be"])
-@pytest.mark.parametrize("reach", ["file", "growth"])
-async def test_entities_are_not_resolved_from_outside_nor_blown_up(
-    root: Path, name: str, codec: str, reach: str
-) -> None:
+@pytest.mark.parametrize("name", PACKAGES)
+async def test_entities_are_not_resolved_from_outside_nor_blown_up(root: Path, name: str) -> None:
     (root / "secret").write_text("TOP SECRET", encoding="utf-8")
-    entity = f'SYSTEM "file://{root}/secret"' if reach == "file" else f'"{"x" * 1000}"'
-    declared = f"<!DOCTYPE w [<!ENTITY e {entity}>]>"
     content, part = PACKAGES[name]
+    for entity in (f'SYSTEM "file://{root}/secret"', f'"{"x" * 1000}"'):
+        for codec in ("utf-8", "utf-16-le", "utf-16-be"):
 
-    def declare(xml: bytes) -> bytes:
-        text = re.sub(r"^<\?xml[^>]*\?>", "", xml.decode())
-        return ("\ufeff" * (codec != "utf-8") + declared + text.replace("cell 0", "&e;")).encode(codec)
+            def declare(xml: bytes, entity: str = entity, codec: str = codec) -> bytes:
+                text = re.sub(r"^<\?xml[^>]*\?>", "", xml.decode()).replace("cell 0", "&e;")
+                mark = "\ufeff" * (codec != "utf-8")
+                return f"{mark}<!DOCTYPE w [<!ENTITY e {entity}>]>{text}".encode(codec)
 
-    text = await refusal(root, name, changed(content, {part: declare}))
-    assert "document type" in text
-    assert "SECRET" not in text
+            text = await refusal(root, name, changed(content, {part: declare}))
+            assert "document type" in text
+            assert "SECRET" not in text
 
 
 # --- the extra -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("module", "name", "content"),
-    [
-        pytest.param("pypdf", "f.pdf", pdf(operators("x")), id="PDF"),
-        pytest.param("docx", "f.docx", PACKAGES["f.docx"][0], id="Word"),
-        pytest.param("openpyxl", "f.xlsx", PACKAGES["f.xlsx"][0], id="Excel"),
-    ],
-)
-async def test_without_the_extra_the_answer_names_it(
-    root: Path, module: str, name: str, content: bytes, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, module, None)  # as where it is not installed
-    assert "mcp-toolserver[documents]" in await refusal(root, name, content, kind="unavailable")
+async def test_without_the_extra_the_answer_names_it(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pages = {"f.pdf": pdf(operators("x")), **{name: content for name, (content, _) in PACKAGES.items()}}
+    for module, (name, content) in zip(("pypdf", "docx", "openpyxl"), pages.items(), strict=True):
+        monkeypatch.setitem(sys.modules, module, None)  # as where it is not installed
+        assert "mcp-toolserver[documents]" in await refusal(root, name, content, kind="unavailable")
 
 
-@pytest.mark.parametrize("size", [50 * 1024 * 1024 + 1])
-@pytest.mark.parametrize("head", [b"%PDF-1.7\n", b"PK\x03\x04"], ids=["PDF", "package"])
-async def test_a_document_beyond_the_size_that_is_taken_apart_is_refused(
-    root: Path, size: int, head: bytes
-) -> None:
-    with (root / "f.docx").open("wb") as file:
-        file.write(head)
-        file.truncate(size)
+async def test_a_document_beyond_the_size_that_is_taken_apart_is_refused(root: Path) -> None:
+    size = 50 * 1024 * 1024 + 1
     server = dispatcher(machine(root.parent), Entry(TOOL, toolset="files"))
-    result = await server.call("read_file", {"path": "f.docx"}, Person())
-    assert result.error == "invalid_input"
-    assert str(size) in result.text
+    for head in (b"%PDF-1.7\n", b"PK\x03\x04"):
+        with (root / "f.docx").open("wb") as file:
+            file.write(head)
+            file.truncate(size)
+        result = await server.call("read_file", {"path": "f.docx"}, Person())
+        assert result.error == "invalid_input"
+        assert str(size) in result.text
 
 
 LISTED = """
@@ -498,13 +456,16 @@ def test_a_server_that_reads_text_imports_none_of_the_libraries() -> None:
     assert ended.returncode == 0, ended.stderr
 
 
-async def test_a_server_that_is_locked_can_still_take_documents_apart(root: Path, tmp_path: Path) -> None:
-    (root / "f.pdf").write_bytes(pdf(operators("from a PDF")))
-    (root / "f.ipynb").write_bytes(old())
+@pytest.mark.asyncio(loop_scope="session")
+async def test_a_server_that_is_locked_can_still_take_documents_apart(shared: SharedServers) -> None:
+    setup = shared.setup()
+    folder = setup.root / "documents"
+    folder.mkdir()
+    (folder / "f.pdf").write_bytes(pdf(operators("from a PDF")))
+    (folder / "f.ipynb").write_bytes(old())
     for name, (content, _) in PACKAGES.items():
-        (root / name).write_bytes(content)
-    (tmp_path / "home").mkdir()
+        (folder / name).write_bytes(content)
     wanted = {"f.pdf": "from a PDF", "f.docx": "# Title", "f.xlsx": "'Q1'", "f.ipynb": "print(1)"}
-    async with connected(Setup(root=root, home=tmp_path / "home")) as client:
-        for name, part in wanted.items():
-            assert part in text(await client.call_tool("read_file", {"path": name}))
+    client = await shared.client(setup)
+    for name, part in wanted.items():
+        assert part in text(await client.call_tool("read_file", {"path": f"documents/{name}"}))

@@ -99,24 +99,12 @@ async def test_a_file_keeps_its_mode_or_gets_that_of_another(ws: Path, files: Fi
     assert os.getxattr(ws / "moved", "user.test") == b"kept"
 
 
-@pytest.mark.parametrize(
-    ("before", "executable", "after"),
-    [
-        pytest.param(0o640, True, 0o750, id="on"),
-        pytest.param(0o755, False, 0o644, id="off"),
-        pytest.param(0o755, None, 0o755, id="as-before"),
-    ],
-)
-async def test_who_may_read_may_run_if_that_is_asked(
-    ws: Path, files: Files, before: int, executable: bool | None, after: int
-) -> None:
-    (ws / "a").chmod(before)
-    one = FileChange(path=CanonicalPath("a"), content=b"x", executable=executable)
-    await update(files, one)
-    assert stat.S_IMODE((ws / "a").stat().st_mode) == after
-
-
-async def test_a_new_program_can_be_run(ws: Path, files: Files) -> None:
+async def test_who_may_read_may_run_if_that_is_asked(ws: Path, files: Files) -> None:
+    for before, executable, after in ((0o640, True, 0o750), (0o755, False, 0o644), (0o755, None, 0o755)):
+        (ws / "a").chmod(before)
+        content = f"{before} {executable}".encode()
+        await update(files, FileChange(path=CanonicalPath("a"), content=content, executable=executable))
+        assert stat.S_IMODE((ws / "a").stat().st_mode) == after
     await update(files, change("run", b"#!/bin/sh\n", executable=True))
     assert os.access(ws / "run", os.X_OK)
 

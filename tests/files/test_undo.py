@@ -105,60 +105,35 @@ async def test_a_file_that_was_not_read_keeps_its_text(server: Server) -> None:
     assert server.kept() == []
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        pytest.param({"overwrite": True}, id="overwrite"),
-        pytest.param({"expected_sha256": hashlib.sha256(TEXT.encode()).hexdigest()}, id="sha256"),
-    ],
+KNOWN: tuple[tuple[str, dict[str, Any]], ...] = (
+    *(("read_file", {}), ("head", {}), ("tail", {}), ("write_file", {"content": f"{TEXT}more\n"})),
+    ("edit_file", {"old_string": "line 1 of", "new_string": "LINE 1 of"}),
+    ("apply_patch", {"patch": f"--- a/notes.md\n+++ b/notes.md\n{HUNK}"}),
 )
-async def test_a_caller_who_says_so_replaces_all_of_it(server: Server, arguments: dict[str, Any]) -> None:
-    file = server.file("notes.md")
-    await server.text("write_file", path="notes.md", content=OTHER, **arguments)
-    assert file.read_text(encoding="utf-8") == OTHER
 
 
-@pytest.mark.parametrize(
-    ("tool", "arguments"),
-    [
-        pytest.param("read_file", {}, id="read_file"),
-        pytest.param("head", {}, id="head"),
-        pytest.param("tail", {}, id="tail"),
-        pytest.param("edit_file", {"old_string": "line 1 of", "new_string": "LINE 1 of"}, id="edit_file"),
-        pytest.param("write_file", {"content": f"{TEXT}more\n"}, id="write_file"),
-        pytest.param(
-            "apply_patch", {"patch": f"--- a/notes.md\n+++ b/notes.md\n{HUNK}"}, id="apply_patch"
-        ),
-    ],
-)  # fmt: skip
-async def test_a_session_that_read_or_wrote_the_file_replaces_all_of_it(
-    server: Server, tool: str, arguments: dict[str, Any]
-) -> None:
-    file = server.file("notes.md")
-    path = {} if tool == "apply_patch" else {"path": "notes.md"}
-    await server.text(tool, **path, **arguments)
-    await server.text("write_file", path="notes.md", content=OTHER)
-    assert file.read_text(encoding="utf-8") == OTHER
+async def test_a_session_that_knows_the_file_or_says_so_replaces_all_of_it(server: Server) -> None:
+    for owner, (tool, arguments) in enumerate(KNOWN):
+        file = server.file("notes.md")
+        path = {} if tool == "apply_patch" else {"path": "notes.md"}
+        await server.text(tool, f"owner {owner}", **path, **arguments)
+        await server.text("write_file", f"owner {owner}", path="notes.md", content=OTHER)
+        assert file.read_text(encoding="utf-8") == OTHER
+    for arguments in ({"overwrite": True}, {"expected_sha256": hashlib.sha256(TEXT.encode()).hexdigest()}):
+        file = server.file("notes.md")
+        await server.text("write_file", path="notes.md", content=OTHER, **arguments)
+        assert file.read_text(encoding="utf-8") == OTHER
 
 
-async def test_what_the_user_changed_after_the_read_counts_as_unread(server: Server) -> None:
-    server.file("notes.md")
-    await server.text("read_file", path="notes.md")
-    file = server.file("notes.md", TEXT + "and a line of today\n")
-    await server.refusal("conflict", "write_file", path="notes.md", content=OTHER)
-    assert "line of today" in file.read_text(encoding="utf-8")
-
-
-async def test_what_another_session_read_is_unread(server: Server) -> None:
-    server.file("notes.md")
-    await server.text("read_file", "first", path="notes.md")
-    await server.refusal("conflict", "write_file", "second", path="notes.md", content=OTHER)
-
-
-async def test_a_listing_or_a_search_does_not_count_as_reading(server: Server) -> None:
+async def test_what_was_changed_since_or_read_by_another_or_only_listed_is_unread(server: Server) -> None:
     server.file("notes.md")
     await server.text("ls", path=".")
     await server.refusal("conflict", "write_file", path="notes.md", content=OTHER)
+    await server.text("read_file", path="notes.md")
+    await server.refusal("conflict", "write_file", "second", path="notes.md", content=OTHER)
+    file = server.file("notes.md", TEXT + "and a line of today\n")
+    await server.refusal("conflict", "write_file", path="notes.md", content=OTHER)
+    assert "line of today" in file.read_text(encoding="utf-8")
 
 
 async def test_a_new_file_needs_no_permission_and_half_may_go(server: Server) -> None:
@@ -170,22 +145,14 @@ async def test_a_new_file_needs_no_permission_and_half_may_go(server: Server) ->
     await server.refusal("conflict", "write_file", path="notes.md", content=fewer)
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "drops"),
-    [
-        pytest.param(b"", b"", False, id="empty"),
-        pytest.param(b"\n \n", b"", False, id="blank"),
-        pytest.param(b"a\nb\n", b"b\nx\n", False, id="exactly-half"),
-        pytest.param(b"a\nbb\n", b"a\n", True, id="the-longer-half"),
-        pytest.param(b"a\r\n  b\r\n", b"b\na\n", False, id="order-ends-and-indentation"),
-        pytest.param(b"a\na\na\n", b"a\n", True, id="repeated-lines"),
-        pytest.param(b"\0\1\2", b"\0\1\2\3", False, id="appended-to-binary"),
-        pytest.param(b"\0\1\2", b"\0\3\2", True, id="changed-binary"),
-        pytest.param(b"x" * 100, b"y" + b"x" * 100, False, id="prepended-to-a-long-line"),
-    ],
-)
-def test_a_loss_is_measured_in_whole_lines(before: bytes, after: bytes, drops: bool) -> None:
-    assert drops_most(before, after) is drops
+def test_a_loss_is_measured_in_whole_lines() -> None:
+    kept = (
+        *((b"", b""), (b"\n \n", b""), (b"a\nb\n", b"b\nx\n"), (b"a\r\n  b\r\n", b"b\na\n")),
+        *((b"\0\1\2", b"\0\1\2\3"), (b"x" * 100, b"y" + b"x" * 100)),
+    )
+    dropped = ((b"a\nbb\n", b"a\n"), (b"a\na\na\n", b"a\n"), (b"\0\1\2", b"\0\3\2"))
+    assert [pair for pair in kept if drops_most(*pair)] == []
+    assert [pair for pair in dropped if not drops_most(*pair)] == []
 
 
 async def test_content_and_restore_exclude_each_other(server: Server) -> None:
@@ -209,27 +176,16 @@ async def test_a_replaced_content_is_read_and_restored_from_the_answer(server: S
     assert file.read_text(encoding="utf-8") == OTHER
 
 
-async def test_the_previous_text_can_be_read(server: Server) -> None:
-    server.file("notes.md")
-    answer = await server.text("write_file", path="notes.md", content=OTHER, overwrite=True)
-    assert "7\tline 6 of the user" in await server.text("read_file", path=shown_path(answer))
-    assert shown_path(answer).endswith("-notes.md")
-
-
-@pytest.mark.parametrize("tool", ["edit_file", "MultiEdit"])
-async def test_an_edit_is_undone(server: Server, tool: str) -> None:
-    file = server.file("notes.md")
+async def test_an_edit_is_undone(server: Server) -> None:
+    file, notebook = server.file("notes.md"), server.file("n.ipynb", written(made()))
     edits = [{"old_string": "line 1 of", "new_string": "x"}, {"old_string": "line 2 of", "new_string": "y"}]
-    answer = await server.text(tool, path="notes.md", edits=edits)
-    await server.text("write_file", path="notes.md", restore=handle(answer))
-    assert file.read_text(encoding="utf-8") == TEXT
-
-
-async def test_an_edit_of_a_notebook_is_undone(server: Server) -> None:
-    file = server.file("n.ipynb", written(made()))
+    for tool in ("edit_file", "MultiEdit"):
+        answer = await server.text(tool, path="notes.md", edits=edits)
+        await server.text("write_file", path="notes.md", restore=handle(answer))
+        assert file.read_text(encoding="utf-8") == TEXT
     answer = await server.text("NotebookEdit", path="n.ipynb", cell_number=0, edit_mode="delete")
     await server.text("write_file", path="n.ipynb", restore=handle(answer))
-    assert file.read_bytes() == written(made())
+    assert notebook.read_bytes() == written(made())
 
 
 async def test_what_a_patch_deletes_or_moves_comes_back(server: Server) -> None:
@@ -246,13 +202,6 @@ async def test_what_a_patch_deletes_or_moves_comes_back(server: Server) -> None:
     await server.text("write_file", path="old.md", restore=handle(renamed))
     assert gone.read_text(encoding="utf-8") == TEXT
     assert moved.read_text(encoding="utf-8") == "old\n"
-
-
-async def test_a_restoration_obeys_an_expected_hash(server: Server) -> None:
-    file = server.file("notes.md")
-    undo = handle(await server.text("write_file", path="notes.md", content=OTHER, overwrite=True))
-    await server.refusal("conflict", "write_file", path="notes.md", restore=undo, expected_sha256="0" * 64)
-    assert file.read_text(encoding="utf-8") == OTHER
 
 
 async def test_nothing_is_kept_where_nothing_is_replaced(server: Server) -> None:
@@ -287,19 +236,19 @@ async def test_another_session_can_neither_restore_nor_read_it(server: Server) -
     await server.text("read_file", "owner", path=path)
 
 
-async def test_a_content_goes_back_to_its_own_file_only(server: Server) -> None:
-    server.file("notes.md")
-    undo = handle(await server.text("write_file", path="notes.md", content=OTHER, overwrite=True))
-    answer = await server.refusal("not_found", "write_file", path="elsewhere.md", restore=undo)
-    assert "notes.md" in answer
+async def test_a_content_goes_back_to_its_own_file_only_and_cannot_be_written(server: Server) -> None:
+    file = server.file("notes.md")
+    answer = await server.text("write_file", path="notes.md", content=OTHER, overwrite=True)
+    undo, path = handle(answer), shown_path(answer)
+    assert path.endswith("-notes.md")
+    assert "7\tline 6 of the user" in await server.text("read_file", path=path)
+    refused = await server.refusal("not_found", "write_file", path="elsewhere.md", restore=undo)
+    assert "notes.md" in refused
     assert not (server.root / "elsewhere.md").exists()
-
-
-async def test_the_kept_contents_cannot_be_written(server: Server) -> None:
-    server.file("notes.md")
-    path = shown_path(await server.text("write_file", path="notes.md", content=OTHER, overwrite=True))
     await server.refusal("denied", "write_file", path=path, content="x", overwrite=True)
     assert Path(path).read_text(encoding="utf-8") == TEXT
+    await server.refusal("conflict", "write_file", path="notes.md", restore=undo, expected_sha256="0" * 64)
+    assert file.read_text(encoding="utf-8") == OTHER
 
 
 async def test_a_hidden_file_is_neither_replaced_nor_kept(tmp_path: Path) -> None:
@@ -327,23 +276,17 @@ async def test_the_end_of_a_session_ends_its_undo_and_leaves_the_contents_to_the
 KEY = "-----BEGIN OPENSSH PRIVATE KEY-----\nAAAA\n-----END OPENSSH PRIVATE KEY-----\n"
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "is_secret"),
-    [
-        pytest.param(".env", "A=1", True, id="env"),
-        pytest.param(".env.production", "A=1", True, id="env-of-a-stage"),
-        pytest.param(".env.example", "A=1", False, id="env-example"),
-        pytest.param("id_ed25519", "", True, id="ssh"),
-        pytest.param("id_ed25519.pub", "", False, id="public"),
-        pytest.param("server.pem", "", True, id="pem"),
-        pytest.param(".npmrc", "", True, id="npmrc"),
-        pytest.param("notes.md", KEY, True, id="private-key"),
-        pytest.param("config.py", f'TOKEN = "ghp_{"a" * 36}"', True, id="token"),
-        pytest.param("main.py", "task-oriented work, sk- and eyJ", False, id="words"),
-    ],
-)
-def test_credentials_are_recognised(name: str, content: str, is_secret: bool) -> None:
-    assert is_secret_file(name, content.encode()) is is_secret
+SECRETS = {
+    **dict.fromkeys((".env", ".env.production", "id_ed25519", "server.pem", ".npmrc"), "A=1"),
+    "notes.md": KEY,
+    "config.py": f'TOKEN = "ghp_{"a" * 36}"',
+}
+NO_SECRETS = {".env.example": "A=1", "id_ed25519.pub": "", "main.py": "task-oriented work, sk- and eyJ"}
+
+
+def test_credentials_are_recognised() -> None:
+    assert [name for name, content in SECRETS.items() if not is_secret_file(name, content.encode())] == []
+    assert [name for name, content in NO_SECRETS.items() if is_secret_file(name, content.encode())] == []
 
 
 async def test_credentials_are_not_copied(server: Server) -> None:

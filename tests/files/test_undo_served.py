@@ -3,6 +3,7 @@
 import os
 import re
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,9 +13,8 @@ from mcp_types import Implementation
 
 from tests.protocol.resource_clients import until
 from tests.support.calling import HANDLE
-from tests.support.confinement import BY_USER, WORKSPACE_WRITE, scene
-from tests.support.confinement import serving as serving_confined
-from tests.support.live import Setup, connected, connected_to, serving, text
+from tests.support.confinement import BY_USER, WORKSPACE_WRITE, Server
+from tests.support.live import Setup, SharedServers, connected, connected_to, text
 
 TEXT = "".join(f"line {number} of the user\n" for number in range(20))
 
@@ -52,54 +52,64 @@ def handle(answer: str) -> str:
     return found[0]
 
 
+@pytest.mark.asyncio(loop_scope="session")
 @pytest.mark.parametrize(("transport", "era"), [("stdio", "legacy"), ("stdio", "auto"), ("http", "auto")])
 async def test_an_unread_file_is_safe_and_a_replaced_one_comes_back(
-    setup: Setup, transport: str, era: str
+    shared: SharedServers, transport: str, era: str
 ) -> None:
-    file = setup.root / "notes.md"
-    async with connected(setup, transport, era) as client:
-        assert "overwrite: true" in await refusal(client, "write_file", path="notes.md", content="gone\n")
-        assert file.read_text(encoding="utf-8") == TEXT
-        await call(client, "read_file", path="notes.md")
-        answer = await call(client, "write_file", path="notes.md", content="gone\n")
-        assert "line 19 of the user" in await call(client, "read_file", path=place(answer))
-        await call(client, "write_file", path="notes.md", restore=handle(answer))
+    setup = shared.setup("workspace-write")
+    name = f"undo-{transport}-{era}.md"
+    file = setup.root / name
+    file.write_text(TEXT, encoding="utf-8")
+    client = await shared.client(setup, transport, era)
+    assert "overwrite: true" in await refusal(client, "write_file", path=name, content="gone\n")
+    assert file.read_text(encoding="utf-8") == TEXT
+    await call(client, "read_file", path=name)
+    answer = await call(client, "write_file", path=name, content="gone\n")
+    assert "line 19 of the user" in await call(client, "read_file", path=place(answer))
+    await call(client, "write_file", path=name, restore=handle(answer))
     assert file.read_text(encoding="utf-8") == TEXT
     assert Path(place(answer)).read_text(encoding="utf-8") == TEXT
 
 
+@pytest.mark.asyncio(loop_scope="session")
 @pytest.mark.parametrize("era", ["legacy", "auto"])
-async def test_another_client_over_http_can_neither_read_nor_restore(setup: Setup, era: str) -> None:
-    with serving(setup, "http") as url:
-        async with connected_to(url, "http", mode=era) as owner:
-            answer = await call(owner, "write_file", path="notes.md", content="gone\n", overwrite=True)
-            path, undo = place(answer), handle(answer)
-            missing = os.path.dirname(os.path.dirname(path)) + "/000000000000/000000000000-notes.md"
-            somebody = Implementation(name="somebody else", version="1")
-            async with connected_to(url, "http", mode=era, client_info=somebody) as other:
-                for tool in ("read_file", "head", "tail"):
-                    refused = await refusal(other, tool, path=path)
-                    assert refused.replace(path, "") == (await refusal(other, tool, path=missing)).replace(
-                        missing, ""
-                    )
-                refused = await refusal(other, "grep_search", pattern="user", path=path)
-                assert "line" not in refused
-                refused = await refusal(other, "write_file", path="notes.md", restore=undo)
-                unknown = await refusal(other, "write_file", path="notes.md", restore="0" * 12)
-                assert refused.replace(undo, "") == unknown.replace("0" * 12, "")
-            await call(owner, "write_file", path="notes.md", restore=undo)
-    assert (setup.root / "notes.md").read_text(encoding="utf-8") == TEXT
+async def test_another_client_over_http_can_neither_read_nor_restore(shared: SharedServers, era: str) -> None:
+    setup = shared.setup("workspace-write")
+    name = f"undo-of-another-{era}.md"
+    (setup.root / name).write_text(TEXT, encoding="utf-8")
+    owner = await shared.client(setup, "http", era)
+    answer = await call(owner, "write_file", path=name, content="gone\n", overwrite=True)
+    path, undo = place(answer), handle(answer)
+    missing = os.path.dirname(os.path.dirname(path)) + f"/000000000000/000000000000-{name}"
+    somebody = Implementation(name="somebody else", version="1")
+    async with connected_to(shared.url(setup), "http", mode=era, client_info=somebody) as other:
+        for tool in ("read_file", "head", "tail"):
+            refused, unknown = [await refusal(other, tool, path=one) for one in (path, missing)]
+            assert refused.replace(path, "") == unknown.replace(missing, "")
+        assert "line" not in await refusal(other, "grep_search", pattern="user", path=path)
+        refused, unknown = [
+            await refusal(other, "write_file", path=name, restore=one) for one in (undo, "0" * 12)
+        ]
+        assert refused.replace(undo, "") == unknown.replace("0" * 12, "")
+    await call(owner, "write_file", path=name, restore=undo)
+    assert (setup.root / name).read_text(encoding="utf-8") == TEXT
 
 
-async def test_what_rules_hide_is_neither_replaced_nor_kept(setup: Setup) -> None:
-    (setup.home / "config.toml").write_text('[rules]\ndeny = ["read_file(notes.md)"]\n', encoding="utf-8")
-    hidden = replace(setup, flags=("--config", str(setup.home / "config.toml")))
-    async with connected(hidden) as client:
+async def test_what_rules_hide_is_not_replaced_and_nothing_is_kept_when_the_operator_says_so(
+    setup: Setup,
+) -> None:
+    config = 'undo-size = 0\n[rules]\ndeny = ["read_file(hidden.md)"]\n'
+    (setup.home / "config.toml").write_text(config, encoding="utf-8")
+    (setup.root / "hidden.md").write_text(TEXT, encoding="utf-8")
+    async with connected(replace(setup, flags=("--config", str(setup.home / "config.toml")))) as client:
         for arguments in ({"content": "gone\n", "overwrite": True}, {"restore": "0" * 12}):
-            await refusal(client, "write_file", path="notes.md", **arguments)
-        patch = "*** Begin Patch\n*** Delete File: notes.md\n*** End Patch"
+            await refusal(client, "write_file", path="hidden.md", **arguments)
+        patch = "*** Begin Patch\n*** Delete File: hidden.md\n*** End Patch"
         await refusal(client, "apply_patch", patch=patch)
-    assert (setup.root / "notes.md").read_text(encoding="utf-8") == TEXT
+        answer = await call(client, "write_file", path="notes.md", content="gone\n", overwrite=True)
+    assert (setup.root / "hidden.md").read_text(encoding="utf-8") == TEXT
+    assert "the operator has switched undo off" in answer
     assert not (setup.home / "state/undo").exists()
 
 
@@ -117,19 +127,14 @@ async def test_what_one_server_keeps_the_next_leaves_alone_and_does_not_show(set
     assert Path(place(answer)).read_text(encoding="utf-8") == TEXT
 
 
-async def test_nothing_is_kept_when_the_operator_says_so(setup: Setup) -> None:
-    (setup.home / "config.toml").write_text("undo-size = 0\n", encoding="utf-8")
-    async with connected(replace(setup, flags=("--config", str(setup.home / "config.toml")))) as client:
-        answer = await call(client, "write_file", path="notes.md", content="gone\n", overwrite=True)
-    assert "the operator has switched undo off" in answer
-    assert not (setup.home / "state/undo").exists()
-
-
 @pytest.mark.parametrize("user", BY_USER)
-def test_commands_see_nothing_that_is_kept_and_what_is_temporary_is_not(user: str) -> None:
-    with scene(user) as at, serving_confined(at, WORKSPACE_WRITE) as server:
-        server.bash(f"printf '{TEXT}' > notes.md; printf '{TEXT}' > /tmp/notes.md")
-        assert server.call("write_file", path="notes.md", content="gone\n").is_error
-        answer = server.call("write_file", path="notes.md", content="gone\n", overwrite=True).text
-        assert "No such file" in server.bash(f"cat {place(answer)} 2>&1 || true")
-        assert "ndo" not in server.call("write_file", path="/tmp/notes.md", content="gone\n").text
+def test_commands_see_nothing_that_is_kept_and_what_is_temporary_is_not(
+    user: str, servers: Callable[[str, str], Server]
+) -> None:
+    server = servers(user, WORKSPACE_WRITE)
+    server.bash(f"printf '{TEXT}' > notes.md; printf '{TEXT}' > /tmp/notes.md")
+    assert server.call("write_file", path="notes.md", content="gone\n").is_error
+    answer = server.call("write_file", path="notes.md", content="gone\n", overwrite=True).text
+    assert "No such file" in server.bash(f"cat {place(answer)} 2>&1 || true")
+    assert "ndo" not in server.call("write_file", path="/tmp/notes.md", content="gone\n").text
+    server.bash("rm notes.md /tmp/notes.md")

@@ -52,40 +52,35 @@ def bench(tmp_path: Path) -> Bench:
     return Bench(tool=TOOL, root=make(tmp_path / "root", {"ok.png": png(1, 1)}))
 
 
-@pytest.mark.parametrize(
-    ("data", "mime_type", "size"), [pytest.param(*case, id=name) for name, case in PICTURES.items()]
-)
-async def test_a_picture_is_shown_as_it_is_with_its_size(
-    bench: Bench, data: bytes, mime_type: str, size: tuple[int, int]
-) -> None:
-    (bench.root / "picture").write_bytes(data)
-    result = await bench.result(path="picture")
-    assert result.text == f"picture: {mime_type}, {size[0]} x {size[1]} pixels, {len(data)} bytes"
-    [image] = result.images
-    assert (image.data, image.mime_type) == (data, mime_type)
+async def test_a_picture_is_shown_as_it_is_with_its_size(bench: Bench) -> None:
+    for data, mime_type, (width, height) in PICTURES.values():
+        (bench.root / "picture").write_bytes(data)
+        result = await bench.result(path="picture")
+        assert result.text == f"picture: {mime_type}, {width} x {height} pixels, {len(data)} bytes"
+        [image] = result.images
+        assert (image.data, image.mime_type) == (data, mime_type)
 
 
-@pytest.mark.parametrize(
-    ("data", "what"),
-    [
-        pytest.param(b"BM" + bytes(20), "BMP", id="bmp"),
-        pytest.param(b"%PDF-1.7\n", "PDF", id="pdf"),
-        pytest.param(b"\0\0\0\x20ftypavif", "AVIF", id="avif"),
-        pytest.param(b"text\n", "no PNG", id="text"),
-        pytest.param(b"", "no PNG", id="empty"),
-        pytest.param(png(3, 2)[:18], "damaged", id="cut-off"),
-        pytest.param(png(0, 2), "damaged", id="no-width"),
-        pytest.param(jpeg(1, 1)[:22], "damaged", id="cut-off-jpeg"),
-        pytest.param(b"\xff\xd8\xff\xe0\0\x02junk", "damaged", id="damaged-jpeg"),
-        pytest.param(webp(b"VP9 ", bytes(20)), "damaged", id="unknown-webp"),
-        pytest.param(png(8_001, 1), "8001 x 1", id="too-wide"),
-        pytest.param(png(1, 8_001), "1 x 8001", id="too-high"),
-        pytest.param(png(1, 1) + bytes(5 << 20), "bytes", id="too-large"),
-    ],
-)
-async def test_what_no_model_takes_is_refused_with_the_reason(bench: Bench, data: bytes, what: str) -> None:
-    (bench.root / "picture").write_bytes(data)
-    assert what in await bench.refusal("invalid_input", path="picture")
+REFUSED = {
+    "BMP": (b"BM" + bytes(20),),
+    "PDF": (b"%PDF-1.7\n",),
+    "AVIF": (b"\0\0\0\x20ftypavif",),
+    "no PNG": (b"text\n", b""),
+    "damaged": (
+        *(png(3, 2)[:18], png(0, 2), jpeg(1, 1)[:22], b"\xff\xd8\xff\xe0\0\x02junk"),
+        webp(b"VP9 ", bytes(20)),
+    ),
+    "8001 x 1": (png(8_001, 1),),
+    "1 x 8001": (png(1, 8_001),),
+    "bytes": (png(1, 1) + bytes(5 << 20),),
+}
+
+
+async def test_what_no_model_takes_is_refused_with_the_reason(bench: Bench) -> None:
+    for what, pictures in REFUSED.items():
+        for data in pictures:
+            (bench.root / "picture").write_bytes(data)
+            assert what in await bench.refusal("invalid_input", path="picture")
 
 
 async def test_the_largest_picture_is_shown(bench: Bench) -> None:
@@ -95,11 +90,3 @@ async def test_the_largest_picture_is_shown(bench: Bench) -> None:
 
 def test_a_jpeg_that_ends_without_a_frame_has_no_size() -> None:
     assert pixels(b"\xff\xd8\xff\xd9\0\0\0", "image/jpeg") is None
-
-
-@pytest.mark.parametrize("path", ["../x.png", "/etc/x.png", "out/x.png"])
-async def test_no_picture_outside_is_shown(bench: Bench, path: str) -> None:
-    (bench.root.parent / "x.png").write_bytes(png(1, 1))
-    (bench.root / "out").symlink_to("..")
-    await bench.refusal("denied", path=path)
-    await bench.text(file_path="ok.png")

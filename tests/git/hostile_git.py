@@ -7,7 +7,9 @@ import subprocess
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import anyio
 
@@ -15,6 +17,7 @@ from mcp_toolserver.runtime.git.allowed_commands import GitInvocation
 from mcp_toolserver.runtime.git.executable import argv_prefix, helper
 from mcp_toolserver.runtime.git.hardening import environment
 from mcp_toolserver.runtime.git.runner import Git, GitResult
+from mcp_toolserver.runtime.processes.broker_client import Broker
 from mcp_toolserver.runtime.processes.helper_launcher import Programs
 from mcp_toolserver.runtime.sandbox.layers.environment import helper_environment
 from tests.support.processes import FULL, PATIENCE, broker
@@ -24,6 +27,30 @@ GIT = shutil.which("git") or "git is not installed"
 _EVIL = """#!/bin/sh
 echo "$0 $*" >> '{marker}'
 """
+
+_USER = "[user]\nname = n\nemail = n@example.org\n[init]\ndefaultBranch = main\n"
+
+
+@cache
+def _template() -> "TemporaryDirectory[str]":
+    """A repository with one commit, which every other one is a copy of."""
+    made = TemporaryDirectory()
+    folder = Path(made.name)
+    (folder / ".gitconfig").write_text(_USER, encoding="utf-8")
+    (folder / "repository/deep").mkdir(parents=True)
+    (folder / "repository/file.txt").write_text("one\n", encoding="utf-8")
+    (folder / "repository/deep/inner.txt").write_text("inner\n", encoding="utf-8")
+    for words in ("init -q --template=", "add .", "commit -qm first"):
+        command = [GIT, *words.split(" ")]
+        subprocess.run(command, cwd=folder / "repository", env=user_environment(folder), check=True)
+    (folder / "repository/.git/hooks").mkdir()
+    return made
+
+
+def user_environment(home: Path) -> dict[str, str]:
+    """That of a user at a terminal, with this home."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    return {**kept, "HOME": str(home), "TERM": "xterm"}
 
 
 @dataclass
@@ -36,10 +63,8 @@ class Lair:
     def __post_init__(self) -> None:
         home = self.folder / "home"
         home.mkdir()
-        who = "[user]\nname = n\nemail = n@example.org\n[init]\ndefaultBranch = main\n"
-        (home / ".gitconfig").write_text(who, encoding="utf-8")
-        kept = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
-        self.environ = {**kept, "HOME": str(home), "TERM": "xterm"}
+        (home / ".gitconfig").write_text(_USER, encoding="utf-8")
+        self.environ = user_environment(home)
         self.evil.write_text(_EVIL.format(marker=self.marker), encoding="utf-8")
         self.evil.chmod(0o755)
         self.found(self.repository)
@@ -60,13 +85,7 @@ class Lair:
 
     def found(self, folder: Path) -> None:
         """Make a repository with one commit."""
-        folder.mkdir()
-        self.git("init", "-q", cwd=folder)
-        (folder / "file.txt").write_text("one\n", encoding="utf-8")
-        (folder / "deep").mkdir()
-        (folder / "deep" / "inner.txt").write_text("inner\n", encoding="utf-8")
-        self.git("add", ".", cwd=folder)
-        self.git("commit", "-qm", "first", cwd=folder)
+        shutil.copytree(Path(_template().name) / "repository", folder)
 
     def write(self, name: str, content: str) -> None:
         """Put a file into the work tree, with its parents."""
@@ -185,10 +204,15 @@ class Asked:
             os.close(held)
 
 
+def asker(lair: Lair, started: Broker, program: str = GIT) -> Asked:
+    """Our git, run by this broker, with nothing remembered."""
+    return Asked(Git(Programs(started), program, str(lair.folder / "home")), lair.repository)
+
+
 @asynccontextmanager
 async def asking(
     lair: Lair, *, program: str = GIT, environ: Mapping[str, str] | None = None
 ) -> AsyncGenerator[Asked]:
-    """Our git, run by a real broker whose server has `environ`."""
+    """Our git, run by a broker of its own whose server has `environ`."""
     with broker(FULL, helper(program), environ={**lair.environ, **(environ or {})}) as started:
-        yield Asked(Git(Programs(started), program, str(lair.folder / "home")), lair.repository)
+        yield asker(lair, started, program)

@@ -3,7 +3,7 @@
 import json
 import os
 import re
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -49,7 +49,12 @@ class GitTools:
     """The git tools, the folder they work in, and its repository."""
 
     lair: Lair
+    started: Broker
     at: Dispatcher
+
+    def like(self, **options: Any) -> "GitTools":
+        """Tools of another server on the same repository; see `git_tools`."""
+        return git_tools(self.lair, self.started, **options)
 
     async def ask(self, tool: str, **arguments: JsonValue) -> Result:
         """One call."""
@@ -61,6 +66,16 @@ class GitTools:
         result = await self.ask(tool, **arguments)
         assert result.error is None, result.text
         return result.text
+
+    async def refuses(self, tool: str, kinds: Mapping[str, Iterable[Any]], **usual: JsonValue) -> None:
+        """Each of these arguments, added to the usual ones, fails as it must: `kinds` names the errors."""
+        wrong = [
+            (arguments, found.error, found.text)
+            for kind, table in kinds.items()
+            for arguments in table
+            if (found := await self.ask(tool, **{**usual, **arguments})).error != kind
+        ]
+        assert wrong == []
 
     async def data(self, tool: str, **arguments: JsonValue) -> dict[str, Any]:
         """The structured result of one call, which must succeed; it fits the schema and is plain JSON."""
@@ -104,7 +119,7 @@ def git_tools(
     }
     host = replace(with_services(machine(lair.folder), needs, provide), workspace=workspace)
     made = dispatcher(host, *GIT_TOOLS, **changing)
-    return GitTools(lair=lair, at=replace(made, raw=raw))
+    return GitTools(lair=lair, started=started, at=replace(made, raw=raw))
 
 
 def without_ids(text: str) -> str:

@@ -141,19 +141,15 @@ async def test_a_base_is_any_commit(at: Bench) -> None:
     assert at.lair.git("rev-parse", "worktree-x").strip() == first
 
 
-@pytest.mark.parametrize("base", ["nothing", "-f", "main..HEAD", "HEAD:file.txt", ":/first", "HEAD^{/x}"])
-async def test_what_is_no_commit_is_refused(base: str, at: Bench) -> None:
-    await at.refused("invalid_input", "EnterWorktree", name="x", path="repository", base=base)
+async def test_what_is_no_commit_and_no_name_is_refused(at: Bench) -> None:
+    for base in ("nothing", "-f", "main..HEAD", "HEAD:file.txt", ":/first", "HEAD^{/x}"):
+        await at.refused("invalid_input", "EnterWorktree", name="x", path="repository", base=base)
     assert at.lair.git("branch", "--list", "worktree-*") == ""
-
-
-@pytest.mark.parametrize(
-    "name",
-    ["", ".", "..", "../x", "a/b", "-f", "--force", "x y", "x\n", "x\0", "é", ".git", "x..y", "x.lock",
-     "x.git", "x.", "a" * 65, "x~1", "x:y", "x\\y", "@{-1}", ".worktrees", ".claude"],
-)  # fmt: skip
-async def test_a_name_that_is_more_than_a_name_is_refused(name: str, at: Bench) -> None:
-    await at.refused("invalid_input", "EnterWorktree", name=name, path="repository")
+    for name in (
+        *("", ".", "..", "../x", "a/b", "-f", "--force", "x y", "x\n", "x\0", "é", ".git", "x..y", "x.lock"),
+        *("x.git", "x.", "a" * 65, "x~1", "x:y", "x\\y", "@{-1}", ".worktrees", ".claude"),
+    ):
+        await at.refused("invalid_input", "EnterWorktree", name=name, path="repository")
     assert not at.folder.exists()
 
 
@@ -258,31 +254,31 @@ async def test_a_clean_worktree_is_removed_with_its_branch(at: Bench) -> None:
     await at.enter()
 
 
-@pytest.mark.parametrize(
-    ("script", "named"),
-    [
-        pytest.param("echo x > new", "new (not committed)", id="untracked"),
-        pytest.param("mkdir d && echo x > d/deep", "d/deep (not committed)", id="untracked-in-a-folder"),
-        pytest.param("echo x >> file.txt", "file.txt (not committed)", id="changed"),
-        pytest.param("rm file.txt", "file.txt (not committed)", id="deleted"),
-        pytest.param("git mv file.txt g", "g (not committed)", id="staged"),
-        pytest.param("git commit -qam m --allow-empty", "commit ", id="committed"),
-        pytest.param("git checkout -q --detach && git commit -qm m --allow-empty", "commit ", id="detached"),
-        pytest.param("rm .git", "what lies in its folder", id="no-git-file"),
-        pytest.param("echo gitdir: /nowhere > .git", "what lies in its folder", id="another-git-file"),
-    ],
-)
-async def test_work_is_discarded_only_on_demand(script: str, named: str, at: Bench) -> None:
-    id_ = await at.enter()
+WORK = {
+    "echo x > new": "new (not committed)",
+    "mkdir d && echo x > d/deep": "d/deep (not committed)",
+    "echo x >> file.txt": "file.txt (not committed)",
+    "rm file.txt": "file.txt (not committed)",
+    "git mv file.txt g": "g (not committed)",
+    "git commit -qam m --allow-empty": "commit ",
+    "git checkout -q --detach && git commit -qm m --allow-empty": "commit ",
+    "rm .git": "what lies in its folder",
+    "echo gitdir: /nowhere > .git": "what lies in its folder",
+}
+
+
+async def test_work_is_discarded_only_on_demand(at: Bench) -> None:
     who = "export GIT_AUTHOR_NAME=n GIT_AUTHOR_EMAIL=e GIT_COMMITTER_NAME=n GIT_COMMITTER_EMAIL=e"
-    await at.text("bash", command=f"{who}; {script}")
-    assert named in await at.refused("conflict", "ExitWorktree", id=id_, action="remove")
-    assert (at.folder / "x").is_dir()
-    assert (await at.text("bash", command="pwd")).strip() == str(at.folder / "x")
-    assert named in await at.leave(id_, action="remove", discard_changes=True)
-    assert not (at.folder / "x").exists()
-    kept = at.lair.git("branch", "--list", "worktree-x") != ""
-    assert kept == script.startswith("git commit")
+    for number, (script, named) in enumerate(WORK.items()):
+        tree = at.folder / f"w{number}"
+        id_ = await at.enter(tree.name)
+        await at.text("bash", command=f"{who}; {script}")
+        assert named in await at.refused("conflict", "ExitWorktree", id=id_, action="remove"), script
+        assert (await at.text("bash", command="pwd")).strip() == str(tree)
+        assert named in await at.leave(id_, action="remove", discard_changes=True), script
+        assert not tree.exists()
+        kept = at.lair.git("branch", "--list", f"worktree-{tree.name}") != ""
+        assert kept == script.startswith("git commit"), script
 
 
 async def test_a_file_where_git_looks_no_further_is_work(at: Bench) -> None:
@@ -300,16 +296,13 @@ async def test_a_file_where_git_looks_no_further_is_work(at: Bench) -> None:
         await at.leave(id_, action="remove", discard_changes=True)
 
 
-async def test_commits_that_another_branch_has_are_no_loss(at: Bench) -> None:
+async def test_a_branch_goes_if_another_has_its_commits_and_nobody_has_checked_it_out(at: Bench) -> None:
     id_ = await at.enter()
     await at.text("write_file", path="new", content="x")
     await at.text("git_commit", message="m", paths=["new"])
     at.lair.git("merge", "-q", "worktree-x")
     assert "is gone" in await at.leave(id_, action="remove")
     assert (at.lair.repository / "new").exists()
-
-
-async def test_a_branch_that_is_checked_out_elsewhere_is_kept(at: Bench) -> None:
     id_ = await at.enter()
     at.lair.git("checkout", "-q", "--detach", cwd=at.folder / "x")
     at.lair.git("checkout", "-q", "worktree-x")
@@ -340,17 +333,16 @@ async def test_where_the_folder_is_gone_nothing_is_written_elsewhere(at: Bench) 
     await at.enter()
 
 
-async def test_a_worktree_whose_folder_is_gone_is_pruned_when_its_name_is_used(at: Bench) -> None:
+async def test_a_name_whose_folder_is_gone_is_free_and_one_whose_folder_is_something_else_is_not(
+    at: Bench,
+) -> None:
     await at.leave(await at.enter())
     shutil.rmtree(at.folder / "x")
-    assert (await at.text("EnterWorktree", name="x", path="repository")).startswith("Created")
-
-
-async def test_something_in_its_place_is_no_worktree(at: Bench) -> None:
-    id_ = await at.enter()
-    await at.leave(id_)
+    text = await at.text("EnterWorktree", name="x", path="repository")
+    assert text.startswith("Created")
+    await at.leave(_id(text))
     (at.folder / "x/.git").unlink()
-    assert id_ in await at.refused("conflict", "EnterWorktree", name="x", path="repository")
+    assert _id(text) in await at.refused("conflict", "EnterWorktree", name="x", path="repository")
 
 
 async def test_the_next_server_finds_it(tmp_path: Path, lair: Lair, monkeypatch: pytest.MonkeyPatch) -> None:

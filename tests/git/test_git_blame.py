@@ -23,11 +23,8 @@ async def test_each_line_has_its_author(at: GitTools) -> None:
     lines = without_ids(await at.text("git_blame", path="file.txt")).splitlines()
     assert lines[0].endswith(" 1) one")
     assert lines[1] == "<id> (Ann Other 2026-01-02 2) two"
-
-
-async def test_a_range_of_lines(at: GitTools) -> None:
     text = await at.text("git_blame", path="file.txt", start_line=2, end_line=2)
-    assert without_ids(text) == "<id> (Ann Other 2026-01-02 2) two"
+    assert without_ids(text) == lines[1]
 
 
 async def test_a_line_that_is_not_committed_says_so(at: GitTools) -> None:
@@ -57,29 +54,24 @@ async def test_lines_end_where_git_ends_them(at: GitTools) -> None:
     assert "2) e" in await at.text("git_blame", path="odd")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "error"),
-    [
-        pytest.param({"path": "file.txt", "start_line": 1}, "invalid_input", id="half a range"),
-        pytest.param({"path": "file.txt", "start_line": 2, "end_line": 1}, "invalid_input", id="backwards"),
-        pytest.param({"path": "file.txt", "start_line": 0, "end_line": 1}, "invalid_input", id="line 0"),
-        pytest.param({"path": "file.txt", "commit": "nowhere"}, "invalid_input", id="unknown"),
-        pytest.param({"path": "file.txt", "commit": "--contents=x"}, "invalid_input", id="option"),
-        pytest.param({"path": "file.txt", "commit": "HEAD:deep"}, "invalid_input", id="file in a commit"),
-        pytest.param({"path": "file.txt", "start_line": 9, "end_line": 9}, "not_found", id="beyond the end"),
-        pytest.param({"path": "missing"}, "not_found", id="missing"),
-        pytest.param({"path": "missing", "commit": "HEAD"}, "not_found", id="missing in a commit"),
-        pytest.param({"path": "deep"}, "not_found", id="folder"),
-        pytest.param({"path": "../home/.gitconfig"}, "denied", id="outside"),
-    ],
-)
-async def test_a_wrong_argument_is_explained(
-    at: GitTools, arguments: dict[str, str | int], error: str
-) -> None:
-    assert (await at.ask("git_blame", **arguments)).error == error
+REFUSED = {
+    "invalid_input": (
+        *({"start_line": 1}, {"start_line": 2, "end_line": 1}, {"start_line": 0, "end_line": 1}),
+        *({"commit": "nowhere"}, {"commit": "--contents=x"}, {"commit": "HEAD:deep"}),
+    ),
+    "not_found": (
+        *({"start_line": 9, "end_line": 9}, {"path": "missing"}, {"path": "missing", "commit": "HEAD"}),
+        {"path": "deep"},
+    ),
+    "denied": ({"path": "../home/.gitconfig"},),
+}
 
 
-async def test_a_hidden_file_is_not_shown(at: GitTools, git_broker: Broker) -> None:
-    hiding = git_tools(at.lair, git_broker, hides=["file.txt"])
+async def test_a_wrong_argument_is_explained(at: GitTools) -> None:
+    await at.refuses("git_blame", REFUSED, path="file.txt")
+
+
+async def test_a_hidden_file_is_not_shown(at: GitTools) -> None:
+    hiding = at.like(hides=["file.txt"])
     assert (await hiding.ask("git_blame", path="file.txt")).error == "denied"
     assert (await hiding.ask("git_blame", path="deep/inner.txt")).error is None

@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from mcp_toolserver.runtime.git import switch as git_switch
-from mcp_toolserver.runtime.processes.broker_client import Broker
 from tests.git.hostile_git import Lair
-from tests.git.repositories import GitTools, git_tools, without_ids
+from tests.git.repositories import GitTools, without_ids
 
 EXAMPLE: dict[str, Any] = {"name": "fix/rounding", "create": True}
 
@@ -27,11 +26,6 @@ def lair(tmp_path: Path) -> Lair:
     made.commit()
     made.git("checkout", "-q", "main")
     return made
-
-
-@pytest.fixture
-def at(lair: Lair, git_broker: Broker) -> GitTools:
-    return git_tools(lair, git_broker)
 
 
 def state(lair: Lair) -> tuple[str, ...]:
@@ -71,6 +65,7 @@ async def test_a_switch_writes_what_differs(at: GitTools) -> None:
     lair = at.lair
     text = await at.text("git_branch", name="side")
     head = lair.git("rev-parse", "side")[:12]
+    assert without_ids(await at.text("git_branch", name="side")) == "Already on side at <id>."
     assert text == (
         f"Switched to side at {head} (before: main). 3 files changed in the work tree.\n"
         "D deep/inner.txt\nM file.txt\nA new/run"
@@ -84,19 +79,17 @@ async def test_a_switch_writes_what_differs(at: GitTools) -> None:
     assert "checkout: moving from side to main" in lair.git("reflog")
 
 
-async def test_folders_that_it_empties_go_and_others_stay(at: GitTools) -> None:
+async def test_folders_that_it_empties_go_and_other_changes_stay(at: GitTools) -> None:
     lair = at.lair
     lair.write("deep/kept", "untracked\n")
+    lair.write("staged", "x\n")
+    lair.git("add", "staged")
     await at.text("git_branch", name="side")
-    assert (lair.repository / "deep").is_dir()
+    assert lair.git("status", "--porcelain") == "A  staged\n?? deep/\n"
     lair.write("new/kept", "untracked\n")
     (lair.repository / "deep/kept").unlink()
     await at.text("git_branch", name="main")
     assert [path.name for path in (lair.repository / "new").iterdir()] == ["kept"]
-
-
-async def test_the_branch_that_is_checked_out_stays(at: GitTools) -> None:
-    assert without_ids(await at.text("git_branch", name="main")) == "Already on main at <id>."
 
 
 async def test_a_branch_is_created_with_the_uncommitted_changes(at: GitTools) -> None:
@@ -123,15 +116,6 @@ async def test_a_branch_can_start_elsewhere_and_wait(at: GitTools) -> None:
     assert lair.git("status", "--porcelain", "--branch") == "## now\n"
 
 
-async def test_other_uncommitted_changes_are_kept(at: GitTools) -> None:
-    lair = at.lair
-    lair.write("untracked", "x\n")
-    lair.write("staged", "x\n")
-    lair.git("add", "staged")
-    await at.text("git_branch", name="side")
-    assert lair.git("status", "--porcelain") == "A  staged\n?? untracked\n"
-
-
 async def test_without_a_branch_the_commit_before_is_named(at: GitTools) -> None:
     lair = at.lair
     lair.git("checkout", "-q", "--detach")
@@ -150,18 +134,15 @@ async def test_an_uncommitted_change_is_not_overwritten(at: GitTools) -> None:
     assert "uncommitted changes of 'file.txt'" in await refused(at, "conflict")
     at.lair.git("add", "file.txt")
     assert "uncommitted changes of 'file.txt'" in await refused(at, "conflict")
-
-
-async def test_a_deleted_file_that_differs_is_an_uncommitted_change(at: GitTools) -> None:
+    at.lair.git("reset", "-q")
     (at.lair.repository / "file.txt").unlink()
     assert "'file.txt'" in await refused(at, "conflict")
 
 
-@pytest.mark.parametrize("ignored", [False, True])
-async def test_an_untracked_file_is_not_overwritten(at: GitTools, ignored: bool) -> None:
+async def test_an_untracked_file_is_not_overwritten(at: GitTools) -> None:
     at.lair.write("new/run", "mine\n")
-    if ignored:
-        at.lair.write(".git/info/exclude", "new/\n")
+    assert "untracked files: 'new/run'" in await refused(at, "conflict")
+    at.lair.write(".git/info/exclude", "new/\n")
     assert "untracked files: 'new/run'" in await refused(at, "conflict")
 
 
@@ -178,13 +159,12 @@ async def test_an_operation_that_is_not_finished_is_in_the_way(at: GitTools) -> 
     assert "in the middle of a merge" in await refused(at, "conflict")
 
 
-@pytest.mark.parametrize("lock", ["HEAD.lock", "index.lock"])
-async def test_files_are_put_back_if_git_cannot_follow(at: GitTools, lock: str) -> None:
-    (at.lair.repository / ".git" / lock).touch()
-    await refused(at, "conflict" if lock == "index.lock" else "unavailable")
-    await refused(
-        at, "conflict" if lock == "index.lock" else "unavailable", name="new", create=True, start="side"
-    )
+async def test_files_are_put_back_if_git_cannot_follow(at: GitTools) -> None:
+    for lock, kind in (("HEAD.lock", "unavailable"), ("index.lock", "conflict")):
+        (at.lair.repository / ".git" / lock).touch()
+        await refused(at, kind)
+        await refused(at, kind, name="new", create=True, start="side")
+        (at.lair.repository / ".git" / lock).unlink()
 
 
 async def test_what_cannot_be_put_back_is_said(at: GitTools, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -224,38 +204,35 @@ async def test_more_files_than_can_be_written_are_refused(
 # --- bad arguments ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("arguments", "kind"),
-    [
-        pytest.param({"name": "unknown"}, "not_found", id="unknown"),
-        pytest.param({"create": True}, "conflict", id="exists"),
-        pytest.param({"name": "side/x", "create": True}, "invalid_input", id="below-another"),
-        pytest.param({"name": "side/x", "create": True, "switch": False}, "invalid_input", id="below-only"),
-        pytest.param({"name": "x", "create": True, "start": "unknown"}, "invalid_input", id="start"),
-        pytest.param({"name": "x", "create": True, "start": "a..b"}, "invalid_input", id="range"),
-        pytest.param({"name": "x", "create": True, "start": "HEAD:f"}, "invalid_input", id="file"),
-        pytest.param({"name": "x", "create": True, "start": "-f"}, "invalid_input", id="ATTACK-start"),
-        pytest.param({"name": "", "create": True}, "invalid_input", id="nothing-to-create"),
-        pytest.param({"start": "main"}, "invalid_input", id="start-of-nothing"),
-        pytest.param({"switch": False}, "invalid_input", id="nothing-to-do"),
-        pytest.param({"name": "-f"}, "invalid_input", id="ATTACK-option"),
-        pytest.param({"name": "a b"}, "invalid_input", id="blank"),
-        pytest.param({"name": "a\nb"}, "invalid_input", id="ATTACK-line-break"),
-        pytest.param({"name": "s*"}, "invalid_input", id="ATTACK-pattern"),
-        pytest.param({"name": "a..b", "create": True}, "invalid_input", id="dots"),
-        pytest.param({"name": "../../hooks/x", "create": True}, "invalid_input", id="ATTACK-way-out"),
-        pytest.param({"name": "x.lock", "create": True}, "invalid_input", id="lock"),
-        pytest.param({"name": "HEAD", "create": True}, "invalid_input", id="HEAD"),
-        pytest.param({"path": "/etc"}, "denied", id="ATTACK-outside"),
-    ],
-)
-async def test_bad_arguments_are_refused(at: GitTools, arguments: dict[str, Any], kind: str) -> None:
-    await refused(at, kind, **arguments)
+NEW = {"name": "x", "create": True}
+
+REFUSED = {
+    "not_found": ({"name": "unknown"},),
+    "conflict": ({"create": True},),
+    "invalid_input": (
+        *({**NEW, "name": "side/x"}, {**NEW, "name": "side/x", "switch": False}, {"switch": False}),
+        *({**NEW, "start": "unknown"}, {**NEW, "start": "a..b"}, {**NEW, "start": "HEAD:f"}),
+        *({**NEW, "start": "-f"}, {"start": "main"}, {"name": "-f"}, {"name": "a b"}, {"name": "a\nb"}),
+        *(
+            {"name": "s*"},
+            *({**NEW, "name": name} for name in ("", "a..b", "../../hooks/x", "x.lock", "HEAD")),
+        ),
+    ),
+    "denied": ({"path": "/etc"},),
+}
 
 
-async def test_before_the_first_commit_there_are_no_branches(lair: Lair, git_broker: Broker) -> None:
+async def test_bad_arguments_are_refused(at: GitTools) -> None:
+    """ATTACK: also options, patterns, line breaks, and ways out."""
+    before = state(at.lair)
+    await at.refuses("git_branch", REFUSED, name="side")
+    assert state(at.lair) == before
+
+
+async def test_before_the_first_commit_there_are_no_branches(at: GitTools) -> None:
+    lair = at.lair
     lair.git("init", "-q", "empty", cwd=lair.folder)
-    at = git_tools(lair, git_broker, roots=[lair.folder / "empty"])
+    at = at.like(roots=[lair.folder / "empty"])
     assert await at.text("git_branch") == "[0 branches]"
     result = await at.ask("git_branch", name="x", create=True)
     assert result.error == "invalid_input"
@@ -275,35 +252,37 @@ async def test_a_sparse_checkout_is_not_switched(at: GitTools) -> None:
 # --- what is not written ---------------------------------------------------------------------------------
 
 
-async def test_a_protected_name_stays_as_it_is(lair: Lair, git_broker: Broker) -> None:
+async def test_a_protected_name_stays_as_it_is(at: GitTools) -> None:
+    lair = at.lair
     lair.git("checkout", "-q", "side")
     lair.write(".vscode/tasks.json", "{}\n")
     lair.commit()
     lair.git("checkout", "-q", "main")
-    at = git_tools(lair, git_broker, protects=lambda path: "is" if ".vscode" in path else None)
+    at = at.like(protects=lambda path: "is" if ".vscode" in path else None)
     assert "'.vscode/tasks.json', which is protected" in await refused(at, "denied")
 
 
-async def test_rules_hold_for_each_file(lair: Lair, git_broker: Broker) -> None:
-    at = git_tools(lair, git_broker, hides=["new/**"])
+async def test_rules_hold_for_each_file(at: GitTools) -> None:
+    at = at.like(hides=["new/**"])
     text = await refused(at, "denied")
     assert "hides" in text
     assert "new" not in text
-    at = git_tools(lair, git_broker, deny=["capability:fs_write(inner.txt)"])
+    at = at.like(deny=["capability:fs_write(inner.txt)"])
     await refused(at, "denied")
-    at = git_tools(lair, git_broker, ask=["git_branch(inner.txt)"])
+    at = at.like(ask=["git_branch(inner.txt)"])
     await refused(at, "denied")
 
 
-@pytest.mark.parametrize("target", ["../outside", "deep/inner.txt"])
-async def test_a_link_is_not_written(at: GitTools, target: str) -> None:
+async def test_a_link_is_not_written(at: GitTools) -> None:
     """ATTACK: a branch that holds a link out of the root."""
     lair = at.lair
-    lair.git("checkout", "-q", "side")
-    (lair.repository / "link").symlink_to(target)
-    lair.commit()
-    lair.git("checkout", "-q", "main")
-    assert "'link': a symbolic link" in await refused(at, "invalid_input")
+    for target in ("../outside", "deep/inner.txt"):
+        lair.git("checkout", "-q", "side")
+        (lair.repository / "link").unlink(missing_ok=True)
+        (lair.repository / "link").symlink_to(target)
+        lair.commit()
+        lair.git("checkout", "-q", "main")
+        assert "'link': a symbolic link" in await refused(at, "invalid_input")
 
 
 async def test_nothing_is_written_through_a_link(at: GitTools) -> None:
@@ -342,25 +321,17 @@ def planted(lair: Lair, path: str) -> None:
     lair.git("update-ref", "refs/heads/side", lair.git("commit-tree", "-m", "evil", tree).strip())
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        ".git/hooks/post-checkout",
-        ".GIT/config",
-        "deep/.git/config",
-        "git~1/config",
-        "../outside",
-        "a\nb",
-        "\udcff",
-    ],
-)
-async def test_a_name_that_git_would_not_check_out_is_not_written(at: GitTools, path: str) -> None:
+async def test_a_name_that_git_would_not_check_out_is_not_written(at: GitTools) -> None:
     """ATTACK: a tree that somebody made by hand."""
-    planted(at.lair, path)
     hooks = sorted((at.lair.repository / ".git/hooks").iterdir())
-    await refused(at, "denied")
-    assert sorted((at.lair.repository / ".git/hooks").iterdir()) == hooks
-    assert not (at.lair.folder / "outside").exists()
+    for path in (
+        *(".git/hooks/post-checkout", ".GIT/config", "deep/.git/config", "git~1/config"),
+        *("../outside", "a\nb", "\udcff"),
+    ):
+        planted(at.lair, path)
+        await refused(at, "denied")
+        assert sorted((at.lair.repository / ".git/hooks").iterdir()) == hooks
+        assert not (at.lair.folder / "outside").exists()
 
 
 async def test_filters_are_not_run(at: GitTools) -> None:

@@ -1,13 +1,11 @@
 """What git_commit commits, and what it refuses."""
 
 import os
-from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
 
-from mcp_toolserver.runtime.processes.broker_client import Broker
 from mcp_toolserver.text.git.author import parse_author
 from tests.git.hostile_git import Lair
 from tests.git.repositories import GitTools, git_tools
@@ -15,17 +13,6 @@ from tests.git.repositories import git_broker as broker_with_home
 from tests.support.workbench import Person
 
 EXAMPLE: dict[str, Any] = {"paths": ["README.md"], "message": "Say that taxes are in percent"}
-
-
-@pytest.fixture
-def lair(tmp_path: Path) -> Lair:
-    """With one changed file."""
-    return Lair(tmp_path)
-
-
-@pytest.fixture
-def at(lair: Lair, git_broker: Broker) -> GitTools:
-    return git_tools(lair, git_broker)
 
 
 def committed(lair: Lair) -> list[str]:
@@ -62,12 +49,16 @@ async def test_a_named_file_is_committed_and_nothing_else(at: GitTools) -> None:
     assert lair.git("status", "--porcelain") == " M deep/inner.txt\nA  staged.txt\n"
 
 
-@pytest.mark.parametrize(
-    "arguments", [{"paths": "file.txt"}, {"path": "file.txt"}, {"files": ["file.txt"]}], ids=str
-)
-async def test_a_single_file_needs_no_list(at: GitTools, arguments: dict[str, Any]) -> None:
-    await at.text("git_commit", message="m", **arguments)
-    assert committed(at.lair) == ["M file.txt"]
+async def test_a_single_file_needs_no_list(at: GitTools) -> None:
+    spellings: tuple[dict[str, Any], ...] = (
+        {"paths": "file.txt"},
+        {"path": "file.txt"},
+        {"files": ["file.txt"]},
+    )
+    for number, arguments in enumerate(spellings):
+        at.lair.write("file.txt", f"{number}\n")
+        await at.text("git_commit", message="m", **arguments)
+        assert committed(at.lair) == ["M file.txt"]
 
 
 async def test_the_result_is_a_record(at: GitTools) -> None:
@@ -129,26 +120,21 @@ async def test_a_message_is_never_an_option(at: GitTools) -> None:
     assert at.lair.git("rev-list", "--count", "HEAD") == "2\n"
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        pytest.param({}, id="nothing-named"),
-        pytest.param({"paths": ["file.txt"], "all": True}, id="both"),
-        pytest.param({"paths": ["file.txt"], "message": ""}, id="no-message"),
-        pytest.param({"paths": ["file.txt"], "message": " \n"}, id="blank-message"),
-        pytest.param({"amend": True, "message": "\t"}, id="blank-amended-message"),
-        pytest.param({"paths": ["file.txt"], "message": "x" * 16_001}, id="ATTACK-huge-message"),
-        pytest.param({"paths": ["file.txt"], "message": "a\0b"}, id="ATTACK-nul"),
-        pytest.param({"paths": ["file.txt"], "message": "a\ud800"}, id="ATTACK-surrogate"),
-        pytest.param({"paths": ["deep"]}, id="unchanged"),
-        pytest.param({"paths": ["missing"]}, id="missing"),
-        pytest.param({"paths": 1}, id="number"),
-        pytest.param({"paths": ["a\nb"]}, id="ATTACK-line-break"),
-        pytest.param({"paths": [f"{'x' * 200}/{number}" for number in range(400)]}, id="too-many"),
-    ],
+BAD = (
+    *({}, {"paths": ["file.txt"], "all": True}, {"amend": True, "message": "\t"}),
+    *(
+        {"paths": ["file.txt"], "message": message}
+        for message in ("", " \n", "x" * 16_001, "a\0b", "a\ud800")
+    ),
+    *({"paths": ["deep"]}, {"paths": ["missing"]}, {"paths": 1}, {"paths": ["a\nb"]}),
+    {"paths": [f"{'x' * 200}/{number}" for number in range(400)]},
 )
-async def test_bad_arguments_are_refused(at: GitTools, arguments: dict[str, Any]) -> None:
-    await refused(at, "invalid_input", **arguments)
+
+
+async def test_bad_arguments_are_refused(at: GitTools) -> None:
+    """ATTACK: also huge and unprintable messages, line breaks, and very many paths."""
+    for arguments in BAD:
+        await refused(at, "invalid_input", **arguments)
 
 
 async def test_an_empty_commit_is_refused(at: GitTools) -> None:
@@ -156,14 +142,14 @@ async def test_an_empty_commit_is_refused(at: GitTools) -> None:
     assert "nothing to commit" in await refused(at, "invalid_input", all=True)
 
 
-@pytest.mark.parametrize("path", ["..", "../outside", "/etc/passwd", "link/x"])
-async def test_a_path_outside_the_roots_is_refused(at: GitTools, path: str) -> None:
+async def test_a_path_outside_the_roots_is_refused(at: GitTools) -> None:
     """ATTACK: by spelling and through a link."""
     lair = at.lair
     (lair.folder / "outside").mkdir()
     (lair.folder / "outside/x").write_text("x\n", encoding="utf-8")
     (lair.repository / "link").symlink_to("../outside")
-    await refused(at, "denied", paths=[path])
+    for path in ("..", "../outside", "/etc/passwd", "link/x"):
+        await refused(at, "denied", paths=[path])
 
 
 async def test_a_link_is_committed_as_a_link(at: GitTools) -> None:
@@ -175,10 +161,11 @@ async def test_a_link_is_committed_as_a_link(at: GitTools) -> None:
 # --- rules -----------------------------------------------------------------------------------------------
 
 
-async def test_what_a_rule_hides_is_not_committed(lair: Lair, git_broker: Broker) -> None:
+async def test_what_a_rule_hides_is_not_committed(at: GitTools) -> None:
+    lair = at.lair
     for name in ("secret/key", "plain", "deep/secret.pem"):
         lair.write(name, "x\n")
-    at = git_tools(lair, git_broker, hides=["secret/**", "*.pem"])
+    at = at.like(hides=["secret/**", "*.pem"])
     text = await at.text("git_commit", message="m", all=True)
     assert "[2 changes left out, hidden by a rule of the operator]" in text
     assert "secret" not in text
@@ -187,21 +174,23 @@ async def test_what_a_rule_hides_is_not_committed(lair: Lair, git_broker: Broker
     assert "2 changed files left out by a rule" in await refused(at, "invalid_input", all=True)
 
 
-async def test_a_rule_about_the_tool_holds_for_each_file(lair: Lair, git_broker: Broker) -> None:
+async def test_a_rule_about_the_tool_holds_for_each_file(at: GitTools) -> None:
+    lair = at.lair
     lair.write("kept/out", "x\n")
     lair.write("asked/about", "x\n")
-    at = git_tools(lair, git_broker, deny=["git_commit(kept/**)"], ask=["git_commit(asked/**)"])
+    at = at.like(deny=["git_commit(kept/**)"], ask=["git_commit(asked/**)"])
     await refused(at, "denied", paths=["kept/out"])
     text = await at.text("git_commit", message="m", all=True)
     assert "[2 changes left out" in text
     assert committed(lair) == ["M file.txt"]
     lair.write("kept/out", "y\n")
-    at = git_tools(lair, git_broker, deny=["git_commit(kept/out)"])
+    at = at.like(deny=["git_commit(kept/out)"])
     await refused(at, "invalid_input", paths=["kept"])
 
 
-async def test_an_approved_call_commits_what_it_names(lair: Lair, git_broker: Broker) -> None:
-    at = git_tools(lair, git_broker, ask=["git_commit"])
+async def test_an_approved_call_commits_what_it_names(at: GitTools) -> None:
+    lair = at.lair
+    at = at.like(ask=["git_commit"])
     person = Person(says=True)
     result = await at.at.call("git_commit", {"message": "m", "all": True}, person)
     assert result.error is None, result.text
@@ -212,10 +201,11 @@ async def test_an_approved_call_commits_what_it_names(lair: Lair, git_broker: Br
 # --- authors ---------------------------------------------------------------------------------------------
 
 
-async def test_the_author_is_the_operators(lair: Lair, git_broker: Broker) -> None:
+async def test_the_author_is_the_operators(at: GitTools) -> None:
+    lair = at.lair
     for section in ("user", "author", "committer"):
         lair.config(f"{section}.name Evil", f"{section}.email evil@example.org")
-    at = git_tools(lair, git_broker, author="Ada L. <ada@example.org>")
+    at = at.like(author="Ada L. <ada@example.org>")
     assert "Author: Ada L <ada@example.org>\n" in await at.text("git_commit", message="m", all=True)
     assert (
         lair.git("log", "-1", "--format=%an %ae %cn %ce") == "Ada L ada@example.org Ada L ada@example.org\n"
@@ -229,20 +219,19 @@ async def test_the_author_is_the_users_own_and_not_that_of_the_repository(lair: 
         assert "Author: n <n@example.org>\n" in await at.text("git_commit", message="m", all=True)
 
 
-async def test_without_an_author_the_error_says_what_to_set(lair: Lair, git_broker: Broker) -> None:
+async def test_without_an_author_the_error_says_what_to_set(at: GitTools) -> None:
+    lair = at.lair
     lair.config("user.name Evil", "user.email evil@example.org")
-    at = git_tools(lair, git_broker, author="")
+    at = at.like(author="")
     text = await refused(at, "invalid_input", all=True)
     assert "git config --global user.name" in text
     assert "--git-author" in text
 
 
-@pytest.mark.parametrize(
-    "text", ["", "n", "<a@b>", "n <>", "n <a b>", "n\n <a@b>", "... <a@b>", "n <a@b> <c@d>"]
-)
-def test_a_text_that_is_no_author_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="Name <email>"):
-        parse_author(text)
+def test_a_text_that_is_no_author_is_refused() -> None:
+    for text in ("", "n", "<a@b>", "n <>", "n <a b>", "n\n <a@b>", "... <a@b>", "n <a@b> <c@d>"):
+        with pytest.raises(ValueError, match="Name <email>"):
+            parse_author(text)
 
 
 # --- amending --------------------------------------------------------------------------------------------
@@ -263,8 +252,8 @@ async def test_the_last_commit_is_replaced(at: GitTools) -> None:
     assert lair.git("status", "--porcelain") == "A  other\n"
 
 
-async def test_another_authors_commit_is_not_amended(lair: Lair, git_broker: Broker) -> None:
-    at = git_tools(lair, git_broker, author="m <n@example.org>")
+async def test_another_authors_commit_is_not_amended(at: GitTools) -> None:
+    at = at.like(author="m <n@example.org>")
     assert "not by m <n@example.org>" in await refused(at, "denied", amend=True)
 
 
@@ -280,11 +269,12 @@ async def test_a_pushed_commit_is_not_amended(at: GitTools) -> None:
 # --- states of a repository ------------------------------------------------------------------------------
 
 
-async def test_the_first_commit_can_be_made(lair: Lair, git_broker: Broker) -> None:
+async def test_the_first_commit_can_be_made(at: GitTools) -> None:
+    lair = at.lair
     empty = lair.folder / "empty"
     lair.git("init", "-q", "empty", cwd=lair.folder)
     (empty / "a").write_text("a\n", encoding="utf-8")
-    at = git_tools(lair, git_broker, roots=[empty])
+    at = at.like(roots=[empty])
     result = await at.ask("git_commit", message="m", amend=True)
     assert result.error == "invalid_input"
     assert " on main, 1 file: m" in await at.text("git_commit", message="m", all=True)
@@ -297,24 +287,17 @@ async def test_a_commit_without_a_branch_says_so(at: GitTools) -> None:
     assert (await at.data("git_commit", message="again", amend=True))["branch"] == ""
 
 
-@pytest.mark.parametrize("operation", ["merge", "rebase", "cherry-pick"])
-async def test_an_operation_that_is_not_finished_is_in_the_way(at: GitTools, operation: str) -> None:
+async def test_an_operation_that_is_not_finished_is_in_the_way(at: GitTools) -> None:
     lair = at.lair
     lair.commit()
     lair.git("checkout", "-qb", "side", "HEAD~1")
     lair.write("file.txt", "side\n")
     lair.commit()
-    lair.naive(operation, "main")
-    assert f"in the middle of a {operation}" in await refused(at, "conflict", all=True)
-
-
-async def test_a_conflict_in_the_index_is_in_the_way(at: GitTools) -> None:
-    lair = at.lair
-    lair.commit()
-    lair.git("checkout", "-qb", "side", "HEAD~1")
-    lair.write("file.txt", "side\n")
-    lair.commit()
-    lair.naive("merge", "main")
+    for operation in ("rebase", "cherry-pick", "merge"):
+        lair.naive(operation, "main")
+        assert f"in the middle of a {operation}" in await refused(at, "conflict", all=True)
+        if operation != "merge":
+            lair.git(operation, "--abort")
     (lair.repository / ".git/MERGE_HEAD").unlink()
     assert "'file.txt': not merged" in await refused(at, "conflict", all=True)
 
@@ -336,33 +319,38 @@ async def test_a_repository_inside_is_left_out_and_can_be_named(at: GitTools) ->
     assert lair.git("log", "-1", "--format=%s", cwd=lair.repository / "nested") == "inner\n"
 
 
-async def test_a_linked_work_tree_has_its_own_branch(lair: Lair, git_broker: Broker) -> None:
+async def test_a_linked_work_tree_has_its_own_branch(at: GitTools) -> None:
+    lair = at.lair
     tree = lair.repository / "tree"
     lair.git("worktree", "add", "-q", "-b", "side", "tree")
     (tree / "file.txt").write_text("side\n", encoding="utf-8")
-    at = git_tools(lair, git_broker)
     assert " on side, 1 file: m" in await at.text("git_commit", message="m", paths=["tree/file.txt"])
     assert lair.git("log", "-1", "--format=%s", "side") == "m\n"
-    outside = git_tools(lair, git_broker, roots=[tree])
+    outside = at.like(roots=[tree])
     result = await outside.ask("git_commit", message="m", all=True)
     assert result.error == "denied"
 
 
-@pytest.mark.parametrize("where", ["real", ".git-real/.git"])
-async def test_a_git_folder_that_is_a_link_is_only_read(lair: Lair, git_broker: Broker, where: str) -> None:
+async def test_a_git_folder_that_is_a_link_is_only_read(at: GitTools) -> None:
     """ATTACK: git would write where the link leads."""
-    real = lair.repository / where
-    real.parent.mkdir(exist_ok=True)
-    (lair.repository / ".git").rename(real)
-    (lair.repository / ".git").symlink_to(real)
-    assert ".git is a link" in await refused(git_tools(lair, git_broker), "denied", paths=["file.txt"])
+    lair = at.lair
+    place = lair.repository / ".git"
+    for where in ("real", ".git-real/.git"):
+        real = lair.repository / where
+        real.parent.mkdir(exist_ok=True)
+        place.rename(real)
+        place.symlink_to(real)
+        assert ".git is a link" in await refused(at, "denied", paths=["file.txt"])
+        place.unlink()
+        real.rename(place)
 
 
-async def test_a_git_file_that_leads_to_another_folder_is_only_read(lair: Lair, git_broker: Broker) -> None:
+async def test_a_git_file_that_leads_to_another_folder_is_only_read(at: GitTools) -> None:
+    lair = at.lair
     real = lair.repository / "elsewhere"
     (lair.repository / ".git").rename(real)
     (lair.repository / ".git").write_text(f"gitdir: {real}\n", encoding="utf-8")
-    await refused(git_tools(lair, git_broker), "denied", paths=["file.txt"])
+    await refused(at, "denied", paths=["file.txt"])
 
 
 # --- contents --------------------------------------------------------------------------------------------

@@ -2,33 +2,12 @@
 
 from pathlib import Path
 
-import pytest
-
-from mcp_toolserver.runtime.processes.broker_client import Broker
-from tests.git.hostile_git import Lair
-from tests.git.repositories import GitTools, git_tools
-
-
-@pytest.fixture
-def lair(tmp_path: Path) -> Lair:
-    """`file.txt` has a second line that is not staged."""
-    return Lair(tmp_path)
-
-
-@pytest.fixture
-def at(lair: Lair, git_broker: Broker) -> GitTools:
-    return git_tools(lair, git_broker)
+from tests.git.repositories import GitTools
 
 
 def changed(text: str) -> list[str]:
     """The lines that were added or removed."""
     return [line for line in text.splitlines() if line[:1] in "+-" and line[:3] not in ("+++", "---")]
-
-
-async def test_it_shows_what_is_not_staged(at: GitTools) -> None:
-    text = await at.text("git_diff")
-    assert text == at.lair.git("diff").removesuffix("\n")
-    assert changed(text) == ["+two"]
 
 
 async def test_no_difference_is_a_success(at: GitTools) -> None:
@@ -40,6 +19,9 @@ async def test_no_difference_is_a_success(at: GitTools) -> None:
 
 
 async def test_what_is_staged_is_apart_from_what_is_not(at: GitTools) -> None:
+    text = await at.text("git_diff")
+    assert text == at.lair.git("diff").removesuffix("\n")
+    assert changed(text) == ["+two"]
     at.lair.git("add", ".")
     at.lair.write("file.txt", "one\ntwo\nthree\n")
     assert changed(await at.text("git_diff")) == ["+three"]
@@ -73,8 +55,9 @@ async def test_lines_are_counted_by_file(at: GitTools) -> None:
     assert text.splitlines() == [" file.txt | 1 +", " 1 file changed, 1 insertion(+)"]
 
 
-async def test_names_in_a_repository_below_the_root_are_explained(lair: Lair, git_broker: Broker) -> None:
-    text = await git_tools(lair, git_broker, roots=[lair.folder]).text("git_diff", path="repository")
+async def test_names_in_a_repository_below_the_root_are_explained(at: GitTools) -> None:
+    lair = at.lair
+    text = await at.like(roots=[lair.folder]).text("git_diff", path="repository")
     assert changed(text) == ["+two"]
     assert text.endswith("\n[names are relative to repository]")
 
@@ -96,32 +79,17 @@ async def test_of_a_patch_that_is_too_long_lines_are_counted(at: GitTools) -> No
     assert not (await at.ask("git_diff", stat=True)).truncated
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        pytest.param({"commit": "nowhere"}, id="unknown"),
-        pytest.param({"commit": "HEAD..nowhere"}, id="unknown end"),
-        pytest.param({"commit2": "HEAD"}, id="second alone"),
-        pytest.param({"commit": "HEAD..HEAD", "commit2": "HEAD"}, id="range and second"),
-        pytest.param({"commit": "HEAD..HEAD", "staged": True}, id="range of what is staged"),
-        pytest.param({"commit": "HEAD:file.txt"}, id="file in a commit"),
-        pytest.param({"commit": ":file.txt"}, id="file in the index"),
-        pytest.param({"commit": "^HEAD"}, id="exclusion"),
-        pytest.param({"commit": "--output=x"}, id="option"),
-        pytest.param({"commit": "HEAD", "commit2": "--output=x"}, id="second option"),
-        pytest.param({"commit": "--no-index", "path": "file.txt"}, id="option with a path"),
-        pytest.param({"path": "a\0b"}, id="path"),
-    ],
-)
-async def test_a_wrong_argument_is_explained(at: GitTools, arguments: dict[str, str | bool]) -> None:
-    result = await at.ask("git_diff", **arguments)
-    assert result.error == "invalid_input", result.text
+async def test_a_wrong_argument_is_explained(at: GitTools) -> None:
+    invalid = (
+        *({"commit": "nowhere"}, {"commit": "HEAD..nowhere"}, {"commit2": "HEAD"}),
+        *({"commit": "HEAD..HEAD", "commit2": "HEAD"}, {"commit": "HEAD..HEAD", "staged": True}),
+        *({"commit": "HEAD:file.txt"}, {"commit": ":file.txt"}, {"commit": "^HEAD"}),
+        *({"commit": "--output=x"}, {"commit": "HEAD", "commit2": "--output=x"}),
+        *({"commit": "--no-index", "path": "file.txt"}, {"path": "a\0b"}),
+    )
+    outside = ("..", "../home/.gitconfig", str(at.lair.folder), "deep/../../home")
+    await at.refuses("git_diff", {"invalid_input": invalid, "denied": ({"path": path} for path in outside)})
     assert not list(at.lair.repository.glob("x*"))
-
-
-async def test_a_path_outside_is_refused(at: GitTools) -> None:
-    for path in ("..", "../home/.gitconfig", str(at.lair.folder), "deep/../../home"):
-        assert (await at.ask("git_diff", path=path)).error == "denied"
 
 
 async def test_files_by_their_id_are_no_commits(at: GitTools) -> None:
@@ -136,42 +104,40 @@ async def test_files_by_their_id_are_no_commits(at: GitTools) -> None:
 # --- what is hidden --------------------------------------------------------------------------------------
 
 
-async def test_hidden_files_are_left_out_and_counted(lair: Lair, git_broker: Broker) -> None:
+async def test_hidden_files_are_left_out_and_counted(at: GitTools) -> None:
+    lair = at.lair
     lair.write("secret/key", "hunter2\n")
     lair.git("add", ".")
     for arguments in ({"staged": True}, {"commit": "HEAD"}, {"staged": True, "stat": True}):
-        assert "secret" in await git_tools(lair, git_broker).text("git_diff", **arguments)
-        text = await git_tools(lair, git_broker, hides=["secret/**"]).text("git_diff", **arguments)
+        assert "secret" in await at.text("git_diff", **arguments)
+        text = await at.like(hides=["secret/**"]).text("git_diff", **arguments)
         assert "file.txt" in text
         assert "[1 file left out, hidden by a rule of the operator]" in text
         assert "secret" not in text
         assert "hunter2" not in text
 
 
-async def test_where_nothing_hidden_changed_nothing_is_said(lair: Lair, git_broker: Broker) -> None:
-    text = await git_tools(lair, git_broker, hides=["secret/**"]).text("git_diff")
+async def test_what_is_hidden_is_mentioned_only_where_it_changed(at: GitTools) -> None:
+    text = await at.like(hides=["secret/**"]).text("git_diff")
     assert changed(text) == ["+two"]
     assert "left out" not in text
-
-
-async def test_where_all_is_hidden_only_that_is_said(lair: Lair, git_broker: Broker) -> None:
-    text = await git_tools(lair, git_broker, hides=["file.txt"]).text("git_diff")
+    text = await at.like(hides=["file.txt"]).text("git_diff")
     assert text == "[1 file left out, hidden by a rule of the operator]"
 
 
-async def test_a_hidden_file_that_was_renamed_does_not_lend_its_name(lair: Lair, git_broker: Broker) -> None:
+async def test_a_hidden_file_that_was_renamed_does_not_lend_its_name(at: GitTools) -> None:
+    lair = at.lair
     lair.write("secret.txt", "a line\n" * 20)
     lair.commit()
     lair.git("mv", "secret.txt", "shown.txt")
-    assert "rename from secret.txt" in await git_tools(lair, git_broker).text("git_diff", staged=True)
-    text = await git_tools(lair, git_broker, hides=["secret.txt"]).text("git_diff", staged=True)
+    assert "rename from secret.txt" in await at.text("git_diff", staged=True)
+    text = await at.like(hides=["secret.txt"]).text("git_diff", staged=True)
     assert "+a line" in text
     assert "secret" not in text
 
 
-async def test_what_was_a_file_and_is_a_folder_shows_nothing_hidden_in_it(
-    lair: Lair, git_broker: Broker
-) -> None:
+async def test_what_was_a_file_and_is_a_folder_shows_nothing_hidden_in_it(at: GitTools) -> None:
+    lair = at.lair
     lair.write("place", "a file\n")
     lair.commit()
     lair.git("rm", "-q", "place")
@@ -179,16 +145,17 @@ async def test_what_was_a_file_and_is_a_folder_shows_nothing_hidden_in_it(
     lair.git("add", ".")
     lair.git("commit", "-qm", "folder")
     assert "hunter2" in lair.git("diff", "HEAD~1", "HEAD", "--", "place")
-    text = await git_tools(lair, git_broker, hides=["place/**"]).text("git_diff", commit="HEAD~1..HEAD")
+    text = await at.like(hides=["place/**"]).text("git_diff", commit="HEAD~1..HEAD")
     assert "hunter2" not in text
     assert "key" not in text
 
 
-async def test_too_many_files_with_a_hidden_one_need_a_path(lair: Lair, git_broker: Broker) -> None:
+async def test_too_many_files_with_a_hidden_one_need_a_path(at: GitTools) -> None:
+    lair = at.lair
     lair.write("secret", "x\n")
     for number in range(600):
         lair.write(f"many/{'long' * 30}{number}", "x\n")
     lair.git("add", ".")
-    at = git_tools(lair, git_broker, hides=["secret"])
+    at = at.like(hides=["secret"])
     assert (await at.ask("git_diff", staged=True)).error == "invalid_input"
     assert "600 files changed" in await at.text("git_diff", staged=True, stat=True, path="many")

@@ -2,9 +2,10 @@
 
 import os
 import shlex
+import shutil
 import signal
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,28 +23,89 @@ from mcp_toolserver.runtime.git.allowed_commands import (
     check_revision,
     pathspec_input,
 )
-from mcp_toolserver.runtime.git.executable import find_git
+from mcp_toolserver.runtime.git.executable import find_git, helper
 from mcp_toolserver.runtime.git.hardening import MAX_NAMED, environment, parse_config
+from mcp_toolserver.runtime.processes.broker_client import Broker
 from mcp_toolserver.runtime.sandbox.broker.messages import Program, decode, encode
 from mcp_toolserver.runtime.sandbox.broker.policy import BrokerPolicy, Helper, SandboxPlan, plan_for
 from mcp_toolserver.runtime.sandbox.layers.environment import helper_environment
 from mcp_toolserver.runtime.sandbox.layers.spec import Proof, SandboxSpec
-from tests.git.hostile_git import GIT, Lair, asking
+from tests.git.hostile_git import GIT, Asked, Lair, asker, asking, user_environment
+from tests.support.processes import FULL, broker
 from tests.support.snapshot import snapshot
 
-FIRST = ("HEAD",)
+
+@dataclass(frozen=True, kw_only=True)
+class Ground:
+    """A folder for one repository after the other, and a broker whose user has the home there."""
+
+    folder: Path
+    broker: Broker
+
+    def lair(self) -> tuple[Lair, Asked]:
+        """A new repository in the place of the last one, and our git, which remembers nothing of that."""
+        shutil.rmtree(self.folder)
+        self.folder.mkdir()
+        made = Lair(self.folder)
+        return made, asker(made, self.broker)
+
+
+@pytest.fixture(scope="module")
+def ground(tmp_path_factory: pytest.TempPathFactory) -> Generator[Ground]:
+    folder = tmp_path_factory.mktemp("ground")
+    with broker(FULL, helper(GIT), environ=user_environment(folder / "home")) as started:
+        yield Ground(folder=folder, broker=started)
 
 
 @pytest.fixture
-def lair(tmp_path: Path) -> Lair:
-    return Lair(tmp_path)
+def at(ground: Ground) -> tuple[Lair, Asked]:
+    return ground.lair()
+
+
+@pytest.fixture
+def lair(at: tuple[Lair, Asked]) -> Lair:
+    return at[0]
+
+
+@pytest.fixture
+def ask(at: tuple[Lair, Asked]) -> Asked:
+    return at[1]
+
+
+def refuses(check: Callable[[Any], object], given: Any) -> bool:
+    """Whether this is invalid input."""
+    try:
+        check(given)
+    except InvalidInput:
+        return True
+    return False
 
 
 # --- programs that a repository names --------------------------------------------------------------------
 
 
-def fsmonitor(lair: Lair) -> None:
-    lair.config("core.fsmonitor {evil}", "core.fsmonitorHookVersion 1")
+Plant = Callable[[Lair], None]
+
+ATTRIBUTES = ".gitattributes"
+FILTERED = {ATTRIBUTES: "*.txt filter=odd\n"}
+SHOWN = {ATTRIBUTES: "*.txt diff=odd\n"}
+
+
+def planting(*settings: str, **files: str) -> Plant:
+    """Puts settings into the configuration, where {evil} is the program, and files into the work tree."""
+
+    def plant(lair: Lair) -> None:
+        for name, content in files.items():
+            lair.write(name, content.replace("{evil}", str(lair.evil)))
+        lair.config(*settings)
+        stale(lair)
+
+    return plant
+
+
+def stale(lair: Lair) -> None:
+    """Make git think that a file may have changed."""
+    os.utime(lair.repository / "deep/inner.txt", (1, 1))
 
 
 def hooks(lair: Lair) -> None:
@@ -52,73 +114,18 @@ def hooks(lair: Lair) -> None:
 
 
 def hooks_path(lair: Lair) -> None:
-    lair.write("my-hooks/post-index-change", f"#!/bin/sh\nexec {lair.evil}\n")
+    planting("core.hooksPath my-hooks", **{"my-hooks/post-index-change": "#!/bin/sh\nexec {evil}\n"})(lair)
     (lair.repository / "my-hooks/post-index-change").chmod(0o755)
-    lair.config("core.hooksPath my-hooks")
-    stale(lair)
 
 
-def stale(lair: Lair) -> None:
-    """Make git think that a file may have changed."""
-    os.utime(lair.repository / "deep/inner.txt", (1, 1))
-
-
-def external_diff(lair: Lair) -> None:
-    lair.config("diff.external {evil}")
-
-
-def diff_driver(lair: Lair) -> None:
-    lair.write(".gitattributes", "*.txt diff=odd\n")
-    lair.config("diff.odd.command {evil}")
-
-
-def textconv(lair: Lair) -> None:
-    lair.write(".gitattributes", "*.txt diff=odd\n")
-    lair.config("diff.odd.textconv {evil}", "diff.odd.cachetextconv true")
-
-
-def clean_filter(lair: Lair) -> None:
-    lair.write(".gitattributes", "*.txt filter=odd\n")
-    lair.config("filter.odd.clean {evil}", "filter.odd.smudge {evil}", "filter.odd.required true")
-    stale(lair)
-
-
-def filter_process(lair: Lair) -> None:
-    lair.write(".git/info/attributes", "*.txt filter=odd\n")
-    lair.config("filter.odd.process {evil}")
-    stale(lair)
-
-
-def oddly_named_filter(lair: Lair) -> None:
-    lair.write(".gitattributes", "*.txt filter=a=b.c\n")
-    lair.config("filter.a=b.c.clean {evil}")
-    stale(lair)
+external_diff = planting("diff.external {evil}")
+textconv = planting("diff.odd.textconv {evil}", "diff.odd.cachetextconv true", **SHOWN)
 
 
 def user_filter(lair: Lair) -> None:
     """The program is the user's, but the repository decides what it is fed."""
-    lair.write(".gitattributes", "*.txt filter=odd\n")
+    planting(**FILTERED)(lair)
     lair.git("config", "--global", "filter.odd.clean", str(lair.evil))
-    stale(lair)
-
-
-def worktree_config(lair: Lair) -> None:
-    lair.write(".gitattributes", "*.txt filter=odd\n")
-    lair.config("extensions.worktreeConfig true")
-    lair.write(".git/config.worktree", f'[filter "odd"]\nclean = {lair.evil}\n')
-    stale(lair)
-
-
-def included(lair: Lair) -> None:
-    lair.write(".gitattributes", "*.txt filter=odd\n")
-    lair.write("settings.inc", f'[core]\nfsmonitor = {lair.evil}\n[filter "odd"]\nclean = {lair.evil}\n')
-    lair.config("include.path ../settings.inc")
-    stale(lair)
-
-
-def conditionally_included(lair: Lair) -> None:
-    lair.write("settings.inc", f"[core]\nfsmonitor = {lair.evil}\n")
-    lair.config("includeIf.onbranch:main.path ../settings.inc")
 
 
 def signed_commit(lair: Lair) -> None:
@@ -156,79 +163,90 @@ def promised(lair: Lair) -> None:
     )
 
 
-Plant = Callable[[Lair], None]
+MONITOR = "[core]\nfsmonitor = {evil}\n"
+FILTER = '[filter "odd"]\nclean = {evil}\n'
 
-READS = [
-    pytest.param(fsmonitor, "status", (), (), id="fsmonitor-status"),
-    pytest.param(fsmonitor, "diff", (), (), id="fsmonitor-diff"),
-    pytest.param(fsmonitor, "ls-files", ("--others",), (), id="fsmonitor-ls-files"),
-    pytest.param(hooks, "status", (), (), id="hooks-status"),
-    pytest.param(hooks, "diff", (), (), id="hooks-diff"),
-    pytest.param(hooks_path, "status", (), (), id="hooks-path"),
-    pytest.param(external_diff, "diff", (), (), id="external-diff"),
-    pytest.param(diff_driver, "diff", (), (), id="diff-driver"),
-    pytest.param(textconv, "diff", (), (), id="textconv-diff"),
-    pytest.param(textconv, "show", (), FIRST, id="textconv-show"),
-    pytest.param(textconv, "log", ("--patch",), FIRST, id="textconv-log"),
-    pytest.param(textconv, "blame", (), (), id="textconv-blame"),
-    pytest.param(clean_filter, "status", (), (), id="GIT03-clean-status"),
-    pytest.param(clean_filter, "diff", (), (), id="GIT03-clean-diff"),
-    pytest.param(filter_process, "diff", (), (), id="GIT03-process"),
-    pytest.param(oddly_named_filter, "diff", (), (), id="GIT03-odd-name"),
-    pytest.param(user_filter, "diff", (), (), id="GIT03-of-the-user"),
-    pytest.param(worktree_config, "diff", (), (), id="worktree-config"),
-    pytest.param(included, "diff", (), (), id="include"),
-    pytest.param(conditionally_included, "status", (), (), id="conditional-include"),
-    pytest.param(signed_commit, "log", (), FIRST, id="signature-log"),
-    pytest.param(signed_commit, "show", ("--format=%G?",), FIRST, id="signature-format"),
-    pytest.param(clean_filter, "cat-file", ("--filters",), ("HEAD:file.txt",), id="GIT03-smudge"),
-    pytest.param(submodule, "status", (), (), id="GIT14-status"),
-    pytest.param(submodule, "diff", (), (), id="GIT14-diff"),
-]
+READS: dict[str, tuple[Plant, tuple[str, ...]]] = {
+    "fsmonitor": (
+        planting("core.fsmonitor {evil}", "core.fsmonitorHookVersion 1"),
+        ("status", "diff", "ls-files --others"),
+    ),
+    "hooks": (hooks, ("status", "diff")),
+    "hooks path": (hooks_path, ("status",)),
+    "external diff": (external_diff, ("diff",)),
+    "diff driver": (planting("diff.odd.command {evil}", **SHOWN), ("diff",)),
+    "textconv": (textconv, ("diff", "show HEAD", "log --patch HEAD", "blame")),
+    "GIT03": (
+        planting(
+            "filter.odd.clean {evil}", "filter.odd.smudge {evil}", "filter.odd.required true", **FILTERED
+        ),
+        ("status", "diff", "cat-file --filters HEAD:file.txt"),
+    ),
+    "GIT03-process": (
+        planting("filter.odd.process {evil}", **{".git/info/attributes": FILTERED[ATTRIBUTES]}),
+        ("diff",),
+    ),
+    "GIT03-odd-name": (
+        planting("filter.a=b.c.clean {evil}", **{ATTRIBUTES: "*.txt filter=a=b.c\n"}),
+        ("diff",),
+    ),
+    "GIT03-of-the-user": (user_filter, ("diff",)),
+    "work tree's configuration": (
+        planting("extensions.worktreeConfig true", **FILTERED, **{".git/config.worktree": FILTER}),
+        ("diff",),
+    ),
+    "included": (
+        planting("include.path ../settings.inc", **FILTERED, **{"settings.inc": MONITOR + FILTER}),
+        ("diff",),
+    ),
+    "included on a condition": (
+        planting("includeIf.onbranch:main.path ../settings.inc", **{"settings.inc": MONITOR}),
+        ("status",),
+    ),
+    "signature": (signed_commit, ("log HEAD", "show --format=%G? HEAD")),
+    "GIT14": (submodule, ("status", "diff")),
+}
 
 
-@pytest.mark.parametrize(("plant", "subcommand", "options", "revisions"), READS)
 async def test_a_program_that_a_repository_names_is_not_run(
-    lair: Lair, plant: Plant, subcommand: str, options: tuple[str, ...], revisions: tuple[str, ...]
+    ground: Ground, subtests: pytest.Subtests
 ) -> None:
-    plant(lair)
-    lair.ran()
-    paths = ("file.txt",) if subcommand in ("blame", "check-attr") else ()
-    lair.naive(subcommand, *options, *revisions, *paths)
-    assert lair.ran(), "the attack is not one"
-    stale(lair)
-    async with asking(lair) as ask:
-        answer = await ask(subcommand, *options, revisions=revisions, paths=paths)
-    assert not lair.ran()
-    assert answer.status == 0, answer.stderr
+    for name, command in ((name, command) for name, (_, commands) in READS.items() for command in commands):
+        with subtests.test(f"{name}: {command}"):
+            lair, ask = ground.lair()
+            READS[name][0](lair)
+            lair.ran()
+            subcommand, *words = command.split(" ")
+            options = [word for word in words if word.startswith("-")]
+            revisions = [word for word in words if word not in options]
+            paths = ("file.txt",) if subcommand == "blame" else ()
+            lair.naive(subcommand, *words, *paths)
+            assert lair.ran(), "the attack is not one"
+            stale(lair)
+            answer = await ask(subcommand, *options, revisions=revisions, paths=paths)
+            assert not lair.ran()
+            assert answer.status == 0, answer.stderr
 
 
-async def test_an_object_that_is_missing_is_not_fetched(lair: Lair) -> None:
+async def test_an_object_that_is_missing_is_not_fetched(lair: Lair, ask: Asked) -> None:
     """GIT10: the repository names a transport that is a program, and allows it."""
     promised(lair)
     lair.naive("cat-file", "-p", "HEAD:file.txt")
     assert lair.ran()
-    async with asking(lair) as ask:
-        answer = await ask("cat-file", "-p", revisions=["HEAD:file.txt"])
+    answer = await ask("cat-file", "-p", revisions=["HEAD:file.txt"])
     assert not lair.ran()
     assert answer.status != 0
 
 
-@pytest.mark.parametrize(
-    ("setting", "words"),
-    [
-        pytest.param("core.pager {evil}", ("log",), id="core-pager"),
-        pytest.param("pager.log {evil}", ("log",), id="pager-of-one"),
-        pytest.param("pager.status {evil}", ("status",), id="pager-of-status"),
-    ],
-)
-def test_no_pager_is_run_even_at_a_terminal(lair: Lair, setting: str, words: tuple[str, ...]) -> None:
-    lair.config(setting)
-    lair.naive_on_terminal(*words)
-    assert lair.ran()
-    lair.naive_on_terminal("--no-pager", *words)
-    lair.hardened(*words)
-    assert not lair.ran()
+def test_no_pager_is_run_even_at_a_terminal(ground: Ground) -> None:
+    for setting, word in (("core.pager", "log"), ("pager.log", "log"), ("pager.status", "status")):
+        lair, _ = ground.lair()
+        lair.config(f"{setting} {{evil}}")
+        lair.naive_on_terminal(word)
+        assert lair.ran(), setting
+        lair.naive_on_terminal("--no-pager", word)
+        lair.hardened(word)
+        assert not lair.ran(), setting
 
 
 # --- subcommands that are not asked here, in our environment all the same ---------------------------------
@@ -257,77 +275,64 @@ def borrowed_objects(lair: Lair) -> None:
     lair.config("core.alternateRefsCommand {evil}")
 
 
-def remote(url: str, *more: str) -> Plant:
-    def plant(lair: Lair) -> None:
-        lair.config(f"remote.origin.url {url}", *more)
+TRAILER = "interpret-trailers --trailer odd=x file.txt"
 
-    return plant
+CHANGES = {
+    "GIT08-commit": (planting("core.editor {evil}"), "commit --allow-empty"),
+    "GIT08-rebase": (planting("sequence.editor {evil}"), "rebase -i --root --autostash"),
+    "GIT10-ext-transport": (
+        planting("remote.origin.url ext::{evil}", "protocol.ext.allow always"),
+        "fetch",
+    ),
+    "GIT11-ssh-command": (
+        planting("remote.origin.url ssh://example.invalid/x", "core.sshCommand {evil}"),
+        "fetch",
+    ),
+    "GIT11-upload-pack": (
+        planting("remote.origin.url .", "remote.origin.uploadpack {evil}"),
+        "fetch origin",
+    ),
+    "GIT13-alias": (planting("alias.st !{evil}"), "st"),
+    "GIT14-update": (attached_submodule, "submodule update"),
+    "GIT19-alternate-refs": (borrowed_objects, "rev-list --alternate-refs"),
+    "GIT21-trailer": (planting("trailer.odd.command {evil}", "trailer.odd.key Odd"), TRAILER),
+    "GIT21-trailer-cmd": (planting("trailer.odd.cmd {evil}", "trailer.odd.key Odd"), TRAILER),
+    "merge-driver": (ready_to_merge, "merge -q main"),
+    "credential-helper": (planting("credential.helper !{evil}"), "credential fill"),
+    "credential-helper-of-one-host": (
+        planting("credential.https://example.invalid.helper !{evil}"),
+        "credential fill",
+    ),
+    "gpg-program": (planting("gpg.program {evil}"), "tag -s -m m signed"),
+    "gpg-ssh-program": (
+        planting("gpg.ssh.program {evil}", "gpg.format ssh", "user.signingKey k"),
+        "tag -s -m m signed",
+    ),
+}
 
 
-def configured(*setting: str) -> Plant:
-    def plant(lair: Lair) -> None:
-        lair.config(*setting)
-
-    return plant
-
-
-@pytest.mark.parametrize(
-    ("plant", "words"),
-    [
-        pytest.param(configured("core.editor {evil}"), "commit --allow-empty", id="GIT08-commit"),
-        pytest.param(configured("sequence.editor {evil}"), "rebase -i --root --autostash", id="GIT08-rebase"),
-        pytest.param(remote("ext::{evil}", "protocol.ext.allow always"), "fetch", id="GIT10-ext-transport"),
-        pytest.param(
-            remote("ssh://example.invalid/x", "core.sshCommand {evil}"), "fetch", id="GIT11-ssh-command"
-        ),
-        pytest.param(remote(".", "remote.origin.uploadpack {evil}"), "fetch origin", id="GIT11-upload-pack"),
-        pytest.param(configured("alias.st !{evil}"), "st", id="GIT13-alias"),
-        pytest.param(attached_submodule, "submodule update", id="GIT14-update"),
-        pytest.param(borrowed_objects, "rev-list --alternate-refs", id="GIT19-alternate-refs"),
-        pytest.param(
-            configured("trailer.odd.command {evil}", "trailer.odd.key Odd"),
-            "interpret-trailers --trailer odd=x file.txt",
-            id="GIT21-trailer",
-        ),
-        pytest.param(
-            configured("trailer.odd.cmd {evil}", "trailer.odd.key Odd"),
-            "interpret-trailers --trailer odd=x file.txt",
-            id="GIT21-trailer-cmd",
-        ),
-        pytest.param(ready_to_merge, "merge -q main", id="merge-driver"),
-        pytest.param(configured("credential.helper !{evil}"), "credential fill", id="credential-helper"),
-        pytest.param(
-            configured("credential.https://example.invalid.helper !{evil}"),
-            "credential fill",
-            id="credential-helper-of-one-host",
-        ),
-        pytest.param(configured("gpg.program {evil}"), "tag -s -m m signed", id="gpg-program"),
-        pytest.param(
-            configured("gpg.ssh.program {evil}", "gpg.format ssh", "user.signingKey k"),
-            "tag -s -m m signed",
-            id="gpg-ssh-program",
-        ),
-    ],
-)
 async def test_what_changes_something_is_refused_and_would_run_nothing(
-    lair: Lair, plant: Plant, words: str
+    ground: Ground, subtests: pytest.Subtests
 ) -> None:
-    plant(lair)
-    lair.ran()
-    before = lair.folder / "before"
-    _copy(lair.repository, before)
-    naively = words.split()
-    if naively[0] == "credential":
-        naively = ["-c", f"alias.ask=!echo url=https://example.invalid | {GIT} credential fill", "ask"]
-    lair.naive(*naively)
-    assert lair.ran(), "the attack is not one"
-    _copy(before, lair.repository)
-    lair.hardened(*naively)
-    assert not lair.ran()
-    async with asking(lair) as ask:
-        with pytest.raises(InvalidInput):
-            await ask(*words.split())
-    assert not lair.ran()
+    for name, (plant, words) in CHANGES.items():
+        with subtests.test(name):
+            lair, ask = ground.lair()
+            plant(lair)
+            lair.ran()
+            before = lair.folder / "before"
+            _copy(lair.repository, before)
+            naively = words.split()
+            if naively[0] == "credential":
+                asked = f"alias.ask=!echo url=https://example.invalid | {GIT} credential fill"
+                naively = ["-c", asked, "ask"]
+            lair.naive(*naively)
+            assert lair.ran(), "the attack is not one"
+            _copy(before, lair.repository)
+            lair.hardened(*naively)
+            assert not lair.ran()
+            with pytest.raises(InvalidInput):
+                await ask(*words.split())
+            assert not lair.ran()
 
 
 def _copy(source: Path, target: Path) -> None:
@@ -346,44 +351,41 @@ def test_a_host_that_looks_like_an_option_is_refused_by_git_itself(lair: Lair) -
 # --- where a repository is -------------------------------------------------------------------------------
 
 
-async def test_a_work_tree_elsewhere_is_refused(lair: Lair) -> None:
+async def test_a_work_tree_elsewhere_is_refused(lair: Lair, ask: Asked) -> None:
     """GIT15."""
     private = lair.folder / "private"
     private.mkdir()
     (private / "secret.txt").write_text("secret\n", encoding="utf-8")
     lair.config(f"core.worktree {private}")
     assert b"secret.txt" in lair.naive("status").stdout
-    async with asking(lair) as ask:
-        with pytest.raises(Denied):
-            await ask("status")
+    with pytest.raises(Denied):
+        await ask("status")
 
 
-async def test_a_planted_commondir_is_refused(lair: Lair) -> None:
+async def test_a_planted_commondir_is_refused(lair: Lair, ask: Asked) -> None:
     other = lair.folder / "other"
     lair.found(other)
     lair.config("core.fsmonitor {evil}", "core.fsmonitorHookVersion 1", cwd=other)
     lair.write(".git/commondir", f"{other}/.git\n")
     lair.naive("status")
     assert lair.ran()
-    async with asking(lair) as ask:
-        with pytest.raises(Denied):
-            await ask("status")
+    with pytest.raises(Denied):
+        await ask("status")
     assert not lair.ran()
 
 
-async def test_a_linked_work_tree_works(lair: Lair) -> None:
+async def test_a_linked_work_tree_works(lair: Lair, ask: Asked) -> None:
     linked = lair.folder / "linked"
     lair.git("worktree", "add", "-q", str(linked))
     lair.git("config", "core.fsmonitor", str(lair.evil), cwd=linked)
     lair.naive("status", cwd=linked)
     assert lair.ran()
-    async with asking(lair) as ask:
-        answer = await ask("status", "--short", "--branch", cwd=linked)
+    answer = await ask("status", "--short", "--branch", cwd=linked)
     assert answer.stdout == b"## linked\n"
     assert not lair.ran()
 
 
-async def test_a_bare_repository_in_the_work_tree_is_not_read(lair: Lair) -> None:
+async def test_a_bare_repository_in_the_work_tree_is_not_read(lair: Lair, ask: Asked) -> None:
     """GIT17: it looks like any folder, and its configuration is a file like any other."""
     bare = lair.repository / "docs"
     lair.git("clone", "-q", "--bare", ".", str(bare))
@@ -391,32 +393,22 @@ async def test_a_bare_repository_in_the_work_tree_is_not_read(lair: Lair) -> Non
     lair.config("core.fsmonitor {evil}", "core.fsmonitorHookVersion 1", cwd=bare)
     lair.naive("status", cwd=bare)
     assert lair.ran()
-    async with asking(lair) as ask:
-        with pytest.raises(ToolError) as refusal:
-            await ask("status", cwd=bare)
+    with pytest.raises(ToolError) as refusal:
+        await ask("status", cwd=bare)
     assert refusal.value.kind == "not_found"
     assert not lair.ran()
 
 
-async def test_a_repository_of_somebody_else_is_not_read(lair: Lair) -> None:
+async def test_a_repository_of_somebody_else_is_not_read(lair: Lair, ask: Asked) -> None:
     """GIT24: git takes this variable of its own tests for another owner; we add no exception."""
     somebody = lair.folder / "git"
     somebody.write_text(f'#!/bin/sh\nGIT_TEST_ASSUME_DIFFERENT_OWNER=1 exec {GIT} "$@"\n', encoding="utf-8")
     somebody.chmod(0o755)
     assert lair.naive("status", environ={"GIT_TEST_ASSUME_DIFFERENT_OWNER": "1"}).returncode == 128
-    async with asking(lair) as ask:
-        assert (await ask("status")).status == 0
-    async with asking(lair, program=str(somebody)) as ask:
+    assert (await ask("status")).status == 0
+    async with asking(lair, program=str(somebody)) as other:
         with pytest.raises(NotFound):
-            await ask("status")
-
-
-async def test_where_there_is_no_repository_the_error_says_so(lair: Lair) -> None:
-    empty = lair.folder / "empty"
-    empty.mkdir()
-    async with asking(lair) as ask:
-        with pytest.raises(NotFound):
-            await ask("status", cwd=empty)
+            await other("status")
 
 
 # --- what the server was started with, and what git says ---------------------------------------------------
@@ -456,52 +448,45 @@ def test_what_an_operator_lets_commands_have_does_not_reach_git() -> None:
     assert not {"GIT_DIR", "GIT_SSH"} & given.keys()
 
 
-async def test_a_file_that_cannot_be_included_is_not_quoted(lair: Lair) -> None:
+async def test_a_file_that_cannot_be_included_is_not_quoted(lair: Lair, ask: Asked) -> None:
     """GIT18."""
     (lair.folder / "key").write_text("-----BEGIN PRIVATE KEY-----\nc2VjcmV0\n", encoding="utf-8")
     lair.config(f"include.path {lair.folder}/key")
     assert b"/key" in lair.naive("status").stderr
-    async with asking(lair) as ask:
-        with pytest.raises(ToolError) as refusal:
-            await ask("status")
+    with pytest.raises(ToolError) as refusal:
+        await ask("status")
     assert not any(word in str(refusal.value) for word in ("PRIVATE", "c2Vj", str(lair.folder)))
 
 
-@pytest.mark.parametrize(
-    ("setting", "words"),
-    [
-        pytest.param("core.attributesFile", ("diff",), id="attributes"),
-        pytest.param("blame.ignoreRevsFile", ("blame", "file.txt"), id="revisions to ignore"),
-    ],
-)
-async def test_a_file_of_the_repository_s_choice_is_not_quoted(
-    lair: Lair, setting: str, words: tuple[str, ...]
-) -> None:
+async def test_a_file_of_the_repository_s_choice_is_not_quoted(ground: Ground) -> None:
     """GIT18, by settings that name a file whose words git repeats in its complaints."""
-    (lair.folder / "netrc").write_text("machine -hunter2!\n", encoding="utf-8")
-    lair.config(f"{setting} {lair.folder}/netrc")
-    assert b"hunter2" in lair.naive(*words).stderr
-    async with asking(lair) as ask:
+    for setting, words in (
+        ("core.attributesFile", ("diff",)),
+        ("blame.ignoreRevsFile", ("blame", "file.txt")),
+    ):
+        lair, ask = ground.lair()
+        (lair.folder / "netrc").write_text("machine -hunter2!\n", encoding="utf-8")
+        lair.config(f"{setting} {lair.folder}/netrc")
+        assert b"hunter2" in lair.naive(*words).stderr
         answer = await ask(words[0], paths=["file.txt"])
-    assert answer.status == 0
-    assert b"hunter2" not in answer.stdout + answer.stderr
+        assert answer.status == 0
+        assert b"hunter2" not in answer.stdout + answer.stderr
 
 
-async def test_settings_of_the_user_still_hold(lair: Lair) -> None:
+async def test_settings_of_the_user_still_hold(lair: Lair, ask: Asked) -> None:
     ignored = lair.folder / "ignored"
     ignored.write_text("*.tmp\n", encoding="utf-8")
     lair.write("a.tmp", "")
     lair.write("b.new", "")
     lair.git("config", "--global", "core.excludesFile", str(ignored))
-    async with asking(lair) as ask:
-        answer = await ask("status", "--porcelain")
+    answer = await ask("status", "--porcelain")
     assert answer.stdout == b" M file.txt\n?? b.new\n"
 
 
 # --- nothing changes ---------------------------------------------------------------------------------------
 
 
-async def test_asking_changes_nothing_in_the_repository(lair: Lair) -> None:
+async def test_asking_changes_nothing_in_the_repository(lair: Lair, ask: Asked) -> None:
     textconv(lair)
     lair.commit()
     lair.write("file.txt", "three\n")
@@ -515,147 +500,113 @@ async def test_asking_changes_nothing_in_the_repository(lair: Lair) -> None:
         pytest.fail("git changes nothing by itself")
     stale(lair)
     before = snapshot(lair.repository)
-    async with asking(lair) as ask:
-        for subcommand in sorted(SUBCOMMANDS):
-            options = {"cat-file": ("-p",), "rev-list": ("--count",), "check-attr": ("eol",)}.get(
-                subcommand, ()
-            )
-            needs = subcommand in ("cat-file", "ls-tree", "rev-list", "rev-parse", "log", "show")
-            paths = ("file.txt",) if subcommand in ("blame", "check-attr") else ()
-            answer = await ask(subcommand, *options, revisions=["HEAD"] if needs else [], paths=paths)
-            assert answer.status == 0, (subcommand, answer.stderr)
+    for subcommand in sorted(SUBCOMMANDS):
+        options = {"cat-file": ("-p",), "rev-list": ("--count",), "check-attr": ("eol",)}.get(subcommand, ())
+        needs = subcommand in ("cat-file", "ls-tree", "rev-list", "rev-parse", "log", "show")
+        paths = ("file.txt",) if subcommand in ("blame", "check-attr") else ()
+        answer = await ask(subcommand, *options, revisions=["HEAD"] if needs else [], paths=paths)
+        assert answer.status == 0, (subcommand, answer.stderr)
     assert snapshot(lair.repository) == before
 
 
-async def test_a_touched_file_is_no_difference(lair: Lair) -> None:
+async def test_a_touched_file_is_no_difference(lair: Lair, ask: Asked) -> None:
     lair.git("checkout", "-q", "file.txt")
     stale(lair)
-    async with asking(lair) as ask:
-        assert (await ask("diff")).stdout == b""
-        assert (await ask("diff", "--stat")).stdout == b""
-        assert (await ask("diff", "--numstat", "-z")).stdout == b""
-        assert (await ask("status", "--porcelain")).stdout == b""
+    assert (await ask("diff")).stdout == b""
+    assert (await ask("diff", "--stat")).stdout == b""
+    assert (await ask("diff", "--numstat", "-z")).stdout == b""
+    assert (await ask("status", "--porcelain")).stdout == b""
 
 
 # --- words that could be options --------------------------------------------------------------------------
 
 
-async def test_a_revision_that_is_an_option_is_refused(lair: Lair) -> None:
+async def test_a_revision_that_is_an_option_is_refused(lair: Lair, ask: Asked) -> None:
     """GITOPT03."""
     external_diff(lair)
     lair.commit()
     lair.naive("show", "--ext-diff")
     assert lair.ran()
-    async with asking(lair) as ask:
-        with pytest.raises(InvalidInput):
-            await ask("show", revisions=["--ext-diff"])
-        with pytest.raises(InvalidInput):
-            await ask("show", "--ext-diff")
-        assert (await ask("show", revisions=["HEAD"])).status == 0
+    with pytest.raises(InvalidInput):
+        await ask("show", revisions=["--ext-diff"])
+    with pytest.raises(InvalidInput):
+        await ask("show", "--ext-diff")
+    assert (await ask("show", revisions=["HEAD"])).status == 0
     assert not lair.ran()
 
 
-async def test_an_output_file_is_refused(lair: Lair) -> None:
+async def test_an_output_file_is_refused(lair: Lair, ask: Asked) -> None:
     target = lair.folder / "output"
     lair.naive("diff", f"--output={target}")
     assert target.exists()
     target.unlink()
-    async with asking(lair) as ask:
-        for options, revisions in (((f"--output={target}",), ()), ((), (f"--output={target}",))):
-            with pytest.raises(InvalidInput):
-                await ask("diff", *options, revisions=revisions)
+    for options, revisions in (((f"--output={target}",), ()), ((), (f"--output={target}",))):
+        with pytest.raises(InvalidInput):
+            await ask("diff", *options, revisions=revisions)
     assert not target.exists()
 
 
-@pytest.mark.parametrize(
-    ("subcommand", "word"),
-    [
-        pytest.param("fetch", "--upload-pack={evil}", id="GITOPT04"),
-        pytest.param("clone", "--config=core.fsmonitor={evil}", id="GITOPT05"),
-        pytest.param("checkout", "-f", id="GITOPT06"),
-        pytest.param("commit", "-F{folder}/message", id="GITOPT07"),
-    ],
-)
-async def test_what_is_no_question_is_refused(lair: Lair, subcommand: str, word: str) -> None:
-    lair.found(lair.folder / "library")
-    (lair.folder / "message").write_text("secret\n", encoding="utf-8")
-    word = word.format(evil=lair.evil, folder=lair.folder)
-    before = snapshot(lair.folder)
-    rest = {"fetch": ("../library",), "clone": ("../library", "../new"), "commit": ("--allow-empty",)}
-    lair.naive(subcommand, word, *rest.get(subcommand, ()))
-    after = snapshot(lair.folder)
-    assert after != before or lair.ran(), "the attack is not one"
-    lair.ran()
-    after = snapshot(lair.folder)
-    async with asking(lair) as ask:
+NO_QUESTIONS = {
+    "GITOPT04": ("fetch", "--upload-pack={evil}"),
+    "GITOPT05": ("clone", "--config=core.fsmonitor={evil}"),
+    "GITOPT06": ("checkout", "-f"),
+    "GITOPT07": ("commit", "-F{folder}/message"),
+}
+
+
+async def test_what_is_no_question_is_refused(ground: Ground) -> None:
+    for name, (subcommand, option) in NO_QUESTIONS.items():
+        lair, ask = ground.lair()
+        lair.found(lair.folder / "library")
+        (lair.folder / "message").write_text("secret\n", encoding="utf-8")
+        word = option.format(evil=lair.evil, folder=lair.folder)
+        before = snapshot(lair.folder)
+        rest = {"fetch": ("../library",), "clone": ("../library", "../new"), "commit": ("--allow-empty",)}
+        lair.naive(subcommand, word, *rest.get(subcommand, ()))
+        assert snapshot(lair.folder) != before or lair.ran(), f"{name}: the attack is not one"
+        lair.ran()
+        after = snapshot(lair.folder)
         for revisions in ((word,), ("HEAD",)):
             with pytest.raises(InvalidInput):
                 await ask(subcommand, revisions=revisions)
-    with pytest.raises(InvalidInput):
-        check_revision(word)
-    assert not lair.ran()
-    assert snapshot(lair.folder) == after
+        assert refuses(check_revision, word)
+        assert not lair.ran()
+        assert snapshot(lair.folder) == after, name
 
 
-@pytest.mark.parametrize(
-    "magic",
-    [
-        pytest.param(":(top)file.txt", id="GITOPT08-top"),
-        pytest.param(":/file.txt", id="GITOPT08-slash"),
-        pytest.param(":!x", id="GITOPT08-not"),
-        pytest.param("*", id="GITOPT08-star"),
-    ],
-)
-async def test_a_path_is_taken_by_its_letters(lair: Lair, magic: str) -> None:
+async def test_a_path_is_taken_by_its_letters(lair: Lair, ask: Asked) -> None:
+    """GITOPT08."""
     deep = lair.repository / "deep"
-    assert lair.naive("ls-files", "--", magic, cwd=deep).stdout
-    async with asking(lair) as ask:
-        assert (await ask("ls-files", paths=[magic], cwd=deep)).stdout == b""
-        assert (await ask("ls-files", paths=["inner.txt"], cwd=deep)).stdout == b"inner.txt\n"
+    for magic in (":(top)file.txt", ":/file.txt", ":!x", "*"):
+        assert lair.naive("ls-files", "--", magic, cwd=deep).stdout
+        assert (await ask("ls-files", paths=[magic], cwd=deep)).stdout == b"", magic
+    assert (await ask("ls-files", paths=["inner.txt"], cwd=deep)).stdout == b"inner.txt\n"
 
 
-async def test_two_files_outside_are_not_compared(lair: Lair) -> None:
+async def test_two_files_outside_are_not_compared(lair: Lair, ask: Asked) -> None:
     """Given two paths outside of the repository, git compares them as `diff` does."""
     one, other = lair.folder / "one", lair.folder / "other"
     one.write_text("secret\n", encoding="utf-8")
     other.write_text("other\n", encoding="utf-8")
     assert b"-secret" in lair.naive("diff", "--", str(one), str(other)).stdout
     assert b"-secret" in lair.naive("diff", "--", "../one", "../other").stdout
-    async with asking(lair) as ask:
-        for pair in ((str(one), str(other)), ("../one", "../other"), ("deep/../../one", "../other")):
-            with pytest.raises(InvalidInput):
-                await ask("diff", paths=pair)
+    for pair in ((str(one), str(other)), ("../one", "../other"), ("deep/../../one", "../other")):
+        with pytest.raises(InvalidInput):
+            await ask("diff", paths=pair)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        pytest.param("HEAD:../../x", id="GITOPT12-path-back"),
-        pytest.param(":/first", id="GITOPT12-search"),
-        pytest.param("HEAD^{/first}", id="GITOPT12-search-from"),
-        pytest.param("main side", id="GITOPT12-two-words"),
-        pytest.param("HEAD:/etc/passwd", id="absolute-path"),
-        pytest.param("", id="nothing"),
-        pytest.param("-", id="dash"),
-        pytest.param("--all", id="option"),
-        pytest.param("HEAD\n--all", id="line"),
-        pytest.param("HEAD\0", id="nul"),
-        pytest.param("a" * 300, id="long"),
-        pytest.param("$(evil)", id="shell"),
-    ],
-)
-def test_what_cannot_be_a_revision_is_refused(text: str) -> None:
-    with pytest.raises(InvalidInput):
-        check_revision(text)
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["HEAD", "main", "HEAD~3^2", "main..side", "main...HEAD", "^main", "@{u}", "HEAD@{1}", "v1.0^{}", "@",
-     "feature/größe", "HEAD:deep/inner.txt", "HEAD:a file.txt", "0123abc", "stash@{0}"],
-)  # fmt: skip
-def test_what_names_a_revision_is_one(text: str) -> None:
-    assert check_revision(text) == text
+def test_what_names_a_revision_is_one_and_nothing_else_is() -> None:
+    """GITOPT12."""
+    names = (
+        *("HEAD", "main", "HEAD~3^2", "main..side", "main...HEAD", "^main", "@{u}", "HEAD@{1}", "v1.0^{}"),
+        *("@", "feature/größe", "HEAD:deep/inner.txt", "HEAD:a file.txt", "0123abc", "stash@{0}"),
+    )
+    assert [name for name in names if check_revision(name) != name] == []
+    others = (
+        *("HEAD:../../x", ":/first", "HEAD^{/first}", "main side", "HEAD:/etc/passwd", "", "-", "--all"),
+        *("HEAD\n--all", "HEAD\0", "a" * 300, "$(evil)"),
+    )
+    assert [other for other in others if not refuses(check_revision, other)] == []
 
 
 @given(st.text(max_size=40))
@@ -682,18 +633,49 @@ def test_every_word_of_a_caller_stands_where_no_option_does(subcommand: str, rev
         assert not any(word.startswith("-") for word in revisions)
 
 
-@pytest.mark.parametrize(
-    "option",
-    ["--ext-diff", "--textconv", "--output=x", "-ofile", "--no-index", "--submodule=diff",
-     "--ignore-submodules=none", "--recurse-submodules", "--exec-path=x", "-c", "--show-signature",
-     "--open-files-in-pager", "--filters", "-O", "--contents=/etc/passwd", "--git-dir=x", "--", "-", ""],
-)  # fmt: skip
-def test_options_that_do_more_than_read_are_on_no_list(option: str) -> None:
-    for subcommand in sorted(SUBCOMMANDS):
-        # The settings disable the filters that it would run.
-        if (subcommand, option) not in (("rev-parse", "--git-dir"), ("cat-file", "--filters")):
-            with pytest.raises(InvalidInput):
-                build_argv(GitInvocation(subcommand=subcommand, options=(option,)))
+def test_options_that_do_more_than_they_must_are_on_no_list() -> None:
+    reading = (
+        *("--ext-diff", "--textconv", "--output=x", "-ofile", "--no-index", "--submodule=diff"),
+        *("--ignore-submodules=none", "--recurse-submodules", "--exec-path=x", "-c", "--show-signature"),
+        *("--open-files-in-pager", "--filters", "-O", "--contents=/etc/passwd", "--git-dir=x", "--", "-", ""),
+    )
+    changing = (
+        *(
+            "--no-verify=no",
+            "--verify",
+            "--gpg-sign",
+            "-S",
+            "--author=x <y>",
+            "--template=x",
+            "-F/etc/passwd",
+        ),
+        *("--file=x", "--edit", "-e", "--trailer=x", "--interactive", "-p", "--force", "-f", "--delete"),
+        *("--track", "-u", "--index-output=x", "--stdin", "--recurse-submodules", "--pathspec-from-file=x"),
+        *("-m", "--message=", "--fixup=HEAD", "--", "-", ""),
+    )
+    taken = {
+        (subcommand, option)
+        for build, subcommands, options in (
+            (build_argv, SUBCOMMANDS, reading),
+            (build_changing_argv, CHANGING_SUBCOMMANDS, changing),
+        )
+        for subcommand in subcommands
+        for option in options
+        if not refuses(build, GitInvocation(subcommand=subcommand, options=(option,)))
+    }
+    # The settings disable the filters that it would run.
+    assert taken == {("cat-file", "--filters")}
+
+
+def test_what_reaches_further_is_on_no_list() -> None:
+    for subcommand in ("push", "fetch", "pull", "remote", "config", "gc", "hook", "checkout", "merge"):
+        for build in (build_argv, build_changing_argv):
+            assert refuses(build, GitInvocation(subcommand=subcommand)), subcommand
+
+
+def test_a_path_to_commit_is_below_the_work_tree() -> None:
+    paths = ("", "/etc/passwd", "../x", "a/../../x", "a\0b")
+    assert [path for path in paths if not refuses(pathspec_input, [path])] == []
 
 
 @given(st.sampled_from(sorted(CHANGING_SUBCOMMANDS)), st.text(max_size=20))
@@ -707,100 +689,57 @@ def test_every_word_of_a_change_stands_where_no_option_does(subcommand: str, rev
     assert not words[-1].startswith("-")
 
 
-@pytest.mark.parametrize(
-    "option",
-    ["--no-verify=no", "--verify", "--gpg-sign", "-S", "--author=x <y>", "--template=x", "-F/etc/passwd",
-     "--file=x", "--edit", "-e", "--trailer=x", "--interactive", "-p", "--force", "-f", "--delete", "--track",
-     "-u", "--index-output=x", "--stdin", "--recurse-submodules", "--pathspec-from-file=x", "-m",
-     "--message=", "--fixup=HEAD", "--", "-", ""],
-)  # fmt: skip
-def test_options_that_do_more_than_they_must_are_on_no_list_of_changes(option: str) -> None:
-    for subcommand in sorted(CHANGING_SUBCOMMANDS):
-        with pytest.raises(InvalidInput):
-            build_changing_argv(GitInvocation(subcommand=subcommand, options=(option,)))
-
-
-@pytest.mark.parametrize(
-    "subcommand", ["push", "fetch", "pull", "remote", "config", "gc", "hook", "checkout", "merge"]
-)
-def test_what_reaches_further_is_on_no_list(subcommand: str) -> None:
-    for build in (build_argv, build_changing_argv):
-        with pytest.raises(InvalidInput):
-            build(GitInvocation(subcommand=subcommand))
-
-
-@pytest.mark.parametrize("path", ["", "/etc/passwd", "../x", "a/../../x", "a\0b"])
-def test_a_path_to_commit_is_below_the_work_tree(path: str) -> None:
-    with pytest.raises(InvalidInput):
-        pathspec_input([path])
-
-
 # --- every question that tools will ask --------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("subcommand", "options", "revisions", "paths", "shows"),
-    [
-        ("status", ("--short", "--branch"), (), (), "## main\n M file.txt\n"),
-        ("status", ("--porcelain=v2", "-z"), (), ("file.txt",), "file.txt\0"),
-        ("diff", ("--unified=0",), (), (), "@@ -1,0 +2 @@ one\n+two\n"),
-        ("diff", ("--stat",), ("HEAD",), ("file.txt",), "1 file changed"),
-        ("diff", ("--cached",), (), (), ""),
-        ("log", ("--oneline", "--max-count=5", "--author=n"), (), (), "first\n"),
-        ("log", ("--format=%H%x00%s", "--since=2000-01-01"), ("HEAD",), ("file.txt",), "\0first\n"),
-        ("show", ("--stat",), ("HEAD",), (), "2 files changed"),
-        ("show", (), ("HEAD:deep/inner.txt",), (), "inner\n"),
-        ("blame", ("--line-porcelain", "-L1,1"), ("HEAD",), ("file.txt",), "\tone\n"),
-        ("rev-parse", ("--verify", "--quiet"), ("HEAD",), (), "\n"),
-        ("rev-list", ("--count",), ("HEAD",), (), "1\n"),
-        ("ls-files", ("-z",), (), (), "deep/inner.txt\0file.txt\0"),
-        ("ls-tree", ("-r", "--name-only"), ("HEAD",), ("deep",), "deep/inner.txt\n"),
-        ("cat-file", ("-t",), ("HEAD",), (), "commit\n"),
-        ("for-each-ref", ("--format=%(refname)",), ("refs/heads",), (), "refs/heads/main\n"),
-    ],
-)  # fmt: skip
-async def test_an_honest_question_is_answered(
-    lair: Lair,
-    subcommand: str,
-    options: tuple[str, ...],
-    revisions: tuple[str, ...],
-    paths: tuple[str, ...],
-    shows: str,
-) -> None:
-    async with asking(lair) as ask:
+HONEST = (
+    ("status", ("--short", "--branch"), (), (), "## main\n M file.txt\n"),
+    ("status", ("--porcelain=v2", "-z"), (), ("file.txt",), "file.txt\0"),
+    ("diff", ("--unified=0",), (), (), "@@ -1,0 +2 @@ one\n+two\n"),
+    ("diff", ("--stat",), ("HEAD",), ("file.txt",), "1 file changed"),
+    ("diff", ("--cached",), (), (), ""),
+    ("log", ("--oneline", "--max-count=5", "--author=n"), (), (), "first\n"),
+    ("log", ("--format=%H%x00%s", "--since=2000-01-01"), ("HEAD",), ("file.txt",), "\0first\n"),
+    ("show", ("--stat",), ("HEAD",), (), "2 files changed"),
+    ("show", (), ("HEAD:deep/inner.txt",), (), "inner\n"),
+    ("blame", ("--line-porcelain", "-L1,1"), ("HEAD",), ("file.txt",), "\tone\n"),
+    ("rev-parse", ("--verify", "--quiet"), ("HEAD",), (), "\n"),
+    ("rev-list", ("--count",), ("HEAD",), (), "1\n"),
+    ("ls-files", ("-z",), (), (), "deep/inner.txt\0file.txt\0"),
+    ("ls-tree", ("-r", "--name-only"), ("HEAD",), ("deep",), "deep/inner.txt\n"),
+    ("cat-file", ("-t",), ("HEAD",), (), "commit\n"),
+    ("for-each-ref", ("--format=%(refname)",), ("refs/heads",), (), "refs/heads/main\n"),
+)
+
+
+async def test_an_honest_question_is_answered(ask: Asked) -> None:
+    for subcommand, options, revisions, paths, shows in HONEST:
         answer = await ask(subcommand, *options, revisions=revisions, paths=paths)
-    assert (answer.status, answer.stderr) == (0, b"")
-    assert shows in answer.stdout.decode()
+        assert (answer.status, answer.stderr) == (0, b"")
+        assert shows in answer.stdout.decode()
 
 
-async def test_a_long_answer_is_cut(lair: Lair) -> None:
+async def test_a_long_answer_is_cut(lair: Lair, ask: Asked) -> None:
     lair.write("file.txt", "many words\n" * 50_000)
-    async with asking(lair) as ask:
-        answer = await ask("diff", limit=1000)
+    answer = await ask("diff", limit=1000)
     assert answer.truncated
     assert len(answer.stdout) == 1000
 
 
-@pytest.mark.parametrize(
-    ("body", "error"),
-    [
-        pytest.param("exec sleep 60", TimedOut, id="slow"),
-        pytest.param(f"kill -{signal.SIGKILL} $$", NotFound, id="killed"),
-    ],
-)
-async def test_a_git_that_does_not_answer_is_reported(lair: Lair, body: str, error: type[ToolError]) -> None:
-    broken = lair.folder / "git"
-    broken.write_text(f"#!/bin/sh\n{body}\n", encoding="utf-8")
-    broken.chmod(0o755)
-    async with asking(lair, program=str(broken)) as ask:
-        with pytest.raises(error):
-            await ask("status", timeout=0.5)
-
-
-async def test_a_git_that_is_gone_is_reported(lair: Lair) -> None:
-    async with asking(lair, program=str(lair.folder / "no-git")) as ask:
-        with pytest.raises(Unavailable):
-            await ask("status")
+async def test_a_git_that_does_not_answer_or_is_gone_is_reported(lair: Lair) -> None:
+    for body, error in (
+        ("exec sleep 60", TimedOut),
+        (f"kill -{signal.SIGKILL} $$", NotFound),
+        (None, Unavailable),
+    ):
+        broken = lair.folder / "git"
+        broken.write_text(f"#!/bin/sh\n{body}\n", encoding="utf-8")
+        broken.chmod(0o755)
+        if body is None:
+            broken.unlink()
+        async with asking(lair, program=str(broken)) as ask:
+            with pytest.raises(error):
+                await ask("status", timeout=0.5)
 
 
 # --- the settings and the wire ------------------------------------------------------------------------------
@@ -834,21 +773,21 @@ def test_a_name_that_is_no_text_is_overridden_byte_by_byte(lair: Lair) -> None:
     assert decode(encode(request)) == request
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("LD_PRELOAD", "/evil.so"),
-        ("GIT_EXTERNAL_DIFF", "/evil"),
-        ("GIT_CONFIG_GLOBAL", "/evil"),
-        ("GIT_CONFIG_KEY_0=x", "y"),
-        ("GIT_CONFIG_COUNT", "1\0"),
-        ("GIT_CONFIG_COUNT\n", "1"),
-    ],
-)  # fmt: skip
-def test_a_helper_program_is_given_settings_for_git_and_no_other_variable(name: str, value: str) -> None:
-    asked = Program(argv=("/x",), timeout=1.0, environment=((name, value),))
-    with pytest.raises(ValueError):  # noqa: PT011
-        decode(encode(asked))
+def cannot_be_sent(request: Program) -> bool:
+    """Whether the broker takes no such request."""
+    try:
+        decode(encode(request))
+    except ValueError:
+        return True
+    return False
+
+
+def test_a_helper_program_is_given_settings_for_git_and_no_other_variable() -> None:
+    for variable in (
+        *(("LD_PRELOAD", "/evil.so"), ("GIT_EXTERNAL_DIFF", "/evil"), ("GIT_CONFIG_GLOBAL", "/evil")),
+        *(("GIT_CONFIG_KEY_0=x", "y"), ("GIT_CONFIG_COUNT", "1\0"), ("GIT_CONFIG_COUNT\n", "1")),
+    ):
+        assert cannot_be_sent(Program(argv=("/x",), timeout=1.0, environment=(variable,))), variable
 
 
 WRITING = SandboxSpec(mode="workspace-write", roots=("/w", "/x"), home="/home", state="/state")
@@ -874,31 +813,25 @@ def test_git_may_write_in_the_git_folders_of_the_roots_where_a_request_names_the
         assert (found.writes, found.sandbox.mode, found.layer) == (writes, "read-only", "bubblewrap")
 
 
-@pytest.mark.parametrize(
-    ("writes", "changed"),
-    [
-        pytest.param(("/w",), {}, id="root"),
-        pytest.param(("/w/.git/hooks",), {}, id="hooks"),
-        pytest.param(("/w/src",), {}, id="folder"),
-        pytest.param(("/y/.git",), {}, id="outside"),
-        pytest.param(("/wider/.git",), {}, id="like-a-root"),
-        pytest.param(("/w/.git", "/etc"), {}, id="one-of-two"),
-        pytest.param(("/w/.git",), {"mode": "read-only"}, id="read-only"),
-        pytest.param(("/w/.git",), {"proof": Proof(commands="none", helpers="landlock")}, id="no-sandbox"),
-        pytest.param(("/w/.git",), {"name": ""}, id="another-program"),
-    ],
-)
-def test_git_writes_nowhere_else(writes: tuple[str, ...], changed: dict[str, Any]) -> None:
+def test_git_writes_nowhere_else() -> None:
     """ATTACK: a server that was taken over asks the broker for more."""
-    assert isinstance(plan(*writes, **changed), str)
+    for writes in (
+        ("/w",),
+        ("/w/.git/hooks",),
+        ("/w/src",),
+        ("/y/.git",),
+        ("/wider/.git",),
+        ("/w/.git", "/etc"),
+    ):
+        assert isinstance(plan(*writes), str), writes
+    assert isinstance(plan("/w/.git", mode="read-only"), str)
+    assert isinstance(plan("/w/.git", proof=Proof(commands="none", helpers="landlock")), str)
+    assert isinstance(plan("/w/.git", name=""), str), "another program"
 
 
-@pytest.mark.parametrize(
-    "place", ["w/.git", "/w/../y/.git", "/w/x/./.git", "//w/.git", "/w/.git/", "/w\0/.git"]
-)
-def test_a_folder_to_write_in_has_one_spelling(place: str) -> None:
-    with pytest.raises(ValueError):  # noqa: PT011
-        decode(encode(Program(argv=("/git",), timeout=1.0, writes=(place,))))
+def test_a_folder_to_write_in_has_one_spelling() -> None:
+    for place in ("w/.git", "/w/../y/.git", "/w/x/./.git", "//w/.git", "/w/.git/", "/w\0/.git"):
+        assert cannot_be_sent(Program(argv=("/git",), timeout=1.0, writes=(place,))), place
 
 
 def test_git_in_a_root_is_not_run(tmp_path: Path) -> None:

@@ -63,32 +63,23 @@ async def test_it_can_be_narrowed(at: GitTools) -> None:
     assert await subjects(at, commit="HEAD~2..HEAD~1") == ["second"]
 
 
-async def test_before_the_first_commit_there_is_none(at: GitTools, git_broker: Broker) -> None:
+async def test_before_the_first_commit_there_is_none(at: GitTools) -> None:
     at.lair.git("init", "-q", "empty", cwd=at.lair.folder)
-    empty = git_tools(at.lair, git_broker, roots=[at.lair.folder / "empty"])
+    empty = at.like(roots=[at.lair.folder / "empty"])
     assert await empty.text("git_log") == "[0 commits]"
     assert (await empty.ask("git_log", commit="HEAD")).error == "invalid_input"
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        pytest.param({"commit": "nowhere"}, id="unknown"),
-        pytest.param({"commit": "--all"}, id="option"),
-        pytest.param({"commit": "HEAD:file.txt"}, id="file"),
-        pytest.param({"commit": "HEAD^{/first}"}, id="search"),
-        pytest.param({"author": "a\0b"}, id="NUL"),
-        pytest.param({"count": -1}, id="none"),
-        pytest.param({"count": 1_001}, id="too many"),
-        pytest.param({"offset": -1}, id="offset"),
-    ],
-)
-async def test_a_wrong_argument_is_explained(at: GitTools, arguments: dict[str, str | int]) -> None:
-    assert (await at.ask("git_log", **arguments)).error == "invalid_input"
+async def test_a_wrong_argument_is_explained(at: GitTools) -> None:
+    invalid = (
+        *({"commit": "nowhere"}, {"commit": "--all"}, {"commit": "HEAD:file.txt"}),
+        *({"commit": "HEAD^{/first}"}, {"author": "a\0b"}, {"count": -1}, {"count": 1_001}, {"offset": -1}),
+    )
+    await at.refuses("git_log", {"invalid_input": invalid})
 
 
-async def test_the_history_of_a_hidden_file_is_hidden(at: GitTools, git_broker: Broker) -> None:
-    hiding = git_tools(at.lair, git_broker, hides=["deep/**"])
+async def test_the_history_of_a_hidden_file_is_hidden(at: GitTools) -> None:
+    hiding = at.like(hides=["deep/**"])
     assert (await hiding.ask("git_log", path="deep/inner.txt")).error == "denied"
     assert (await at.ask("git_log", path="deep/inner.txt")).error is None
 

@@ -3,7 +3,7 @@
 import os
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import anyio
@@ -15,13 +15,12 @@ from mcp_toolserver.runtime.git.allowed_commands import GitInvocation
 from mcp_toolserver.runtime.git.executable import helper
 from mcp_toolserver.runtime.git.repository_cache import MOST, RACY_WINDOW_NS, RepositoryCache, RepositoryPaths
 from mcp_toolserver.runtime.git.runner import MAX_LISTING, Git, ProgramLauncher
-from mcp_toolserver.runtime.processes.broker_client import Broker
 from mcp_toolserver.runtime.processes.helper_launcher import Programs
 from mcp_toolserver.runtime.processes.launcher import Running
 from mcp_toolserver.runtime.sandbox.broker.limit_settings import CommandBounds
 from mcp_toolserver.runtime.sandbox.broker.messages import Program
 from tests.git.hostile_git import GIT, Lair
-from tests.git.repositories import git_broker, git_tools
+from tests.git.repositories import GitTools, git_broker
 from tests.support.processes import FULL, PATIENCE, broker
 
 TOOLS = (
@@ -32,59 +31,53 @@ TOOLS = (
     ("git_blame", {"path": "file.txt"}),
     ("repo_overview", {}),
 )
-every_tool = pytest.mark.parametrize(("tool", "arguments"), TOOLS, ids=[name for name, _ in TOOLS])
-
-
-@pytest.fixture
-def lair(tmp_path: Path) -> Lair:
-    return Lair(tmp_path)
 
 
 # --- what lies outside the roots -------------------------------------------------------------------------
 
 
-@every_tool
-async def test_a_repository_that_begins_above_the_root_is_refused(
-    lair: Lair, git_broker: Broker, tool: str, arguments: dict[str, str]
-) -> None:
+async def test_a_repository_that_begins_above_the_root_is_refused(at: GitTools) -> None:
+    lair = at.lair
     lair.write("deep/file.txt", "x\n")
     lair.commit()
-    assert (await git_tools(lair, git_broker).ask(tool, **arguments)).error is None
-    result = await git_tools(lair, git_broker, roots=[lair.repository / "deep"]).ask(tool, **arguments)
-    assert result.error == "denied"
-    assert f"--root {lair.repository}" in result.text
+    for tool, arguments in TOOLS:
+        assert (await at.ask(tool, **arguments)).error is None
+        result = await at.like(roots=[lair.repository / "deep"]).ask(tool, **arguments)
+        assert result.error == "denied", tool
+        assert f"--root {lair.repository}" in result.text
 
 
-@every_tool
-async def test_a_repository_kept_outside_is_refused(
-    lair: Lair, git_broker: Broker, tool: str, arguments: dict[str, str]
-) -> None:
+async def test_a_repository_kept_outside_is_refused(at: GitTools) -> None:
+    lair = at.lair
     linked = lair.folder / "linked"
     lair.git("worktree", "add", "-q", str(linked))
-    result = await git_tools(lair, git_broker, roots=[linked]).ask(tool, **arguments)
-    assert result.error == "denied"
-    assert str(lair.repository) in result.text
-    both = git_tools(lair, git_broker, roots=[linked, lair.repository])
-    assert (await both.ask(tool, **arguments)).error is None
+    both = at.like(roots=[linked, lair.repository])
+    for tool, arguments in TOOLS:
+        result = await at.like(roots=[linked]).ask(tool, **arguments)
+        assert result.error == "denied", tool
+        assert str(lair.repository) in result.text
+        assert (await both.ask(tool, **arguments)).error is None
 
 
-async def test_a_git_folder_that_is_a_link_out_of_the_root_is_refused(lair: Lair, git_broker: Broker) -> None:
+async def test_a_git_folder_that_is_a_link_out_of_the_root_is_refused(at: GitTools) -> None:
+    lair = at.lair
     (lair.repository / ".git").rename(lair.folder / "elsewhere")
     (lair.repository / ".git").symlink_to(lair.folder / "elsewhere")
     assert lair.naive("status").returncode == 0
-    assert (await git_tools(lair, git_broker).ask("git_status")).error == "denied"
+    assert (await at.ask("git_status")).error == "denied"
 
 
-async def test_a_linked_work_tree_inside_the_root_is_read(lair: Lair, git_broker: Broker) -> None:
+async def test_a_linked_work_tree_inside_the_root_is_read(at: GitTools) -> None:
+    lair = at.lair
     lair.git("worktree", "add", "-q", str(lair.repository / "trees/side"))
-    at = git_tools(lair, git_broker)
     assert (await at.text("git_status", path="trees/side")).startswith("## side\n")
     lair.write("trees/side/new", "x\n")
     assert "?? trees/side/new" in await at.text("git_status", path="trees/side")
 
 
-async def test_a_submodule_is_left_alone_and_refused(lair: Lair, git_broker: Broker) -> None:
+async def test_a_submodule_is_left_alone_and_refused(at: GitTools) -> None:
     """GIT14: it keeps its files by core.worktree, and its configuration is its own."""
+    lair = at.lair
     lair.found(lair.folder / "library")
     lair.git("-c", "protocol.file.allow=always", "submodule", "add", "-q", "../library", "module")
     lair.commit()
@@ -92,57 +85,53 @@ async def test_a_submodule_is_left_alone_and_refused(lair: Lair, git_broker: Bro
     lair.git("config", "core.fsmonitor", str(lair.evil), cwd=lair.repository / "module")
     lair.naive("status")
     assert lair.ran()
-    at = git_tools(lair, git_broker)
     assert await at.text("git_status") == "## main\n[nothing to commit]"
     assert (await at.ask("git_status", path="module")).error == "denied"
     assert not lair.ran()
 
 
-async def test_where_there_is_no_repository_the_result_says_so(lair: Lair, git_broker: Broker) -> None:
-    assert (
-        await git_tools(lair, git_broker, roots=[lair.folder / "home"]).ask("git_status")
-    ).error == "not_found"
+async def test_where_there_is_no_repository_the_result_says_so(at: GitTools) -> None:
+    lair = at.lair
+    assert (await at.like(roots=[lair.folder / "home"]).ask("git_status")).error == "not_found"
 
 
-async def test_a_hidden_git_folder_is_not_read(lair: Lair, git_broker: Broker) -> None:
-    assert (await git_tools(lair, git_broker, hides=[".git/**"]).ask("git_log")).error == "denied"
-    assert (await git_tools(lair, git_broker, hides=["other/**"]).ask("git_log")).error is None
+async def test_a_hidden_git_folder_is_not_read(at: GitTools) -> None:
+    assert (await at.like(hides=[".git/**"]).ask("git_log")).error == "denied"
+    assert (await at.like(hides=["other/**"]).ask("git_log")).error is None
 
 
-async def test_a_client_s_narrower_folders_hold(lair: Lair, git_broker: Broker) -> None:
-    at = git_tools(lair, git_broker, roots=[lair.folder])
+async def test_a_client_s_narrower_folders_hold(at: GitTools) -> None:
+    lair = at.lair
+    at = at.like(roots=[lair.folder])
     narrow = at.at.host.restricted_to(ClientFolders(paths=(str(lair.repository / "deep"),)))
     assert (await at.ask("git_log", path="repository")).error is None
-    narrowed = type(at)(lair=lair, at=type(at.at)(**{**vars(at.at), "host": narrow}))
+    narrowed = replace(at, at=replace(at.at, host=narrow))
     assert (await narrowed.ask("git_log", path=str(lair.repository / "deep"))).error == "denied"
 
 
-async def test_objects_of_another_repository_are_read_where_git_may_read(
-    lair: Lair, git_broker: Broker
-) -> None:
+async def test_objects_of_another_repository_are_read_where_git_may_read(at: GitTools) -> None:
     """GIT22, a declared limit: a repository may borrow objects, and who knows their ids can name them.
 
     What git may read is decided by the sandbox around it, which hide what commands must not see either.
     """
+    lair = at.lair
     other = lair.folder / "other"
     lair.found(other)
     (other / "borrowed.txt").write_text("borrowed\n", encoding="utf-8")
     lair.git("add", ".", cwd=other)
     lair.git("commit", "-qm", "of another", cwd=other)
     head = lair.git("rev-parse", "HEAD", cwd=other).strip()
-    at = git_tools(lair, git_broker)
     assert (await at.ask("git_show", commit=head)).error == "invalid_input"
     lair.write(".git/objects/info/alternates", f"{other}/.git/objects\n")
     assert "+borrowed" in await at.text("git_show", commit=head)
 
 
-async def test_a_configuration_that_is_too_long_to_look_through_is_refused(
-    lair: Lair, git_broker: Broker
-) -> None:
+async def test_a_configuration_that_is_too_long_to_look_through_is_refused(at: GitTools) -> None:
+    lair = at.lair
     with (lair.repository / ".git/config").open("a", encoding="utf-8") as config:
         config.write("[long]\n" + f"name = {'x' * 1000}\n" * (MAX_LISTING // 1000 + 1))
     assert lair.naive("status").returncode == 0
-    assert (await git_tools(lair, git_broker).ask("git_status")).error == "denied"
+    assert (await at.ask("git_status")).error == "denied"
 
 
 async def test_git_that_uses_too_much_is_ended_and_reported(lair: Lair) -> None:
@@ -159,14 +148,15 @@ async def test_git_that_uses_too_much_is_ended_and_reported(lair: Lair) -> None:
         os.close(held)
 
 
-async def test_a_folder_that_was_removed_has_no_repository(lair: Lair, git_broker: Broker) -> None:
+async def test_a_folder_that_was_removed_has_no_repository(at: GitTools) -> None:
+    lair = at.lair
     folder = lair.folder / "removed"
     folder.mkdir()
     held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     folder.rmdir()
     try:
         with pytest.raises(NotFound):
-            await Git(Programs(git_broker), GIT, str(lair.folder / "home")).locate(cwd=held, timeout=10)
+            await Git(Programs(at.started), GIT, str(lair.folder / "home")).locate(cwd=held, timeout=10)
     finally:
         os.close(held)
 
@@ -176,7 +166,7 @@ async def test_a_folder_that_was_removed_has_no_repository(lair: Lair, git_broke
 
 @dataclass
 class Counting:
-    """Counts what is git_broker."""
+    """Counts what is started."""
 
     starter: ProgramLauncher
     runs: list[str] = field(default_factory=list[str])
@@ -190,7 +180,7 @@ class Counting:
 
 @dataclass
 class Remembering:
-    """Our git, which may remember, and what it git_broker."""
+    """Our git, which may remember, and what it started."""
 
     git: Git
     counting: Counting
@@ -269,35 +259,31 @@ def nearer_repository(lair: Lair) -> None:
     lair.git("config", "filter.odd.clean", str(lair.evil), cwd=lair.repository / "deep")
 
 
-@pytest.mark.parametrize(
-    "plant",
-    [
-        pytest.param(filter_in("repository/.git/config"), id="configuration"),
-        pytest.param(filter_in("repository/.git/config.worktree"), id="of the work tree"),
-        pytest.param(filter_in("home/.gitconfig"), id="of the user"),
-        pytest.param(filter_in("home/.config/git/config"), id="of the user, elsewhere"),
-        pytest.param(nearer_repository, id="nearer repository"),
-    ],
+PLANTS = (
+    *(filter_in("repository/.git/config"), filter_in("repository/.git/config.worktree")),
+    *(filter_in("home/.gitconfig"), filter_in("home/.config/git/config"), nearer_repository),
 )
-async def test_a_program_planted_after_the_first_question_is_not_run(
-    lair: Lair, plant: Callable[[Lair], None]
-) -> None:
-    lair.write("deep/inner.txt", "inner\n")
-    lair.write(".gitattributes", "*.txt filter=odd\n")
-    lair.config("extensions.worktreeConfig true")
-    (lair.folder / "home/.config/git").mkdir(parents=True)
-    deep = lair.repository / "deep"
-    async with remembering(lair) as at:
-        await at.runs(deep)
-        assert await at.runs(deep) == ["status"]
-        plant(lair)
-        for ran in (True, False):
-            lair.write("deep/inner.txt", "INNER\n" if ran else "Inner\n")
-            if ran:
-                lair.naive("status", cwd=deep)
-                assert lair.ran(), "the attack is not one"
-        assert await at.runs(deep) == ALL
-    assert not lair.ran()
+
+
+async def test_a_program_planted_after_the_first_question_is_not_run(tmp_path: Path) -> None:
+    for number, plant in enumerate(PLANTS):
+        (tmp_path / str(number)).mkdir()
+        lair = Lair(tmp_path / str(number))
+        lair.write("deep/inner.txt", "inner\n")
+        lair.write(".gitattributes", "*.txt filter=odd\n")
+        lair.config("extensions.worktreeConfig true")
+        (lair.folder / "home/.config/git").mkdir(parents=True)
+        deep = lair.repository / "deep"
+        async with remembering(lair) as at:
+            await at.runs(deep)
+            assert await at.runs(deep) == ["status"]
+            plant(lair)
+            lair.write("deep/inner.txt", "INNER\n")
+            lair.naive("status", cwd=deep)
+            assert lair.ran(), f"the attack is not one: {number}"
+            lair.write("deep/inner.txt", "Inner\n")
+            assert await at.runs(deep) == ALL
+        assert not lair.ran()
 
 
 async def test_a_folder_for_configuration_planted_later_is_seen(lair: Lair) -> None:

@@ -1,27 +1,14 @@
 """What git_restore writes, and what it refuses."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from mcp_toolserver.runtime.processes.broker_client import Broker
 from tests.git.hostile_git import Lair
-from tests.git.repositories import GitTools, git_tools
+from tests.git.repositories import GitTools
 from tests.support.calling import HANDLE
 
 EXAMPLE: dict[str, Any] = {"paths": ["README.md"]}
-
-
-@pytest.fixture
-def lair(tmp_path: Path) -> Lair:
-    """With one changed file."""
-    return Lair(tmp_path)
-
-
-@pytest.fixture
-def at(lair: Lair, git_broker: Broker) -> GitTools:
-    return git_tools(lair, git_broker)
 
 
 def content(lair: Lair, name: str) -> str:
@@ -85,29 +72,20 @@ async def test_all_are_restored_or_none(at: GitTools) -> None:
     assert "not in HEAD" in await refused(at, "not_found", "file.txt", "missing")
 
 
-@pytest.mark.parametrize(
-    ("path", "arguments", "kind"),
-    [
-        pytest.param("deep", {}, "invalid_input", id="folder"),
-        pytest.param("link", {}, "invalid_input", id="link"),
-        pytest.param("nested/file.txt", {}, "invalid_input", id="another-repository"),
-        pytest.param("file.txt", {"commit": "HEAD~1..HEAD"}, "invalid_input", id="range"),
-        pytest.param("file.txt", {"commit": "unknown"}, "invalid_input", id="unknown"),
-        pytest.param("file.txt", {"commit": "HEAD:file.txt"}, "invalid_input", id="file"),
-        pytest.param("file.txt", {"commit": "--output=x"}, "invalid_input", id="ATTACK-option"),
-        pytest.param("file.txt", {"commit": "a\nb"}, "invalid_input", id="ATTACK-line-break"),
-        pytest.param("a\nb", {}, "invalid_input", id="ATTACK-name-with-a-line-break"),
-        pytest.param("../outside", {}, "denied", id="ATTACK-outside"),
-        pytest.param("way/x", {}, "denied", id="ATTACK-through-a-link"),
-        pytest.param("missing", {"staged": True}, "not_found", id="not-staged"),
-        pytest.param("both.txt", {"staged": True}, "invalid_input", id="conflict"),
-        pytest.param("*.txt", {}, "not_found", id="ATTACK-pattern"),
-        pytest.param(":(top)file.txt", {}, "not_found", id="ATTACK-magic"),
-    ],
-)
-async def test_what_is_no_file_of_the_repository_is_refused(
-    at: GitTools, path: str, arguments: dict[str, Any], kind: str
-) -> None:
+REFUSED = {
+    "invalid_input": (
+        *(("deep", {}), ("link", {}), ("nested/file.txt", {}), ("both.txt", {"staged": True})),
+        *(("file.txt", {"commit": "HEAD~1..HEAD"}), ("file.txt", {"commit": "unknown"})),
+        *(("file.txt", {"commit": "HEAD:file.txt"}), ("file.txt", {"commit": "--output=x"})),
+        *(("file.txt", {"commit": "a\nb"}), ("a\nb", {})),
+    ),
+    "denied": (("../outside", {}), ("way/x", {})),
+    "not_found": (("missing", {"staged": True}), ("*.txt", {}), (":(top)file.txt", {})),
+}
+
+
+async def test_what_is_no_file_of_the_repository_is_refused(at: GitTools) -> None:
+    """ATTACK: also options, patterns, line breaks, and ways out."""
     lair = at.lair
     lair.write("both.txt", "base\n")
     (lair.repository / "link").symlink_to("nowhere")
@@ -124,8 +102,10 @@ async def test_what_is_no_file_of_the_repository_is_refused(
     (lair.folder / "outside").mkdir()
     (lair.repository / "way").symlink_to("../outside")
     (lair.repository / "link").unlink()
-    await refused(at, kind, "file.txt", path, **arguments)
     assert lair.git("ls-files", "-u"), "there is no conflict"
+    for kind, cases in REFUSED.items():
+        for path, arguments in cases:
+            await refused(at, kind, "file.txt", path, **arguments)
 
 
 async def test_a_name_like_a_pattern_is_a_name(at: GitTools) -> None:
@@ -142,14 +122,13 @@ async def test_a_name_like_a_pattern_is_a_name(at: GitTools) -> None:
     assert content(lair, "file.txt") == "kept\n"
 
 
-async def test_rules_and_protection_hold_for_what_is_restored(lair: Lair, git_broker: Broker) -> None:
+async def test_rules_and_protection_hold_for_what_is_restored(at: GitTools) -> None:
+    lair = at.lair
     lair.write(".envrc", "one\n")
     lair.write("secret", "one\n")
     lair.commit()
     lair.write(".envrc", "two\n")
-    at = git_tools(
-        lair,
-        git_broker,
+    at = at.like(
         hides=["secret"],
         deny=["capability:fs_write(file.txt)"],
         protects=lambda path: "is protected" if path.endswith(".envrc") else None,
@@ -170,29 +149,27 @@ async def test_a_configured_filter_is_not_run_and_its_files_are_refused(at: GitT
     assert not lair.ran()
 
 
-@pytest.mark.parametrize(
-    ("attributes", "settings", "expected"),
-    [
-        pytest.param("*.txt text eol=crlf\n", (), b"a\r\nb\r\n", id="attribute"),
-        pytest.param("*.txt text=auto\n", ("core.autocrlf true",), b"a\r\nb\r\n", id="setting"),
-        pytest.param("*.txt text=auto\n", ("core.autocrlf input",), b"a\nb\n", id="one-way-setting"),
-        pytest.param("*.txt text\n", ("core.eol crlf",), b"a\r\nb\r\n", id="native"),
-        pytest.param("*.txt text=auto eol=lf\n", (), b"a\nb\n", id="none"),
-        pytest.param(
-            "*.txt text working-tree-encoding=UTF-16LE\n", (), "a\nb\n".encode("utf-16-le"), id="encoding"
-        ),
-    ],
+CHECKED_OUT = (
+    ("*.txt text eol=crlf\n", {}, b"a\r\nb\r\n"),
+    ("*.txt text=auto\n", {"core.autocrlf": "true"}, b"a\r\nb\r\n"),
+    ("*.txt text=auto\n", {"core.autocrlf": "input"}, b"a\nb\n"),
+    ("*.txt text\n", {"core.eol": "crlf"}, b"a\r\nb\r\n"),
+    ("*.txt text=auto eol=lf\n", {}, b"a\nb\n"),
+    ("*.txt text working-tree-encoding=UTF-16LE\n", {}, "a\nb\n".encode("utf-16-le")),
 )
-async def test_line_ends_and_encodings_are_as_git_checks_them_out(
-    at: GitTools, attributes: str, settings: tuple[str, ...], expected: bytes
-) -> None:
+
+
+async def test_line_ends_and_encodings_are_as_git_checks_them_out(at: GitTools) -> None:
     lair = at.lair
     lair.write("dos.txt", "a\nb\n")
     lair.commit()
-    lair.write(".gitattributes", attributes)
-    lair.config(*settings)
-    await at.text("git_restore", paths=["dos.txt", "deep/inner.txt"])
-    assert (lair.repository / "dos.txt").read_bytes() == expected
+    for attributes, settings, expected in CHECKED_OUT:
+        lair.write(".gitattributes", attributes)
+        lair.config(*(f"{name} {value}" for name, value in settings.items()))
+        await at.text("git_restore", paths=["dos.txt", "deep/inner.txt"])
+        assert (lair.repository / "dos.txt").read_bytes() == expected, attributes
+        for name in settings:
+            lair.git("config", "--unset", name)
 
 
 async def test_content_that_is_too_large_or_missing_is_refused(

@@ -1,20 +1,39 @@
-"""The git tools of a real server in its sandbox, on repositories that want their programs run."""
+"""The git tools of a real server in its sandbox, on repositories that want their programs run and their files
+written elsewhere."""
 
 import os
 import shutil
-import subprocess
-from collections.abc import Generator
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from mcp_toolserver.runtime.git.executable import find_git
+from mcp_toolserver.capabilities.permissions import Permission
+from mcp_toolserver.runtime.executables import HostExecutables
+from tests.git.hostile_git import GIT
+from tests.git.served import (
+    ASKED,
+    ATTACKS,
+    AUTHOR,
+    Place,
+    ask_everything,
+    build,
+    change_everything,
+    done,
+    naively,
+    planted,
+    refused,
+    repository_in,
+    sprung,
+    worktree_id,
+)
 from tests.support.confinement import (
     BY_USER,
+    FULL,
     READ_ONLY,
     USERS,
     WORKSPACE_WRITE,
-    Scene,
     Server,
     changed,
     git,
@@ -22,141 +41,286 @@ from tests.support.confinement import (
     scene,
     serving,
 )
+from tests.support.processes import call
+from tests.support.snapshot import snapshot
+from tests.support.workbench import Person
+from tests.support.workshop import names, workshop
 
-ASKED = (
-    ("git_status", {}),
-    ("git_diff", {}),
-    ("git_diff", {"commit": "HEAD~1"}),
-    ("git_log", {}),
-    ("git_show", {}),
-    ("git_show", {"path": "tracked"}),
-    ("git_blame", {"path": "tracked"}),
-    ("repo_overview", {}),
-)
-SHOWS = {"git_status": " M ", "git_diff": "+and changed", "git_log": "second", "git_blame": "tracked"}
+pytestmark = pytest.mark.xdist_group("served")
+
+CHANGING = ("git_branch", "git_commit", "git_restore")
+WORKTREES = ("EnterWorktree", "ExitWorktree")
+KEPT = ("config", "hooks", "info/attributes")
 
 
-@pytest.fixture(params=BY_USER)
-def place(request: pytest.FixtureRequest) -> Generator[Scene]:
-    with scene(request.param) as made:
-        yield made
+# --- hostile repositories --------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def anywhere() -> Generator[Scene]:
-    """Where it makes no difference whose server it is."""
-    with scene(USERS[0]) as made:
-        yield made
+def everything(at: Place) -> None:
+    """Every question and every change, which run no program and leave all around as it was; then the same
+    programs do run, so that the attack is one."""
+    planted(at.own)
+    put(at.own / ".gitattributes", "* filter=odd diff=odd\n")
+    at.scene.own()
+    around, kept = at.scene.around(), snapshot(*(at.own / ".git" / name for name in KEPT))
+    ask_everything(at.server)
+    (at.own / ".gitattributes").unlink()
+    change_everything(at.server)
+    assert git(at.own, "log", "-1", "--format=%s %an", "main") == "two U\n"
+    assert git(at.own, "-c", "core.fsmonitor=", "-c", "core.hooksPath=/dev/null", "fsck", "--strict") == ""
+    assert not sprung(at.scene.base)
+    assert not changed(around, at.scene.around())
+    assert not changed(kept, snapshot(*(at.own / ".git" / name for name in KEPT)))
+    for attack in ATTACKS:
+        put(at.own / "tracked", f"{attack}\n")
+        naively(at.own, attack)
+        assert sprung(at.own), f"the attack is not one: {attack}"
 
 
-def asked(server: Server, folder: str) -> None:
-    """Every question about the repository in `folder`, each answered."""
-    for tool, arguments in ASKED:
-        path = f"{folder}/{arguments.get('path', '')}".rstrip("/")
-        said = server.call(tool, **{**arguments, "path": path})
-        assert not said.is_error, (tool, said.text)
-        assert SHOWS.get(tool, "") in said.text
+def test_nothing_of_a_repository_runs_and_only_git_folders_change(place: Place) -> None:
+    """ATTACK: hooks, filters, signing programs, editors, aliases, monitors and included settings."""
+    everything(place)
 
 
-def planted(folder: Path) -> None:
-    """Programs in every place where git looks for some while it reads."""
-    put(folder / ".gitattributes", "* filter=odd diff=odd\n")
-    put(folder / "more.inc", f"[core]\nfsmonitor = {folder}/evil.sh\n")
-    shutil.copy(folder / "evil.sh", folder / ".git/hooks/post-index-change")
-    for name in ("filter.odd.clean", "filter.odd.process", "diff.odd.textconv", "diff.odd.command"):
-        git(folder, "config", name, f"{folder}/evil.sh")
-    git(folder, "config", "include.path", "../more.inc")
-    os.utime(folder / "tracked", (1, 1))
-
-
-def traps(folder: Path) -> set[Path]:
-    """Where programs have left their mark."""
-    return set(folder.rglob("evil-ran"))
-
-
-def naively(folder: Path, *words: str) -> None:
-    """Git as anybody runs it, whoever the folder belongs to, and whatever comes of it."""
-    subprocess.run(
-        ["git", "-c", "safe.directory=*", *words],
-        cwd=folder,
-        env={"PATH": os.environ["PATH"], "HOME": "/nonexistent"},
-        capture_output=True,
-        check=False,
-        timeout=20,
-    )
-
-
-@pytest.mark.parametrize("mode", [READ_ONLY, WORKSPACE_WRITE])
-def test_every_question_is_answered_and_nothing_runs_or_changes(mode: str, place: Scene) -> None:
-    hostile = place.root / "hostile"
-    planted(hostile)
-    place.own()
-    before = place.seen()
-    with serving(place, mode) as server:
-        tools = server.tools()
+@pytest.mark.parametrize("user", BY_USER)
+def test_every_question_is_answered_and_nothing_runs_or_changes(
+    user: str, servers: Callable[[str, str], Server]
+) -> None:
+    with repository_in(servers(user, READ_ONLY)) as at:
+        tools = at.server.tools()
         for tool, _ in ASKED:
             hints = tools[tool]["annotations"]
             assert (hints["readOnlyHint"], hints["openWorldHint"]) == (True, False)
-        for folder in ("hostile", "."):
-            asked(server, folder)
-    assert not changed(before, place.seen())
-    assert not traps(place.base)
-    naively(hostile, "status")
-    assert traps(hostile), "the attack is not one"
+        planted(at.own)
+        put(at.own / ".gitattributes", "* filter=odd diff=odd\n")
+        at.scene.own()
+        before = at.scene.seen()
+        ask_everything(at.server)
+        assert not changed(before, at.scene.seen())
+        naively(at.own, "status")
+        assert sprung(at.own), "the attack is not one"
 
 
-def test_what_the_server_keeps_to_itself_is_hidden_from_git_too(place: Scene) -> None:
+@pytest.mark.parametrize("flags", [(WORKSPACE_WRITE, "--git", "writable"), (FULL,)], ids=lambda one: one[-1])
+def test_nothing_of_a_repository_runs_where_commands_could_run_it(flags: tuple[str, ...]) -> None:
+    with scene(USERS[0]) as made:
+        build(made)
+        with serving(made, *flags, *AUTHOR) as server:
+            everything(Place(server=server))
+
+
+def test_git_writes_nowhere_but_in_the_git_folder(place: Place) -> None:
+    """ATTACK: parts of the .git folder are links to outside, where git would write."""
+    for part in ("objects", "refs/heads", "logs"):
+        outside = place.scene.outside / part
+        shutil.move(place.own / ".git" / part, outside)
+        (place.own / ".git" / part).symlink_to(outside)
+    place.scene.own()
+    before = place.scene.around()
+    refused(place.server.call("git_commit", message="m", paths=["own/tracked"]), "git could not change")
+    refused(place.server.call("git_branch", name="x", create=True, path="own"), "made no branch")
+    assert not changed(before, place.scene.around())
+
+
+def test_a_store_that_a_repository_borrows_from_is_not_written(place: Place) -> None:
+    """ATTACK: objects/info/alternates names a store outside the roots."""
+    store = shutil.copytree(place.own / ".git/objects", place.scene.outside / "store")
+    put(place.own / ".git/objects/info/alternates", f"{store}\n")
+    place.scene.own()
+    before = place.scene.around()
+    done(place.server.call("git_commit", message="m", paths=["own/tracked"]))
+    done(place.server.call("git_branch", name="x", create=True, path="own"))
+    assert not changed(before, place.scene.around())
+
+
+def test_what_the_server_keeps_to_itself_is_hidden_from_git_too(place: Place) -> None:
     """GIT22: objects borrowed from a place that is hidden in the sandbox are not there."""
-    for folder in (place.state / "store", place.outside / "store"):
-        git(place.root, "init", "--quiet", str(folder))
+    heads: dict[Path, str] = {}
+    for folder in (place.scene.state / "store", place.scene.outside / "borrowed"):
+        git(place.own, "init", "--quiet", str(folder))
         put(folder / "borrowed", "borrowed\n")
         git(folder, "add", ".")
         git(folder, "commit", "--quiet", "--message=borrowed", f"--author={folder.parent.name} <a@b>")
-    heads = {
-        folder: git(folder, "rev-parse", "HEAD").strip()
-        for folder in (place.state / "store", place.outside / "store")
-    }
+        heads[folder] = git(folder, "rev-parse", "HEAD").strip()
     lines = "".join(f"{folder}/.git/objects\n" for folder in heads)
-    put(place.root / ".git/objects/info/alternates", lines)
-    place.own()
-    with serving(place, READ_ONLY) as server:
-        said = {folder: server.call("git_show", commit=head) for folder, head in heads.items()}
-    assert "borrowed" in said[place.outside / "store"].text
-    hidden = said[place.state / "store"]
+    put(place.own / ".git/objects/info/alternates", lines)
+    place.scene.own()
+    hidden, shown = [place.server.call("git_show", commit=head, path="own") for head in heads.values()]
+    assert "borrowed" in shown.text
     assert hidden.is_error
     assert "borrowed" not in hidden.text.replace("git_show", "")
 
 
-def test_a_rule_of_the_operator_hides_a_file_from_git_too(anywhere: Scene) -> None:
-    config = put(anywhere.base / "run/config.toml", '[rules]\ndeny = ["read_file(tracked)"]\n')
-    anywhere.own()
-    with serving(anywhere, READ_ONLY, "--config", str(config)) as server:
-        for tool, arguments in (("git_diff", {"commit": "HEAD~1"}), ("git_show", {}), ("git_status", {})):
-            said = server.call(tool, **arguments)
-            assert not said.is_error, said.text
-            assert "second" not in said.text.replace("\nsecond\n", "")
-            assert "tracked" not in said.text
-        for tool in ("git_blame", "git_show"):
-            said = server.call(tool, path="tracked")
-            assert said.is_error
-            assert "hidden" in said.text
+def test_the_git_folder_of_another_place_is_not_written(place: Place) -> None:
+    """ATTACK: a .git file, a linked work tree and a submodule whose repository lies outside."""
+    away = place.scene.outside / "away"
+    git(place.scene.outside, "init", "--quiet", "--initial-branch=main", "away")
+    put(away / "f", "f\n")
+    git(away, "add", "f")
+    git(away, "commit", "--quiet", "--message=away")
+    git(away, "worktree", "add", "--quiet", "-b", "tree", str(place.own / "tree"))
+    put(place.own / "file/.git", f"gitdir: {away}/.git\n")
+    quiet = ("-c", "protocol.file.allow=always")
+    git(place.own, *quiet, "submodule", "--quiet", "add", str(away), "module")
+    for name in ("tree", "file"):
+        put(place.own / name / "new", "new\n")
+    place.scene.own()
+    before = place.scene.around()
+    for name in ("own/tree", "own/file"):
+        refused(place.server.call("git_commit", message="m", paths=[f"{name}/new"]), "outside the roots")
+        refused(place.server.call("git_branch", name="x", create=True, path=name), "outside the roots")
+        refused(place.server.call("git_restore", paths=[f"{name}/f"]), "outside the roots")
+        refused(place.server.call("EnterWorktree", name="x", path=name), "outside the roots")
+    refused(place.server.call("EnterWorktree", name="x", path="own/module"), "not in a folder called .git")
+    assert not changed(before, place.scene.around())
+    shutil.rmtree(away)
 
 
-def test_without_git_the_tools_are_not_offered(anywhere: Scene) -> None:
-    found = find_git(os.environ["PATH"].split(os.pathsep))
-    assert found is not None
-    with serving(anywhere, READ_ONLY, around=("env", f"PATH={anywhere.base}/run")) as server:
+def test_a_linked_work_tree_in_the_roots_has_its_own_branch(place: Place) -> None:
+    git(place.own, "worktree", "add", "--quiet", "-b", "side", "tree")
+    put(place.own / "tree/tracked", "side\n")
+    place.scene.own()
+    said = done(place.server.call("git_commit", message="m", paths=["own/tree/tracked"]))
+    assert " on side, 1 file" in said
+    refused(place.server.call("git_branch", name="side", path="own"), "another work tree")
+    assert git(place.own, "log", "-1", "--format=%s", "side") == "m\n"
+
+
+def test_protected_names_stay_as_they_are(place: Place) -> None:
+    """ATTACK: a branch and an old commit bring what editors and shells act upon."""
+    git(place.own, "checkout", "--quiet", "-b", "evil")
+    for name in (".vscode/tasks.json", ".envrc", "d/.husky/x"):
+        put(place.own / name, "evil\n")
+    git(place.own, "add", ".vscode", ".envrc", "d")
+    git(place.own, "commit", "--quiet", "--message=evil")
+    git(place.own, "checkout", "--quiet", "main")
+    place.scene.own()
+    refused(place.server.call("git_branch", name="evil", path="own"), "is protected")
+    for name in (".envrc", ".vscode/tasks.json"):
+        refused(place.server.call("git_restore", paths=[f"own/{name}"], commit="evil"), "is protected")
+        assert not (place.own / name).exists()
+
+
+def test_the_tools_commit_where_a_command_cannot(place: Place) -> None:
+    """The hint of a command names the tools, and they do not disturb a running one."""
+    waiting = "cd own; while [ ! -e stop ]; do sleep 0.1; done; git log -1 --format=%s > said"
+    place.server.bash(waiting, run_in_background=True)
+    said = place.server.call("bash", command="cd own; git commit -qam x")
+    assert "Use these tools: git_branch, git_commit, git_restore." in said.text
+    done(place.server.call("git_commit", message="from the tool", paths=["own/tracked"]))
+    script = "cd own; git status --porcelain tracked; git log -1 --format=%s; touch stop"
+    assert place.server.bash(script).splitlines() == ["from the tool"]
+    script = "cd own; until grep tool said; do sleep 0.1; done"
+    assert "from the tool" in place.server.bash(script)
+
+
+def test_a_git_that_is_stopped_leaves_the_repository_whole(anywhere: Place) -> None:
+    """A lock that somebody left is an error that says so, and nothing is removed."""
+    lock = put(anywhere.own / ".git/index.lock", "")
+    refused(anywhere.server.call("git_commit", message="m", paths=["own/tracked"]), "index.lock")
+    assert lock.exists()
+    lock.unlink()
+    done(anywhere.server.call("git_commit", message="m", paths=["own/tracked"]))
+
+
+# --- modes, layers, settings -----------------------------------------------------------------------------
+
+
+def test_the_hint_names_what_is_offered(anywhere: Place) -> None:
+    assert set(CHANGING) <= set(anywhere.server.tools())
+    said = anywhere.server.call("bash", command="cd own; git commit -qam x")
+    assert "--toolsets default,git" not in said.text
+    with serving(anywhere.scene, WORKSPACE_WRITE, "--toolsets", "default") as server:
+        assert not set(CHANGING) & set(server.tools())
+        said = server.call("bash", command="cd own; git commit -qam x")
+    assert "--toolsets default,git" in said.text
+
+
+def test_they_need_workspace_write(servers: Callable[[str, str], Server]) -> None:
+    server = servers(USERS[0], READ_ONLY)
+    before = server.scene.seen()
+    assert not {*CHANGING, *WORKTREES} & set(server.tools())
+    calls: tuple[dict[str, Any], ...] = ({"name": "x"}, {"message": "m", "all": True}, {"paths": ["f"]})
+    for name, arguments in zip((*CHANGING, "EnterWorktree"), (*calls, {"name": "x"}), strict=True):
+        refused(server.call(name, **arguments), "--permission-mode workspace-write")
+    assert not changed(before, server.scene.seen())
+
+
+def test_the_user_is_the_author_and_settings_of_the_repository_are_not() -> None:
+    with scene(USERS[-1]) as made:
+        put(made.home / ".gitconfig", "[user]\n\tname = Own\n\temail = own@example.org\n")
+        made.own()
+        with serving(made, WORKSPACE_WRITE) as server:
+            said = done(server.call("git_commit", message="m", paths=["d/tracked"]))
+            assert "Author: Own <own@example.org>" in said
+            (made.home / ".gitconfig").unlink()
+            refused(server.call("git_commit", message="m", paths=["d/hard"]), "--git-author")
+
+
+def test_a_rule_of_the_operator_holds() -> None:
+    """What it hides is hidden from git, and what it keeps is not committed. A git in a root is not run."""
+    with scene(USERS[-1]) as made:
+        rules = '[rules]\ndeny = ["read_file(tracked)", "read_file(hard)", "git_commit(*.json)"]\n'
+        config = put(made.base / "run/config.toml", rules)
+        put(made.root / "x.json", "{}\n")
+        put(made.root / "git", '#!/bin/sh\ntouch "$(dirname "$0")/evil-ran"\n').chmod(0o755)
+        made.own()
+        path = {"PATH": f"{made.root}:{os.environ['PATH']}"}
+        with serving(made, WORKSPACE_WRITE, *AUTHOR, "--config", str(config), environ=path) as server:
+            assert "second" in done(server.call("git_log"))
+            for tool, arguments in (("git_diff", {"commit": "HEAD~1"}), ("git_show", {}), ("git_status", {})):
+                text = done(server.call(tool, **arguments))
+                assert "second" not in text.replace("\nsecond\n", "")
+                assert "tracked" not in text
+            for tool in ("git_blame", "git_show"):
+                refused(server.call(tool, path="tracked"), "hidden")
+            text = done(server.call("git_commit", message="m", all=True))
+            assert "changes left out, hidden by a rule of the operator]" in text
+        committed = git(made.root, "show", "--format=", "--name-only", "HEAD").split()
+        assert "git" in committed
+        assert not {"d/tracked", "d/hard", "x.json"} & set(committed)
+        assert not sprung(made.base)
+
+
+def test_without_git_the_tools_are_not_offered(anywhere: Place) -> None:
+    with serving(anywhere.scene, READ_ONLY, around=("env", f"PATH={anywhere.scene.base}/run")) as server:
         assert "git_status" not in server.tools()
-        said = server.call("git_status")
-        assert said.is_error
-        assert "no git was found" in said.text
+        refused(server.call("git_status"), "no git was found")
         assert "grep_search" in server.tools()
 
 
-def test_git_that_lies_in_a_root_is_not_run(anywhere: Scene) -> None:
-    put(anywhere.root / "git", '#!/bin/sh\ntouch "$(dirname "$0")/evil-ran"\n').chmod(0o755)
-    anywhere.own()
-    path = f"{anywhere.root}:{os.environ['PATH']}"
-    with serving(anywhere, READ_ONLY, environ={"PATH": path}) as server:
-        assert "second" in server.call("git_log").text
-    assert not traps(anywhere.base)
+@pytest.mark.parametrize("degraded", [False, True], ids=["refused", "degraded"])
+async def test_without_bubblewrap_they_need_the_operators_consent(degraded: bool) -> None:
+    """With Landlock alone git writes in the git folder, and nowhere else."""
+    with scene(USERS[0]) as made:
+        build(made)
+        planted(made.root / "own")
+        moved = made.outside / "objects"
+        shutil.move(made.root / ".git/objects", moved)
+        (made.root / ".git/objects").symlink_to(moved)
+        before = made.around()
+        async with workshop(
+            made.base,
+            Permission.WORKSPACE_WRITE,
+            found=HostExecutables(git=GIT),
+            bubblewrap=False,
+            allow_degraded=degraded,
+            git_author=AUTHOR[1],
+        ) as server:
+            assert {"git_commit", "EnterWorktree"} <= names(server) or not degraded
+            assert degraded or not {"git_commit", "EnterWorktree"} & names(server)
+            assert "git_restore" in names(server)
+            said = await call(server, "git_commit", message="m", paths=["own/new.txt"])
+            assert (said.error is None) == degraded, said.text
+            said = await call(server, "git_commit", message="m", paths=["d/tracked"])
+            assert said.error == ("unavailable" if degraded else "sandbox_unavailable")
+            running = await call(server, "bash", command="while :; do :; done", run_in_background=True)
+            entered = await server.call("EnterWorktree", {"name": "x", "path": "own"}, Person())
+            assert (entered.error is None) == degraded, entered.text
+            if degraded:
+                assert running.error is None
+                script = "sleep 2.5; git rev-parse --abbrev-ref HEAD"
+                assert "worktree-x" in (await call(server, "bash", command=script)).text
+                await call(server, "ExitWorktree", id=worktree_id(entered.text), action="remove")
+        assert not sprung(made.base)
+        assert not changed(before, made.around())

@@ -37,12 +37,9 @@ async def test_there_is_less_on_request(at: GitTools) -> None:
     assert "2 files changed" in stat
     assert "+two" not in stat
     assert stat == await at.text("git_show", format="stat")
-
-
-async def test_a_folder_narrows_it(at: GitTools) -> None:
-    text = await at.text("git_show", path="deep")
-    assert "+changed" in text
-    assert "+two" not in text
+    folder = await at.text("git_show", path="deep")
+    assert "+changed" in folder
+    assert "+two" not in folder
 
 
 async def test_a_file_has_the_content_it_had(at: GitTools) -> None:
@@ -68,40 +65,36 @@ async def test_what_is_no_text_is_named(at: GitTools) -> None:
     assert without_ids(await at.text("git_show", path="module")) == "[a submodule, at its commit <id>]"
 
 
-async def test_a_folder_that_is_gone_is_listed_as_it_was(at: GitTools, git_broker: Broker) -> None:
+async def test_a_folder_that_is_gone_is_listed_as_it_was(at: GitTools) -> None:
     lair = at.lair
     lair.write("old/key", "x\n")
     lair.write("old/other", "x\n")
     lair.commit()
     lair.git("rm", "-qr", "old")
     assert await at.text("git_show", path="old") == "old/key\nold/other"
-    hiding = git_tools(lair, git_broker, hides=["old/key"])
+    hiding = at.like(hides=["old/key"])
     assert await hiding.text("git_show", path="old") == (
         "old/other\n[1 file left out, hidden by a rule of the operator]"
     )
 
 
-@pytest.mark.parametrize(
-    ("arguments", "error"),
-    [
-        pytest.param({"commit": "nowhere"}, "invalid_input", id="unknown"),
-        pytest.param({"commit": "nowhere", "path": "file.txt"}, "invalid_input", id="unknown with a file"),
-        pytest.param({"commit": "--ext-diff"}, "invalid_input", id="GITOPT03"),
-        pytest.param({"commit": "--output=x"}, "invalid_input", id="output"),
-        pytest.param({"commit": "HEAD:file.txt"}, "invalid_input", id="file"),
-        pytest.param({"commit": "HEAD:../home/.gitconfig"}, "invalid_input", id="GITOPT12"),
-        pytest.param({"commit": "HEAD~1..HEAD"}, "invalid_input", id="range"),
-        pytest.param({"format": "metadata", "stat": True}, "invalid_input", id="two formats"),
-        pytest.param({"format": "metadata", "path": "file.txt"}, "invalid_input", id="metadata of a file"),
-        pytest.param({"stat": True, "path": "file.txt"}, "invalid_input", id="count of a file"),
-        pytest.param({"path": "missing"}, "not_found", id="missing"),
-        pytest.param({"path": "../home/.gitconfig"}, "denied", id="outside"),
-    ],
-)
-async def test_a_wrong_argument_is_explained(
-    at: GitTools, arguments: dict[str, str | bool], error: str
-) -> None:
-    assert (await at.ask("git_show", **arguments)).error == error
+REFUSED = {
+    "invalid_input": (
+        *({"commit": "nowhere"}, {"commit": "nowhere", "path": "file.txt"}, {"commit": "HEAD:file.txt"}),
+        # GITOPT03 and GITOPT12.
+        *({"commit": "--ext-diff"}, {"commit": "--output=x"}, {"commit": "HEAD:../home/.gitconfig"}),
+        *({"commit": "HEAD~1..HEAD"}, {"format": "metadata", "stat": True}),
+        *({"format": "metadata", "path": "file.txt"}, {"stat": True, "path": "file.txt"}),
+    ),
+    "not_found": ({"path": "missing"},),
+    "denied": ({"path": "../home/.gitconfig"},),
+}
+
+
+async def test_a_wrong_argument_is_explained(at: GitTools) -> None:
+    await at.refuses("git_show", REFUSED)
+    hiding = at.like(hides=["secret"])
+    assert (await hiding.ask("git_show", commit="nowhere")).error == "invalid_input"
 
 
 async def test_only_commits_are_shown_by_id(at: GitTools) -> None:
@@ -119,11 +112,11 @@ async def test_a_tag_stands_for_its_commit(at: GitTools) -> None:
     assert "first" in await at.text("git_show", commit="v1")
 
 
-async def test_hidden_files_are_left_out_and_counted(at: GitTools, git_broker: Broker) -> None:
+async def test_hidden_files_are_left_out_and_counted(at: GitTools) -> None:
     at.lair.write("secret", "hunter2\n")
     at.lair.write("file.txt", "shown\n")
     at.lair.commit()
-    hiding = git_tools(at.lair, git_broker, hides=["secret"])
+    hiding = at.like(hides=["secret"])
     for arguments in ({}, {"stat": True}, {"path": "."}):
         assert "secret" in await at.text("git_show", **arguments)
         text = await hiding.text("git_show", **arguments)
@@ -134,15 +127,15 @@ async def test_hidden_files_are_left_out_and_counted(at: GitTools, git_broker: B
     assert (await hiding.ask("git_show", path="secret")).error == "denied"
 
 
-async def test_of_a_commit_with_nothing_else_the_message_is_left(at: GitTools, git_broker: Broker) -> None:
+async def test_of_a_commit_with_nothing_else_the_message_is_left(at: GitTools) -> None:
     at.lair.write("secret", "hunter2\n")
     at.lair.commit()
-    text = await git_tools(at.lair, git_broker, hides=["secret"]).text("git_show", stat=True)
+    text = await at.like(hides=["secret"]).text("git_show", stat=True)
     assert text.endswith("\n\nmore\n[1 file left out, hidden by a rule of the operator]")
     assert "secret" not in text
 
 
-async def test_a_merge_names_no_hidden_file_either(at: GitTools, git_broker: Broker) -> None:
+async def test_a_merge_names_no_hidden_file_either(at: GitTools) -> None:
     """Its patch shows less than its count, which is taken against the first parent."""
     lair = at.lair
     lair.git("checkout", "-qb", "side")
@@ -153,18 +146,11 @@ async def test_a_merge_names_no_hidden_file_either(at: GitTools, git_broker: Bro
     lair.commit()
     lair.git("merge", "-q", "-m", "merged", "side")
     assert "secret" in await at.text("git_show", stat=True)
-    hiding = git_tools(lair, git_broker, hides=["secret"])
+    hiding = at.like(hides=["secret"])
     for arguments in ({}, {"stat": True}):
         text = await hiding.text("git_show", **arguments)
         assert "merged" in text
         assert "secret" not in text
-
-
-async def test_an_unknown_commit_is_reported_where_something_is_hidden_too(
-    at: GitTools, git_broker: Broker
-) -> None:
-    hiding = git_tools(at.lair, git_broker, hides=["secret"])
-    assert (await hiding.ask("git_show", commit="nowhere")).error == "invalid_input"
 
 
 async def test_a_file_that_cannot_be_read_is_reported(at: GitTools) -> None:

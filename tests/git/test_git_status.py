@@ -5,9 +5,8 @@ from typing import Any
 
 import pytest
 
-from mcp_toolserver.runtime.processes.broker_client import Broker
 from tests.git.hostile_git import Lair
-from tests.git.repositories import GitTools, git_tools
+from tests.git.repositories import GitTools
 
 
 @pytest.fixture
@@ -15,11 +14,6 @@ def lair(tmp_path: Path) -> Lair:
     made = Lair(tmp_path)
     made.git("checkout", "-q", "file.txt")
     return made
-
-
-@pytest.fixture
-def at(lair: Lair, git_broker: Broker) -> GitTools:
-    return git_tools(lair, git_broker)
 
 
 def changes(data: dict[str, Any]) -> list[tuple[str, str]]:
@@ -113,9 +107,10 @@ async def test_without_a_branch_the_commit_is_named(at: GitTools) -> None:
     assert (await at.data("git_status"))["branch"] == ""
 
 
-async def test_before_the_first_commit_it_says_so(lair: Lair, git_broker: Broker) -> None:
+async def test_before_the_first_commit_it_says_so(at: GitTools) -> None:
+    lair = at.lair
     lair.git("init", "-q", "empty", cwd=lair.folder)
-    at = git_tools(lair, git_broker, roots=[lair.folder / "empty"])
+    at = at.like(roots=[lair.folder / "empty"])
     assert await at.text("git_status") == "## main (no commits yet)\n[nothing to commit]"
     assert (await at.data("git_status"))["head"] == ""
 
@@ -149,16 +144,17 @@ async def test_very_many_changes_are_counted_and_the_first_listed(at: GitTools) 
     assert len((await at.data("git_status"))["changes"]) == 1_000
 
 
-async def test_hidden_changes_are_counted_and_not_named(lair: Lair, git_broker: Broker) -> None:
+async def test_hidden_changes_are_counted_and_not_named(at: GitTools) -> None:
+    lair = at.lair
     lair.write("secret/key", "x\n")
     lair.write("deep/inner.txt", "changed\n")
     lair.commit()
     lair.write("secret/key", "y\n")
     lair.git("mv", "deep/inner.txt", "moved.txt")
-    seen = await git_tools(lair, git_broker).text("git_status")
+    seen = await at.text("git_status")
     assert "secret/key" in seen
     assert "deep/inner.txt -> moved.txt" in seen
-    at = git_tools(lair, git_broker, hides=["secret/**", "inner.txt"])
+    at = at.like(hides=["secret/**", "inner.txt"])
     result = await at.ask("git_status")
     assert result.text == (
         "## main\nR  moved.txt\n[1 change left out, hidden by a rule of the operator]\n[1 change]"

@@ -16,26 +16,25 @@ from mcp_toolserver.text.git.status import parsed
 # --- addresses ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("address", "shown"),
-    [
-        ("https://example.org/x.git", "https://example.org/x.git"),
-        ("https://hunter2@example.org/x.git", "https://[redacted]@example.org/x.git"),
-        ("https://me:hunter2@example.org:8443/x.git", "https://[redacted]@example.org:8443/x.git"),
-        ("https://me:hunter@2@example.org/x", "https://[redacted]@example.org/x"),
-        ("https://example.org/x.git?token=hunter2", "https://example.org/x.git?[redacted]"),
-        ("https://example.org/x.git#hunter2", "https://example.org/x.git#[redacted]"),
-        ("https://example.org?hunter2@x", "https://example.org?[redacted]"),
-        ("HTTPS://hunter2@example.org/x", "HTTPS://[redacted]@example.org/x"),
-        ("ssh://git@example.org/x.git", "ssh://git@example.org/x.git"),
-        ("ssh://me:hunter2@example.org/x.git", "ssh://me:[redacted]@example.org/x.git"),
-        ("git@example.org:team/x.git", "git@example.org:team/x.git"),
-        ("../library", "../library"),
-        ("", ""),
-    ],
-)
-def test_an_address_is_shown_without_credentials(address: str, shown: str) -> None:
-    assert blanked(address) == shown
+ADDRESSES = {
+    "https://example.org/x.git": "https://example.org/x.git",
+    "https://hunter2@example.org/x.git": "https://[redacted]@example.org/x.git",
+    "https://me:hunter2@example.org:8443/x.git": "https://[redacted]@example.org:8443/x.git",
+    "https://me:hunter@2@example.org/x": "https://[redacted]@example.org/x",
+    "https://example.org/x.git?token=hunter2": "https://example.org/x.git?[redacted]",
+    "https://example.org/x.git#hunter2": "https://example.org/x.git#[redacted]",
+    "https://example.org?hunter2@x": "https://example.org?[redacted]",
+    "HTTPS://hunter2@example.org/x": "HTTPS://[redacted]@example.org/x",
+    "ssh://git@example.org/x.git": "ssh://git@example.org/x.git",
+    "ssh://me:hunter2@example.org/x.git": "ssh://me:[redacted]@example.org/x.git",
+    "git@example.org:team/x.git": "git@example.org:team/x.git",
+    "../library": "../library",
+    "": "",
+}
+
+
+def test_an_address_is_shown_without_credentials() -> None:
+    assert {address: blanked(address) for address in ADDRESSES} == ADDRESSES
 
 
 @given(st.from_regex(r"[a-z]{2,8}", fullmatch=True), st.text(alphabet="abcXYZ0189:@!$", min_size=1))
@@ -59,28 +58,22 @@ def test_remotes_are_found_in_a_configuration() -> None:
 # --- revisions ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("text", "given_to_git"),
-    [
-        ("main", "main^{commit}"),
-        ("HEAD~2^", "HEAD~2^^{commit}"),
-        ("v1^{}", "v1^{}^{commit}"),
-        ("main..side", "main^{commit}..side^{commit}"),
-        ("main...side", "main^{commit}...side^{commit}"),
-        ("main..", "main^{commit}..HEAD^{commit}"),
-        ("..main", "HEAD^{commit}..main^{commit}"),
-        ("@{u}", "@{u}^{commit}"),
-    ],
-)
-def test_only_commits_can_be_meant(text: str, given_to_git: str) -> None:
-    assert peeled(text) == given_to_git
-    assert check_revision(given_to_git) == given_to_git
-
-
-@pytest.mark.parametrize("text", ["HEAD:file", ":file", ":/words", "^main", "a..b:c"])
-def test_what_is_no_commit_is_explained(text: str) -> None:
-    with pytest.raises(ValueError, match=r".+"):
-        peeled(text)
+def test_only_commits_can_be_meant() -> None:
+    to_git = {
+        "main": "main^{commit}",
+        "HEAD~2^": "HEAD~2^^{commit}",
+        "v1^{}": "v1^{}^{commit}",
+        "main..side": "main^{commit}..side^{commit}",
+        "main...side": "main^{commit}...side^{commit}",
+        "main..": "main^{commit}..HEAD^{commit}",
+        "..main": "HEAD^{commit}..main^{commit}",
+        "@{u}": "@{u}^{commit}",
+    }
+    assert {text: peeled(text) for text in to_git} == to_git
+    assert all(check_revision(text) == text for text in to_git.values())
+    for text in ("HEAD:file", ":file", ":/words", "^main", "a..b:c"):
+        with pytest.raises(ValueError, match=r".+"):
+            peeled(text)
 
 
 def test_the_ends_of_a_range_are_named_as_they_were_given() -> None:
@@ -174,9 +167,8 @@ def test_a_language_is_known_by_the_name() -> None:
         "LICENSE",
         ".bashrc",
     ]
-    assert [language(name) for name in names] == [
-        *("Python", "Python", "Makefile", "Dockerfile", "CMake", "other", "other", "other"),
-    ]
+    found = ["Python", "Python", "Makefile", "Dockerfile", "CMake", "other", "other", "other"]
+    assert [language(name) for name in names] == found
     assert languages(["b.rs", "a.py", "c.py", "d.go"]) == [("Python", 2), ("Go", 1), ("Rust", 1)]
     assert top_folders(["b/x", "b/c/y", "z", "a/x"]) == [("b", 2), (".", 1), ("a", 1)]
 

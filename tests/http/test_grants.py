@@ -1,7 +1,7 @@
 """The file of named tokens: what it may say, when it is read again, and the command that changes it."""
 
 import os
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -61,41 +61,36 @@ def test_a_table_gives_a_name_its_terms() -> None:
     assert parsed("") == {}
 
 
-@pytest.mark.parametrize(
-    ("text", "why"),
-    [
-        pytest.param("ann", "not TOML", id="no-toml"),
-        pytest.param("ann = 1", r"\[ann\]", id="no-table"),
-        pytest.param(table("'a b'"), "'a b' is no name", id="name"),
-        pytest.param(table(more="root = []"), r"\[ann\] has the unknown key 'root'", id="key"),
-        pytest.param(table(sha256="A" * 64), r"\[ann\] sha256", id="hash"),
-        pytest.param("[ann]\npermission-mode = 'read-only'", r"\[ann\] sha256", id="no-hash"),
-        pytest.param(table(mode="root"), r"\[ann\] permission-mode must", id="mode"),
-        pytest.param(table(mode="danger-full-access"), r"\[ann\] permission-mode .* above", id="above"),
-        pytest.param(table(more="roots = []"), r"\[ann\] roots must", id="no-roots"),
-        pytest.param(table(more='roots = ["srv"]'), "absolute", id="relative"),
-        pytest.param(table(more="roots = [1]"), "absolute", id="no-path"),
-        pytest.param(table(more='roots = ["/srv/../etc"]'), "lies in no root", id="outside"),
-        pytest.param(table(more="max-calls = 0"), r"\[ann\] max-calls", id="zero"),
-        pytest.param(table(more="max-calls = true"), r"\[ann\] max-calls", id="truth"),
-        pytest.param(table(more='calls-per-minute = "9"'), "calls-per-minute", id="text"),
-        pytest.param(table(more="expires = 2030-01-01T00:00:00"), "with a zone", id="no-zone"),
-        pytest.param(table(more='expires = "soon"'), "with a zone", id="no-time"),
-        pytest.param(table() + table("ben"), r"\[ben\] and \[ann\] have the same token", id="same"),
-    ],
+WRONG: Sequence[tuple[str, str]] = (
+    ("ann", "not TOML"),
+    ("ann = 1", r"\[ann\]"),
+    (table("'a b'"), "'a b' is no name"),
+    (table(more="root = []"), r"\[ann\] has the unknown key 'root'"),
+    (table(sha256="A" * 64), r"\[ann\] sha256"),
+    ("[ann]\npermission-mode = 'read-only'", r"\[ann\] sha256"),
+    (table(mode="root"), r"\[ann\] permission-mode must"),
+    (table(mode="danger-full-access"), r"\[ann\] permission-mode .* above"),
+    (table(more="roots = []"), r"\[ann\] roots must"),
+    (table(more='roots = ["srv"]'), "absolute"),
+    (table(more="roots = [1]"), "absolute"),
+    (table(more='roots = ["/srv/../etc"]'), "lies in no root"),
+    (table(more="max-calls = 0"), r"\[ann\] max-calls"),
+    (table(more="max-calls = true"), r"\[ann\] max-calls"),
+    (table(more='calls-per-minute = "9"'), "calls-per-minute"),
+    (table(more="expires = 2030-01-01T00:00:00"), "with a zone"),
+    (table(more='expires = "soon"'), "with a zone"),
+    (table() + table("ben"), r"\[ben\] and \[ann\] have the same token"),
 )
-def test_what_is_wrong_is_named(text: str, why: str) -> None:
-    with pytest.raises(SettingsError, match=why):
-        parsed(text)
 
 
-def test_roots_are_refused_where_nothing_holds_them() -> None:
+def test_what_is_wrong_is_named(tmp_path: Path) -> None:
+    for text, why in WRONG:
+        with pytest.raises(SettingsError, match=why):
+            parsed(text)
+    # Where nothing confines calls, nothing keeps them in the roots.
     text = table(mode="danger-full-access", more='roots = ["/srv"]')
     with pytest.raises(SettingsError, match="do not hold"):
         parsed(text, ceiling=Permission.DANGER_FULL_ACCESS)
-
-
-def test_a_link_out_of_the_roots_is_outside(tmp_path: Path) -> None:
     (tmp_path / "root").mkdir()
     (tmp_path / "root/link").symlink_to("/etc")
     with pytest.raises(SettingsError, match="lies in no root"):
@@ -126,16 +121,12 @@ def test_the_file_is_read_again_when_it_changes(tmp_path: Path) -> None:
     at.put(table("ben", sha256=token_hash(b"other")))
     assert at.file.find(b"one") is None
     assert at.file.find(b"other") is not None
-
-
-def test_a_change_that_leaves_time_and_size_the_same_is_seen(tmp_path: Path) -> None:
-    at = Book(tmp_path)
+    # A change that leaves time and size the same is seen, while the file is new.
     at.now = at.path.stat().st_mtime
-    assert at.file.find(b"one") is not None
     before = at.path.stat()
-    at.put(table(sha256=token_hash(b"two")))
+    at.put(table("ben", sha256=token_hash(b"third")))
     os.utime(at.path, ns=(before.st_atime_ns, before.st_mtime_ns))
-    assert at.file.find(b"one") is None
+    assert at.file.find(b"other") is None
 
 
 def test_a_token_ends_at_its_time(tmp_path: Path) -> None:
@@ -147,43 +138,41 @@ def test_a_token_ends_at_its_time(tmp_path: Path) -> None:
     assert at.file.grants() == {}
 
 
-def _unlink(path: Path) -> None:
-    path.unlink()
-
-
 def _fifo(path: Path) -> None:
     path.unlink()
     os.mkfifo(path, 0o600)
 
 
-@pytest.mark.parametrize(
-    ("spoil", "why"),
-    [
-        pytest.param(lambda path: path.write_text("[", encoding="utf-8"), "not TOML", id="toml"),
-        pytest.param(lambda path: path.chmod(0o640), "chmod 600", id="open"),
-        pytest.param(_unlink, "No such file", id="absent"),
-        pytest.param(_fifo, "regular", id="fifo"),
-        pytest.param(lambda path: path.write_bytes(b"#" * (MAX_SIZE + 1)), "larger", id="large"),
-        pytest.param(lambda path: path.write_bytes(b"\xff"), "UTF-8", id="text"),
-    ],
-)
+SPOILS: Mapping[str, Callable[[Path], object]] = {
+    "not TOML": lambda path: path.write_text("[", encoding="utf-8"),
+    "chmod 600": lambda path: path.chmod(0o640),
+    "No such file": lambda path: path.unlink(),
+    "regular": _fifo,
+    "larger": lambda path: path.write_bytes(b"#" * (MAX_SIZE + 1)),
+    "UTF-8": lambda path: path.write_bytes(b"\xff"),
+}
+"""What makes a file unusable, by what is said of it."""
+
+
 def test_a_file_that_cannot_be_used_accepts_no_token_and_says_so_once(
-    spoil: Callable[[Path], object], why: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     at = Book(tmp_path)
-    assert at.file.find(b"one") is not None
-    assert at.file.check() == ""
-    spoil(at.path)
-    for given in (b"one", b"other"):
-        with pytest.raises(Invalid, match=why):
-            at.file.find(given)
-    assert at.file.grants() == {}
-    assert why in at.file.check()
-    assert len(caplog.records) == 1
-    with pytest.raises(SettingsError, match="--tokens"):
-        GrantFile.opened(str(at.path), ServerLimits(ceiling=WRITE, roots=("/",)))
-    at.path.unlink(missing_ok=True)
-    at.put(table(sha256=token_hash(b"one")))
+    for why, spoil in SPOILS.items():
+        caplog.clear()
+        assert at.file.find(b"one") is not None
+        assert at.file.check() == ""
+        spoil(at.path)
+        for given in (b"one", b"other"):
+            with pytest.raises(Invalid, match=why):
+                at.file.find(given)
+        assert at.file.grants() == {}
+        assert why in at.file.check()
+        assert len(caplog.records) == 1
+        with pytest.raises(SettingsError, match="--tokens"):
+            GrantFile.opened(str(at.path), ServerLimits(ceiling=WRITE, roots=("/",)))
+        at.path.unlink(missing_ok=True)
+        at.put(table(sha256=token_hash(b"one")))
     assert at.file.find(b"one") is not None
 
 
@@ -337,31 +326,21 @@ def test_an_expired_name_is_listed_as_such(folder: Path, capsys: pytest.CaptureF
     assert "2020-01-01T00:00:00Z (over)" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    ("arguments", "why"),
-    [
-        pytest.param(("add", "ann"), "permission-mode", id="mode"),
-        pytest.param(("add", "a b", "--permission-mode", "read-only"), "no name", id="name"),
-        pytest.param(
-            ("add", "ann", "--permission-mode", "read-only", "--root", "/absent"), "folder", id="root"
-        ),
-        pytest.param(
-            ("add", "ann", "--permission-mode", "read-only", "--expires", "1y"), "give 12h", id="time"
-        ),
-        pytest.param(
-            ("add", "ann", "--permission-mode", "read-only", "--expires", "2020-01-01T00:00:00Z"),
-            "over",
-            id="past",
-        ),
-        pytest.param(("revoke", "ann"), "no token of the name", id="unknown"),
-        pytest.param(("revoke",), "NAME", id="nobody"),
-        pytest.param(("list", "ann"), "NAME", id="list"),
-    ],
-)
-def test_what_cannot_be_done_changes_nothing(arguments: tuple[str, ...], why: str, folder: Path) -> None:
-    with pytest.raises(SettingsError, match=why):
-        run(folder, *arguments)
-    assert os.listdir(folder / "etc") == []
+def test_what_cannot_be_done_changes_nothing(folder: Path) -> None:
+    reading = ("add", "ann", "--permission-mode", "read-only")
+    for arguments, why in (
+        (("add", "ann"), "permission-mode"),
+        (("add", "a b", *reading[2:]), "no name"),
+        ((*reading, "--root", "/absent"), "folder"),
+        ((*reading, "--expires", "1y"), "give 12h"),
+        ((*reading, "--expires", "2020-01-01T00:00:00Z"), "over"),
+        (("revoke", "ann"), "no token of the name"),
+        (("revoke",), "NAME"),
+        (("list", "ann"), "NAME"),
+    ):
+        with pytest.raises(SettingsError, match=why):
+            run(folder, *arguments)
+        assert os.listdir(folder / "etc") == []
 
 
 def test_a_name_has_one_token_and_stays_within_the_server(folder: Path) -> None:

@@ -229,8 +229,7 @@ def _named(era: str, number: int) -> mcp.Implementation:
     return mcp.Implementation(name=f"client {number}" if era == "auto" else "client", version="1")
 
 
-@pytest.mark.parametrize("apart", ["clients", "tokens"])
-@pytest.mark.parametrize("era", ["legacy", "auto"])
+@pytest.mark.parametrize(("era", "apart"), [("legacy", "clients"), ("auto", "clients"), ("auto", "tokens")])
 async def test_the_handle_of_another_client_is_answered_like_one_that_nobody_has(
     era: str, apart: str, setup: Setup
 ) -> None:
@@ -249,19 +248,18 @@ async def test_the_handle_of_another_client_is_answered_like_one_that_nobody_has
             mine = await answer(ask(owner, things))
             assert mine != await answer(ask(owner, things.unknown_to_owner())), row
             assert not mine.startswith(("True", "error")), (row, mine)
+        await folders_hold_only_what_is_their_owners(owner, other, things)
 
 
-@pytest.mark.parametrize("era", ["legacy", "auto"])
-async def test_the_folder_of_ones_saved_outputs_holds_no_other_clients(era: str, setup: Setup) -> None:
-    async with two_clients(setup, era, "clients") as (one, other):
-        mine, theirs = await make(one, tasks=False), await make(other, tasks=False)
-        assert mine.folder != theirs.folder
-        for row, ask in FOLDER.items():
-            shown = await ask(one, mine)
-            assert shown.startswith("False"), (row, shown)
-            assert theirs.output not in shown, row
-        assert mine.output in await FOLDER["folder", "ls"](one, mine)
-        assert mine.output in await FOLDER["folder", "grep_search"](one, mine)
+async def folders_hold_only_what_is_their_owners(one: Client, other: Client, mine: Things) -> None:
+    theirs = await make(other, tasks=False)
+    assert mine.folder != theirs.folder
+    for row, ask in FOLDER.items():
+        shown = await ask(one, mine)
+        assert shown.startswith("False"), (row, shown)
+        assert theirs.output not in shown, row
+    assert mine.output in await FOLDER["folder", "ls"](one, mine)
+    assert mine.output in await FOLDER["folder", "grep_search"](one, mine)
 
 
 async def test_what_a_client_has_running_ends_with_its_session(setup: Setup) -> None:

@@ -3,7 +3,7 @@
 import json
 from collections import Counter
 from collections.abc import Callable, Generator
-from contextlib import AsyncExitStack, contextmanager
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,9 @@ from tests.support.http_server import modern, open_session, sse_session
 from tests.support.live import Setup, connected_to, text
 from tests.support.named import Names, file_of_tokens
 from tests.support.processes import Daemons
+
+# All tests but two share one server.
+pytestmark = pytest.mark.xdist_group("test_named_tokens")
 
 SERVED = "toolserver://config"
 
@@ -69,24 +72,11 @@ class Office:
         ]
 
 
-@pytest.fixture
-def office(tmp_path: Path) -> Generator[Office]:
-    """An office of the test's own."""
-    with opened(tmp_path) as made:
-        yield made
-
-
 @pytest.fixture(scope="module")
-def same_office(tmp_path_factory: pytest.TempPathFactory) -> Generator[Office]:
-    """One for all tests that leave the file of tokens as it is."""
-    with opened(tmp_path_factory.mktemp("office")) as made:
-        yield made
-
-
-@contextmanager
-def opened(folder: Path) -> Generator[Office]:
-    """Ann writes in `a`, Ben reads in `b`, Cleo writes everywhere."""
-    setup = Setup.below(folder, "workspace-write")
+def office(tmp_path_factory: pytest.TempPathFactory) -> Generator[Office]:
+    """Ann writes in `a`, Ben reads in `b`, Cleo writes everywhere. Who is revoked or changed by one test is
+    used by no other."""
+    setup = Setup.below(tmp_path_factory.mktemp("office"), "workspace-write")
     for name in ("a", "b"):
         (setup.root / name).mkdir()
         (setup.root / name / "file").write_text(f"the text of {name}\n", encoding="utf-8")
@@ -95,6 +85,9 @@ def opened(folder: Path) -> Generator[Office]:
         "ben": {"permission-mode": "read-only", "roots": [str(setup.root / "b")]},
         "cleo": {"calls-per-minute": 3, "max-calls": 2},
         "late": {"expires": "2020-01-01T00:00:00+01:00"},
+        "revoked": {},
+        "with-tasks": {},
+        "changed": {"permission-mode": "read-only"},
     }
     names = file_of_tokens(setup.home, terms)
     with names.serving(setup) as url:
@@ -131,6 +124,7 @@ async def test_modes_and_roots_hold_for_each_call_of_names_that_call_at_once(off
     }
     wrong: list[tuple[str, str, str]] = []
     made = Counter[str]()
+    earlier = len(office.entries())
 
     async def work(name: str, client: Client) -> None:
         for number in range(ROUNDS):
@@ -155,13 +149,13 @@ async def test_modes_and_roots_hold_for_each_call_of_names_that_call_at_once(off
     assert wrong == []
     assert (office.root / "a/made").exists()
     assert sorted(path.name for path in (office.root / "b").iterdir()) == ["file"]
-    found = Counter(entry["user"] for entry in office.entries())
-    assert found == made
-    assert {entry["mode"] for entry in office.entries() if entry["user"] == "ben"} == {"read-only"}
+    entries = office.entries()[earlier:]
+    assert Counter(entry["user"] for entry in entries) == made
+    assert {entry["mode"] for entry in entries if entry["user"] == "ben"} == {"read-only"}
 
 
-async def test_each_name_sees_its_own_tools_mode_and_roots(same_office: Office) -> None:
-    async with same_office.client("ann") as ann, same_office.client("ben") as ben:
+async def test_each_name_sees_its_own_tools_mode_and_roots(office: Office) -> None:
+    async with office.client("ann") as ann, office.client("ben") as ben:
         offered = [{tool.name for tool in (await one.list_tools()).tools} for one in (ann, ben)]
         assert "write_file" in offered[0] - offered[1]
         assert {"bash", "read_file"} <= offered[1]
@@ -169,11 +163,11 @@ async def test_each_name_sees_its_own_tools_mode_and_roots(same_office: Office) 
         assert ben.instructions is not None
         assert "that of the token 'ben'" in ben.instructions
         assert "Permission mode: read-only" in ben.instructions
-        assert f"- {same_office.root}/b\n" in ben.instructions
-        assert f"{same_office.root}/a" not in ben.instructions
+        assert f"- {office.root}/b\n" in ben.instructions
+        assert f"{office.root}/a" not in ben.instructions
         shown = (await ben.read_resource(SERVED)).contents[0]
         settings = json.loads(shown.text)  # type: ignore[union-attr]
-        assert (settings["permission-mode"], settings["root"]) == ("read-only", [f"{same_office.root}/b"])
+        assert (settings["permission-mode"], settings["root"]) == ("read-only", [f"{office.root}/b"])
         assert [uri for uri in await listed(ben) if "/a" in uri] == []
         assert "!" in await said(ben, "read_file", path="../a/file")
         session = await said(ben, "REPL", language="shell", code="touch made; ls")
@@ -183,29 +177,29 @@ async def test_each_name_sees_its_own_tools_mode_and_roots(same_office: Office) 
         assert "vim" not in await said(ben, "Config", setting="editorMode")
 
 
-async def test_wrong_and_expired_tokens_are_refused(same_office: Office) -> None:
-    assert await same_office.status("ann") == 200
-    assert await same_office.status("late") == 401
-    for wrong in ("x" * 43, same_office.names.tokens["ann"][:-1], same_office.names.tables["ann"]["sha256"]):
-        assert await same_office.status("ann", wrong) == 401
-    async with httpx.AsyncClient(base_url=same_office.url.rpartition("/")[0], trust_env=False) as http:
+async def test_wrong_and_expired_tokens_are_refused(office: Office) -> None:
+    assert await office.status("ann") == 200
+    assert await office.status("late") == 401
+    for wrong in ("x" * 43, office.names.tokens["ann"][:-1], office.names.tables["ann"]["sha256"]):
+        assert await office.status("ann", wrong) == 401
+    async with httpx.AsyncClient(base_url=office.url.rpartition("/")[0], trust_env=False) as http:
         assert (await http.post("/mcp", json={})).status_code == 401
         assert (await http.get("/readyz")).text == "ready"
 
 
-async def test_clients_that_share_a_token_share_its_limits_and_nothing_else(same_office: Office) -> None:
-    async with same_office.client("cleo") as one, same_office.client("cleo") as other:
+async def test_clients_that_share_a_token_share_its_limits_and_nothing_else(office: Office) -> None:
+    async with office.client("cleo") as one, office.client("cleo") as other:
         await one.call_tool("TodoWrite", {"todos": [{"content": "mine"}]})
         assert "mine" not in await said(other, "TodoWrite", action="list")
         await other.call_tool("ls", {})
         with pytest.raises(MCPError, match="calls a minute"):
             await one.call_tool("ls", {})
     # Another name has a limit of its own.
-    assert await same_office.status("ann") == 200
+    assert await office.status("ann") == 200
 
 
-async def test_what_a_name_can_make_under_invented_client_names_is_limited(same_office: Office) -> None:
-    async with same_office.http("ann") as http:
+async def test_what_a_name_can_make_under_invented_client_names_is_limited(office: Office) -> None:
+    async with office.http("ann") as http:
 
         async def ask(client: int, tool: str, **arguments: Any) -> str:
             message, headers = modern(tool)
@@ -223,8 +217,8 @@ async def test_what_a_name_can_make_under_invented_client_names_is_limited(same_
         assert "mine" not in await ask(0, "TodoWrite", action="list")
 
 
-async def test_a_session_belongs_to_the_name_that_opened_it(same_office: Office) -> None:
-    async with same_office.http("ann") as ann, same_office.http("ben") as ben:
+async def test_a_session_belongs_to_the_name_that_opened_it(office: Office) -> None:
+    async with office.http("ann") as ann, office.http("ben") as ben:
         session = await open_session(ann)
         call = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
         assert (await ann.post("/mcp", json=call, headers=session)).status_code == 200
@@ -238,10 +232,11 @@ async def test_a_session_belongs_to_the_name_that_opened_it(same_office: Office)
 
 async def test_revoking_a_name_ends_all_that_it_has_and_nothing_of_others(office: Office) -> None:
     running, kept, session, theirs = Daemons(), Daemons(), Daemons(), Daemons()
-    async with office.client("ann") as ann, office.client("ben") as ben, office.http("ann") as http:
-        await background(ann, f"exec sleep {kept.mark}")
+    name = "revoked"
+    async with office.client(name) as client, office.client("ben") as ben, office.http(name) as http:
+        await background(client, f"exec sleep {kept.mark}")
         code = {"language": "shell", "code": f"sleep {session.mark} &", "session": "new"}
-        await ann.call_tool("REPL", code)
+        await client.call_tool("REPL", code)
         await background(ben, f"exec sleep {theirs.mark}")
         stateless, headers = modern("bash", command=f"exec sleep {running.mark}")
         answers: list[httpx.Response] = []
@@ -253,14 +248,14 @@ async def test_revoking_a_name_ends_all_that_it_has_and_nothing_of_others(office
             group.start_soon(call)
             mine = (running, kept, session)
             await until(lambda: all(one.alive() for one in (*mine, theirs)))
-            office.names.change("ann")
+            office.names.change(name)
             await until(lambda: not any(one.alive() for one in mine))
             with pytest.raises((MCPError, httpx.HTTPError)):
-                await ann.call_tool("ls", {})
+                await client.call_tool("ls", {})
         assert "the text" not in answers[0].text
         assert theirs.alive()
         assert "file" in await said(ben, "ls")
-    await office.until_status("ann", 401)
+    await office.until_status(name, 401)
 
 
 async def test_revoking_a_name_cancels_its_tasks(office: Office) -> None:
@@ -269,28 +264,30 @@ async def test_revoking_a_name_cancels_its_tasks(office: Office) -> None:
         for number, one in enumerate(running):
             info = Implementation(name=f"client {number}", version="1")
             options = {"client_info": info, "extensions": [KnowsTasks()]}
-            client = await stack.enter_async_context(office.client("ann", "auto", **options))
+            client = await stack.enter_async_context(office.client("with-tasks", "auto", **options))
             await Follower(client).begun("bash", command=f"exec sleep {one.mark}")
         await until(lambda: all(one.alive() for one in running))
-        office.names.change("ann")
+        office.names.change("with-tasks")
         await until(lambda: not any(one.alive() for one in running))
 
 
 async def test_a_changed_name_begins_anew_and_a_later_end_changes_nothing(office: Office) -> None:
-    async with office.http("ben") as http:
+    async with office.http("changed") as http:
         session = await open_session(http)
         call = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
-        office.names.change("ben", expires="2100-01-01T00:00:00Z")
+        office.names.change("changed", expires="2100-01-01T00:00:00Z")
         assert (await http.post("/mcp", json=call, headers=session)).status_code == 200
-        office.names.change("ben", **{"permission-mode": "workspace-write"})
+        office.names.change("changed", **{"permission-mode": "workspace-write"})
         with anyio.fail_after(10):
             while (await http.post("/mcp", json=call, headers=session)).status_code != 404:
                 await anyio.sleep(0.02)
-    async with office.client("ben") as ben:
-        assert not (await said(ben, "write_file", path="new", content="x")).startswith("!")
-    office.names.change("ben", **{"permission-mode": "danger-full-access"})
+    async with office.client("changed") as client:
+        assert not (await said(client, "write_file", path="new", content="x")).startswith("!")
+    office.names.change("changed", **{"permission-mode": "danger-full-access"})
     # The mode is above that of the server, so the file is invalid.
     await office.until_status("ann", 503)
+    office.names.change("changed")
+    await office.until_status("ann", 200)
 
 
 async def test_an_invalid_file_accepts_nobody_until_it_is_corrected(office: Office) -> None:
@@ -310,6 +307,8 @@ async def test_an_invalid_file_accepts_nobody_until_it_is_corrected(office: Offi
         assert (await http.get("/readyz")).text == "ready"
         office.names.file.unlink()
         await office.until_status("ann", 503)
+        office.names.save()
+        await office.until_status("ann", 200)
 
 
 async def test_the_older_transport_keeps_names_apart_as_well(tmp_path: Path) -> None:
@@ -328,18 +327,15 @@ async def test_the_older_transport_keeps_names_apart_as_well(tmp_path: Path) -> 
             assert (await ann.post(session.url, json=call)).status_code == 401
 
 
-@pytest.mark.parametrize(
-    ("flags", "why"),
-    [
-        pytest.param(("--transport", "stdio"), "on stdio there is no token", id="stdio"),
-        pytest.param(("--transport", "http", "--token-file", "x"), "not both", id="two"),
-        pytest.param(("--transport", "http", "--tokens", "absent.toml"), "cannot be read", id="absent"),
-    ],
-)
-async def test_contradictions_stop_the_start(flags: tuple[str, ...], why: str, tmp_path: Path) -> None:
+async def test_contradictions_stop_the_start(tmp_path: Path) -> None:
     setup = Setup.below(tmp_path)
     names = file_of_tokens(setup.home, {})
-    command = [*setup.command, "--tokens", str(names.file), *flags]
-    done = await anyio.run_process(command, env=setup.environment, check=False)
-    assert done.returncode == 2
-    assert why in done.stderr.decode()
+    for flags, why in (
+        (("--transport", "stdio"), "on stdio there is no token"),
+        (("--transport", "http", "--token-file", "x"), "not both"),
+        (("--transport", "http", "--tokens", "absent.toml"), "cannot be read"),
+    ):
+        command = [*setup.command, "--tokens", str(names.file), *flags]
+        done = await anyio.run_process(command, env=setup.environment, check=False)
+        assert done.returncode == 2
+        assert why in done.stderr.decode()

@@ -28,18 +28,16 @@ def grant(name: str, ceiling: Permission, *roots: str) -> Grant:
     return Grant(name=name, sha256="a" * 64, ceiling=ceiling, roots=roots)
 
 
-@pytest.mark.parametrize("mode", ["read-only", "workspace-write"])
-def test_the_broker_runs_a_command_read_only_if_asked_and_never_wider(mode: str) -> None:
-    sandbox = SandboxSpec(mode=mode, roots=("/srv",), home="/root", state="/state")
-    policy = BrokerPolicy(sandbox=sandbox, environment={})
+def test_the_broker_runs_a_command_read_only_if_asked_and_never_wider() -> None:
     proof = Proof(commands="bubblewrap", helpers="bubblewrap")
     asked = decode(encode(Script(script="true", timeout=None, read_only=True)))
-    plan = plan_for(policy, proof, asked)
-    assert isinstance(plan, SandboxPlan)
-    assert plan.sandbox.mode == "read-only"
-    plan = plan_for(policy, proof, Script(script="true", timeout=None))
-    assert isinstance(plan, SandboxPlan)
-    assert plan.sandbox.mode == mode
+    for mode in ("read-only", "workspace-write"):
+        sandbox = SandboxSpec(mode=mode, roots=("/srv",), home="/root", state="/state")
+        policy = BrokerPolicy(sandbox=sandbox, environment={})
+        for request, expected in ((asked, "read-only"), (Script(script="true", timeout=None), mode)):
+            plan = plan_for(policy, proof, request)
+            assert isinstance(plan, SandboxPlan)
+            assert plan.sandbox.mode == expected
 
 
 def test_the_broker_refuses_to_run_read_only_what_nothing_confines() -> None:
@@ -69,21 +67,17 @@ async def test_a_name_below_danger_full_access_has_no_commands_there(tmp_path: P
         await own.end()
 
 
-async def test_what_is_granted_unasked_stays_that_of_the_server(tmp_path: Path) -> None:
+async def test_a_root_that_is_gone_leaves_no_root_and_what_is_granted_is_the_servers(tmp_path: Path) -> None:
     async with place(tmp_path, permission_mode=WRITE, granted=READ) as at:
-        assert application_of(at.app, grant("ann", WRITE)).dispatcher.policy.granted is READ
-    async with place(tmp_path, permission_mode=READ) as at:
-        assert application_of(at.app, grant("ann", WRITE)).dispatcher.policy.ceiling is READ
-
-
-async def test_a_root_that_is_gone_leaves_no_root(tmp_path: Path) -> None:
-    async with place(tmp_path, permission_mode=WRITE) as at:
         own = application_of(at.app, grant("ann", WRITE, f"{tmp_path}/root/gone"))
+        assert own.dispatcher.policy.granted is READ
         assert own.roots == ()
         async with Client(build(Handlers(dispatcher=own.dispatcher, ask_seconds=1), "")) as client:
             answer = await client.call_tool("read_file", {"path": "a"})
             assert answer.is_error
             assert "none of the roots of its token" in str(answer.content)
+    async with place(tmp_path, permission_mode=READ) as at:
+        assert application_of(at.app, grant("ann", WRITE)).dispatcher.policy.ceiling is READ
 
 
 def test_a_refusal_names_the_token() -> None:

@@ -9,7 +9,6 @@ import anyio
 import anyio.abc
 import anyio.lowlevel
 import httpx
-import pytest
 from mcp_types import CLIENT_INFO_META_KEY
 
 from mcp_toolserver.protocol.http.body import message_in
@@ -47,30 +46,27 @@ def test_one_client_has_less_than_all_and_others_get_the_rest() -> None:
     assert limiter.acquire("c", "x") is None
 
 
-def test_nothing_is_kept_of_clients_without_a_request() -> None:
+def test_the_calls_of_a_minute_can_be_made_at_once_and_then_evenly() -> None:
+    for per_minute in (1, 7, 60, 1000):
+        clock = Clock()
+        pace = RateLimiter(per_minute, clock)
+        assert [pace.take("a") for _ in range(per_minute)] == [0] * per_minute
+        wait = pace.take("a")
+        assert 0 < wait <= 60 / per_minute + 1
+        assert pace.take("b") == 0
+        clock.time += wait
+        assert pace.take("a") == 0
+        clock.time += 61
+        assert [pace.take("a") for _ in range(per_minute)] == [0] * per_minute
+        assert pace.take("a") > 0
+
+
+def test_little_is_remembered_of_clients_without_a_request() -> None:
     limiter = ConcurrencyLimiter(RequestLimits())
     for number in range(500):
         assert limiter.acquire(str(number), "tools/call") is None
         limiter.release(str(number))
     assert (limiter.in_progress, limiter.clients) == (0, 0)
-
-
-@pytest.mark.parametrize("per_minute", [1, 7, 60, 1000])
-def test_the_calls_of_a_minute_can_be_made_at_once_and_then_evenly(per_minute: int) -> None:
-    clock = Clock()
-    pace = RateLimiter(per_minute, clock)
-    assert [pace.take("a") for _ in range(per_minute)] == [0] * per_minute
-    wait = pace.take("a")
-    assert 0 < wait <= 60 / per_minute + 1
-    assert pace.take("b") == 0
-    clock.time += wait
-    assert pace.take("a") == 0
-    clock.time += 61
-    assert [pace.take("a") for _ in range(per_minute)] == [0] * per_minute
-    assert pace.take("a") > 0
-
-
-def test_the_pace_of_few_clients_is_remembered() -> None:
     pace = RateLimiter(2, Clock())
     for number in range(5000):
         pace.take(str(number))
@@ -87,19 +83,16 @@ def test_only_calls_of_tools_are_paced() -> None:
     assert (refused.status, refused.retry_seconds, limiter.in_progress) == (429, 60, 2)
 
 
-@pytest.mark.parametrize(
-    ("params", "name"),
-    [
-        pytest.param({"_meta": {CLIENT_INFO_META_KEY: {"name": "me"}}}, "me", id="named"),
-        pytest.param({"_meta": {CLIENT_INFO_META_KEY: {"name": 1}}}, "", id="no-text"),
-        pytest.param({"_meta": {CLIENT_INFO_META_KEY: {"name": "x" * 999}}}, "x" * 128, id="long"),
-        pytest.param({}, "", id="unnamed"),
-    ],
-)
-def test_a_client_without_a_session_goes_by_its_name(params: dict[str, Any], name: str) -> None:
-    body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}).encode()
-    posted = message_in(POST, body)
-    assert getattr(posted, "client", None) == name
+def test_a_client_without_a_session_goes_by_its_name() -> None:
+    named: list[tuple[dict[str, Any], str]] = [
+        ({"_meta": {CLIENT_INFO_META_KEY: {"name": "me"}}}, "me"),
+        ({"_meta": {CLIENT_INFO_META_KEY: {"name": 1}}}, ""),
+        ({"_meta": {CLIENT_INFO_META_KEY: {"name": "x" * 999}}}, "x" * 128),
+        ({}, ""),
+    ]
+    for params, name in named:
+        body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}).encode()
+        assert getattr(message_in(POST, body), "client", None) == name
 
 
 def named(name: str, tool: str) -> tuple[dict[str, Any], dict[str, str]]:
@@ -142,14 +135,6 @@ async def test_each_session_is_a_client() -> None:
         server.calls.release.set()
 
 
-async def test_calls_in_a_minute_are_bounded_over_http() -> None:
-    async with serving(limits=RequestLimits(per_minute=2)) as server, server.http() as http:
-        session = await open_session(http)
-        answers = [await http.post("/mcp", json=call("echo"), headers=session) for _ in range(3)]
-        assert [answer.status_code for answer in answers] == [200, 200, 429]
-        assert int(answers[2].headers["retry-after"]) in range(1, 31)
-
-
 async def test_calls_in_a_minute_are_bounded_over_sse() -> None:
     async with serving(sse=True, limits=RequestLimits(per_minute=1)) as server, server.http() as http:
         for _ in range(2):
@@ -189,9 +174,7 @@ def sleep(number: int, milliseconds: int = 60_000) -> dict[str, Any]:
 
 
 async def test_a_flood_of_lines_is_bounded(tmp_path: Path) -> None:
-    root = tmp_path / "root"
-    root.mkdir()
-    setup = Setup(root=root, home=tmp_path, flags=("--max-calls", "3"))
+    setup = Setup.below(tmp_path, "read-only", "--max-calls", "3")
     with anyio.fail_after(30):
         async with await anyio.open_process(setup.command, env=setup.environment) as process:
             lines = Lines(process)
@@ -212,10 +195,8 @@ async def test_a_flood_of_lines_is_bounded(tmp_path: Path) -> None:
             await process.stdin.aclose()
 
 
-async def test_an_http_server_takes_its_bounds_from_flags(tmp_path: Path) -> None:
-    root = tmp_path / "root"
-    root.mkdir()
-    setup = Setup(root=root, home=tmp_path, flags=("--calls-per-minute", "1"))
+async def test_calls_in_a_minute_are_bounded_over_http_by_a_flag(tmp_path: Path) -> None:
+    setup = Setup.below(tmp_path, "read-only", "--calls-per-minute", "2")
     with started(setup, "http") as url:
         headers = {"authorization": f"Bearer {TOKEN}"}
         async with httpx.AsyncClient(
@@ -223,8 +204,9 @@ async def test_an_http_server_takes_its_bounds_from_flags(tmp_path: Path) -> Non
         ) as http:
             session = await open_session(http)
             message = call("calculator", 1, expression="1+1")
-            answers = [await http.post("/mcp", json=message, headers=session) for _ in range(2)]
-    assert [answer.status_code for answer in answers] == [200, 429]
+            answers = [await http.post("/mcp", json=message, headers=session) for _ in range(3)]
+    assert [answer.status_code for answer in answers] == [200, 200, 429]
+    assert int(answers[2].headers["retry-after"]) in range(1, 31)
 
 
 # --- bodies ----------------------------------------------------------------------------------------------

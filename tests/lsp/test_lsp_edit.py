@@ -33,10 +33,14 @@ async def shared(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Lsp
 
 @pytest.fixture
 def at(shared: LspTool) -> LspTool:
-    for name, text in FILES.items():
-        shared.put(name, "").write_bytes(text.encode())
-    (shared.root / "py/generated.py").unlink(missing_ok=True)
+    put_back(shared)
     return shared
+
+
+def put_back(at: LspTool) -> None:
+    for name, text in FILES.items():
+        at.put(name, "").write_bytes(text.encode())
+    (at.root / "py/generated.py").unlink(missing_ok=True)
 
 
 def content(at: LspTool) -> dict[str, str]:
@@ -62,25 +66,20 @@ RENAMED_C = {
 }
 
 
-@pytest.mark.parametrize(
-    ("path", "more", "after"),
-    [
-        pytest.param("py/shapes.py", {"query": "doubled"}, RENAMED_PY, id="Python, by name"),
-        pytest.param(
-            "py/uses.py", {"line": 3, "character": 20}, RENAMED_PY, id="Python, behind wide characters"
-        ),
-        pytest.param("c/uses.cc", {"line": 2, "query": "doubled"}, RENAMED_C, id="C++, by line and name"),
-    ],
-)
-async def test_a_symbol_is_renamed_in_every_file(
-    at: LspTool, path: str, more: dict[str, Any], after: dict[str, str]
-) -> None:
-    text, files = await changed(at, "rename", path, new_name="twice", **more)
-    assert files == after
-    assert text.startswith("Done: rename doubled to twice, by ")
-    assert text.count('(restore "') == len(after)
-    for name in after:
-        assert f"--- a/{name}\n+++ b/{name}\n" in text
+async def test_a_symbol_is_renamed_in_every_file(at: LspTool) -> None:
+    symbols: list[tuple[str, dict[str, Any], dict[str, str]]] = [
+        ("py/shapes.py", {"query": "doubled"}, RENAMED_PY),
+        ("py/uses.py", {"line": 3, "character": 20}, RENAMED_PY),
+        ("c/uses.cc", {"line": 2, "query": "doubled"}, RENAMED_C),
+    ]
+    for path, more, after in symbols:
+        put_back(at)
+        text, files = await changed(at, "rename", path, new_name="twice", **more)
+        assert files == after
+        assert text.startswith("Done: rename doubled to twice, by ")
+        assert text.count('(restore "') == len(after)
+        for name in after:
+            assert f"--- a/{name}\n+++ b/{name}\n" in text
 
 
 async def test_a_preview_shows_the_diff_and_changes_nothing(at: LspTool) -> None:
@@ -90,13 +89,9 @@ async def test_a_preview_shows_the_diff_and_changes_nothing(at: LspTool) -> None
     assert "-def doubled(x: float) -> float:\n+def twice(x: float) -> float:\n" in text
 
 
-async def test_the_written_files_have_their_hashes(at: LspTool) -> None:
+async def test_a_renamed_symbol_is_known_to_the_next_question(at: LspTool) -> None:
     result = await at.edit("rename", "py/shapes.py", query="doubled", new_name="twice")
     assert set(result.sha256) == {"py/shapes.py", "py/uses.py"}
-
-
-async def test_a_renamed_symbol_is_known_to_the_next_question(at: LspTool) -> None:
-    await changed(at, "rename", "py/shapes.py", query="doubled", new_name="twice")
     assert len(await at.places("findReferences", "py/shapes.py", query="twice")) == 3
     await changed(at, "rename", "py/shapes.py", query="twice", new_name="doubled")
     assert content(at) == FILES
@@ -160,33 +155,27 @@ async def test_a_refactoring_that_a_command_computes_is_applied(at: LspTool) -> 
     assert (at.root / "c/auto.cc").read_text(encoding="utf-8") == "int f();\nint z = f();\n"
 
 
-@pytest.mark.parametrize(
-    ("operation", "path", "more", "kind", "words"),
-    [
-        ("rename", "py/shapes.py", {"query": "doubled"}, "invalid_input", "rename needs new_name"),
-        ("rename", "py/shapes.py", {"query": "doubled", "new_name": "a b"}, "invalid_input", "new_name"),
-        ("rename", "py/shapes.py", {"query": "none", "new_name": "a"}, "invalid_input", "is not in"),
-        ("rename", "py/shapes.py", {"line": 3, "character": 1, "new_name": "a"}, "unavailable", ""),
-        ("rename", "py", {"query": "x", "new_name": "a"}, "invalid_input", "is not a file"),
-        ("rename", "py/none.py", {"query": "x", "new_name": "a"}, "not_found", "does not exist"),
-        ("rename", "../none.py", {"query": "x", "new_name": "a"}, "denied", "outside"),
-        ("format", "py/shapes.py", {}, "unavailable", "does not support format"),
-        ("format", "py/pyproject.toml", {}, "unavailable", "format needs one; edit_file"),
-        ("codeAction", "c/uses.cc", {"line": 99}, "invalid_input", "past the end"),
-        ("codeAction", "c/uses.cc", {"line": 3, "action": "dance"}, "invalid_input", "There are: "),
-        ("codeAction", "c/uses.cc", {"line": 1, "character": 1, "action": "x"}, "invalid_input", "There "),
-    ],
-    ids=[
-        *("no new name", "two words", "unknown", "no symbol there", "a folder", "nothing", "outside"),
-        *("not offered", "no server", "past the end", "no such action", "no action there"),
-    ],
-)  # fmt: skip
-async def test_what_cannot_be_changed_is_an_error(
-    at: LspTool, operation: str, path: str, more: dict[str, Any], kind: str, words: str
-) -> None:
-    result = await at.edit(operation, path, **more)
-    assert result.error == kind, result.text
-    assert words in result.text
+UNCHANGEABLE: list[tuple[str, str, dict[str, Any], str, str]] = [
+    ("rename", "py/shapes.py", {"query": "doubled"}, "invalid_input", "rename needs new_name"),
+    ("rename", "py/shapes.py", {"query": "doubled", "new_name": "a b"}, "invalid_input", "new_name"),
+    ("rename", "py/shapes.py", {"query": "none", "new_name": "a"}, "invalid_input", "is not in"),
+    ("rename", "py/shapes.py", {"line": 3, "character": 1, "new_name": "a"}, "unavailable", ""),
+    ("rename", "py", {"query": "x", "new_name": "a"}, "invalid_input", "is not a file"),
+    ("rename", "py/none.py", {"query": "x", "new_name": "a"}, "not_found", "does not exist"),
+    ("rename", "../none.py", {"query": "x", "new_name": "a"}, "denied", "outside"),
+    ("format", "py/shapes.py", {}, "unavailable", "does not support format"),
+    ("format", "py/pyproject.toml", {}, "unavailable", "format needs one; edit_file"),
+    ("codeAction", "c/uses.cc", {"line": 99}, "invalid_input", "past the end"),
+    ("codeAction", "c/uses.cc", {"line": 3, "action": "dance"}, "invalid_input", "There are: "),
+    ("codeAction", "c/uses.cc", {"line": 1, "character": 1, "action": "x"}, "invalid_input", "There "),
+]
+
+
+async def test_what_cannot_be_changed_is_an_error(at: LspTool) -> None:
+    for operation, path, more, kind, words in UNCHANGEABLE:
+        result = await at.edit(operation, path, **more)
+        assert result.error == kind, result.text
+        assert words in result.text, result.text
     assert content(at) == FILES
 
 

@@ -1,14 +1,14 @@
 """What a search says of code when there is no language server, and that it says that it is one."""
 
 import sys
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from mcp_toolserver.runtime.processes.broker_client import Broker
-from tests.lsp.languages import LspTool, language_broker, lsp_tool
+from tests.lsp.languages import LspTool, lsp_tool
 from tests.support.workbench import Person
 
 PYTHON = '''\
@@ -52,12 +52,6 @@ FILES = {
 DOUBLED = ["a.py:6:5: def doubled(x):"]
 
 
-@pytest.fixture(scope="module")
-def starting() -> Generator[Broker]:
-    with language_broker() as started:
-        yield started
-
-
 @pytest.fixture
 async def at(tmp_path: Path, starting: Broker) -> AsyncGenerator[LspTool]:
     async with lsp_tool(tmp_path, starting, places=(), hides=lambda names: "hidden.py" in names) as made:
@@ -66,75 +60,58 @@ async def at(tmp_path: Path, starting: Broker) -> AsyncGenerator[LspTool]:
         yield made
 
 
-@pytest.mark.parametrize(
-    ("operation", "path", "more", "lines"),
-    [
-        pytest.param("goToDefinition", "b.py", {"line": 2, "character": 10}, DOUBLED, id="definition"),
-        pytest.param("goToDefinition", "sub/f.py", {"query": "doubled"}, DOUBLED, id="definition by name"),
-        pytest.param("goToDefinition", "c.c", {"query": "LIMIT"}, ["c.c:1:9: #define LIMIT 3"], id="in C"),
-        pytest.param(
-            *("goToDefinition", "e.odd", {"line": 2, "query": "odd"}),
-            ["e.odd:1:10: function odd"],
-            id="in a file of no known language",
-        ),
-        pytest.param(
-            "findReferences",
-            "sub/f.py",
-            {"line": 2, "character": 3},
-            [
-                "a.py:6:5: def doubled(x):",
-                "sub/f.py:2:3: a.doubled(3)",
-                "a.py:3:16: return doubled(1)",
-                "b.py:1:15: from a import doubled",
-                "b.py:2:7: print(doubled(2))",
-            ],
-            id="references, the definition first, then the nearest",
-        ),
-        pytest.param(
-            "documentSymbol",
-            "a.py",
-            {},
-            [
-                "a.py:1:7: class Shape:",
-                "a.py:2:9: def area(self) -> int:",
-                "a.py:6:5: def doubled(x):",
-                "a.py:11:1: LIMIT: int = 3",
-            ],
-            id="symbols of a file",
-        ),
-        pytest.param(
-            "documentSymbol",
-            "d.ts",
-            {},
-            ["d.ts:1:14: export class Shape {", "d.ts:2:3: area(x: number): number {"],
-            id="what looks like a definition but is none",
-        ),
-        pytest.param(
-            "workspaceSymbol",
-            ".",
-            {"query": "shap"},
-            ["a.py:1:7: class Shape:", "d.ts:1:14: export class Shape {"],
-            id="symbols by a part of their name",
-        ),
-        pytest.param(
-            "hover",
-            "b.py",
-            {"query": "doubled"},
-            ["a.py:6", "def doubled(x):", '    """Twice."""', "    return 2 * x", "", "", "LIMIT: int = 3"],
-            id="hover",
-        ),
-    ],
-)  # fmt: skip
-async def test_a_search_answers_and_says_so(
-    at: LspTool, operation: str, path: str, more: dict[str, Any], lines: list[str]
-) -> None:
-    text = await at.text(operation, path, **more)
-    *found, last = text.splitlines()
-    assert [line for line in found if line[:1] != "["] == lines
-    assert last.startswith(
-        "[fallback: a search for definitions by their form, which skips comments and strings "
-        "and knows no scopes or types. No "
-    )
+ANSWERS: list[tuple[str, str, dict[str, Any], list[str]]] = [
+    ("goToDefinition", "b.py", {"line": 2, "character": 10}, DOUBLED),
+    ("goToDefinition", "sub/f.py", {"query": "doubled"}, DOUBLED),
+    ("goToDefinition", "c.c", {"query": "LIMIT"}, ["c.c:1:9: #define LIMIT 3"]),
+    # No language is known.
+    ("goToDefinition", "e.odd", {"line": 2, "query": "odd"}, ["e.odd:1:10: function odd"]),
+    (
+        # The definition first, then the nearest.
+        *("findReferences", "sub/f.py", {"line": 2, "character": 3}),
+        [
+            "a.py:6:5: def doubled(x):",
+            "sub/f.py:2:3: a.doubled(3)",
+            "a.py:3:16: return doubled(1)",
+            "b.py:1:15: from a import doubled",
+            "b.py:2:7: print(doubled(2))",
+        ],
+    ),
+    (
+        *("documentSymbol", "a.py", {}),
+        [
+            "a.py:1:7: class Shape:",
+            "a.py:2:9: def area(self) -> int:",
+            "a.py:6:5: def doubled(x):",
+            "a.py:11:1: LIMIT: int = 3",
+        ],
+    ),
+    # An `if` looks like a definition and is none.
+    (
+        "documentSymbol",
+        "d.ts",
+        {},
+        ["d.ts:1:14: export class Shape {", "d.ts:2:3: area(x: number): number {"],
+    ),
+    (
+        *("workspaceSymbol", ".", {"query": "shap"}),
+        ["a.py:1:7: class Shape:", "d.ts:1:14: export class Shape {"],
+    ),
+    (
+        *("hover", "b.py", {"query": "doubled"}),
+        ["a.py:6", "def doubled(x):", '    """Twice."""', "    return 2 * x", "", "", "LIMIT: int = 3"],
+    ),
+]
+
+
+async def test_a_search_answers_and_says_so(at: LspTool) -> None:
+    for operation, path, more, lines in ANSWERS:
+        *found, last = (await at.text(operation, path, **more)).splitlines()
+        assert [line for line in found if line[:1] != "["] == lines
+        assert last.startswith(
+            "[fallback: a search for definitions by their form, which skips comments and strings "
+            "and knows no scopes or types. No "
+        )
 
 
 async def test_comments_and_strings_are_skipped(at: LspTool) -> None:
@@ -187,29 +164,23 @@ async def test_long_answers_are_cut(at: LspTool) -> None:
     assert "[50 of 103 references; 53 more; grep_search lists all]" in text
 
 
-@pytest.mark.parametrize(
-    ("operation", "path", "more", "kind", "words"),
-    [
-        ("incomingCalls", "a.py", {"query": "doubled"}, "unavailable", "server for Python is installed"),
-        ("goToImplementation", "a.py", {"query": "doubled"}, "unavailable", "needs one"),
-        ("diagnostics", "e.odd", {}, "unavailable", "No language server is known for files like 'e.odd'"),
-        ("workspaceSymbol", ".", {}, "invalid_input", "give `query`"),
-        ("goToDefinition", "a.py", {"line": 4, "character": 1}, "invalid_input", "There is no name"),
-        ("goToDefinition", "a.py", {"line": 40, "character": 1}, "invalid_input", "past the end"),
-        ("goToDefinition", "a.py", {"query": "nobody", "line": 1}, "invalid_input", "not on line 1"),
-        ("documentSymbol", "hidden.py", {}, "denied", "hidden"),
-    ],
-    ids=[
-        *("calls", "implementations", "problems", "no name to search", "no name there", "past the end"),
-        *("not there", "hidden"),
-    ],
-)  # fmt: skip
-async def test_what_a_search_cannot_know_is_an_error(
-    at: LspTool, operation: str, path: str, more: dict[str, Any], kind: str, words: str
-) -> None:
-    result = await at.ask(operation, path, **more)
-    assert result.error == kind
-    assert words in result.text
+UNKNOWABLE: list[tuple[str, str, dict[str, Any], str, str]] = [
+    ("incomingCalls", "a.py", {"query": "doubled"}, "unavailable", "server for Python is installed"),
+    ("goToImplementation", "a.py", {"query": "doubled"}, "unavailable", "needs one"),
+    ("diagnostics", "e.odd", {}, "unavailable", "No language server is known for files like 'e.odd'"),
+    ("workspaceSymbol", ".", {}, "invalid_input", "give `query`"),
+    ("goToDefinition", "a.py", {"line": 4, "character": 1}, "invalid_input", "There is no name"),
+    ("goToDefinition", "a.py", {"line": 40, "character": 1}, "invalid_input", "past the end"),
+    ("goToDefinition", "a.py", {"query": "nobody", "line": 1}, "invalid_input", "not on line 1"),
+    ("documentSymbol", "hidden.py", {}, "denied", "hidden"),
+]
+
+
+async def test_what_a_search_cannot_know_is_an_error(at: LspTool) -> None:
+    for operation, path, more, kind, words in UNKNOWABLE:
+        result = await at.ask(operation, path, **more)
+        assert result.error == kind, result.text
+        assert words in result.text, result.text
 
 
 async def test_without_a_sandbox_no_server_is_started(tmp_path: Path, starting: Broker) -> None:

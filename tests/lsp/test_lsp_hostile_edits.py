@@ -2,24 +2,17 @@
 
 import json
 import os
-from collections.abc import AsyncGenerator, Generator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import ANY
 
-import pytest
-
-from mcp_toolserver.runtime.lsp.pool import PoolLimits
-from mcp_toolserver.runtime.lsp.session import SessionLimits
 from mcp_toolserver.runtime.processes.broker_client import Broker
-from tests.lsp.languages import LspTool, Place, language_broker, lsp_tool
-from tests.lsp.stranger import stranger
+from tests.lsp import hostile
+from tests.lsp.hostile import PRESCRIBED, QUICK, prescribe
+from tests.lsp.languages import LspTool, Place, lsp_tool
 
-QUICK = SessionLimits(
-    answer=10.0, indexing=5.0, min_age=0.0, poll_interval=0.01, progress_timeout=0.5, action_diagnostics=0.1
-)
 FILES = {"a.py": "a = 1\n", "b.py": "é𝒳 = a\n", "sub/c.py": "c = 3\n", "hidden.py": "a = 2\n"}
 
 HEAD = """
@@ -39,26 +32,9 @@ def move(old, new, **options):
 """
 
 
-@pytest.fixture(scope="module")
-def starting() -> Generator[Broker]:
-    with language_broker() as started:
-        yield started
-
-
-@pytest.fixture
-def place(tmp_path: Path, starting: Broker) -> Place:
-    return Place(tmp_path, starting)
-
-
-@asynccontextmanager
-async def talking_to(place: Place, behaviour: str, **limits: float) -> AsyncGenerator[LspTool]:
+def talking_to(place: Place, behaviour: str, **more: Any) -> AbstractAsyncContextManager[LspTool]:
     """The tool, with a server that behaves like this."""
-    places = (stranger(place.folder, HEAD + behaviour),)
-    within = PoolLimits(session=replace(QUICK, **limits))
-    async with lsp_tool(place.folder, place.broker, places=places, limits=within, hides=_hides) as made:
-        for name, text in FILES.items():
-            made.put(name, text)
-        yield made
+    return hostile.talking_to(place, HEAD + behaviour, files=FILES, hides=_hides, **more)
 
 
 def _hides(spellings: tuple[str, ...]) -> bool:
@@ -86,6 +62,8 @@ async def rename(at: LspTool, **more: Any) -> tuple[str | None, str]:
 
 
 ACCEPTED: dict[str, tuple[str, dict[str, str | None]]] = {
+    # It is version 1 as long as it is unchanged.
+    "the version that it was sent": ('steps(document("/a.py", edit(), version=1))', {"a.py": "x = 1\n"}),
     "changes": (
         '{"changes": {root + "/a.py": [edit()], root + "/b.py": [edit(0, 6, 7)]}}',
         {"a.py": "x = 1\n", "b.py": "é𝒳 = x\n"},
@@ -94,7 +72,6 @@ ACCEPTED: dict[str, tuple[str, dict[str, str | None]]] = {
         '{"changes": {root + "/b.py": [edit()]}, **steps(document("/a.py", edit()))}',
         {"a.py": "x = 1\n"},
     ),
-    "the version that it was sent": ('steps(document("/a.py", edit(), version=1))', {"a.py": "x = 1\n"}),
     "a new file": (
         'steps(create("/new/d.py"), document("/new/d.py", edit(0, 0, 0, "d\\n")))',
         {"new/d.py": "d\n"},
@@ -111,18 +88,27 @@ ACCEPTED: dict[str, tuple[str, dict[str, str | None]]] = {
 }
 
 
-@pytest.mark.parametrize(("answer", "after"), ACCEPTED.values(), ids=ACCEPTED.keys())
-async def test_an_edit_inside_the_workspace_is_made(
-    place: Place, answer: str, after: dict[str, str | None]
-) -> None:
-    async with talking_to(place, renames(answer)) as at:
-        error, text = await rename(at, preview=True)
-        assert error is None, text
-        assert content(at) == FILES
-        error, text = await rename(at)
-        assert error is None, text
-        expected = {**FILES, **after}
-        assert content(at) == {name: text for name, text in expected.items() if text is not None}
+async def test_an_edit_inside_the_workspace_is_made(place: Place) -> None:
+    async with talking_to(place, PRESCRIBED) as at:
+        for name, (answer, after) in ACCEPTED.items():
+            restore(at)
+            prescribe(place, f"send(id=number, result={answer})")
+            error, text = await rename(at, preview=True)
+            assert error is None, (name, text)
+            assert content(at) == FILES, name
+            error, text = await rename(at)
+            assert error is None, (name, text)
+            expected = {**FILES, **after}
+            assert content(at) == {one: text for one, text in expected.items() if text is not None}, name
+
+
+def restore(at: LspTool) -> None:
+    """Put the files back as they were."""
+    for name in content(at).keys() - FILES.keys():
+        (at.root / name).unlink()
+    for name, text in FILES.items():
+        if content(at).get(name) != text:
+            at.put(name, text)
 
 
 async def test_a_moved_file_keeps_its_mode(place: Place) -> None:
@@ -184,30 +170,35 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize(("answer", "kind", "words"), REFUSED.values(), ids=REFUSED.keys())
-async def test_an_edit_that_cannot_be_trusted_changes_nothing(
-    place: Place, answer: str, kind: str, words: str
-) -> None:
+async def test_an_edit_that_cannot_be_trusted_changes_nothing(place: Place) -> None:
     (place.folder / "secret.py").write_text("secret\n", encoding="utf-8")
-    async with talking_to(place, renames(answer)) as at:
+    async with talking_to(place, PRESCRIBED) as at:
         (at.root / "link.py").symlink_to(place.folder / "secret.py")
         (at.root / "raw.py").write_bytes(b"\xff\xfe\xff")
         before = {name: os.lstat(at.root / name).st_mtime_ns for name in os.listdir(at.root)}
-        error, text = await rename(at)
-        assert error == kind, text
-        assert words in text
-        assert "secret" not in text
-        assert before == {name: os.lstat(at.root / name).st_mtime_ns for name in os.listdir(at.root)}
+        for name, (answer, kind, words) in REFUSED.items():
+            prescribe(place, f"send(id=number, result={answer})")
+            error, text = await rename(at)
+            assert error == kind, (name, text)
+            assert words in text, name
+            assert "secret" not in text
+            after = {name: os.lstat(at.root / name).st_mtime_ns for name in os.listdir(at.root)}
+            assert after == before, name
     assert (place.folder / "secret.py").read_text(encoding="utf-8") == "secret\n"
 
 
-@pytest.mark.parametrize("answer", ["5", '{"documentChanges": [5]}', '{"changes": {root: [{}]}}'], ids=str)
-async def test_nonsense_ends_the_server(place: Place, answer: str) -> None:
-    async with talking_to(place, renames(answer)) as at:
-        error, text = await rename(at)
-        assert error == "unavailable"
-        assert "ended during the query. rename needs one" in text
-        assert content(at) == FILES
+async def test_nonsense_ends_the_server(place: Place) -> None:
+    async with talking_to(place, PRESCRIBED, failures=100) as at:
+        for answer in ("5", '{"documentChanges": [5]}', '{"changes": {root: [{}]}}'):
+            prescribe(place, f"send(id=number, result={answer})")
+            error, text = await rename(at)
+            assert error == "unavailable"
+            assert "ended during the query. rename needs one" in text
+            assert content(at) == FILES
+        for answer in ("7", '{"title": "x"}'):
+            prescribe(place, f"send(id=number, result={answer})")
+            assert (await at.edit("codeAction", "a.py", line=1)).error == "unavailable"
+            assert all(dialogue.exit is not None for dialogue in at.started)
 
 
 async def test_an_edit_is_about_the_files_as_they_are(place: Place) -> None:
@@ -246,7 +237,7 @@ def behave(method, number, params, message):
 
 async def test_a_rename_waits_until_the_server_has_read_the_project(place: Place) -> None:
     differs = 'steps(document("/a.py", edit(text=str(number))))'
-    async with talking_to(place, renames(differs), indexing=0.2) as at:
+    async with talking_to(place, renames(differs), limits=replace(QUICK, indexing=0.2)) as at:
         error, text = await rename(at)
         assert error == "unavailable"
         assert "still reading the project and could miss a place" in text
@@ -274,13 +265,10 @@ def behave(method, number, params, message):
 
 
 async def test_without_a_search_a_rename_is_made_all_the_same(place: Place) -> None:
-    places = (stranger(place.folder, HEAD + renames('steps(document("/a.py", edit()))')),)
-    within = PoolLimits(session=QUICK)
-    async with lsp_tool(place.folder, place.broker, places=places, limits=within, searched=False) as at:
-        at.put("a.py", "a = 1\n")
+    async with talking_to(place, renames('steps(document("/a.py", edit()))'), searched=False) as at:
         error, text = await rename(at)
         assert error is None, text
-        assert (at.root / "a.py").read_text(encoding="utf-8") == "x = 1\n"
+        assert content(at) == {**FILES, "a.py": "x = 1\n"}
 
 
 async def test_an_earlier_version_that_had_the_same_text_is_as_good(place: Place) -> None:
@@ -357,7 +345,7 @@ def behave(method, number, params, message):
 
 
 async def test_actions_are_listed_unless_they_are_switched_off(place: Place) -> None:
-    async with talking_to(place, ACTIONS, action_diagnostics=10.0) as at:
+    async with talking_to(place, ACTIONS, limits=replace(QUICK, action_diagnostics=10.0)) as at:
         text = (await at.edit("codeAction", "a.py", line=1)).text
         context = json.loads((at.root / "context").read_text(encoding="utf-8"))
         assert [one["message"] for one in context["diagnostics"]] == ["near"]
@@ -368,69 +356,55 @@ async def test_actions_are_listed_unless_they_are_switched_off(place: Place) -> 
         assert "switched off" not in text
 
 
-@pytest.mark.parametrize(
-    ("action", "kind", "words"),
-    [
-        ("edit it", None, "Done: edit it"),
-        ("resolve it", None, "Done: resolve it"),
-        ("edit and run", None, "such commands are not run"),
-        ("run", "unavailable", "as a command that may change more than it tells"),
-        ("bare command", "unavailable", "as a command"),
-        ("argument", None, "Done: argument"),
-        ("more arguments", "unavailable", "as a command"),
-        ("asks", None, "Done: asks"),
-        ("bare and asks", None, "Done: bare and asks"),
-        ("asks, then fails", None, "Done: asks, then fails"),
-        ("fails", "unavailable", "error -32603"),
-        ("asks twice", "unavailable", "as a command"),
-        ("asks for nothing", "unavailable", "as a command"),
-        ("twice", "invalid_input", "2 actions have the title"),
-        ("switched off", "invalid_input", "There is no action 'switched off' here. There are: edit it; "),
-    ],
-    ids=str,
-)
-async def test_an_action_is_an_edit_that_is_checked(
-    place: Place, action: str, kind: str | None, words: str
-) -> None:
-    async with talking_to(place, ACTIONS, action_diagnostics=10.0) as at:
-        result = await at.edit("codeAction", "a.py", line=1, action=action)
-        assert result.error == kind, result.text
-        assert words in result.text
-        assert (at.root / "a.py").read_text(encoding="utf-8") == ("a = 1\n" if kind else "x = 1\n")
-        assert not (at.root / "run").exists()
+APPLIED = [
+    ("edit it", None, "Done: edit it"),
+    ("resolve it", None, "Done: resolve it"),
+    ("edit and run", None, "such commands are not run"),
+    ("run", "unavailable", "as a command that may change more than it tells"),
+    ("bare command", "unavailable", "as a command"),
+    ("argument", None, "Done: argument"),
+    ("more arguments", "unavailable", "as a command"),
+    ("asks", None, "Done: asks"),
+    ("bare and asks", None, "Done: bare and asks"),
+    ("asks, then fails", None, "Done: asks, then fails"),
+    ("fails", "unavailable", "error -32603"),
+    ("asks twice", "unavailable", "as a command"),
+    ("asks for nothing", "unavailable", "as a command"),
+    ("twice", "invalid_input", "2 actions have the title"),
+    ("switched off", "invalid_input", "There is no action 'switched off' here. There are: edit it; "),
+]
 
 
-@pytest.mark.parametrize(
-    ("more", "start", "end"),
-    [
-        ({}, (0, 0), (2, 0)),
-        ({"line": 1}, (0, 2), (1, 0)),
-        ({"line": 1, "query": "b"}, (0, 6), (0, 7)),
-        ({"line": 1, "character": 3}, (0, 2), (0, 2)),
-        ({"line": 3}, (2, 0), (2, 0)),
-    ],
-    ids=["the file", "the line", "the name", "the character", "the last line"],
-)
-async def test_actions_are_asked_for_a_range(
-    place: Place, more: dict[str, Any], start: tuple[int, int], end: tuple[int, int]
-) -> None:
+async def test_an_action_is_an_edit_that_is_checked(place: Place) -> None:
+    async with talking_to(place, ACTIONS, limits=replace(QUICK, action_diagnostics=10.0)) as at:
+        for action, kind, words in APPLIED:
+            restore(at)
+            result = await at.edit("codeAction", "a.py", line=1, action=action)
+            assert result.error == kind, (action, result.text)
+            assert words in result.text
+            assert (at.root / "a.py").read_text(encoding="utf-8") == ("a = 1\n" if kind else "x = 1\n")
+            assert not (at.root / "run").exists(), action
+
+
+async def test_actions_are_asked_for_a_range(place: Place) -> None:
     tells = """
 def behave(method, number, params, message):
     if number is not None and method:
         place = params.get("range", {})
         send(id=number, result=[{"title": str([(p["line"], p["character"]) for p in place.values()])}])
 """
+    ranges: list[tuple[dict[str, Any], tuple[int, int], tuple[int, int]]] = [
+        ({}, (0, 0), (2, 0)),
+        ({"line": 1}, (0, 2), (1, 0)),
+        ({"line": 1, "query": "b"}, (0, 6), (0, 7)),
+        ({"line": 1, "character": 3}, (0, 2), (0, 2)),
+        ({"line": 3}, (2, 0), (2, 0)),
+    ]
     async with talking_to(place, tells) as at:
         at.put("a.py", "  a = b\n\n")
-        text = (await at.edit("codeAction", "a.py", **more)).text
-        assert text.splitlines()[0] == f"- {[start, end]}"
-
-
-@pytest.mark.parametrize("answer", ["7", '{"title": "x"}'], ids=str)
-async def test_actions_that_are_no_list_end_the_server(place: Place, answer: str) -> None:
-    async with talking_to(place, renames(answer)) as at:
-        assert (await at.edit("codeAction", "a.py", line=1)).error == "unavailable"
-        assert at.started[0].exit is not None
+        for more, start, end in ranges:
+            text = (await at.edit("codeAction", "a.py", **more)).text
+            assert text.splitlines()[0] == f"- {[start, end]}", more
 
 
 async def test_no_actions_are_no_error(place: Place) -> None:

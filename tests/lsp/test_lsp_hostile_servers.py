@@ -2,26 +2,20 @@
 
 import json
 import os
-from collections.abc import AsyncGenerator, Generator
-from contextlib import asynccontextmanager
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
+from functools import partial
 
 import anyio
 import pytest
 
-from mcp_toolserver.runtime.lsp.pool import PoolLimits
 from mcp_toolserver.runtime.lsp.session import SessionLimits
-from mcp_toolserver.runtime.processes.broker_client import Broker
-from tests.lsp.languages import LspTool, Place, language_broker, lsp_tool
+from tests.lsp import hostile
+from tests.lsp.hostile import PRESCRIBED, QUICK, on, prescribe
+from tests.lsp.languages import LspTool, Place, lsp_tool
 from tests.lsp.stranger import stranger
 from tests.support.processes import Daemons, until
-
-QUICK = SessionLimits(
-    answer=10.0, indexing=5.0, min_age=0.0, poll_interval=0.01, progress_timeout=0.5, quiet_period=0.05
-)
-
 
 HERE = """
 def behave(method, number, params, message):
@@ -29,29 +23,9 @@ def behave(method, number, params, message):
         send(id=number, result=[place(root + "/a.py")])
 """
 
-
-@pytest.fixture(scope="module")
-def starting() -> Generator[Broker]:
-    with language_broker() as started:
-        yield started
-
-
-@pytest.fixture
-def place(tmp_path: Path, starting: Broker) -> Place:
-    return Place(tmp_path, starting)
-
-
-@asynccontextmanager
-async def talking_to(
-    place: Place, behaviour: str, limits: SessionLimits = QUICK, **pool: Any
-) -> AsyncGenerator[LspTool]:
-    """The tool, with a server that behaves like this, on a project with one file."""
-    places = (stranger(place.folder, behaviour),)
-    async with lsp_tool(
-        place.folder, place.broker, places=places, limits=PoolLimits(session=limits, **pool)
-    ) as made:
-        made.put("a.py", "def a(): ...\n")
-        yield made
+talking_to: Callable[..., AbstractAsyncContextManager[LspTool]] = partial(
+    hostile.talking_to, files={"a.py": "def a(): ...\n"}
+)
 
 
 async def asked(at: LspTool) -> str:
@@ -76,19 +50,22 @@ NONSENSE = {
 }
 
 
-@pytest.mark.parametrize("way", NONSENSE.values(), ids=NONSENSE.keys())
-async def test_nonsense_ends_a_server_and_a_search_answers(place: Place, way: str) -> None:
-    async with talking_to(place, f"def behave(method, number, params, message):\n    {way}") as at:
-        text = await asked(at)
-        assert "a.py:1:5: def a(): ..." in text
-        assert "[fallback: " in text
-        assert "ended during the query" in text or "could not be started" in text
-        assert all(dialogue.exit is not None for dialogue in at.started)
+async def test_nonsense_ends_a_server_and_a_search_answers(place: Place) -> None:
+    async with talking_to(place, PRESCRIBED, failures=100) as at:
+        for name, way in NONSENSE.items():
+            prescribe(place, way)
+            text = await asked(at)
+            assert "a.py:1:5: def a(): ..." in text, name
+            assert "[fallback: " in text, name
+            assert "ended during the query" in text or "could not be started" in text, name
+            assert all(dialogue.exit is not None for dialogue in at.started), name
+
+
+ENDS = "def behave(method, number, params, message):\n    sys.exit()"
 
 
 async def test_a_server_that_fails_again_and_again_is_left_alone(place: Place) -> None:
-    ends = "def behave(method, number, params, message):\n    sys.exit()"
-    async with talking_to(place, ends) as at:
+    async with talking_to(place, ENDS) as at:
         for _ in range(4):
             assert "[fallback: " in await asked(at)
         assert len(at.started) == 3
@@ -96,8 +73,7 @@ async def test_a_server_that_fails_again_and_again_is_left_alone(place: Place) -
 
 
 async def test_a_server_that_failed_long_ago_gets_another_chance(place: Place) -> None:
-    ends = "def behave(method, number, params, message):\n    sys.exit()"
-    async with talking_to(place, ends, failure_window=0.0) as at:
+    async with talking_to(place, ENDS, failure_window=0.0) as at:
         for _ in range(3):
             assert "[fallback: " in await asked(at)
         assert len(at.started) == 6
@@ -141,15 +117,17 @@ def behave(method, number, params, message):
 
 
 async def test_an_answer_from_half_a_project_says_so(place: Place) -> None:
-    reads = """
-def behave(method, number, params, message):
-    if method == "initialized":
-        send(method="$/progress", params={"token": 1, "value": {"kind": "begin", "title": "indexing"}})
-    elif method == "textDocument/definition":
-        if os.path.exists("done"):
-            send(method="$/progress", params={"token": 1, "value": {"kind": "end"}})
-        send(id=number, result=[place(root + "/a.py")])
-"""
+    reads = on(
+        initialized="""
+            value = {"kind": "begin", "title": "indexing"}
+            send(method="$/progress", params={"token": 1, "value": value})
+        """,
+        definition="""
+            if os.path.exists("done"):
+                send(method="$/progress", params={"token": 1, "value": {"kind": "end"}})
+            send(id=number, result=[place(root + "/a.py")])
+        """,
+    )
     limits = SessionLimits(indexing=0.2, min_age=0.0, poll_interval=0.01, progress_timeout=30.0)
     async with talking_to(place, reads, limits) as at:
         assert "is still reading the project" in await asked(at)
@@ -157,15 +135,18 @@ def behave(method, number, params, message):
         assert "still reading" not in await asked(at)
 
 
-async def test_a_new_server_is_asked_until_it_says_the_same(place: Place) -> None:
-    learns = """
-times = 0
-def behave(method, number, params, message):
-    global times
-    if method == "textDocument/definition":
-        times += 1
-        send(id=number, result=[place(root + "/a.py")] if times > 2 else None)
-"""
+async def test_a_new_server_is_asked_until_it_says_the_same_or_wants_no_more_questions(place: Place) -> None:
+    learns = on(
+        "times = 0",
+        definition="""
+            global times
+            times += 1
+            if times < 3:
+                send(id=number, error={"code": -32801, "message": "content modified"})
+            else:
+                send(id=number, result=[place(root + "/a.py")] if times > 4 else None)
+        """,
+    )
     async with talking_to(place, learns) as at:
         assert "a.py:1:1:" in await asked(at)
 
@@ -205,22 +186,6 @@ def behave(method, number, params, message):
         assert "published nothing since the file changed" in text
 
 
-async def test_a_server_that_wants_to_be_asked_again_is(place: Place) -> None:
-    delays = """
-times = 0
-def behave(method, number, params, message):
-    global times
-    if method == "textDocument/definition":
-        times += 1
-        if times < 3:
-            send(id=number, error={"code": -32801, "message": "content modified"})
-        else:
-            send(id=number, result=[place(root + "/a.py")])
-"""
-    async with talking_to(place, delays) as at:
-        assert "a.py:1:1:" in await asked(at)
-
-
 async def test_a_question_is_asked_once_of_a_server_that_knows_all(place: Place) -> None:
     listens = HERE.replace("    if", "    print(method, file=open(sys.argv[0] + '.heard', 'a'))\n    if", 1)
     async with talking_to(place, listens) as at:
@@ -235,11 +200,7 @@ async def test_a_question_is_asked_once_of_a_server_that_knows_all(place: Place)
 
 
 async def test_what_a_server_says_before_it_knows_of_a_change_is_forgotten(place: Place) -> None:
-    learns = """
-def behave(method, number, params, message):
-    if method == "textDocument/definition":
-        send(id=number, result=[place(root + ("/b.py" if knows else "/a.py"))])
-"""
+    learns = on(definition='send(id=number, result=[place(root + ("/b.py" if knows else "/a.py"))])')
     async with talking_to(place, learns) as at:
         assert "a.py:1:1:" in await asked(at)
         at.put("b.py", "def b(): ...\n")
@@ -338,13 +299,13 @@ def behave(method, number, params, message):
 
 
 async def test_links_to_places_are_followed(place: Place) -> None:
-    links = """
-def behave(method, number, params, message):
-    if method == "textDocument/definition":
-        there = place(root, line=0, character=4)["range"]
-        link = {"targetUri": root + "/a.py", "targetRange": there, "targetSelectionRange": there}
-        send(id=number, result=[link, link])
-"""
+    links = on(
+        definition="""
+            there = place(root, line=0, character=4)["range"]
+            link = {"targetUri": root + "/a.py", "targetRange": there, "targetSelectionRange": there}
+            send(id=number, result=[link, link])
+        """
+    )
     async with talking_to(place, links) as at:
         assert (await asked(at)).startswith("a.py:1:5: def a(): ...\n[1 definition")
 
@@ -353,13 +314,13 @@ def behave(method, number, params, message):
     ("encoding", "units"), [("utf-8", 9), ("utf-16", 7), ("utf-32", 6), ("odd", 7)], ids=str
 )
 async def test_a_server_may_count_as_it_likes(place: Place, encoding: str, units: int) -> None:
-    counts = f"""
-CAPABILITIES["positionEncoding"] = {encoding!r}
-def behave(method, number, params, message):
-    if method == "textDocument/definition":
-        right = params["position"] == {{"line": 0, "character": {units}}}
-        send(id=number, result=place(root + "/a.py", character={units}) if right else None)
-"""
+    counts = on(
+        f'CAPABILITIES["positionEncoding"] = {encoding!r}',
+        definition=f"""
+            right = params["position"] == {{"line": 0, "character": {units}}}
+            send(id=number, result=place(root + "/a.py", character={units}) if right else None)
+        """,
+    )
     async with talking_to(place, counts) as at:
         at.put("a.py", "'𝒳' + a\n")
         assert "a.py:1:7: '𝒳' + a" in await at.text("goToDefinition", "a.py", line=1, character=7)
@@ -377,69 +338,30 @@ def read():
     if message.get("method") == "textDocument/didClose":
         opened.difference_update({one for one in opened if one[0] == document["uri"]})
     return message
-def behave(method, number, params, message):
-    if method == "textDocument/hover":
-        send(id=number, result={"contents": f"{len(opened)} of {sum(size for _, size in opened)}"})
-    elif number is not None and method:
-        send(id=number, result=None)
 """
-    async with talking_to(place, counts) as at:
+    says = """send(id=number, result={"contents": f"{len(opened)} of {sum(size for _, size in opened)}"})"""
+    async with talking_to(place, on(counts, hover=says)) as at:
         for index in range(10):
             at.put(f"f{index}.py", "x" * 100_000)
         said = [await at.text("hover", f"f{index}.py", line=1, character=1) for index in range(10)]
         assert said[-1] == "8 of 800000"
+        # What became unreadable is closed.
+        (at.root / "f9.py").unlink()
+        assert await at.text("hover", "f8.py", line=1, character=1) == "7 of 700000"
         at.put("f0.py", "x" * (5 << 20))
         result = await at.ask("hover", "f0.py", line=1, character=1)
         assert result.error == "invalid_input"
         assert "language servers get files of at most 4,194,304" in result.text
 
 
-async def test_what_was_open_and_became_unreadable_is_closed(place: Place) -> None:
-    tells = """
-closed = []
-real = read
-def read():
-    message = real()
-    if message.get("method") == "textDocument/didClose":
-        closed.append(message["params"]["textDocument"]["uri"].rpartition("/")[2])
-    return message
-def behave(method, number, params, message):
-    if method == "textDocument/hover":
-        send(id=number, result={"contents": str(closed)})
-    elif number is not None and method:
-        send(id=number, result=None)
-"""
-    async with talking_to(place, tells) as at:
-        at.put("b.py", "b = 1\n")
-        await at.text("hover", "b.py", line=1, character=1)
-        (at.root / "b.py").unlink()
-        assert await at.text("hover", "a.py", line=1, character=1) == "['b.py']"
-
-
 async def test_many_places_are_cut_with_their_number(place: Place) -> None:
-    many = """
-def behave(method, number, params, message):
-    if number is not None and method:
-        send(id=number, result=[place(root + "/a.py", character=index % 12) for index in range(2_500)])
-"""
+    places = '[place(root + "/a.py", character=index % 12) for index in range(2_500)]'
+    many = on(references=f"send(id=number, result={places})")
     async with talking_to(place, many) as at:
         at.put("a.py", "\n".join(f"line{number}" for number in range(2_500)))
         found = await at.ask("findReferences", "a.py", line=1, character=1)
         assert "[12 of 512 references; 500 more, says pyright-langserver; grep_search" in found.text
         assert found.truncated
-
-
-async def test_large_answers_are_taken_apart_aside(place: Place) -> None:
-    large = """
-def behave(method, number, params, message):
-    if method == "textDocument/hover":
-        send(id=number, result={"contents": {"kind": "markdown", "value": "é" * 500_000}})
-    elif number is not None and method:
-        send(id=number, result=None)
-"""
-    async with talking_to(place, large) as at:
-        text = await at.text("hover", "a.py", line=1, character=5)
-        assert text == "é" * 10_000
 
 
 HOVERS = {
@@ -448,32 +370,30 @@ HOVERS = {
     "code": ("{'language': 'python', 'value': 'said'}", "said"),
     "several": ("['said', {'language': 'python', 'value': 'more'}]", "said\n\nmore"),
     "nothing": ("''", "No words on this found, says pyright-langserver."),
+    "much": ("{'kind': 'markdown', 'value': 'é' * 500_000}", "é" * 10_000),
 }
 
 
-@pytest.mark.parametrize(("contents", "text"), HOVERS.values(), ids=HOVERS.keys())
-async def test_every_form_of_a_hover_is_shown(place: Place, contents: str, text: str) -> None:
-    says = f"""
-def behave(method, number, params, message):
-    if method == "textDocument/hover":
-        send(id=number, result={{"contents": {contents}}})
-    elif number is not None and method:
-        send(id=number, result=None)
-"""
-    async with talking_to(place, says) as at:
-        assert await at.text("hover", "a.py", line=1, character=5) == text
+async def test_every_form_of_a_hover_is_shown(place: Place) -> None:
+    async with talking_to(place, PRESCRIBED) as at:
+        for name, (contents, text) in HOVERS.items():
+            said = f"{{'contents': {contents}}} if method == 'textDocument/hover' else None"
+            prescribe(place, f"send(id=number, result={said})")
+            assert await at.text("hover", "a.py", line=1, character=5) == text, name
 
 
 async def test_older_forms_of_symbols_are_understood(place: Place) -> None:
-    old = """
-def behave(method, number, params, message):
-    if method == "textDocument/documentSymbol":
-        there = place(root + "/a.py", character=4)
-        send(id=number, result=[{"name": "a", "kind": 12, "location": there}, {"name": "odd", "kind": 99}])
-    elif method == "workspace/symbol":
-        there = {"uri": root + "/a.py"}
-        send(id=number, result=[{"name": "a", "kind": 26, "location": there, "containerName": "m"}])
-"""
+    old = on(
+        documentSymbol="""
+            there = place(root + "/a.py", character=4)
+            odd = {"name": "odd", "kind": 99}
+            send(id=number, result=[{"name": "a", "kind": 12, "location": there}, odd])
+        """,
+        symbol="""
+            there = {"uri": root + "/a.py"}
+            send(id=number, result=[{"name": "a", "kind": 26, "location": there, "containerName": "m"}])
+        """,
+    )
     async with talking_to(place, old) as at:
         assert await at.places("documentSymbol", "a.py") == ["a.py:1:5: [function a]"]
         found = await at.places("workspaceSymbol", "a.py", query="a")
@@ -530,7 +450,7 @@ def behave(method, number, params, message):
 async def test_a_server_that_tells_of_no_problems_is_no_reason_to_believe_there_are_none(
     place: Place,
 ) -> None:
-    silent = "def behave(method, number, params, message):\n    pass"
+    silent = on(initialized="pass")
     limits = SessionLimits(diagnostics=0.1, min_age=0.0, poll_interval=0.01)
     async with talking_to(place, silent, limits) as at:
         result = await at.ask("diagnostics", "a.py")

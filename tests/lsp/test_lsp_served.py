@@ -3,7 +3,9 @@
 import json
 import os
 import shutil
-from collections.abc import Generator
+from collections.abc import Callable, Generator
+from contextlib import ExitStack
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
 
@@ -36,11 +38,19 @@ def place(request: pytest.FixtureRequest) -> Generator[Scene]:
         yield prepared(made)
 
 
-@pytest.fixture
-def anywhere() -> Generator[Scene]:
-    """Where it makes no difference whose server it is."""
-    with scene(USERS[0]) as made:
-        yield prepared(made)
+@pytest.fixture(scope="module")
+def anywhere() -> Generator[Callable[[str], Server]]:
+    """A server for each confined mode, where it makes no difference whose it is."""
+    with ExitStack() as stack:
+
+        @cache
+        def started(mode: str) -> Server:
+            made = prepared(stack.enter_context(scene(USERS[0])))
+            stranger(made.base / "run", CACHING, "gopls")
+            path = f"{made.base}/run:{made.base}/run/bin:{os.environ['PATH']}"
+            return stack.enter_context(serving(made, mode, environ={"PATH": path}))
+
+        yield started
 
 
 def prepared(made: Scene) -> Scene:
@@ -61,34 +71,38 @@ def definition(server: Server) -> str:
     return said.text
 
 
-def test_a_rename_needs_workspace_write_and_spares_protected_names(anywhere: Scene) -> None:
-    put(anywhere.root / "code/.vscode/b.h", "int doubled(int x);\n")
-    unit = {"directory": str(anywhere.root / "code"), "file": "b.c", "command": "cc -c b.c"}
-    put(anywhere.root / "code/compile_commands.json", json.dumps([unit]))
-    put(anywhere.root / "code/b.c", '#include ".vscode/b.h"\nint two(void) { return doubled(1); }\n')
-    put(
-        anywhere.root / "code/c.c",
-        "static int tripled(int x) { return 3 * x; }\nint y(void) { return tripled(1); }\n",
-    )
-    anywhere.own()
-    rename = {"operation": "rename", "path": "code/b.c", "line": 2, "query": "doubled", "new_name": "twice"}
-    before = anywhere.seen()
-    with serving(anywhere, READ_ONLY, environ=with_clangd(anywhere)) as server:
-        assert "lsp_edit" not in server.tools()
-        said = server.call("lsp_edit", **rename)
-        assert said.is_error
-        assert "--permission-mode workspace-write" in said.text
-    assert not changed(before, anywhere.seen())
-    with serving(anywhere, WORKSPACE_WRITE, environ=with_clangd(anywhere)) as server:
-        said = server.call("lsp_edit", **rename)
-        assert said.is_error
-        assert ".vscode" in said.text
-        assert "return doubled(1)" in (anywhere.root / "code/b.c").read_text(encoding="utf-8")
-        said = server.call(
-            "lsp_edit", **{**rename, "path": "code/c.c", "query": "tripled", "new_name": "thrice"}
-        )
-        assert not said.is_error, said.text
-    assert (anywhere.root / "code/c.c").read_text(encoding="utf-8").count("thrice") == 2
+def renamed(of: Scene) -> dict[str, str]:
+    """Code with a header in a protected folder; the arguments that rename what it declares."""
+    put(of.root / "code/.vscode/b.h", "int doubled(int x);\n")
+    unit = {"directory": str(of.root / "code"), "file": "b.c", "command": "cc -c b.c"}
+    put(of.root / "code/compile_commands.json", json.dumps([unit]))
+    put(of.root / "code/b.c", '#include ".vscode/b.h"\nint two(void) { return doubled(1); }\n')
+    put(of.root / "code/c.c", "static int one(int x) { return x; }\nint y(void) { return one(1); }\n")
+    of.own()
+    return {"operation": "rename", "path": "code/b.c", "query": "doubled", "new_name": "twice"}
+
+
+def test_a_rename_needs_workspace_write_and_spares_protected_names(
+    anywhere: Callable[[str], Server],
+) -> None:
+    server = anywhere(READ_ONLY)
+    rename = renamed(server.scene)
+    before = server.scene.seen()
+    assert "lsp_edit" not in server.tools()
+    said = server.call("lsp_edit", **rename, line=2)
+    assert said.is_error
+    assert "--permission-mode workspace-write" in said.text
+    assert not changed(before, server.scene.seen())
+    server = anywhere(WORKSPACE_WRITE)
+    code = server.scene.root / "code"
+    said = server.call("lsp_edit", **renamed(server.scene), line=2)
+    assert said.is_error
+    assert ".vscode" in said.text
+    assert "return doubled(1)" in (code / "b.c").read_text(encoding="utf-8")
+    allowed = {**rename, "path": "code/c.c", "query": "one", "new_name": "thrice"}
+    said = server.call("lsp_edit", **allowed, line=2)
+    assert not said.is_error, said.text
+    assert (code / "c.c").read_text(encoding="utf-8").count("thrice") == 2
 
 
 CACHING = """
@@ -103,13 +117,14 @@ def behave(method, number, params, message):
 
 
 @pytest.mark.parametrize("mode", [READ_ONLY, WORKSPACE_WRITE])
-def test_a_language_server_of_go_gets_a_build_cache_that_it_can_write(mode: str, anywhere: Scene) -> None:
-    programs = stranger(anywhere.base / "run", CACHING, "gopls")
-    put(anywhere.root / "a.go", "package x\n")
-    anywhere.own()
-    with serving(anywhere, mode, environ={"PATH": f"{programs}:{os.environ['PATH']}"}) as server:
-        said = server.call("LSP", operation="hover", path="a.go", line=1, query="x")
-        assert said.text == "/tmp/GOCACHE is a folder", said.text
+def test_a_language_server_of_go_gets_a_build_cache_that_it_can_write(
+    mode: str, anywhere: Callable[[str], Server]
+) -> None:
+    server = anywhere(mode)
+    put(server.scene.root / "a.go", "package x\n")
+    server.scene.own()
+    said = server.call("LSP", operation="hover", path="a.go", line=1, query="x")
+    assert said.text == "/tmp/GOCACHE is a folder", said.text
 
 
 def hints(server: Server) -> tuple[str, bool, bool]:
@@ -141,11 +156,11 @@ def test_read_only_holds_for_a_language_server_and_it_ends_with_the_server(place
     assert not changed(before, place.seen())
 
 
-def test_where_a_language_server_may_write_the_tool_does_not_claim_to_read_only(anywhere: Scene) -> None:
-    with serving(anywhere, WORKSPACE_WRITE, environ=with_clangd(anywhere)) as server:
-        assert hints(server) == (WORKSPACE_WRITE, False, False)
-        assert definition(server) == ANSWER
-    assert not left_of(anywhere)
+def test_where_a_language_server_may_write_the_tool_does_not_claim_to_read_only(
+    anywhere: Callable[[str], Server],
+) -> None:
+    assert hints(anywhere(WORKSPACE_WRITE)) == (WORKSPACE_WRITE, False, False)
+    assert definition(anywhere(WORKSPACE_WRITE)) == ANSWER
 
 
 @pytest.mark.parametrize(
@@ -156,17 +171,19 @@ def test_where_a_language_server_may_write_the_tool_does_not_claim_to_read_only(
     ],
 )
 def test_where_a_language_server_reaches_further_the_tool_says_so(
-    mode: str, flags: tuple[str, ...], expected: tuple[str, bool, bool], anywhere: Scene
+    mode: str, flags: tuple[str, ...], expected: tuple[str, bool, bool]
 ) -> None:
-    with serving(anywhere, mode, *flags) as server:
+    with scene(USERS[0]) as made, serving(made, mode, *flags) as server:
         assert hints(server) == expected
 
 
-def test_where_no_command_can_be_confined_a_search_answers_and_only_reads(anywhere: Scene) -> None:
+def test_where_no_command_can_be_confined_a_search_answers_and_only_reads() -> None:
     missing = around("user-namespaces")
-    with serving(anywhere, WORKSPACE_WRITE, environ=with_clangd(anywhere), around=missing) as server:
-        assert hints(server) == (READ_ONLY, True, False)
-        text = definition(server)
-        assert text.startswith("code/a.c:1:5: int doubled(int x) { return 2 * x; }\n")
-        assert "In this mode language servers run only in a sandbox" in text
-        assert not left_of(anywhere)
+    with scene(USERS[0]) as made:
+        prepared(made)
+        with serving(made, WORKSPACE_WRITE, environ=with_clangd(made), around=missing) as server:
+            assert hints(server) == (READ_ONLY, True, False)
+            text = definition(server)
+            assert text.startswith("code/a.c:1:5: int doubled(int x) { return 2 * x; }\n")
+            assert "In this mode language servers run only in a sandbox" in text
+            assert not left_of(made)

@@ -40,8 +40,7 @@ SUITES = (
         "tests/pipeline/test_fairness.py",
         "tests/shell/test_open_files.py",
     ),
-    *("tests/app/test_shutdown.py", "tests/git/test_git_served.py", "tests/git/test_git_changes_served.py"),
-    "tests/lsp/test_lsp_served.py",
+    *("tests/app/test_shutdown.py", "tests/git/test_git_served.py", "tests/lsp/test_lsp_served.py"),
 )
 """What the step `long` runs on the POSIX layer."""
 
@@ -76,15 +75,16 @@ _CONFINED = Guarantee(
     sentence="Git and language servers run in the confined modes, because a sandbox was proven.",
     documented="commands, searches and git are then refused below danger-full-access",
     tests=(
-        "tests/git/test_git_served.py",
         *(
-            f"tests/git/test_git_changes_served.py::test_{test}"
+            f"tests/git/test_git_served.py::test_{test}"
             for test in (
                 "a_git_that_is_stopped_leaves_the_repository_whole",
                 "a_linked_work_tree_in_the_roots_has_its_own_branch",
                 "a_rule_of_the_operator_holds",
                 "a_store_that_a_repository_borrows_from_is_not_written",
+                "every_question_is_answered_and_nothing_runs_or_changes",
                 "git_writes_nowhere_but_in_the_git_folder",
+                "nothing_of_a_repository_runs_where_commands_could_run_it[writable]",
                 "nothing_of_a_repository_runs_and_only_git_folders_change",
                 "protected_names_stay_as_they_are",
                 "the_git_folder_of_another_place_is_not_written",
@@ -92,6 +92,8 @@ _CONFINED = Guarantee(
                 "the_tools_commit_where_a_command_cannot",
                 "the_user_is_the_author_and_settings_of_the_repository_are_not",
                 "they_need_workspace_write",
+                "what_the_server_keeps_to_itself_is_hidden_from_git_too",
+                "without_git_the_tools_are_not_offered",
                 "without_bubblewrap_they_need_the_operators_consent",
             )
         ),
@@ -108,8 +110,6 @@ _CONFINED = Guarantee(
         ),
     ),
 )
-"""On the simulated Darwin, where a stand-in holds the profile, `test_darwin_server.py` runs git in both."""
-
 LINUX_ONLY = (_SANDBOX, _CONFINED)
 
 

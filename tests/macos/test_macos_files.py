@@ -180,17 +180,15 @@ def test_a_path_without_links_is_opened_in_one_call(tmp_path: Path, monkeypatch:
         walk.open_exact(top, "missing")
 
 
-@pytest.mark.parametrize(
-    ("path", "names"),
-    [
-        pytest.param("/private/tmp/x", {"/private/tmp/x", "/tmp/x"}, id="private"),
-        pytest.param("/var/x", {"/var/x", "/private/var/x"}, id="link"),
-        pytest.param("/System/Volumes/Data/Users/a", {"/Users/a"}, id="firmlink"),
-        pytest.param("/Users/a", {"/System/Volumes/Data/Users/a"}, id="home"),
-    ],
-)
-def test_a_root_has_the_names_that_macos_gives_it(path: str, names: set[str]) -> None:
-    assert names <= set(root.darwin_names(path))
+def test_a_root_has_the_names_that_macos_gives_it() -> None:
+    expected = {
+        "/private/tmp/x": {"/private/tmp/x", "/tmp/x"},
+        "/var/x": {"/var/x", "/private/var/x"},
+        "/System/Volumes/Data/Users/a": {"/Users/a"},
+        "/Users/a": {"/System/Volumes/Data/Users/a"},
+    }
+    missing = {path: names - set(root.darwin_names(path)) for path, names in expected.items()}
+    assert not any(missing.values()), missing
 
 
 @pytest.mark.usefixtures("darwin")
@@ -222,20 +220,20 @@ async def test_normal_forms_are_one_name_where_case_counts(
     assert not workspace.is_hidden(workspace.canonical("CAF\u00c9"))
 
 
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [
-        pytest.param("Stra\u00dfe", "STRASSE", id="sharp-s"),
-        pytest.param("\u212a", "k", id="kelvin"),
-        pytest.param("\u0130x", "ix", id="dotted-i"),
-        pytest.param("\u0131x", "IX", id="dotless-i"),
-        pytest.param("a\ufe0fb", "AB", id="variation-selector"),
-        pytest.param("\u1e9b\u0323", "\u1e69", id="marks"),
-    ],
+SAME_SOMEWHERE = (
+    ("Stra\u00dfe", "STRASSE"),
+    ("\u212a", "k"),
+    ("\u0130x", "ix"),
+    ("\u0131x", "IX"),
+    ("a\ufe0fb", "AB"),
+    ("\u1e9b\u0323", "\u1e69"),
 )
-def test_names_that_some_volume_takes_for_the_same_have_one_folded_form(one: str, other: str) -> None:
-    assert folded(one) == folded(other)
-    assert folded(one, NameComparison.EXACT) == one
+
+
+def test_names_that_some_volume_takes_for_the_same_have_one_folded_form() -> None:
+    for one, other in SAME_SOMEWHERE:
+        assert folded(one) == folded(other), one
+        assert folded(one, NameComparison.EXACT) == one
 
 
 def test_the_comparison_that_takes_the_most_names_for_the_same_wins() -> None:

@@ -29,7 +29,7 @@ def server(platform: str, *arguments: str, folder: Path) -> subprocess.Completed
     # Many of these start, and none runs a line of ours that others do not.
     environ = {name: value for name, value in os.environ.items() if not name.startswith("COVERAGE")}
     return subprocess.run(
-        [sys.executable, str(ROOT / "tests" / "stripped.py"), platform, *arguments],
+        [sys.executable, str(ROOT / "tests/support/stripped.py"), platform, *arguments],
         cwd=folder,
         env={**environ, "PYTHONPATH": str(ROOT), "HOME": str(folder)},
         check=False,
@@ -47,56 +47,46 @@ def options(folder: Path, mode: str = "workspace-write") -> list[str]:
     return [*places, "--allow-unconfined-server"]
 
 
-@pytest.mark.parametrize(
-    ("platform", "mode"),
-    [
-        pytest.param("bare", FULL, id="no descriptors can be passed"),
-        pytest.param("darwin", "workspace-write", id="no sandbox-exec"),
-    ],
-)
-def test_where_no_program_can_be_held_nothing_is_offered_that_runs_one(
-    tmp_path: Path, platform: str, mode: str
-) -> None:
+def offered(platform: str, mode: str, folder: Path) -> set[str]:
     everything = ["tools", "--format", "json", "--toolsets", "all"]
-    done = server(platform, *everything, *options(tmp_path, mode), folder=tmp_path)
+    done = server(platform, *everything, *options(folder, mode), folder=folder)
     assert done.returncode == 0, done.stderr
-    offered = {tool["name"] for tool in json.loads(done.stdout)}
+    return {tool["name"] for tool in json.loads(done.stdout)}
+
+
+def test_where_no_program_can_be_held_nothing_is_offered_that_runs_one(tmp_path: Path) -> None:
     without = {
         entry.spec.name
         for entry in discover()
         if {need.name.lower() for need in entry.spec.needs} <= WITHOUT_PROGRAMS
     }
-    assert "read_file" in offered
-    assert offered <= without
-    assert mode != FULL or offered == without
+    assert "read_file" in without
+    # The first cannot pass descriptors, the second has no sandbox-exec.
+    assert offered("bare", FULL, tmp_path) == without
+    found = offered("darwin", "workspace-write", tmp_path)
+    assert "read_file" in found
+    assert found <= without
 
 
-def test_commands_run_on_macos_without_a_sandbox_where_the_mode_asks_for_none(tmp_path: Path) -> None:
+def test_a_mac_runs_programs_without_a_sandbox_where_the_mode_asks_for_none(tmp_path: Path) -> None:
+    programs = {"bash", "REPL", "grep_search", "git_status", "git_commit", "repo_clone", "EnterWorktree"}
+    assert offered("darwin", FULL, tmp_path) >= programs
     settings = options(tmp_path, FULL)
     done = server("darwin", "call", "bash", '{"command": "echo $((6 * 7))"}', *settings, folder=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     assert "42" in done.stdout
 
 
-def test_a_mac_offers_what_runs_programs_where_the_mode_asks_for_no_sandbox(tmp_path: Path) -> None:
-    everything = ["tools", "--format", "json", "--toolsets", "all"]
-    done = server("darwin", *everything, *options(tmp_path, FULL), folder=tmp_path)
-    assert done.returncode == 0, done.stderr
-    offered = {tool["name"] for tool in json.loads(done.stdout)}
-    assert offered >= {
-        "bash",
-        "REPL",
-        "grep_search",
-        "git_status",
-        "git_commit",
-        "repo_clone",
-        "EnterWorktree",
-    }
+def test_a_server_that_cannot_confine_itself_does_not_start(tmp_path: Path) -> None:
+    settings = [one for one in options(tmp_path) if one != "--allow-unconfined-server"]
+    done = server("darwin", "call", "read_file", '{"path": "file.txt"}', *settings, folder=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "cannot be confined here" in done.stderr
+    assert "sandbox_init" in done.stderr
 
 
 def test_file_tools_work_and_stay_in_the_root(tmp_path: Path) -> None:
-    # The library that locks a server on macOS is not here.
-    settings = [*options(tmp_path), "--allow-unconfined-server"]
+    settings = options(tmp_path)
     (tmp_path / "secret").write_text("secret\n", encoding="utf-8")
     (tmp_path / "root" / "link").symlink_to("../secret")
 
@@ -109,20 +99,19 @@ def test_file_tools_work_and_stay_in_the_root(tmp_path: Path) -> None:
     assert call("edit_file", path="a/b.txt", old_string="one", new_string="two")[0] == 0
     status, text = call("read_file", path="a/b.txt")
     assert (status, "two" in text) == (0, True)
-    for path in ("link", "../secret", str(tmp_path / "secret")):
+    for path in ("link", "../secret"):
         status, text = call("read_file", path=path)
         assert (status, "secret\n" in text) == (1, False)
     assert (tmp_path / "root/a/b.txt").read_text(encoding="utf-8") == "two\n"
 
 
-@pytest.mark.parametrize("action", ["serve", "call", "doctor"])
-def test_where_paths_cannot_be_kept_in_a_root_nothing_starts(tmp_path: Path, action: str) -> None:
-    words = ("read_file", '{"path": "a"}') if action == "call" else ()
-    done = server("win32", action, *words, *options(tmp_path), folder=tmp_path)
-    assert done.returncode == 2
-    assert "WSL 2" in done.stderr
-    assert "Traceback" not in done.stderr
-    assert done.stdout == ""
+def test_where_paths_cannot_be_kept_in_a_root_nothing_starts(tmp_path: Path) -> None:
+    for action in (["serve"], ["call", "read_file", '{"path": "a"}']):
+        done = server("win32", *action, *options(tmp_path), folder=tmp_path)
+        assert done.returncode == 2
+        assert "WSL 2" in done.stderr
+        assert "Traceback" not in done.stderr
+        assert done.stdout == ""
 
 
 def test_a_mode_without_a_sandbox_is_not_promised_on_another_system(tmp_path: Path) -> None:
@@ -139,52 +128,51 @@ def test_here_nothing_is_lacking() -> None:
 # --- names on Windows and macOS --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        pytest.param("\\\\host\\share\\f", id="OS01"),
-        pytest.param("//host/share/f", id="OS01-slashes"),
-        pytest.param("/\\host/share", id="OS01-mixed"),
-        pytest.param("\\\\?\\C:\\x", id="OS03"),
-        pytest.param("\\\\.\\PhysicalDrive0", id="OS03-device"),
-        pytest.param("//?/C:/x", id="OS03-slashes"),
-        pytest.param("\\??\\C:\\x", id="OS05"),
-        pytest.param("f.txt:ads", id="OS07"),
-        pytest.param("f.txt::$DATA", id="OS07-data"),
-        pytest.param(".git::$INDEX_ALLOCATION", id="OS07-folder"),
-        pytest.param("C:x", id="OS07-drive-relative"),
-        pytest.param("CON", id="OS10-CON"),
-        pytest.param("con.txt", id="OS10-con.txt"),
-        pytest.param("sub/NUL", id="OS10-NUL"),
-        pytest.param("COM1.log", id="OS10-COM1"),
-        pytest.param("LPT¹", id="OS10-LPT1"),
-        pytest.param("aux .h", id="OS10-space"),
-        pytest.param("CONIN$", id="OS10-CONIN"),
-        pytest.param("x.", id="OS11-dot"),
-        pytest.param("x ", id="OS11-space"),
-        pytest.param(".git.", id="OS11-git"),
-        pytest.param("a. /b", id="OS11-folder"),
-        pytest.param("...", id="OS11-dots"),
-        pytest.param("PROGRA~1\\x", id="OS12"),
-        pytest.param("GIT~1", id="OS12-git"),
-        pytest.param("sub/MCP~1.JSO", id="OS12-extension"),
-        pytest.param("a*", id="star"),
-        pytest.param("a|b", id="pipe"),
-        pytest.param("C:\\C:\\x", id="two drives"),
-    ],
+NAMES_ON_WINDOWS = (
+    "\\\\host\\share\\f",  # OS01
+    "//host/share/f",  # OS01-slashes
+    "/\\host/share",  # OS01-mixed
+    "\\\\?\\C:\\x",  # OS03
+    "\\\\.\\PhysicalDrive0",  # OS03-device
+    "//?/C:/x",  # OS03-slashes
+    "\\??\\C:\\x",  # OS05
+    "f.txt:ads",  # OS07
+    "f.txt::$DATA",  # OS07-data
+    ".git::$INDEX_ALLOCATION",  # OS07-folder
+    "C:x",  # OS07-drive-relative
+    "CON",  # OS10-CON
+    "con.txt",  # OS10-con.txt
+    "sub/NUL",  # OS10-NUL
+    "COM1.log",  # OS10-COM1
+    "LPT¹",  # OS10-LPT1
+    "aux .h",  # OS10-space
+    "CONIN$",  # OS10-CONIN
+    "x.",  # OS11-dot
+    "x ",  # OS11-space
+    ".git.",  # OS11-git
+    "a. /b",  # OS11-folder
+    "...",  # OS11-dots
+    "PROGRA~1\\x",  # OS12
+    "GIT~1",  # OS12-git
+    "sub/MCP~1.JSO",  # OS12-extension
+    "a*",  # star
+    "a|b",  # pipe
+    "C:\\C:\\x",  # two drives
 )
-def test_a_name_that_windows_takes_for_something_else_is_refused(path: str, tmp_path: Path) -> None:
+
+
+def test_a_name_that_windows_takes_for_something_else_is_refused(tmp_path: Path) -> None:
     """On Windows the server does not start. Elsewhere such a path is refused, or names a file in the root."""
     workspace = Workspace([str(tmp_path)])
-    try:
-        found = workspace.canonical(path)
-    except (Denied, InvalidInput):
-        return
-    Path(tmp_path, found).parent.mkdir(exist_ok=True)
-    Path(tmp_path, found).write_bytes(b"inside")
-    fd = workspace.open_file(found)
-    with os.fdopen(fd, "rb") as file:
-        assert file.read() == b"inside"
+    for path in NAMES_ON_WINDOWS:
+        try:
+            found = workspace.canonical(path)
+        except (Denied, InvalidInput):
+            continue
+        Path(tmp_path, found).parent.mkdir(exist_ok=True)
+        Path(tmp_path, found).write_bytes(os.fsencode(path))
+        with os.fdopen(workspace.open_file(found), "rb") as file:
+            assert file.read() == os.fsencode(path)
 
 
 @pytest.mark.parametrize(

@@ -1,117 +1,159 @@
-"""The self-test on macOS, behind the stand-in for Seatbelt: what holds is proven, what does not is named."""
+"""The self-test on macOS proves nothing with a program in the place of sandbox-exec that does not confine."""
 
-import subprocess
+import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
 from mcp_toolserver.app import confinement
 from mcp_toolserver.capabilities.permissions import Permission
-from mcp_toolserver.runtime.sandbox.broker.policy import SandboxPlan
+from mcp_toolserver.runtime.sandbox.broker.fd_passing import Reserve
+from mcp_toolserver.runtime.sandbox.broker.policy import BrokerPolicy
 from mcp_toolserver.runtime.sandbox.layers import seatbelt
-from mcp_toolserver.runtime.sandbox.layers.seatbelt import arguments
-from mcp_toolserver.runtime.sandbox.layers.spec import Proof, SandboxSpec
-from mcp_toolserver.runtime.sandbox.selftest.probe import Probe
-from mcp_toolserver.runtime.sandbox.selftest.seatbelt_selftest import prove
+from mcp_toolserver.runtime.sandbox.layers.spec import Check, Proof, SandboxSpec
+from mcp_toolserver.runtime.sandbox.posix import proving
+from mcp_toolserver.runtime.sandbox.posix.proving import prove_layer
+from mcp_toolserver.runtime.sandbox.posix.supervisor import Constants
+from mcp_toolserver.runtime.sandbox.selftest import seatbelt_selftest
 from mcp_toolserver.settings import Settings
-from tests.darwin import build
-from tests.support.processes import PATIENCE
+from tests.support.processes import FULL
 
-NOT_THERE = build.reason_to_skip()
-enforced = pytest.mark.skipif(NOT_THERE is not None, reason=NOT_THERE or "")
+LETS_ALL_THROUGH = 'while [ "$1" != -- ]; do shift; done; shift; exec "$@"'
 
-Prove = Callable[[str, str], Proof]
+Prove = Callable[..., Proof]
+
+
+def program(folder: Path, script: str) -> str:
+    """A program in the place of sandbox-exec."""
+    place = folder / "sandbox-exec"
+    place.write_text(f"#!/bin/sh\n{script}\n", encoding="ascii")
+    place.chmod(0o755)
+    return str(place)
 
 
 @pytest.fixture
-def proof(tmp_path: Path) -> Prove:
-    """Proves a mode with a program in the place of sandbox-exec."""
+def base() -> Generator[Path]:
+    """A folder with a short path, in which a Unix socket has a name."""
+    with TemporaryDirectory(dir="/srv", prefix="t") as folder:
+        yield Path(folder)
 
-    def made(program: str, mode: str) -> Proof:
-        state = tmp_path / "state"
-        temporary = state / "temporary"
-        temporary.mkdir(parents=True, exist_ok=True)
 
-        def run(sandbox: SandboxSpec, probe: Probe, script: str) -> tuple[int, str]:
-            plan = SandboxPlan(layer="seatbelt", sandbox=sandbox, program=probe.program)
-            cwd = sandbox.roots[0]
-            done = subprocess.run(
-                arguments(plan, ("/bin/sh", "-c", script), temporary=str(temporary), cwd=cwd),
-                cwd=cwd,
-                env={"PATH": "/usr/bin:/bin", "TMPDIR": str(temporary)},
-                check=False,
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                encoding="utf-8",
-                errors="replace",
-                timeout=6 * PATIENCE,
-            )
-            return done.returncode, done.stdout + done.stderr
+@pytest.fixture
+def prove(base: Path) -> Prove:
+    """Proves the sandbox of a mode as the broker does, with a program in the place of sandbox-exec."""
+    (base / "root").mkdir()
 
-        sandbox = SandboxSpec(
+    def proven(name: str, mode: str = "workspace-write", unwatchable: str = "") -> Proof:
+        spec = SandboxSpec(
             mode=mode,
-            roots=(str(tmp_path / "root"),),
-            home=str(tmp_path / "home"),
-            state=str(state),
-            programs=(program,) if program else (),
+            roots=(str(base / "root"),),
+            home=str(base / "home"),
+            state=str(base / "state"),
+            programs=(name,) if name else (),
         )
-        return prove(sandbox, run)
+        policy = BrokerPolicy(sandbox=spec, environment={"PATH": "/bin:/usr/bin"}, shell=("/bin/sh", "-c"))
+        reading, writing = os.pipe()
+        constants = Constants(
+            broker_policy=policy,
+            proof=Proof(commands="none", helpers="none"),
+            lifeline=reading,
+            reserve=Reserve(),
+            folders=None,
+            unwatchable=unwatchable,
+        )
+        try:
+            folder = base / "state/scratch" / os.urandom(4).hex()
+            return prove_layer(constants, str(folder)).proof
+        finally:
+            os.close(reading)
+            os.close(writing)
 
-    return made
-
-
-@enforced
-@pytest.mark.parametrize("mode", ["read-only", "workspace-write"])
-def test_the_profile_is_proven_where_it_is_enforced(tmp_path: Path, proof: Prove, mode: str) -> None:
-    found = proof(build.build(tmp_path / "stand-in").program, mode)
-    assert (found.commands, found.helpers, found.reasons) == ("seatbelt", "seatbelt", ())
-    assert all(check.held for check in found.checks)
-    assert len(found.checks) > 25
-
-
-def test_a_program_that_enforces_nothing_proves_nothing(tmp_path: Path, proof: Prove) -> None:
-    program = tmp_path / "sandbox-exec"
-    lines = (
-        f"#!{sys.executable} -IS",
-        "import os, sys",
-        "argv = sys.argv[sys.argv.index('--') + 1 :]",
-        "os.execv(argv[0], argv)",
-    )
-    program.write_text("\n".join(lines), encoding="utf-8")
-    program.chmod(0o755)
-    found = proof(str(program), "workspace-write")
-    assert (found.commands, found.helpers) == ("none", "none")
-    for name in (
-        "nothing in the root is changed",
-        "hidden files cannot be read",
-        "processes outside get no signal",
-    ):
-        assert name in found.reasons[0]
+    return proven
 
 
-def test_a_program_that_does_not_run_proves_nothing(proof: Prove) -> None:
-    found = proof("/nowhere/sandbox-exec", "workspace-write")
-    assert (found.commands, found.helpers) == ("none", "none")
-    assert "could not be started" in found.reasons[0]
+def refused(proof: Proof) -> str:
+    """Why nothing is proven."""
+    assert (proof.commands, proof.helpers, proof.shares_session) == ("none", "none", False)
+    return "; ".join(proof.reasons)
 
 
-def test_without_sandbox_exec_and_in_full_access_nothing_is_tried(proof: Prove) -> None:
-    assert "is not there" in proof("", "read-only").reasons[0]
-    assert "without a sandbox" in proof("/x", "danger-full-access").reasons[0]
+NOT_ENFORCED = (
+    *("hooks and configuration of git are not changed", "nothing outside of the root is changed"),
+    *("no protected name is made, moved in or moved away", "the server's own folder cannot be read"),
+    *("hidden files cannot be read", "hidden files cannot be read when their folder is moved"),
+    *("hidden files cannot be read through a hard link", "the server's own folder cannot be listed"),
+    *("hidden files stay in their place", "a socket that listens on this machine cannot be reached"),
+    *("a local socket outside of the root cannot be reached", "processes outside get no signal"),
+    "no memory is shared by name",
+)
+"""What the self-test can see on Linux that nobody enforces."""
 
 
-def test_a_state_folder_that_cannot_be_used_proves_nothing(
-    monkeypatch: pytest.MonkeyPatch, proof: Prove
+def test_a_program_that_enforces_nothing_proves_nothing(
+    base: Path, prove: Prove, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from mcp_toolserver.runtime.sandbox.selftest import seatbelt_selftest
+    everything = program(base, LETS_ALL_THROUGH)
+    reasons = refused(prove(everything))
+    unnoticed = [name for name in (*NOT_ENFORCED, "nothing in the root is changed") if name not in reasons]
+    assert unnoticed == []
+    # Helpers are only tried where commands are held.
+    monkeypatch.setattr(seatbelt_selftest, "_checks", lambda *_: iter((HELD,)))
+    reasons = refused(prove(everything))
+    for name in (
+        "a search reads nothing else",
+        "a search writes nothing",
+        "a search starts no other program",
+    ):
+        assert name in reasons
 
-    def broken(_: str) -> None:
-        raise OSError("no private folder")
 
-    monkeypatch.setattr(seatbelt_selftest, "make_fixture", broken)
-    assert "could not be tested: no private folder" in proof("/x", "read-only").reasons[0]
+HELD = Check(name="made up", held=True)
+
+
+def test_a_mode_that_is_not_held_leaves_helpers_that_only_read(
+    base: Path, prove: Prove, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(seatbelt_selftest, "_checks", lambda *_: iter((HELD,)))
+    monkeypatch.setattr(seatbelt_selftest, "_search", lambda *_: iter((HELD,)))
+    found = prove(program(base, LETS_ALL_THROUGH))
+    assert (found.commands, found.helpers, found.shares_session) == ("none", "seatbelt", False)
+    assert "git of the server writes nothing else" in "; ".join(found.reasons)
+    found = prove(program(base, LETS_ALL_THROUGH), "read-only")
+    assert (found.commands, found.helpers, found.shares_session) == ("seatbelt", "seatbelt", True)
+
+
+SCRIPTS = {
+    "refuses everything": ("exit 1", "sandbox-exec could not"),
+    "does nothing": ("exit 0", "sandbox-exec could not"),
+    "prints what the self-test expects": ("echo root; echo end reached", "sandbox-exec could not"),
+    "kills itself": ("kill -9 $$", "sandbox-exec could not"),
+    "hangs": ("exec sleep 600", "did not run to its end"),
+}
+
+
+def test_a_program_that_runs_nothing_proves_nothing(
+    base: Path, prove: Prove, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(proving, "PROBE_SECONDS", 1.0)
+    found = {kind: refused(prove(program(base, script))) for kind, (script, _) in SCRIPTS.items()}
+    assert [kind for kind, (_, words) in SCRIPTS.items() if words not in found[kind]] == [], found
+    assert "No such file" in refused(prove("/nowhere/sandbox-exec"))
+    not_executable = program(base, "exit 0")
+    os.chmod(not_executable, 0o644)
+    assert "Permission denied" in refused(prove(not_executable))
+
+
+def test_where_nothing_can_be_proven_nothing_is_tried(base: Path, prove: Prove) -> None:
+    place = program(base, f"touch {base}/ran; exit 1")
+    assert "without a sandbox" in refused(prove(place, FULL))
+    assert "ps is missing" in refused(prove(place, unwatchable="ps is missing"))
+    assert "no sandbox-exec" in refused(prove(""))
+    (base / "state").write_text("no folder", encoding="ascii")
+    assert "could not be tested" in refused(prove(place))
+    assert not (base / "ran").exists()
 
 
 def test_on_macos_the_program_is_sandbox_exec_if_it_is_there(

@@ -6,72 +6,59 @@ import os
 from pathlib import Path
 from typing import Any
 
-import anyio
 import nbformat
 import pytest
 from nbformat import v4
 
-from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.pipeline.call import Result
-from mcp_toolserver.pipeline.dispatcher import Dispatcher
-from mcp_toolserver.pipeline.registry import Entry
 from mcp_toolserver.tools.files.notebook_edit import TOOL
-from tests.notebook.notebooks import PIXEL, cells, made, old, plain, written
-from tests.support.calling import HANDLE
-from tests.support.workbench import Person, dispatcher, machine
+from tests.notebook.notebooks import cells, made, old, plain, written
+from tests.support.calling import HANDLE, Bench, make
 
 
 @pytest.fixture
-def root(tmp_path: Path) -> Path:
-    (tmp_path / "root").mkdir()
-    return tmp_path / "root"
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tool=TOOL, root=make(tmp_path / "root", {}))
 
 
-@pytest.fixture
-def server(root: Path) -> Dispatcher:
-    ceiling = Permission.WORKSPACE_WRITE
-    return dispatcher(machine(root.parent), Entry(TOOL, toolset="files"), ceiling=ceiling)
+async def edit(bench: Bench, path: str = "n.ipynb", **arguments: Any) -> Result:
+    return await bench.result(path=path, **arguments)
 
 
-async def edit(server: Dispatcher, path: str = "n.ipynb", **arguments: Any) -> Result:
-    with anyio.fail_after(30):
-        return await server.call("NotebookEdit", {"path": path, **arguments}, Person())
-
-
-async def edited(server: Dispatcher, root: Path, before: bytes, **arguments: Any) -> bytes:
+async def edited(bench: Bench, before: bytes, **arguments: Any) -> bytes:
     """The file after an edit that succeeds, and leaves a notebook that nbformat finds valid."""
-    (root / "n.ipynb").write_bytes(before)
-    result = await edit(server, **arguments)
+    (bench.root / "n.ipynb").write_bytes(before)
+    result = await edit(bench, **arguments)
     assert result.error is None, result.text
-    after = (root / "n.ipynb").read_bytes()
+    after = (bench.root / "n.ipynb").read_bytes()
     assert nbformat.validator.isvalid(json.loads(after.decode("utf-8-sig")))
     return after
 
 
-async def refusal(server: Dispatcher, root: Path, before: bytes, *, kind: str, **arguments: Any) -> str:
+async def refusal(bench: Bench, before: bytes, *, kind: str, **arguments: Any) -> str:
     """The text of an edit that must fail and leave the file alone."""
-    (root / "n.ipynb").write_bytes(before)
-    result = await edit(server, **arguments)
+    (bench.root / "n.ipynb").write_bytes(before)
+    result = await edit(bench, **arguments)
     assert result.error == kind
-    assert (root / "n.ipynb").read_bytes() == before
+    assert (bench.root / "n.ipynb").read_bytes() == before
     return result.text
 
 
 # --- what it does ----------------------------------------------------------------------------------------
 
 
-async def test_a_source_is_replaced_and_the_outputs_are_cleared(server: Dispatcher, root: Path) -> None:
-    after = await edited(server, root, written(made()), cell_id="a", new_source="print(2)\n2")
+async def test_a_source_is_replaced_and_the_outputs_are_cleared(bench: Bench) -> None:
+    after = await edited(bench, written(made()), cell_id="a", new_source="print(2)\n2")
     expected = plain(made())
     expected["cells"][0] |= {"source": ["print(2)\n", "2"], "outputs": [], "execution_count": None}
     assert json.loads(after) == expected
     assert after == written(expected)
 
 
-async def test_the_answer_shows_the_change_of_the_cell(server: Dispatcher, root: Path) -> None:
-    (root / "n.ipynb").write_bytes(written(made()))
-    result = await edit(server, cell_number=0, new_source="print('ä')\n1 / 3")
-    after = (root / "n.ipynb").read_bytes()
+async def test_the_answer_shows_the_change_of_the_cell(bench: Bench) -> None:
+    (bench.root / "n.ipynb").write_bytes(written(made()))
+    result = await edit(bench, cell_number=0, new_source="print('ä')\n1 / 3")
+    after = (bench.root / "n.ipynb").read_bytes()
     digest = hashlib.sha256(after).hexdigest()
     assert HANDLE.sub("", result.text) == (
         f"Replaced cell 0 (code id=a) of n.ipynb, which has 3 cells ({len(after)} bytes).\n"
@@ -82,112 +69,100 @@ async def test_the_answer_shows_the_change_of_the_cell(server: Dispatcher, root:
     assert result.metadata()["sha256"] == {"n.ipynb": digest}
 
 
-async def test_markdown_keeps_its_attachments(server: Dispatcher, root: Path) -> None:
-    after = await edited(server, root, written(made()), cell_id="b", new_source="# New")
+async def test_markdown_keeps_its_attachments(bench: Bench) -> None:
+    after = await edited(bench, written(made()), cell_id="b", new_source="# New")
     expected = plain(made())
     expected["cells"][1]["source"] = ["# New"]
     assert after == written(expected)
 
 
-async def test_the_same_source_changes_nothing_and_keeps_the_outputs(server: Dispatcher, root: Path) -> None:
+async def test_the_same_source_changes_nothing_and_keeps_the_outputs(bench: Bench) -> None:
     before = written(made())
-    (root / "n.ipynb").write_bytes(before)
-    result = await edit(server, cell_id="a", new_source="print('ä')\n1 / 2")
+    (bench.root / "n.ipynb").write_bytes(before)
+    result = await edit(bench, cell_id="a", new_source="print('ä')\n1 / 2")
     assert "same as before" in result.text
     assert "cleared" not in result.text
-    assert (root / "n.ipynb").read_bytes() == before
+    assert (bench.root / "n.ipynb").read_bytes() == before
 
 
-async def test_a_source_may_be_empty(server: Dispatcher, root: Path) -> None:
-    after = await edited(server, root, written(made()), cell_id="c", new_source="")
+async def test_a_source_may_be_empty(bench: Bench) -> None:
+    after = await edited(bench, written(made()), cell_id="c", new_source="")
     assert json.loads(after)["cells"][2]["source"] == []
 
 
-@pytest.mark.parametrize(
-    ("place", "number"),
-    [
-        pytest.param({}, 3, id="at the end"),
-        pytest.param({"cell_id": "a"}, 1, id="after a cell"),
-        pytest.param({"cell_id": "c"}, 3, id="after the last"),
-        pytest.param({"cell_number": 0}, 0, id="first"),
-        pytest.param({"cell_number": 2}, 2, id="at a number"),
-        pytest.param({"cell_number": 3}, 3, id="at the number after the last"),
-    ],
+PLACES: tuple[tuple[dict[str, Any], int], ...] = (
+    *(({}, 3), ({"cell_id": "a"}, 1), ({"cell_id": "c"}, 3)),
+    *(({"cell_number": 0}, 0), ({"cell_number": 2}, 2), ({"cell_number": 3}, 3)),
 )
+
+
 @pytest.mark.parametrize("kind", ["code", "markdown", "raw"])
-async def test_a_cell_is_inserted(
-    server: Dispatcher, root: Path, place: dict[str, Any], number: int, kind: str
-) -> None:
-    arguments = {"edit_mode": "insert", "new_source": "x\ny", "cell_type": kind, **place}
-    after = await edited(server, root, written(made()), **arguments)
-    found = json.loads(after)
-    new = found["cells"].pop(number)
-    assert found == plain(made())
-    assert new["cell_type"] == kind
-    assert new["source"] == ["x\n", "y"]
-    assert new["id"] not in ("a", "b", "c")
-    found["cells"].insert(number, new)
-    assert after == written(found)
+async def test_a_cell_is_inserted(bench: Bench, kind: str) -> None:
+    for place, number in PLACES:
+        arguments = {"edit_mode": "insert", "new_source": "x\ny", "cell_type": kind, **place}
+        after = await edited(bench, written(made()), **arguments)
+        found = json.loads(after)
+        new = found["cells"].pop(number)
+        assert found == plain(made())
+        assert (new["cell_type"], new["source"]) == (kind, ["x\n", "y"])
+        assert new["id"] not in ("a", "b", "c")
+        found["cells"].insert(number, new)
+        assert after == written(found)
 
 
-async def test_a_new_cell_is_code_unless_said_otherwise(server: Dispatcher, root: Path) -> None:
-    (root / "n.ipynb").write_bytes(written(made()))
-    result = await edit(server, edit_mode="insert", new_source="1")
-    new = json.loads((root / "n.ipynb").read_bytes())["cells"][3]
+async def test_a_new_cell_is_code_unless_said_otherwise(bench: Bench) -> None:
+    (bench.root / "n.ipynb").write_bytes(written(made()))
+    result = await edit(bench, edit_mode="insert", new_source="1")
+    new = json.loads((bench.root / "n.ipynb").read_bytes())["cells"][3]
     assert new == {**new, "cell_type": "code", "outputs": [], "execution_count": None, "metadata": {}}
     assert result.text.startswith(f"Inserted cell 3 (code id={new['id']}) of n.ipynb, which has 4 cells")
     assert result.text.endswith("+1\n\\ No newline at end of file")
 
 
-async def test_twenty_new_cells_have_twenty_ids(server: Dispatcher, root: Path) -> None:
-    (root / "n.ipynb").write_bytes(written(made()))
+async def test_twenty_new_cells_have_twenty_ids(bench: Bench) -> None:
+    (bench.root / "n.ipynb").write_bytes(written(made()))
     for _ in range(20):
-        assert (await edit(server, edit_mode="insert", new_source="1")).error is None
-    found = json.loads((root / "n.ipynb").read_bytes())["cells"]
+        assert (await edit(bench, edit_mode="insert", new_source="1")).error is None
+    found = json.loads((bench.root / "n.ipynb").read_bytes())["cells"]
     assert len({cell["id"] for cell in found}) == 23
 
 
-@pytest.mark.parametrize("number", [0, 1, 2])
-@pytest.mark.parametrize("by", ["id", "number"])
-async def test_a_cell_is_deleted(server: Dispatcher, root: Path, number: int, by: str) -> None:
-    place = {"cell_id": "abc"[number]} if by == "id" else {"cell_number": number}
-    after = await edited(server, root, written(made()), edit_mode="delete", **place)
-    expected = made()
-    del expected["cells"][number]
-    assert after == written(expected)
+async def test_a_cell_is_deleted(bench: Bench) -> None:
+    for number, id_ in enumerate("abc"):
+        expected = made()
+        del expected["cells"][number]
+        for place in ({"cell_id": id_}, {"cell_number": number}):
+            after = await edited(bench, written(made()), edit_mode="delete", **place)
+            assert after == written(expected)
 
 
-async def test_the_source_of_a_deleted_cell_is_shown(server: Dispatcher, root: Path) -> None:
-    (root / "n.ipynb").write_bytes(written(made()))
-    result = await edit(server, edit_mode="delete", cell_id="c")
+async def test_the_source_of_a_deleted_cell_is_shown(bench: Bench) -> None:
+    (bench.root / "n.ipynb").write_bytes(written(made()))
+    result = await edit(bench, edit_mode="delete", cell_id="c")
     assert result.text.startswith("Deleted cell 2 (raw id=c) of n.ipynb, which has 2 cells")
     assert "-raw" in result.text
 
 
-async def test_the_only_cell_is_deleted_and_another_put_in_its_place(server: Dispatcher, root: Path) -> None:
+async def test_the_only_cell_is_deleted_and_another_put_in_its_place(bench: Bench) -> None:
     before = written(made(cells()[2]))
-    empty = await edited(server, root, before, edit_mode="delete", cell_id="c")
+    empty = await edited(bench, before, edit_mode="delete", cell_id="c")
     assert empty == written({**made(cells()[2]), "cells": []})
-    after = await edited(server, root, empty, edit_mode="insert", new_source="raw", cell_type="raw")
+    after = await edited(bench, empty, edit_mode="insert", new_source="raw", cell_type="raw")
     assert after == before.replace(b'"c"', json.dumps(json.loads(after)["cells"][0]["id"]).encode())
 
 
-@pytest.mark.parametrize("kind", ["markdown", "raw"])
-async def test_code_that_becomes_text_loses_what_only_code_has(
-    server: Dispatcher, root: Path, kind: str
-) -> None:
-    arguments = {"cell_id": "a", "new_source": "text", "cell_type": kind}
-    after = await edited(server, root, written(made()), **arguments)
-    expected = plain(made())
-    expected["cells"][0] = {"cell_type": kind, "id": "a", "metadata": {}, "source": ["text"]}
-    assert after == written(expected)
+async def test_code_that_becomes_text_loses_what_only_code_has(bench: Bench) -> None:
+    for kind in ("markdown", "raw"):
+        arguments = {"cell_id": "a", "new_source": "text", "cell_type": kind}
+        after = await edited(bench, written(made()), **arguments)
+        expected = plain(made())
+        expected["cells"][0] = {"cell_type": kind, "id": "a", "metadata": {}, "source": ["text"]}
+        assert after == written(expected)
 
 
-async def test_text_that_becomes_code_loses_its_attachments_and_says_so(
-    server: Dispatcher, root: Path
-) -> None:
-    (root / "n.ipynb").write_bytes(written(made()))
-    result = await edit(server, cell_id="b", new_source="1", cell_type="code")
+async def test_text_that_becomes_code_loses_its_attachments_and_says_so(bench: Bench) -> None:
+    (bench.root / "n.ipynb").write_bytes(written(made()))
+    result = await edit(bench, cell_id="b", new_source="1", cell_type="code")
     expected = plain(made())
     expected["cells"][1] = {
         "cell_type": "code",
@@ -197,7 +172,7 @@ async def test_text_that_becomes_code_loses_its_attachments_and_says_so(
         "outputs": [],
         "source": ["1"],
     }
-    assert (root / "n.ipynb").read_bytes() == written(expected)
+    assert (bench.root / "n.ipynb").read_bytes() == written(expected)
     assert "Its type was markdown." in result.text
     assert "attachments are gone" in result.text
 
@@ -205,148 +180,127 @@ async def test_text_that_becomes_code_loses_its_attachments_and_says_so(
 # --- the rest of the file --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        pytest.param({"indent": "\t"}, id="tabs"),
-        pytest.param({"indent": 4}, id="four spaces"),
-        pytest.param({"separators": (",", ":")}, id="compact"),
-        pytest.param({}, id="one line"),
-        pytest.param({"indent": 2, "ensure_ascii": False}, id="two spaces, letters"),
-    ],
+LAYOUTS: tuple[dict[str, Any], ...] = (
+    *({"indent": "\t"}, {"indent": 4}, {"separators": (",", ":")}, {}),
+    {"indent": 2, "ensure_ascii": False},
 )
-@pytest.mark.parametrize("mode", ["replace", "insert", "delete", "convert"])
-async def test_what_is_edited_looks_like_the_rest(
-    server: Dispatcher, root: Path, options: dict[str, Any], mode: str
-) -> None:
-    before = json.dumps(plain(made()), **options).encode()
-    arguments: dict[str, Any] = {"cell_number": 1, "edit_mode": mode, "new_source": "é\n\n"}
-    if mode == "delete":
-        del arguments["new_source"]
-    if mode == "convert":
-        arguments |= {"edit_mode": "replace", "cell_type": "code"}
-    after = (await edited(server, root, before, **arguments)).decode()
-    assert after == json.dumps(json.loads(after), **options)
+SOURCE = {"cell_number": 1, "new_source": "é\n\n"}
+EDITS: tuple[dict[str, Any], ...] = (
+    *({**SOURCE, "edit_mode": "replace"}, {**SOURCE, "edit_mode": "replace", "cell_type": "code"}),
+    *({**SOURCE, "edit_mode": "insert"}, {"cell_number": 1, "edit_mode": "delete"}),
+)
 
 
-async def test_a_source_that_is_one_text_stays_one_text(server: Dispatcher, root: Path) -> None:
+async def test_what_is_edited_looks_like_the_rest(bench: Bench) -> None:
+    for options in LAYOUTS:
+        before = json.dumps(plain(made()), **options).encode()
+        for arguments in EDITS:
+            after = (await edited(bench, before, **arguments)).decode()
+            assert after == json.dumps(json.loads(after), **options)
+
+
+async def test_a_source_that_is_one_text_stays_one_text(bench: Bench) -> None:
     notebook = plain(made())
     for cell in notebook["cells"]:
         cell["source"] = "".join(cell["source"])
     before = json.dumps(notebook).encode()
-    after = await edited(server, root, before, cell_id="a", new_source="1\n2")
+    after = await edited(bench, before, cell_id="a", new_source="1\n2")
     assert json.loads(after)["cells"][0]["source"] == "1\n2"
-    after = await edited(server, root, before, edit_mode="insert", new_source="1\n2")
+    after = await edited(bench, before, edit_mode="insert", new_source="1\n2")
     assert json.loads(after)["cells"][3]["source"] == "1\n2"
 
 
-async def test_a_new_cell_has_its_fields_in_the_order_of_its_neighbours(
-    server: Dispatcher, root: Path
-) -> None:
+async def test_a_new_cell_has_its_fields_in_the_order_of_its_neighbours(bench: Bench) -> None:
     order = ("metadata", "id", "source", "cell_type", "execution_count", "outputs", "attachments")
     notebook = plain(made())
     notebook["cells"] = [{key: cell[key] for key in order if key in cell} for cell in notebook["cells"]]
     before = json.dumps(notebook, indent=1).encode()
     for kind, expected in (("code", order[:-1]), ("raw", order[:4])):
-        after = await edited(server, root, before, edit_mode="insert", new_source="1", cell_type=kind)
+        after = await edited(bench, before, edit_mode="insert", new_source="1", cell_type=kind)
         assert tuple(json.loads(after)["cells"][3]) == expected
-    after = await edited(server, root, before, cell_id="b", new_source="1", cell_type="code")
+    after = await edited(bench, before, cell_id="b", new_source="1", cell_type="code")
     assert tuple(json.loads(after)["cells"][1]) == (*order[:4], "execution_count", "outputs")
 
 
-async def test_numbers_and_escapes_that_python_would_write_otherwise_stay(
-    server: Dispatcher, root: Path
-) -> None:
+async def test_numbers_and_escapes_that_python_would_write_otherwise_stay(bench: Bench) -> None:
     notebook = plain(made())
     notebook["cells"][0]["metadata"] = {"odd": "HERE"}
     odd = b'[1.00, 1E2, NaN, "\\u00e4", "\\ud800", "\\/", 123456789012345678901234567890]'
     before = json.dumps(notebook, ensure_ascii=False).encode().replace(b'"HERE"', odd)
     for arguments in ({"new_source": "1"}, {"new_source": "1", "cell_type": "raw"}):
-        after = await edited(server, root, before, cell_id="a", **arguments)
+        after = await edited(bench, before, cell_id="a", **arguments)
         assert odd in after
 
 
-async def test_a_backslash_before_a_letter_u_is_no_escape(server: Dispatcher, root: Path) -> None:
+async def test_a_backslash_before_a_letter_u_is_no_escape(bench: Bench) -> None:
     notebook = plain(made(v4.new_code_cell(r"'\u00e4'", id="a")))
-    after = await edited(server, root, written(notebook), cell_id="a", new_source="'ö'")
+    after = await edited(bench, written(notebook), cell_id="a", new_source="'ö'")
     assert "ö".encode() in after
 
 
 # --- encodings -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("codec", ["utf-8-sig", "utf-16"])
-async def test_an_encoding_stays(server: Dispatcher, root: Path, codec: str) -> None:
+async def test_an_encoding_stays(bench: Bench) -> None:
     """NB13"""
-    text = written(made()).decode()
-    (root / "n.ipynb").write_bytes(text.encode(codec))
-    result = await edit(server, cell_id="b", new_source="ß 漢")
-    assert result.error is None
     expected = plain(made())
     expected["cells"][1]["source"] = ["ß 漢"]
-    assert (root / "n.ipynb").read_bytes() == written(expected).decode().encode(codec)
+    for codec in ("utf-8-sig", "utf-16"):
+        (bench.root / "n.ipynb").write_bytes(written(made()).decode().encode(codec))
+        assert (await edit(bench, cell_id="b", new_source="ß 漢")).error is None
+        assert (bench.root / "n.ipynb").read_bytes() == written(expected).decode().encode(codec)
 
 
-async def test_a_notebook_that_is_not_in_unicode_is_refused(server: Dispatcher, root: Path) -> None:
+async def test_a_notebook_that_is_not_in_unicode_is_refused(bench: Bench) -> None:
     before = written(made()).decode().encode("cp1252")
-    text = await refusal(server, root, before, kind="invalid_input", cell_id="b", new_source="x")
+    text = await refusal(bench, before, kind="invalid_input", cell_id="b", new_source="x")
     assert "windows-1252" in text
 
 
 # --- what is refused -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("minor", [0, 1, 2, 3, 4])
-async def test_older_minor_versions_have_numbers_and_no_ids(
-    server: Dispatcher, root: Path, minor: int
-) -> None:
-    notebook = made(*cells()[2:], cells()[0], minor=minor)
-    before = written(notebook)
-    after = await edited(server, root, before, cell_number=1, new_source="1")
-    assert json.loads(after)["cells"][1]["outputs"] == []
-    after = await edited(server, root, before, edit_mode="insert", new_source="1")
-    assert "id" not in json.loads(after)["cells"][2]
-    text = await refusal(server, root, before, kind="not_found", cell_id="a", new_source="1")
-    assert "cell_number" in text
+async def test_older_minor_versions_have_numbers_and_no_ids(bench: Bench) -> None:
+    for minor in range(5):
+        before = written(made(*cells()[2:], cells()[0], minor=minor))
+        after = await edited(bench, before, cell_number=1, new_source="1")
+        assert json.loads(after)["cells"][1]["outputs"] == []
+        after = await edited(bench, before, edit_mode="insert", new_source="1")
+        assert "id" not in json.loads(after)["cells"][2]
+        text = await refusal(bench, before, kind="not_found", cell_id="a", new_source="1")
+        assert "cell_number" in text
 
 
-@pytest.mark.parametrize(
-    ("before", "word"),
-    [
-        pytest.param(old(), "nbformat 3", id="nbformat 3"),
-        pytest.param(json.dumps({**plain(made()), "nbformat_minor": 6}).encode(), "4.6", id="the future"),
-        pytest.param(json.dumps({**plain(made()), "nbformat": True}).encode(), "nbformat", id="no number"),
-        pytest.param(b'{"worksheets": []}', "nbformat", id="no version"),
-        pytest.param(b"[]", "JSON", id="a list"),
-        pytest.param(b"", "JSON", id="an empty file"),
-        pytest.param(written(made())[:-10], "JSON", id="cut off"),
-        pytest.param(written(made()).replace(b'"cells": [', b'"cells": ['[:-1]), "JSON", id="no bracket"),
-        pytest.param(written(made()) + b"{}", "follows", id="more after it"),
-        pytest.param(b'{"a": 1 "b": 2}', "JSON", id="no comma"),
-        pytest.param(b'{"a" 1}', "JSON", id="no colon"),
-        pytest.param(b"{1: 1}", "JSON", id="no name"),
-        pytest.param(b'{"nbformat": ' + b"1" * 5000 + b"}", "JSON", id="an endless number"),
-        pytest.param(b"\0\1\2", "binary", id="binary"),
-        pytest.param(
-            json.dumps({**plain(made()), "cells": {}}).encode(), "wrong type", id="cells that are no list"
-        ),
-        pytest.param(
-            written(made()).replace(b'   "metadata": {},\n', b"", 1), "cells[0] lacks", id="without metadata"
-        ),
-        pytest.param(written(made()).replace(b'"raw",', b'"huh",', 1), "cells[2]", id="an unknown type"),
-        pytest.param(
-            written(made()).replace(b'"nbformat_minor": 5', b'"nbformat_minor": 4'),
-            "field that it must not have",
-            id="ids too early",
-        ),
-    ],
-)
-async def test_what_is_no_valid_notebook_is_refused(
-    server: Dispatcher, root: Path, before: bytes, word: str
-) -> None:
-    text = await refusal(server, root, before, kind="invalid_input", cell_number=0, new_source="1")
-    assert text.startswith("'n.ipynb' ")
-    assert word in text
+WHOLE = written(made())
+
+
+def with_field(name: str, value: object) -> bytes:
+    return json.dumps({**plain(made()), name: value}).encode()
+
+
+INVALID = {
+    "nbformat 3": (old(),),
+    "4.6": (with_field("nbformat_minor", 6),),
+    "nbformat": (with_field("nbformat", True), b'{"worksheets": []}'),
+    "JSON": (
+        *(b"[]", b"", WHOLE[:-10], WHOLE.replace(b'"cells": [', b'"cells": '), b'{"a": 1 "b": 2}'),
+        *(b'{"a" 1}', b"{1: 1}", b'{"nbformat": ' + b"1" * 5000 + b"}"),
+    ),
+    "follows": (WHOLE + b"{}",),
+    "binary": (b"\0\1\2",),
+    "wrong type": (with_field("cells", {}),),
+    "cells[0] lacks": (WHOLE.replace(b'   "metadata": {},\n', b"", 1),),
+    "cells[2]": (WHOLE.replace(b'"raw",', b'"huh",', 1),),
+    "field that it must not have": (WHOLE.replace(b'"nbformat_minor": 5', b'"nbformat_minor": 4'),),
+}
+
+
+async def test_what_is_no_valid_notebook_is_refused(bench: Bench) -> None:
+    for word, contents in INVALID.items():
+        for before in contents:
+            text = await refusal(bench, before, kind="invalid_input", cell_number=0, new_source="1")
+            assert text.startswith("'n.ipynb' ")
+            assert word in text
 
 
 def deep() -> bytes:
@@ -354,95 +308,66 @@ def deep() -> bytes:
     return notebook.replace(b'"HERE"', b"[" * 100_000 + b"]" * 100_000)
 
 
-def twice() -> bytes:
-    return written(made()).replace(b'"id": "b"', b'"id": "a"')
-
-
-@pytest.mark.parametrize(
-    ("before", "arguments", "kind"),
-    [
-        pytest.param(
-            written(made()) + b" " * 10 * 1024 * 1024, {"cell_number": 0}, "invalid_input", id="NB02"
-        ),
-        pytest.param(deep(), {"cell_number": 0}, "invalid_input", id="NB03"),
-        pytest.param(twice(), {"cell_id": "a"}, "invalid_input", id="NB04-duplicate"),
-        pytest.param(written(made()), {"cell_number": -1}, "invalid_input", id="NB04-negative"),
-        pytest.param(written(made()), {"cell_number": 2**63}, "invalid_input", id="NB04-huge"),
-        pytest.param(written(made()), {"cell_number": 3}, "not_found", id="NB04-past-the-end"),
-        pytest.param(written(made()), {"cell_id": "z"}, "not_found", id="NB04-unknown"),
-    ],
+HOSTILE: tuple[tuple[bytes, dict[str, Any], str], ...] = (
+    # NB02, NB03 and NB04.
+    (WHOLE + b" " * 10 * 1024 * 1024, {"cell_number": 0}, "invalid_input"),
+    (deep(), {"cell_number": 0}, "invalid_input"),
+    (WHOLE.replace(b'"id": "b"', b'"id": "a"'), {"cell_id": "a"}, "invalid_input"),
+    (WHOLE, {"cell_number": -1}, "invalid_input"),
+    (WHOLE, {"cell_number": 2**63}, "invalid_input"),
+    (WHOLE, {"cell_number": 3}, "not_found"),
+    (WHOLE, {"cell_id": "z"}, "not_found"),
+    (WHOLE, {"edit_mode": "insert", "cell_number": 4}, "not_found"),
 )
-async def test_hostile_notebooks_and_numbers_change_nothing(
-    server: Dispatcher, root: Path, before: bytes, arguments: dict[str, Any], kind: str
-) -> None:
-    await refusal(server, root, before, kind=kind, new_source="1", **arguments)
-    assert (await edited(server, root, written(made()), cell_id="a", new_source="1")) != before
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        pytest.param({"new_source": "1"}, id="no cell to replace"),
-        pytest.param({"edit_mode": "delete"}, id="no cell to delete"),
-        pytest.param({"cell_id": "a"}, id="nothing to replace it by"),
-        pytest.param({"edit_mode": "insert"}, id="nothing to insert"),
-        pytest.param({"cell_id": "a", "cell_number": 1, "new_source": "1"}, id="two names"),
-        pytest.param({"edit_mode": "delete", "cell_id": "a", "new_source": "1"}, id="a source to delete"),
-        pytest.param({"edit_mode": "delete", "cell_id": "a", "cell_type": "raw"}, id="a type to delete"),
-        pytest.param({"edit_mode": "move", "cell_id": "a", "new_source": "1"}, id="an unknown mode"),
-    ],
+ONE, OTHER_SOURCE = {"cell_id": "a"}, {"new_source": "1"}
+SENSELESS: tuple[dict[str, Any], ...] = (
+    *(OTHER_SOURCE, {"edit_mode": "delete"}, ONE, {"edit_mode": "insert"}),
+    *({**ONE, "cell_number": 1, **OTHER_SOURCE}, {"edit_mode": "delete", **ONE, **OTHER_SOURCE}),
+    *({"edit_mode": "delete", **ONE, "cell_type": "raw"}, {"edit_mode": "move", **ONE, **OTHER_SOURCE}),
 )
-async def test_a_call_that_makes_no_sense_is_refused(
-    server: Dispatcher, root: Path, arguments: dict[str, Any]
-) -> None:
-    await refusal(server, root, written(made()), kind="invalid_input", **arguments)
 
 
-async def test_inserting_past_the_end_is_refused(server: Dispatcher, root: Path) -> None:
-    arguments = {"edit_mode": "insert", "cell_number": 4, "new_source": "1"}
-    await refusal(server, root, written(made()), kind="not_found", **arguments)
+async def test_hostile_notebooks_and_senseless_calls_change_nothing(bench: Bench) -> None:
+    for before, arguments, kind in HOSTILE:
+        await refusal(bench, before, kind=kind, **OTHER_SOURCE, **arguments)
+    for arguments in SENSELESS:
+        await refusal(bench, WHOLE, kind="invalid_input", **arguments)
+    assert (await edited(bench, WHOLE, **ONE, **OTHER_SOURCE)) != WHOLE
 
 
-async def test_an_edit_that_would_make_the_notebook_invalid_is_refused(
-    server: Dispatcher, root: Path
-) -> None:
+async def test_an_edit_that_would_make_the_notebook_invalid_is_refused(bench: Bench) -> None:
     notebook = plain(made())
     notebook["cells"][1]["metadata"] = {"format": 1}  # which only a raw cell may not have
     arguments = {"cell_id": "b", "new_source": "x", "cell_type": "raw"}
-    text = await refusal(server, root, written(notebook), kind="invalid_input", **arguments)
+    text = await refusal(bench, written(notebook), kind="invalid_input", **arguments)
     assert "was not changed" in text
 
 
-async def test_other_files_are_refused_by_name(server: Dispatcher, root: Path) -> None:
-    (root / "n.json").write_bytes(written(made()))
-    result = await edit(server, "n.json", cell_id="a", new_source="1")
+async def test_other_files_are_refused_by_name(bench: Bench) -> None:
+    (bench.root / "n.json").write_bytes(written(made()))
+    result = await edit(bench, "n.json", cell_id="a", new_source="1")
     assert result.error == "invalid_input"
-    assert (await edit(server, "gone.ipynb", cell_id="a", new_source="1")).error == "not_found"
+    assert (await edit(bench, "gone.ipynb", cell_id="a", new_source="1")).error == "not_found"
 
 
-async def test_a_file_that_somebody_else_changed_is_left_alone(server: Dispatcher, root: Path) -> None:
+async def test_a_file_that_somebody_else_changed_is_left_alone(bench: Bench) -> None:
     before = written(made())
     stale = hashlib.sha256(b"other").hexdigest()
     arguments = {"cell_id": "a", "new_source": "1", "expected_sha256": stale}
-    await refusal(server, root, before, kind="conflict", **arguments)
+    await refusal(bench, before, kind="conflict", **arguments)
     fresh = hashlib.sha256(before).hexdigest()
-    await edited(server, root, before, cell_id="a", new_source="1", expected_sha256=fresh)
+    await edited(bench, before, cell_id="a", new_source="1", expected_sha256=fresh)
 
 
-async def test_hard_links_are_reported(server: Dispatcher, root: Path) -> None:
-    (root / "n.ipynb").write_bytes(written(made()))
-    os.link(root / "n.ipynb", root / "other.ipynb")
-    assert "2 hard links" in (await edit(server, cell_id="a", new_source="1")).text
+async def test_hard_links_are_reported(bench: Bench) -> None:
+    (bench.root / "n.ipynb").write_bytes(written(made()))
+    os.link(bench.root / "n.ipynb", bench.root / "other.ipynb")
+    assert "2 hard links" in (await edit(bench, cell_id="a", new_source="1")).text
 
 
-async def test_the_names_that_other_systems_use_are_understood(server: Dispatcher, root: Path) -> None:
-    (root / "n.ipynb").write_bytes(written(made()))
+async def test_the_names_that_other_systems_use_are_understood(bench: Bench) -> None:
+    (bench.root / "n.ipynb").write_bytes(written(made()))
     for path in ("notebook_path", "file_path"):
         arguments = {path: "n.ipynb", "command": "insert", "source": "1", "cell_number": 0}
-        assert (await server.call("NotebookEdit", arguments, Person())).error is None
-    assert len(json.loads((root / "n.ipynb").read_bytes())["cells"]) == 5
-
-
-async def test_a_server_that_only_reads_refuses(root: Path) -> None:
-    server = dispatcher(machine(root.parent), Entry(TOOL, toolset="files"), ceiling=Permission.READ_ONLY)
-    await refusal(server, root, written(made()), kind="denied", cell_id="a", new_source=PIXEL)
+        assert (await bench.result(**arguments)).error is None
+    assert len(json.loads((bench.root / "n.ipynb").read_bytes())["cells"]) == 5

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from itertools import product
 from typing import Any
 
 import pytest
@@ -127,19 +128,18 @@ def test_an_edit_does_what_it_says_and_nothing_else(
     assert lines in uniform
 
 
-@pytest.mark.parametrize("outer", ["\n {} \n\n", "{}", "\t{}"])
-@pytest.mark.parametrize("gap", ["", "  ", "\n\n\t", " \r\n"])
-def test_white_space_of_any_kind_is_kept(outer: str, gap: str) -> None:
-    text = outer.replace("{}", json.dumps(plain(made()), indent=1))
-    text = text.replace('"cells": [', f'"cells"{gap}:{gap}[{gap}').replace("},\n  {", f"}}{gap},{gap}{{")
-    before = raw_cells(text)
-    for mode in ("replace", "insert", "delete"):
-        done = edit(text, CellEdit(mode=mode, number=1, source="x" * (mode != "delete")))
-        after = raw_cells(done.text)
-        assert (before[0], before[2]) == (after[0], after[2])
-        assert after[1][0] == before[1][0]
-        assert after[1][-1] == before[1][-1]
-        assert json.loads(done.text)
+def test_white_space_of_any_kind_is_kept() -> None:
+    whole = json.dumps(plain(made()), indent=1)
+    for outer, gap in product(("\n {} \n\n", "{}", "\t{}"), ("", "  ", "\n\n\t", " \r\n")):
+        text = outer.replace("{}", whole)
+        text = text.replace('"cells": [', f'"cells"{gap}:{gap}[{gap}').replace("},\n  {", f"}}{gap},{gap}{{")
+        before = raw_cells(text)
+        for mode in ("replace", "insert", "delete"):
+            done = edit(text, CellEdit(mode=mode, number=1, source="x" * (mode != "delete")))
+            after = raw_cells(done.text)
+            assert (before[0], before[2]) == (after[0], after[2])
+            assert (after[1][0], after[1][-1]) == (before[1][0], before[1][-1])
+            assert json.loads(done.text)
 
 
 def test_elements_lie_where_they_are_said_to_lie() -> None:
@@ -150,13 +150,13 @@ def test_elements_lie_where_they_are_said_to_lie() -> None:
     assert elements("[ ]", 0) == ([], 3)
 
 
-@pytest.mark.parametrize("text", ["", "[", "[1", "[1 2]", "[1,]", "{}", "[,]"])
-def test_what_is_no_array_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match=r"."):
-        elements(text, 0)
+def test_what_is_no_array_is_refused() -> None:
+    for text in ("", "[", "[1", "[1 2]", "[1,]", "{}", "[,]"):
+        with pytest.raises(ValueError, match=r"."):
+            elements(text, 0)
 
 
-@pytest.mark.parametrize(("newline", "between"), [("\n", ",\n  "), ("", ", ")])
-def test_two_items_are_set_apart_as_the_text_does_it(newline: str, between: str) -> None:
-    layout = Layout(newline=newline, unit=" ", comma=", ", colon=": ", ascii=False)
-    assert layout.between(1) == between
+def test_two_items_are_set_apart_as_the_text_does_it() -> None:
+    for newline, between in (("\n", ",\n  "), ("", ", ")):
+        layout = Layout(newline=newline, unit=" ", comma=", ", colon=": ", ascii=False)
+        assert layout.between(1) == between

@@ -154,56 +154,35 @@ async def test_pictures_are_bounded_in_number_and_size_and_only_those_of_the_pag
     assert [image.data for image in result.images] == [TINY]
 
 
-@pytest.mark.parametrize(
-    "value",
-    [
-        pytest.param("AAAA", id="no picture"),
-        pytest.param("A", id="no base 64"),
-        pytest.param(base64.b64encode(b"<svg/>").decode(), id="a drawing by another name"),
-    ],
-)
-async def test_what_only_claims_to_be_a_picture_is_not_sent(root: Path, value: str) -> None:
-    result = await shown(root, written(made(code(rich(image_png=value, text_plain="instead")))))
-    assert result.images == ()
-    assert "[output text/plain, also there as image/png]\n\tinstead\n" in result.text
+async def test_what_only_claims_to_be_a_picture_is_not_sent(root: Path) -> None:
+    for value in ("AAAA", "A", base64.b64encode(b"<svg/>").decode()):
+        result = await shown(root, written(made(code(rich(image_png=value, text_plain="instead")))))
+        assert result.images == ()
+        assert "[output text/plain, also there as image/png]\n\tinstead\n" in result.text
 
 
-@pytest.mark.parametrize(
-    ("data", "expected"),
-    [
-        pytest.param(
-            {"text_html": "<script>alert(1)</script>"},
-            "[output text/html, untrusted, shown as text]\n\t<script>alert(1)</script>\n",
-            id="NB06",
-        ),
-        pytest.param(
-            {"image_svg__xml": ["<svg>\n", "</svg>"]},
-            "[output image/svg+xml, untrusted, shown as text]\n\t<svg>\n\t</svg>\n",
-            id="a drawing",
-        ),
-        pytest.param(
-            {"text_html": "<b>1</b>", "text_plain": "1"},
-            "[output text/plain, also there as text/html]\n\t1\n",
-            id="the plainest",
-        ),
-        pytest.param(
-            {"application_json": {"ä": [1]}}, '[output application/json]\n\t{"ä": [1]}\n', id="JSON"
-        ),
-        pytest.param({"application_json": ["a", "b"]}, '\t["a", "b"]\n', id="a list of texts as JSON"),
-        pytest.param(
-            {"application_x-widget": "1"},
-            "[output that has no text, also there as application/x-widget]\n",
-            id="a widget",
-        ),
-        pytest.param({"text_plain": ""}, "[output text/plain]\n[notebook", id="nothing"),
-    ],
+SCRIPT = "<script>alert(1)</script>"
+
+FORMS: tuple[tuple[dict[str, Any], str], ...] = (
+    # NB06.
+    ({"text_html": SCRIPT}, f"[output text/html, untrusted, shown as text]\n\t{SCRIPT}\n"),
+    (
+        {"image_svg__xml": ["<svg>\n", "</svg>"]},
+        "[output image/svg+xml, untrusted, shown as text]\n\t<svg>\n\t</svg>\n",
+    ),
+    ({"text_html": "<b>1</b>", "text_plain": "1"}, "[output text/plain, also there as text/html]\n\t1\n"),
+    ({"application_json": {"ä": [1]}}, '[output application/json]\n\t{"ä": [1]}\n'),
+    ({"application_json": ["a", "b"]}, '\t["a", "b"]\n'),
+    ({"application_x-widget": "1"}, "[output that has no text, also there as application/x-widget]\n"),
+    ({"text_plain": ""}, "[output text/plain]\n[notebook"),
 )
-async def test_an_output_shows_the_plainest_of_its_forms(
-    root: Path, data: dict[str, Any], expected: str
-) -> None:
-    result = await shown(root, written(made(code(rich(**data)))))
-    assert expected in result.text
-    assert result.images == ()
+
+
+async def test_an_output_shows_the_plainest_of_its_forms(root: Path) -> None:
+    for data, expected in FORMS:
+        result = await shown(root, written(made(code(rich(**data)))))
+        assert expected in result.text
+        assert result.images == ()
 
 
 # --- other notebooks -------------------------------------------------------------------------------------
@@ -240,25 +219,23 @@ async def test_what_is_not_quite_a_notebook_is_shown_as_far_as_it_is(root: Path)
     )
 
 
-@pytest.mark.parametrize(
-    ("content", "why"),
-    [
-        pytest.param(b"{\n", "is not valid JSON", id="broken"),
-        pytest.param(b"[]\n", "does not have nbformat 3 or 4", id="a list"),
-        pytest.param(b'{"nbformat": 2}\n', "does not have nbformat 3 or 4", id="too old"),
-        pytest.param(b'{"nbformat": 4}\n', "has no list of cells", id="no cells"),
-        pytest.param(b'{"nbformat": 3, "nbformat_minor": 0}\n', "is not valid:", id="a bad old one"),
-        pytest.param(b"[" * 50_000, "is nested too deeply", id="NB03"),
-    ],
-)
-async def test_what_is_no_notebook_is_shown_as_text_for_it_may_have_to_be_mended(
-    root: Path, content: bytes, why: str
-) -> None:
-    result = await shown(root, content)
-    assert result.error is None
-    first, *_, note = result.text.split("\n")
-    assert first == f"1\t{content.decode().rstrip()}"
-    assert note.startswith(f"[shown as text, because as a notebook it {why}")
+NO_NOTEBOOKS = {
+    b"{\n": "is not valid JSON",
+    b"[]\n": "does not have nbformat 3 or 4",
+    b'{"nbformat": 2}\n': "does not have nbformat 3 or 4",
+    b'{"nbformat": 4}\n': "has no list of cells",
+    b'{"nbformat": 3, "nbformat_minor": 0}\n': "is not valid:",
+    b"[" * 50_000: "is nested too deeply",  # NB03
+}
+
+
+async def test_what_is_no_notebook_is_shown_as_text_for_it_may_have_to_be_mended(root: Path) -> None:
+    for content, why in NO_NOTEBOOKS.items():
+        result = await shown(root, content)
+        assert result.error is None
+        first, *_, note = result.text.split("\n")
+        assert first == f"1\t{content.decode().rstrip()}"
+        assert note.startswith(f"[shown as text, because as a notebook it {why}")
 
 
 async def test_a_binary_file_with_the_name_of_a_notebook_is_refused(root: Path) -> None:

@@ -30,7 +30,7 @@ console.log(JSON.stringify(await getMcpConfigForManifest(given)));
 """
 """Prints the command with which a client starts the bundle; the package does this for Claude Desktop."""
 
-pytestmark = pytest.mark.xdist_group("test_bundle")
+pytestmark = [pytest.mark.xdist_group("test_bundle"), pytest.mark.long]
 
 
 def run(*command: str | Path, cwd: Path) -> str:

@@ -97,7 +97,18 @@ def interpreter(version: str) -> str:
     return asked.stdout.strip()
 
 
-@pytest.mark.parametrize("runner", ["uvx 3.11", "uvx 3.12", "uvx 3.13", "pipx"])
+@pytest.mark.parametrize(
+    "runner",
+    [
+        f"uvx {sys.version_info.major}.{sys.version_info.minor}",
+        *(
+            pytest.param(f"uvx 3.{minor}", marks=pytest.mark.long)
+            for minor in (11, 12, 13)
+            if minor != sys.version_info.minor
+        ),
+        pytest.param("pipx", marks=pytest.mark.long),
+    ],
+)
 async def test_one_command_on_a_new_machine_configures_a_server_that_starts_for_the_client(
     runner: str, home: FreshHome, wheel: Path, tmp_path: Path
 ) -> None:

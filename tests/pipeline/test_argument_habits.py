@@ -2,8 +2,6 @@
 
 from typing import Any
 
-import pytest
-
 from mcp_toolserver.text.argument_cleanup import lenient
 from tests.support.generated import ENTRIES
 
@@ -86,11 +84,10 @@ LEFT: tuple[tuple[str, dict[str, Any]], ...] = (
 )
 
 
-@pytest.mark.parametrize(("tool", "sent", "ours"), TAKEN)
-def test_what_says_the_same_is_taken(tool: str, sent: dict[str, Any], ours: dict[str, Any]) -> None:
-    assert lenient(sent, SCHEMAS[tool]) == ours
+def test_what_says_the_same_is_taken() -> None:
+    made = [(tool, sent, lenient(sent, SCHEMAS[tool])) for tool, sent, _ in TAKEN]
+    assert made == [*TAKEN]
 
 
-@pytest.mark.parametrize(("tool", "sent"), LEFT)
-def test_what_would_change_the_meaning_is_left_for_validation(tool: str, sent: dict[str, Any]) -> None:
-    assert lenient(sent, SCHEMAS[tool]) == sent
+def test_what_would_change_the_meaning_is_left_for_validation() -> None:
+    assert [(tool, lenient(sent, SCHEMAS[tool])) for tool, sent in LEFT] == [*LEFT]

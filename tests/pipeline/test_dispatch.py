@@ -3,7 +3,7 @@
 import logging
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import anyio
 import pytest
@@ -79,34 +79,41 @@ async def test_a_good_call_gives_its_text_and_how_long_it_took(tmp_path: Path) -
     assert result.envelope() == {"type": "output", "data": "a a", "metadata": result.metadata()}
 
 
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        pytest.param(None, "word: Field required", id="missing-arguments"),
-        pytest.param({}, "word: Field required", id="missing"),
-        pytest.param(
-            {"word": "a", "permission_mode": "danger-full-access"}, "permission_mode: unknown", id="MODE01"
-        ),
-        pytest.param({"word": "a", "nope": 1}, "it takes word, count, tone, parts", id="JSON09"),
-        pytest.param({"word": 1}, "word", id="JSON08-int-for-text"),
-        pytest.param({"word": "a", "count": True}, "count", id="JSON08-bool-for-int"),
-        pytest.param({"word": "a", "count": "one"}, "count", id="JSON08-text-for-int"),
-        pytest.param({"word": "a", "count": 10**6}, "count", id="JSON11-high"),
-        pytest.param({"word": "a", "count": -1}, "count", id="JSON11-negative"),
-        pytest.param({"word": "a", "tone": "shrill"}, "'soft' or 'loud'", id="choice"),
-        pytest.param({"word": "a", "count": float("nan")}, "not finite", id="nan"),
-        pytest.param({"word": "a", "count": 10**4000}, "2^53", id="JSON02"),
-        pytest.param({"word": "\ud800"}, "surrogate", id="JSON05"),
-        pytest.param({"word": "a\0"}, "NUL", id="nul"),
-        pytest.param({"word": "a", "parts": "[1"}, "parts", id="broken-list"),
-    ],
-)
-async def test_bad_arguments_are_named_and_nothing_runs(
-    arguments: dict[str, JsonValue] | None, says: str, tmp_path: Path
-) -> None:
-    result = await call(dispatcher(machine(tmp_path), tool(say, Words)), arguments)
-    assert result.error == "invalid_input"
-    assert says in result.text
+BAD: dict[str, tuple[dict[str, JsonValue] | None, str]] = {
+    "missing arguments": (None, "word: Field required"),
+    "missing": ({}, "word: Field required"),
+    "MODE01": ({"word": "a", "permission_mode": "danger-full-access"}, "permission_mode: unknown"),
+    "JSON09": ({"word": "a", "nope": 1}, "it takes word, count, tone, parts"),
+    "JSON08, int for text": ({"word": 1}, "word"),
+    "JSON08, bool for int": ({"word": "a", "count": True}, "count"),
+    "JSON08, text for int": ({"word": "a", "count": "one"}, "count"),
+    "JSON11, high": ({"word": "a", "count": 10**6}, "count"),
+    "JSON11, negative": ({"word": "a", "count": -1}, "count"),
+    "choice": ({"word": "a", "tone": "shrill"}, "'soft' or 'loud'"),
+    "nan": ({"word": "a", "count": float("nan")}, "not finite"),
+    "JSON02": ({"word": "a", "count": 10**4000}, "2^53"),
+    "JSON05": ({"word": "\ud800"}, "surrogate"),
+    "nul": ({"word": "a\0"}, "NUL"),
+    "broken list": ({"word": "a", "parts": "[1"}, "parts"),
+}
+"""Arguments, and what the refusal names."""
+
+
+async def test_bad_arguments_are_named_and_nothing_runs(tmp_path: Path) -> None:
+    ran: list[Words] = []
+
+    async def run(args: Words, _: Runtime) -> Output:
+        ran.append(args)
+        return Output("ran")
+
+    target = dispatcher(machine(tmp_path), tool(run, Words))
+    results = {name: await call(target, arguments) for name, (arguments, _) in BAD.items()}
+    wrong = {
+        name: result.text
+        for name, result in results.items()
+        if result.error != "invalid_input" or BAD[name][1] not in result.text
+    }
+    assert (wrong, ran) == ({}, [])
 
 
 async def test_a_lenient_reading_of_what_clients_send(tmp_path: Path) -> None:
@@ -222,16 +229,17 @@ async def test_the_watchdog_can_refuse_what_the_rules_allow(tmp_path: Path) -> N
 # --- grant and run ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("capability", ["fs", "search", "processes", "jobs"])
 async def test_an_undeclared_capability_is_out_of_reach(
-    capability: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def reach(_: Args, rt: Runtime) -> Output:
-        getattr(rt, capability)
+    async def reach(args: Words, rt: Runtime) -> Output:
+        getattr(rt, args.word)
         return Output("reached")
 
+    target = dispatcher(machine(tmp_path), tool(reach, Words))
     with caplog.at_level(logging.CRITICAL):
-        assert (await call(dispatcher(machine(tmp_path), tool(reach)))).error == "internal"
+        for capability in ("fs", "search", "processes", "jobs"):
+            assert (await call(target, {"word": capability})).error == "internal", capability
 
 
 async def test_a_tool_that_declares_reading_cannot_write(
@@ -383,17 +391,15 @@ class Listed(Record):
     items: tuple[str, ...] = ()
 
 
-@pytest.mark.parametrize(
-    ("record", "data"),
-    [pytest.param(Empty(), {}, id="no-fields"), pytest.param(Listed(), {"items": []}, id="an-empty-list")],
-)
-async def test_an_empty_record_is_still_data(record: Record, data: dict[str, Any], tmp_path: Path) -> None:
-    async def look(_: Args, __: Runtime) -> Output:
-        return Output("nothing was found", data=record)
+async def test_an_empty_record_is_still_data(tmp_path: Path) -> None:
+    for record, data in ((Empty(), {}), (Listed(), {"items": []})):
 
-    result = await call(dispatcher(machine(tmp_path), tool(look)))
-    assert result.envelope()["data"] == data
-    assert translate.result(result, "2025-06-18")["structuredContent"] == data
+        async def look(_: Args, __: Runtime, record: Record = record) -> Output:
+            return Output("nothing was found", data=record)
+
+        result = await call(dispatcher(machine(tmp_path), tool(look)))
+        assert result.envelope()["data"] == data
+        assert translate.result(result, "2025-06-18")["structuredContent"] == data
 
 
 async def test_what_is_too_long_is_cut_and_the_whole_can_be_read(tmp_path: Path) -> None:

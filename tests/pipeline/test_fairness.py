@@ -1,7 +1,6 @@
 """A flood by one client does not starve another."""
 
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import anyio
@@ -16,7 +15,6 @@ from mcp_toolserver.pipeline.registry import Entry
 from mcp_toolserver.runtime.processes.broker_client import Broker
 from mcp_toolserver.tool_spec import Limits
 from tests.search.searching import searcher
-from tests.support.live import Setup, connected, text
 from tests.support.workbench import Args, Output, Person, Runtime, dispatcher, machine, tool
 
 FLOOD = 101
@@ -270,58 +268,3 @@ async def test_serial_calls_run_one_at_a_time_and_hold_no_place_of_the_reads_mea
             work.end.set()
             free.end.set()
     assert work.running == 3
-
-
-OWN = """
-import anyio
-from pathlib import Path
-from mcp_toolserver.custom_tools import define_tool
-
-HERE = ROOT / "state"
-
-async def slow(args, context):
-    (HERE / f"search_broker-{args['number']}").touch()
-    while not (HERE / "go").exists():
-        await anyio.sleep(0.01)
-    return "slow"
-
-async def quick(context):
-    return "quick"
-
-NUMBER = {"type": "object", "properties": {"number": {"type": "integer"}}}
-OPTIONS = {"is_read_only": True, "is_concurrency_safe": True, "kind": "read"}
-TOOLS = [
-    define_tool("slow", "It waits for a file.", slow, NUMBER, **OPTIONS),
-    define_tool("quick", "It answers at once.", quick, deadline=1.0, **OPTIONS),
-]
-"""
-
-
-async def test_of_many_calls_at_a_real_server_none_loses_its_deadline_in_the_queue(tmp_path: Path) -> None:
-    for name in ("root", "tools"):
-        (tmp_path / name).mkdir()
-    own, state = tmp_path / "tools/own.py", tmp_path / "state"
-    own.write_text(OWN, encoding="utf-8")
-    config = tmp_path / "config.toml"
-    config.write_text(f"tool-files = ['{own}']\n", encoding="utf-8")
-    setup = Setup(root=tmp_path / "root", home=tmp_path, flags=["--config", str(config)])
-    answers: list[str] = []
-
-    async with connected(setup) as client:
-
-        async def call(name: str, **arguments: int) -> None:
-            answers.append(text(await client.call_tool(name, arguments)))
-
-        with anyio.fail_after(30):
-            async with anyio.create_task_group() as tasks:
-                for number in range(READS_OF_ONE):
-                    tasks.start_soon(partial(call, "slow", number=number))
-                while len(list(state.glob("search_broker-*"))) < READS_OF_ONE:
-                    await anyio.sleep(0.01)
-                for _ in range(5):
-                    tasks.start_soon(call, "quick")
-                # Twice the deadline of those that wait: time itself is what is tested.
-                await anyio.sleep(2.0)
-                assert answers == []
-                (state / "go").touch()
-    assert sorted(answers) == ["quick"] * 5 + ["slow"] * READS_OF_ONE

@@ -4,7 +4,7 @@ import json
 import logging
 import subprocess
 import sys
-from collections.abc import Generator, Mapping
+from collections.abc import Generator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,7 @@ from mcp_toolserver.telemetry import is_tracing, observers
 from mcp_toolserver.telemetry.call_log import log_call
 from mcp_toolserver.telemetry.json_log import JsonLines, say
 from mcp_toolserver.telemetry.otel_setup import start
-from tests.support.live import ERAS, Setup, connected, serving, text
+from tests.support.live import ERAS, Setup, serving
 from tests.support.workbench import Args, Output, Person, Runtime, dispatcher, machine, tool
 
 TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
@@ -58,28 +58,30 @@ def echoing(folder: Path, **options: Any) -> Dispatcher:
     return replace(dispatcher(machine(folder), tool(echo, Word, name="echo")), **options)
 
 
+def audited(folder: Path) -> list[dict[str, Any]]:
+    """The lines of the audit log."""
+    files = sorted((folder / "state/audit").glob("*.jsonl"))
+    return [json.loads(line) for file in files for line in file.read_text(encoding="utf-8").splitlines()]
+
+
 # --- one id ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("meta", "expected"),
-    [
-        pytest.param(META, CLIENTS_OWN, id="a-traceparent"),
-        pytest.param({"traceparent": f"cc-{TRACE}-{SPAN}-00"}, CLIENTS_OWN, id="a-later-version"),
-        pytest.param(None, "", id="no-meta"),
-        pytest.param({}, "", id="none"),
-        pytest.param({"traceparent": 7}, "", id="no-text"),
-        pytest.param({"traceparent": f"00-{TRACE.upper()}-{SPAN}-01"}, "", id="capitals"),
-        pytest.param({"traceparent": f"00-{TRACE}-{SPAN}-01\n"}, "", id="a-line-more"),
-        pytest.param({"traceparent": f"00-{'0' * 32}-{SPAN}-01"}, "", id="no-trace"),
-        pytest.param({"traceparent": f"00-{TRACE}-{'0' * 16}-01"}, "", id="no-span"),
-        pytest.param({"traceparent": SECRET}, "", id="something-else"),
-    ],
-)
-def test_a_call_goes_by_the_trace_and_span_that_its_client_sends(
-    meta: Mapping[str, Any] | None, expected: str
-) -> None:
-    assert correlation(meta) == expected
+TRACEPARENTS: dict[object, str] = {
+    f"00-{TRACE}-{SPAN}-01": CLIENTS_OWN,
+    f"cc-{TRACE}-{SPAN}-00": CLIENTS_OWN,  # a later version
+    7: "",
+    f"00-{TRACE.upper()}-{SPAN}-01": "",
+    f"00-{TRACE}-{SPAN}-01\n": "",
+    f"00-{'0' * 32}-{SPAN}-01": "",
+    f"00-{TRACE}-{'0' * 16}-01": "",
+    SECRET: "",
+}
+
+
+def test_a_call_goes_by_the_trace_and_span_that_its_client_sends() -> None:
+    assert {sent: correlation({"traceparent": sent}) for sent in TRACEPARENTS} == TRACEPARENTS
+    assert correlation(None) == correlation({}) == ""
 
 
 @pytest.mark.parametrize("given", [CLIENTS_OWN, ""], ids=["the-clients-own", "ours"])
@@ -94,8 +96,7 @@ async def test_one_id_is_in_the_answer_the_audit_log_and_the_log(
         for word in ("x", "none", "bug")
     ]
     audit.close()
-    written = (tmp_path / "state/audit").glob("*.jsonl")
-    lines = [json.loads(line) for file in written for line in file.read_text(encoding="utf-8").splitlines()]
+    lines = audited(tmp_path)
     ids = [result.call_id for result in results]
     assert ids == [given] * 3 if given else len(set(ids)) == 3
     assert [result.metadata()["call_id"] for result in results] == ids
@@ -137,49 +138,39 @@ class Late:
         return "withheld"
 
 
-async def test_what_was_not_run_is_reported_to_nobody(tmp_path: Path) -> None:
-    records: list[CallRecord] = []
-    at = echoing(tmp_path, recorder=CompositeRecorder(recorder=Full(), observers=(records.append,)))
-    result = await at.call("echo", {}, Person())
-    assert (result.text, result.error) == ("no room", "unavailable")
-    assert (len(result.call_id), records) == (16, [])
-
-
-async def test_what_ran_is_reported_also_where_its_answer_is_withheld(tmp_path: Path) -> None:
-    records: list[CallRecord] = []
-    at = echoing(tmp_path, recorder=CompositeRecorder(recorder=Late(), observers=(records.append,)))
-    assert (await at.call("echo", {}, Person())).text == "withheld"
-    assert [call.tool for call in records] == ["echo"]
-
-
-async def test_a_call_can_be_observed_without_being_recorded(tmp_path: Path) -> None:
-    records: list[CallRecord] = []
-    at = echoing(tmp_path, recorder=CompositeRecorder(recorder=None, observers=(records.append,)))
-    assert (await at.call("echo", {}, Person())).error is None
-    assert [call.outcome for call in records] == ["output"]
+async def test_observers_get_every_call_that_ran_and_no_other(tmp_path: Path) -> None:
+    for recorder, answer, ran in (
+        (Full(), "no room", []),
+        (Late(), "withheld", ["output"]),
+        (None, "é", ["output"]),
+    ):
+        records: list[CallRecord] = []
+        observed = CompositeRecorder(recorder=recorder, observers=(records.append,))
+        result = await echoing(tmp_path, recorder=observed).call("echo", {}, Person())
+        assert (result.text, len(result.call_id)) == (answer, 16)
+        assert result.error == (None if recorder is None else "unavailable")
+        assert [call.outcome for call in records] == ran
 
 
 def failing(_: CallRecord) -> None:
     raise ZeroDivisionError("of the observer")
 
 
-@pytest.mark.parametrize("word", ["x", "none", "bug"])
 async def test_an_observer_that_fails_costs_neither_the_answer_nor_the_record(
-    word: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     seen: list[CallRecord] = []
     audit = AuditLog.open(str(tmp_path / "state"), AuditContext(mode="read-only", layers={}))
-    plain = await echoing(tmp_path).call("echo", {"word": word}, Person())
     at = echoing(tmp_path, recorder=CompositeRecorder(recorder=audit, observers=(failing, seen.append)))
-    result = await at.call("echo", {"word": word}, Person())
+    results = [await at.call("echo", {"word": word}, Person()) for word in ("x", "none", "bug")]
     audit.close()
-    (file,) = (tmp_path / "state/audit").glob("*.jsonl")
-    (line,) = map(json.loads, file.read_text(encoding="utf-8").splitlines())
-    assert (result.error, line["outcome"]) == (plain.error, plain.error or "output")
-    assert line["call"] == result.call_id
-    assert [call.id for call in seen] == [result.call_id]
-    assert "ZeroDivisionError: of the observer" in caplog.text
-    assert result.call_id in caplog.text
+    lines = audited(tmp_path)
+    assert [result.error for result in results] == [None, "not_found", "internal"]
+    assert [line["outcome"] for line in lines] == ["output", "not_found", "internal"]
+    ids = [result.call_id for result in results]
+    assert [line["call"] for line in lines] == [call.id for call in seen] == ids
+    assert caplog.text.count("ZeroDivisionError: of the observer") == len(ids)
+    assert all(one in caplog.text for one in ids)
 
 
 async def test_an_observer_that_fails_does_not_stop_a_cancellation(tmp_path: Path) -> None:
@@ -211,48 +202,24 @@ class Broken:
         raise ZeroDivisionError("of the recorder")
 
 
-@pytest.mark.parametrize(("stage", "runs"), [("begin", 0), ("end", 1)])
 async def test_a_recorder_that_fails_keeps_the_call_from_running_or_its_answer_back(
-    stage: str, runs: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     ran: list[str] = []
 
-    async def run(_: Args, __: Runtime) -> Output:
-        ran.append("ran")
+    async def run(args: Word, _: Runtime) -> Output:
+        ran.append(args.word)
         return Output("the answer")
 
-    at = replace(dispatcher(machine(tmp_path), tool(run, name="run")), recorder=Broken(stage))
-    result = await at.call("run", {}, Person())
-    assert (result.error, len(ran)) == ("unavailable", runs)
-    assert "the answer" not in result.text
-    assert "of the recorder" not in result.text
-    assert result.call_id in result.text
-    assert "ZeroDivisionError: of the recorder" in caplog.text
-
-
-FAILING_LOG = """
-import logging
-from mcp_toolserver.custom_tools import define_tool
-
-def fail(record):
-    raise ZeroDivisionError("of the observer")
-
-logging.getLogger("mcp_toolserver.telemetry.call_log").addFilter(fail)
-TOOLS = [define_tool("unused", "Do nothing.", lambda context: "", is_read_only=True)]
-"""
-
-
-async def test_a_server_answers_and_records_calls_although_their_log_fails(tmp_path: Path) -> None:
-    tools, config = tmp_path / "own.py", tmp_path / "config.toml"
-    tools.write_text(FAILING_LOG, encoding="utf-8")
-    config.write_text(f"tool-files = [{json.dumps(str(tools))}]", encoding="utf-8")
-    setup = started(tmp_path, "--log-level", "info", "--config", str(config))
-    async with connected(setup) as client:
-        result = await client.call_tool("read_file", {"path": SECRET})
-    assert not result.is_error
-    assert "text" in text(result)
-    (file,) = (setup.home / "state/audit").glob("*.jsonl")
-    assert [json.loads(line)["tool"] for line in file.read_bytes().splitlines()] == ["read_file"]
+    for stage in ("begin", "end"):
+        at = replace(dispatcher(machine(tmp_path), tool(run, Word, name="run")), recorder=Broken(stage))
+        result = await at.call("run", {"word": stage}, Person())
+        assert result.error == "unavailable"
+        assert "the answer" not in result.text
+        assert "of the recorder" not in result.text
+        assert result.call_id in result.text
+    assert ran == ["end"]
+    assert caplog.text.count("ZeroDivisionError: of the recorder") == 2
 
 
 def test_a_line_is_written_from_level_info_on() -> None:
@@ -368,9 +335,9 @@ async def test_a_server_says_nothing_of_calls_unless_it_is_asked_to(tmp_path: Pa
 
 
 async def test_an_http_server_announces_itself_in_json(tmp_path: Path) -> None:
-    setup = started(tmp_path, "--log-format", "json")
-    with serving(setup, "http") as url:
+    with serving(started(tmp_path, "--log-format", "json"), "http") as url:
         assert url.startswith("http://127.0.0.1:")
+        assert url.endswith('"}'), "the line is JSON"
 
 
 # --- OpenTelemetry ---------------------------------------------------------------------------------------
@@ -470,17 +437,11 @@ def test_nothing_of_it_is_imported_unless_it_is_asked_for() -> None:
     assert is_tracing()
 
 
-@pytest.mark.parametrize(
-    "environ",
-    [
-        pytest.param({}, id="nothing"),
-        pytest.param({"OTEL_TRACES_EXPORTER": "none", "OTEL_METRICS_EXPORTER": ""}, id="none"),
-        pytest.param({"OTEL_TRACES_EXPORTER": "console", "OTEL_SDK_DISABLED": "True"}, id="switched-off"),
-    ],
-)
-def test_nothing_is_exported_unless_that_is_asked_for(environ: dict[str, str]) -> None:
+def test_nothing_is_exported_unless_that_is_asked_for() -> None:
     before = trace.get_tracer_provider()
-    start(environ)()
+    start({})()
+    start({"OTEL_TRACES_EXPORTER": "none", "OTEL_METRICS_EXPORTER": ""})()
+    start({"OTEL_TRACES_EXPORTER": "console", "OTEL_SDK_DISABLED": "True"})()
     assert trace.get_tracer_provider() is before
 
 
@@ -509,20 +470,15 @@ async def test_a_server_exports_as_the_variables_say_and_sends_the_rest_at_its_e
     assert SECRET not in said
 
 
-@pytest.mark.parametrize(
-    "environ",
-    [
-        pytest.param({"OTEL_BSP_MAX_QUEUE_SIZE": "-1"}, id="spans"),
-        pytest.param({"OTEL_METRIC_EXPORT_INTERVAL": "-5"}, id="metrics"),
-    ],
-)
 async def test_a_setting_that_telemetry_cannot_use_is_logged_and_does_not_stop_the_server(
-    environ: dict[str, str], tmp_path: Path
+    tmp_path: Path,
 ) -> None:
     exporters = {"OTEL_TRACES_EXPORTER": "console", "OTEL_METRICS_EXPORTER": "console"}
-    said = await lines_of(started(tmp_path, **exporters, **environ))
-    (line,) = [line for line in said if "nothing is exported" in line]
-    assert "ValueError" in line
+    setup = started(tmp_path)
+    for name, value in (("OTEL_BSP_MAX_QUEUE_SIZE", "-1"), ("OTEL_METRIC_EXPORT_INTERVAL", "-5")):
+        said = await lines_of(replace(setup, environ={**exporters, name: value}))
+        (line,) = [line for line in said if "nothing is exported" in line]
+        assert "ValueError" in line
 
 
 async def test_an_address_alone_asks_for_the_otlp_exporter(tmp_path: Path) -> None:

@@ -3,8 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from tests.support.live import Setup, connected, text
 
 EMPTY = {"integer": 0, "number": 0, "string": ""}
@@ -22,15 +20,21 @@ CALLS: dict[str, dict[str, Any]] = {
     "tree": {},
 }
 
+EDIT = {"path": "file.txt", "old_string": "", "new_string": ""}
 
-@pytest.fixture
-def setup(tmp_path: Path) -> Setup:
-    (tmp_path / "root").mkdir()
-    (tmp_path / "root/file.txt").write_text("one\ntwo\nthree\n", encoding="utf-8")
-    return Setup(root=tmp_path / "root", home=tmp_path, mode="danger-full-access")
+EMPTY_BESIDE_OTHERS: tuple[tuple[str, dict[str, Any], bool], ...] = (
+    ("read_file", {"path": ""}, True),
+    ("head", {"path": "file.txt", "lines": -1}, True),
+    ("edit_file", EDIT, True),
+    ("TodoWrite", {"todos": [{"content": "tidy up", "activeForm": ""}], "id": 0}, False),
+    ("edit_file", {**EDIT, "edits": [{"old_string": "one", "new_string": "1"}]}, False),
+)
+"""An empty argument that is needed is an error; next to another way to say the same it is not."""
 
 
-async def test_a_call_with_every_optional_argument_empty_is_the_call_without_them(setup: Setup) -> None:
+async def test_an_optional_argument_sent_empty_is_as_if_it_was_not_sent(tmp_path: Path) -> None:
+    setup = Setup.below(tmp_path, "danger-full-access")
+    (setup.root / "file.txt").write_text("one\ntwo\nthree\n", encoding="utf-8")
     async with connected(setup) as client:
         schemas = {tool.name: tool.input_schema for tool in (await client.list_tools()).tools}
         for name, arguments in CALLS.items():
@@ -42,33 +46,7 @@ async def test_a_call_with_every_optional_argument_empty_is_the_call_without_the
             strict = await client.call_tool(name, {**arguments, **empty})
             assert text(strict) == text(plain), name
             assert strict.is_error == plain.is_error
-
-
-async def test_two_ways_to_name_a_thing_are_one_when_the_other_is_empty(setup: Setup) -> None:
-    async with connected(setup) as client:
-        added = await client.call_tool(
-            "TodoWrite", {"todos": [{"content": "tidy up", "activeForm": ""}], "id": 0}
-        )
-        assert not added.is_error, text(added)
-        edited = await client.call_tool(
-            "edit_file",
-            {
-                "path": "file.txt",
-                "old_string": "",
-                "new_string": "",
-                "edits": [{"old_string": "one", "new_string": "1"}],
-            },
-        )
-        assert not edited.is_error, text(edited)
+        for name, arguments, fails in EMPTY_BESIDE_OTHERS:
+            result = await client.call_tool(name, arguments)
+            assert bool(result.is_error) is fails, (name, text(result))
     assert (setup.root / "file.txt").read_text(encoding="utf-8") == "1\ntwo\nthree\n"
-
-
-async def test_an_empty_argument_that_is_needed_is_still_an_error(setup: Setup) -> None:
-    async with connected(setup) as client:
-        for name, arguments in (
-            ("read_file", {"path": ""}),
-            ("head", {"path": "file.txt", "lines": -1}),
-            ("edit_file", {"path": "file.txt", "old_string": "", "new_string": ""}),
-        ):
-            assert (await client.call_tool(name, arguments)).is_error, name
-    assert (setup.root / "file.txt").read_text(encoding="utf-8") == "one\ntwo\nthree\n"

@@ -1,38 +1,25 @@
 """Wrapped text as clients show it."""
 
-import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from mcp_toolserver.text.lines.unwrap import unwrapped
 
+TEXTS = {
+    "One\ntwo.\nThree.\n": "One two. Three.",
+    "One\ntwo.\n\nThree\nfour.": "One two.\n\nThree four.",
+    "Do:\n- one\n  thing\n- another\n1. a\n2) b": "Do:\n- one thing\n- another\n1. a\n2) b",
+    "- item\n\nText\nafter.": "- item\n\nText after.",
+    "See\nthis:\n```\na\n\nb\n```\nand\nthat.": "See this:\n```\na\n\nb\n```\nand that.",
+    "As:\n\n    a = 1\n    b = 2\n\nSo\nit is.": "As:\n\n    a = 1\n    b = 2\n\nSo it is.",
+    "First.\n    Second\n    third.\n    ": "First. Second third.",
+    "Sum: a\n-b or c\n*d*": "Sum: a -b or c *d*",
+    " \n": "",
+}
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        pytest.param("One\ntwo.\nThree.\n", "One two. Three.", id="a-paragraph"),
-        pytest.param("One\ntwo.\n\nThree\nfour.", "One two.\n\nThree four.", id="two-paragraphs"),
-        pytest.param(
-            "Do:\n- one\n  thing\n- another\n1. a\n2) b",
-            "Do:\n- one thing\n- another\n1. a\n2) b",
-            id="a-list",
-        ),
-        pytest.param("- item\n\nText\nafter.", "- item\n\nText after.", id="after-a-list"),
-        pytest.param(
-            "See\nthis:\n```\na\n\nb\n```\nand\nthat.", "See this:\n```\na\n\nb\n```\nand that.", id="fenced"
-        ),
-        pytest.param(
-            "As:\n\n    a = 1\n    b = 2\n\nSo\nit is.",
-            "As:\n\n    a = 1\n    b = 2\n\nSo it is.",
-            id="indented",
-        ),
-        pytest.param("First.\n    Second\n    third.\n    ", "First. Second third.", id="a-docstring"),
-        pytest.param("Sum: a\n-b or c\n*d*", "Sum: a -b or c *d*", id="no-list"),
-        pytest.param(" \n", "", id="nothing"),
-    ],
-)
-def test_a_line_break_within_a_paragraph_becomes_a_space(text: str, expected: str) -> None:
-    assert unwrapped(text) == expected
+
+def test_a_line_break_within_a_paragraph_becomes_a_space() -> None:
+    assert {text: unwrapped(text) for text in TEXTS} == TEXTS
 
 
 @example("1\n- \n\n1")

@@ -1,6 +1,7 @@
 """A client that says how it is sandboxed itself gets no more than that, nor more than the server gives."""
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +17,12 @@ from mcp_toolserver.protocol.handlers import Handlers
 from mcp_toolserver.runtime.host_services import HostServices
 from mcp_toolserver.text.path_syntax import lies_in
 from tests.support.families import lines
-from tests.support.live import ERAS, Setup, SharedServers, text
+from tests.support.live import ERAS, Setup, SharedServers, connected, text
 from tests.support.workbench import Person, dispatcher, machine, required
 
-pytestmark = [
-    pytest.mark.asyncio(loop_scope="session"),
-    # One server for each mode.
-    pytest.mark.xdist_group("test_codex"),
-]
+# One server for each mode.
+pytestmark = pytest.mark.xdist_group("test_codex")
+in_session = pytest.mark.asyncio(loop_scope="session")
 
 FULL_ACCESS, WORKSPACE = "danger-full-access", "workspace-write"
 FULL = {"sandboxPolicy": {"type": "danger-full-access"}, "sandboxCwd": "/w"}
@@ -62,66 +61,68 @@ PROJECT = (special("project_roots"), "write")
 # --- what is read ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("params", [None, {}, {"_meta": None}, {"_meta": {"progressToken": 1}}])
-async def test_a_client_that_says_nothing_is_not_narrowed(params: Any) -> None:
-    assert restrictions(params) is None
+def test_a_client_that_says_nothing_is_not_narrowed() -> None:
+    for params in (None, {}, {"_meta": None}, {"_meta": {"progressToken": 1}}):
+        assert restrictions(params) is None
 
 
-@pytest.mark.parametrize(
-    ("state", "ceiling", "network", "hides"),
-    [
-        pytest.param(FULL, "danger-full-access", True, False, id="full"),
-        pytest.param(policy("read-only"), "read-only", False, False, id="read-only"),
-        pytest.param(
-            policy("read-only", network_access=True, access={"type": "full-access"}),
-            "read-only", True, False, id="read-only-with-network",
-        ),
-        pytest.param(
-            policy("read-only", access={"type": "restricted"}), "read-only", False, True, id="partly-readable"
-        ),
-        pytest.param(
-            policy("external-sandbox", network_access="enabled"), "read-only", True, False, id="external"
-        ),
-        pytest.param(policy("workspace-write"), "workspace-write", False, False, id="workspace-write"),
-        pytest.param(
-            policy("workspace-write", network_access="yes"), "workspace-write", False, False, id="no-boolean"
-        ),
-        pytest.param({"permissionProfile": {"type": "disabled"}}, FULL_ACCESS, True, False, id="off"),
-        pytest.param(
-            {"permissionProfile": {"type": "external", "network": "enabled"}},
-            "read-only", True, False, id="external-profile",
-        ),
-        pytest.param(
-            {
-                "permissionProfile": {
-                    "type": "managed", "file_system": {"type": "unrestricted"}, "network": "restricted",
-                }
-            },
-            "danger-full-access", False, False, id="all-files-no-network",
-        ),
-        pytest.param(profile(ROOT), "read-only", False, False, id="profile-that-reads"),
-        pytest.param(
-            profile(ROOT, PROJECT, network="enabled"), WORKSPACE, True, False, id="profile-that-writes"
-        ),
-        pytest.param(
-            profile((special("root"), "write")), "danger-full-access", False, False, id="profile-for-all"
-        ),
-        pytest.param(
-            profile(ROOT, (special("unheard_of"), "write"), ({"type": "glob_pattern"}, "write")),
-            "read-only", False, False, id="places-nobody-knows",
-        ),
-        pytest.param(profile(PROJECT), "workspace-write", False, True, id="nothing-else-readable"),
-        pytest.param(
-            profile(ROOT, ({"type": "glob_pattern", "pattern": "**/.env"}, "deny")),
-            "read-only", False, True, id="hides-by-pattern",
-        ),
-        pytest.param(profile(ROOT, (at("/w/secret"), "none")), "read-only", False, True, id="hides-a-folder"),
-        pytest.param({**FULL, **profile(ROOT)}, "read-only", False, False, id="the-stricter-of-two"),
-    ],
-)  # fmt: skip
-async def test_a_policy_is_read(state: Any, ceiling: str, network: bool, hides: bool) -> None:
-    found = read(state)
-    assert (found.ceiling.flag, found.network, found.hides) == (ceiling, network, hides)
+POLICIES: Mapping[str, tuple[Any, str, bool, bool]] = {
+    "full": (FULL, "danger-full-access", True, False),
+    "read-only": (policy("read-only"), "read-only", False, False),
+    "read-only-with-network": (
+        policy("read-only", network_access=True, access={"type": "full-access"}),
+        "read-only",
+        True,
+        False,
+    ),
+    "partly-readable": (policy("read-only", access={"type": "restricted"}), "read-only", False, True),
+    "external": (policy("external-sandbox", network_access="enabled"), "read-only", True, False),
+    "workspace-write": (policy("workspace-write"), "workspace-write", False, False),
+    "no-boolean": (policy("workspace-write", network_access="yes"), "workspace-write", False, False),
+    "off": ({"permissionProfile": {"type": "disabled"}}, FULL_ACCESS, True, False),
+    "external-profile": (
+        {"permissionProfile": {"type": "external", "network": "enabled"}},
+        "read-only",
+        True,
+        False,
+    ),
+    "all-files-no-network": (
+        {
+            "permissionProfile": {
+                "type": "managed",
+                "file_system": {"type": "unrestricted"},
+                "network": "restricted",
+            }
+        },
+        "danger-full-access",
+        False,
+        False,
+    ),
+    "profile-that-reads": (profile(ROOT), "read-only", False, False),
+    "profile-that-writes": (profile(ROOT, PROJECT, network="enabled"), WORKSPACE, True, False),
+    "profile-for-all": (profile((special("root"), "write")), "danger-full-access", False, False),
+    "places-nobody-knows": (
+        profile(ROOT, (special("unheard_of"), "write"), ({"type": "glob_pattern"}, "write")),
+        "read-only",
+        False,
+        False,
+    ),
+    "nothing-else-readable": (profile(PROJECT), "workspace-write", False, True),
+    "hides-by-pattern": (
+        profile(ROOT, ({"type": "glob_pattern", "pattern": "**/.env"}, "deny")),
+        "read-only",
+        False,
+        True,
+    ),
+    "hides-a-folder": (profile(ROOT, (at("/w/secret"), "none")), "read-only", False, True),
+    "the-stricter-of-two": ({**FULL, **profile(ROOT)}, "read-only", False, False),
+}
+
+
+def test_a_policy_is_read() -> None:
+    found = {name: read(state) for name, (state, *_) in POLICIES.items()}
+    shown = {name: (one.ceiling.flag, one.network, one.hides) for name, one in found.items()}
+    assert shown == {name: tuple(expected) for name, (_, *expected) in POLICIES.items()}
 
 
 def nested(depth: int) -> Any:
@@ -167,60 +168,44 @@ NONSENSE: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("state", NONSENSE.values(), ids=NONSENSE)
-async def test_what_cannot_be_read_counts_as_read_only(state: Any) -> None:
-    assert read(state) == UNREADABLE
+def test_what_cannot_be_read_counts_as_read_only() -> None:
+    assert [name for name, state in NONSENSE.items() if read(state) != UNREADABLE] == []
     assert (UNREADABLE.ceiling, UNREADABLE.network) == (Permission.READ_ONLY, False)
 
 
-@pytest.mark.parametrize(
-    ("state", "path", "writable"),
-    [
-        pytest.param(policy("workspace-write"), "/w/a", True, id="in-the-folder"),
-        pytest.param(policy("workspace-write"), "/w", True, id="the-folder"),
-        pytest.param(policy("workspace-write"), "/wx/a", False, id="sibling"),
-        pytest.param(policy("workspace-write"), "/w/.git/config", False, id="git"),
-        pytest.param(policy("workspace-write"), "/w/.gitignore", True, id="not-git"),
-        pytest.param(policy("workspace-write"), "/tmp/a", True, id="tmp"),
-        pytest.param(policy("workspace-write", exclude_slash_tmp=True), "/tmp/a", False, id="no-tmp"),
-        pytest.param(policy("workspace-write", exclude_slash_tmp="no"), "/tmp/a", False, id="no-boolean"),
-        pytest.param(policy("workspace-write", writable_roots=["/v"]), "/v/a", True, id="another-root"),
-        pytest.param(profile(ROOT, PROJECT), "/w x/a", True, id="project"),
-        pytest.param(
-            profile(ROOT, (special("project_roots", subpath="out"), "write")), "/w x/a", False, id="part"
-        ),
-        pytest.param(
-            profile(ROOT, (special("project_roots", subpath="out"), "write")),
-            "/w x/out/a",
-            True,
-            id="in-part",
-        ),
-        pytest.param(
-            profile(ROOT, PROJECT, (at("/w x/.git"), "read")), "/w x/.git/a", False, id="carved-out"
-        ),
-        pytest.param(
-            profile(ROOT, (at("/v"), "read"), (at("/v"), "write")), "/v/a", True, id="write-beats-read"
-        ),
-        pytest.param(
-            profile(ROOT, (at("/v"), "write"), (at("/v"), "deny")), "/v/a", False, id="deny-beats-write"
-        ),
-        pytest.param(profile(ROOT, (special("slash_tmp"), "write")), "/tmp/a", True, id="tmp-of-a-profile"),
-        pytest.param({**policy("workspace-write"), **profile(ROOT, PROJECT)}, "/w/a", False, id="both-must"),
-    ],
-)
-async def test_where_may_be_written(state: Any, path: str, writable: bool) -> None:
-    assert read(state).writes(path) is writable
+WRITABLE: Mapping[str, tuple[Any, str, bool]] = {
+    "in-the-folder": (policy("workspace-write"), "/w/a", True),
+    "the-folder": (policy("workspace-write"), "/w", True),
+    "sibling": (policy("workspace-write"), "/wx/a", False),
+    "git": (policy("workspace-write"), "/w/.git/config", False),
+    "not-git": (policy("workspace-write"), "/w/.gitignore", True),
+    "tmp": (policy("workspace-write"), "/tmp/a", True),
+    "no-tmp": (policy("workspace-write", exclude_slash_tmp=True), "/tmp/a", False),
+    "no-boolean": (policy("workspace-write", exclude_slash_tmp="no"), "/tmp/a", False),
+    "another-root": (policy("workspace-write", writable_roots=["/v"]), "/v/a", True),
+    "project": (profile(ROOT, PROJECT), "/w x/a", True),
+    "part": (profile(ROOT, (special("project_roots", subpath="out"), "write")), "/w x/a", False),
+    "in-part": (profile(ROOT, (special("project_roots", subpath="out"), "write")), "/w x/out/a", True),
+    "carved-out": (profile(ROOT, PROJECT, (at("/w x/.git"), "read")), "/w x/.git/a", False),
+    "write-beats-read": (profile(ROOT, (at("/v"), "read"), (at("/v"), "write")), "/v/a", True),
+    "deny-beats-write": (profile(ROOT, (at("/v"), "write"), (at("/v"), "deny")), "/v/a", False),
+    "tmp-of-a-profile": (profile(ROOT, (special("slash_tmp"), "write")), "/tmp/a", True),
+    "both-must": ({**policy("workspace-write"), **profile(ROOT, PROJECT)}, "/w/a", False),
+}
 
 
-async def test_two_folders_that_are_one_are_as_strict_as_the_stricter() -> None:
-    found = ClientRestrictions(named="x", areas=({"/a": True, "/b": False},)).resolved(lambda _: "/c")
-    assert found.areas == ({"/c": False},)
+def test_where_may_be_written() -> None:
+    found = {name: read(state).writes(path) for name, (state, path, _) in WRITABLE.items()}
+    assert found == {name: writable for name, (_, _, writable) in WRITABLE.items()}
 
 
-async def test_the_stricter_of_two_allows_nothing_that_one_does_not() -> None:
+def test_the_stricter_of_two_allows_nothing_that_one_does_not() -> None:
     wide, tight = read(FULL), read(policy("read-only"))
     assert stricter(wide, tight) == stricter(tight, wide) == tight
     assert lies_in("/", "/a")
+    # Two folders that are one are as strict as the stricter.
+    found = ClientRestrictions(named="x", areas=({"/a": True, "/b": False},)).resolved(lambda _: "/c")
+    assert found.areas == ({"/c": False},)
 
 
 def removed(host: HostServices) -> set[Capability]:
@@ -294,87 +279,67 @@ def of(state: Any) -> Any:
     return lambda _: state
 
 
-@pytest.mark.parametrize("era", ERAS)
-@pytest.mark.parametrize(
-    ("mode", "state", "call", "denied"),
-    [
-        pytest.param("workspace-write", workspace, WRITE, None, id="the-same-mode"),
-        pytest.param("workspace-write", workspace, BASH, None, id="the-same-mode-commands"),
-        pytest.param("workspace-write", part, INNER, None, id="inside-the-part"),
-        pytest.param("workspace-write", part, WRITE, "elsewhere only", id="outside-the-part"),
-        pytest.param("workspace-write", part, BASH, "the sandbox of commands", id="commands-in-a-part"),
-        pytest.param("workspace-write", of(policy("read-only")), WRITE, "(read-only)", id="read-only"),
-        pytest.param(
-            "workspace-write", of(policy("read-only")), THROUGH, "(read-only)", id="through-another"
-        ),
-        pytest.param(
-            "workspace-write", of(policy("read-only")), BASH, "(read-only)", id="read-only-commands"
-        ),
-        pytest.param("workspace-write", of(policy("read-only")), READ, None, id="read-only-reads"),
-        pytest.param("workspace-write", workspace, COMMIT, "protects .git", id="protected-git"),
-        pytest.param("workspace-write", of(policy("read-only")), FETCH, "no network", id="no-network"),
-        pytest.param("workspace-write", of("nonsense"), WRITE, "cannot be read", id="nonsense"),
-        pytest.param("workspace-write", of(nested(80)), BASH, "cannot be read", id="nested"),
-        pytest.param("read-only", of(FULL), WRITE, "--permission-mode", id="ATTACK-full-on-read-only"),
-        pytest.param("read-only", of(FULL), BASH, None, id="ATTACK-full-on-read-only-commands"),
-        pytest.param("read-only", workspace, WRITE, "--permission-mode", id="ATTACK-workspace-on-read-only"),
-    ],
-)
+STRICTER: Mapping[str, tuple[str, Any, tuple[str, dict[str, Any]], str | None]] = {
+    "the-same-mode": ("workspace-write", workspace, WRITE, None),
+    "the-same-mode-commands": ("workspace-write", workspace, BASH, None),
+    "inside-the-part": ("workspace-write", part, INNER, None),
+    "outside-the-part": ("workspace-write", part, WRITE, "elsewhere only"),
+    "commands-in-a-part": ("workspace-write", part, BASH, "the sandbox of commands"),
+    "read-only": ("workspace-write", of(policy("read-only")), WRITE, "(read-only)"),
+    "through-another": ("workspace-write", of(policy("read-only")), THROUGH, "(read-only)"),
+    "read-only-commands": ("workspace-write", of(policy("read-only")), BASH, "(read-only)"),
+    "read-only-reads": ("workspace-write", of(policy("read-only")), READ, None),
+    "protected-git": ("workspace-write", workspace, COMMIT, "protects .git"),
+    "no-network": ("workspace-write", of(policy("read-only")), FETCH, "no network"),
+    "nonsense": ("workspace-write", of("nonsense"), WRITE, "cannot be read"),
+    "nested": ("workspace-write", of(nested(80)), BASH, "cannot be read"),
+    "ATTACK-full-on-read-only": ("read-only", of(FULL), WRITE, "--permission-mode"),
+    "ATTACK-full-on-read-only-commands": ("read-only", of(FULL), BASH, None),
+    "ATTACK-workspace-on-read-only": ("read-only", workspace, WRITE, "--permission-mode"),
+}
+
+
+@in_session
+@pytest.mark.parametrize("mode", ["read-only", "workspace-write"])
 async def test_the_stricter_of_server_and_client_counts(
-    mode: str,
-    state: Any,
-    call: tuple[str, dict[str, Any]],
-    denied: str | None,
-    era: str,
-    places: dict[str, Setup],
-    shared: SharedServers,
+    mode: str, places: dict[str, Setup], shared: SharedServers
 ) -> None:
     setup = places[mode]
-    for path in setup.root.rglob("*.txt"):
-        path.unlink()
-    (setup.root / "from-bash").unlink(missing_ok=True)
-    client = await shared.client(setup, era=era)
-    result: CallToolResult = await client.call_tool(*call, meta={KEY: state(setup.root)})
-    listed = text(result)
-    if denied is None:
-        assert not result.is_error, listed
-    else:
-        assert result.is_error
-        assert denied in listed
-    changed = any(setup.root.rglob("*.txt")) or (setup.root / "from-bash").exists()
-    assert changed == (denied is None and mode == "workspace-write" and call is not READ)
-    line = lines(setup.home)[-1]
-    assert line["mode"] == (mode if state in (workspace, part) else "read-only")
-    assert (line["outcome"] == "denied") == (denied is not None)
+    client = await shared.client(setup)
+    for name, (_, state, call, denied) in STRICTER.items():
+        if STRICTER[name][0] != mode:
+            continue
+        for path in setup.root.rglob("*.txt"):
+            path.unlink()
+        (setup.root / "from-bash").unlink(missing_ok=True)
+        result: CallToolResult = await client.call_tool(*call, meta={KEY: state(setup.root)})
+        said = text(result)
+        assert bool(result.is_error) == (denied is not None), (name, said)
+        assert (denied or "") in said, (name, said)
+        changed = any(setup.root.rglob("*.txt")) or (setup.root / "from-bash").exists()
+        assert changed == (denied is None and mode == "workspace-write" and call is not READ), name
+        line = lines(setup.home)[-1]
+        assert line["mode"] == (mode if state in (workspace, part) else "read-only"), name
+        assert (line["outcome"] == "denied") == (denied is not None), name
 
 
-@pytest.mark.parametrize("era", ERAS)
+@in_session
 async def test_the_next_call_is_as_free_as_the_server(
-    era: str, places: dict[str, Setup], shared: SharedServers
+    places: dict[str, Setup], shared: SharedServers
 ) -> None:
-    client = await shared.client(places["workspace-write"], era=era)
-    assert (await client.call_tool(*WRITE, meta={KEY: policy("read-only")})).is_error
-    assert not (await client.call_tool(*WRITE)).is_error
-
-
-@pytest.mark.parametrize("era", ERAS)
-async def test_clients_learn_that_it_is_heeded(
-    era: str, places: dict[str, Setup], shared: SharedServers
-) -> None:
-    client = await shared.client(places["read-only"], era=era)
+    client = await shared.client(places["workspace-write"], era="auto")
     assert client.server_capabilities is not None
     assert client.server_capabilities.experimental == {KEY: {}}
-
-
-async def test_a_server_that_is_to_ignore_it_asks_for_none_and_still_applies_one(
-    tmp_path: Path, shared: SharedServers
-) -> None:
-    setup = Setup.below(tmp_path, "workspace-write", "--client-sandbox", "ignore")
-    client = await shared.client(setup)
-    assert client.server_capabilities is not None
-    assert not client.server_capabilities.experimental
     assert (await client.call_tool(*WRITE, meta={KEY: policy("read-only")})).is_error
     assert not (await client.call_tool(*WRITE)).is_error
+
+
+async def test_a_server_that_is_to_ignore_it_asks_for_none_and_still_applies_one(tmp_path: Path) -> None:
+    async with connected(Setup.below(tmp_path, "workspace-write", "--client-sandbox", "ignore")) as client:
+        assert client.server_capabilities is not None
+        assert not client.server_capabilities.experimental
+        assert (await client.call_tool(*WRITE, meta={KEY: policy("read-only")})).is_error
+        assert not (await client.call_tool(*WRITE)).is_error
 
 
 @pytest.mark.parametrize("era", ERAS)

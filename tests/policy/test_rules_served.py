@@ -1,9 +1,6 @@
 """Rules of a config file, as a real server holds to them."""
 
-import subprocess
 from pathlib import Path
-
-import pytest
 
 from tests.support.live import Setup, connected, text
 
@@ -13,19 +10,18 @@ deny = ["Bash(git push:*)", "capability:fs_write(*.lock)", "capability:fs_read(s
 """
 
 
-def ruled(folder: Path, mode: str, rules: str = RULES) -> Setup:
+def ruled(folder: Path, mode: str) -> Setup:
     (folder / "root/secrets").mkdir(parents=True)
     for name in ("a.lock", "a.txt", "secrets/key"):
         (folder / "root" / name).write_text("before\n", encoding="utf-8")
     config = folder / "config.toml"
-    config.write_text(rules, encoding="utf-8")
+    config.write_text(RULES, encoding="utf-8")
     return Setup(root=folder / "root", home=folder, mode=mode, flags=["--config", str(config)])
 
 
-@pytest.mark.parametrize("mode", ["read-only", "danger-full-access"])
-async def test_a_denied_command_is_denied_however_it_is_spelt(mode: str, tmp_path: Path) -> None:
+async def test_a_denied_command_is_denied_however_it_is_spelt(tmp_path: Path) -> None:
     spellings = ("git push", "git  push", "git\tpush", "git 'push'", "env X=1 git push", "git -C x push")
-    async with connected(ruled(tmp_path, mode)) as client:
+    async with connected(ruled(tmp_path, "read-only")) as client:
         for command in spellings:
             assert "denied here by the rule Bash(git push:*)" in text(
                 await client.call_tool("bash", {"command": command})
@@ -47,18 +43,3 @@ async def test_a_rule_on_a_capability_stops_every_tool_that_needs_it(tmp_path: P
         assert "secrets" not in text(await client.call_tool("grep_search", {"pattern": "before"}))
         assert not (await client.call_tool("edit_file", {"path": "a.txt", **edit})).is_error
     assert (setup.root / "a.lock").read_text(encoding="utf-8") == "before\n"
-
-
-def test_a_rule_on_an_unknown_capability_stops_the_start(tmp_path: Path) -> None:
-    setup = ruled(tmp_path, "read-only", '[rules]\ndeny = ["capability:fs_wirte(*.lock)"]\n')
-    done = subprocess.run(
-        setup.command,
-        env=setup.environment,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        encoding="utf-8",
-        timeout=30,
-        check=False,
-    )
-    assert done.returncode == 2
-    assert "unknown capability; choose from fs_read, fs_write" in done.stderr

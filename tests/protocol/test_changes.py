@@ -19,12 +19,6 @@ def heard_of(known: ChangeEvents) -> Heard:
     return heard
 
 
-def test_what_nobody_listens_to_is_remembered_all_the_same(known: ChangeEvents) -> None:
-    with known.on_behalf_of("one"):
-        known.changed("job", "a")
-    assert known.of("one", "job") == ("a",)
-
-
 def test_a_thing_is_listed_to_the_caller_whose_call_made_it_and_to_nobody_else(known: ChangeEvents) -> None:
     with known.on_behalf_of("one"):
         known.changed("job", "a")
@@ -38,11 +32,14 @@ def test_a_thing_is_listed_to_the_caller_whose_call_made_it_and_to_nobody_else(k
     assert known.of("three", "job") == ()
 
 
-def test_the_newest_is_listed_first_and_a_change_moves_nothing(known: ChangeEvents) -> None:
+def test_the_newest_is_listed_first_until_its_caller_is_forgotten(known: ChangeEvents) -> None:
     with known.on_behalf_of("one"):
         for handle in ("a", "b", "a"):
             known.changed("job", handle)
     assert known.of("one", "job") == ("b", "a")
+    known.forget("one")
+    known.forget("one")
+    assert known.of("one", "job") == ()
 
 
 def test_a_change_is_announced_with_whose_it_is_and_whether_it_is_new(known: ChangeEvents) -> None:
@@ -63,14 +60,6 @@ def test_a_change_is_announced_with_whose_it_is_and_whether_it_is_new(known: Cha
         (("job", "a"), one, True),
         (("job", "a"), none, True),
     ]
-    assert known.of("one", "job") == ()
-
-
-def test_a_caller_who_is_forgotten_has_nothing(known: ChangeEvents) -> None:
-    with known.on_behalf_of("one"):
-        known.changed("job", "a")
-    known.forget("one")
-    known.forget("one")
     assert known.of("one", "job") == ()
 
 

@@ -2,12 +2,11 @@
 
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support.live import Setup, connected
+from tests.support.live import SharedServers
 
 BREAK_IN_A_SENTENCE = re.compile(r"(?<![\n.:])\n(?!\n|[-*•] |\d+[.)] )")
 
@@ -24,37 +23,22 @@ def descriptions(value: Any) -> Iterator[str]:
             yield from descriptions(part)
 
 
-@pytest.fixture
-def setup(tmp_path: Path) -> Setup:
-    (tmp_path / "root").mkdir()
-    return Setup(root=tmp_path / "root", home=tmp_path, mode="danger-full-access")
-
-
-async def test_no_text_for_clients_breaks_a_line_within_a_sentence(setup: Setup) -> None:
-    async with connected(setup) as client:
-        tools = (await client.list_tools()).tools
-        prompts = (await client.list_prompts()).prompts
-        resources = (await client.list_resources()).resources
-        templates = (await client.list_resource_templates()).resource_templates
-        instructions = client.instructions or ""
-    shown = {"instructions": [instructions.strip()]}
+@pytest.mark.asyncio(loop_scope="session")
+async def test_texts_for_clients_begin_with_a_sentence_and_break_no_line_within_one(
+    shared: SharedServers,
+) -> None:
+    client = await shared.client(shared.setup("danger-full-access"))
+    tools = (await client.list_tools()).tools
+    prompts = (await client.list_prompts()).prompts
+    resources = (await client.list_resources()).resources
+    templates = (await client.list_resource_templates()).resource_templates
+    shown = {"instructions": [(client.instructions or "").strip()]}
     shown |= {tool.name: [tool.description or "", *descriptions(tool.input_schema)] for tool in tools}
     shown |= {
         thing.name: list(descriptions(thing.model_dump())) for thing in (*prompts, *resources, *templates)
     }
     assert len(shown) > 40
-    for name, texts in shown.items():
-        for text in texts:
-            assert not BREAK_IN_A_SENTENCE.search(text), name
-
-
-async def test_the_first_line_of_a_tool_says_what_it_does(setup: Setup) -> None:
-    async with connected(setup) as client:
-        for tool in (await client.list_tools()).tools:
-            first = (tool.description or "").partition("\n")[0]
-            assert re.match(r"[A-Z][a-z]+\b.{10,}[.]$", first), tool.name
-
-
-def test_a_break_within_a_sentence_would_be_found() -> None:
-    assert BREAK_IN_A_SENTENCE.search("Read a\nfile.")
-    assert not BREAK_IN_A_SENTENCE.search("Read:\n- a\n- b\n\nWrite.")
+    broken = {name for name, texts in shown.items() if any(map(BREAK_IN_A_SENTENCE.search, texts))}
+    assert broken == set()
+    first = {tool.name: (tool.description or "").partition("\n")[0] for tool in tools}
+    assert {name for name, line in first.items() if not re.match(r"[A-Z][a-z]+\b.{10,}[.]$", line)} == set()

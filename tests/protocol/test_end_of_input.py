@@ -12,18 +12,9 @@ from typing import Any
 import anyio
 import pytest
 
+from tests.protocol.lines import ENVELOPE, opening
 from tests.support.families import Family, eventually, lines, mentioning, outcomes
-from tests.support.http_server import INITIALIZE
-from tests.support.live import ERAS, Setup
-
-READY = {"jsonrpc": "2.0", "method": "notifications/initialized"}
-ENVELOPE = {
-    "_meta": {
-        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
-        "io.modelcontextprotocol/clientCapabilities": {},
-    }
-}
-DISCOVER = {"jsonrpc": "2.0", "id": 0, "method": "server/discover", "params": ENVELOPE}
+from tests.support.live import Setup
 
 
 @pytest.fixture
@@ -84,7 +75,7 @@ def piped(setup: Setup, era: str, *, to_file: bool = False) -> Generator[Piped]:
         )
     found = Piped(process, era, answers)
     try:
-        found.say(*([INITIALIZE, READY] if era == "legacy" else [DISCOVER]))
+        found.say(*opening(era))
         yield found
     finally:
         process.kill()
@@ -99,8 +90,7 @@ def by_id(answers: list[dict[str, Any]]) -> dict[int, dict[str, Any]]:
     return {answer["id"]: answer for answer in answers}
 
 
-@pytest.mark.parametrize("to_file", [False, True], ids=["pipe", "file"])
-@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize(("era", "to_file"), [("legacy", False), ("auto", True)], ids=["pipe", "file"])
 async def test_what_only_reads_is_answered_after_the_end_of_input(
     era: str, to_file: bool, setup: Setup
 ) -> None:
@@ -117,10 +107,9 @@ async def test_what_only_reads_is_answered_after_the_end_of_input(
     assert server.process.returncode == 0
 
 
-@pytest.mark.parametrize("era", ERAS)
-async def test_a_command_is_cancelled_before_the_reads_are_through(era: str, setup: Setup) -> None:
+async def test_a_command_is_cancelled_before_the_reads_are_through(setup: Setup) -> None:
     family = Family()
-    with piped(setup, era) as server:
+    with piped(setup, "auto") as server:
         server.call(1, "Sleep", duration_ms=4000)
         server.call(2, "bash", command=family.command)
         await eventually(lambda: family.runs)
@@ -131,18 +120,6 @@ async def test_a_command_is_cancelled_before_the_reads_are_through(era: str, set
     assert "result" in answers[2]
     assert family.is_gone
     assert sorted(outcomes(setup.home)) == [("Sleep", "output"), ("bash", "cancelled")]
-
-
-async def test_a_command_alone_is_cancelled_at_once(setup: Setup) -> None:
-    family = Family()
-    with piped(setup, "legacy") as server:
-        server.call(2, "bash", command=family.command)
-        await eventually(lambda: family.runs)
-        server.end_input()
-        answers = by_id(await server.all_answers())
-    assert answers[2]["error"]["code"] == -32000
-    assert family.is_gone
-    assert outcomes(setup.home) == [("bash", "cancelled")]
 
 
 async def test_a_read_that_takes_too_long_is_cancelled(setup: Setup) -> None:

@@ -15,8 +15,6 @@ from mcp_toolserver.protocol.http.body import message_in
 from mcp_toolserver.protocol.http.errors import INVALID_ID
 from mcp_toolserver.protocol.http.request_checks import RequestHead
 from mcp_toolserver.protocol.stdio.draining import Draining, reads
-from tests.desktop.desktop import desktop_server, stand_ins
-from tests.support.processes import call
 from tests.support.workbench import dispatcher, machine
 
 
@@ -32,30 +30,26 @@ async def test_a_wrong_parameter_is_left_to_the_sdk() -> None:
         await error_middleware(asked("tools/list"), wrong)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    ("method", "data", "code", "says"),
-    [
+async def test_a_request_before_the_handshake_gets_an_error() -> None:
+    for method, data, code, says in (
         ("tools/list", "", INVALID_REQUEST, "before initialize"),
         ("initialize", "", INVALID_PARAMS, "no"),
         ("tools/list", "more", INVALID_PARAMS, "no"),
-    ],
-)
-async def test_a_request_before_the_handshake_gets_an_error(
-    method: str, data: str, code: int, says: str
-) -> None:
-    async def refused(_: object) -> None:
-        raise MCPError(INVALID_PARAMS, "no", data)
+    ):
 
-    with pytest.raises(MCPError) as caught:
-        await error_middleware(asked(method), refused)  # type: ignore[arg-type]
-    assert caught.value.error.code == code
-    assert says in caught.value.error.message
+        async def refused(_: object, data: str = data) -> None:
+            raise MCPError(INVALID_PARAMS, "no", data)
+
+        with pytest.raises(MCPError) as caught:
+            await error_middleware(asked(method), refused)  # type: ignore[arg-type]
+        assert caught.value.error.code == code
+        assert says in caught.value.error.message
 
 
-@pytest.mark.parametrize("value", ["1.5", "null", "true", "{}"])
-def test_an_id_of_the_wrong_type_is_refused(value: str) -> None:
+def test_an_id_of_the_wrong_type_is_refused() -> None:
     head = RequestHead(method="POST", path="/mcp")
-    assert message_in(head, f'{{"method": "ping", "id": {value}}}'.encode()) is INVALID_ID
+    for value in ("1.5", "null", "true", "{}"):
+        assert message_in(head, f'{{"method": "ping", "id": {value}}}'.encode()) is INVALID_ID, value
 
 
 def test_an_unknown_tool_is_worth_its_answer_at_the_end(tmp_path: Path) -> None:
@@ -68,11 +62,3 @@ async def test_a_request_that_its_client_cancelled_gets_no_answer() -> None:
     draining = Draining(nothing, nothing, lambda _: True, lambda: None)
     with anyio.fail_after(5):
         await draining.dropped(1)
-
-
-async def test_what_a_clipboard_helper_prints_is_on_the_clipboard(tmp_path: Path) -> None:
-    path = stand_ins(tmp_path, {"xclip": "printf one\n"})
-    async with desktop_server(tmp_path, path=path, environ={"DISPLAY": ":0"}) as server:
-        found = await call(server, "read_clipboard")
-    assert found.data is not None
-    assert found.data["clipboard_text"] == "one"

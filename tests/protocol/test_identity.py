@@ -4,6 +4,8 @@ import base64
 import json
 import struct
 import subprocess
+from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
@@ -16,15 +18,11 @@ from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.protocol.instructions import LONGEST, EnforcementStatus, instructions
 from mcp_toolserver.protocol.server_info import WEBSITE
 from mcp_toolserver.text import enforcement_summary
+from tests.protocol.lines import ENVELOPE
 from tests.protocol.resource_clients import ERAS, place
 from tests.support.live import Setup
 
 METHODS = ("tools/list", "prompts/list", "resources/list", "resources/templates/list")
-ENVELOPE = {
-    mcp.PROTOCOL_VERSION_META_KEY: "2026-07-28",
-    mcp.CLIENT_CAPABILITIES_META_KEY: {},
-    mcp.CLIENT_INFO_META_KEY: {"name": "a test", "version": "1"},
-}
 
 
 @pytest.mark.parametrize("era", ERAS)
@@ -63,69 +61,53 @@ async def test_an_ordinary_answer_does_not_repeat_the_icon(tmp_path: Path) -> No
         }
 
 
-@pytest.mark.parametrize("mode", Permission)
-@pytest.mark.parametrize(
-    "roots",
-    [
-        pytest.param(["/short"], id="one"),
-        pytest.param([f"/{number}" for number in range(300)], id="many"),
-        pytest.param(["/" + "x" * 4_000] * 3, id="long"),
-        pytest.param(["/short", "/" + "x" * 4_000], id="short and long"),
-        pytest.param(["/" + "\u202e" * 100] * 9, id="invisible"),
-    ],
+ROOTS: Sequence[Sequence[str]] = (
+    ["/short"],
+    [f"/{number}" for number in range(300)],
+    ["/" + "x" * 4_000] * 3,
+    ["/short", "/" + "x" * 4_000],
+    ["/" + "\u202e" * 100] * 9,
 )
-def test_nothing_is_cut_from_the_instructions_but_whole_roots(mode: Permission, roots: list[str]) -> None:
+
+
+def test_nothing_is_cut_from_the_instructions_but_whole_roots() -> None:
     summary = "y" * enforcement_summary.LONGEST
-    status = EnforcementStatus(mode=mode, commands=True, network=False, summary=summary)
-    said = instructions(status, roots)
-    assert len(said) <= LONGEST
-    start, _, named = said.partition("Roots (relative paths start at the first):\n")
-    assert mode.flag in start
-    assert f"Enforced: {summary}." in start
-    assert "says how to get the rest" in start
-    shown = [line for line in named.splitlines() if not line.startswith("- and ")]
-    assert all(len(line) - 2 in {len(root), 8 * 100 + 1} for line, root in zip(shown, roots, strict=False))
-    left = len(roots) - len(shown)
-    assert (f"- and {left} more" in named) is (left > 0)
+    for mode, roots in product(Permission, ROOTS):
+        status = EnforcementStatus(mode=mode, commands=True, network=False, summary=summary)
+        said = instructions(status, roots)
+        assert len(said) <= LONGEST
+        start, _, named = said.partition("Roots (relative paths start at the first):\n")
+        assert mode.flag in start
+        assert f"Enforced: {summary}." in start
+        assert "says how to get the rest" in start
+        shown = [line for line in named.splitlines() if not line.startswith("- and ")]
+        assert all(
+            len(line) - 2 in {len(root), 8 * 100 + 1} for line, root in zip(shown, roots, strict=False)
+        )
+        left = len(roots) - len(shown)
+        assert (f"- and {left} more" in named) is (left > 0)
 
 
 def spoken(setup: Setup, messages: list[dict[str, Any]]) -> bytes:
     """All that a server of its own answers, byte by byte."""
     given = "".join(json.dumps(message) + "\n" for message in messages)
-    with subprocess.Popen(
+    done = subprocess.run(
         setup.command,
         env=setup.environment,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-    ) as server:
-        assert server.stdin is not None
-        assert server.stdout is not None
-        server.stdin.write(given.encode())
-        server.stdin.flush()
-        answers = [server.stdout.readline() for message in messages if "id" in message]
-        server.stdin.close()
-    return b"".join(sorted(answers))
+        input=given.encode(),
+        capture_output=True,
+        check=True,
+        timeout=60,
+    )
+    return b"".join(sorted(done.stdout.splitlines(keepends=True)))
 
 
-@pytest.mark.parametrize("era", ["handshake", "modern"])
-def test_two_servers_say_the_same_byte_by_byte(era: str, tmp_path: Path) -> None:
-    for name in ("root", "home"):
-        (tmp_path / name).mkdir()
-    setup = Setup(root=tmp_path / "root", home=tmp_path / "home", mode="workspace-write")
-    if era == "handshake":
-        info = {"name": "a test", "version": "1"}
-        opening = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": info}
-        messages: list[dict[str, Any]] = [
-            {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": opening},
-            {"jsonrpc": "2.0", "method": "notifications/initialized"},
-            *({"jsonrpc": "2.0", "id": n, "method": method} for n, method in enumerate(METHODS, 1)),
-        ]
-    else:
-        messages = [
-            {"jsonrpc": "2.0", "id": n, "method": method, "params": {"_meta": ENVELOPE}}
-            for n, method in enumerate(("server/discover", *METHODS))
-        ]
+def test_two_servers_say_the_same_byte_by_byte(tmp_path: Path) -> None:
+    setup = Setup.below(tmp_path, "workspace-write")
+    messages = [
+        {"jsonrpc": "2.0", "id": n, "method": method, "params": ENVELOPE}
+        for n, method in enumerate(("server/discover", *METHODS))
+    ]
     first, second = (spoken(setup, messages) for _ in range(2))
     assert first == second
     answers = [json.loads(line) for line in first.splitlines()]

@@ -13,7 +13,7 @@ from pydantic import FileUrl
 from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.protocol.instructions import LONGEST, EnforcementStatus, instructions
 from mcp_toolserver.text import enforcement_summary
-from tests.support.live import ERAS, Setup, connected, connected_to, serving, text
+from tests.support.live import Setup, SharedServers, connected, text
 
 APART = "is outside all roots"
 STATUS = EnforcementStatus(
@@ -37,23 +37,23 @@ async def said(setup: Setup, folder: Path, era: str) -> str:
         return client.instructions or ""
 
 
-@pytest.mark.parametrize("era", ERAS)
-async def test_a_server_started_outside_its_roots_says_so_in_its_instructions(setup: Setup, era: str) -> None:
-    text = await said(setup, setup.home / "elsewhere", era)
-    assert APART in text
-    assert str(setup.home / "elsewhere") in text
+@pytest.mark.parametrize(
+    ("place", "era", "apart"),
+    [("elsewhere", "legacy", True), ("elsewhere", "auto", True), ("root/inner", "legacy", False)],
+)
+async def test_a_server_started_outside_its_roots_says_so_in_its_instructions(
+    place: str, era: str, apart: bool, setup: Setup
+) -> None:
+    text = await said(setup, setup.home / place, era)
+    assert (APART in text) is apart
+    assert (str(setup.home / place) in text) is apart
 
 
-@pytest.mark.parametrize("place", [".", "root", "root/inner"])
-async def test_a_server_started_at_above_or_in_a_root_says_nothing_of_it(setup: Setup, place: str) -> None:
-    assert APART not in await said(setup, setup.home / place, "legacy")
-
-
-async def test_the_folder_of_a_server_over_http_says_nothing_of_its_clients(setup: Setup) -> None:
-    with serving(setup, "http") as address:
-        async with connected_to(address, "http") as client:
-            assert client.instructions
-            assert APART not in client.instructions
+@pytest.mark.asyncio(loop_scope="session")
+async def test_the_folder_of_a_server_over_http_says_nothing_of_its_clients(shared: SharedServers) -> None:
+    client = await shared.client(shared.setup(), "http")
+    assert client.instructions
+    assert APART not in client.instructions
 
 
 async def test_the_first_call_says_that_the_declared_roots_are_elsewhere(setup: Setup) -> None:
@@ -66,9 +66,8 @@ async def test_the_first_call_says_that_the_declared_roots_are_elsewhere(setup: 
         assert "no folder that the client works in" in text(result)
 
 
-@pytest.mark.parametrize(
-    ("root", "folder", "apart"),
-    [
+def test_folders_meet_where_one_lies_in_the_other() -> None:
+    for root, folder, apart in (
         ("/a/b", "/a/b", False),
         ("/a", "/a/b", False),
         ("/a/b", "/a", False),
@@ -76,10 +75,8 @@ async def test_the_first_call_says_that_the_declared_roots_are_elsewhere(setup: 
         ("/", "/a", False),
         ("/a/b", "/a/bc", True),
         ("/a/b", "", False),
-    ],
-)
-def test_folders_meet_where_one_lies_in_the_other(root: str, folder: str, apart: bool) -> None:
-    assert (APART in instructions(STATUS, [root], folder)) is apart
+    ):
+        assert (APART in instructions(STATUS, [root], folder)) is apart, (root, folder)
 
 
 def test_a_long_folder_leaves_room_for_the_roots() -> None:

@@ -3,8 +3,6 @@
 import json
 from pathlib import Path
 
-import pytest
-
 from tests.support.live import Setup, connected, text
 
 CORE = {"bash", "edit_file", "glob_search", "grep_search", "read_file", "write_file", "ToolSearch"}
@@ -16,9 +14,8 @@ def setup(folder: Path, *flags: str) -> Setup:
     return made
 
 
-@pytest.mark.parametrize("era", ["legacy", "auto"])
-async def test_a_tool_is_found_then_called_by_its_name_or_through_another(era: str, tmp_path: Path) -> None:
-    async with connected(setup(tmp_path, "--tools", "CallTool"), era=era) as client:
+async def test_a_tool_is_found_then_called_by_its_name_or_through_another(tmp_path: Path) -> None:
+    async with connected(setup(tmp_path, "--tools", "CallTool")) as client:
         listed = {tool.name: tool for tool in (await client.list_tools()).tools}
         assert set(listed) == CORE | {"CallTool"}
         found = text(await client.call_tool("ToolSearch", {"query": "first lines of a file"}))

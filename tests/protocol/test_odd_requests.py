@@ -10,20 +10,13 @@ import anyio
 import httpx
 import pytest
 
+from tests.protocol.lines import ENVELOPE, READY, opening
 from tests.support import live
-from tests.support.http_server import ACCEPT, INITIALIZE, call, modern, sse_session
+from tests.support.http_server import ACCEPT, INITIALIZE, call, modern, serving, sse_session
 from tests.support.live import TOKEN, Setup
 
-READY = {"jsonrpc": "2.0", "method": "notifications/initialized"}
 IDS = {"float": 1.5, "whole-float": 1.0, "null": None, "boolean": True, "object": {"a": 1}, "list": [1]}
-ODD = [pytest.param(value, id=name) for name, value in IDS.items()]
 AUTHORIZED = {**ACCEPT, "authorization": f"Bearer {TOKEN}"}
-ENVELOPE = {
-    "_meta": {
-        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
-        "io.modelcontextprotocol/clientCapabilities": {},
-    }
-}
 
 
 @pytest.fixture
@@ -41,24 +34,16 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Generator[str]:
 
 def said_on_stdio(setup: Setup, *messages: Mapping[str, Any], files: bool = False) -> list[dict[str, Any]]:
     """What a server answers to these lines, over pipes or over files."""
-    text = "".join(json.dumps(message) + "\n" for message in messages)
-    command, environ = setup.command, setup.environment
-    if not files:
-        done = subprocess.run(
-            command, env=environ, input=text, stdout=subprocess.PIPE, timeout=30, check=True, encoding="utf-8"
-        )
-        return [json.loads(line) for line in done.stdout.splitlines()]
     source, target = setup.home / "requests", setup.home / "answers"
-    source.write_text(text, encoding="utf-8")
+    source.write_text("".join(json.dumps(message) + "\n" for message in messages), encoding="utf-8")
     with source.open("rb") as given, target.open("wb") as taken:
-        subprocess.run(command, env=environ, stdin=given, stdout=taken, timeout=30, check=True)
-    return [json.loads(line) for line in target.read_text(encoding="utf-8").splitlines()]
-
-
-def opened(era: str) -> list[Mapping[str, Any]]:
-    """How a client of this era begins."""
-    discover = {"jsonrpc": "2.0", "id": 0, "method": "server/discover", "params": ENVELOPE}
-    return [INITIALIZE, READY] if era == "legacy" else [discover]
+        if files:
+            streams: dict[str, Any] = {"stdin": given, "stdout": taken}
+        else:
+            streams = {"input": given.read(), "stdout": subprocess.PIPE}
+        done = subprocess.run(setup.command, env=setup.environment, timeout=30, check=True, **streams)
+    answers = target.read_bytes() if files else done.stdout
+    return [json.loads(line) for line in answers.splitlines()]
 
 
 def listing(era: str, request_id: object) -> dict[str, Any]:
@@ -66,65 +51,62 @@ def listing(era: str, request_id: object) -> dict[str, Any]:
     return {"jsonrpc": "2.0", "id": request_id, "method": "tools/list", "params": params}
 
 
-def test_after_a_handshake_a_stateless_request_is_refused_by_its_id(setup: Setup) -> None:
-    answers = said_on_stdio(setup, *opened("legacy"), listing("auto", 7), listing("legacy", 8))
+both_streams = pytest.mark.parametrize("files", [False, True], ids=["pipes", "files"])
+
+
+@both_streams
+def test_odd_requests_before_and_after_the_handshake_get_errors_that_name_them(
+    files: bool, setup: Setup
+) -> None:
+    early = [listing("legacy", 1), {**listing("legacy", 2), "method": "nothing/such"}]
+    odd = [listing("legacy", value) for value in IDS.values()]
+    late = [listing("auto", 7), listing("legacy", "last")]
+    answers = said_on_stdio(setup, *early, *opening("legacy"), *odd, *late, files=files)
     by_id = {answer["id"]: answer for answer in answers}
+    assert by_id.keys() == {0, 1, 2, 7, "last", None}
+    assert by_id[1]["error"]["code"] == -32600
+    assert "initialize" in by_id[1]["error"]["message"]
+    assert by_id[2]["error"]["code"] == -32601
+    assert "result" in by_id[0]
+    assert [answer["error"]["code"] for answer in answers if answer["id"] is None] == [-32600] * len(IDS)
+    # After a handshake, a request without one is refused.
     assert by_id[7]["error"]["code"] == -32600
-    assert by_id[8]["result"]["tools"]
+    assert by_id["last"]["result"]["tools"]
 
 
-@pytest.mark.parametrize("files", [False, True], ids=["pipes", "files"])
-@pytest.mark.parametrize("era", live.ERAS)
-def test_an_id_of_the_wrong_type_is_refused_on_stdio(era: str, files: bool, setup: Setup) -> None:
-    odd = [listing(era, value) for value in IDS.values()]
-    answers = said_on_stdio(setup, *opened(era), *odd, listing(era, "last"), files=files)
+def test_an_id_of_the_wrong_type_is_refused_without_a_handshake(setup: Setup) -> None:
+    odd = [listing("auto", value) for value in IDS.values()]
+    answers = said_on_stdio(setup, *opening("auto"), *odd, listing("auto", "last"))
     refused = [answer["error"]["code"] for answer in answers if answer["id"] is None]
     assert refused == [-32600] * len(IDS)
     assert {answer["id"] for answer in answers} == {0, "last", None}
 
 
-@pytest.mark.parametrize("value", ODD)
 @pytest.mark.parametrize("era", live.ERAS)
-def test_an_id_of_the_wrong_type_is_refused_over_http(era: str, value: object, url: str) -> None:
+def test_an_id_of_the_wrong_type_is_refused_over_http(era: str, url: str) -> None:
     message, headers = modern("current_datetime") if era == "auto" else (call("current_datetime"), ACCEPT)
     with httpx.Client(timeout=10, trust_env=False, headers=AUTHORIZED) as http:
         if era == "legacy":
             session = http.post(url, json=INITIALIZE).headers["mcp-session-id"]
             headers = {**headers, "mcp-session-id": session, "mcp-protocol-version": "2025-11-25"}
-        answer = http.post(url, json={**message, "id": value}, headers=headers)
-    assert answer.status_code == 400
-    assert (answer.json()["id"], answer.json()["error"]["code"]) == (None, -32600)
+        for name, value in IDS.items():
+            answer = http.post(url, json={**message, "id": value}, headers=headers)
+            error = answer.json()
+            assert (answer.status_code, error["id"], error["error"]["code"]) == (400, None, -32600), name
 
 
-async def test_an_id_of_the_wrong_type_is_refused_over_sse(setup: Setup) -> None:
-    with live.serving(setup, "sse") as address:
-        base = address.removesuffix("/sse")
-        client = httpx.AsyncClient(timeout=10, trust_env=False, headers=AUTHORIZED, base_url=base)
-        async with client as http, sse_session(http) as session:
-            for name, value in IDS.items():
-                answer = await http.post(session.url, json=listing("legacy", value))
-                assert (answer.status_code, answer.json()["error"]["code"]) == (400, -32600), name
+async def test_an_id_of_the_wrong_type_is_refused_over_sse() -> None:
+    async with serving(sse=True) as server, server.http() as http, sse_session(http) as session:
+        for name, value in IDS.items():
+            answer = await http.post(session.url, json=listing("legacy", value))
+            assert (answer.status_code, answer.json()["error"]["code"]) == (400, -32600), name
 
 
-@pytest.mark.parametrize("files", [False, True], ids=["pipes", "files"])
-def test_a_request_before_the_handshake_gets_an_error_that_names_it(files: bool, setup: Setup) -> None:
-    messages = [listing("legacy", 1), {**listing("legacy", 2), "method": "nothing/such"}, INITIALIZE]
-    answers = {answer["id"]: answer for answer in said_on_stdio(setup, *messages, files=files)}
-    assert answers[1]["error"]["code"] == -32600
-    assert "initialize" in answers[1]["error"]["message"]
-    assert answers[2]["error"]["code"] == -32601
-    assert "result" in answers[0]
-
-
-def test_a_request_without_a_session_gets_an_error_that_names_it(url: str) -> None:
+def test_a_stream_that_is_resumed_begins_anew_and_a_request_needs_a_session(url: str) -> None:
     with httpx.Client(timeout=10, trust_env=False, headers=AUTHORIZED) as http:
         answer = http.post(url, json=listing("legacy", 1))
-    assert answer.status_code == 400
-    assert "session" in answer.json()["error"]["message"].lower()
-
-
-def test_a_stream_that_is_resumed_begins_anew(url: str) -> None:
-    with httpx.Client(timeout=10, trust_env=False, headers=AUTHORIZED) as http:
+        assert answer.status_code == 400
+        assert "session" in answer.json()["error"]["message"].lower()
         session = {"mcp-session-id": http.post(url, json=INITIALIZE).headers["mcp-session-id"]}
         http.post(url, json=READY, headers=session)
         resumed = {**session, "accept": "text/event-stream", "last-event-id": "7"}
@@ -166,9 +148,9 @@ async def _ignoring_the_answer(
         await anyio.sleep(0.01)
 
 
-@pytest.mark.parametrize("files", [False, True], ids=["pipes", "files"])
-def test_a_ping_is_answered_on_stdio_while_there_is_no_room(files: bool, setup: Setup) -> None:
-    full = Setup(root=setup.root, home=setup.home, flags=("--max-calls", "1"))
+@both_streams
+def test_a_ping_is_answered_on_stdio_while_there_is_no_room(files: bool, tmp_path: Path) -> None:
+    full = Setup.below(tmp_path, "read-only", "--max-calls", "1")
     sleeping = {**call("Sleep", 1), "params": {"name": "Sleep", "arguments": {"duration_ms": 500}}}
     ping = {"jsonrpc": "2.0", "id": 2, "method": "ping"}
     answers = said_on_stdio(full, INITIALIZE, READY, sleeping, ping, listing("legacy", 3), files=files)

@@ -3,7 +3,7 @@
 import json
 import os
 import stat
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +16,7 @@ from mcp_types import JSONRPCNotification, JSONRPCRequest
 
 from mcp_toolserver.protocol.stdio import pipe_transport
 from mcp_toolserver.protocol.stdio.pipe_transport import PipeReader, PipeWriter
-from tests.support.live import Setup, connected, text
+from tests.support.live import SharedServers, text
 
 
 @dataclass
@@ -72,23 +72,23 @@ async def test_every_line_is_a_message_and_the_end_of_input_is_the_end() -> None
         assert await wire.names() == ["one", "two", "three"]
 
 
-@pytest.mark.parametrize(
-    ("line", "code"),
-    [
-        pytest.param("this is no JSON", -32700, id="garbage"),
-        pytest.param('{"jsonrpc": "2.0"}', -32700, id="no-message"),
-        pytest.param('{"jsonrpc": "2.0", "id": ' + "9" * 5000 + ', "method": "x"}', -32700, id="JSON03"),
-        pytest.param("[" + request("one").rstrip("\n") + "]", -32600, id="JSON14"),
-        pytest.param(b'{"jsonrpc": "2.0", "id": 1, "method": "\xff"}', -32700, id="not-utf-8"),
-    ],
-)
-async def test_what_is_no_message_is_answered_and_the_next_is_read(line: str | bytes, code: int) -> None:
-    async with wired() as wire:
-        wire.say(line, "\n", request("next"))
-        wire.hang_up()
-        assert await wire.names() == ["next"]
-        answer = await wire.heard()
-        assert (answer["id"], answer["error"]["code"]) == (None, code)
+NO_MESSAGES: Mapping[str, tuple[str | bytes, int]] = {
+    "garbage": ("this is no JSON", -32700),
+    "no-message": ('{"jsonrpc": "2.0"}', -32700),
+    "JSON03": ('{"jsonrpc": "2.0", "id": ' + "9" * 5000 + ', "method": "x"}', -32700),
+    "JSON14": ("[" + request("one").rstrip("\n") + "]", -32600),
+    "not-utf-8": (b'{"jsonrpc": "2.0", "id": 1, "method": "\xff"}', -32700),
+}
+
+
+async def test_what_is_no_message_is_answered_and_the_next_is_read() -> None:
+    for name, (line, code) in NO_MESSAGES.items():
+        async with wired() as wire:
+            wire.say(line, "\n", request("next"))
+            wire.hang_up()
+            assert await wire.names() == ["next"], name
+            answer = await wire.heard()
+            assert (answer["id"], answer["error"]["code"]) == (None, code), name
 
 
 async def test_a_message_that_is_too_long_is_refused_and_the_next_is_read(
@@ -103,26 +103,22 @@ async def test_a_message_that_is_too_long_is_refused_and_the_next_is_read(
         assert [json.loads(answer)["error"]["code"] for answer in answers] == [-32600, -32600]
 
 
-@pytest.mark.parametrize(
-    ("message", "request_id"),
-    [
-        pytest.param(
-            r'{"jsonrpc":"2.0","id":7,"method":"x","params":{"a":"\ud800"}}', 7, id="JSON-surrogate"
-        ),
-        pytest.param(r'{"jsonrpc":"2.0","id":"s","method":"x","params":{"a":"\udfff"}}', "s", id="text-id"),
-        pytest.param('{"jsonrpc":"1.0","id":7,"method":"x"}', 7, id="other-version"),
-        pytest.param('{"jsonrpc":"1.0","id":true,"method":"x"}', None, id="no-id"),
-        pytest.param(r'{"jsonrpc":"1.0","id":"\ud800","method":"x"}', None, id="an-id-that-cannot-be-sent"),
-    ],
-)
-async def test_a_request_that_cannot_be_read_is_answered_by_its_id(
-    message: str, request_id: int | str | None
-) -> None:
-    async with wired() as wire:
-        wire.say(message, "\n", request("next"))
-        wire.hang_up()
-        assert await wire.names() == ["next"]
-        assert (await wire.heard())["id"] == request_id
+UNREADABLE: Mapping[str, tuple[str, int | str | None]] = {
+    "JSON-surrogate": (r'{"jsonrpc":"2.0","id":7,"method":"x","params":{"a":"\ud800"}}', 7),
+    "text-id": (r'{"jsonrpc":"2.0","id":"s","method":"x","params":{"a":"\udfff"}}', "s"),
+    "other-version": ('{"jsonrpc":"1.0","id":7,"method":"x"}', 7),
+    "no-id": ('{"jsonrpc":"1.0","id":true,"method":"x"}', None),
+    "an-id-that-cannot-be-sent": (r'{"jsonrpc":"1.0","id":"\ud800","method":"x"}', None),
+}
+
+
+async def test_a_request_that_cannot_be_read_is_answered_by_its_id() -> None:
+    for name, (message, request_id) in UNREADABLE.items():
+        async with wired() as wire:
+            wire.say(message, "\n", request("next"))
+            wire.hang_up()
+            assert await wire.names() == ["next"], name
+            assert (await wire.heard())["id"] == request_id, name
 
 
 async def test_the_writer_waits_while_the_client_does_not_read() -> None:
@@ -162,17 +158,20 @@ def test_only_pipes_and_sockets_are_waited_for(tmp_path: Path) -> None:
             os.close(descriptor)
 
 
-async def test_many_calls_in_flight_are_all_answered(tmp_path: Path) -> None:
-    setup = Setup.below(tmp_path)
+@pytest.mark.asyncio(loop_scope="session")
+async def test_many_calls_in_flight_are_all_answered(shared: SharedServers) -> None:
+    setup = shared.setup()
+    (setup.root / "many").mkdir()
     for number in range(40):
-        (tmp_path / f"root/{number}").write_text(f"file {number} " + "x" * 50_000, encoding="utf-8")
+        content = f"file {number} " + "x" * 50_000
+        (setup.root / f"many/{number}").write_text(content, encoding="utf-8")
     answers: dict[int, str] = {}
-    async with connected(setup) as client:
+    client = await shared.client(setup)
 
-        async def read(number: int) -> None:
-            answers[number] = text(await client.call_tool("read_file", {"path": str(number)}))
+    async def read(number: int) -> None:
+        answers[number] = text(await client.call_tool("read_file", {"path": f"many/{number}"}))
 
-        async with anyio.create_task_group() as tasks:
-            for number in range(40):
-                tasks.start_soon(read, number)
+    async with anyio.create_task_group() as tasks:
+        for number in range(40):
+            tasks.start_soon(read, number)
     assert all(f"file {number} " in answers[number] for number in range(40))

@@ -1,6 +1,7 @@
 """Prompts, and the completion of arguments: what may not be known is not proposed."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -49,18 +50,18 @@ async def test_a_prompt_says_what_was_asked_in_a_few_words(era: str, tmp_path: P
             said = words(await client.get_prompt(prompt.name, given))
             assert all(value in said for value in given.values())
             assert len(said) < 1_000
+        # What is put into one hides nothing.
+        said = words(await client.get_prompt("explain-code", {"path": "a\u202e\x1b[8m"}))
+        assert "a\\u{202e}\\u{1b}[8m" in said
 
 
-@pytest.mark.parametrize("prompt", PROMPTS, ids=lambda prompt: prompt.name)
-@pytest.mark.parametrize("offered", ["everything", "nothing"])
-def test_a_prompt_names_only_tools_that_there_are(prompt: Any, offered: str) -> None:
-    core = {"read_file", "glob_search", "grep_search"}
+def test_a_prompt_names_only_tools_that_there_are() -> None:
     names = {entry.spec.name for entry in discover()}
-    there = names if offered == "everything" else core
-    for given in (ARGUMENTS[prompt.name], dict.fromkeys(ARGUMENTS[prompt.name], "")):
-        said = prompt.words(given, there.__contains__)
-        named = {name for name in names if name in said.replace(",", " ").replace("(", " ").split()}
-        assert named <= there
+    for prompt, there in product(PROMPTS, (names, {"read_file", "glob_search", "grep_search"})):
+        for given in (ARGUMENTS[prompt.name], dict.fromkeys(ARGUMENTS[prompt.name], "")):
+            said = prompt.words(given, there.__contains__)
+            named = {name for name in names if name in said.replace(",", " ").replace("(", " ").split()}
+            assert named <= there, prompt.name
 
 
 def test_changes_are_looked_at_with_the_tool_for_git_or_else_with_the_shell() -> None:
@@ -71,32 +72,22 @@ def test_changes_are_looked_at_with_the_tool_for_git_or_else_with_the_shell() ->
     assert "ask the user" in review.words({}, lambda _: False)
 
 
+NOT_GIVEN: Mapping[str, tuple[str, dict[str, str], str]] = {
+    "no such prompt": ("nothing", {}, "no such prompt"),
+    "without what it needs": ("explain-code", {}, "path is required"),
+    "with nothing in what it needs": ("plan-change", {"goal": " "}, "goal is required"),
+    "with what it does not take": ("explain-code", {"path": "a", "x": "y"}, "no argument 'x'"),
+    "with too much": ("explain-code", {"path": "a" * 4_001}, "4000 characters"),
+}
+
+
 @eras
-@pytest.mark.parametrize(
-    ("name", "given", "why"),
-    [
-        pytest.param("nothing", {}, "no such prompt", id="no such prompt"),
-        pytest.param("explain-code", {}, "path is required", id="without what it needs"),
-        pytest.param("plan-change", {"goal": " "}, "goal is required", id="with nothing in what it needs"),
-        pytest.param(
-            "explain-code", {"path": "a", "x": "y"}, "no argument 'x'", id="with what it does not take"
-        ),
-        pytest.param("explain-code", {"path": "a" * 4_001}, "4000 characters", id="with too much"),
-    ],
-)
-async def test_a_prompt_that_cannot_be_given_is_a_protocol_error(
-    era: str, name: str, given: dict[str, str], why: str, tmp_path: Path
-) -> None:
+async def test_a_prompt_that_cannot_be_given_is_a_protocol_error(era: str, tmp_path: Path) -> None:
     async with place(tmp_path) as made, made.client(era) as client:
-        with pytest.raises(MCPError, match=why) as refused:
-            await client.get_prompt(name, given)
-        assert refused.value.error.code == mcp.INVALID_PARAMS
-
-
-async def test_what_is_put_into_a_prompt_hides_nothing(tmp_path: Path) -> None:
-    async with place(tmp_path) as made, made.client() as client:
-        said = words(await client.get_prompt("explain-code", {"path": "a\u202e\x1b[8m"}))
-        assert "a\\u{202e}\\u{1b}[8m" in said
+        for name, given, why in NOT_GIVEN.values():
+            with pytest.raises(MCPError, match=why) as refused:
+                await client.get_prompt(name, given)
+            assert refused.value.error.code == mcp.INVALID_PARAMS
 
 
 class Script:
@@ -120,9 +111,8 @@ class Script:
         return [f"{value}{number}" for number in range(150)]
 
 
-@eras
-async def test_extra_prompts_join_the_servers_own(era: str, tmp_path: Path) -> None:
-    async with place(tmp_path, extra={"prompts": (Script(),)}) as made, made.client(era) as client:
+async def test_extra_prompts_join_the_servers_own(tmp_path: Path) -> None:
+    async with place(tmp_path, extra={"prompts": (Script(),)}) as made, made.client("auto") as client:
         assert [one.name for one in (await client.list_prompts()).prompts] == [*ARGUMENTS, "mine"]
         assert words(await client.get_prompt("mine")) == "my words"
         reference = mcp.PromptReference(name="mine")
@@ -134,18 +124,10 @@ async def test_extra_prompts_join_the_servers_own(era: str, tmp_path: Path) -> N
 # --- completion ------------------------------------------------------------------------------------------
 
 
-@eras
-async def test_paths_are_proposed_as_far_as_they_may_be_known(era: str, tmp_path: Path) -> None:
-    async with place(tmp_path, deny=("read_file(secret*)",)) as made, made.client(era) as client:
-        for name in (
-            "src/main.py",
-            "src/many.py",
-            "src/deep/x",
-            "secret/a",
-            "secrets.txt",
-            ".env",
-            "odd\nname",
-        ):
+async def test_paths_are_proposed_as_far_as_they_may_be_known(tmp_path: Path) -> None:
+    async with place(tmp_path, deny=("read_file(secret*)",)) as made, made.client() as client:
+        unknown = ("secret/a", "secrets.txt", "odd\nname")
+        for name in ("src/main.py", "src/many.py", "src/deep/x", ".env", *unknown):
             made.write(name, "")
         (made.root / "link").symlink_to("src")
         root = str(made.root)[1:]
@@ -153,8 +135,8 @@ async def test_paths_are_proposed_as_far_as_they_may_be_known(era: str, tmp_path
         assert await completed(client, "explain-code", "src/ma") == ["src/main.py", "src/many.py"]
         assert await completed(client, "explain-code", "src/d") == ["src/deep/"]
         assert await completed(client, "explain-code", ".e") == [".env"]
-        for unknown in ("secret", "secret/", "nothing/", "../", "/etc/", "/", "src/main.py/"):
-            assert await completed(client, "plan-change", unknown) == []
+        for path in ("secret", "secret/", "nothing/", "../", "/etc/", "/", "src/main.py/"):
+            assert await completed(client, "plan-change", path) == []
         assert await completed(client, "plan-change", f"/{root}/src/many") == [f"/{root}/src/many.py"]
         assert await completed(client, "plan-change", "x", "goal") == []
         assert await completed(client, "plan-change", "x", "nothing") == []
@@ -165,30 +147,16 @@ async def test_paths_are_proposed_as_far_as_they_may_be_known(era: str, tmp_path
         assert await completed(client, "file:///{+path}", "etc/") == []
 
 
-@eras
-async def test_more_than_a_hundred_are_counted_and_not_sent(era: str, tmp_path: Path) -> None:
-    async with place(tmp_path) as made, made.client(era) as client:
-        for number in range(130):
-            made.write(f"{number:03}", "")
-        reference = mcp.PromptReference(name="explain-code")
-        found = (await client.complete(reference, {"name": "path", "value": ""})).completion
-        assert found.values == [f"{number:03}" for number in range(100)]
-        assert (found.total, found.has_more) == (130, True)
-
-
-@pytest.mark.parametrize(
-    "reference",
-    [
-        pytest.param(mcp.PromptReference(name="nothing"), id="prompt"),
-        pytest.param(mcp.ResourceTemplateReference(uri="file:///{path}"), id="template"),
-        pytest.param(mcp.ResourceTemplateReference(uri="toolserver://todos"), id="no template"),
-    ],
-)
-async def test_what_is_not_there_cannot_be_completed(reference: Any, tmp_path: Path) -> None:
+async def test_what_is_not_there_cannot_be_completed(tmp_path: Path) -> None:
     async with place(tmp_path) as made, made.client() as client:
-        with pytest.raises(MCPError, match="no such") as refused:
-            await client.complete(reference, {"name": "path", "value": ""})
-        assert refused.value.error.code == mcp.INVALID_PARAMS
+        for reference in (
+            mcp.PromptReference(name="nothing"),
+            mcp.ResourceTemplateReference(uri="file:///{path}"),
+            mcp.ResourceTemplateReference(uri="toolserver://todos"),
+        ):
+            with pytest.raises(MCPError, match="no such") as refused:
+                await client.complete(reference, {"name": "path", "value": ""})
+            assert refused.value.error.code == mcp.INVALID_PARAMS
 
 
 async def test_outputs_are_proposed_to_whose_they_are(tmp_path: Path) -> None:
@@ -213,35 +181,29 @@ async def test_branches_are_proposed_where_there_is_a_tool_for_git(tmp_path: Pat
         async with place(tmp_path, at=started, found=found) as made, made.client() as client:
             assert sorted(await completed(client, "review-changes", "", "base")) == ["feature/one", "main"]
             assert await completed(client, "review-changes", "fe", "base") == ["feature/one"]
-    async with place(tmp_path, found=HostExecutables()) as made, made.client() as client:
-        assert await completed(client, "review-changes", "", "base") == []
-
-
-async def test_a_folder_that_is_no_repository_has_no_branches(tmp_path: Path) -> None:
-    found = find_host_executables({"PATH": "/usr/bin:/bin"}, ())
-    with broker("danger-full-access", *found.helpers) as started:
+        (root / ".git").rename(root / "no-git")
         async with place(tmp_path, at=started, found=found) as made, made.client() as client:
             assert await completed(client, "review-changes", "", "base") == []
+    async with place(tmp_path, found=HostExecutables()) as made, made.client() as client:
+        assert await completed(client, "review-changes", "", "base") == []
 
 
 # --- whom it is declared to ------------------------------------------------------------------------------
 
 
+DECLARED = {"claude-code": False, "local-agent-mode-x": False, "claude-ai": True, "codex-mcp-client": True}
+
+
 @eras
-@pytest.mark.parametrize(
-    ("name", "declared"),
-    [("claude-code", False), ("local-agent-mode-x", False), ("claude-ai", True), ("codex-mcp-client", True)],
-)
-async def test_completion_is_not_declared_to_clients_that_would_lose_tools(
-    era: str, name: str, declared: bool, tmp_path: Path
-) -> None:
-    info = mcp.Implementation(name=name, version="1")
-    async with place(tmp_path) as made, made.client(era, client_info=info) as client:
-        capabilities = client.server_capabilities
-        assert capabilities is not None
-        assert (capabilities.completions is not None) is declared
-        assert capabilities.tools is not None
-        assert await completed(client, "explain-code", "") == []
+async def test_completion_is_not_declared_to_clients_that_would_lose_tools(era: str, tmp_path: Path) -> None:
+    async with place(tmp_path) as made:
+        for name, declared in DECLARED.items():
+            async with made.client(era, client_info=mcp.Implementation(name=name, version="1")) as client:
+                capabilities = client.server_capabilities
+                assert capabilities is not None
+                assert (capabilities.completions is not None) is declared, name
+                assert capabilities.tools is not None
+                assert await completed(client, "explain-code", "") == []
 
 
 def test_completion_is_declared_to_a_client_without_a_name() -> None:

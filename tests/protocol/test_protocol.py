@@ -1,6 +1,6 @@
 """The protocol layer by itself: questions, client roots, resources, progress."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +11,11 @@ from mcp import Client
 from mcp.shared.exceptions import MCPError
 from pydantic import FileUrl
 
-from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.errors import NotFound
 from mcp_toolserver.protocol.build_server import build
 from mcp_toolserver.protocol.elicitation import elicit
 from mcp_toolserver.protocol.elicitation.elicit import Questions, Said
 from mcp_toolserver.protocol.handlers import Handlers
-from mcp_toolserver.protocol.instructions import EnforcementStatus, instructions
 from mcp_toolserver.protocol.resources.feature import ResourceFeature
 from tests.support.live import text
 from tests.support.workbench import Args, Output, Runtime, dispatcher, machine, tool
@@ -81,11 +79,6 @@ def test_an_answer_counts_once() -> None:
     assert said(questions, "may I?", state, YES) == ""
 
 
-def test_an_answer_to_another_question_does_not_count() -> None:
-    questions = Questions()
-    assert said(questions, "may I write b?", asked(questions, "may I write a?"), YES) == ""
-
-
 def test_what_was_answered_before_comes_along() -> None:
     questions = Questions()
     before = questions.answered(asked(questions, "may I?"), {elicit.APPROVAL: YES})
@@ -93,20 +86,12 @@ def test_what_was_answered_before_comes_along() -> None:
     assert said(questions, "and what?", asked(questions, "and what?", before), NO) == NO
 
 
-@pytest.mark.parametrize("state", [None, "", "0" * 32, "made up"])
-def test_a_state_that_was_never_given_does_not_count(state: str | None) -> None:
-    questions = Questions()
-    asked(questions, "may I?")
-    assert said(questions, "may I?", state, YES) == ""
-
-
-def test_a_missing_answer_is_no_word() -> None:
+def test_what_is_no_answer_to_the_question_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
     questions = Questions()
     assert said(questions, "may I?", asked(questions, "may I?")) is None
-
-
-def test_an_answer_that_comes_too_late_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    questions = Questions()
+    for state in (None, "", "0" * 32, "made up", asked(questions, "may I write a?")):
+        assert said(questions, "may I?", state, YES) == ""
+    # One that comes too late does not either.
     monkeypatch.setattr(elicit, "STATE_SECONDS", -1.0)
     assert said(questions, "may I?", asked(questions, "may I?"), YES) == ""
 
@@ -118,48 +103,38 @@ def test_only_so_many_questions_are_remembered() -> None:
     assert said(questions, "may I?", states[-1], YES) == YES
 
 
-@pytest.mark.parametrize(
-    "tamper", [str.swapcase, lambda _: "x" * 40, lambda state: state[:-4]], ids=["STATE01", "STATE06", "cut"]
-)
-async def test_a_tampered_state_is_refused(tamper: Any, tmp_path: Path) -> None:
-    human_saw: list[str] = []
-
-    async def human(_: Any, params: mcp.ElicitRequestParams) -> mcp.ElicitResult:
-        human_saw.append(params.message)
+async def test_a_tampered_state_is_refused(tmp_path: Path) -> None:
+    async def human(_: Any, __: mcp.ElicitRequestParams) -> mcp.ElicitResult:
         return YES
 
     async with client(handlers(tmp_path, ["probe"]), mode="auto", elicitation_callback=human) as connected:
-        first = await connected.session.call_tool("probe", {}, allow_input_required=True)
+
+        async def call(state: str | None, **arguments: Any) -> mcp.CallToolResult | mcp.InputRequiredResult:
+            answers: mcp.InputResponses | None = {elicit.APPROVAL: YES} if state else None
+            return await connected.session.call_tool(
+                "probe",
+                arguments,
+                input_responses=answers,
+                request_state=state,
+                allow_input_required=True,
+            )
+
+        first = await call(None)
         assert isinstance(first, mcp.InputRequiredResult)
-        assert first.request_state is not None
-        answers: mcp.InputResponses = {elicit.APPROVAL: YES}
+        state = first.request_state
+        assert state is not None
         with pytest.raises(MCPError, match="requestState"):
             # STATE02: sealed for one call, sent with another.
-            await connected.session.call_tool(
-                "probe",
-                {"other": 1},
-                input_responses=answers,
-                request_state=first.request_state,
-                allow_input_required=True,
-            )
-        with pytest.raises(MCPError) as failure:
-            await connected.session.call_tool(
-                "probe",
-                {},
-                input_responses=answers,
-                request_state=tamper(first.request_state),
-                allow_input_required=True,
-            )
-        assert failure.value.error.code == mcp.INVALID_PARAMS
-        again = await connected.session.call_tool(
-            "probe", {}, input_responses=answers, request_state=first.request_state, allow_input_required=True
-        )
+            await call(state, other=1)
+        # STATE01, STATE06, and one that was cut.
+        for tampered in (state.swapcase(), "x" * 40, state[:-4]):
+            with pytest.raises(MCPError) as failure:
+                await call(tampered)
+            assert failure.value.error.code == mcp.INVALID_PARAMS
+        again = await call(state)
         assert isinstance(again, mcp.CallToolResult)
         assert text(again) == "said"
-        replayed = await connected.session.call_tool(
-            "probe", {}, input_responses=answers, request_state=first.request_state, allow_input_required=True
-        )
-        assert isinstance(replayed, mcp.InputRequiredResult)
+        assert isinstance(await call(state), mcp.InputRequiredResult)
 
 
 # --- roots -----------------------------------------------------------------------------------------------
@@ -200,34 +175,35 @@ async def test_a_client_is_asked_for_its_roots_once_and_again_when_they_change(t
         assert calls == 2
 
 
-NO_FOLDERS = [
-    pytest.param([], id="none"),
-    pytest.param(["https://example.com/a"], id="no-file"),
-    pytest.param(["file://elsewhere/a"], id="of-another-machine"),
-    pytest.param(["file:///a%00b"], id="NUL"),
-    pytest.param(["file:///a%FF"], id="no-text"),
-    pytest.param(["file:///#a"], id="fragment"),
-    pytest.param(["file:///?a"], id="query"),
-    pytest.param([7], id="no-address"),
-]
+NO_FOLDERS: Mapping[str, list[Any]] = {
+    "none": [],
+    "no file": ["https://example.com/a"],
+    "of another machine": ["file://elsewhere/a"],
+    "NUL": ["file:///a%00b"],
+    "no text": ["file:///a%FF"],
+    "fragment": ["file:///#a"],
+    "query": ["file:///?a"],
+    "no address": [7],
+}
 
 
-@pytest.mark.parametrize("uris", NO_FOLDERS)
-async def test_a_client_that_names_no_folder_has_none_until_it_does(uris: list[Any], tmp_path: Path) -> None:
-    answers = [
-        mcp.ListRootsResult.model_construct(roots=[mcp.Root.model_construct(uri=uri) for uri in uris]),
-        named(tmp_path / "root/a"),
-    ]
+async def test_a_client_that_names_no_folder_has_none_until_it_does(tmp_path: Path) -> None:
+    served = with_files(tmp_path)
+    for name, uris in NO_FOLDERS.items():
+        answers = [
+            mcp.ListRootsResult.model_construct(roots=[mcp.Root.model_construct(uri=uri) for uri in uris]),
+            named(tmp_path / "root/a"),
+        ]
 
-    async def roots(_: Any) -> mcp.ListRootsResult:
-        return answers.pop(0)
+        async def roots(_: Any, answers: list[mcp.ListRootsResult] = answers) -> mcp.ListRootsResult:
+            return answers.pop(0)
 
-    async with client(with_files(tmp_path), list_roots_callback=roots) as connected:
-        refused = await connected.call_tool("read_file", {"path": str(tmp_path / "root/a/f")})
-        assert refused.is_error
-        assert "the client declares roots" in text(refused)
-        assert await read(connected, "f") == "a"
-        assert answers == []
+        async with client(served, list_roots_callback=roots) as connected:
+            refused = await connected.call_tool("read_file", {"path": str(tmp_path / "root/a/f")})
+            assert refused.is_error, name
+            assert "the client declares roots" in text(refused), name
+            assert await read(connected, "f") == "a", name
+            assert answers == []
 
 
 async def test_a_client_that_answers_with_an_error_has_no_roots_until_it_names_them(tmp_path: Path) -> None:
@@ -286,54 +262,38 @@ async def test_a_modern_client_is_not_asked_for_roots(tmp_path: Path) -> None:
 # --- resources and progress ------------------------------------------------------------------------------
 
 
-async def test_a_long_result_is_a_resource_as_text(tmp_path: Path) -> None:
+async def test_a_long_result_and_what_is_enforced_are_resources_as_text(tmp_path: Path) -> None:
     async with client(handlers(tmp_path)) as connected:
-        content = (await connected.read_resource("toolserver://output/known")).contents[0]
-        assert isinstance(content, mcp.TextResourceContents)
-        assert content.text == "whole �"
+        for address, expected in (("output/known", "whole �"), ("security", "all of it")):
+            content = (await connected.read_resource(f"toolserver://{address}")).contents[0]
+            assert isinstance(content, mcp.TextResourceContents)
+            assert content.text == expected
 
 
-async def test_what_is_enforced_is_a_resource(tmp_path: Path) -> None:
-    async with client(handlers(tmp_path)) as connected:
-        content = (await connected.read_resource("toolserver://security")).contents[0]
-        assert isinstance(content, mcp.TextResourceContents)
-        assert content.text == "all of it"
+ADDRESSES: Mapping[str, str] = {
+    "URI03": "file://{}/%2e%2e/%2e%2e/etc/passwd",
+    "URI04": "file://{}/%252e%252e/x",
+    "URI05": "file://evilhost/share/x",
+    "URI06": "FILE:///etc/passwd",
+    "URI07": "file://{}/a%00b",
+    "URI08": "git+file://{}/a",
+    "URI11": "file://{}/a?../../x",
+    "our scheme in capitals": "TOOLSERVER://security",
+    "a way round": "toolserver://security/../output/known",
+}
 
 
-@pytest.mark.parametrize(
-    "uri",
-    [
-        pytest.param("file://{}/%2e%2e/%2e%2e/etc/passwd", id="URI03"),
-        pytest.param("file://{}/%252e%252e/x", id="URI04"),
-        pytest.param("file://evilhost/share/x", id="URI05"),
-        pytest.param("FILE:///etc/passwd", id="URI06"),
-        pytest.param("file://{}/a%00b", id="URI07"),
-        pytest.param("git+file://{}/a", id="URI08"),
-        pytest.param("file://{}/a?../../x", id="URI11"),
-        pytest.param("TOOLSERVER://security", id="our scheme in capitals"),
-        pytest.param("toolserver://security/../output/known", id="a way round"),
-    ],
-)
-async def test_no_other_address_is_a_resource(uri: str, tmp_path: Path) -> None:
+async def test_no_other_address_is_a_resource(tmp_path: Path) -> None:
     served = Handlers(dispatcher=dispatcher(machine(tmp_path)), ask_seconds=5)
     async with client(served) as connected:
         (tmp_path / "root/a").write_text("a", encoding="utf-8")
         assert (await connected.read_resource(f"file://{tmp_path}/root/a")).contents
-        with pytest.raises(MCPError, match="not found"):
-            await connected.read_resource(uri.format(tmp_path / "root"))
+        for uri in ADDRESSES.values():
+            with pytest.raises(MCPError, match="not found"):
+                await connected.read_resource(uri.format(tmp_path / "root"))
 
 
-@pytest.mark.parametrize(
-    ("token", "heard"),
-    [
-        pytest.param("t" * 256, 2, id="short"),
-        pytest.param(7, 2, id="number"),
-        pytest.param("t" * 257, 0, id="JSON15"),
-    ],
-)
-async def test_progress_is_reported_under_a_token_of_bounded_length(
-    token: str | int, heard: int, tmp_path: Path
-) -> None:
+async def test_progress_is_reported_under_a_token_of_bounded_length(tmp_path: Path) -> None:
     notes: list[mcp.ProgressNotification] = []
 
     async def listen(message: Any) -> None:
@@ -341,21 +301,11 @@ async def test_progress_is_reported_under_a_token_of_bounded_length(
             notes.append(message)
 
     async with client(handlers(tmp_path), message_handler=listen) as connected:
-        await connected.session.call_tool("probe", {}, meta={"progress_token": token})
-    assert [note.params.progress_token for note in notes] == [token] * heard
-    assert [note.params.progress for note in notes] == [1.0, 2.0][:heard]
-
-
-# --- guidance --------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("mode", Permission)
-def test_the_instructions_fit_whatever_the_roots(mode: Permission) -> None:
-    status = EnforcementStatus(mode=mode, commands=True, network=True, summary="by the kernel")
-    said = instructions(status, [f"/{'x' * 200}/{number}" for number in range(20)])
-    assert len(said) <= 1500
-    assert mode.flag in said
-    assert "12 more" in instructions(status, [f"/r{number}" for number in range(20)])
+        # JSON15: a longer one is ignored.
+        for token in ("t" * 256, 7, "t" * 257):
+            await connected.session.call_tool("probe", {}, meta={"progress_token": token})
+    found = [(note.params.progress_token, note.params.progress) for note in notes]
+    assert found == [(token, step) for token in ("t" * 256, 7) for step in (1.0, 2.0)]
 
 
 # --- the server itself -----------------------------------------------------------------------------------

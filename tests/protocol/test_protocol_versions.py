@@ -18,7 +18,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_toolserver.protocol.build_server import build
 from mcp_toolserver.protocol.handlers import Handlers
 from mcp_toolserver.protocol.mcp_server import ToolServer
-from mcp_toolserver.protocol.version_compat import FIELD_VERSIONS, downgrade
+from mcp_toolserver.protocol.version_compat import downgrade
 from tests.support.confinement import git
 from tests.support.live import ERAS, Setup
 from tests.support.workbench import Args, Output, Runtime, dispatcher, machine, tool
@@ -150,44 +150,37 @@ def test_tools_are_listed_with_what_the_revision_knows(raw: Raw) -> None:
             jsonschema.Draft202012Validator.check_schema(schema)
 
 
-@pytest.mark.parametrize(
-    ("method", "field", "kind"),
-    [
-        ("resources/list", "resources", "resource"),
-        ("resources/templates/list", "resourceTemplates", "resource"),
-        ("prompts/list", "prompts", "prompt"),
-    ],
+LISTS = (
+    ("resources/list", "resources", "resource"),
+    ("resources/templates/list", "resourceTemplates", "resource"),
+    ("prompts/list", "prompts", "prompt"),
 )
-def test_resources_and_prompts_are_listed_with_what_the_revision_knows(
-    method: str, field: str, kind: str, raw: Raw
-) -> None:
-    answer = raw.ask(method)
-    if "error" in answer:
-        assert field not in raw.opening["capabilities"]
-        return
-    listed = answer["result"]
-    assert set(listed) == {field, *(CACHED if raw.revision == MODERN else ())}
-    assert set().union(*listed[field]) <= known(OPTIONAL[kind], raw.revision)
 
 
-@pytest.mark.parametrize(
-    ("name", "arguments"),
-    [
-        ("git_status", {}),
-        ("git_log", {}),
-        ("TodoWrite", {"todos": [{"content": "look", "activeForm": "looking", "status": "in_progress"}]}),
-    ],
-)
-def test_a_record_comes_as_data_that_fits_its_schema_where_the_revision_has_data(
-    name: str, arguments: dict[str, Any], raw: Raw
-) -> None:
-    result = raw.call(name, arguments)["result"]
-    assert result["content"][0]["text"]
-    assert set(result) == known(CALL, raw.revision) | ({"resultType"} if raw.revision == MODERN else set())
-    if "structuredContent" in result:
-        tools = raw.ask("tools/list")["result"]["tools"]
-        (schema,) = (tool["outputSchema"] for tool in tools if tool["name"] == name)
-        jsonschema.validate(result["structuredContent"], schema)
+def test_resources_and_prompts_are_listed_with_what_the_revision_knows(raw: Raw) -> None:
+    for method, field, kind in LISTS:
+        answer = raw.ask(method)
+        if "error" in answer:
+            assert field not in raw.opening["capabilities"]
+            continue
+        listed = answer["result"]
+        assert set(listed) == {field, *(CACHED if raw.revision == MODERN else ())}
+        assert set().union(*listed[field]) <= known(OPTIONAL[kind], raw.revision)
+
+
+TODO = {"content": "look", "activeForm": "looking", "status": "in_progress"}
+RECORDS: Mapping[str, dict[str, Any]] = {"git_status": {}, "git_log": {}, "TodoWrite": {"todos": [TODO]}}
+
+
+def test_a_record_comes_as_data_that_fits_its_schema_where_the_revision_has_data(raw: Raw) -> None:
+    tools = {tool["name"]: tool for tool in raw.ask("tools/list")["result"]["tools"]}
+    for name, arguments in RECORDS.items():
+        result = raw.call(name, arguments)["result"]
+        assert result["content"][0]["text"]
+        extra = {"resultType"} if raw.revision == MODERN else set[str]()
+        assert set(result) == known(CALL, raw.revision) | extra
+        if "structuredContent" in result:
+            jsonschema.validate(result["structuredContent"], tools[name]["outputSchema"])
 
 
 def test_the_whole_of_a_cut_result_is_linked_where_the_revision_has_links(raw: Raw) -> None:
@@ -198,11 +191,9 @@ def test_the_whole_of_a_cut_result_is_linked_where_the_revision_has_links(raw: R
     assert "read_file" in content[0]["text"]
 
 
-def test_no_arguments_are_an_empty_object(raw: Raw) -> None:
-    assert "path: Field required" in raw.call("read_file", None)["result"]["content"][0]["text"]
-
-
-def test_an_unknown_tool_is_an_error_of_the_protocol(raw: Raw) -> None:
+def test_no_arguments_are_an_empty_object_and_an_unknown_tool_is_an_error(raw: Raw) -> None:
+    for answer in (raw.call("read_file", None), raw.ask("tools/call", name="read_file")):
+        assert "path: Field required" in answer["result"]["content"][0]["text"]
     error = raw.call("nope", {})["error"]
     assert (error["code"], error["message"]) == (mcp.INVALID_PARAMS, "Unknown tool: nope")
 
@@ -222,77 +213,66 @@ PROMPTS = {
 }
 
 
-@pytest.mark.parametrize(
-    ("method", "result", "version", "left"),
-    [
-        pytest.param(
-            "tools/call",
-            {"content": BLOCKS, "structuredContent": {}},
-            "2025-03-26",
-            {"content": [TRIMMED, "not even an object"]},
-            id="blocks-of-another-age",
-        ),
-        pytest.param(
-            "tools/call", {"content": BLOCKS}, "2025-11-25", {"content": BLOCKS}, id="blocks-of-our-age"
-        ),
-        pytest.param(
-            "prompts/list",
-            PROMPTS,
-            "2025-03-26",
-            {"prompts": [{"name": "p", "arguments": [{"name": "a"}]}], "nextCursor": "c"},
-            id="prompts-without-titles",
-        ),
-        pytest.param(
-            "prompts/list",
-            PROMPTS,
-            "2025-06-18",
-            {
-                "prompts": [{"name": "p", "title": "P", "arguments": [{"name": "a", "title": "A"}]}],
-                "nextCursor": "c",
-            },
-            id="prompts-without-icons",
-        ),
-        pytest.param("prompts/list", PROMPTS, "no date", {
-            "prompts": [{"name": "p", "arguments": [{"name": "a"}]}], "nextCursor": "c",
-        }, id="a-revision-that-nobody-knows"),
-        pytest.param(
-            "resources/read",
-            {"contents": [{"uri": "u", "text": "t", "_meta": {}}]},
-            "2025-03-26",
-            {"contents": [{"uri": "u", "text": "t"}]},
-            id="contents",
-        ),
-        pytest.param(
-            "prompts/get",
-            {"messages": [{"role": "user", "content": BLOCKS[0]}]},
-            "2024-11-05",
-            {"messages": [{"role": "user", "content": TRIMMED}]},
-            id="messages",
-        ),
-        pytest.param(
-            "initialize",
-            {"capabilities": {"completions": {}, "tools": {}}, "serverInfo": {"name": "n", "icons": []}},
-            "2024-11-05",
-            {"capabilities": {"tools": {}}, "serverInfo": {"name": "n"}},
-            id="identity",
-        ),
-        pytest.param("tasks/get", {"title": "x"}, "2024-11-05", {"title": "x"}, id="not-in-the-table"),
-        pytest.param("tools/list", {"tools": None}, "2024-11-05", {"tools": None}, id="not-of-this-shape"),
-    ],
-)  # fmt: skip
-def test_what_an_older_revision_does_not_know_is_left_out(
-    method: str, result: dict[str, Any], version: str, left: dict[str, Any]
-) -> None:
-    before = json.dumps(result)
-    assert downgrade(method, result, version) == left
-    assert json.dumps(result) == before
+DOWNGRADES: Mapping[str, tuple[str, dict[str, Any], str, dict[str, Any]]] = {
+    "blocks-of-another-age": (
+        "tools/call",
+        {"content": BLOCKS, "structuredContent": {}},
+        "2025-03-26",
+        {"content": [TRIMMED, "not even an object"]},
+    ),
+    "blocks-of-our-age": ("tools/call", {"content": BLOCKS}, "2025-11-25", {"content": BLOCKS}),
+    "prompts-without-titles": (
+        "prompts/list",
+        PROMPTS,
+        "2025-03-26",
+        {"prompts": [{"name": "p", "arguments": [{"name": "a"}]}], "nextCursor": "c"},
+    ),
+    "prompts-without-icons": (
+        "prompts/list",
+        PROMPTS,
+        "2025-06-18",
+        {
+            "prompts": [{"name": "p", "title": "P", "arguments": [{"name": "a", "title": "A"}]}],
+            "nextCursor": "c",
+        },
+    ),
+    "a-revision-that-nobody-knows": (
+        "prompts/list",
+        PROMPTS,
+        "no date",
+        {
+            "prompts": [{"name": "p", "arguments": [{"name": "a"}]}],
+            "nextCursor": "c",
+        },
+    ),
+    "contents": (
+        "resources/read",
+        {"contents": [{"uri": "u", "text": "t", "_meta": {}}]},
+        "2025-03-26",
+        {"contents": [{"uri": "u", "text": "t"}]},
+    ),
+    "messages": (
+        "prompts/get",
+        {"messages": [{"role": "user", "content": BLOCKS[0]}]},
+        "2024-11-05",
+        {"messages": [{"role": "user", "content": TRIMMED}]},
+    ),
+    "identity": (
+        "initialize",
+        {"capabilities": {"completions": {}, "tools": {}}, "serverInfo": {"name": "n", "icons": []}},
+        "2024-11-05",
+        {"capabilities": {"tools": {}}, "serverInfo": {"name": "n"}},
+    ),
+    "not-in-the-table": ("tasks/get", {"title": "x"}, "2024-11-05", {"title": "x"}),
+    "not-of-this-shape": ("tools/list", {"tools": None}, "2024-11-05", {"tools": None}),
+}
 
 
-def test_every_method_of_the_table_is_one_of_the_protocol() -> None:
-    assert set(FIELD_VERSIONS) <= {
-        "initialize", "tools/list", "tools/call", "resources/list", "resources/templates/list",
-        "resources/read", "prompts/list", "prompts/get",
-    }  # fmt: skip
+def test_what_an_older_revision_does_not_know_is_left_out() -> None:
+    for name, (method, result, version, left) in DOWNGRADES.items():
+        before = json.dumps(result)
+        assert downgrade(method, result, version) == left, name
+        assert json.dumps(result) == before, name
 
 
 # --- errors ----------------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 import base64
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -51,9 +51,8 @@ def lines_of(made: Place) -> list[dict[str, object]]:
 # --- files -----------------------------------------------------------------------------------------------
 
 
-@eras
-async def test_a_file_is_given_whole_and_as_it_is(era: str, tmp_path: Path) -> None:
-    async with place(tmp_path) as made, made.client(era) as client:
+async def test_a_file_is_given_whole_and_as_it_is(tmp_path: Path) -> None:
+    async with place(tmp_path) as made, made.client() as client:
         long = "".join(f"line {number}\n" for number in range(10_000))
         assert await read(client, made.write("a b/ä.txt", long)) == long
         assert await read(client, f"file://localhost{made.root}/a%20b/%C3%A4.txt") == long
@@ -63,24 +62,14 @@ async def test_a_file_is_given_whole_and_as_it_is(era: str, tmp_path: Path) -> N
         ]
 
 
-@pytest.mark.parametrize(
-    ("content", "mime_type"),
-    [
-        pytest.param(b"\0binary", "application/octet-stream", id="with a NUL"),
-        pytest.param(b"caf\xe9", "application/octet-stream", id="no UTF-8"),
-        pytest.param(PIXEL, "image/png", id="a picture"),
-    ],
-)
-async def test_what_is_no_text_is_given_as_bytes(content: bytes, mime_type: str, tmp_path: Path) -> None:
+async def test_what_is_no_text_is_given_as_bytes_and_what_cannot_be_seen_as_escapes(tmp_path: Path) -> None:
+    binary = "application/octet-stream"
     async with place(tmp_path) as made, made.client() as client:
-        found = (await client.read_resource(made.write("a.bin", content))).contents[0]
-        assert isinstance(found, mcp.BlobResourceContents)
-        assert base64.b64decode(found.blob) == content
-        assert found.mime_type == mime_type
-
-
-async def test_characters_that_cannot_be_seen_are_shown_as_escapes(tmp_path: Path) -> None:
-    async with place(tmp_path) as made, made.client() as client:
+        for content, mime_type in ((b"\0binary", binary), (b"caf\xe9", binary), (PIXEL, "image/png")):
+            found = (await client.read_resource(made.write("a.bin", content))).contents[0]
+            assert isinstance(found, mcp.BlobResourceContents)
+            assert base64.b64decode(found.blob) == content
+            assert found.mime_type == mime_type
         assert await read(client, made.write("a", "x\u202ey\x1b[2J\n")) == "x\\u{202e}y\\u{1b}[2J\n"
 
 
@@ -118,32 +107,23 @@ async def test_the_roots_of_the_client_narrow_what_can_be_read(tmp_path: Path) -
 
 
 @eras
-@pytest.mark.parametrize("says", [True, False])
-async def test_a_rule_that_asks_is_asked_about_a_resource_too(era: str, says: bool, tmp_path: Path) -> None:
+async def test_a_rule_that_asks_is_asked_about_a_resource_too(era: str, tmp_path: Path) -> None:
     asked: list[str] = []
+    decisions = ["allow", "deny"]
 
     async def answer(_: object, params: mcp.ElicitRequestParams) -> mcp.ElicitResult:
         asked.append(params.message)
-        return mcp.ElicitResult(action="accept", content={"decision": "allow" if says else "deny"})
+        return mcp.ElicitResult(action="accept", content={"decision": decisions.pop(0)})
 
     async with place(tmp_path, ask=("read_file",)) as made:
         uri = made.write("a", "content")
         async with made.client(era, elicitation_callback=answer) as client:
-            if says:
-                assert await read(client, uri) == "content"
-            else:
-                assert "approval" in (await refusal(client, uri)).error.message
-            assert len(asked) == 1
+            assert await read(client, uri) == "content"
+            assert "approval" in (await refusal(client, uri)).error.message
+            assert len(asked) == 2
             assert f"{made.root}/a" in asked[0] or "a\n" in asked[0]
             assert await completed(client, "explain-code", "") == []
-            assert len(asked) == 1
-
-
-async def test_where_read_file_is_switched_off_there_are_no_files(tmp_path: Path) -> None:
-    async with place(tmp_path, exclude_tools=("read_file",)) as made, made.client() as client:
-        templates = (await client.list_resource_templates()).resource_templates
-        assert "file:///{+path}" not in [one.uri_template for one in templates]
-        assert (await refusal(client, made.write("a", "a"))).error.message == "Resource not found."
+            assert len(asked) == 2
 
 
 async def test_a_file_that_is_too_long_is_refused_with_what_to_do(tmp_path: Path) -> None:
@@ -153,32 +133,31 @@ async def test_a_file_that_is_too_long_is_refused_with_what_to_do(tmp_path: Path
             assert "read_file" in (await refusal(client, made.write("a", content))).error.message
 
 
-@pytest.mark.parametrize(
-    ("uri", "path"),
-    [
-        pytest.param("file:///a/b", "/a/b", id="a path"),
-        pytest.param("file://localhost/a", "/a", id="this machine"),
-        pytest.param("file:///a%2Fb%25", "/a/b%", id="decoded once"),
-        pytest.param("FILE:///a", "/a", id="a scheme in capitals"),
-        pytest.param("file://other/a", None, id="another machine"),
-        pytest.param("file:a", None, id="no path from the top"),
-        pytest.param("file:///a?b", None, id="a query"),
-        pytest.param("file:///a#b", None, id="a fragment"),
-        pytest.param("file:///a%ff", None, id="no UTF-8"),
-        pytest.param("http:///a", None, id="another scheme"),
-        pytest.param("file://[/a", None, id="no address"),
-    ],
-)
-def test_an_address_names_a_path_of_this_machine_or_none(uri: str, path: str | None) -> None:
-    assert path_of(uri) == path
+ADDRESSES: Mapping[str, tuple[str, str | None]] = {
+    "a path": ("file:///a/b", "/a/b"),
+    "this machine": ("file://localhost/a", "/a"),
+    "decoded once": ("file:///a%2Fb%25", "/a/b%"),
+    "a scheme in capitals": ("FILE:///a", "/a"),
+    "another machine": ("file://other/a", None),
+    "no path from the top": ("file:a", None),
+    "a query": ("file:///a?b", None),
+    "a fragment": ("file:///a#b", None),
+    "no UTF-8": ("file:///a%ff", None),
+    "another scheme": ("http:///a", None),
+    "no address": ("file://[/a", None),
+}
+
+
+def test_an_address_names_a_path_of_this_machine_or_none() -> None:
+    found = {name: path_of(uri) for name, (uri, _) in ADDRESSES.items()}
+    assert found == {name: path for name, (_, path) in ADDRESSES.items()}
 
 
 # --- what was kept ---------------------------------------------------------------------------------------
 
 
-@eras
-async def test_what_a_call_left_is_listed_the_newest_first_and_can_be_read(era: str, tmp_path: Path) -> None:
-    async with commanding(tmp_path) as made, made.client(era) as client:
+async def test_what_a_call_left_is_listed_the_newest_first_and_can_be_read(tmp_path: Path) -> None:
+    async with commanding(tmp_path) as made, made.client() as client:
         assert await listed(client) == [*OWN, JOBS, TASKS]
         first, second = [await background(client, f"echo {word}; exec sleep 60") for word in ("one", "two")]
         cut = await client.call_tool("bash", {"command": "seq 100000"})
@@ -188,8 +167,9 @@ async def test_what_a_call_left_is_listed_the_newest_first_and_can_be_read(era: 
         assert (await read(client, link.uri)).endswith("100000\n")
         answer = json.loads(await read(client, "toolserver://jobs"))
         assert [(one["id"], one["running"]) for one in answer] == [(second, True), (first, True)]
-        await client.call_tool("TaskOutput", {"task_id": first, "wait_ms": 5_000})
-        assert (await read(client, jobs[1])).splitlines()[0] == "one"
+        with anyio.fail_after(10):
+            while (await read(client, jobs[1])).splitlines()[0] != "one":
+                await anyio.sleep(0.01)
         await client.call_tool("TaskStop", {"task_id": first})
         assert (await read(client, jobs[1])).splitlines()[1].startswith("[stopped after")
 
@@ -243,35 +223,27 @@ async def test_the_output_of_a_task_is_listed_to_whose_it_is(tmp_path: Path) -> 
         assert link["uri"] in await listed(client.client)
 
 
-@pytest.mark.parametrize(
-    "uri",
-    [
-        "toolserver://jobs/bg_none",
-        "toolserver://jobs/",
-        "toolserver://output/none",
-        "toolserver://nothing",
-        "toolserver://jobsx",
-    ],
-)
-async def test_what_is_not_there_is_not_found(uri: str, tmp_path: Path) -> None:
+async def test_what_is_not_there_is_not_found(tmp_path: Path) -> None:
     async with commanding(tmp_path) as made, made.client() as client:
-        refused = await refusal(client, uri)
-        assert refused.error.code == -32002
-        assert refused.error.data == {"uri": uri}
+        for name in ("jobs/bg_none", "jobs/", "output/none", "nothing", "jobsx"):
+            refused = await refusal(client, f"toolserver://{name}")
+            assert refused.error.code == -32002, name
+            assert refused.error.data == {"uri": f"toolserver://{name}"}
 
 
 async def test_without_the_tools_their_resources_are_not_there(tmp_path: Path) -> None:
-    tools = ("TodoWrite", "Config", "TaskOutput", "TaskList", "TaskGet")
+    tools = ("read_file", "TodoWrite", "Config", "TaskOutput", "TaskList", "TaskGet")
     async with place(tmp_path, exclude_tools=tools) as made, made.client() as client:
         assert await listed(client) == OWN[:2]
-        for uri in (JOBS, f"{JOBS}/x", "toolserver://todos", TASKS, f"{TASKS}/x"):
+        for uri in (JOBS, f"{JOBS}/x", "toolserver://todos", TASKS, f"{TASKS}/x", made.write("a", "a")):
             assert (await refusal(client, uri)).error.message == "Resource not found."
         assert "preferences" not in json.loads(await read(client, "toolserver://config"))
+        templates = (await client.list_resource_templates()).resource_templates
+        assert "file:///{+path}" not in [one.uri_template for one in templates]
 
 
-@eras
-async def test_lists_of_things_to_do_are_reported_as_they_are(era: str, tmp_path: Path) -> None:
-    async with place(tmp_path) as made, made.client(era) as client:
+async def test_lists_of_things_to_do_are_reported_as_they_are(tmp_path: Path) -> None:
+    async with place(tmp_path) as made, made.client() as client:
         assert await read(client, "toolserver://todos") == "[]"
         answer = await client.call_tool("TodoWrite", {"todos": [{"content": "look \u200b"}]})
         assert answer.structured_content is not None
@@ -279,23 +251,16 @@ async def test_lists_of_things_to_do_are_reported_as_they_are(era: str, tmp_path
         await client.call_tool("TodoWrite", {"action": "toggle", "list_id": handle, "id": 1})
         todo = {"id": 1, "content": "look \u200b", "status": "completed", "priority": "medium"}
         assert json.loads(await read(client, "toolserver://todos")) == [{"list_id": handle, "todos": [todo]}]
-
-
-async def test_a_list_that_is_gone_is_left_out(tmp_path: Path) -> None:
-    async with place(tmp_path) as made, made.client() as client:
-        await client.call_tool("TodoWrite", {"todos": [{"content": "one"}]})
+        # A list that is gone is left out.
         await made.app.shared.database.run(lambda database: database.execute("DELETE FROM todo_lists"))
         await client.call_tool("TodoWrite", {"todos": [{"content": "two"}]})
         lists = json.loads(await read(client, "toolserver://todos"))
         assert [one["todos"][0]["content"] for one in lists] == ["two"]
 
 
-@eras
-async def test_the_configuration_is_reported_without_what_hides_or_opens_something(
-    era: str, tmp_path: Path
-) -> None:
+async def test_the_configuration_is_reported_without_what_hides_or_opens_something(tmp_path: Path) -> None:
     secret = {"deny": ("read_file(hidden-name)",), "web_search_keys": (), "token_file": "/the/token"}
-    async with place(tmp_path, **secret) as made, made.client(era) as client:
+    async with place(tmp_path, **secret) as made, made.client() as client:
         await client.call_tool("Config", {"setting": "theme", "value": "dark"})
         answer = await read(client, "toolserver://config")
         found = json.loads(answer)
@@ -305,17 +270,10 @@ async def test_the_configuration_is_reported_without_what_hides_or_opens_somethi
         assert "hidden-name" not in answer
         assert "/the/token" not in answer
         assert str(made.folder / "state") not in answer
-
-
-async def test_preferences_do_not_depend_on_the_toolset(tmp_path: Path) -> None:
-    async with place(tmp_path) as made, made.client() as client:
-        await client.call_tool("Config", {"setting": "theme", "value": "dark"})
+    # Preferences do not depend on the toolset, but on the rules.
     async with place(tmp_path, toolsets=("default",)) as made, made.client() as client:
         assert (await client.call_tool("Config", {"setting": "theme"})).is_error
         assert json.loads(await read(client, "toolserver://config"))["preferences"] == {"theme": "dark"}
-
-
-async def test_preferences_that_a_rule_denies_are_left_out_of_the_configuration(tmp_path: Path) -> None:
     async with place(tmp_path, deny=("Config",)) as made, made.client() as client:
         assert "preferences" not in json.loads(await read(client, "toolserver://config"))
 
@@ -347,10 +305,9 @@ class NumberedSource:
         return [str(number) for number in range(self.count) if str(number).startswith(value)]
 
 
-@eras
-async def test_a_long_list_has_pages_and_only_cursors_that_were_given(era: str, tmp_path: Path) -> None:
+async def test_a_long_list_has_pages_and_only_cursors_that_were_given(tmp_path: Path) -> None:
     source = NumberedSource()
-    async with place(tmp_path, extra={"sources": (source,)}) as made, made.client(era) as client:
+    async with place(tmp_path, extra={"sources": (source,)}) as made, made.client() as client:
         found: list[str] = []
         cursors: list[str | None] = [None]
         while len(cursors) == 1 or cursors[-1]:
@@ -377,9 +334,8 @@ async def test_extra_sources_join_the_servers_own(tmp_path: Path) -> None:
         assert (len(found.values), found.total, found.has_more) == (100, 120, True)
 
 
-@eras
-async def test_a_fault_of_the_server_is_not_said_of_the_address(era: str, tmp_path: Path) -> None:
-    async with place(tmp_path) as made, made.client(era) as client:
+async def test_a_fault_of_the_server_is_not_said_of_the_address(tmp_path: Path) -> None:
+    async with place(tmp_path) as made, made.client() as client:
         await client.call_tool("TodoWrite", {"todos": [{"content": "x"}]})
         made.app.shared.database.close()
         refused = await refusal(client, "toolserver://todos")

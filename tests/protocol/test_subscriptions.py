@@ -64,15 +64,14 @@ async def set_theme(client: Client, theme: str) -> None:
 # --- the handshake era -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "uri", ["file:///etc/passwd", "toolserver://security", "toolserver://jobs/none", "toolserver://nothing"]
-)
-async def test_what_does_not_change_or_is_not_there_cannot_be_subscribed_to(uri: str, tmp_path: Path) -> None:
+async def test_what_does_not_change_or_is_not_there_cannot_be_subscribed_to(tmp_path: Path) -> None:
+    own = ("security", "jobs/none", "nothing")
     async with place(tmp_path) as made, made.client() as client:
-        with pytest.raises(MCPError) as refused:
-            await client.subscribe_resource(uri)
-        assert refused.value.error.data == {"uri": uri}
-        assert refused.value.error.code == -32002
+        for uri in ("file:///etc/passwd", *(f"toolserver://{name}" for name in own)):
+            with pytest.raises(MCPError) as refused:
+                await client.subscribe_resource(uri)
+            assert refused.value.error.data == {"uri": uri}
+            assert refused.value.error.code == -32002
 
 
 async def test_who_unsubscribed_hears_no_more(tmp_path: Path) -> None:
@@ -90,27 +89,20 @@ async def test_who_unsubscribed_hears_no_more(tmp_path: Path) -> None:
         assert notes.methods == ["notifications/resources/updated"] * 2
 
 
-async def test_a_client_that_never_asked_for_anything_hears_nothing(tmp_path: Path) -> None:
-    quiet, active = Notes(), Notes()
+async def test_a_client_does_not_hear_of_what_another_left_or_what_it_never_asked_for(tmp_path: Path) -> None:
+    quiet, deaf, active = Notes(), Notes(), Notes()
     async with (
         commanding(tmp_path) as made,
         made.client(message_handler=quiet),
-        made.client(message_handler=active) as client,
-    ):
-        await background(client, "exec sleep 60")
-        await until(lambda: active.methods)
-        assert quiet.methods == []
-
-
-async def test_a_subscriber_does_not_hear_of_what_another_left(tmp_path: Path) -> None:
-    deaf, active = Notes(), Notes()
-    async with (
-        place(tmp_path) as made,
         made.client(message_handler=deaf) as one,
         made.client(message_handler=active) as other,
     ):
+        await background(other, "exec sleep 60")
+        await until(lambda: active.methods)
+        assert quiet.methods == []
         await one.subscribe_resource(TODOS)
         await other.subscribe_resource(TODOS)
+        active.methods.clear()
         await write_todo(other, "x")
         await until(lambda: active.methods)
         assert deaf.methods == []
@@ -264,30 +256,20 @@ async def listening(client: Client, era: str) -> AsyncGenerator[Subscription | N
         yield stream
 
 
-async def test_so_many_streams_may_be_open_and_no_more(
+async def test_so_many_streams_may_be_open_of_so_many_resources_and_no_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(subscriptions, "STREAMS", 1)
+    monkeypatch.setattr(subscriptions, "WATCHED", 1)
     async with place(tmp_path) as made, made.client("auto") as client:
-        async with client.listen(resource_subscriptions=[TODOS]):
+        async with client.listen(resource_subscriptions=[TODOS, TODOS, CONFIG]) as stream:
+            assert stream.honored.resource_subscriptions == [TODOS]
             with pytest.raises(MCPError, match="open already"):
                 async with client.listen(resource_subscriptions=[TODOS]):
                     raise AssertionError("a second stream was opened")
         await until(lambda: not vars(made.feature.resource_handlers.subscriptions)["_streams"])
         async with client.listen(resource_subscriptions=[TODOS]) as stream:
             assert stream.honored.resource_subscriptions == [TODOS]
-
-
-async def test_a_stream_hears_of_so_many_resources_and_no_more(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(subscriptions, "WATCHED", 1)
-    async with (
-        place(tmp_path) as made,
-        made.client("auto") as client,
-        client.listen(resource_subscriptions=[TODOS, TODOS, CONFIG]) as stream,
-    ):
-        assert stream.honored.resource_subscriptions == [TODOS]
 
 
 class Wire:

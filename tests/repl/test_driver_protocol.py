@@ -38,21 +38,11 @@ def test_words_are_the_same_in_any_pieces(words: list[dict[str, int]], sizes: li
         assert heard == words
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        pytest.param(b"", id="empty"),
-        pytest.param(b"1", id="a number"),
-        pytest.param(b"[{}]", id="a list"),
-        pytest.param(b"{", id="half an object"),
-        pytest.param(b"\xff", id="no UTF-8"),
-        pytest.param(b'{"a":' * 100_000, id="too deep"),
-    ],
-)
-def test_what_is_no_object_is_nonsense_to_the_server_and_nothing_to_the_driver(line: bytes) -> None:
-    with pytest.raises(DriverProtocolError):
-        list(Decoder().feed(line + b"\n"))
-    assert list(LineDecoder().feed(line + b"\n{}\n")) == [{}]
+def test_what_is_no_object_is_nonsense_to_the_server_and_nothing_to_the_driver() -> None:
+    for line in (b"", b"1", b"[{}]", b"{", b"\xff", b'{"a":' * 100_000):
+        with pytest.raises(DriverProtocolError):
+            list(Decoder().feed(line + b"\n"))
+        assert list(LineDecoder().feed(line + b"\n{}\n")) == [{}]
 
 
 def test_a_line_without_end_is_given_up() -> None:
@@ -66,33 +56,33 @@ def test_a_line_without_end_is_given_up() -> None:
     assert list(lines.feed(b'"}\n{"a": 1}\n')) == [{"a": 1}]
 
 
-@pytest.mark.parametrize(
-    "word",
-    [
-        pytest.param({}, id="nothing"),
-        pytest.param({"output": 1}, id="output that is no text"),
-        pytest.param({"output": "?"}, id="output that is not encoded"),
-        pytest.param({"output": "\u00e4"}, id="output beyond ASCII"),
-        pytest.param({"picture": "AAAA"}, id="a picture of nothing"),
-        pytest.param({"picture": 1, "tag": "mine"}, id="a picture that is no text"),
-        pytest.param({"done": 0}, id="an end of nothing"),
-        pytest.param({"done": 256, "tag": "mine"}, id="no status"),
-        pytest.param({"done": "0", "tag": "mine"}, id="a status in words"),
-        pytest.param({"ended": -1}, id="no exit status"),
-        pytest.param({"ready": 1}, id="half ready"),
-        pytest.param({"ready": True}, id="ready without a version"),
-        pytest.param({"interpreter": "/python"}, id="half an interpreter"),
-        pytest.param({"interpreter": 1, "note": ""}, id="an interpreter that is no text"),
-        pytest.param({"interpreter": "", "note": ["a"]}, id="a note that is no text"),
-        pytest.param({"missing": None}, id="nothing that is missing"),
-        pytest.param({"more": 1}, id="unknown"),
-    ],
+NONSENSE: tuple[dict[str, object], ...] = (
+    {},
+    {"output": 1},
+    {"output": "?"},
+    {"output": "\u00e4"},
+    {"picture": "AAAA"},
+    {"picture": 1, "tag": "mine"},
+    {"done": 0},
+    {"done": 256, "tag": "mine"},
+    {"done": "0", "tag": "mine"},
+    {"ended": -1},
+    {"ready": 1},
+    {"ready": True},
+    {"interpreter": "/python"},
+    {"interpreter": 1, "note": ""},
+    {"interpreter": "", "note": ["a"]},
+    {"missing": None},
+    {"more": 1},
 )
-def test_other_words_are_nonsense(word: dict[str, object]) -> None:
-    heard, _ = evaluation()
-    with pytest.raises(DriverProtocolError):
-        heard.apply(word)
-    assert not heard.is_finished
+
+
+def test_other_words_are_nonsense() -> None:
+    for word in NONSENSE:
+        heard, _ = evaluation()
+        with pytest.raises(DriverProtocolError):
+            heard.apply(word)
+        assert not heard.is_finished, word
 
 
 def test_output_pictures_and_ends_are_taken() -> None:
@@ -144,50 +134,34 @@ STATE = JobState(
 )
 
 
-@pytest.mark.parametrize(
-    ("came", "asked", "note"),
-    [
-        pytest.param(Evaluation(state=STATE), "", "", id="done"),
-        pytest.param(Evaluation(state=STATE, session="s"), "s", "", id="goes on"),
-        pytest.param(Evaluation(state=STATE, session="s"), "new", "[session s]", id="new"),
-        pytest.param(Evaluation(state=STATE), "s", "[the session has ended]", id="ended on request"),
-        pytest.param(
-            Evaluation(state=STATE, timed_out=True), "", "[timeout after 1.2 s: interrupted]", id="too slow"
-        ),
-        pytest.param(
-            Evaluation(state=STATE, gone="was killed", timed_out=True),
-            "s",
-            "[timeout after 1.2 s; the session was killed]",
-            id="too slow, and killed",
-        ),
-        pytest.param(Evaluation(state=STATE, gone="fell"), "s", "[the session fell]", id="gone"),
-        pytest.param(Evaluation(state=STATE, gone="fell"), "", "[the interpreter fell]", id="gone alone"),
-        pytest.param(
-            Evaluation(state=STATE, session="s", interpreter="3.11"),
-            "new",
-            "[interpreter: 3.11]\n[session s]",
-            id="new with an interpreter",
-        ),
-        pytest.param(Evaluation(state=STATE, interpreter="3.11"), "", "", id="an interpreter, and no error"),
-        pytest.param(
-            Evaluation(state=replace(STATE, exit_status=1), interpreter="3.11"),
-            "",
-            "[exit status 1]\n[interpreter: 3.11]",
-            id="an interpreter and an error",
-        ),
-        pytest.param(
-            Evaluation(state=replace(STATE, exit_status=1), session="s", interpreter="3.11"),
-            "s",
-            "",
-            id="an error in a session",
-        ),
-    ],
-)
-def test_what_came_of_code_is_reported(came: Evaluation, asked: str, note: str) -> None:
-    assert evaluated(came, "python", asked=asked, hidden=0) == f"out\n{note}"
+FAILED = replace(STATE, exit_status=1)
+
+REPORTS = [
+    (Evaluation(state=STATE), "", ""),
+    (Evaluation(state=STATE, session="s"), "s", ""),
+    (Evaluation(state=STATE, session="s"), "new", "[session s]"),
+    (Evaluation(state=STATE), "s", "[the session has ended]"),
+    (Evaluation(state=STATE, timed_out=True), "", "[timeout after 1.2 s: interrupted]"),
+    (
+        Evaluation(state=STATE, gone="was killed", timed_out=True),
+        "s",
+        "[timeout after 1.2 s; the session was killed]",
+    ),
+    (Evaluation(state=STATE, gone="fell"), "s", "[the session fell]"),
+    (Evaluation(state=STATE, gone="fell"), "", "[the interpreter fell]"),
+    (Evaluation(state=STATE, session="s", interpreter="3.11"), "new", "[interpreter: 3.11]\n[session s]"),
+    (Evaluation(state=STATE, interpreter="3.11"), "", ""),
+    (Evaluation(state=FAILED, interpreter="3.11"), "", "[exit status 1]\n[interpreter: 3.11]"),
+    (Evaluation(state=FAILED, session="s", interpreter="3.11"), "s", ""),
+]
 
 
-@pytest.mark.parametrize("name", ["ruby", "", 3, None])
-def test_another_language_is_refused(name: object) -> None:
-    with pytest.raises(ValueError, match="use python, javascript or shell"):
-        named_language(name)
+def test_what_came_of_code_is_reported() -> None:
+    for came, asked, note in REPORTS:
+        assert evaluated(came, "python", asked=asked, hidden=0) == f"out\n{note}"
+
+
+def test_another_language_is_refused() -> None:
+    for name in ("ruby", "", 3, None):
+        with pytest.raises(ValueError, match="use python, javascript or shell"):
+            named_language(name)

@@ -1,25 +1,18 @@
 """Words and what suits them."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from mcp_toolserver.text.bm25 import scores, weights, words
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("NotebookEdit", ["notebook", "edit"]),
-        ("git_log", ["git", "log"]),
-        ("HTTPServer v2", ["http", "server", "v", "2"]),
-        ("notes, classes: pass", ["note", "classe", "pass"]),
-        ("LSP", ["lsp"]),
-        ("…", []),
-    ],
-)
-def test_names_and_sentences_fall_into_words(text: str, expected: list[str]) -> None:
-    assert words(text) == expected
+def test_names_and_sentences_fall_into_words() -> None:
+    assert words("NotebookEdit") == ["notebook", "edit"]
+    assert words("git_log") == ["git", "log"]
+    assert words("HTTPServer v2") == ["http", "server", "v", "2"]
+    assert words("notes, classes: pass") == ["note", "classe", "pass"]
+    assert words("LSP") == ["lsp"]
+    assert words("…") == []
 
 
 def test_a_rare_word_counts_more_than_a_common_one() -> None:

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-import pytest
 from pydantic import JsonValue
 
 from mcp_toolserver.capabilities.permissions import Capability, Permission
@@ -84,26 +83,23 @@ async def test_above_the_ceiling_it_is_refused_as_the_other_tool_is(tmp_path: Pa
     assert by_proxy.error == "denied"
 
 
-@pytest.mark.parametrize("rule", ["probe(secret/**)", "CallTool", "*", "CallTool(secret/*)"])
-async def test_a_deny_rule_about_either_tool_refuses(rule: str, tmp_path: Path) -> None:
-    server = dispatcher(machine(tmp_path), CALL_TOOL, probe(), deny=[rule])
-    assert (await through(server, "probe", path="./secret//k")).error == "denied"
-
-
-async def test_a_rule_about_it_leaves_the_other_tool_alone_when_called_itself(tmp_path: Path) -> None:
+async def test_a_deny_rule_about_either_tool_refuses(tmp_path: Path) -> None:
+    for rule in ("probe(secret/**)", "CallTool", "*", "CallTool(secret/*)"):
+        server = dispatcher(machine(tmp_path), CALL_TOOL, probe(), deny=[rule])
+        assert (await through(server, "probe", path="./secret//k")).error == "denied", rule
+    # A rule about it leaves the other tool alone when that is called itself.
     server = dispatcher(machine(tmp_path), CALL_TOOL, probe(), deny=["CallTool"])
     assert (await call(server, "probe", {"path": "a"})).error is None
 
 
-@pytest.mark.parametrize("rule", ["probe", "CallTool", "*"])
-async def test_an_ask_rule_about_either_asks_once_and_about_the_other_tool(rule: str, tmp_path: Path) -> None:
-    server = dispatcher(machine(tmp_path), CALL_TOOL, probe(), ask=[rule])
-    yes, no = Person(says=True), Person()
-    assert (await through(server, "probe", yes, path="a")).error is None
-    assert (await through(server, "probe", no, path="a")).error == "denied"
-    assert [question.splitlines()[0] for question in (*yes.asked, *no.asked)] == 2 * [
-        "Allow probe (read-only)?"
-    ]
+async def test_an_ask_rule_about_either_asks_once_and_about_the_other_tool(tmp_path: Path) -> None:
+    for rule in ("probe", "CallTool", "*"):
+        server = dispatcher(machine(tmp_path), CALL_TOOL, probe(), ask=[rule])
+        yes, no = Person(says=True), Person()
+        assert (await through(server, "probe", yes, path="a")).error is None
+        assert (await through(server, "probe", no, path="a")).error == "denied"
+        asked = [question.splitlines()[0] for question in (*yes.asked, *no.asked)]
+        assert asked == 2 * ["Allow probe (read-only)?"], rule
 
 
 async def test_an_allow_rule_about_it_spares_no_question(tmp_path: Path) -> None:
@@ -123,30 +119,27 @@ async def test_a_reading_tool_needs_no_question_although_another_would(tmp_path:
     assert person.asked == []
 
 
-@pytest.mark.parametrize("off", ["probe", "CallTool"])
-async def test_either_being_switched_off_refuses(off: str, tmp_path: Path) -> None:
-    server = dispatcher(machine(tmp_path), CALL_TOOL, probe(), offered={"probe", "CallTool"} - {off})
-    result = await through(server, "probe", path="a")
-    assert result.error == "denied"
-    assert result.text.startswith(f"{off} is switched off")
+async def test_either_being_switched_off_refuses(tmp_path: Path) -> None:
+    for off in ("probe", "CallTool"):
+        server = dispatcher(machine(tmp_path), CALL_TOOL, probe(), offered={"probe", "CallTool"} - {off})
+        result = await through(server, "probe", path="a")
+        assert result.error == "denied"
+        assert result.text.startswith(f"{off} is switched off")
 
 
-@pytest.mark.parametrize(
-    ("name", "arguments", "kind", "says"),
-    [
-        pytest.param("CallTool", {"name": "probe"}, "invalid_input", "cannot call CallTool", id="itself"),
-        pytest.param("call_tool", {}, "invalid_input", "cannot call call_tool", id="itself-by-alias"),
-        pytest.param("nope", {}, "not_found", "ToolSearch", id="unknown"),
-        pytest.param("probe", {"no": 1}, "invalid_input", "probe cannot use", id="arguments"),
-        pytest.param("probe", {"path": "../x"}, "denied", "root", id="outside"),
-    ],
-)
-async def test_what_cannot_be_called_is_an_error_that_says_why(
-    name: str, arguments: dict[str, JsonValue], kind: str, says: str, tmp_path: Path
-) -> None:
-    result = await through(dispatcher(machine(tmp_path), CALL_TOOL, probe()), name, **arguments)
-    assert result.error == kind
-    assert says in result.text
+async def test_what_cannot_be_called_is_an_error_that_says_why(tmp_path: Path) -> None:
+    wrong = [
+        ("CallTool", {"name": "probe"}, "invalid_input", "cannot call CallTool"),
+        ("call_tool", {}, "invalid_input", "cannot call call_tool"),
+        ("nope", {}, "not_found", "ToolSearch"),
+        ("probe", {"no": 1}, "invalid_input", "probe cannot use"),
+        ("probe", {"path": "../x"}, "denied", "root"),
+    ]
+    server = dispatcher(machine(tmp_path), CALL_TOOL, probe())
+    for name, arguments, kind, says in wrong:
+        result = await through(server, name, **arguments)
+        assert result.error == kind, result.text
+        assert says in result.text
 
 
 async def test_arguments_given_twice_are_refused(tmp_path: Path) -> None:

@@ -13,8 +13,9 @@ from tests.support.workshop import program, workshop
 OWN = f"{COMMAND_PATH}/rg"
 
 
-@pytest.mark.parametrize("user", USERS)
-@pytest.mark.parametrize("mode", [READ_ONLY, WORKSPACE_WRITE, FULL])
+@pytest.mark.parametrize(
+    ("user", "mode"), [(USERS[0], READ_ONLY), (USERS[-1], WORKSPACE_WRITE), (USERS[-1], FULL)]
+)
 def test_commands_search_with_the_ripgrep_of_the_server(user: str, mode: str) -> None:
     with scene(user) as of:
         # All programs of the machine without its ripgrep, if it has one.
@@ -78,10 +79,9 @@ def test_without_ripgrep_the_path_of_commands_stays_as_it_is() -> None:
     assert command_variables("/bin", "/x/rg") == {"PATH": f"/bin:{COMMAND_PATH}", "COMMAND_RIPGREP": "/x/rg"}
 
 
-@pytest.mark.parametrize("variables", [{}, {"COMMAND_RIPGREP": OWN}], ids=["unset", "itself"])
-async def test_a_program_that_would_start_itself_says_so(tmp_path: Path, variables: dict[str, str]) -> None:
+async def test_a_program_that_would_start_itself_says_so(tmp_path: Path) -> None:
     async with workshop(tmp_path) as server:
-        spelt = " ".join(f"{name}={value}" for name, value in variables.items())
-        result = await call(server, "bash", command=f"env -u COMMAND_RIPGREP {spelt} {OWN} x; exit $?")
-    assert "this runs only in commands of mcp-toolserver" in result.text
-    assert "[exit status 2]" in result.text or "[exit status 127]" in result.text
+        for spelt in ("", f"COMMAND_RIPGREP={OWN}"):
+            result = await call(server, "bash", command=f"env -u COMMAND_RIPGREP {spelt} {OWN} x; exit $?")
+            assert "this runs only in commands of mcp-toolserver" in result.text
+            assert "[exit status 2]" in result.text or "[exit status 127]" in result.text

@@ -42,9 +42,7 @@ async def test_content_has_paths_and_numbers(at: Dispatcher) -> None:
 async def test_counts_add_up(at: Dispatcher) -> None:
     result = await ask(at, "grep_search", pattern="find", output_mode="count", _i=True)
     assert result.text == "a.py:1\nsrc/b.js:3\n[4 matches in 2 files]"
-
-
-async def test_one_is_not_many(at: Dispatcher) -> None:
+    # One is not many.
     modes = ("files_with_matches", "content", "count")
     answers = [await ask(at, "grep_search", pattern="import", output_mode=mode) for mode in modes]
     assert [answer.text.splitlines()[-1] for answer in answers] == [
@@ -52,40 +50,29 @@ async def test_one_is_not_many(at: Dispatcher) -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "expected"),
-    [
-        pytest.param({"-A": 1}, ["3:def find():", "4-    pass"], id="after"),
-        pytest.param({"-B": 1}, ["2-", "3:def find():"], id="before"),
-        pytest.param({"-C": 1}, ["2-", "3:def find():", "4-    pass"], id="around"),
-        pytest.param({"-C": 1, "-B": 0}, ["3:def find():", "4-    pass"], id="one side its own"),
-        pytest.param({"-C": 1, "-A": 0, "-B": 0}, ["2-", "3:def find():", "4-    pass"], id="strict"),
-        pytest.param({"-n": False}, ["def find():"], id="no numbers"),
-        pytest.param({"pattern": "DEF", "-i": True}, ["3:def find():"], id="case"),
-        pytest.param({"pattern": "os.*def", "multiline": True, "head_limit": 1}, ["1:import os"], id="lines"),
-    ],
-)
-async def test_a_switch_does_what_it_does_in_grep(
-    at: Dispatcher, arguments: dict[str, JsonValue], expected: list[str]
-) -> None:
-    given = {"pattern": "def", "path": "a.py", "output_mode": "content", **arguments}
-    assert (await ask(at, "grep_search", **given)).text.splitlines()[:-1] == expected
+SWITCHES: list[tuple[dict[str, JsonValue], list[str]]] = [
+    ({"-A": 1}, ["3:def find():", "4-    pass"]),
+    ({"-B": 1}, ["2-", "3:def find():"]),
+    ({"-C": 1}, ["2-", "3:def find():", "4-    pass"]),
+    ({"-C": 1, "-B": 0}, ["3:def find():", "4-    pass"]),
+    ({"-C": 1, "-A": 0, "-B": 0}, ["2-", "3:def find():", "4-    pass"]),
+    ({"-n": False}, ["def find():"]),
+    ({"pattern": "DEF", "-i": True}, ["3:def find():"]),
+    ({"pattern": "os.*def", "multiline": True, "head_limit": 1}, ["1:import os"]),
+]
 
 
-@pytest.mark.parametrize("name", ["grep_search", "Grep", "grep", "search_code"])
-async def test_every_spelling_is_understood(at: Dispatcher, name: str) -> None:
-    result = await ask(
-        at,
-        name,
-        query="DEF",
-        include="*.py",
-        output_mode="content",
-        before_context=1,
-        after_context=0,
-        line_numbers=False,
-        ignore_case=True,
-    )
-    assert result.text.splitlines()[:-1] == ["a.py-", "a.py:def find():"]
+async def test_a_switch_does_what_it_does_in_grep(at: Dispatcher) -> None:
+    for arguments, expected in SWITCHES:
+        given = {"pattern": "def", "path": "a.py", "output_mode": "content", **arguments}
+        assert (await ask(at, "grep_search", **given)).text.splitlines()[:-1] == expected, arguments
+
+
+async def test_every_spelling_is_understood(at: Dispatcher) -> None:
+    switches = {"before_context": 1, "after_context": 0, "line_numbers": False, "ignore_case": True}
+    for name in ("grep_search", "Grep", "grep", "search_code"):
+        result = await ask(at, name, query="DEF", include="*.py", output_mode="content", **switches)
+        assert result.text.splitlines()[:-1] == ["a.py-", "a.py:def find():"], name
 
 
 def test_the_arguments_bear_the_names_of_the_switches() -> None:
@@ -148,20 +135,18 @@ async def test_what_is_left_out_is_searched_on_request(at: Dispatcher, tmp_path:
     assert everything.text == ".b\na.log\nc\n[3 files]"
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        pytest.param({"pattern": "("}, id="pattern"),
-        pytest.param({"pattern": ""}, id="no pattern"),
-        pytest.param({"pattern": "x", "type": "nosuch"}, id="type"),
-        pytest.param({"pattern": "x", "output_mode": "lines"}, id="mode"),
-        pytest.param({"pattern": "x", "-A": -1}, id="context"),
-        pytest.param({"pattern": "x", "head_limit": -1}, id="limit"),
-        pytest.param({"pattern": "x", "glob": "../*"}, id="glob"),
-    ],
-)
-async def test_a_wrong_argument_is_explained(at: Dispatcher, arguments: dict[str, JsonValue]) -> None:
-    assert (await ask(at, "grep_search", **arguments)).error == "invalid_input"
+async def test_a_wrong_argument_is_explained(at: Dispatcher) -> None:
+    wrong: list[dict[str, JsonValue]] = [
+        {"pattern": "("},
+        {"pattern": ""},
+        {"pattern": "x", "type": "nosuch"},
+        {"pattern": "x", "output_mode": "lines"},
+        {"pattern": "x", "-A": -1},
+        {"pattern": "x", "head_limit": -1},
+        {"pattern": "x", "glob": "../*"},
+    ]
+    for arguments in wrong:
+        assert (await ask(at, "grep_search", **arguments)).error == "invalid_input", arguments
 
 
 async def test_a_single_binary_file_is_named(at: Dispatcher, tmp_path: Path) -> None:

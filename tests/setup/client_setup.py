@@ -161,7 +161,7 @@ def _observed(
     yield f"Observed in version {version}, which calls itself `{name}`:"
     yield ""
     yield f"* It asks for protocol {protocol} and declares {', '.join(capabilities) or 'no capabilities'}."
-    yield f"* Its requests besides calls of tools: {listed}."
+    yield f"* After the opening it requests {listed} besides calls of tools."
     yield "* Its calls carry a progress token." if progress else "* Its calls carry no progress token."
     yield (
         "* Its model gets the server's tools at once."

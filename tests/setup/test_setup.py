@@ -60,6 +60,9 @@ GOOSE_MODE: 'auto'   # keep
     # end
 zebra: [1,2,  3]
 """
+HTTP = ("--transport", "http", "--url", "http://a/mcp")
+"""Of an entry that `setup` writes without the start of a server, which takes longer than all the rest."""
+
 TEXTS = {"json": JSONC, "toml": TOML, "yaml": YAML}
 
 
@@ -120,53 +123,50 @@ def files_in(folder: Path) -> set[str]:
 # --- adding and removing ---------------------------------------------------------------------------------
 
 
-@ALL
+@pytest.mark.parametrize("name", ["claude-code", "codex", "goose"])
 def test_setup_on_an_empty_home_configures_a_server_that_starts_and_remove_leaves_nothing(
-    client: Client, home: Path, project: Path
+    name: str, home: Path, project: Path
 ) -> None:
-    flags = [client.name, *roots_for(client, project), "--permission-mode", "workspace-write"]
-    added = setup(*flags, "--yes", home=home)
+    """In each of the formats of files."""
+    client = CLIENTS[name]
+    added = setup(name, *roots_for(client, project), "--yes", home=home)
     assert added.returncode == 0, added.stderr
-    assert re.search(r"It lists \d\d tools in mode workspace-write", added.stdout)
-    assert all(f"Next: {line}" in added.stdout for line in client.next)
-    command = command_of(entry_of(client, home))
-    assert Path(command[0]).is_absolute()
-    assert command[1:3] == ("--permission-mode", "workspace-write")
-    assert command[3:] == ("--root", client.root or str(project))
-    again = setup(*flags, "--print", home=home)
-    assert "stays as it is" in again.stdout
-    before = files_in(home)
-    other = setup(
-        client.name, *roots_for(client, project), "--permission-mode", "read-only", "--yes", home=home
-    )
+    before, command = files_in(home), command_of(entry_of(client, home))
+    write = [name, *roots_for(client, project), "--permission-mode", "workspace-write"]
+    other = setup(*write, "--yes", home=home)
     assert other.returncode == 0, other.stderr
-    changed = command_of(entry_of(client, home))
-    assert changed == (*command[:2], "read-only", *command[3:])
+    assert command_of(entry_of(client, home)) == (*command[:2], "workspace-write", *command[3:])
     assert files_in(home) == before
-    removed = setup(client.name, "--remove", "--yes", home=home)
+    removed = setup(name, "--remove", "--yes", home=home)
     assert removed.returncode == 0, removed.stderr
     assert files_in(home) == set()
 
 
 @ALL
-def test_a_file_with_comments_and_other_servers_keeps_every_other_byte(
+def test_a_server_that_starts_is_added_to_a_file_that_keeps_every_other_byte(
     client: Client, home: Path, project: Path
 ) -> None:
     file, before = existing(client, home)
-    roots = roots_for(client, project)
-    printed = setup(client.name, *roots, "--print", home=home)
+    write = [client.name, *roots_for(client, project), "--permission-mode", "workspace-write"]
+    printed = setup(*write, "--print", home=home)
     assert printed.returncode == 0, printed.stderr
     assert file.read_text(encoding="utf-8") == before
-    assert setup(client.name, *roots, "--yes", home=home).returncode == 0
-    after = file.read_text(encoding="utf-8")
-    diff = list(difflib.ndiff(before.splitlines(), after.splitlines()))
+    added = setup(*write, "--yes", home=home)
+    assert added.returncode == 0, added.stderr
+    assert re.search(r"It lists \d\d tools in mode workspace-write", added.stdout)
+    assert all(f"Next: {line}" in added.stdout for line in client.next)
+    command = command_of(entry_of(client, home))
+    assert Path(command[0]).is_absolute()
+    root = client.root or str(project)
+    assert command[1:] == ("--permission-mode", "workspace-write", "--root", root)
+    diff = list(difflib.ndiff(before.splitlines(), file.read_text(encoding="utf-8").splitlines()))
     assert [line for line in diff if line.startswith("- ")] == []
     for line in (line for line in diff if line.startswith("+ ")):
         assert f"+{line[2:]}" in printed.stdout.splitlines()
-    assert stat.S_IMODE(file.stat().st_mode) == 0o600
     backup = file.with_name(file.name + BACKUP)
     assert backup.read_text(encoding="utf-8") == before
-    assert stat.S_IMODE(backup.stat().st_mode) == 0o600
+    assert [stat.S_IMODE(one.stat().st_mode) for one in (file, backup)] == [0o600, 0o600]
+    assert "stays as it is" in setup(*write, "--print", home=home).stdout
     assert setup(client.name, "--remove", "--yes", home=home).returncode == 0
     assert file.read_text(encoding="utf-8") == before
     assert files_in(home) == {str(file.relative_to(home))}
@@ -175,7 +175,7 @@ def test_a_file_with_comments_and_other_servers_keeps_every_other_byte(
 @CONFINED
 def test_confine_is_written_once_and_lifted_with_remove(client: Client, home: Path) -> None:
     file, before = existing(client, home)
-    added = setup(client.name, "--confine", "--yes", home=home)
+    added = setup(client.name, *HTTP, "--confine", "--yes", home=home)
     assert added.returncode == 0, added.stderr
     assert client.keeps in added.stdout
     for one in client.confine:
@@ -183,7 +183,7 @@ def test_confine_is_written_once_and_lifted_with_remove(client: Client, home: Pa
         for key in one.path:
             value = value[key]
         assert value == one.value
-    assert "stays as it is" in setup(client.name, "--confine", "--print", home=home).stdout
+    assert "stays as it is" in setup(client.name, *HTTP, "--confine", "--print", home=home).stdout
     kept = setup(client.name, "--remove", "--print", home=home)
     assert "--remove --confine" not in kept.stdout
     removed = setup(client.name, "--remove", "--confine", "--yes", home=home)
@@ -194,24 +194,13 @@ def test_confine_is_written_once_and_lifted_with_remove(client: Client, home: Pa
         assert files_in(home) == {str(file.relative_to(home))}
 
 
-def test_confine_is_refused_in_a_project_where_the_client_has_no_such_setting(
-    home: Path, project: Path
-) -> None:
-    refused = setup("gemini", "--scope", "project", "--confine", "--yes", home=home)
-    assert (refused.returncode, refused.stdout) == (2, "")
-    assert "--scope user" in refused.stderr
-    assert files_in(project) == set()
-
-
-@ALL
-def test_a_client_that_cannot_be_confined_says_so_and_nothing_is_written(
-    client: Client, home: Path, project: Path
-) -> None:
-    if client.confine:
-        return
-    refused = setup(client.name, *roots_for(client, project), "--confine", "--yes", home=home)
-    assert (refused.returncode, refused.stdout) == (2, "")
-    assert client.keeps in refused.stderr
+def test_a_client_that_cannot_be_confined_says_so_and_nothing_is_written(home: Path, project: Path) -> None:
+    for client in CLIENTS.values():
+        if not client.confine:
+            line = setup_line(client, str(project))
+            refused = setup(*line, "--confine", "--yes", home=home)
+            assert (refused.returncode, refused.stdout) == (2, "")
+            assert client.keeps in refused.stderr
     assert files_in(home) == set()
 
 
@@ -263,27 +252,27 @@ def test_a_project_gets_its_own_configuration(home: Path, project: Path) -> None
     assert re.search(rf"^cursor .* project +read-only +{re.escape(str(project))}", shown, re.MULTILINE)
 
 
-@pytest.mark.parametrize(
-    ("name", "reference"),
-    [
-        ("claude-code", f"Bearer ${{{TOKEN}}}"),
-        ("vscode", f"Bearer ${{env:{TOKEN}}}"),
-        ("opencode", f"Bearer {{env:{TOKEN}}}"),
-        ("codex", TOKEN),
-    ],
-)
-def test_a_server_over_http_is_configured_with_the_name_of_the_variable_of_its_token(
-    name: str, reference: str, home: Path
-) -> None:
+HEADERS = {
+    "claude-code": f"Bearer ${{{TOKEN}}}",
+    "vscode": f"Bearer ${{env:{TOKEN}}}",
+    "opencode": f"Bearer {{env:{TOKEN}}}",
+    "codex": TOKEN,
+}
+"""By client, how its file refers to the variable."""
+
+
+def test_a_server_over_http_is_configured_with_the_name_of_the_variable_of_its_token(home: Path) -> None:
     url = "http://127.0.0.1:8765/mcp"
-    done = setup(name, "--transport", "http", "--url", url, "--yes", home=home)
-    assert done.returncode == 0, done.stderr
-    entry = entry_of(CLIENTS[name], home)
-    assert entry["url"] == url
-    assert reference in (entry.get("bearer_token_env_var"), entry.get("headers", {}).get("Authorization"))
-    local = setup(name, "--yes", home=home)
+    for name, reference in HEADERS.items():
+        done = setup(name, "--transport", "http", "--url", url, "--yes", home=home)
+        assert done.returncode == 0, done.stderr
+        entry = entry_of(CLIENTS[name], home)
+        assert entry["url"] == url
+        given = (entry.get("bearer_token_env_var"), entry.get("headers", {}).get("Authorization"))
+        assert reference in given
+    local = setup("codex", "--yes", home=home)
     assert local.returncode == 0, local.stderr
-    assert "url" not in entry_of(CLIENTS[name], home)
+    assert "url" not in entry_of(CLIENTS["codex"], home)
 
 
 def test_without_a_terminal_and_without_yes_nothing_is_written(home: Path) -> None:
@@ -296,7 +285,7 @@ def test_without_a_terminal_and_without_yes_nothing_is_written(home: Path) -> No
 
 def test_a_variable_of_the_client_moves_its_files(home: Path) -> None:
     moved = home.parent / "moved"
-    done = setup("claude-code", "--confine", "--yes", home=home, CLAUDE_CONFIG_DIR=str(moved))
+    done = setup("claude-code", *HTTP, "--confine", "--yes", home=home, CLAUDE_CONFIG_DIR=str(moved))
     assert done.returncode == 0, done.stderr
     assert files_in(home) == set()
     assert files_in(moved) == {".claude.json", "settings.json"}
@@ -311,29 +300,21 @@ def test_a_server_that_does_not_start_is_reported_with_what_it_says(home: Path) 
 # --- files that are not changed --------------------------------------------------------------------------
 
 
-@ALL
-def test_a_broken_file_is_left_untouched_with_a_message_that_names_the_line(
-    client: Client, home: Path, project: Path
+def test_a_broken_or_read_only_file_is_left_untouched_with_a_message_that_names_it(
+    home: Path, project: Path
 ) -> None:
-    file, before = existing(client, home)
-    broken = before + "\n}}\n"
-    file.write_text(broken, encoding="utf-8")
-    refused = setup(client.name, *roots_for(client, project), "--yes", home=home)
-    assert (refused.returncode, refused.stdout) == (2, "")
-    assert f"{file}, line {len(broken.splitlines())}, column " in refused.stderr
-    assert file.read_text(encoding="utf-8") == broken
-    assert files_in(home) == {str(file.relative_to(home))}
-
-
-@ALL
-def test_a_read_only_file_is_left_untouched(client: Client, home: Path, project: Path) -> None:
-    file, before = existing(client, home)
-    file.chmod(0o400)
-    refused = setup(client.name, *roots_for(client, project), "--yes", home=home)
-    assert refused.returncode == 2
-    assert f"{file} is read-only" in refused.stderr
-    assert file.read_text(encoding="utf-8") == before
-    assert files_in(home) == {str(file.relative_to(home))}
+    for client in CLIENTS.values():
+        file, before = existing(client, home)
+        broken = before + "\n}}\n"
+        place = f"{file}, line {len(broken.splitlines())}, column "
+        for text, mode, says in ((broken, 0o600, place), (before, 0o400, f"{file} is read-only")):
+            file.chmod(0o600)
+            file.write_text(text, encoding="utf-8")
+            file.chmod(mode)
+            refused = setup(*setup_line(client, str(project)), "--yes", home=home)
+            assert (refused.returncode, says in refused.stderr) == (2, True), refused
+            assert file.read_text(encoding="utf-8") == text
+            assert list(file.parent.glob(f"{file.name}*")) == [file]
 
 
 def test_files_that_are_no_text_are_left_untouched(home: Path) -> None:
@@ -354,7 +335,7 @@ def test_a_link_is_followed_and_stays_a_link(home: Path) -> None:
     target = home / "dotfiles/claude.json"
     target.write_text("{}\n", encoding="utf-8")
     (home / ".claude.json").symlink_to("dotfiles/claude.json")
-    done = setup("claude-code", "--yes", home=home)
+    done = setup("claude-code", *HTTP, "--yes", home=home)
     assert done.returncode == 0, done.stderr
     assert f"{home}/.claude.json is a link" in done.stdout
     assert (home / ".claude.json").is_symlink()
@@ -380,46 +361,40 @@ def test_another_server_of_the_same_name_is_neither_replaced_nor_removed(home: P
         assert refused.returncode == 2
         assert "--name" in refused.stderr
     assert file.read_text(encoding="utf-8") == before
-    assert setup("claude-code", "--name", "mine", "--yes", home=home).returncode == 0
+    assert setup("claude-code", *HTTP, "--name", "mine", "--yes", home=home).returncode == 0
     assert json.loads(file.read_text(encoding="utf-8"))["mcpServers"].keys() == {"toolserver", "mine"}
 
 
 # --- requests that are wrong -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        pytest.param([], "--list", id="no-client"),
-        pytest.param(["emacs"], "claude-code", id="unknown"),
-        pytest.param(["cursor"], "--root", id="no-root"),
-        pytest.param(["cursor", "--root", "~"], "home folder", id="home"),
-        pytest.param(["cursor", "--root", "/"], "home folder", id="slash"),
-        pytest.param(["cursor", "--root", "../absent"], "absent is not a folder", id="absent"),
-        pytest.param(["windsurf", "--root", ".", "--scope", "project"], "--scope user", id="scope"),
-        pytest.param(["claude-code", "--name", "a b"], "--name", id="name"),
-        pytest.param(["claude-code", "--permission-mode", "all"], "read-only", id="mode"),
-        pytest.param(["claude-code", "--transport", "http"], "--url", id="no-url"),
-        pytest.param(["claude-code", "--url", "http://a/mcp"], "--transport http", id="no-transport"),
-        pytest.param(["claude-code", "--transport", "http", "--url", "a"], "http://", id="url"),
-        pytest.param(["claude-code", "--transport", "sse"], "stdio or http", id="sse"),
-        pytest.param(
-            ["claude-code", "--transport", "http", "--url", "http://a/mcp", "--root", "."],
-            "--root",
-            id="both",
-        ),
-        pytest.param(
-            ["claude-desktop", "--transport", "http", "--url", "http://a/mcp"], "Claude Desktop", id="no-http"
-        ),
-    ],
+WRONG: tuple[tuple[str, ...], ...] = (
+    ("--list",),
+    ("claude-code", "emacs"),
+    ("--root", "cursor"),
+    ("home folder", "cursor", "--root", "~"),
+    ("home folder", "cursor", "--root", "/"),
+    ("absent is not a folder", "cursor", "--root", "../absent"),
+    ("--scope user", "windsurf", "--root", ".", "--scope", "project"),
+    ("--scope user", "gemini", "--scope", "project", "--confine"),
+    ("--name", "claude-code", "--name", "a b"),
+    ("read-only", "claude-code", "--permission-mode", "all"),
+    ("--url", "claude-code", "--transport", "http"),
+    ("--transport http", "claude-code", "--url", "http://a/mcp"),
+    ("http://", "claude-code", "--transport", "http", "--url", "a"),
+    ("stdio or http", "claude-code", "--transport", "sse"),
+    ("--root", "claude-code", *HTTP, "--root", "."),
+    ("Claude Desktop", "claude-desktop", *HTTP),
 )
-def test_a_wrong_request_ends_with_status_2_and_changes_nothing(
-    arguments: list[str], says: str, home: Path, project: Path
-) -> None:
-    refused = setup(*arguments, "--yes", home=home)
-    assert (refused.returncode, refused.stdout) == (2, "")
-    assert refused.stderr.startswith("mcp-toolserver: ")
-    assert says in refused.stderr
+"""Of requests, what the refusal says, and the arguments."""
+
+
+def test_a_wrong_request_ends_with_status_2_and_changes_nothing(home: Path, project: Path) -> None:
+    for says, *arguments in WRONG:
+        refused = setup(*arguments, "--yes", home=home)
+        assert (refused.returncode, refused.stdout) == (2, ""), arguments
+        assert refused.stderr.startswith("mcp-toolserver: ")
+        assert says in refused.stderr, arguments
     assert files_in(home) == files_in(project) == set()
 
 
@@ -482,24 +457,27 @@ def fake_program(folder: Path, name: str) -> Path:
     return program
 
 
-@pytest.mark.parametrize(
-    ("prefix", "made_by", "words"),
-    [
-        pytest.param(".cache/uv/archive-v0/x", "uv", ["tool", "run", "--python"], id="uvx"),
-        pytest.param(".cache/pipx/x", "pipx", ["run", "--spec"], id="pipx-run"),
-        pytest.param(".local/state/pipx/.cache/x", "pipx", ["run", "--spec"], id="pipx-run-now"),
-    ],
-)
+TEMPORARY = {
+    ".cache/uv/archive-v0/x": ("uv", "tool", "run", "--python"),
+    ".cache/pipx/x": ("pipx", "run", "--spec"),
+    ".local/state/pipx/.cache/x": ("pipx", "run", "--spec"),
+    "Library/Caches/pipx/0123456789abcde": ("pipx", "run", "--spec"),
+    ".local/pipx/.cache/0123456789abcde": ("pipx", "run", "--spec"),
+}
+"""By environment, the program that made it, and how it runs what it installs; the last two are of macOS."""
+
+
 def test_in_a_temporary_environment_the_program_that_made_it_is_configured(
-    prefix: str, made_by: str, words: list[str], home: Path, monkeypatch: pytest.MonkeyPatch
+    home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sys, "prefix", str(home / prefix))
-    with pytest.raises(SettingsError, match=made_by):
-        server_command({"PATH": "relative"}, "mcp-toolserver")
-    runner = fake_program(home / "bin", made_by)
-    command = server_command({"PATH": str(home / "bin")}, "mcp-toolserver")
-    assert command[: 1 + len(words)] == (str(runner), *words)
-    assert command[-1].replace("_", "-") == "mcp-toolserver"
+    for number, (prefix, (made_by, *words)) in enumerate(TEMPORARY.items()):
+        monkeypatch.setattr(sys, "prefix", str(home / prefix))
+        with pytest.raises(SettingsError, match=made_by):
+            server_command({"PATH": "relative"}, "mcp-toolserver")
+        runner = fake_program(home / f"bin{number}", made_by)
+        command = server_command({"PATH": str(runner.parent)}, "mcp-toolserver")
+        assert command[: 1 + len(words)] == (str(runner), *words)
+        assert command[-1].replace("_", "-") == "mcp-toolserver"
 
 
 @pytest.mark.parametrize(
@@ -542,14 +520,8 @@ def test_a_link_to_the_program_is_configured_and_not_its_target(
     assert server_command({}, "x")[1:] == ("-P", "-m", "mcp_toolserver")
 
 
-@pytest.mark.parametrize(
-    ("source", "url"),
-    [
-        (None, None),
-        ('{"url": "file:///a/b.whl", "archive_info": {}}', "/a/b.whl"),
-        ('{"url": "https://h/r.git", "vcs_info": {"vcs": "git"}}', "git+https://h/r.git"),
-        ("{}", None),
-    ],
-)
-def test_what_was_installed_is_what_a_runner_installs_again(source: str | None, url: str | None) -> None:
-    assert installed_from(source) == url
+def test_what_was_installed_is_what_a_runner_installs_again() -> None:
+    assert installed_from('{"url": "file:///a/b.whl", "archive_info": {}}') == "/a/b.whl"
+    git = '{"url": "https://h/r.git", "vcs_info": {"vcs": "git"}}'
+    assert installed_from(git) == "git+https://h/r.git"
+    assert installed_from(None) is installed_from("{}") is None

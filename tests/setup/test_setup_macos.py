@@ -47,24 +47,21 @@ def home(tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("name", CLIENTS)
-def test_each_file_is_where_the_client_has_it_on_macos(
-    name: str, home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sys, "platform", "darwin")
-    found = Places.of({"HOME": str(home)}).file(CLIENTS[name], "user")
-    assert str(found.relative_to(home)) == FILES[name]
-    assert on_macos(CLIENTS[name]) == f"~/{FILES[name]}"
-
-
-@pytest.mark.parametrize("name", CLIENTS)
-def test_what_a_terminal_sets_moves_no_file_of_an_application(
-    name: str, home: Path, monkeypatch: pytest.MonkeyPatch
+def test_each_file_is_where_the_client_has_it_on_macos_whatever_a_terminal_sets(
+    home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """XDG_CONFIG_HOME is for opencode and goose, which read it on macOS too."""
     monkeypatch.setattr(sys, "platform", "darwin")
-    moved = Places.of({"HOME": str(home), "XDG_CONFIG_HOME": "/elsewhere"}).file(CLIENTS[name], "user")
-    assert moved.is_relative_to("/elsewhere") == (name in ("opencode", "goose"))
+    plain = Places.of({"HOME": str(home)})
+    found = {name: plain.file(client, "user").relative_to(home) for name, client in CLIENTS.items()}
+    assert {name: str(file) for name, file in found.items()} == FILES
+    assert {name: on_macos(client) for name, client in CLIENTS.items()} == {
+        name: f"~/{file}" for name, file in FILES.items()
+    }
+    moved = Places.of({"HOME": str(home), "XDG_CONFIG_HOME": "/elsewhere"})
+    assert {
+        name for name, client in CLIENTS.items() if moved.file(client, "user").is_relative_to("/elsewhere")
+    } == {"opencode", "goose"}
 
 
 def run(platform: str, *arguments: str, home: Path) -> subprocess.CompletedProcess[str]:
@@ -106,29 +103,30 @@ def test_claude_desktop_gets_a_server_that_starts_without_a_path_and_remove_leav
 # --- folders that macOS asks for -------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("root", "asks"),
-    [
-        pytest.param("{home}/Documents/work", True, id="Documents"),
-        pytest.param("{home}/Desktop", True, id="Desktop"),
-        pytest.param("{home}/link", True, id="link"),
-        pytest.param("/Volumes/Stick/work", True, id="volume"),
-        pytest.param("{home}/work", False, id="elsewhere"),
-        pytest.param("{home}/Documents-old", False, id="another name"),
-        pytest.param(".", False, id="the client's folder"),
-    ],
-)
-def test_the_user_is_told_what_macos_asks(
-    root: str, asks: bool, home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+ASKS = {
+    "{home}/Documents/work": True,
+    "{home}/Desktop": True,
+    "{home}/link": True,
+    "/Volumes/Stick/work": True,
+    "{home}/work": False,
+    "{home}/Documents-old": False,
+    ".": False,
+}
+"""By root, whether macOS asks the user; `link` leads to Downloads, and `.` is the client's folder."""
+
+
+def test_the_user_is_told_what_macos_asks(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("Documents/work", "Documents-old", "work"):
         (home / name).mkdir()
     (home / "link").symlink_to("Downloads")
     monkeypatch.chdir(home / "work")
-    roots = (root.format(home=home),)
-    assert list(privacy_notes("Cursor", roots, home)) == []
+
+    def told(root: str) -> bool:
+        return bool(list(privacy_notes("Cursor", (root.format(home=home),), home)))
+
+    assert not any(map(told, ASKS))
     monkeypatch.setattr(sys, "platform", "darwin")
-    assert bool(list(privacy_notes("Cursor", roots, home))) == asks
+    assert {root: told(root) for root in ASKS} == ASKS
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="unshare is a program of Linux")
@@ -170,19 +168,6 @@ def test_homebrew_is_configured_by_its_link_which_an_upgrade_leaves_in_place(
     monkeypatch.setattr(sys, "prefix", str(keg))
     monkeypatch.setattr(sys, "executable", str(keg / "bin/python"))
     assert server_command({}, str(link)) == (str(link),)
-
-
-@pytest.mark.parametrize(
-    "prefix",
-    ["/Users/ada/Library/Caches/pipx/0123456789abcde", "/Users/ada/.local/pipx/.cache/0123456789abcde"],
-)
-def test_a_temporary_environment_of_pipx_on_macos_is_not_configured(
-    prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pipx = program(tmp_path / "opt/homebrew/bin", "pipx", "")
-    monkeypatch.setattr(sys, "prefix", prefix)
-    command = server_command({"PATH": str(Path(pipx).parent)}, "mcp-toolserver")
-    assert command[:3] == (pipx, "run", "--spec")
 
 
 def test_a_permanent_environment_of_pipx_on_macos_is_configured(monkeypatch: pytest.MonkeyPatch) -> None:

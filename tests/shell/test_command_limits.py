@@ -2,34 +2,32 @@
 
 import asyncio
 import os
+import re
 import shlex
 import shutil
 import signal
 import subprocess
 import sys
 from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Literal
 
 import pytest
 
 from mcp_toolserver.capabilities.processes import JobState
-from mcp_toolserver.runtime.processes import broker_client
-from mcp_toolserver.runtime.processes.broker_client import Helper
+from mcp_toolserver.runtime.processes.broker_client import Broker
 from mcp_toolserver.runtime.processes.helper_launcher import Programs
 from mcp_toolserver.runtime.sandbox.broker.limit_settings import CommandBounds, describe, readable
 from mcp_toolserver.runtime.sandbox.broker.messages import Program, Request, Script
 from mcp_toolserver.runtime.sandbox.broker.resource_limits import LATEST, SOONEST, ended_by, over, pause
 from mcp_toolserver.runtime.sandbox.broker.resource_usage import Usage, measure
 from mcp_toolserver.text.shell.command_output import ending
+from tests.shell.conftest import Brokers
 from tests.support.processes import (
-    FULL,
     Daemons,
     asked,
-    bench,
-    broker,
     call,
     outcome,
     processes,
@@ -52,27 +50,28 @@ ENDED = (0, "exited", "")
 
 Wrap = Callable[[str], str]
 Pipe = tuple[int, int]
-
-
-BOTH = pytest.mark.parametrize("layer", ["linux", "posix"], indirect=True)
-"""For limits that the broker of other POSIX systems has as well."""
-
-
-@pytest.fixture(autouse=True)
-def layer(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Which broker starts programs."""
-    name = getattr(request, "param", "linux")
-    monkeypatch.setattr(broker_client, "process_layer", lambda: name)
-    return name
+At = Callable[[CommandBounds], Broker]
 
 
 @pytest.fixture
-def pipe() -> Generator[Pipe]:
+def at(layer: str, brokers: Brokers) -> At:
+    """The shared broker of the layer with these bounds."""
+    return lambda bounds: brokers(layer, bounds)
+
+
+@contextmanager
+def piped() -> Generator[Pipe]:
     """What a command reads, and where to write for it to go on."""
     ends = os.pipe()
     yield ends
     for one in ends:
         os.close(one)
+
+
+@pytest.fixture
+def pipe() -> Generator[Pipe]:
+    with piped() as ends:
+        yield ends
 
 
 def bare(script: str) -> str:
@@ -109,9 +108,27 @@ def end(last: dict[str, object]) -> tuple[object, object, object]:
     return last.get("status"), last.get("reason"), last.get("detail", "")
 
 
-def ids(cases: dict[str, str]) -> list[object]:
-    """Table cases with their ids."""
-    return [pytest.param(script, id=case) for case, script in cases.items()]
+BOTH = pytest.mark.parametrize("layer", ["linux", "posix"], indirect=True)
+"""For limits that the broker of other POSIX systems has as well."""
+
+PLACES = pytest.mark.parametrize(
+    ("layer", "wrap"),
+    [("linux", bare), ("linux", sandboxed), ("posix", bare)],
+    ids=["linux", "sandbox", "posix"],
+    indirect=["layer"],
+)
+"""How processes are found and counted differs between the layers, and in a sandbox."""
+
+
+def assert_ended_unless_over(few: Broker, pipe: Pipe, script: str, expected: tuple[object, ...]) -> None:
+    """Run what says that it is ready, and then waits to go on: it must end like this."""
+    waits, goes_on = pipe
+    with asked(few, patient(script), stdin=waits) as command:
+        if expected == ENDED:
+            for _ in range(2 if "seq 2" in script else 1):
+                assert command.line() == "ready"
+            os.write(goes_on, b"\n" * 3)
+        assert end(command.end()[0]) == expected
 
 
 # --- processes -------------------------------------------------------------------------------------------
@@ -127,39 +144,29 @@ def orphans(count: int, mark: str) -> str:
     return f"for i in $(seq {count}); do (setsid sleep {mark} & ) ; done; read"
 
 
-@BOTH
-@pytest.mark.parametrize("wrap", [bare, sandboxed])
-@pytest.mark.parametrize("make", [pytest.param(storm, id="PROCRES05"), pytest.param(orphans, id="orphans")])
+@PLACES
 async def test_a_command_with_too_many_processes_is_killed_whole_and_others_go_on(
-    make: Callable[[int, str], str], wrap: Wrap, pipe: Pipe
+    at: At, wrap: Wrap, pipe: Pipe
 ) -> None:
-    daemons = Daemons()
     waits, goes_on = pipe
-    with broker(bounds=FEW) as at, asked(at, patient("echo on; read; echo end"), stdin=waits) as other:
-        assert await asyncio.to_thread(other.line) == "on"
-        with asked(at, patient(wrap(make(400, daemons.mark))), stdin=waits) as command:
+    few = at(FEW)
+    for make in (storm, orphans):
+        daemons = Daemons()
+        with asked(few, patient("echo on; read; echo end"), stdin=waits) as other:
+            assert await asyncio.to_thread(other.line) == "on"
+            with asked(few, patient(wrap(make(400, daemons.mark))), stdin=waits) as command:
+                last, _ = await asyncio.to_thread(command.end)
+            assert end(last) == TOO_MANY
+            assert daemons.alive() == []
+            os.write(goes_on, b"\n")
+            last, output = await asyncio.to_thread(other.end)
+            assert (end(last), output) == (ENDED, "end\n")
+        with asked(few, patient(wrap(make(25, daemons.mark))), stdin=waits) as command:
+            await until(lambda daemons=daemons: len(daemons.alive()) == 25)
+            os.write(goes_on, b"\n")
             last, _ = await asyncio.to_thread(command.end)
-        assert end(last) == TOO_MANY
+        assert end(last) == ENDED
         assert daemons.alive() == []
-        os.write(goes_on, b"\n")
-        last, output = await asyncio.to_thread(other.end)
-        assert (end(last), output) == (ENDED, "end\n")
-
-
-@BOTH
-@pytest.mark.parametrize("wrap", [bare, sandboxed])
-@pytest.mark.parametrize("make", [pytest.param(storm, id="PROCRES05"), pytest.param(orphans, id="orphans")])
-async def test_a_command_with_fewer_processes_runs_to_its_end(
-    make: Callable[[int, str], str], wrap: Wrap, pipe: Pipe
-) -> None:
-    daemons = Daemons()
-    waits, goes_on = pipe
-    with broker(bounds=FEW) as at, asked(at, patient(wrap(make(25, daemons.mark))), stdin=waits) as command:
-        await until(lambda: len(daemons.alive()) == 25)
-        os.write(goes_on, b"\n")
-        last, _ = await asyncio.to_thread(command.end)
-    assert end(last) == ENDED
-    assert daemons.alive() == []
 
 
 TREE = """
@@ -176,13 +183,11 @@ os.execvp("sleep", ["sleep", sys.argv[1]])
 
 
 @BOTH
-@pytest.mark.parametrize("case", [pytest.param("PROCRES05", id="PROCRES05")])
-def test_a_storm_in_which_everybody_forks_is_stopped(case: str) -> None:
+def test_a_storm_in_which_everybody_forks_is_stopped(at: At) -> None:
     daemons = Daemons()
-    with broker(bounds=FEW) as at:
-        assert end(outcome(at, patient(program(TREE, daemons.mark)))[0]) == TOO_MANY
-        assert daemons.alive() == []
-        assert outcome(at, "echo on")[1] == "on\n"
+    assert end(outcome(at(FEW), patient(program(TREE, daemons.mark)))[0]) == TOO_MANY
+    assert daemons.alive() == []
+    assert outcome(at(FEW), "echo on")[1] == "on\n"
 
 
 DEAD = """
@@ -196,18 +201,10 @@ os.read(0, 1)
 """
 
 
-@BOTH
-@pytest.mark.parametrize("wrap", [bare, sandboxed])
-@pytest.mark.parametrize("case", [pytest.param("PROCRES16", id="PROCRES16")])
-def test_the_dead_that_nobody_waits_for_count(case: str, wrap: Wrap, pipe: Pipe) -> None:
-    waits, goes_on = pipe
-    with broker(bounds=FEW) as at:
-        with asked(at, patient(wrap(program(DEAD, "100"))), stdin=waits) as command:
-            assert end(command.end()[0]) == TOO_MANY
-        with asked(at, patient(wrap(program(DEAD, "20"))), stdin=waits) as command:
-            assert command.line() == "ready"
-            os.write(goes_on, b"\n")
-            assert end(command.end()[0]) == ENDED
+@PLACES
+def test_the_dead_that_nobody_waits_for_count(at: At, wrap: Wrap, pipe: Pipe) -> None:
+    assert_ended_unless_over(at(FEW), pipe, wrap(program(DEAD, "100")), TOO_MANY)
+    assert_ended_unless_over(at(FEW), pipe, wrap(program(DEAD, "20")), ENDED)
 
 
 THREADS = """
@@ -219,15 +216,12 @@ os.read(0, 1)
 """
 
 
-def test_threads_have_a_limit_of_their_own(pipe: Pipe) -> None:
-    waits, goes_on = pipe
-    with broker(bounds=replace(ENOUGH, threads=60)) as at:
-        with asked(at, patient(program(THREADS, "200")), stdin=waits) as command:
-            assert end(command.end()[0]) == (137, "over a limit", "more than 60 threads at once")
-        with asked(at, patient(program(THREADS, "30")), stdin=waits) as command:
-            assert command.line() == "ready"
-            os.write(goes_on, b"\n")
-            assert end(command.end()[0]) == ENDED
+def test_threads_have_a_limit_of_their_own(at: At, pipe: Pipe) -> None:
+    few = at(replace(ENOUGH, threads=60))
+    assert_ended_unless_over(
+        few, pipe, program(THREADS, "200"), (137, "over a limit", "more than 60 threads at once")
+    )
+    assert_ended_unless_over(few, pipe, program(THREADS, "30"), ENDED)
 
 
 # --- memory ----------------------------------------------------------------------------------------------
@@ -272,39 +266,33 @@ def apart(script: str, count: int) -> str:
     return f"for i in $(seq {count}); do (setsid {script} <&0 &); done; read"
 
 
-HOGS = {
-    "PROCRES08": program(GROWING, "30"),
-    "two together": apart(program(GROWING, "6"), 2),
-    "shared": program(SHARED, "15"),
-}
+HOGS = (
+    program(GROWING, "30"),
+    apart(program(GROWING, "6"), 2),
+    program(SHARED, "15"),
+)
 
-MODEST = {
-    "PROCRES08": program(GROWING, "5"),
-    "two together": apart(program(GROWING, "2"), 2),
-    "shared": program(SHARED, "5"),
-    "forked": program(FORKED, "5"),
-}
+MODEST = (
+    program(GROWING, "5"),
+    apart(program(GROWING, "2"), 2),
+    program(SHARED, "5"),
+    program(FORKED, "5"),
+)
 
 
-@BOTH
-@pytest.mark.parametrize("wrap", [bare, sandboxed])
-@pytest.mark.parametrize("script", ids(HOGS))
-def test_a_command_with_too_much_memory_is_killed_whole(script: str, wrap: Wrap, pipe: Pipe) -> None:
-    with broker(bounds=LITTLE) as at:
-        with asked(at, patient(wrap(script)), stdin=pipe[0]) as command:
-            assert end(command.end()[0]) == TOO_MUCH
-        assert outcome(at, "echo on")[1] == "on\n"
+@PLACES
+def test_a_command_with_too_much_memory_is_killed_whole(at: At, wrap: Wrap, pipe: Pipe) -> None:
+    for script in HOGS:
+        assert_ended_unless_over(at(LITTLE), pipe, wrap(script), TOO_MUCH)
+    assert outcome(at(LITTLE), "echo on")[1] == "on\n"
 
 
 @pytest.mark.parametrize("wrap", [bare, sandboxed])
-@pytest.mark.parametrize("script", ids(MODEST))
-def test_a_command_with_less_memory_runs_to_its_end(script: str, wrap: Wrap, pipe: Pipe) -> None:
-    waits, goes_on = pipe
-    with broker(bounds=LITTLE) as at, asked(at, patient(wrap(script)), stdin=waits) as command:
-        for _ in range(2 if "seq 2" in script else 1):
-            assert command.line() == "ready"
-        os.write(goes_on, b"\n" * 3)
-        assert end(command.end()[0]) == ENDED
+def test_a_command_with_less_memory_runs_to_its_end(at: At, wrap: Wrap) -> None:
+    for script in MODEST:
+        # What one leaves unread must not wake the next.
+        with piped() as pipe:
+            assert_ended_unless_over(at(LITTLE), pipe, wrap(script), ENDED)
 
 
 # --- processor time --------------------------------------------------------------------------------------
@@ -325,23 +313,15 @@ COUNT = "(for i in {1..2000}; do :; done) & (for i in {1..2000}; do :; done) & w
 
 
 @pytest.mark.parametrize("wrap", [bare, sandboxed])
-@pytest.mark.parametrize(
-    ("script", "modest"),
-    [
-        pytest.param(SPIN, COUNT, id="PROCRES18"),
-        pytest.param(apart(program(HOPPING, "300"), 1), apart(program(HOPPING, "10"), 1), id="chain"),
-    ],
-)
-def test_processor_time_is_counted_over_all_processes(
-    script: str, modest: str, wrap: Wrap, pipe: Pipe
-) -> None:
-    waits, goes_on = pipe
-    with broker(bounds=SHORT) as at:
-        with asked(at, patient(wrap(script)), stdin=waits) as command:
-            assert end(command.end()[0]) == TOO_LONG
-        os.write(goes_on, b"\n")
-        with asked(at, patient(wrap(modest)), stdin=waits) as command:
-            assert end(command.end()[0]) == ENDED
+def test_processor_time_is_counted_over_all_processes(at: At, wrap: Wrap) -> None:
+    chain = apart(program(HOPPING, "300"), 1), apart(program(HOPPING, "10"), 1)
+    for script, modest in ((SPIN, COUNT), chain):
+        with piped() as (waits, goes_on):
+            with asked(at(SHORT), patient(wrap(script)), stdin=waits) as command:
+                assert end(command.end()[0]) == TOO_LONG
+            os.write(goes_on, b"\n")
+            with asked(at(SHORT), patient(wrap(modest)), stdin=waits) as command:
+                assert end(command.end()[0]) == ENDED
 
 
 # --- what the kernel holds for each process --------------------------------------------------------------
@@ -356,54 +336,32 @@ def fill(file: str, pieces: int) -> str:
 
 
 @BOTH
-@pytest.mark.parametrize("case", [pytest.param("PROCRES11", id="PROCRES11")])
-def test_a_file_does_not_grow_beyond_its_limit(case: str, tmp_path: Path) -> None:
-    file = tmp_path / "file"
-    with broker(bounds=ONE_MIB) as at:
-        assert end(outcome(at, fill(str(file), 16))[0]) == ENDED
-        assert file.stat().st_size == MIB
-        assert end(outcome(at, fill(str(file), 50))[0]) == FULL_FILE
-        assert file.stat().st_size == MIB
-        last, output = outcome(at, f"{fill(str(file), 50)} 2>/dev/null; echo on")
-        assert (end(last), output.splitlines()[-1]) == (ENDED, "on")
-
-
-def test_a_file_in_a_sandbox_does_not_grow_beyond_its_limit() -> None:
-    with broker(bounds=ONE_MIB) as at:
-        assert end(outcome(at, sandboxed(fill("/dev/shm/file", 16)))[0]) == ENDED
-        assert end(outcome(at, sandboxed(fill("/dev/shm/file", 50)))[0]) == FULL_FILE
-
-
-@BOTH
-def test_a_program_that_ignores_the_signal_gets_an_error(tmp_path: Path) -> None:
-    write = (
-        "import sys; open(sys.argv[1], 'wb', 0).write(bytes(1 << 20)); open(sys.argv[1], 'ab', 0).write(b'x')"
-    )
-    with broker(bounds=ONE_MIB) as at:
-        last, output = outcome(at, program(write, str(tmp_path / "file")))
+def test_a_file_does_not_grow_beyond_its_limit(at: At, tmp_path: Path) -> None:
+    file, bounded = tmp_path / "file", at(ONE_MIB)
+    assert end(outcome(bounded, fill(str(file), 16))[0]) == ENDED
+    assert file.stat().st_size == MIB
+    assert end(outcome(bounded, fill(str(file), 50))[0]) == FULL_FILE
+    assert file.stat().st_size == MIB
+    last, output = outcome(bounded, f"{fill(str(file), 50)} 2>/dev/null; echo on")
+    assert (end(last), output.splitlines()[-1]) == (ENDED, "on")
+    # A program that ignores the signal gets an error.
+    write = "import sys; open(sys.argv[1], 'ab', 0).write(b'x')"
+    last, output = outcome(bounded, program(write, str(file)))
     assert end(last) == (1, "exited", "")
     assert "File too large" in output
 
 
-@BOTH
-@pytest.mark.parametrize(
-    ("bounds", "limits"),
-    [
-        pytest.param(replace(ENOUGH, open_files=500), "500 500", id="few files"),
-        pytest.param(replace(ENOUGH, open_files=2000), "1024 2000", id="more files on demand"),
-    ],
-)
-def test_a_process_starts_with_few_open_files_and_may_ask_for_more(
-    bounds: CommandBounds, limits: str
-) -> None:
-    with broker(bounds=bounds) as at:
-        assert outcome(at, "echo $(ulimit -Sn) $(ulimit -Hn)")[1] == f"{limits}\n"
+def test_a_file_in_a_sandbox_does_not_grow_beyond_its_limit(at: At) -> None:
+    assert end(outcome(at(ONE_MIB), sandboxed(fill("/dev/shm/file", 16)))[0]) == ENDED
+    assert end(outcome(at(ONE_MIB), sandboxed(fill("/dev/shm/file", 50)))[0]) == FULL_FILE
 
 
 @BOTH
-def test_the_kernel_ends_a_process_soon_after_its_time() -> None:
-    with broker(bounds=replace(ENOUGH, cpu_seconds=100)) as at:
-        assert outcome(at, "echo $(ulimit -St) $(ulimit -Ht)")[1] == "110 120\n"
+def test_a_process_starts_with_few_open_files_and_ends_soon_after_its_time(at: At) -> None:
+    few, more = at(replace(ENOUGH, open_files=500)), at(replace(ENOUGH, open_files=2000, cpu_seconds=100))
+    files = "echo $(ulimit -Sn) $(ulimit -Hn)"
+    assert [outcome(one, files)[1] for one in (few, more)] == ["500 500\n", "1024 2000\n"]
+    assert outcome(more, "echo $(ulimit -St) $(ulimit -Ht)")[1] == "110 120\n"
 
 
 INHERITED = """
@@ -459,76 +417,46 @@ def crowd(count: int, mark: str) -> str:
 
 
 @BOTH
-def test_a_helper_program_is_bounded_as_well() -> None:
+async def test_a_helper_program_is_bounded_as_well_and_who_runs_it_learns_the_limit(
+    at: At, tmp_path: Path
+) -> None:
     daemons, start = Daemons(), ("/bin/bash", "-c")
-    with broker(FULL, Helper(argv=start, reach="system"), bounds=FEW) as at:
-        last, _ = outcome(at, Program(argv=(*start, crowd(400, daemons.mark)), timeout=60.0))
-        assert end(last) == TOO_MANY
-        assert daemons.alive() == []
-        assert end(outcome(at, Program(argv=(*start, crowd(20, "0")), timeout=60.0))[0]) == ENDED
-
-
-@BOTH
-async def test_a_background_command_is_bounded_as_well(tmp_path: Path) -> None:
-    daemons = Daemons()
-    async with bench(tmp_path, bounds=FEW) as made:
-        job = await made.ended(await made.run(crowd(400, daemons.mark), background=True, timeout=None))
-        assert (job.reason, job.exit_status) == ("over a limit", 137)
-        assert job.detail == "more than 40 processes at once"
-        assert daemons.alive() == []
-        assert (await made.run("echo on")).text == "on\n"
-
-
-@BOTH
-async def test_who_runs_a_program_learns_the_limit(tmp_path: Path) -> None:
-    start = ("/bin/bash", "-c")
     folder = os.open(tmp_path, os.O_RDONLY)
-    with broker(FULL, Helper(argv=start, reach="system"), bounds=FEW) as at:
-        argv = (*start, crowd(400, Daemons().mark))
-        async with Programs(at).open(argv, cwd=folder, timeout=60.0) as running:
-            ended = await running.wait()
+    argv = (*start, crowd(400, daemons.mark))
+    async with Programs(at(FEW)).open(argv, cwd=folder, timeout=60.0) as running:
+        ended = await running.wait()
+        assert (ended.reason, ended.detail) == ("over a limit", "more than 40 processes at once")
+        assert daemons.alive() == []
     os.close(folder)
-    assert (ended.reason, ended.detail) == ("over a limit", "more than 40 processes at once")
+    assert end(outcome(at(FEW), Program(argv=(*start, crowd(20, "0")), timeout=60.0))[0]) == ENDED
 
 
-@BOTH
 async def test_the_result_names_the_limit_and_what_to_do(tmp_path: Path) -> None:
     daemons = Daemons()
-    async with served(tmp_path, bounds=FEW) as server:
-        result = await call(server, "bash", command=f"echo begun; {crowd(400, daemons.mark)}")
+    async with served(tmp_path, bounds=replace(FEW, file_size=MIB)) as server:
+        command = f"echo begun; {crowd(400, daemons.mark)}"
+        result = await call(server, "bash", command=command)
         assert "begun" in result.text
         assert "more than 40 processes at once" in result.text
         assert "operator" in result.text
         assert daemons.alive() == []
-        file = tmp_path / "file"
-    async with served(tmp_path, bounds=ONE_MIB) as server:
-        result = await call(server, "bash", command=fill(str(file), 50))
+        started = await call(server, "bash", command=command, run_in_background=True)
+        task = re.findall(r"bg_[0-9a-f]{6}", started.text)[0]
+        result = await call(server, "TaskOutput", task_id=task, until="end", wait_ms=20_000)
+        assert "more than 40 processes at once" in result.text
+        assert daemons.alive() == []
+        result = await call(server, "bash", command=fill(str(tmp_path / "file"), 50))
         assert "exit status 153" in result.text
         assert "more than 1.0 MiB in one file" in result.text
 
 
-@pytest.mark.parametrize(
-    ("reason", "words"),
-    [
-        pytest.param("over a limit", "killed after 1.5 s: it used more than 9 files", id="killed"),
-        pytest.param("exited", "exit status 153: it used more than 9 files", id="ended by itself"),
-    ],
-)
-def test_an_end_names_its_limit(reason: Literal["over a limit", "exited"], words: str) -> None:
-    state = JobState(
-        handle="",
-        text="",
-        start=0,
-        next_offset=0,
-        total=0,
-        running=False,
-        exit_status=153,
-        reason=reason,
-        seconds=1.5,
-        detail="more than 9 files",
-    )
-    assert ending(state).startswith(words)
-    assert ending(replace(state, reason="exited", detail="")) == "exit status 153"
+def test_an_end_names_its_limit() -> None:
+    ended = {"text": "", "start": 0, "next_offset": 0, "total": 0, "running": False, "exit_status": 153}
+    state = JobState(handle="", reason="over a limit", seconds=1.5, detail="more than 9 files", **ended)
+    assert ending(state).startswith("killed after 1.5 s: it used more than 9 files")
+    by_itself = replace(state, reason="exited")
+    assert ending(by_itself).startswith("exit status 153: it used more than 9 files")
+    assert ending(replace(by_itself, detail="")) == "exit status 153"
 
 
 # --- measuring -------------------------------------------------------------------------------------------
@@ -654,49 +582,31 @@ USED = Usage(processes=512, threads=4096, memory=4 << 30, cpu_seconds=60.0)
 BOUNDS = CommandBounds(processes=512, threads=4096, memory=4 << 30, cpu_seconds=60)
 
 
-@pytest.mark.parametrize(
-    ("usage", "words"),
-    [
-        pytest.param(USED, None, id="all of each"),
-        pytest.param(replace(USED, processes=513), "more than 512 processes at once", id="processes"),
-        pytest.param(replace(USED, threads=4097), "more than 4,096 threads at once", id="threads"),
-        pytest.param(replace(USED, memory=(4 << 30) + 1), "more than 4.0 GiB of memory", id="memory"),
-        pytest.param(replace(USED, cpu_seconds=60.1), "more than 60 s of processor time", id="time"),
-    ],
-)
-def test_only_what_is_over_a_bound_is_named(usage: Usage, words: str | None) -> None:
-    assert over(BOUNDS, usage) == words
+def test_only_what_is_over_a_bound_is_named() -> None:
+    assert over(BOUNDS, USED) is None
+    assert over(BOUNDS, replace(USED, processes=513)) == "more than 512 processes at once"
+    assert over(BOUNDS, replace(USED, threads=4097)) == "more than 4,096 threads at once"
+    assert over(BOUNDS, replace(USED, memory=(4 << 30) + 1)) == "more than 4.0 GiB of memory"
+    assert over(BOUNDS, replace(USED, cpu_seconds=60.1)) == "more than 60 s of processor time"
 
 
-@pytest.mark.parametrize(
-    ("status", "words"),
-    [
-        pytest.param(0, "", id="success"),
-        pytest.param(None, "", id="lost"),
-        pytest.param(128 + signal.SIGKILL, "", id="killed"),
-        pytest.param(128 + signal.SIGXFSZ, "more than 8.0 GiB in one file", id="file"),
-        pytest.param(128 + signal.SIGXCPU, "more than 60 s of processor time", id="time"),
-    ],
-)
-def test_a_status_that_tells_of_a_limit_is_understood(status: int | None, words: str) -> None:
-    assert ended_by(status, BOUNDS) == words
+def test_a_status_that_tells_of_a_limit_is_understood() -> None:
+    assert [ended_by(status, BOUNDS) for status in (0, None, 128 + signal.SIGKILL)] == ["", "", ""]
+    assert ended_by(128 + signal.SIGXFSZ, BOUNDS) == "more than 8.0 GiB in one file"
+    assert ended_by(128 + signal.SIGXCPU, BOUNDS) == "more than 60 s of processor time"
 
 
-@pytest.mark.parametrize(
-    ("last", "used", "rate", "expected"),
-    [
-        pytest.param(0.02, 0.1, 0.0, 0.04, id="quiet: twice as long"),
-        pytest.param(0.2, 0.1, 0.0, LATEST, id="quiet for long: no longer than that"),
-        pytest.param(0.2, 0.1, -5.0, LATEST, id="shrinking"),
-        pytest.param(0.2, 0.5, 2.0, 0.125, id="growing: half the time that is left"),
-        pytest.param(0.2, 0.99, 10.0, SOONEST, id="nearly full: no shorter than that"),
-        pytest.param(0.2, 1.2, 10.0, SOONEST, id="over"),
-    ],
-)
-def test_a_command_that_grows_is_looked_at_more_often(
-    last: float, used: float, rate: float, expected: float
-) -> None:
-    assert pause(last, used, rate) == pytest.approx(expected)
+def test_a_command_that_grows_is_looked_at_more_often() -> None:
+    looks = {
+        "quiet: twice as long": (pause(0.02, 0.1, 0.0), 0.04),
+        "quiet for long: no longer than that": (pause(0.2, 0.1, 0.0), LATEST),
+        "shrinking": (pause(0.2, 0.1, -5.0), LATEST),
+        "growing: half the time that is left": (pause(0.2, 0.5, 2.0), 0.125),
+        "nearly full: no shorter than that": (pause(0.2, 0.99, 10.0), SOONEST),
+        "over": (pause(0.2, 1.2, 10.0), SOONEST),
+    }
+    for name, (found, expected) in looks.items():
+        assert found == pytest.approx(expected), name
 
 
 def test_the_bounds_can_be_read() -> None:

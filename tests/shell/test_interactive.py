@@ -2,36 +2,40 @@
 
 import os
 import signal
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 import anyio
 import pytest
 
 from mcp_toolserver.errors import Unavailable
-from mcp_toolserver.runtime.processes import broker_client
 from mcp_toolserver.runtime.processes import interactive as dialogue_module
+from mcp_toolserver.runtime.processes.broker_client import Broker
 from mcp_toolserver.runtime.processes.interactive import InteractiveProcess, start_interactive
 from tests.support.processes import PATIENCE, Daemons, broker, status, until
 
+BOTH = pytest.mark.parametrize("layer", ["linux", "posix"], indirect=True)
+"""For what the broker has a part in."""
 
-@pytest.fixture(autouse=True, params=["linux", "posix"])
-def layer(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The broker of Linux, and that of other POSIX systems."""
-    monkeypatch.setattr(broker_client, "process_layer", lambda: request.param)
-    return request.param
+Talk = Callable[..., AbstractAsyncContextManager[InteractiveProcess]]
 
 
-@asynccontextmanager
-async def talk(*argv: str) -> AsyncGenerator[InteractiveProcess]:
-    folder = os.open("/", os.O_RDONLY)
-    with broker() as at, anyio.fail_after(3 * PATIENCE):
-        dialogue = await start_interactive(at, argv, cwd=folder)
-        try:
-            yield dialogue
-        finally:
-            await dialogue.end()
-            os.close(folder)
+@pytest.fixture
+def talk(at: Broker) -> Talk:
+    """A conversation with a program, which ends with its block."""
+
+    @asynccontextmanager
+    async def conversation(*argv: str) -> AsyncGenerator[InteractiveProcess]:
+        folder = os.open("/", os.O_RDONLY)
+        with anyio.fail_after(3 * PATIENCE):
+            dialogue = await start_interactive(at, argv, cwd=folder)
+            try:
+                yield dialogue
+            finally:
+                await dialogue.end()
+                os.close(folder)
+
+    return conversation
 
 
 async def heard(dialogue: InteractiveProcess, count: int) -> bytes:
@@ -41,7 +45,8 @@ async def heard(dialogue: InteractiveProcess, count: int) -> bytes:
     return read
 
 
-async def test_what_is_said_is_answered_until_it_is_ended() -> None:
+@BOTH
+async def test_what_is_said_is_answered_until_it_is_ended(talk: Talk) -> None:
     async with talk("cat") as dialogue:
         for word in (b"one\n", b"'two' $three\n"):
             await dialogue.write(word)
@@ -51,20 +56,22 @@ async def test_what_is_said_is_answered_until_it_is_ended() -> None:
     assert dialogue.exit.reason == "stopped"
 
 
-@pytest.mark.parametrize("word", ["", "a b", "$HOME", "'\"`x`\n"])
-async def test_arguments_arrive_as_they_are(word: str) -> None:
-    async with talk("printf", "%s|", word) as dialogue:
-        assert await heard(dialogue, 1 << 20) == f"{word}|".encode()
+@BOTH
+async def test_arguments_arrive_as_they_are(talk: Talk) -> None:
+    words = ("", "a b", "$HOME", "'\"`x`\n")
+    async with talk("printf", "%s|", *words) as dialogue:
+        assert await heard(dialogue, 1 << 20) == "".join(f"{word}|" for word in words).encode()
 
 
-async def test_more_than_the_pipes_hold_is_said_while_the_answer_is_heard() -> None:
+async def test_more_than_the_pipes_hold_is_said_while_the_answer_is_heard(talk: Talk) -> None:
     data = os.urandom(1 << 20) * 4
     async with talk("cat") as dialogue, anyio.create_task_group() as tasks:
         tasks.start_soon(dialogue.write, data)
         assert await heard(dialogue, len(data)) == data
 
 
-async def test_a_program_that_ended_is_no_partner() -> None:
+@BOTH
+async def test_a_program_that_ended_is_no_partner(talk: Talk) -> None:
     async with talk("sh", "-c", "echo why >&2; exit 3") as dialogue:
         assert await dialogue.read() == b""
         await until(lambda: dialogue.exit is not None)
@@ -75,14 +82,15 @@ async def test_a_program_that_ended_is_no_partner() -> None:
             await dialogue.write(b"hello")
 
 
-async def test_only_the_last_complaints_are_kept() -> None:
+async def test_only_the_last_complaints_are_kept(talk: Talk) -> None:
     async with talk("sh", "-c", "yes complaint | head -c 1000000 >&2; echo last >&2") as dialogue:
         await until(lambda: dialogue.exit is not None)
         assert len(dialogue.stderr()) == 64 << 10
         assert dialogue.stderr().endswith(b"last\n")
 
 
-async def test_all_that_it_started_ends_with_it() -> None:
+@BOTH
+async def test_all_that_it_started_ends_with_it(talk: Talk) -> None:
     daemons = Daemons()
     async with talk("sh", "-c", f"{daemons.script} cat") as dialogue:
         assert await heard(dialogue, 6) == b"ready\n"
@@ -91,8 +99,9 @@ async def test_all_that_it_started_ends_with_it() -> None:
         assert daemons.alive() == []
 
 
+@BOTH
 async def test_who_uses_a_job_that_does_not_end_in_time_gets_a_note(
-    monkeypatch: pytest.MonkeyPatch,
+    talk: Talk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(dialogue_module, "END_SECONDS", 0.1)
     daemons, heard, refused = Daemons(), list[bytes](), list[str]()
@@ -119,11 +128,14 @@ async def test_who_uses_a_job_that_does_not_end_in_time_gets_a_note(
             await until(lambda: bool(heard and refused))
         finally:
             os.kill(supervisor, signal.SIGCONT)
+        await until(lambda: not daemons.alive() and dialogue.exit is not None)
         assert heard == [b""]
         assert refused == ["The program that was talked to has ended."]
 
 
-async def test_what_was_ended_is_not_read_or_written_under_a_descriptor_that_is_used_again() -> None:
+async def test_what_was_ended_is_not_read_or_written_under_a_descriptor_used_again(
+    talk: Talk,
+) -> None:
     async with talk("cat") as dialogue:
         await dialogue.end()
         pipes = [os.pipe() for _ in range(8)]
@@ -141,7 +153,8 @@ async def test_what_was_ended_is_not_read_or_written_under_a_descriptor_that_is_
                     os.close(descriptor)
 
 
-async def test_a_broker_that_is_gone_starts_nothing() -> None:
+@BOTH
+async def test_a_broker_that_is_gone_starts_nothing(layer: str) -> None:
     before = set(os.listdir("/proc/self/fd"))
     folder = os.open("/", os.O_RDONLY)
     with broker() as at:

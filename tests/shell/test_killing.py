@@ -1,10 +1,9 @@
 """Nothing that a command starts outlives its call, its client or its server."""
 
 import json
-import os
 import signal
 import subprocess
-from collections.abc import Generator
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -12,55 +11,36 @@ import anyio
 import httpx
 import pytest
 
-from tests.support.families import eventually, outcomes
-from tests.support.live import TOKEN, Setup, connected, serving
+from tests.support.families import Family, eventually, outcomes
+from tests.support.live import TOKEN, Setup, SharedServers
 
-FAMILY = "setsid sh -c 'echo $$ > daemon; exec sleep 300' & (setsid sleep 300 & echo $! > grandchild) & wait"
-"""A child that leaves its process group and session, and a grandchild that does."""
-
-
-@pytest.fixture
-def setup(tmp_path: Path) -> Setup:
-    return Setup.below(tmp_path, "danger-full-access")
+FULL = "danger-full-access"
 
 
-def pids(root: Path) -> list[int]:
-    found = [root / name for name in ("daemon", "grandchild")]
-    return [int(path.read_text(encoding="ascii")) for path in found if path.exists() and path.stat().st_size]
-
-
-def alive(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    return state not in "ZX"
-
-
-async def started(root: Path) -> None:
-    """Wait until the whole family runs."""
-    await eventually(lambda: len(pids(root)) == 2, seconds=30)
-    assert all(map(alive, pids(root)))
-
-
-async def gone(family: list[int]) -> None:
+async def gone(family: Family) -> None:
     """Within a second, as promised."""
-    assert len(family) == 2
-    await eventually(lambda: not any(map(alive, family)), seconds=1)
+    await eventually(lambda: family.is_gone, seconds=1)
 
 
-@pytest.mark.parametrize("era", ["legacy", "auto"])
-@pytest.mark.parametrize("transport", ["stdio", "http", "sse"])
-async def test_a_cancelled_call_takes_its_family_along(transport: str, era: str, setup: Setup) -> None:
-    async with connected(setup, transport, era) as client:
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(client.call_tool, "bash", {"command": FAMILY})
-            await started(setup.root)
-            tasks.cancel_scope.cancel()
-        await gone(pids(setup.root))
-        assert "again" in str((await client.call_tool("bash", {"command": "echo again"})).content)
-    # Either may be recorded first: a cancelled call ends when its family is gone.
-    assert sorted(outcomes(setup.home)) == [("bash", "cancelled"), ("bash", "output")]
+@pytest.mark.asyncio(loop_scope="session")
+@pytest.mark.parametrize(
+    ("transport", "era"),
+    [("stdio", "legacy"), ("stdio", "auto"), ("http", "legacy"), ("http", "auto"), ("sse", "legacy")],
+)
+async def test_a_cancelled_call_takes_its_family_along(
+    transport: str, era: str, shared: SharedServers
+) -> None:
+    family, setup = Family(), shared.setup(FULL)
+    client = await shared.client(setup, transport, era)
+    before = Counter(outcomes(setup.home))
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(client.call_tool, "bash", {"command": family.command})
+        await eventually(lambda: family.runs, seconds=30)
+        tasks.cancel_scope.cancel()
+    await gone(family)
+    assert "again" in str((await client.call_tool("bash", {"command": "echo again"})).content)
+    recorded = Counter({("bash", "cancelled"): 1, ("bash", "output"): 1})
+    await eventually(lambda: Counter(outcomes(setup.home)) - before == recorded)
 
 
 def lines(command: str) -> bytes:
@@ -87,51 +67,40 @@ def lines(command: str) -> bytes:
     return b"".join(json.dumps(line).encode() + b"\n" for line in said)
 
 
-@pytest.fixture
-def server(setup: Setup) -> Generator[subprocess.Popen[bytes]]:
-    """A server with a call in flight, on bare pipes."""
-    process = subprocess.Popen(
-        setup.command,
-        env=setup.environment,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
+async def test_a_server_that_is_killed_takes_every_family_along(tmp_path: Path) -> None:
+    family, setup, pipe = Family(), Setup.below(tmp_path, FULL), subprocess.PIPE
+    server = subprocess.Popen(
+        setup.command, env=setup.environment, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL
     )
-    assert process.stdin is not None
-    process.stdin.write(lines(FAMILY))
-    process.stdin.flush()
-    yield process
-    process.kill()
-    process.communicate(timeout=10)
+    try:
+        assert server.stdin is not None
+        server.stdin.write(lines(family.command))
+        server.stdin.flush()
+        await eventually(lambda: family.runs, seconds=30)
+        server.send_signal(signal.SIGKILL)
+        await gone(family)
+    finally:
+        server.kill()
+        server.communicate(timeout=10)
 
 
-async def test_a_server_that_is_killed_takes_every_family_along(
-    server: subprocess.Popen[bytes], setup: Setup
-) -> None:
-    await started(setup.root)
-    server.send_signal(signal.SIGKILL)
-    await gone(pids(setup.root))
-
-
-async def test_a_handshake_http_client_that_hangs_up_takes_its_family_along(setup: Setup) -> None:
-    with serving(setup, "http") as url:
-        headers = {"authorization": f"Bearer {TOKEN}", "accept": "application/json, text/event-stream"}
-        async with httpx.AsyncClient(headers=headers, timeout=30, trust_env=False) as http:
-            hello, ready, call = (json.loads(line) for line in lines(FAMILY).splitlines())
-            answer = await http.post(url, json=hello)
-            session = {
-                "mcp-session-id": answer.headers["mcp-session-id"],
-                "mcp-protocol-version": "2025-11-25",
-            }
-            await http.post(url, json=ready, headers=session)
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(lambda: http.post(url, json=call, headers=session))
-                await started(setup.root)
-                tasks.cancel_scope.cancel()
-            await gone(pids(setup.root))
-            await eventually(lambda: outcomes(setup.home) == [("bash", "cancelled")])
-
-
-def test_the_helpers_see_a_live_process() -> None:
-    assert alive(os.getpid())
-    assert not alive(2**22 + 1)
+@pytest.mark.asyncio(loop_scope="session")
+async def test_a_handshake_http_client_that_hangs_up_takes_its_family_along(shared: SharedServers) -> None:
+    family, setup = Family(), shared.setup(FULL)
+    url, before = shared.url(setup, "http"), Counter(outcomes(setup.home))
+    headers = {"authorization": f"Bearer {TOKEN}", "accept": "application/json, text/event-stream"}
+    async with httpx.AsyncClient(headers=headers, timeout=30, trust_env=False) as http:
+        hello, ready, call = (json.loads(line) for line in lines(family.command).splitlines())
+        answer = await http.post(url, json=hello)
+        session = {
+            "mcp-session-id": answer.headers["mcp-session-id"],
+            "mcp-protocol-version": "2025-11-25",
+        }
+        await http.post(url, json=ready, headers=session)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(lambda: http.post(url, json=call, headers=session))
+            await eventually(lambda: family.runs, seconds=30)
+            tasks.cancel_scope.cancel()
+        await gone(family)
+        recorded = Counter({("bash", "cancelled"): 1})
+        await eventually(lambda: Counter(outcomes(setup.home)) - before == recorded)

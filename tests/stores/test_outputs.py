@@ -82,13 +82,12 @@ async def test_a_stream_can_be_read_while_it_is_written(outputs: OutputStore) ->
     assert Path(saved.path).read_bytes() == b"first second"
 
 
-@pytest.mark.parametrize(
-    "handle", ["", "0" * 32, "../lock", "0" * 31 + "G", "0" * 33, f"../outputs/{'0' * 32}"]
-)
-async def test_only_real_handles_open_anything(outputs: OutputStore, handle: str) -> None:
+async def test_only_real_handles_open_anything(outputs: OutputStore) -> None:
     saved_output = await outputs.save("text", "me")
-    with pytest.raises(NotFound):
-        await outputs.read(handle, "me", 100)
+    wrong = ("", "0" * 32, "../lock", "0" * 31 + "G", "0" * 33, f"../outputs/{'0' * 32}")
+    for handle in wrong:
+        with pytest.raises(NotFound):
+            await outputs.read(handle, "me", 100)
     assert await outputs.read(saved_output.handle, "me", 100) == b"text"
 
 

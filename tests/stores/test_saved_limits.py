@@ -67,11 +67,20 @@ async def test_nothing_is_saved_that_would_touch_the_reserve(setup: Setup) -> No
 # --- bounds ----------------------------------------------------------------------------------------------
 
 
+def printing(size: int) -> str:
+    return f"head -c {size} /dev/zero | tr '\\0' x"
+
+
 async def test_the_oldest_outputs_make_room_for_new_ones(setup: Setup) -> None:
     async with connected(configured(setup, output_size=1)) as client:
+        background = {"command": printing(900_000), "run_in_background": True}
+        started = text(await client.call_tool("bash", background))
+        job = next(word.strip(",;.]") for word in started.split() if word.startswith("bg_"))
+        offset = {"task_id": job, "offset": 900_000, "wait_ms": 20_000}
+        assert "exit status 0" in text(await client.call_tool("TaskOutput", offset))
         links: list[ResourceLink] = []
         for _ in range(3):
-            cut = await client.call_tool("bash", {"command": "head -c 400000 /dev/zero | tr '\\0' x"})
+            cut = await client.call_tool("bash", {"command": printing(400_000)})
             links += [block for block in cut.content if isinstance(block, ResourceLink)]
         files = saved(setup)
         assert {file.stem for file in files} == {link.uri.rpartition("/")[2] for link in links[1:]}
@@ -79,34 +88,19 @@ async def test_the_oldest_outputs_make_room_for_new_ones(setup: Setup) -> None:
         gone = await refusal(client, links[0].uri)
         assert "removed" in gone.error.message
         path = str(files[0]).replace(files[0].stem, links[0].uri.rpartition("/")[2])
-        read = await client.call_tool("read_file", {"path": path})
-        assert read.is_error
-        assert "no longer there. Saved outputs are removed" in text(read)
-
-
-async def test_one_command_that_prints_without_end_stays_within_the_bound(setup: Setup) -> None:
-    async with connected(configured(setup, output_size=1)) as client:
-        cut = await client.call_tool("bash", {"command": "head -c 20000000 /dev/zero | tr '\\0' x"})
+        for tool, arguments, says in (
+            ("read_file", {"path": path}, "no longer there. Saved outputs are removed"),
+            # The output of an ended job made room too.
+            ("TaskOutput", {"task_id": job}, "was removed. Saved outputs are removed"),
+        ):
+            result = await client.call_tool(tool, arguments)
+            assert (result.is_error, says in text(result)) == (True, True), text(result)
+        # One command that prints without end stays within the bound.
+        cut = await client.call_tool("bash", {"command": printing(20_000_000)})
         (file,) = saved(setup)
         assert MIB - 8192 <= file.stat().st_size <= MIB
     assert not cut.is_error
     assert "the rest could not be saved, because saved outputs take 1 MiB at most" in text(cut)
-
-
-async def test_the_output_of_an_ended_job_may_make_room_too(setup: Setup) -> None:
-    async with connected(configured(setup, output_size=1)) as client:
-        started = text(
-            await client.call_tool(
-                "bash", {"command": "head -c 900000 /dev/zero | tr '\\0' x", "run_in_background": True}
-            )
-        )
-        job = next(word.strip(",;.]") for word in started.split() if word.startswith("bg_"))
-        offset = {"task_id": job, "offset": 900_000, "wait_ms": 20_000}
-        assert "exit status 0" in text(await client.call_tool("TaskOutput", offset))
-        await client.call_tool("bash", {"command": "head -c 900000 /dev/zero | tr '\\0' x"})
-        result = await client.call_tool("TaskOutput", {"task_id": job})
-    assert result.is_error
-    assert "was removed. Saved outputs are removed" in text(result)
 
 
 class Clock:
@@ -164,8 +158,8 @@ async def test_only_so_many_owners_have_a_folder(tmp_path: Path, clock: Clock) -
 
 # --- the audit log ---------------------------------------------------------------------------------------
 
-FULL = """
-import anyio, json, os
+CALLS = """
+import anyio, json, sys
 from pathlib import Path
 from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.stores.audit_log import AuditLog
@@ -184,14 +178,29 @@ with open(folder / "state/filler", "wb", buffering=0) as filler:
 results = [anyio.run(at.call, "write_file", {"path": "a", "content": "x"}, Person()) for _ in range(100)]
 audit.close()
 lines = sum(len(file.read_bytes().splitlines()) for file in (folder / "state/audit").glob("*.jsonl"))
-print(json.dumps([[result.error for result in results], lines]))
+print(json.dumps([[result.error for result in results], lines, results[0].text]))
 """
 
 
-def test_calls_go_on_and_are_recorded_when_something_else_fills_the_disk(tmp_path: Path) -> None:
-    (tmp_path / "state").mkdir()
+def called_on_a_full_disk(folder: Path, size: int) -> tuple[list[str | None], int, str]:
+    """The errors of a hundred calls on a state folder of `size` that something else fills after the start of
+    the server; the number of their lines in the audit log, and the first answer."""
+    (folder / "state").mkdir(parents=True)
     bwrap = next(path for path in candidates(os.environ.get("PATH", ""), ()) if Path(path).exists())
-    sandbox = [bwrap, "--dev-bind", "/", "/", "--size", str(16 << 20), "--tmpfs", str(tmp_path / "state")]
-    command = [*sandbox, *python(FULL, str(tmp_path))]
+    sandbox = [bwrap, "--dev-bind", "/", "/", "--size", str(size), "--tmpfs", str(folder / "state")]
+    command = [*sandbox, *python(CALLS, str(folder))]
     done = subprocess.run(command, capture_output=True, encoding="utf-8", timeout=60, check=True)
-    assert json.loads(done.stdout) == [[None] * 100, 100]
+    errors, number, answer = json.loads(done.stdout)
+    return errors, number, answer
+
+
+def test_calls_go_on_and_are_recorded_when_something_else_fills_the_disk(tmp_path: Path) -> None:
+    errors, number, _ = called_on_a_full_disk(tmp_path, 16 << 20)
+    assert (errors, number) == ([None] * 100, 100)
+
+
+def test_nothing_runs_on_a_disk_that_has_no_room_for_the_log(tmp_path: Path) -> None:
+    errors, number, answer = called_on_a_full_disk(tmp_path, 1 << 19)
+    assert (errors, number) == (["unavailable"] * 100, 0)
+    assert "the disk is full" in answer
+    assert not (tmp_path / "root/a").exists()

@@ -5,6 +5,7 @@ into the source tree. `docs/contributing.md` says how to choose the folder, and 
 """
 
 import hashlib
+import json
 import os
 import shutil
 import subprocess
@@ -52,12 +53,15 @@ def node(package: str, script: str) -> list[str]:
 
 def node_modules() -> Path:
     """The folder of the packages."""
-    return _packages("node", PACKAGES)
+    return _packages("node", PACKAGES.read_text(encoding="utf-8"))
 
 
-def client_programs() -> Path:
-    """The folder of the MCP clients' commands."""
-    return _packages("clients", CLIENT_PACKAGES) / ".bin"
+def client_program(package: str) -> Path:
+    """The folder of the commands of an MCP client, which is installed alone: some have hundreds of MB."""
+    pinned = json.loads(CLIENT_PACKAGES.read_text(encoding="utf-8"))
+    pinned["dependencies"] = {package: pinned["dependencies"][package]}
+    name = f"client-{package.rpartition('/')[2]}"
+    return _packages(name, json.dumps(pinned)) / ".bin"
 
 
 def old_python() -> Path:
@@ -81,8 +85,8 @@ def cache_folder() -> Path:
     return Path(os.environ.get(CACHE) or platformdirs.user_cache_path("mcp-toolserver-tests"))
 
 
-def _packages(kind: str, file: Path) -> Path:
-    return _installed(kind, file.read_text(encoding="utf-8"), partial(_install_node, file)) / "node_modules"
+def _packages(kind: str, wanted: str) -> Path:
+    return _installed(kind, wanted, partial(_install_node, wanted)) / "node_modules"
 
 
 def _installed(kind: str, wanted: str, install: Callable[[Path], None]) -> Path:
@@ -108,8 +112,8 @@ def _alone(lock: Path) -> Generator[None]:
         yield
 
 
-def _install_node(file: Path, folder: Path) -> None:
-    shutil.copy(file, folder)
+def _install_node(wanted: str, folder: Path) -> None:
+    (folder / "package.json").write_text(wanted, encoding="utf-8")
     # The packages ask for the Node that comes with them, not for the one that npm runs on.
     _npm_install("--engine-strict=false", folder)
 

@@ -1,15 +1,12 @@
-"""Servers that get SIGKILL at random moments while their client works on the task board:
-`python -m tests.tasks.killed_boards`.
+"""Servers that get SIGKILL at random moments while their client works on the task board.
 
 After each kill the next server on the same state folder must know everything that was acknowledged, must
 report what ran as failed, and must never run a command a second time.
 """
 
-import argparse
 import json
 import random
 import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -22,8 +19,9 @@ from typing import Any
 from mcp_toolserver.stores.board import BoardLimits
 from tests.support.live import Setup
 
-LATEST = 4.0
-"""Seconds after the start of a server at which the last kills come; a start takes a second under load."""
+LATEST = 2.0
+"""Seconds after which the last kills come: of the first answer of a server, or, every second time, of its
+start, which takes a second under load."""
 
 KILLS_OF_ONE = 10
 """Kills on the same state folder."""
@@ -40,9 +38,9 @@ class Gone(Exception):
 
 
 class Server:
-    """A server over stdio that is killed after `seconds`, if that is not None."""
+    """A server over stdio."""
 
-    def __init__(self, setup: Setup, seconds: float | None) -> None:
+    def __init__(self, setup: Setup) -> None:
         self.process = subprocess.Popen(
             setup.command,
             env=setup.environment,
@@ -50,10 +48,13 @@ class Server:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
         )
-        self._timer = None if seconds is None else threading.Timer(seconds, self.process.kill)
-        if self._timer is not None:
-            self._timer.start()
+        self._timer: threading.Timer | None = None
         self._number = 0
+
+    def kill_after(self, seconds: float) -> None:
+        """Let it be killed."""
+        self._timer = threading.Timer(seconds, self.process.kill)
+        self._timer.start()
 
     def begin(self) -> None:
         """Connect. Raises: Gone."""
@@ -106,17 +107,20 @@ class Scene:
     """The task that the request in flight changes."""
     numbers: int = 0
     wrong: list[str] = field(default_factory=list[str])
-    outcomes: Counter[str] = field(default_factory=Counter[str])
 
     def __post_init__(self) -> None:
         self.setup = Setup.below(self.base, "workspace-write")
         self.log = self.setup.root / "log"
 
-    def kill(self, seconds: float) -> None:
-        """Run a server until it is killed after `seconds`."""
-        server = Server(self.setup, seconds)
+    def kill(self, seconds: float, *, at_work: bool) -> None:
+        """Run a server until it is killed, `seconds` after its start, or after it has answered."""
+        server = Server(self.setup)
+        if not at_work:
+            server.kill_after(seconds)
         try:
             server.begin()
+            if at_work:
+                server.kill_after(seconds)
             self.check(server)
             while True:
                 self.act(server)
@@ -156,7 +160,6 @@ class Scene:
     def acknowledged(self, result: dict[str, Any]) -> None:
         if result.get("isError"):
             # A dependency has ended meanwhile, or the task has.
-            self.outcomes["refused"] += 1
             return
         task = result["structuredContent"]["task"]
         self.known[task["task_id"]] = task
@@ -187,7 +190,7 @@ class Scene:
 
     def finish(self) -> None:
         """Let the last server run what can run, and compare with what the commands did."""
-        server = Server(self.setup, None)
+        server = Server(self.setup)
         try:
             server.begin()
             self.check(server)
@@ -202,8 +205,6 @@ class Scene:
         ran = self.once()
         for task in self.known.values():
             if "runs" in task:
-                reason = task.get("reason", "")
-                self.outcomes["died" if reason == DIED else task["status"]] += 1
                 number = task["subject"].removeprefix("command ")
                 if task["status"] == "completed" and number not in ran:
                     self.wrong.append(f"completed, but it did not run: {task}")
@@ -241,35 +242,13 @@ def _follows(before: dict[str, Any], now: dict[str, Any]) -> bool:
     return status != "cancelled"
 
 
-def scenes(kills: int, seed: int, latest: float = LATEST) -> Iterator[Scene]:
+def scenes(kills: int, seed: int) -> Iterator[Scene]:
     """Scenes with `kills` kills in all; the same for the same seed, but for what the machine decides."""
     chosen = random.Random(seed)
     for start in range(0, kills, KILLS_OF_ONE):
         with tempfile.TemporaryDirectory(prefix="boards-", ignore_cleanup_errors=True) as base:
             scene = Scene(base=Path(base), chosen=chosen)
-            for _ in range(min(KILLS_OF_ONE, kills - start)):
-                scene.kill(chosen.uniform(0, latest))
+            for number in range(min(KILLS_OF_ONE, kills - start)):
+                scene.kill(chosen.uniform(0, LATEST), at_work=number % 2 == 0)
             scene.finish()
             yield scene
-
-
-def main() -> int:
-    """Print what became of the tasks; exit status 1 when anything was lost or untrue."""
-    options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("--kills", type=int, default=200)
-    options.add_argument("--seed", type=int, default=11)
-    options.add_argument("--latest", type=float, default=LATEST, help="seconds until the last kills")
-    given = options.parse_args()
-    outcomes, tasks, wrong = Counter[str](), 0, 0
-    for scene in scenes(given.kills, given.seed, given.latest):
-        outcomes.update(scene.outcomes)
-        tasks += len(scene.known)
-        wrong += len(scene.wrong)
-        for what in scene.wrong:
-            print(what, flush=True)
-    print(f"{given.kills} kills, {tasks} acknowledged tasks, {wrong} wrong; commands: {dict(outcomes)}")
-    return 1 if wrong else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -131,7 +131,7 @@ async def test_the_tasks_of_a_client_that_left_are_cancelled_with_all_they_start
 
 async def test_the_next_server_runs_what_waited_and_reports_what_ran(tmp_path: Path) -> None:
     setup = Setup.below(tmp_path, "workspace-write")
-    first = Server(setup, None)
+    first = Server(setup)
     first.begin()
 
     def created(**arguments: object) -> str:
@@ -220,10 +220,10 @@ async def test_damaged_rights_let_no_task_run(tmp_path: Path) -> None:
     assert not (tmp_path / "root/never").exists()
 
 
-@pytest.mark.parametrize("handle", ["x", "cron_1", f"task_{'0' * 32}"])
-async def test_an_id_of_no_background_job_is_not_found(tmp_path: Path, handle: str) -> None:
+async def test_an_id_of_no_background_job_is_not_found(tmp_path: Path) -> None:
     async with commanding(tmp_path) as made, made.client() as client:
-        for tool in ("TaskOutput", "TaskStop"):
-            refused = await client.call_tool(tool, {"task_id": handle})
-            assert refused.is_error
-            assert "No background job" in text(refused) or "task not found" in text(refused)
+        for handle in ("x", "cron_1", f"task_{'0' * 32}"):
+            for tool in ("TaskOutput", "TaskStop"):
+                refused = await client.call_tool(tool, {"task_id": handle})
+                assert refused.is_error
+                assert "No background job" in text(refused) or "task not found" in text(refused)

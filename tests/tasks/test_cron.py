@@ -17,7 +17,6 @@ from mcp_toolserver.errors import InvalidInput
 from mcp_toolserver.runtime.clock import machine_zone
 from mcp_toolserver.stores.cron import StoredSchedules
 from mcp_toolserver.text.schedules import detailed, listed
-from tests.protocol.resource_clients import place
 from tests.tasks.schedules import application, call, create
 
 HANDLE = re.compile(r"cron_[0-9a-f]{32}")
@@ -57,49 +56,35 @@ async def check_life(app: Application) -> None:
     assert (await call(app, "CronList")).text == "There are no schedules."
 
 
-async def test_the_arguments_of_other_servers_are_understood(app: Application) -> None:
-    created = await call(
-        app, "CronCreate", name="nightly", schedule="0 3 * * *", command="true", time_zone="UTC"
-    )
-    assert created.data is not None, created.text
-    assert "nightly" in (await call(app, "CronList")).text
-    assert (await call(app, "CronDelete", id=created.data["cron_id"])).error is None
-
-
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        pytest.param({"schedule": "@daily"}, "either a prompt or a command", id="no job"),
-        pytest.param({"schedule": "@daily", "command": " "}, "either a prompt or a command", id="blank"),
-        pytest.param(
-            {"schedule": "@daily", "command": "a", "prompt": "b"}, "either a prompt or a command", id="both"
-        ),
-        pytest.param({"schedule": "daily", "command": "a"}, "five fields", id="words"),
-        pytest.param({"schedule": "0 0 31 2 *", "command": "a"}, "day-of-month", id="never"),
-        pytest.param(
-            {"schedule": "@daily", "command": "a", "time_zone": "Europe/Pariss"}, "Europe/Paris", id="zone"
-        ),
-    ],
+REFUSED = (
+    ("either a prompt or a command", {"schedule": "@daily"}),
+    ("either a prompt or a command", {"schedule": "@daily", "command": " "}),
+    ("either a prompt or a command", {"schedule": "@daily", "command": "a", "prompt": "b"}),
+    ("five fields", {"schedule": "daily", "command": "a"}),
+    ("day-of-month", {"schedule": "0 0 31 2 *", "command": "a"}),
+    ("Europe/Paris", {"schedule": "@daily", "command": "a", "time_zone": "Europe/Pariss"}),
 )
-async def test_what_cannot_run_is_refused(tmp_path: Path, arguments: dict[str, str], says: str) -> None:
-    async with place(tmp_path) as here:
-        result = await call(here.app, "CronCreate", **arguments)
-    assert result.error == "invalid_input"
-    assert says in result.text
 
 
-async def test_a_prompt_needs_a_model(app: Application) -> None:
+async def test_what_cannot_run_is_refused(app: Application) -> None:
+    for says, arguments in REFUSED:
+        result = await call(app, "CronCreate", **arguments)
+        assert (result.error, says in result.text) == ("invalid_input", True), result.text
+    # Nor is a prompt taken where there is no model.
     result = await call(app, "CronCreate", schedule="@daily", prompt="Look after the tests.", time_zone="UTC")
     assert result.error == "unavailable"
     assert "Give a command" in result.text
 
 
-async def test_the_zone_is_that_of_the_machine(app: Application) -> None:
-    created = await call(app, "CronCreate", schedule="@daily", command="true")
+async def test_the_zone_is_that_of_the_machine_and_arguments_of_other_servers_are_understood(
+    app: Application,
+) -> None:
+    created = await call(app, "CronCreate", name="nightly", schedule="@daily", command="true")
     assert created.data is not None, created.text
     following = datetime.fromisoformat(str(created.data["next_run_at"]))
     assert following.utcoffset() == following.astimezone().utcoffset()
-    await call(app, "CronDelete", cron_id=created.data["cron_id"])
+    assert "nightly" in (await call(app, "CronList")).text
+    assert (await call(app, "CronDelete", id=created.data["cron_id"])).error is None
 
 
 ASKS = """
@@ -113,26 +98,23 @@ except InvalidInput as error:
 """
 
 
-@pytest.mark.parametrize(
-    ("link", "variable", "says"),
-    [
-        pytest.param("/usr/share/zoneinfo/Europe/Berlin", "Europe/Berlin", "Europe/Berlin", id="named"),
-        pytest.param("/usr/share/zoneinfo/Etc/UTC", "Europe/Berlin", "Give one", id="overridden"),
-        pytest.param("/somewhere", "UTC", "Give one", id="another link"),
-        pytest.param("", "UTC", "UTC", id="no link"),
-    ],
+ZONES = (
+    ("/usr/share/zoneinfo/Europe/Berlin", "Europe/Berlin", "Europe/Berlin"),
+    ("/usr/share/zoneinfo/Etc/UTC", "Europe/Berlin", "Give one"),
+    ("/somewhere", "UTC", "Give one"),
+    ("", "UTC", "UTC"),
 )
-def test_the_zone_of_the_machine_has_a_name_or_must_be_given(
-    tmp_path: Path, link: str, variable: str, says: str
-) -> None:
-    if link:
-        (tmp_path / "localtime").symlink_to(link)
-    command = [sys.executable, "-c", ASKS, str(tmp_path / "localtime")]
-    said = subprocess.run(command, env={"TZ": variable}, capture_output=True, text=True, encoding="utf-8")
-    assert says in said.stdout, said.stderr
+"""Where /etc/localtime leads, the variable TZ, and what the zone is."""
 
 
-def test_a_file_in_place_of_the_link_names_no_zone(tmp_path: Path) -> None:
+def test_the_zone_of_the_machine_has_a_name_or_must_be_given(tmp_path: Path) -> None:
+    for number, (link, variable, says) in enumerate(ZONES):
+        place = tmp_path / str(number)
+        if link:
+            place.symlink_to(link)
+        command = [sys.executable, "-c", ASKS, str(place)]
+        said = subprocess.run(command, env={"TZ": variable}, capture_output=True, text=True, encoding="utf-8")
+        assert says in said.stdout, said.stderr
     (tmp_path / "localtime").write_bytes(b"TZif")
     with pytest.raises(InvalidInput, match="Give one"):
         machine_zone(str(tmp_path / "localtime"))

@@ -34,7 +34,7 @@ async def last_run(app: Application) -> StoredRun:
     return schedule.runs[0]
 
 
-async def test_a_command_runs_and_its_output_is_stored(tmp_path: Path) -> None:
+async def test_what_a_command_prints_and_how_it_ends_is_stored(tmp_path: Path) -> None:
     async with application(tmp_path) as app:
         handle = await create(app, command=f"{WRITES}; cat file; echo 'and more' >&2")
         await run_next(app)
@@ -45,35 +45,20 @@ async def test_a_command_runs_and_its_output_is_stored(tmp_path: Path) -> None:
         assert "written\nand more" in shown.text
         assert shown.data is not None
         assert '"last_outcome": "succeeded"' in json.dumps(shown.data)
-
-
-async def test_the_audit_log_names_the_schedule_of_a_call(tmp_path: Path) -> None:
-    async with application(tmp_path) as app:
-        handle = await create(app, command="true")
+        await call(app, "CronDelete", cron_id=handle)
+        failing = await create(app, command="echo begin; seq 100000; echo end; exit 3")
         await run_next(app)
+        run = await last_run(app)
+        assert run.outcome == "failed"
+        assert run.output.startswith("begin\n1\n2\n")
+        assert run.output.rstrip().endswith("100000\nend\n[exit status 3]")
+        assert "read_file" not in run.output
+    # The audit log names the schedule of a call.
     (log,) = (tmp_path / "state/audit").glob("*.jsonl")
     entries = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
-    (entry,) = (one for one in entries if one.get("tool") == "bash" and one["outcome"] == "output")
-    assert entry["session"] == f"schedule {handle[:12]}"
+    sessions = [one["session"] for one in entries if one.get("tool") == "bash" and one["outcome"] == "output"]
+    assert sessions == [f"schedule {one[:12]}" for one in (handle, failing)]
     assert handle not in log.read_text(encoding="utf-8")
-
-
-async def test_a_command_with_another_exit_status_has_failed(tmp_path: Path) -> None:
-    async with application(tmp_path) as app:
-        await create(app, command="echo no; exit 3")
-        await run_next(app)
-        run = await last_run(app)
-        assert (run.outcome, run.output) == ("failed", "no\n[exit status 3]")
-
-
-async def test_the_middle_of_long_output_is_left_out(tmp_path: Path) -> None:
-    async with application(tmp_path) as app:
-        await create(app, command="echo begin; seq 100000; echo end")
-        await run_next(app)
-        run = await last_run(app)
-        assert run.output.startswith("begin\n1\n2\n")
-        assert run.output.rstrip().endswith("100000\nend")
-        assert "read_file" not in run.output
 
 
 @pytest.mark.parametrize(
@@ -116,26 +101,24 @@ async def test_a_confined_job_does_not_run_where_nothing_can_confine_it(tmp_path
     assert list((tmp_path / "root").iterdir()) == []
 
 
-@pytest.mark.parametrize("rule", ["deny", "ask"])
-async def test_a_rule_of_today_refuses_a_job_of_yesterday(tmp_path: Path, rule: str) -> None:
+async def test_rules_and_tools_of_today_refuse_a_job_of_yesterday(tmp_path: Path) -> None:
     async with application(tmp_path) as app:
         await create(app, command=WRITES)
-    async with application(tmp_path, WORKSPACE_WRITE, **{rule: ("bash(echo *)",)}) as app:
-        await run_next(app)
-        assert (await last_run(app)).outcome == "failed"
+    today: tuple[tuple[str, tuple[str, ...]], ...] = (
+        ("deny", ("bash(echo *)",)),
+        ("ask", ("bash(echo *)",)),
+        ("exclude_tools", ("bash",)),
+    )
+    for number, (setting, value) in enumerate(today, 1):
+        async with application(tmp_path, WORKSPACE_WRITE, **{setting: value}) as app:
+            await run_next(app)
+            (after,) = await StoredSchedules(app.shared.database).all()
+            assert (after.run_count, after.runs[0].outcome) == (number, "failed"), setting
+            if setting == "exclude_tools":
+                assert "the tool bash, which is not available here" in after.runs[0].output
+                result = await call(app, "CronCreate", schedule="@daily", time_zone="UTC", command="true")
+                assert result.error == "unavailable"
     assert list((tmp_path / "root").iterdir()) == []
-
-
-async def test_a_toolset_without_bash_runs_no_command(tmp_path: Path) -> None:
-    async with application(tmp_path) as app:
-        await create(app, command=WRITES)
-    async with application(tmp_path, exclude_tools=("bash",)) as app:
-        await run_next(app)
-        run = await last_run(app)
-        assert run.outcome == "failed"
-        assert "the tool bash, which is not available here" in run.output
-        result = await call(app, "CronCreate", schedule="@daily", time_zone="UTC", command="true")
-        assert result.error == "unavailable"
 
 
 async def test_damaged_rights_run_nothing(tmp_path: Path) -> None:

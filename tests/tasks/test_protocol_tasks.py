@@ -116,6 +116,32 @@ def long(work: Work, **more: Any) -> Entry:
     return tool(work.run, may_be_long=True, **more)
 
 
+@asynccontextmanager
+async def asking(folder: Path, *tools: Entry, **options_of_server: Any) -> AsyncGenerator[Follower]:
+    """A client that can be asked, of a server of a long tool or of `tools`."""
+    made = stand(folder, *(tools or (long(Work()),)), **options_of_server)
+    async with following(made.server, elicitation_callback=nobody) as client:
+        yield client
+
+
+@asynccontextmanager
+async def simple(folder: Path) -> AsyncGenerator[Follower]:
+    """A client of a server of a long tool."""
+    async with following(stand(folder, long(Work())).server) as client:
+        yield client
+
+
+async def nobody(*_: Any) -> mcp.ElicitResult:
+    raise AssertionError("a task is not asked about in its request")
+
+
+async def code_of(request: Awaitable[object]) -> int:
+    """The code of the error that answers a request."""
+    with pytest.raises(MCPError) as failure:
+        await request
+    return failure.value.code
+
+
 def changed_to(notified: Sequence[Wire]) -> list[object]:
     """The announced statuses, each once."""
     found = [one["status"] for one in notified]
@@ -182,10 +208,8 @@ async def test_a_call_of_another_tool_is_as_long_as_that(tmp_path: Path) -> None
 
 
 async def test_an_unknown_tool_is_an_error_of_the_protocol(tmp_path: Path) -> None:
-    async with following(stand(tmp_path, long(Work())).server) as client:
-        with pytest.raises(MCPError) as failure:
-            await client.call("nothing")
-    assert failure.value.code == mcp.INVALID_PARAMS
+    async with simple(tmp_path) as client:
+        assert await code_of(client.call("nothing")) == mcp.INVALID_PARAMS
 
 
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
@@ -213,14 +237,17 @@ async def test_a_client_that_does_not_know_tasks_waits_for_the_answer(tmp_path: 
 
 async def test_a_tool_that_must_be_a_task_is_refused_to_others(tmp_path: Path) -> None:
     async with Client(stand(tmp_path, long(Work())).server, mode="auto", read_timeout_seconds=10) as client:
-        with pytest.raises(MCPError) as failure:
-            await client.call_tool("failing_job", {})
-    assert failure.value.code == mcp.MISSING_REQUIRED_CLIENT_CAPABILITY
+        code = await code_of(client.call_tool("failing_job", {}))
+    assert code == mcp.MISSING_REQUIRED_CLIENT_CAPABILITY
 
 
-async def test_the_server_says_that_it_knows_tasks(tmp_path: Path) -> None:
-    async with following(stand(tmp_path, long(Work())).server) as client:
+async def test_the_server_says_that_it_knows_tasks_and_has_no_methods_of_earlier_drafts(
+    tmp_path: Path,
+) -> None:
+    async with simple(tmp_path) as client:
         assert (client.client.server_capabilities.extensions or {})[EXTENSION] == {}
+        for method in ("tasks/list", "tasks/result"):
+            assert await code_of(client.ask(method, "task_" + "0" * 32)) == mcp.METHOD_NOT_FOUND
 
 
 # --- its end ---------------------------------------------------------------------------------------------
@@ -272,32 +299,26 @@ async def test_another_server_of_the_workspace_knows_the_task_and_leaves_it_alon
     async with following(made.server) as client, following(other.server) as stranger:
         task = await client.begun("probe")
         assert (await stranger.get(task))["status"] == "working"
-        with pytest.raises(MCPError) as failure:
-            await stranger.cancel(task)
-        assert failure.value.code == mcp.INVALID_PARAMS
+        assert await code_of(stranger.cancel(task)) == mcp.INVALID_PARAMS
         work.go_on.set()
         await client.ended(task)
         await stranger.update(task, {"approval-1": YES})
         assert said((await stranger.get(task))["result"]) == "done"
 
 
-async def test_an_answer_that_comes_after_the_end_is_passed_over(tmp_path: Path) -> None:
-    async with following(stand(tmp_path, long(Work())).server) as client:
+async def test_a_failure_of_the_call_is_a_result_and_an_answer_that_comes_then_is_passed_over(
+    tmp_path: Path,
+) -> None:
+    async with simple(tmp_path) as client:
         task = await client.begun("failing_job")
         state = await client.ended(task)
+        assert (state["status"], state["result"]["isError"]) == ("completed", True)
         await client.update(task, {"approval-1": YES})
         assert bare(await client.get(task)) == bare(state)
 
 
-async def test_a_failure_of_the_call_is_a_result(tmp_path: Path) -> None:
-    async with following(stand(tmp_path, long(Work())).server) as client:
-        state = await client.ended(await client.begun("failing_job"))
-    assert (state["status"], state["result"]["isError"]) == ("completed", True)
-
-
 async def test_an_error_of_the_protocol_is_reported_as_such(tmp_path: Path) -> None:
-    made = stand(tmp_path, long(Work()))
-    async with following(made.server) as client:
+    async with simple(tmp_path) as client:
         task = await client.begun("protocol_error_job")
         state = await client.ended(task)
         again = await client.get(task)
@@ -364,10 +385,6 @@ async def test_an_end_while_the_handle_is_being_written_is_the_answer(tmp_path: 
 # --- questions -------------------------------------------------------------------------------------------
 
 
-async def nobody(*_: Any) -> mcp.ElicitResult:
-    raise AssertionError("a task is not asked about in its request")
-
-
 async def test_a_task_waits_for_its_answer_and_goes_on_where_it_was(tmp_path: Path) -> None:
     work = Work()
     work.go_on.set()
@@ -389,15 +406,16 @@ async def test_a_task_waits_for_its_answer_and_goes_on_where_it_was(tmp_path: Pa
     assert changed_to(made.notified) == ["working", "completed"]
 
 
-async def test_a_no_is_an_answer(tmp_path: Path) -> None:
+async def test_a_no_is_an_answer_and_so_is_none_in_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     work = Work()
-    async with following(
-        stand(tmp_path, long(work), ask=["probe"]).server, elicitation_callback=nobody
-    ) as client:
+    async with asking(tmp_path, long(work), ask=["probe"]) as client:
         task = await client.begun("probe")
         await client.update(task, {"approval-1": {"action": "decline"}})
-        state = await client.ended(task)
-    assert state["result"]["isError"]
+        assert (await client.ended(task))["result"]["isError"]
+        monkeypatch.setattr(elicit, "STATE_SECONDS", 0.2)
+        assert (await client.ended(await client.begun("probe")))["result"]["isError"]
     assert work.begun == 0
 
 
@@ -422,7 +440,7 @@ async def test_each_question_has_a_key_of_its_own_and_is_reported(tmp_path: Path
 
 
 async def test_questions_can_be_answered_one_by_one(tmp_path: Path) -> None:
-    async with following(stand(tmp_path, long(Work())).server, elicitation_callback=nobody) as client:
+    async with asking(tmp_path) as client:
         task = await client.begun("multi_input")
         asked = await client.until(task, lambda state: len(state.get("inputRequests", {})) == 2)
         first, second = asked["inputRequests"]
@@ -432,31 +450,16 @@ async def test_questions_can_be_answered_one_by_one(tmp_path: Path) -> None:
         assert "two" in said((await client.ended(task))["result"])
 
 
-@pytest.mark.parametrize(
-    "answers",
-    [{"approval-1": {"action": "perhaps"}}, {"approval-1": None}, [], None],
-    ids=["no action", "nothing", "a list", "none at all"],
-)
-async def test_what_is_no_answer_is_refused_and_asked_on(tmp_path: Path, answers: object) -> None:
-    made = stand(tmp_path, long(Work()), ask=["probe"])
-    async with following(made.server, elicitation_callback=nobody) as client:
+NO_ANSWERS: tuple[object, ...] = ({"approval-1": {"action": "perhaps"}}, {"approval-1": None}, [], None)
+
+
+async def test_what_is_no_answer_is_refused_and_asked_on(tmp_path: Path) -> None:
+    async with asking(tmp_path, ask=["probe"]) as client:
         task = await client.begun("probe")
-        with pytest.raises(MCPError) as failure:
-            await client.ask("tasks/update", task, inputResponses=answers)
-        assert failure.value.code == mcp.INVALID_PARAMS
-        assert list(await client.asking(task)) == ["approval-1"]
-
-
-async def test_a_question_that_nobody_answers_is_a_no(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(elicit, "STATE_SECONDS", 0.2)
-    work = Work()
-    made = stand(tmp_path, long(work), ask=["probe"])
-    async with following(made.server, elicitation_callback=nobody) as client:
-        state = await client.ended(await client.begun("probe"))
-    assert state["result"]["isError"]
-    assert work.begun == 0
+        for answers in NO_ANSWERS:
+            update = client.ask("tasks/update", task, inputResponses=answers)
+            assert await code_of(update) == mcp.INVALID_PARAMS
+            assert list(await client.asking(task)) == ["approval-1"]
 
 
 async def test_a_task_that_asks_can_be_cancelled(tmp_path: Path) -> None:
@@ -477,7 +480,7 @@ async def test_a_client_that_cannot_ask_is_not_asked(tmp_path: Path) -> None:
 
 
 async def test_questions_before_a_task_come_with_the_request(tmp_path: Path) -> None:
-    async with following(stand(tmp_path, long(Work())).server, elicitation_callback=nobody) as client:
+    async with asking(tmp_path) as client:
         first = await client.call("test_tool_with_task")
         assert first["resultType"] == "input_required"
         answer = mcp.ElicitResult(action="accept", content={"name": "Ada"})
@@ -491,18 +494,18 @@ async def test_questions_before_a_task_come_with_the_request(tmp_path: Path) -> 
 # --- bounds ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("method", ["tasks/get", "tasks/update", "tasks/cancel"])
-@pytest.mark.parametrize(
-    "task", ["task_" + "0" * 32, "made up", "", 7, None], ids=["unknown", "shape", "empty", "number", "none"]
-)
-async def test_an_id_that_was_never_given_is_refused(tmp_path: Path, method: str, task: object) -> None:
-    async with following(stand(tmp_path, long(Work())).server) as client:
-        request = mcp.Request[dict[str, Any], str](
-            method=method, params={"taskId": task, "inputResponses": {}}
-        )
-        with pytest.raises(MCPError) as failure:
-            await client.client.session.send_request(request, mcp.EmptyResult)
-    assert failure.value.code == mcp.INVALID_PARAMS
+async def test_an_id_that_was_never_given_is_refused(tmp_path: Path) -> None:
+    accepted: list[object] = []
+    async with simple(tmp_path) as client:
+        for method in ("tasks/get", "tasks/update", "tasks/cancel"):
+            for task in ("task_" + "0" * 32, "made up", "", 7, None):
+                request = mcp.Request[dict[str, Any], str](
+                    method=method, params={"taskId": task, "inputResponses": {}}
+                )
+                send = client.client.session.send_request(request, mcp.EmptyResult)
+                if await code_of(send) != mcp.INVALID_PARAMS:
+                    accepted.append((method, task))
+    assert accepted == []
 
 
 async def test_another_principal_does_not_learn_of_a_task(tmp_path: Path) -> None:
@@ -513,17 +516,7 @@ async def test_another_principal_does_not_learn_of_a_task(tmp_path: Path) -> Non
         done = await client.begun("failing_job")
         await client.ended(done)
         async with following(stand(tmp_path, long(work), principal="another").server) as other:
-            with pytest.raises(MCPError) as failure:
-                await other.get(done)
-    assert failure.value.code == mcp.INVALID_PARAMS
-
-
-@pytest.mark.parametrize("method", ["tasks/list", "tasks/result"])
-async def test_methods_of_earlier_drafts_are_not_there(tmp_path: Path, method: str) -> None:
-    async with following(stand(tmp_path, long(Work())).server) as client:
-        with pytest.raises(MCPError) as failure:
-            await client.ask(method, "task_" + "0" * 32)
-    assert failure.value.code == mcp.METHOD_NOT_FOUND
+            assert await code_of(other.get(done)) == mcp.INVALID_PARAMS
 
 
 async def test_only_so_many_tasks_run_at_once(tmp_path: Path) -> None:
@@ -624,15 +617,13 @@ async def over_http(server: ToolServer) -> AsyncGenerator[str]:
         await asyncio.wait((task,), timeout=PATIENCE)
 
 
-@pytest.mark.parametrize("name", ["task_of_another", "=?base64?!?=", None], ids=["other", "broken", "none"])
-async def test_a_header_that_names_another_task_is_refused(tmp_path: Path, name: str | None) -> None:
+async def test_a_header_that_names_another_task_is_refused(tmp_path: Path) -> None:
     work = Work()
     headers = {
         "authorization": f"Bearer {TOKEN}",
         "accept": "application/json, text/event-stream",
         "mcp-protocol-version": "2026-07-28",
         "mcp-method": "tasks/get",
-        **({"mcp-name": name} if name else {}),
     }
     meta = {
         "io.modelcontextprotocol/protocolVersion": "2026-07-28",
@@ -646,52 +637,62 @@ async def test_a_header_that_names_another_task_is_refused(tmp_path: Path, name:
         client = Follower(connection)
         task = await client.begun("probe")
         body = {"method": "tasks/get", "params": {"taskId": task, "_meta": meta}}
-        answer = await http.post(url, json={"jsonrpc": "2.0", "id": 1, **body})
+        for named in ({"mcp-name": "task_of_another"}, {"mcp-name": "=?base64?!?="}, {}):
+            answer = await http.post(url, json={"jsonrpc": "2.0", "id": 1, **body}, headers=named)
+            refused = (answer.status_code, answer.json()["error"]["code"])
+            assert refused == (400, mcp.HEADER_MISMATCH), named
         work.go_on.set()
         assert said((await client.ended(task))["result"]) == "done"
-    assert (answer.status_code, answer.json()["error"]["code"]) == (400, mcp.HEADER_MISMATCH)
 
 
 # --- commands --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("client", "is_answered"),
-    [
-        pytest.param("someone 1.0", False, id="unknown"),
-        pytest.param("claude-code 2.1.153", False, id="too-old"),
-        pytest.param("claude-code 2.1.154", True, id="known-version"),
-        pytest.param("gemini-cli-mcp-client 0.0.1", True, id="known"),
-        pytest.param("gemini-cli-mcp-client-toolserver 1", True, id="known-with-the-name-of-the-server"),
-    ],
-)
+GIVES_UP = {
+    "someone 1.0": False,
+    "claude-code 2.1.153": False,
+    "claude-code 2.1.154": True,
+    "gemini-cli-mcp-client 0.0.1": True,
+    "gemini-cli-mcp-client-toolserver 1": True,
+    **{f"claude-code {version}": False for version in ("", "x", "2.1", "2.x.1", "9" * 5000, "2.1.²")},
+}
+"""By client and version, whether it is known to wait, so that it gets the answer of a long command."""
+
+
+def implementation(client: str) -> mcp.Implementation:
+    name, _, version = client.partition(" ")
+    return mcp.Implementation(name=name, version=version)
+
+
+def test_only_clients_that_are_known_to_wait_are_made_to() -> None:
+    waits = {client: seconds_to_answer(implementation(client)) is not None for client in GIVES_UP}
+    assert waits == GIVES_UP
+    assert seconds_to_answer(None) is None
+
+
 async def test_a_command_is_handed_over_when_its_client_would_give_up(
-    client: str, is_answered: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("mcp_toolserver.runtime.processes.commands._SECONDS_TO_ANSWER", 0.2)
-    name, version = client.split()
-    named = mcp.Implementation(name=name, version=version)
+    answered: list[bool] = []
     async with processes.served(tmp_path) as served:
         made = stand(tmp_path, served=served)
-        for era in ("legacy", "auto"):
-            async with Client(made.server, mode=era, client_info=named, read_timeout_seconds=10) as talk:
-                answer = await talk.call_tool("bash", {"command": "sleep 1.5; echo at the end"})
-                assert ("bg_" not in str(answer.content)) is is_answered, era
+        for client in ("someone 1.0", "claude-code 2.1.154"):
+            for era in ("legacy", "auto"):
+                named = implementation(client)
+                async with Client(made.server, mode=era, client_info=named, read_timeout_seconds=10) as talk:
+                    answer = await talk.call_tool("bash", {"command": "sleep 1; echo at the end"})
+                    answered.append("bg_" not in str(answer.content))
+    assert answered == [False, False, True, True]
 
 
 async def test_the_operator_decides_when_a_command_is_handed_over(tmp_path: Path) -> None:
-    named = mcp.Implementation(name="goose", version="1.0")
     async with processes.served(tmp_path, CommandLimits(foreground_seconds=0.1)) as served:
         made = stand(tmp_path, served=served)
+        named = implementation("goose 1.0")
         async with Client(made.server, mode="legacy", client_info=named, read_timeout_seconds=10) as client:
             answer = await client.call_tool("bash", {"command": "sleep 100"})
     assert "bg_" in str(answer.content)
-
-
-@pytest.mark.parametrize("version", ["", "x", "2.1", "2.x.1", "9" * 5000, "2.1.²"])
-def test_a_version_that_cannot_be_compared_is_an_unknown_client(version: str) -> None:
-    assert seconds_to_answer(mcp.Implementation(name="claude-code", version=version)) is None
-    assert seconds_to_answer(None) is None
 
 
 async def test_a_command_that_is_a_task_is_not_handed_over(tmp_path: Path) -> None:

@@ -1,3 +1,5 @@
+"""Background commands: their output by offset, and how they are stopped."""
+
 import re
 from collections.abc import AsyncGenerator
 from dataclasses import replace
@@ -54,14 +56,28 @@ async def test_one_call_waits_for_the_end(server: Dispatcher) -> None:
     assert said.text.endswith("10\n[exit status 0; next offset 21]")
 
 
-@pytest.mark.parametrize(
-    "waiting", [{"until": "now"}, {"block": False}, {"block": "false"}, {"wait_ms": 0}, {"timeout": 0}]
-)
-async def test_one_that_does_not_wait_is_answered_while_the_command_runs(
-    server: Dispatcher, waiting: dict[str, Any]
+NOT_WAITING: tuple[dict[str, Any], ...] = (
+    {"until": "now"}, {"block": False}, {"block": "false"}, {"wait_ms": 0}, {"timeout": 0},
+)  # fmt: skip
+OTHER_NAMES = {
+    "TaskOutput": ("task_id", "id", "handle"),
+    "BashOutput": ("bash_id",),
+    "TaskStop": ("task_id", "shell_id"),
+    "KillShell": ("shell_id",),
+    "KillBash": ("shell_id",),
+}
+
+
+async def test_one_that_does_not_wait_is_answered_while_the_command_runs_by_any_name(
+    server: Dispatcher,
 ) -> None:
     task = await started(server, "sleep 100")
-    assert "[running" in (await call(server, "TaskOutput", task_id=task, **waiting)).text
+    for waiting in NOT_WAITING:
+        assert "[running" in (await call(server, "TaskOutput", task_id=task, **waiting)).text
+    for name, arguments in OTHER_NAMES.items():
+        for argument in arguments:
+            given: dict[str, Any] = {argument: task, **({"wait_ms": 0} if "Output" in name else {})}
+            assert (await call(server, name, **given)).error is None, (name, argument)
 
 
 async def test_waiting_ends_in_time_for_the_client(tmp_path: Path) -> None:
@@ -137,60 +153,28 @@ async def test_stopping_what_has_ended_says_how_it_ended(server: Dispatcher) -> 
     assert (await call(server, "TaskOutput", task_id=task)).text.startswith("bye\n[exit status 3")
 
 
-@pytest.mark.parametrize("name", ["TaskOutput", "TaskStop"])
-async def test_an_unknown_id_finds_nothing(server: Dispatcher, name: str) -> None:
+async def test_an_unknown_id_finds_nothing_and_what_makes_no_sense_is_refused(server: Dispatcher) -> None:
     await started(server, "sleep 100")
-    assert (await call(server, name, task_id="bg_" + "0" * 32)).error == "not_found"
+    for name in ("TaskOutput", "TaskStop"):
+        assert (await call(server, name, task_id="bg_" + "0" * 32)).error == "not_found"
+    for wrong in ({}, {"task_id": "x", "offset": -1}, {"task_id": "x", "wait_ms": 600_001}):
+        assert (await call(server, "TaskOutput", **wrong)).error == "invalid_input"
 
 
-@pytest.mark.parametrize(
-    ("name", "argument"),
-    [
-        ("TaskOutput", "task_id"),
-        ("TaskOutput", "id"),
-        ("TaskOutput", "handle"),
-        ("BashOutput", "bash_id"),
-        ("TaskStop", "task_id"),
-        ("TaskStop", "shell_id"),
-        ("KillShell", "shell_id"),
-        ("KillBash", "shell_id"),
-    ],
-)
-async def test_other_names_mean_the_same(server: Dispatcher, name: str, argument: str) -> None:
-    task = await started(server, "sleep 100")
-    arguments: dict[str, Any] = {argument: task}
-    if name != "TaskStop" and not name.startswith("Kill"):
-        arguments["wait_ms"] = 0
-    assert (await call(server, name, **arguments)).error is None
+Reason = Literal["running", "exited", "timed out", "stopped", "unverified", "lost"]
+
+WORDS: dict[Reason, str] = {
+    "running": "running for 1.5 s",
+    "exited": "exit status 3",
+    "timed out": "killed after 1.5 s: timeout",
+    "stopped": "stopped after 1.5 s",
+    "unverified": "killed after 1.5 s: its supervisor could not verify protected names",
+    "lost": "killed after 1.5 s: its supervisor ended without a report",
+}
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        pytest.param({}, id="no id"),
-        pytest.param({"task_id": "x", "offset": -1}, id="offset"),
-        pytest.param({"task_id": "x", "wait_ms": 600_001}, id="wait"),
-    ],
-)
-async def test_what_makes_no_sense_is_refused(server: Dispatcher, arguments: dict[str, Any]) -> None:
-    assert (await call(server, "TaskOutput", **arguments)).error == "invalid_input"
-
-
-@pytest.mark.parametrize(
-    ("reason", "words"),
-    [
-        ("running", "running for 1.5 s"),
-        ("exited", "exit status 3"),
-        ("timed out", "killed after 1.5 s: timeout"),
-        ("stopped", "stopped after 1.5 s"),
-        ("unverified", "killed after 1.5 s: its supervisor could not verify protected names"),
-        ("lost", "killed after 1.5 s: its supervisor ended without a report"),
-    ],
-)
-def test_every_end_has_its_words(
-    reason: Literal["running", "exited", "timed out", "stopped", "unverified", "lost"], words: str
-) -> None:
-    assert ending(replace(STATE, reason=reason)) == words
+def test_every_end_has_its_words() -> None:
+    assert {reason: ending(replace(STATE, reason=reason)) for reason in WORDS} == WORDS
 
 
 def test_what_could_not_be_kept_is_named_as_lost() -> None:

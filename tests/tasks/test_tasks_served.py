@@ -6,6 +6,7 @@ import re
 import signal
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -77,16 +78,19 @@ async def test_a_long_command_is_followed_and_can_be_ended(setup: Setup, transpo
     ]
 
 
-@pytest.mark.parametrize("transport", ["stdio", "http"])
-async def test_a_question_within_a_task_is_answered(setup: Setup, transport: str) -> None:
-    config = setup.home / "config.toml"
-    config.write_text('[rules]\nask = ["bash"]\n', encoding="utf-8")
-    asking = Setup(root=setup.root, home=setup.home, mode=setup.mode, flags=("--config", str(config)))
+def configured(setup: Setup, config: str) -> Setup:
+    file = setup.home / "config.toml"
+    file.write_text(config, encoding="utf-8")
+    return replace(setup, flags=("--config", str(file)))
+
+
+async def test_a_question_within_a_task_is_answered(setup: Setup) -> None:
+    asking = configured(setup, '[rules]\nask = ["bash"]\n')
 
     async def nobody(*_: Any) -> Any:
         raise AssertionError("it is asked as part of the task")
 
-    async with connected(asking, transport, **options(elicitation_callback=nobody)) as connection:
+    async with connected(asking, "http", **options(elicitation_callback=nobody)) as connection:
         client = Follower(connection)
         task = await client.begun("bash", command="echo allowed")
         (key,) = await client.asking(task)
@@ -127,28 +131,26 @@ async def test_the_next_server_finds_the_tasks_of_one_that_was_killed(setup: Set
     assert state["error"]["message"] == DIED
 
 
-async def test_another_connection_over_http_follows_a_task(setup: Setup) -> None:
-    with serving(setup, "http") as url:
-        async with connected_to(url, "http", **options()) as connection:
-            command = "echo begun; until [ -e go ]; do sleep 0.05; done; echo at the end"
-            task = await Follower(connection).begun("bash", command=command)
-        async with connected_to(url, "http", **options()) as connection:
-            client = Follower(connection)
-            assert (await client.get(task))["status"] == "working"
-            (setup.root / "go").touch()
-            assert "begun\nat the end" in said((await client.ended(task))["result"])
-
-
-async def test_in_the_older_era_a_background_command_is_followed_by_its_own_connection(setup: Setup) -> None:
-    config = setup.home / "config.toml"
-    config.write_text("foreground-seconds = 0.5\n", encoding="utf-8")
-    soon = Setup(root=setup.root, home=setup.home, mode=setup.mode, flags=("--config", str(config)))
-    with serving(soon, "http") as url:
-        async with connected_to(url, "http", **options(mode="legacy")) as connection:
-            handle = handed_over(text(await connection.call_tool("bash", {"command": LONG})))
-            async with connected_to(url, "http", mode="legacy") as other:
-                assert (await other.call_tool("TaskOutput", {"task_id": handle})).is_error
-            assert "begun\nat the end" in await whole(connection, handle)
+async def test_another_connection_over_http_follows_a_task_and_not_a_background_command(
+    setup: Setup,
+) -> None:
+    """The command is in the background, because in the older era there are no tasks."""
+    command = "echo begun; until [ -e go ]; do sleep 0.05; done; echo at the end"
+    with serving(configured(setup, "foreground-seconds = 0.5\n"), "http") as url:
+        async with (
+            connected_to(url, "http", **options(mode="legacy")) as own,
+            connected_to(url, "http", mode="legacy") as other,
+        ):
+            async with connected_to(url, "http", **options()) as connection:
+                task = await Follower(connection).begun("bash", command=command)
+            handle = handed_over(text(await own.call_tool("bash", {"command": command})))
+            assert (await other.call_tool("TaskOutput", {"task_id": handle})).is_error
+            async with connected_to(url, "http", **options()) as connection:
+                client = Follower(connection)
+                assert (await client.get(task))["status"] == "working"
+                (setup.root / "go").touch()
+                assert "begun\nat the end" in said((await client.ended(task))["result"])
+            assert "begun\nat the end" in await whole(own, handle)
 
 
 def handed_over(state: str) -> str:

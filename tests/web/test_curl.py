@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from mcp_toolserver.capabilities.permissions import Permission
-from tests.web.web import OTHER, PUBLIC, Internet, Reply, bench, inside, page, site, to
+from tests.web.web import Reply, bench, inside, page, reaching, site, to, two_sites
 
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD")
 both_tools = pytest.mark.parametrize("tool", ["curl", "RemoteTrigger"])
@@ -18,25 +18,23 @@ def echo(reply: Reply) -> None:
 
 
 @both_tools
-@pytest.mark.parametrize("method", METHODS)
-async def test_a_request_is_sent_as_it_was_made(tool: str, method: str, tmp_path: Path) -> None:
-    with site({"/hook": echo}) as outside:
-        made = bench(tmp_path, internet=Internet.of(outside, "good.example"))
-        given: dict[str, Any] = {} if method in ("GET", "HEAD") else {"body": "wörds"}
-        text = await made.text(
-            tool, url="http://good.example/hook?x=1", method=method, headers={"X-Key": "k"}, **given
-        )
-    assert [asked.path for asked in outside.asked] == ["/hook?x=1"]
-    asked = outside.asked[0]
-    assert (asked.method, asked.headers["x-key"]) == (method, "k")
-    assert asked.body.decode() == given.get("body", "")
-    assert text.startswith(f"{method} http://good.example/hook?x=1: 200 OK (success)\n")
-    assert (f"{method} <b>" in text) is (method != "HEAD")
+async def test_a_request_is_sent_as_it_was_made(tool: str, tmp_path: Path) -> None:
+    with reaching(tmp_path, {"/hook": echo}) as (made, outside):
+        for method in METHODS:
+            outside.asked.clear()
+            given: dict[str, Any] = {} if method in ("GET", "HEAD") else {"body": "wörds"}
+            text = await made.text(
+                tool, url="http://good.example/hook?x=1", method=method, headers={"X-Key": "k"}, **given
+            )
+            (asked,) = outside.asked
+            assert (asked.method, asked.path, asked.headers["x-key"]) == (method, "/hook?x=1", "k")
+            assert asked.body.decode() == given.get("body", "")
+            assert text.startswith(f"{method} http://good.example/hook?x=1: 200 OK (success)\n")
+            assert (f"{method} <b>" in text) is (method != "HEAD")
 
 
 async def test_curl_shows_headers_and_the_raw_body(tmp_path: Path) -> None:
-    with site({"/": echo}) as outside:
-        made = bench(tmp_path, internet=Internet.of(outside, "good.example"))
+    with reaching(tmp_path, {"/": echo}) as (made, _):
         content = inside(await made.text("curl", url="http://good.example/"))
         hook = await made.text("RemoteTrigger", url="http://good.example/", method="HEAD")
     head, _, body = content.partition("\n\n")
@@ -47,9 +45,12 @@ async def test_curl_shows_headers_and_the_raw_body(tmp_path: Path) -> None:
 
 @both_tools
 async def test_an_error_status_is_an_answer(tool: str, tmp_path: Path) -> None:
-    with site({"/": lambda reply: reply.say("not today", status=503, kind="text/plain")}) as outside:
-        made = bench(tmp_path, internet=Internet.of(outside, "good.example"))
+    routes = {"/": page("not today", status=503, kind="text/plain")}
+    routes["/binary"] = page(bytes(range(256)), kind="image/png")
+    with reaching(tmp_path, routes) as (made, _):
         text = await made.text(tool, url="http://good.example/")
+        # Of what is not text, only the size is told.
+        assert "(256 bytes that are not text)" in await made.text(tool, url="http://good.example/binary")
     assert "503 Service Unavailable (no success)" in text
     assert "not today" in inside(text)
 
@@ -57,20 +58,16 @@ async def test_an_error_status_is_an_answer(tool: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(("tool", "most"), [("curl", 57_000), ("RemoteTrigger", 8_192)])
 async def test_a_long_body_is_cut_between_characters(tool: str, most: int, tmp_path: Path) -> None:
     body = "a" + "ä" * most
-    with site({"/": lambda reply: reply.say(body, kind="text/plain; charset=utf-8")}) as outside:
-        made = bench(tmp_path, internet=Internet.of(outside, "good.example"))
+    with reaching(tmp_path, {"/": page(body, kind="text/plain; charset=utf-8")}) as (
+        made,
+        _,
+    ):
         result = await made.call(tool, url="http://good.example/")
     assert result.truncated
     assert f"only the first {most} bytes" in result.text
     assert "ää" in result.text
     assert "\ufffd" not in result.text
     assert len(result.text.encode()) <= 60_000
-
-
-async def test_a_body_that_is_not_text_is_only_measured(tmp_path: Path) -> None:
-    with site({"/": lambda reply: reply.say(bytes(range(256)), kind="image/png")}) as outside:
-        made = bench(tmp_path, internet=Internet.of(outside, "good.example"))
-        assert "(256 bytes that are not text)" in await made.text("RemoteTrigger", url="http://good.example/")
 
 
 @both_tools
@@ -88,61 +85,41 @@ async def test_sending_takes_full_access_and_is_guarded_like_fetching(tool: str,
 
 
 @both_tools
-@pytest.mark.parametrize("header", [{"Host": "x"}, {"a": "b\r\nc: d"}, {"": "x"}, {"A": "1", "a": "2"}])
-async def test_a_header_that_would_be_more_than_one_is_refused(
-    tool: str, header: dict[str, str], tmp_path: Path
-) -> None:
-    with site({"/": page("fine")}) as outside:
-        made = bench(tmp_path, internet=Internet.of(outside, "good.example"))
-        assert (await made.call(tool, url="http://good.example/", headers=header)).error == "invalid_input"
+async def test_a_header_that_would_be_more_than_one_is_refused(tool: str, tmp_path: Path) -> None:
+    with reaching(tmp_path, {"/": page("fine")}) as (made, outside):
+        for header in ({"Host": "x"}, {"a": "b\r\nc: d"}, {"": "x"}, {"A": "1", "a": "2"}):
+            result = await made.call(tool, url="http://good.example/", headers=header)
+            assert result.error == "invalid_input", header
     assert outside.asked == []
 
 
 # --- redirects -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("status", "method", "body"),
-    [
-        pytest.param(301, "GET", b"", id="301 turns POST into GET"),
-        pytest.param(303, "GET", b"", id="303 turns POST into GET"),
-        pytest.param(307, "POST", b"words", id="307 sends it again"),
-        pytest.param(308, "POST", b"words", id="308 sends it again"),
-    ],
-)
-async def test_a_redirect_on_the_same_site_goes_on(
-    status: int, method: str, body: bytes, tmp_path: Path
-) -> None:
-    with site({"/": to("/end", status), "/end": echo}) as outside:
-        made = bench(tmp_path, internet=Internet.of(outside, "good.example"))
-        await made.text(
-            "curl", url="http://good.example/", method="POST", body="words", headers={"x-key": "k"}
-        )
-    end = outside.asked[1]
-    assert (end.method, end.body, end.headers["x-key"]) == (method, body, "k")
+async def test_a_redirect_on_the_same_site_goes_on(tmp_path: Path) -> None:
+    statuses = (301, 303, 307, 308)
+    with reaching(tmp_path, {**{f"/{n}": to("/end", n) for n in statuses}, "/end": echo}) as (made, outside):
+        for status in statuses:
+            url = f"http://good.example/{status}"
+            await made.text("curl", url=url, method="POST", body="words", headers={"x-key": "k"})
+    ends = [(one.method, one.body, one.headers["x-key"]) for one in outside.asked if one.path == "/end"]
+    # The first two turn POST into GET, the others send it again.
+    assert ends == [("GET", b"", "k")] * 2 + [("POST", b"words", "k")] * 2
 
 
-@pytest.mark.parametrize("status", [307, 308])
-async def test_what_is_sent_to_one_site_is_not_handed_to_another(status: int, tmp_path: Path) -> None:
-    with site({"/": to("http://other.example/end", status)}) as first, site({"/end": echo}) as second:
-        internet = Internet(
-            names={"good.example": lambda: [PUBLIC], "other.example": lambda: [OTHER]},
-            sites={PUBLIC: first, OTHER: second},
-        )
-        made = bench(tmp_path, internet=internet)
-        text = await made.text("curl", url="http://good.example/", method="POST", body="secret")
+async def test_what_is_sent_to_one_site_is_not_handed_to_another(tmp_path: Path) -> None:
+    away = {f"/{status}": to("http://other.example/end", status) for status in (307, 308)}
+    with two_sites(tmp_path, away, {"/end": echo}) as (made, _, second):
+        for path in away:
+            url = f"http://good.example{path}"
+            text = await made.text("curl", url=url, method="POST", body="secret")
+            assert f"{path[1:]} " in text
+            assert "location: http://other.example/end" in text
     assert second.asked == []
-    assert f"{status} " in text
-    assert "location: http://other.example/end" in text
 
 
 async def test_a_request_without_a_body_follows_to_another_site_without_its_headers(tmp_path: Path) -> None:
-    with site({"/": to("http://other.example/end")}) as first, site({"/end": echo}) as second:
-        internet = Internet(
-            names={"good.example": lambda: [PUBLIC], "other.example": lambda: [OTHER]},
-            sites={PUBLIC: first, OTHER: second},
-        )
-        made = bench(tmp_path, internet=internet)
+    with two_sites(tmp_path, {"/": to("http://other.example/end")}, {"/end": echo}) as (made, _, second):
         text = await made.text("curl", url="http://good.example/", headers={"authorization": "secret"})
     assert "http://other.example/end: 200" in text
     assert "authorization" not in second.asked[0].headers

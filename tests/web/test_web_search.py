@@ -10,7 +10,7 @@ import pytest
 from mcp_toolserver.runtime.web.options import Provider
 from mcp_toolserver.text.web.urls import parse_url
 from tests.support.workbench import Person
-from tests.web.web import PUBLIC, Bench, Internet, Reply, Site, bench, inside, site, to
+from tests.web.web import PUBLIC, Bench, Internet, Reply, Site, bench, inside, page, site, to
 
 ITEMS = [
     ("First & best", "https://www.example.org/one", "About the first."),
@@ -149,19 +149,14 @@ def searching(
 @every_engine
 async def test_an_engines_answer_becomes_titles_addresses_and_snippets(engine: str, tmp_path: Path) -> None:
     with site({PATHS[engine]: SPEAKERS[engine]}) as service:
-        text = await searching(tmp_path, service, engine).text("WebSearch", query="words")
+        text = await searching(tmp_path, service, engine).text("WebSearch", query="a&b=c ü #1")
     assert inside(text) == (
         "1. First & best\n   https://www.example.org/one\n   About the first.\n"
         "2. Second\n   https://docs.example.com/two?x=1\n   About the second.\n"
         "3. Third\n   https://example.net/three\n   About the third."
     )
     assert f"[{engine}; 24 searches left in this session]" in text
-
-
-@every_engine
-async def test_what_is_asked_of_an_engine_reaches_it_whole(engine: str, tmp_path: Path) -> None:
-    with site({PATHS[engine]: SPEAKERS[engine]}) as service:
-        await searching(tmp_path, service, engine).text("WebSearch", query="a&b=c ü #1")
+    # What was asked of it reached it whole.
     asked = service.asked[0]
     if asked.method == "POST":
         assert json.loads(asked.body)["query"] == "a&b=c ü #1"
@@ -191,48 +186,41 @@ async def test_domains_are_kept_to_whatever_the_engine_answers(engine: str, tmp_
         assert "-site%3Aexample.com%20-site%3Aexample.net" in second.path
 
 
-async def test_as_many_results_are_shown_as_were_asked_for(tmp_path: Path) -> None:
+async def test_as_many_results_are_shown_as_were_asked_for_and_only_of_domains(tmp_path: Path) -> None:
     with site({PATHS["searxng"]: searxng}) as service:
         made = searching(tmp_path, service, "searxng")
         assert "2. " not in await made.text("web_search", query="words", num_results=1)
+        for domain in ("a b", "*", "http://a.example", ""):
+            result = await made.call("WebSearch", query="words", allowed_domains=[domain])
+            assert result.error == "invalid_input", domain
 
 
-async def test_a_result_that_leads_out_of_the_web_is_left_out(tmp_path: Path) -> None:
+async def test_a_result_that_leads_out_of_the_web_is_left_out_and_none_is_no_error(
+    tmp_path: Path,
+) -> None:
     results = [
         {"title": "x", "url": url, "content": "y"} for url in ("javascript:alert(1)", "file:///etc/passwd")
     ]
     body = json.dumps({"query": "words", "results": results})
-    with site({"/search": lambda reply: reply.say(body, kind="application/json")}) as service:
-        text = await searching(tmp_path, service, "searxng").text("WebSearch", query="words")
-    assert text.startswith("Nothing was found")
-
-
-async def test_a_page_that_says_that_nothing_was_found_is_no_error(tmp_path: Path) -> None:
     nothing = '<div id="links"><div class="result"><div class="no-results">No results.</div></div></div>'
-    with site({"/html/": lambda reply: reply.say(nothing)}) as service:
-        text = await searching(tmp_path, service, "duckduckgo").text("WebSearch", query="words")
-    assert text.startswith("Nothing was found")
+    routes = {"/search": page(body, kind="application/json"), "/html/": page(nothing)}
+    with site(routes) as service:
+        for engine in ("searxng", "duckduckgo"):
+            text = await searching(tmp_path, service, engine).text("WebSearch", query="words")
+            assert text.startswith("Nothing was found"), engine
 
 
 @every_engine
-@pytest.mark.parametrize(
-    ("status", "body"),
-    [
-        pytest.param(401, "{}", id="the key is refused"),
-        pytest.param(429, "{}", id="too many"),
-        pytest.param(202, "<div class=anomaly-modal>Are you a human?</div>", id="a question for a human"),
-        pytest.param(200, "<div class=anomaly-modal>Are you a human?</div>", id="the same in an answer"),
-        pytest.param(200, "not what was asked for", id="something else"),
-    ],
-)
-async def test_an_engine_that_does_not_answer_with_results_is_an_error(
-    engine: str, status: int, body: str, tmp_path: Path
-) -> None:
-    with site({PATHS[engine]: lambda reply: reply.say(body, status=status)}) as service:
-        result = await searching(tmp_path, service, engine).call("WebSearch", query="words")
-    assert result.error == "unavailable"
-    assert engine in result.text
-    assert "the-key" not in result.text
+async def test_an_engine_that_does_not_answer_with_results_is_an_error(engine: str, tmp_path: Path) -> None:
+    question = "<div class=anomaly-modal>Are you a human?</div>"
+    answers = [(401, "{}"), (429, "{}"), (202, question), (200, question), (200, "not what was asked for")]
+    with site({}) as service:
+        for status, body in answers:
+            service.routes[PATHS[engine]] = page(body, status=status)
+            result = await searching(tmp_path, service, engine).call("WebSearch", query="words")
+            assert result.error == "unavailable", (status, body)
+            assert engine in result.text
+            assert "the-key" not in result.text
 
 
 # --- sessions --------------------------------------------------------------------------------------------
@@ -272,7 +260,7 @@ async def test_a_session_keeps_to_one_engine_and_sessions_differ(tmp_path: Path)
 
 
 async def test_an_engine_on_this_machine_is_open_to_searches_alone(tmp_path: Path) -> None:
-    with site({"/search": searxng, "/": lambda reply: reply.say("inside")}) as service:
+    with site({"/search": searxng, "/": page("inside")}) as service:
         made = searching(tmp_path, service, "searxng")
         await made.text("WebSearch", query="words")
         result = await made.call("WebFetch", url=service.url)
@@ -314,11 +302,3 @@ async def test_rules_see_the_words_of_a_search(tmp_path: Path) -> None:
         assert (await made.call("WebSearch", query="my password/x is")).error == "denied"
         await made.text("WebSearch", query="words")
     assert len(service.asked) == 1
-
-
-@pytest.mark.parametrize("domain", ["a b", "*", "http://a.example", ""])
-async def test_what_is_no_domain_is_refused(domain: str, tmp_path: Path) -> None:
-    with site({"/search": searxng}) as service:
-        made = searching(tmp_path, service, "searxng")
-        result = await made.call("WebSearch", query="words", allowed_domains=[domain])
-    assert result.error == "invalid_input"

@@ -1,5 +1,6 @@
 """What the operator may say about the web, and what happens when it is wrong: the server does not start."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from mcp_toolserver.app.confinement import sandbox
 from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.errors import SettingsError
 from mcp_toolserver.invocation import load
+from mcp_toolserver.pipeline.dispatcher import Dispatcher
 from mcp_toolserver.pipeline.registry import discover
 from mcp_toolserver.runtime.executables import HostExecutables
 from mcp_toolserver.settings import Settings
@@ -26,48 +28,44 @@ def key_file(folder: Path, content: str = "a-key", mode: int = 0o600) -> Path:
     return path
 
 
-@pytest.mark.parametrize(
-    "setting",
-    [
-        pytest.param({"web_hosts": ("a b",)}, id="no host"),
-        pytest.param({"web_hosts": ("a.example/path",)}, id="a host with a path"),
-        pytest.param({"web_private": ("a.example/path",)}, id="a private host with a path"),
-        pytest.param({"web_private": ("10.0.0.1/8",)}, id="a network that is none"),
-        pytest.param({"web_private": ("10.0.0.0/8:99999",)}, id="a port that is none"),
-        pytest.param({"web_private": ("http://a.example",)}, id="a private address of the web"),
-        pytest.param({"web_search": ("altavista",)}, id="an engine that is none"),
-        pytest.param({"web_search": ("searxng",)}, id="an engine without its address"),
-        pytest.param({"web_search": ("searxng=ftp://a.example",)}, id="an engine out of the web"),
-        pytest.param({"web_search": ("brave",)}, id="an engine without its key"),
-        pytest.param({"web_search_keys": ("brave",)}, id="a key without a file"),
-        pytest.param({"web_search_keys": ("brave=/nowhere/key",)}, id="a file that is not there"),
-        pytest.param({"web_search_keys": ("brave=/",)}, id="a folder"),
-    ],
-)
-def test_a_setting_that_is_wrong_stops_the_start(setting: dict[str, Any]) -> None:
-    with pytest.raises(SettingsError):
-        web_options(Settings(**setting))
+WRONG: Mapping[str, dict[str, Any]] = {
+    "no host": {"web_hosts": ("a b",)},
+    "a host with a path": {"web_hosts": ("a.example/path",)},
+    "a private host with a path": {"web_private": ("a.example/path",)},
+    "a network that is none": {"web_private": ("10.0.0.1/8",)},
+    "a port that is none": {"web_private": ("10.0.0.0/8:99999",)},
+    "a private address of the web": {"web_private": ("http://a.example",)},
+    "an engine that is none": {"web_search": ("altavista",)},
+    "an engine without its address": {"web_search": ("searxng",)},
+    "an engine out of the web": {"web_search": ("searxng=ftp://a.example",)},
+    "an engine without its key": {"web_search": ("brave",)},
+    "a key without a file": {"web_search_keys": ("brave",)},
+    "a file that is not there": {"web_search_keys": ("brave=/nowhere/key",)},
+    "a folder": {"web_search_keys": ("brave=/",)},
+}
 
 
-@pytest.mark.parametrize(
-    ("content", "mode"),
-    [
-        pytest.param("a-key", 0o644, id="open to others"),
-        pytest.param("", 0o600, id="empty"),
-        pytest.param("two keys", 0o600, id="two words"),
-        pytest.param("x" * 5000, 0o600, id="too long"),
-    ],
-)
-def test_a_file_without_a_usable_key_stops_the_start(content: str, mode: int, tmp_path: Path) -> None:
-    file = key_file(tmp_path, content, mode)
-    with pytest.raises(SettingsError) as caught:
-        web_options(Settings(web_search_keys=(f"brave={file}",)))
-    assert not content or content not in str(caught.value)
+def test_a_setting_that_is_wrong_stops_the_start(tmp_path: Path) -> None:
+    strange: dict[str, Any] = {"web_search_keys": (f"altavista={key_file(tmp_path)}",)}
+    for setting in (*WRONG.values(), strange):
+        with pytest.raises(SettingsError):
+            web_options(Settings(**setting))
 
 
-def test_a_key_for_an_engine_that_is_none_stops_the_start(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError):
-        web_options(Settings(web_search_keys=(f"altavista={key_file(tmp_path)}",)))
+UNUSABLE: Mapping[str, tuple[str, int]] = {
+    "open to others": ("a-key", 0o644),
+    "empty": ("", 0o600),
+    "two words": ("two keys", 0o600),
+    "too long": ("x" * 5000, 0o600),
+}
+
+
+def test_a_file_without_a_usable_key_stops_the_start(tmp_path: Path) -> None:
+    for content, mode in UNUSABLE.values():
+        file = key_file(tmp_path, content, mode)
+        with pytest.raises(SettingsError) as caught:
+            web_options(Settings(web_search_keys=(f"brave={file}",)))
+        assert not content or content not in str(caught.value)
 
 
 def test_the_config_file_names_hosts_engines_and_keys(tmp_path: Path) -> None:
@@ -105,45 +103,35 @@ def test_key_files_are_hidden_from_commands_and_lie_out_of_reach(tmp_path: Path)
         load(["--config", str(config), "--root", str(tmp_path / "root")], {})
 
 
-def settings(folder: Path, **given: Any) -> Settings:
+def dispatcher(folder: Path, **given: Any) -> Dispatcher:
     (folder / "root").mkdir(exist_ok=True)
-    return Settings(root=(str(folder / "root"),), state_dir=str(folder / "state"), toolsets=("all",), **given)
+    chosen = Settings(
+        root=(str(folder / "root"),), state_dir=str(folder / "state"), toolsets=("all",), **given
+    )
+    return build_application(chosen, None, HostExecutables(), held_by=None).dispatcher
 
 
-@pytest.mark.parametrize("network", ["none", "fetch", "commands"])
-def test_without_a_network_there_are_no_web_tools(network: str, tmp_path: Path) -> None:
-    chosen = settings(tmp_path, network=network, permission_mode=Permission.WORKSPACE_WRITE)
-    app = build_application(chosen, None, HostExecutables(), held_by=None)
-    offered = {entry.spec.name for entry in app.dispatcher.listed()}
+async def test_without_a_network_there_are_no_web_tools_and_a_call_says_why(tmp_path: Path) -> None:
     assert {entry.spec.name for entry in discover()} >= WEB
-    assert offered & WEB == (set() if network == "none" else {"WebFetch", "WebSearch", "download"})
-
-
-async def test_a_call_of_a_web_tool_without_a_network_says_why(tmp_path: Path) -> None:
-    dispatcher = build_application(
-        settings(tmp_path, network="none"), None, HostExecutables(), held_by=None
-    ).dispatcher
-    result = await dispatcher.call("WebFetch", {"url": "http://a.example/"}, Person())
+    for network in ("fetch", "commands", "none"):
+        at = dispatcher(tmp_path, network=network, permission_mode=Permission.WORKSPACE_WRITE)
+        offered = {entry.spec.name for entry in at.listed()}
+        assert offered & WEB == (set() if network == "none" else {"WebFetch", "WebSearch", "download"})
+    result = await at.call("WebFetch", {"url": "http://a.example/"}, Person())
     assert result.error == "unavailable"
     assert "--network none" in result.text
 
 
 async def test_a_server_put_together_from_settings_fetches_what_they_open(tmp_path: Path) -> None:
     with site({"/": page("fine")}) as service:
-        closed = build_application(settings(tmp_path), None, HostExecutables(), held_by=None).dispatcher
-        opened = build_application(
-            settings(tmp_path, web_private=(f"127.0.0.1:{service.port}",)),
-            None,
-            HostExecutables(),
-            held_by=None,
-        ).dispatcher
-        refused = await closed.call("WebFetch", {"url": service.url}, Person())
+        opened = dispatcher(tmp_path, web_private=(f"127.0.0.1:{service.port}",))
+        refused = await dispatcher(tmp_path).call("WebFetch", {"url": service.url}, Person())
         fetched = await opened.call("WebFetch", {"url": service.url}, Person())
     assert refused.error == "denied"
     assert "fine" in fetched.text
 
 
-@pytest.mark.parametrize("rule", ["WebFetch(a*.example)", "curl(ftp://x)", "*(https://)"])
-def test_a_rule_with_a_pattern_for_no_address_stops_the_start(rule: str, tmp_path: Path) -> None:
-    with pytest.raises(SettingsError):
-        build_application(settings(tmp_path, deny=(rule,)), None, HostExecutables(), held_by=None)
+def test_a_rule_with_a_pattern_for_no_address_stops_the_start(tmp_path: Path) -> None:
+    for rule in ("WebFetch(a*.example)", "curl(ftp://x)", "*(https://)"):
+        with pytest.raises(SettingsError):
+            dispatcher(tmp_path, deny=(rule,))

@@ -2,6 +2,7 @@
 
 import gzip
 import zlib
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
@@ -42,45 +43,36 @@ Sitemap: https://a.example/map
 """
 
 
-@pytest.mark.parametrize(
-    ("agent", "target", "allowed"),
-    [
-        pytest.param("mine", "/", True, id="not mentioned"),
-        pytest.param("mine", "/private", False, id="refused"),
-        pytest.param("mine", "/private/x?y", False, id="below what is refused"),
-        pytest.param("mine", "/privately", False, id="what starts the same"),
-        pytest.param("mine", "/private/open/x", True, id="a more specific allowance"),
-        pytest.param("mine", "/x/y.pdf", False, id="by its end"),
-        pytest.param("mine", "/x/y.pdf?z", True, id="not at its end"),
-        pytest.param("mine", "/a%3Cb", False, id="escapes in other letters"),
-        pytest.param("mine", "/all", True, id="who is named is not everybody"),
-        pytest.param("ONE", "/private", False, id="another name of the group"),
-        pytest.param("nobody", "/all", False, id="everybody"),
-        pytest.param("nobody", "/private", True, id="rules for others"),
-        pytest.param("other", "/", False, id="all refused"),
-    ],
-)
-def test_a_sites_rules_are_kept(agent: str, target: str, allowed: bool) -> None:
-    assert parse_robots(RULES, agent).allows(target) is allowed
+AGENTS: Mapping[str, tuple[str, str, bool]] = {
+    "not mentioned": ("mine", "/", True),
+    "refused": ("mine", "/private", False),
+    "below what is refused": ("mine", "/private/x?y", False),
+    "what starts the same": ("mine", "/privately", False),
+    "a more specific allowance": ("mine", "/private/open/x", True),
+    "by its end": ("mine", "/x/y.pdf", False),
+    "not at its end": ("mine", "/x/y.pdf?z", True),
+    "escapes in other letters": ("mine", "/a%3Cb", False),
+    "who is named is not everybody": ("mine", "/all", True),
+    "another name of the group": ("ONE", "/private", False),
+    "everybody": ("nobody", "/all", False),
+    "rules for others": ("nobody", "/private", True),
+    "all refused": ("other", "/", False),
+}
 
 
-def test_of_two_rules_that_are_as_specific_the_one_that_allows_wins() -> None:
+def test_a_sites_rules_are_kept() -> None:
+    found = {name: parse_robots(RULES, agent).allows(target) for name, (agent, target, _) in AGENTS.items()}
+    assert found == {name: allowed for name, (_, _, allowed) in AGENTS.items()}
+    # Of two rules that are as specific the one that allows wins.
     assert parse_robots("User-agent: *\nDisallow: /a\nAllow: /a", "x").allows("/a")
 
 
-@pytest.mark.parametrize(
-    "text", ["", "nonsense", "Disallow: /", "\ufeffUser-agent: y\nDisallow: /", "User-agent: *"]
-)
-def test_rules_for_nobody_allow_everything(text: str) -> None:
-    assert parse_robots(text, "x").allows("/")
-
-
-def test_a_mark_of_byte_order_does_not_hide_the_first_line() -> None:
+def test_rules_for_nobody_or_of_no_path_allow_everything() -> None:
+    nobody = ("", "nonsense", "Disallow: /", "\ufeffUser-agent: y\nDisallow: /", "User-agent: *")
+    for text in (*nobody, "User-agent: *\nDisallow: a b\nDisallow: /\\"):
+        assert parse_robots(text, "x").allows("/"), text
+    # A mark of byte order does not hide the first line.
     assert not parse_robots("\ufeffUser-agent: *\nDisallow: /", "x").allows("/")
-
-
-def test_a_rule_that_is_no_path_does_no_harm() -> None:
-    assert parse_robots("User-agent: *\nDisallow: a b\nDisallow: /\\", "x").allows("/")
 
 
 @given(st.text(max_size=200), st.text(max_size=20))
@@ -149,13 +141,10 @@ def test_what_unpacks_to_nothing_is_bounded_too() -> None:
     assert body.content() == b""
 
 
-@pytest.mark.parametrize("encoding", ["br", "zstd", "deflate", "gzip, gzip"])
-def test_an_encoding_that_was_not_asked_for_is_refused(encoding: str) -> None:
-    with pytest.raises(Unavailable):
-        BodyDecoder(encoding, 10)
-
-
-def test_what_is_not_packed_as_it_says_is_refused() -> None:
+def test_an_encoding_that_was_not_asked_for_or_is_wrong_is_refused() -> None:
+    for encoding in ("br", "zstd", "deflate", "gzip, gzip"):
+        with pytest.raises(Unavailable):
+            BodyDecoder(encoding, 10)
     with pytest.raises(Unavailable):
         BodyDecoder("gzip", 100).add(zlib.compress(b"x"))
 
@@ -163,22 +152,20 @@ def test_what_is_not_packed_as_it_says_is_refused() -> None:
 # --- headers ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "headers",
-    [
-        pytest.param({f"a{n}": "b" for n in range(33)}, id="many"),
-        pytest.param({"a": "b" * 9_000}, id="long value"),
-        pytest.param({"a" * 200: "b"}, id="long name"),
-        pytest.param({"a": " b"}, id="space first"),
-        pytest.param({"a": "ü"}, id="not ASCII"),
-    ],
-)
-def test_headers_that_cannot_be_sent_are_refused(headers: dict[str, str]) -> None:
-    with pytest.raises(ValueError, match=r"."):
-        sendable(headers)
+UNSENDABLE: Mapping[str, dict[str, str]] = {
+    "many": {f"a{n}": "b" for n in range(33)},
+    "long value": {"a": "b" * 9_000},
+    "long name": {"a" * 200: "b"},
+    "space first": {"a": " b"},
+    "not ASCII": {"a": "ü"},
+}
 
 
-def test_headers_are_sent_under_one_spelling() -> None:
+def test_headers_that_cannot_be_sent_are_refused() -> None:
+    for headers in UNSENDABLE.values():
+        with pytest.raises(ValueError, match=r"."):
+            sendable(headers)
+    # Others are sent under one spelling.
     assert sendable({"X-Key": "a b", "Accept": ""}) == {"x-key": "a b", "accept": ""}
 
 
@@ -200,30 +187,27 @@ def test_the_least_used_answers_make_room() -> None:
     assert cache.get("d") is None
 
 
-@pytest.mark.parametrize(
-    ("said", "seconds"),
-    [
-        pytest.param("max-age=5", 5.0, id="seconds"),
-        pytest.param('private, Max-Age="7"', 7.0, id="quoted"),
-        pytest.param("max-age=999999", 900.0, id="longer than anything is kept"),
-        pytest.param("s-maxage=5", 120.0, id="of others"),
-        pytest.param("no-cache, max-age=5", 0.0, id="only if asked again"),
-        pytest.param("no-store, max-age=5", None, id="never"),
-    ],
-)
-def test_an_answer_is_fresh_for_as_long_as_it_says(said: str, seconds: float | None) -> None:
-    assert freshness_seconds({"cache-control": said}) == seconds
+FRESHNESS: Mapping[str, tuple[str, float | None]] = {
+    "seconds": ("max-age=5", 5.0),
+    "quoted": ('private, Max-Age="7"', 7.0),
+    "longer than anything is kept": ("max-age=999999", 900.0),
+    "of others": ("s-maxage=5", 120.0),
+    "only if asked again": ("no-cache, max-age=5", 0.0),
+    "never": ("no-store, max-age=5", None),
+}
 
 
-def test_sessions_are_counted_apart_and_the_oldest_is_forgotten() -> None:
+def test_an_answer_is_fresh_for_as_long_as_it_says() -> None:
+    found = {name: freshness_seconds({"cache-control": said}) for name, (said, _) in FRESHNESS.items()}
+    assert found == {name: seconds for name, (_, seconds) in FRESHNESS.items()}
+
+
+def test_sessions_are_counted_apart_until_they_are_old_or_too_many() -> None:
     budget = SearchBudget()
     assert [budget.take("a") for _ in range(3)] == [24, 23, 22]
     for number in range(10_000):
         budget.take(str(number))
     assert budget.take("a") == 24
-
-
-def test_a_session_that_nobody_ended_begins_anew_a_day_later() -> None:
     times = iter([0.0, 86_400.0, 86_401.0])
     budget = SearchBudget(clock=lambda: next(times))
     assert [budget.take("a") for _ in range(3)] == [24, 23, 24]

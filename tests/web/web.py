@@ -105,7 +105,7 @@ class Reply(BaseHTTPRequestHandler):
     do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = do_HEAD = answer  # noqa: N815  the names are http.server's
 
 
-Route = Callable[[Reply], None]
+Route = Callable[[Reply], object]
 
 
 @dataclass
@@ -158,9 +158,9 @@ def site(
             thread.join()
 
 
-def page(body: str) -> Route:
-    """A route to a page that never changes."""
-    return lambda reply: reply.say(body)
+def page(body: str | bytes = b"", **options: Any) -> Route:
+    """A route to a page that never changes; `options` are those of `Reply.say`."""
+    return lambda reply: reply.say(body, **options)
 
 
 def to(location: str, status: int = 302) -> Route:
@@ -281,6 +281,24 @@ def bench(
     host = with_services(machine(folder), permissions, dict.fromkeys(WEB, provide))
     host = replace(host, open_world=frozenset(WEB))
     return Bench(dispatcher=dispatcher(host, **policy), person=person or Person())
+
+
+@contextmanager
+def reaching(folder: Path, routes: Mapping[str, Route], **options: Any) -> Generator[tuple[Bench, Site]]:
+    """All the tools, and a site that they know as good.example."""
+    with site(routes) as made:
+        yield bench(folder, internet=Internet.of(made, "good.example"), **options), made
+
+
+@contextmanager
+def two_sites(
+    folder: Path, first: Mapping[str, Route], second: Mapping[str, Route], **options: Any
+) -> Generator[tuple[Bench, Site, Site]]:
+    """All the tools, and two sites: good.example and other.example."""
+    with site(first) as one, site(second) as other:
+        internet = Internet.of(one, "good.example")
+        internet.names["other.example"], internet.sites[OTHER] = lambda: [OTHER], other
+        yield bench(folder, internet=internet, **options), one, other
 
 
 def inside(result: str) -> str:

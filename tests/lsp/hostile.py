@@ -1,0 +1,69 @@
+"""Language servers that do as a test says, on a project of their own."""
+
+import textwrap
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from mcp_toolserver.runtime.lsp.pool import PoolLimits
+from mcp_toolserver.runtime.lsp.session import SessionLimits
+from tests.lsp.languages import LspTool, Place, lsp_tool
+from tests.lsp.stranger import stranger
+
+QUICK = SessionLimits(
+    answer=10.0,
+    indexing=5.0,
+    min_age=0.0,
+    poll_interval=0.01,
+    progress_timeout=0.5,
+    quiet_period=0.05,
+    action_diagnostics=0.1,
+)
+
+PRESCRIBED = """
+def behave(method, number, params, message):
+    if number is not None and method:
+        exec(open(sys.argv[0] + ".behaviour", encoding="utf-8").read(), {**globals(), **locals()})
+"""
+"""A server that answers each request as `prescribe` says last."""
+
+
+def on(before: str = "", **statements: str) -> str:
+    """A server that runs these statements for requests, by the last word of their method. It answers all
+    others with nothing."""
+    branches = "".join(
+        f"    {'if' if number == 0 else 'elif'} method == {_METHODS.get(name, f'textDocument/{name}')!r}:\n"
+        + textwrap.indent(textwrap.dedent(statement).strip(), "        ")
+        + "\n"
+        for number, (name, statement) in enumerate(statements.items())
+    )
+    others = "    elif number is not None and method:\n        send(id=number, result=None)\n"
+    return f"{before}\ndef behave(method, number, params, message):\n{branches}{others}"
+
+
+_METHODS = {"initialized": "initialized", "symbol": "workspace/symbol"}
+
+
+_OF_POOL = {"idle", "running", "failures", "failure_window"}
+
+
+@asynccontextmanager
+async def talking_to(
+    place: Place, behaviour: str, limits: SessionLimits = QUICK, *, files: dict[str, str], **more: Any
+) -> AsyncGenerator[LspTool]:
+    """The tool, with a server that behaves like this, on a project with these files."""
+    of_pool = {
+        name: more.pop(name) for name in ("idle", "running", "failures", "failure_window") if name in more
+    }
+    within = PoolLimits(session=limits, **of_pool)
+    places = (stranger(place.folder, behaviour),)
+    async with lsp_tool(place.folder, place.broker, places=places, limits=within, **more) as made:
+        for name, text in files.items():
+            made.put(name, text)
+        yield made
+
+
+def prescribe(place: Place, behaviour: str) -> None:
+    """Have a `PRESCRIBED` server answer requests like this, in Python, from now on."""
+    file = place.folder / "bin/pyright-langserver.behaviour"
+    file.write_text(behaviour, encoding="utf-8")
