@@ -85,7 +85,8 @@ def test_no_argument_of_a_call_raises_the_mode(servers: Servers, mode: str) -> N
     assert not (at.outside / "raised").exists()
     assert_still(server)
     assert stat.S_IMODE(at.state.stat().st_mode) == 0o700
-    assert [path for path in at.state.rglob("*") if path.is_file() and path.stat().st_mode & 0o077] == []
+    own = [path for path in at.state.rglob("*") if "quarantine" not in path.relative_to(at.state).parts]
+    assert [path for path in own if path.is_file() and path.stat().st_mode & 0o077] == []
 
 
 @shares_servers

@@ -3,22 +3,17 @@
 The tests name them; `tests.sandbox.locked` runs them in an interpreter of its own.
 """
 
-import asyncio
 import concurrent.futures.thread
 import ctypes
 import encodings.ascii
 import encodings.idna
 import errno
 import fcntl
-import importlib
 import os
-import resource
 import shutil
 import signal
 import socket
-import sqlite3
 import struct
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -42,13 +37,13 @@ NEEDS_ROOT = frozenset(
 """Attempts that some systems refuse to everybody but root."""
 
 OUTSIDE_WRITES = (
-    *("write_outside", "append_outside", "create_outside", "unlink_outside", "rename_out", "link_in"),
+    *("write_outside", "create_outside", "unlink_outside", "rename_out", "link_in"),
     *("make_folder_outside", "make_link_outside", "make_fifo_outside", "truncate_outside"),
-    *("truncate_by_open_outside", "reopen_outside"),
+    "reopen_outside",
 )
 METADATA = (
     *("change_mode", "change_open_mode", "change_owner", "change_times", "change_attribute"),
-    *("change_flags", "change_more_flags"),
+    "change_flags",
 )
 
 OUTSIDER_SECRET = "OUTSIDER_SECRET=4711"
@@ -68,7 +63,6 @@ class Scene:
         self.folder = os.open(self.workspace, os.O_RDONLY | os.O_DIRECTORY)
         self.readable = os.open(self.outside / "old", os.O_RDONLY)
         self.machine = MACHINES[os.uname().machine]
-        self.listener = socket.create_server(("127.0.0.1", 0))
         self.outsider = 0
 
 
@@ -111,11 +105,6 @@ def tcp(scene: Scene) -> None:
 def fast_open(scene: Scene) -> None:
     with socket.socket() as ours:
         ours.sendto(b"x", socket.MSG_FASTOPEN, ("127.0.0.1", scene.tcp))
-
-
-def fast_open_message(scene: Scene) -> None:
-    with socket.socket() as ours:
-        ours.sendmsg([b"x"], [], socket.MSG_FASTOPEN, ("127.0.0.1", scene.tcp))
 
 
 def mptcp(scene: Scene) -> None:
@@ -187,14 +176,6 @@ def signal_outsider(scene: Scene) -> None:
     os.kill(scene.outsider, 0)
 
 
-def signal_outsider_by_handle(scene: Scene) -> None:
-    handle = os.pidfd_open(scene.outsider)
-    try:
-        signal.pidfd_send_signal(handle, 0)
-    finally:
-        os.close(handle)
-
-
 def environ_of_outsider(scene: Scene) -> None:
     assert OUTSIDER_SECRET in Path(f"/proc/{scene.outsider}/environ").read_text(encoding="utf-8")
 
@@ -230,12 +211,6 @@ def limit_outsider(scene: Scene) -> None:
 
 def priority_of_outsider(scene: Scene) -> None:
     os.setpriority(os.PRIO_PROCESS, scene.outsider, os.getpriority(os.PRIO_PROCESS, scene.outsider) + 1)
-
-
-def own_limit_and_priority(_: Scene) -> None:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    os.setpriority(os.PRIO_PROCESS, 0, os.getpriority(os.PRIO_PROCESS, 0))
 
 
 # --- attempts: the kernel --------------------------------------------------------------------------------
@@ -360,11 +335,6 @@ def write_outside(scene: Scene) -> None:
     (scene.outside / "old").write_text("changed", encoding="utf-8")
 
 
-def append_outside(scene: Scene) -> None:
-    with open(scene.outside / "old", "a", encoding="utf-8") as file:
-        file.write("changed")
-
-
 def create_outside(scene: Scene) -> None:
     (scene.outside / "new").touch()
 
@@ -398,10 +368,6 @@ def make_fifo_outside(scene: Scene) -> None:
 
 def truncate_outside(scene: Scene) -> None:
     os.truncate(scene.outside / "old", 0)
-
-
-def truncate_by_open_outside(scene: Scene) -> None:
-    os.close(os.open(scene.outside / "old", os.O_RDONLY | os.O_TRUNC))
 
 
 def truncate_workspace(scene: Scene) -> None:
@@ -505,71 +471,7 @@ def change_flags(_: Scene) -> None:
     _on_no_file(0x40086602)
 
 
-def change_more_flags(_: Scene) -> None:
-    _on_no_file(0x401C5820)
-
-
 # --- what an interpreter does ----------------------------------------------------------------------------
-
-
-def random_bytes(_: Scene) -> None:
-    assert len(os.urandom(16)) == 16
-    with open("/dev/urandom", "rb", buffering=0) as source:
-        assert len(source.read(16)) == 16
-
-
-def import_late(_: Scene) -> None:
-    assert importlib.import_module("imported_late").HERE == 1
-
-
-def worker_thread(scene: Scene) -> None:
-    """A thread is started, works, and is held as well."""
-    tried: list[str] = []
-    thread = threading.Thread(target=lambda: tried.append(outcome(create_outside, scene)))
-    thread.start()
-    thread.join()
-    assert tried != [DONE], "a thread did what the lock forbids"
-
-
-def event_loop(_: Scene) -> None:
-    async def work() -> int:
-        return await asyncio.to_thread(lambda: 5)
-
-    assert asyncio.run(work()) == 5
-
-
-def database(scene: Scene) -> None:
-    with sqlite3.connect(scene.private / "state.db") as connection:
-        connection.execute("pragma journal_mode=wal")
-        connection.execute("create table t (a)")
-        connection.execute("insert into t values (1)")
-        connection.commit()
-    connection.close()
-
-
-def accept(scene: Scene) -> None:
-    """Answer a client that is not held, on a socket that listened before."""
-    scene.listener.settimeout(10)
-    connection, _ = scene.listener.accept()
-    with connection:
-        assert connection.recv(2) == b"hi"
-        connection.sendall(b"ho")
-
-
-def child_program(scene: Scene) -> None:
-    """A shell with a here-document and a process substitution."""
-    bash = shutil.which("bash") or "/bin/bash"
-    script = "read -r a <<< one; read -r b < <(printf 'two\\n'); test $a$b = onetwo"
-    os.environ["TMPDIR"] = str(scene.private)
-    _in_fork(lambda: os.execv(bash, [bash, "-c", script]))
-
-
-def script_in_descriptor(_: Scene) -> None:
-    file = os.memfd_create("script", 0)
-    os.write(file, b"exit 0\n")
-    os.lseek(file, 0, os.SEEK_SET)
-    bash = shutil.which("bash") or "/bin/bash"
-    _in_fork(lambda: os.execv(bash, [bash, "-c", f'eval "$(</dev/fd/{file})"']))
 
 
 def gain_by_set_user_id(scene: Scene) -> None:
