@@ -56,7 +56,6 @@ def stage(user: str) -> Generator[Path]:
             (top / name / "victim").write_text(name, encoding="utf-8")
         (top / "hidden").mkdir()
         (top / "hidden" / "secret").write_text("secret", encoding="utf-8")
-        (top / "workspace" / "to-hidden").symlink_to(top / "hidden")
         if user == "nobody" and os.geteuid() == 0:
             for path in (top, *top.rglob("*")):
                 os.chown(path, NOBODY, NOBODY, follow_symlinks=False)

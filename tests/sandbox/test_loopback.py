@@ -339,17 +339,11 @@ def test_a_read_only_command_reaches_no_service_by_its_socket(servers: Servers, 
 
 def members(network: str) -> list[str]:
     """The processes in a network namespace."""
-    return [place.name for place in processes() if leads_to(place / "ns/net", network)]
-
-
-def processes() -> list[Path]:
-    return list(Path("/proc").glob("[0-9]*"))
-
-
-def leads_to(link: Path, target: str) -> bool:
-    with suppress(OSError):
-        return os.readlink(link) == target
-    return False
+    found: list[str] = []
+    for place in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            found += [place.name] if os.readlink(place / "ns/net") == network else []
+    return found
 
 
 @by_user

@@ -19,8 +19,8 @@ from mcp_toolserver.runtime.sandbox.protected.names import (
 )
 from mcp_toolserver.runtime.sandbox.protected.quarantine import ASIDE, set_aside
 from tests.sandbox.cases import collected
-from tests.sandbox.sandboxed import Ground, Starter, git, ground
-from tests.support.confinement import NOBODY
+from tests.sandbox.sandboxed import Ground, Starter, ground
+from tests.support.confinement import NOBODY, git
 
 # --- names -----------------------------------------------------------------------------------------------
 
@@ -274,7 +274,6 @@ def test_what_takes_the_place_of_a_folder_closed_to_commands_is_set_aside(here: 
 
 CREATED = {
     "PERS04-new": ("mkdir .vscode; echo run > .vscode/tasks.json", ".vscode/tasks.json"),
-    "shell": ("echo run > .bashrc", ".bashrc"),
     "deep": ("mkdir -p a/b; echo run > a/b/.envrc", "a/b/.envrc"),
     "repository": ("mkdir -p n/.git/hooks; echo run > n/.git/hooks/x", "n/.git/hooks/x"),
     "PERS11-shell": ("mkdir .GIT; echo run > .GIT/config", ".GIT/config"),
@@ -348,13 +347,6 @@ def test_with_several_roots_nothing_is_lost_when_the_same_name_is_made_in_both(h
 # --- what changed from outside ---------------------------------------------------------------------------
 
 WAIT = "echo ready; for i in {1..2000}; do [ -e go ] && break; sleep 0.01; done; "
-
-
-def test_a_file_that_somebody_replaces_meanwhile_is_reported(here: Ground) -> None:
-    here.put("root/.mcp.json")
-    seen = here.run(f"{WAIT} echo evil > .mcp.json", meanwhile="echo host > n; mv n .mcp.json; touch go")
-    assert (here.root / ".mcp.json").read_text(encoding="utf-8") == "evil\n"
-    assert ".mcp.json" in seen.notes[0]
 
 
 def test_a_folder_that_somebody_replaces_meanwhile_is_reported(here: Ground) -> None:

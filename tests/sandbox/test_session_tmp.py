@@ -86,13 +86,6 @@ def test_file_tools_write_in_it(servers: Servers, user: str) -> None:
 
 
 @by_user
-def test_read_only_tools_do_not_write_in_it(servers: Servers, user: str) -> None:
-    server = servers(user, READ_ONLY)
-    assert server.call("write_file", path="/tmp/x", content="x").is_error
-    assert server.bash("ls /tmp/x || echo missing").endswith("missing\n")
-
-
-@by_user
 @by_mode
 def test_no_link_in_it_leads_a_file_tool_out(servers: Servers, user: str, mode: str) -> None:
     server = servers(user, mode)
