@@ -86,7 +86,7 @@ def test_a_variable_of_the_server_runs_nothing_in_a_command(tmp_path: Path) -> N
         assert "BITTEN" in naive(script, wanted, tmp_path), f"{name} is no attack"
         free = next((one for one in servers if not one[0].keys() & wanted.keys()), None)
         if free is None:
-            free = {}, []
+            free = dict[str, str](), list[str]()
             servers.append(free)
         free[0].update(wanted)
         free[1].append(script)
