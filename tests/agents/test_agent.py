@@ -10,10 +10,8 @@ from typing import Any
 import mcp_types as mcp
 import pytest
 from mcp import Client
-from mcp.client.context import ClientRequestContext
 from mcp.shared.exceptions import MCPError
 
-from mcp_toolserver.app.serve import mcp_server
 from mcp_toolserver.capabilities.permissions import Permission
 from tests.agents.agents import HANDLE, Call, Says, model_api
 from tests.protocol.resource_clients import ERAS, Place, completed, listed, place, read, refusal
@@ -116,38 +114,6 @@ async def test_a_client_follows_and_stops_agents_in_the_background(
         assert text(stopped).startswith(f"{waiting}: stopped after ")
         unknown = await client.call_tool("TaskOutput", {"task_id": "agent_000000000000"})
         assert unknown.is_error
-
-
-def sampler(asked: list[mcp.CreateMessageRequestParams]) -> dict[str, Any]:
-    """The options of a client whose own model looks once."""
-
-    async def answer(
-        _: ClientRequestContext, params: mcp.CreateMessageRequestParams
-    ) -> mcp.CreateMessageResult | mcp.CreateMessageResultWithTools:
-        asked.append(params)
-        if len(asked) > 1:
-            return mcp.CreateMessageResult(role="assistant", content=mcp.TextContent(text="Seen."), model="m")
-        call = mcp.ToolUseContent(id="1", name="ls", input={})
-        return mcp.CreateMessageResultWithTools(
-            role="assistant", content=[call], model="m", stop_reason="toolUse"
-        )
-
-    with_tools = mcp.SamplingCapability(tools=mcp.SamplingToolsCapability())
-    return {"sampling_callback": answer, "sampling_capabilities": with_tools}
-
-
-@eras
-async def test_an_agent_has_the_model_of_its_client_where_there_is_no_other(era: str, tmp_path: Path) -> None:
-    asked: list[mcp.CreateMessageRequestParams] = []
-    async with place(tmp_path) as made:
-        server = mcp_server(made.app, only_client="local")
-        async with Client(server, mode=era, read_timeout_seconds=20, **sampler(asked)) as client:
-            result = await client.call_tool("Agent", TASK)
-            assert text(result).startswith("Seen.\n[agent_")
-            assert len(asked) == 2
-            again = await client.call_tool("Agent", {**TASK, "run_in_background": True})
-            assert again.is_error
-            assert "Leave run_in_background out" in text(again)
 
 
 async def test_without_the_tool_there_are_no_addresses(tmp_path: Path) -> None:

@@ -159,7 +159,6 @@ class Stage:
         host = self.dispatcher.host
         assert isinstance(host, HostServices)
         host.worktrees.forget(LOCAL)
-        shown, person = example(tool), Person(says=True)
         # An owner of its own, so that no example changes what another one may do.
         shown, person = example(tool), Person(says=True, owner=f"the example of {tool}")
         person.answers = None if shown.says is None else tuple(map(tuple, shown.says))
