@@ -96,20 +96,25 @@ async def test_without_a_model_the_tools_are_not_listed_and_a_call_says_what_to_
 
 
 @eras
-async def test_a_client_follows_and_stops_agents_in_the_background(
+async def test_a_client_follows_agents_in_the_background_sends_them_messages_and_stops_them(
     era: str, tmp_path: Path, gate: threading.Event
 ) -> None:
     scripts = {"look": SCRIPT, "wait": [Says("Too late.", after=gate)]}
+    message = {"to": "ann", "message": "go"}
     async with agent_client(tmp_path, era, scripts) as (client, _):
         later = {**TASK, "run_in_background": True}
         started = HANDLE.findall(text(await client.call_tool("Agent", later)))[0]
         said = text(await client.call_tool("TaskOutput", {"task_id": started}))
         assert said.startswith("All is well.\n[agent_")
         assert "[finished; 2 turns, 30 tokens; next offset " in said
-        waits = {**later, "prompt": "wait"}
+        waits = {**later, "prompt": "wait", "name": "ann"}
         waiting = HANDLE.findall(text(await client.call_tool("Agent", waits)))[0]
         running = await client.call_tool("TaskOutput", {"task_id": waiting, "until": "now"})
         assert text(running).startswith("[running for ")
+        assert text(await client.call_tool("SendMessage", message)) == "Sent to ann."
+        refused = await client.call_tool("SendMessage", {**message, "to": "bob"})
+        assert refused.is_error
+        assert "There is: ann." in text(refused)
         stopped = await client.call_tool("TaskStop", {"task_id": waiting})
         assert text(stopped).startswith(f"{waiting}: stopped after ")
         unknown = await client.call_tool("TaskOutput", {"task_id": "agent_000000000000"})

@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ SERVED = Messages()
 
 def model(reply: Reply, at: Site) -> None:
     """Looks once, says "done", then fails with what must not be shown."""
-    asked = json.loads(at.asked[-1].body)
+    asked = json.loads(reply.asked.body)
     if "fail" in str(asked["messages"][0]):
         message = f"the key {KEY} is not for http://{HOST}:{at.port}"
         reply.say(json.dumps({"error": {"type": "authentication_error", "message": message}}), status=401)
@@ -42,13 +43,10 @@ def configured(folder: Path, at: Site, host: str, mode: str, *flags: str) -> Set
         f'base-url = "http://{host}:{at.port}"\n',
         encoding="utf-8",
     )
-    errors = str(folder / "stderr")
-    return Setup(
-        root=made.root,
-        home=made.home,
-        mode=mode,
+    return replace(
+        made,
         flags=("--config", str(config), "--log-level", "debug", *flags),
-        around=("bash", "-c", 'exec "$@" 2>>"$0"', errors),
+        around=("bash", "-c", 'exec "$@" 2>>"$0"', str(folder / "stderr")),
     )
 
 
@@ -72,7 +70,7 @@ async def test_the_key_and_the_address_appear_nowhere(
             seen.append(str(await client.list_tools()))
             assert "'Agent'" in seen[0]
             for arguments, words in (
-                ({"prompt": "find"}, "finished; 2 turns"),
+                ({"prompt": "find", "model": "large"}, "finished; 2 turns"),
                 ({"prompt": "fail"}, "answered 401: check the key"),
                 ({"prompt": "find", "model": "dear"}, "choose from large"),
             ):

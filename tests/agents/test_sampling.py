@@ -380,13 +380,14 @@ async def test_after_the_last_round_the_model_is_not_asked() -> None:
     assert "answers at most 10 times" in call.result.text
 
 
-async def test_a_turn_that_no_round_has_asked_for_yet_waits_for_the_next() -> None:
+async def test_turns_at_the_same_time_share_a_round_and_one_that_comes_later_waits_for_the_next() -> None:
     async def turns() -> Result:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(one, "first")
-            await asked.wait()
             tasks.start_soon(one, "second")
-        return Result(text=" ".join(said))
+            await asked.wait()
+            tasks.start_soon(one, "third")
+        return Result(text=" ".join(sorted(said)))
 
     async def one(words: str) -> None:
         turn = await call.turn(ModelRequest(system="", messages=(UserText(words),)))
@@ -397,17 +398,17 @@ async def test_a_turn_that_no_round_has_asked_for_yet_waits_for_the_next() -> No
     call = rounds.RoundCall(client, mcp.CallToolRequestParams(name="x"), rounds=0)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(call.run, turns)
-        assert list(await call.next_questions()) == ["turn-1"]
+        assert list(await call.next_questions()) == ["turn-1", "turn-2"]
         asked.set()
         with anyio.fail_after(5):
-            while len(call._questions) < 2:
+            while len(call._questions) < 3:
                 await anyio.lowlevel.checkpoint()
-        call.take({"turn-1": done("1")})
-        assert list(await call.next_questions()) == ["turn-2"]
-        call.take({"turn-2": done("2")})
+        call.take({"turn-1": done("1"), "turn-2": done("2")})
+        assert list(await call.next_questions()) == ["turn-3"]
+        call.take({"turn-3": done("3")})
         assert await call.next_questions() == {}
     assert call.result is not None
-    assert call.result.text == "first: 1 second: 2"
+    assert call.result.text == "first: 1 second: 2 third: 3"
 
 
 def test_a_conversation_becomes_messages_of_the_protocol() -> None:

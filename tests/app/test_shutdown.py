@@ -18,8 +18,9 @@ import pytest
 
 from tests.app.signal_starts import endings, starts
 from tests.support.extent import rounds
-from tests.support.families import Family, eventually, lines, mentioning, outcomes
+from tests.support.families import Family, lines, mentioning, outcomes
 from tests.support.live import TOKEN, Setup, connected, connected_to
+from tests.support.processes import until
 
 ENVELOPE = {
     "_meta": {
@@ -72,8 +73,8 @@ class Running:
 
     async def ended(self) -> int:
         """Its exit status, once it and all of its processes are gone."""
-        await eventually(lambda: self.process.poll() is not None)
-        await eventually(lambda: not mentioning(str(self.setup.home)))
+        await until(lambda: self.process.poll() is not None)
+        await until(lambda: not mentioning(str(self.setup.home)))
         return self.process.returncode
 
 
@@ -169,7 +170,7 @@ async def test_a_server_on_stdio_ends_with_all_that_it_started(
         await open_stdio(server, "legacy")
         if busy:
             server.say(call("bash", command=family.command))
-            await eventually(lambda: family.runs)
+            await until(lambda: family.runs)
         way(server)
         assert await server.ended() == status
         assert "Traceback" not in server.said
@@ -186,7 +187,7 @@ async def test_what_runs_in_a_sandbox_ends_as_well(way: Way, status: int, mode: 
     with on_pipes(confined) as server:
         await open_stdio(server, "auto")
         server.say(modern(call("bash", command=family.command)))
-        await eventually(lambda: family.runs)
+        await until(lambda: family.runs)
         way(server)
         assert await server.ended() == status
     assert family.is_gone
@@ -196,7 +197,7 @@ async def test_what_runs_in_a_sandbox_ends_as_well(way: Way, status: int, mode: 
 @asynccontextmanager
 async def calling(server: Running, transport: str, era: str, family: Family | None) -> AsyncGenerator[None]:
     """A client over HTTP; with a family, of which it waits for the end."""
-    await eventually(lambda: "listening on" in server.said)
+    await until(lambda: "listening on" in server.said)
     found = re.search(r"http://\S+", server.said)
     assert found
 
@@ -216,7 +217,7 @@ async def calling(server: Running, transport: str, era: str, family: Family | No
         with anyio.fail_after(20):
             await ready.wait()
         if family is not None:
-            await eventually(lambda: family.runs)
+            await until(lambda: family.runs)
         yield
         tasks.cancel_scope.cancel()
 
@@ -254,8 +255,8 @@ async def test_sessions_and_background_commands_end_with_the_call_in_flight(setu
             call("bash", 3, command=background, run_in_background=True),
             call("bash", 4, command=flight),
         )
-        await eventually(lambda: all(family.runs for family in families))
-        await eventually(lambda: len(lines(setup.home)) == 2)
+        await until(lambda: all(family.runs for family in families))
+        await until(lambda: len(lines(setup.home)) == 2)
         server.process.send_signal(signal.SIGTERM)
         assert await server.ended() == 143
     assert all(family.is_gone for family in families)
@@ -272,7 +273,7 @@ async def test_a_server_at_a_terminal_ends_though_a_thread_waits_for_input(
     family = Family()
     with on_a_terminal(setup) as server:
         server.say(*HELLO, call("bash", command=family.command))
-        await eventually(lambda: family.runs)
+        await until(lambda: family.runs)
         assert "waiting for an MCP client" in server.said
         way(server)
         assert await server.ended() == status
@@ -313,7 +314,7 @@ async def test_a_signal_while_starting_leaves_nothing_behind(
     when: str, number: signal.Signals, setup: Setup
 ) -> None:
     with on_pipes(setup) as server:
-        await eventually(lambda: MILESTONES[when](server))
+        await until(lambda: MILESTONES[when](server))
         server.process.send_signal(number)
         assert await server.ended() != 0
         if when != "at-once":
@@ -375,14 +376,14 @@ async def test_a_call_that_cannot_be_cancelled_does_not_hold_the_end_up(setup: S
     with on_pipes(setup) as server:
         await open_stdio(server, "legacy")
         server.say(call("TodoWrite", todos=[todo]))
-        await eventually(lambda: len(lines(setup.home)) == 1)
+        await until(lambda: len(lines(setup.home)) == 1)
         (store,) = (setup.home / "state").rglob("*.sqlite*")
         with contextlib.closing(sqlite3.connect(store)) as other:
             other.execute("BEGIN EXCLUSIVE")
             server.say(call("TodoWrite", 3, todos=[todo]))
             # A thread of the server's waits for the lock now.
             threads = Path(f"/proc/{server.process.pid}/task")
-            await eventually(lambda: len(list(threads.iterdir())) > 1)
+            await until(lambda: len(list(threads.iterdir())) > 1)
             server.process.send_signal(signal.SIGTERM)
             assert await server.ended() == 143
     assert outcomes(setup.home) == [("TodoWrite", "output"), ("TodoWrite", "cancelled")]

@@ -46,7 +46,6 @@ from tests.support.http_server import (
     Running,
     body_of,
     call,
-    connected,
     modern,
     open_session,
     read_all,
@@ -54,6 +53,7 @@ from tests.support.http_server import (
     sse_session,
     status_of,
 )
+from tests.support.live import connected_to
 
 ERAS = ("legacy", "modern")
 TRANSPORTS = [pytest.param(False, id="streamable"), pytest.param(True, id="sse")]
@@ -69,9 +69,10 @@ async def test_the_official_client_lists_calls_and_hears_of_progress(sse: bool) 
     async def listen_in(progress: float, total: float | None, message: str | None) -> None:
         heard.append(message)
 
+    kind = "sse" if sse else "http"
     async with serving(sse=sse) as server:
         for mode in ("legacy", "auto"):
-            async with connected(server, mode=mode, sse=sse) as client:
+            async with connected_to(server.url, kind, token=TOKEN, mode=mode) as client:
                 assert [tool.name for tool in (await client.list_tools()).tools] == ["echo", "wait"]
                 answer = await client.call_tool("echo", {"text": "hello"}, progress_callback=listen_in)
                 assert isinstance(answer.content[0], TextContent)
@@ -222,8 +223,12 @@ async def test_closing_the_sse_stream_cancels_its_calls() -> None:
 async def test_the_end_of_the_server_cancels_every_call_and_logs_no_error(
     mode: str, sse: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
+    kind = "sse" if sse else "http"
     with anyio.fail_after(20):
-        async with serving(sse=sse) as server, connected(server, mode=mode, sse=sse) as client:
+        async with (
+            serving(sse=sse) as server,
+            connected_to(server.url, kind, token=TOKEN, mode=mode) as client,
+        ):
             waiting = asyncio.create_task(client.call_tool("wait", {}))
             await server.calls.until(running=1)
             server.task.cancel()

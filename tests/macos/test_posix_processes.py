@@ -34,7 +34,6 @@ from mcp_toolserver.stores.saved_outputs import OutputStore
 from tests.macos.assumed_sandbox import confined_broker, wanted
 from tests.shell.test_killing import lines
 from tests.support import families
-from tests.support.families import eventually
 from tests.support.live import Setup
 from tests.support.open_files import descriptors
 from tests.support.processes import (
@@ -106,9 +105,9 @@ async def test_a_server_that_is_killed_takes_every_process_along(tmp_path: Path)
         assert server.stdin is not None
         server.stdin.write(lines(family.command))
         server.stdin.flush()
-        await eventually(lambda: family.runs)
+        await until(lambda: family.runs)
         server.send_signal(signal.SIGKILL)
-        await eventually(lambda: family.is_gone)
+        await until(lambda: family.is_gone)
     finally:
         server.kill()
         server.communicate(timeout=PATIENCE)

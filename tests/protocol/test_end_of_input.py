@@ -13,8 +13,9 @@ import anyio
 import pytest
 
 from tests.protocol.lines import ENVELOPE, opening
-from tests.support.families import Family, eventually, lines, mentioning, outcomes
+from tests.support.families import Family, lines, mentioning, outcomes
 from tests.support.live import Setup
+from tests.support.processes import until
 
 
 @pytest.fixture
@@ -50,9 +51,9 @@ class Piped:
         """Everything that it answered, once it has ended."""
         with anyio.fail_after(30):
             if self.process.stdout is None:
-                await eventually(lambda: self.process.poll() is not None)
+                await until(lambda: self.process.poll() is not None)
             text = await anyio.to_thread.run_sync(self._read)
-        await eventually(lambda: self.process.poll() is not None)
+        await until(lambda: self.process.poll() is not None)
         return [json.loads(line) for line in text.splitlines()]
 
     def _read(self) -> bytes:
@@ -112,7 +113,7 @@ async def test_a_command_is_cancelled_before_the_reads_are_through(setup: Setup)
     with piped(setup, "auto") as server:
         server.call(1, "Sleep", duration_ms=4000)
         server.call(2, "bash", command=family.command)
-        await eventually(lambda: family.runs)
+        await until(lambda: family.runs)
         server.end_input()
         answers = await server.all_answers()
     assert [answer["id"] for answer in answers] == [0, 2, 1]
@@ -138,7 +139,7 @@ async def test_nothing_is_waited_for_that_nobody_reads(setup: Setup) -> None:
         server.call(1, "Sleep", duration_ms=3000)
         server.end_input()
         server.process.stdout.close()
-        await eventually(lambda: server.process.poll() is not None)
+        await until(lambda: server.process.poll() is not None)
     # It would have come to its end within the time for reads.
     assert outcomes(setup.home) == [("Sleep", "cancelled")]
 
@@ -150,7 +151,7 @@ async def test_a_large_answer_waits_for_a_slow_reader(setup: Setup) -> None:
         server.call(1, "read_file", path="b")
         server.end_input()
         # It has been called, and its answer does not fit into the pipe.
-        await eventually(lambda: len(lines(setup.home)) == 1)
+        await until(lambda: len(lines(setup.home)) == 1)
         answers = by_id(await server.all_answers())
     # A pipe holds no more than 64 KiB, and JSON adds escapes.
     assert len(json.dumps(answers[1])) > 1 << 16
@@ -161,12 +162,12 @@ async def test_a_signal_ends_the_wait_for_reads(setup: Setup) -> None:
     with piped(setup, "legacy") as server:
         server.call(1, "Sleep", duration_ms=4000)
         server.call(2, "bash", command=family.command)
-        await eventually(lambda: family.runs)
+        await until(lambda: family.runs)
         server.end_input()
         # The command is cancelled, so the wait has begun.
-        await eventually(lambda: family.is_gone)
+        await until(lambda: family.is_gone)
         server.process.send_signal(signal.SIGTERM)
-        await eventually(lambda: server.process.poll() is not None)
+        await until(lambda: server.process.poll() is not None)
         assert server.process.returncode == 143
     assert ("Sleep", "cancelled") in outcomes(setup.home)
     assert not mentioning(str(setup.home))

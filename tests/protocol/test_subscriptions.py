@@ -27,9 +27,10 @@ from mcp_toolserver.app.serve import mcp_server
 from mcp_toolserver.protocol.resources import subscriptions
 from mcp_toolserver.protocol.resources.subscriptions import ChangeNotification, change_notification
 from mcp_toolserver.protocol.tasks.feature import EXTENSION
-from tests.protocol.resource_clients import ERAS, background, commanding, place, read, until
+from tests.protocol.resource_clients import ERAS, background, commanding, place, read
 from tests.protocol.test_resources import NumberedSource
 from tests.support.following import following
+from tests.support.processes import until
 
 TODOS, JOBS, CONFIG = "toolserver://todos", "toolserver://jobs", "toolserver://config"
 EVERYTHING = NotificationOptions(tools_changed=True, prompts_changed=True, resources_changed=True)

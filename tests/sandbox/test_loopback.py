@@ -31,7 +31,7 @@ from tests.support.confinement import (
     scene,
     serving,
 )
-from tests.support.families import eventually
+from tests.support.processes import until
 from tests.support.without import around
 
 PORT = 8765
@@ -193,7 +193,7 @@ async def test_a_language_server_is_in_the_network_of_its_session() -> None:
                     servers = members(second)
                     assert servers
                 # Its number may be another namespace's by now, so only these processes are looked at.
-                await eventually(lambda: not set(servers) & set(members(second)))
+                await until(lambda: not set(servers) & set(members(second)))
                 assert members(first)
 
 
@@ -409,7 +409,7 @@ async def test_nothing_holds_the_network_of_a_server_that_is_killed(user: str) -
         involved = {*members(network), *holders(network)}
         os.kill(server.client.pid, 9)
         # Its number may be another namespace's by then, so only these processes are looked at.
-        await eventually(lambda: not involved & {*members(network), *holders(network)})
+        await until(lambda: not involved & {*members(network), *holders(network)})
 
 
 @by_user

@@ -37,8 +37,7 @@ from tests.support.confinement import (
     serving,
     visible_folder,
 )
-from tests.support.families import eventually
-from tests.support.processes import asked, outcome
+from tests.support.processes import asked, outcome, until
 from tests.support.without import around
 
 
@@ -189,7 +188,7 @@ async def test_it_goes_with_the_session(user: str) -> None:
                 await called(client, "bash", command="echo mine > /tmp/mine")
                 assert "mine" in await called(client, "read_file", path="/tmp/mine")
                 assert len(holders(folder)) > 1
-            await eventually(lambda: not holders(folder))
+            await until(lambda: not holders(folder))
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="who holds it can be seen by root alone")
@@ -199,7 +198,7 @@ async def test_it_goes_with_a_server_that_is_killed(user: str) -> None:
         server.bash("head -c 1M /dev/zero > /tmp/large")
         assert holders(made.state / "temporary")
         os.kill(server.client.pid, 9)
-        await eventually(lambda: not holders(made.state / "temporary"))
+        await until(lambda: not holders(made.state / "temporary"))
         assert list((made.state / "temporary").iterdir()) == []
 
 

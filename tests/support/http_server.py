@@ -9,11 +9,7 @@ from typing import Any
 
 import anyio
 import httpx
-import httpx2
 import mcp_types as mcp
-from mcp import Client
-from mcp.client.sse import sse_client
-from mcp.client.streamable_http import streamable_http_client
 from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import Server
 from mcp.shared.exceptions import MCPError
@@ -158,20 +154,6 @@ async def serving(
         task.cancel()
         await asyncio.wait((task,), timeout=10)
         assert task.done()
-
-
-@asynccontextmanager
-async def connected(server: Running, *, mode: str, sse: bool) -> AsyncGenerator[Client, None]:
-    """The official client, with the token."""
-    headers = {"authorization": f"Bearer {TOKEN}"}
-    async with httpx2.AsyncClient(headers=headers, timeout=10, trust_env=False) as http:
-        transport = (
-            sse_client(server.url, headers=headers)
-            if sse
-            else streamable_http_client(server.url, http_client=http)
-        )
-        async with Client(transport, mode=mode, read_timeout_seconds=10) as client:
-            yield client
 
 
 def call(name: str, request_id: int | str = 1, **arguments: str) -> dict[str, Any]:
