@@ -179,12 +179,12 @@ async def test_the_limit_of_time_ends_an_agent_with_its_partial_answer(
         "call": [Says("So far.", [bash("sleep 100")]), Says("I was stopped.")],
     }
     async with agents(tmp_path, scripts, agent_seconds=2.0) as at:
-        for prompt in scripts:
-            result = await at.agent(prompt)
+        results = [await at.agent(prompt) for prompt in scripts]
+        for result in results:
             assert result.error is None
             assert result.text.startswith("So far.\n")
             assert "it reached the limit of 2 s" in result.text
-        again = await at.agent("go on", resume=handle(result.text))
+        again = await at.agent("go on", resume=handle(results[-1].text))
         assert again.text.startswith("I was stopped.")
         assert "stopped before this call ended" in at.model.requests[-1].results[0]
 

@@ -2,23 +2,23 @@
 
 import hashlib
 import os
-import re
 import shutil
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import anyio
 import mcp_types as mcp
 import pytest
 from mcp.shared.exceptions import MCPError
+from pydantic import FileUrl
 
 from mcp_toolserver.pipeline.registry import discover
-from mcp_toolserver.tool_spec import Kind
 from tests.agents.test_run_task_packet import PACKET
 from tests.support.confinement import git
-from tests.support.live import ERAS, MODES, TRANSPORTS, Setup, SharedServers, connected, text
+from tests.support.live import MODES, Setup, SharedServers, connected, text
 
 PNG = bytes.fromhex(
     "89504e470d0a1a0a0000000d4948445200000001000000010806000000"
@@ -48,18 +48,6 @@ CALLS: dict[str, dict[str, Any]] = {
     "repo_overview": {},
     "repo_clone": {"source": ".", "path": "cloned"},
     "open": {"target": "src/a.py"},
-    "notify": {"title": "x", "message": "y"},
-    "say": {"text": "x"},
-    "read_clipboard": {},
-    "write_clipboard": {"text": "x"},
-    "take_screenshot": {},
-    "open_app": {"app": "x"},
-    "mdfind": {"query": "shop"},
-    "take_window_screenshots": {},
-    "list_notes": {"query": "rate"},
-    "read_note": {"title": "VAT rates"},
-    "create_note": {"title": "VAT rates", "body": "The usual rate is 19 %.", "folder": "Shop"},
-    "update_note": {"title": "VAT rates", "body": "Ask about books."},
     "write_file": {"path": "new/b.txt", "content": "b"},
     "edit_file": {"path": "src/a.py", "old_string": "hello", "new_string": "goodbye"},
     "NotebookEdit": {"notebook_path": "src/n.ipynb", "cell_id": "a", "new_source": "2"},
@@ -98,46 +86,31 @@ CALLS: dict[str, dict[str, Any]] = {
     "CronList": {},
     "CronDelete": {"cron_id": "cron_none"},
 }
-GIT = {"git_status", "git_diff", "git_log", "git_show", "git_blame", "repo_overview"}
-LOOKS = {"ls", "tree", "head", "tail", "diff", "view_image"}
-READS = {"read_file", "glob_search", "grep_search"} | LOOKS | GIT
 ASKS = {"AskUserQuestion", "pause_for_human"}
-SMALL = {
-    "StructuredOutput",
-    "SendUserMessage",
-    "current_datetime",
-    "calculator",
-    "Sleep",
-    "ToolSearch",
-    "CallTool",
-}
 WEB = {"WebFetch", "WebSearch", "download", "curl", "RemoteTrigger"}
-COMMANDS = {"bash", "LSP", "REPL"}
-TASKS = {"TaskCreate", "TaskGet", "TaskList", "TaskUpdate", "TaskOutput", "TaskStop"}
 UNKNOWN_TASK = {"TaskGet", "TaskUpdate", "TaskOutput", "TaskStop"}
 MODEL = {entry.spec.name for entry in discover() if any(need.needs_model for need in entry.spec.needs)}
 """What needs a model, which is not configured."""
-CRON = {"CronCreate", "CronList", "CronDelete"}
 PROGRAMS = {"PowerShell": ("pwsh", "powershell"), "container_shell": ("docker", "podman", "container")}
 ELSEWHERE = {name for name, programs in PROGRAMS.items() if not any(map(shutil.which, programs))}
 """What needs a program that this machine does not have."""
-DESKTOP = {
-    *("open", "open_app", "mdfind", "notify", "say", "read_clipboard", "write_clipboard"),
-    *("take_screenshot", "take_window_screenshots"),
-    *("list_notes", "read_note", "create_note", "update_note"),
-}
+DESKTOP = {entry.spec.name for entry in discover() if entry.toolset == "desktop"}
 """Switched off: whoever runs the tests may have one."""
 MISSING = ELSEWHERE | DESKTOP | MODEL
+IN_FULL_MODE = {"RemoteTrigger", "container_shell", "curl", "repo_clone"}
+WRITES = {
+    *("Config", "NotebookEdit", "PowerShell", "TodoWrite", "apply_patch", "download"),
+    *("edit_file", "lsp_edit", "mkdir", "write_file"),
+}
 LISTED = {
-    "read-only": READS | COMMANDS | TASKS | CRON | ASKS | SMALL | {"WebFetch", "WebSearch"},
-    "workspace-write": set(CALLS) - MISSING - {"curl", "RemoteTrigger", "repo_clone", "container_shell"},
+    "read-only": set(CALLS) - MISSING - IN_FULL_MODE - WRITES,
+    "workspace-write": set(CALLS) - MISSING - IN_FULL_MODE,
     "danger-full-access": set(CALLS) - MISSING,
 }
 
 for _entry in discover():
-    if (
-        _entry.spec.name not in CALLS.keys() | MODEL
-    ):  # a tool that this table does not mention is offered as it declares
+    # A tool that the table of calls does not mention is offered as it declares.
+    if _entry.spec.name not in CALLS.keys() | MODEL | DESKTOP:
         for _mode in MODES[_entry.spec.permission :]:
             LISTED[_mode].add(_entry.spec.name)
 
@@ -189,17 +162,12 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
     def fresh(mode: str = "read-only", config: str = "") -> Setup:
         if (mode, config) not in made:
             setup = new(tmp_path_factory.mktemp("place"))
-            made[mode, config] = (
-                rules(setup, config, mode) if config else in_mode(setup, mode, *WITHOUT_DESKTOP)
-            )
+            plain = replace(setup, mode=mode, flags=WITHOUT_DESKTOP)
+            made[mode, config] = rules(setup, config) if config else plain
         fill(made[mode, config].root)
         return made[mode, config]
 
     return fresh
-
-
-def in_mode(setup: Setup, mode: str, *flags: str) -> Setup:
-    return Setup(root=setup.root, home=setup.home, mode=mode, flags=flags)
 
 
 def tree(folder: Path) -> dict[str, tuple[str, int, int]]:
@@ -212,10 +180,6 @@ def tree(folder: Path) -> dict[str, tuple[str, int, int]]:
         )
         for path in sorted(folder.rglob("*"))
     }
-
-
-async def test_the_table_of_calls_has_no_tool_that_is_gone() -> None:
-    assert set(CALLS) <= {entry.spec.name for entry in discover()}
 
 
 def why_not(name: str, mode: str) -> tuple[str, ...]:
@@ -231,15 +195,15 @@ def why_not(name: str, mode: str) -> tuple[str, ...]:
     return ("requires", "--permission-mode")
 
 
-BY_MODE = [
-    pytest.param("read-only", id="read-only", marks=[pytest.mark.xdist_group("read-only")]),
-    *(pytest.param(mode, id=mode, marks=pytest.mark.xdist_group(mode)) for mode in MODES[1:]),
-]
-"""Modes share no server, so they can run in parallel. Coverage is taken of one of them."""
-
-
-IN_FULL = (("stdio", "legacy"), ("http", "auto"))
-"""Where every tool is called: each era once. Elsewhere one tool of each kind of result is."""
+PLACES = (
+    ("read-only", "stdio", "legacy", True),
+    ("read-only", "http", "auto", False),
+    ("workspace-write", "stdio", "auto", True),
+    ("workspace-write", "sse", "legacy", False),
+    ("danger-full-access", "http", "legacy", True),
+    ("danger-full-access", "sse", "auto", False),
+)
+"""Each mode twice, and each era once on each transport. True: every tool is called, else one of each kind."""
 
 OF_EACH_KIND = (
     "read_file",
@@ -253,18 +217,28 @@ OF_EACH_KIND = (
 )
 
 
-@pytest.mark.parametrize("mode", BY_MODE)
-@pytest.mark.parametrize("era", ERAS)
-@pytest.mark.parametrize("transport", TRANSPORTS)
+@pytest.mark.parametrize(
+    ("mode", "transport", "era", "in_full"),
+    # Modes share no server, so they can run in parallel.
+    [
+        pytest.param(*place, id="-".join(place[:3]), marks=pytest.mark.xdist_group(place[0]))
+        for place in PLACES
+    ],
+)
 async def test_every_tool_is_listed_and_called_as_the_mode_says(
-    transport: str, era: str, mode: str, place: Place, shared: SharedServers
+    mode: str, transport: str, era: str, in_full: bool, place: Place, shared: SharedServers
 ) -> None:
     setup = place(mode)
     before = tree(setup.root)
     client = await shared.client(setup, transport, era)
+    assert client.protocol_version == ("2025-11-25" if era == "legacy" else "2026-07-28")
+    assert client.server_info is not None
+    assert client.server_info.name == "mcp-toolserver"
+    assert mode in (client.instructions or "")
+    assert str(setup.root) in (client.instructions or "")
     listed = (await client.list_tools()).tools
     assert [tool.name for tool in listed] == sorted(LISTED[mode])
-    calls = CALLS if (transport, era) in IN_FULL else {name: CALLS[name] for name in OF_EACH_KIND}
+    calls = CALLS if in_full else {name: CALLS[name] for name in OF_EACH_KIND}
     for name, arguments in calls.items():
         result = await client.call_tool(name, arguments)
         if name not in LISTED[mode]:
@@ -276,127 +250,14 @@ async def test_every_tool_is_listed_and_called_as_the_mode_says(
             assert bool(result.is_error) == fails, (name, text(result))
         if name == "bash":
             assert ("Read-only file system" in text(result)) == (mode == "read-only")
+        if name == "view_image":
+            (image,) = [block for block in result.content if isinstance(block, mcp.ImageContent)]
+            assert image.mime_type == "image/png"
     if mode == "read-only":
         assert tree(setup.root) == before
     else:
         assert (setup.root / "new/b.txt").read_text(encoding="utf-8") == "b"
     assert (setup.root / "made-by-shell").exists() == (mode != "read-only")
-
-
-@pytest.mark.parametrize("era", ERAS)
-async def test_the_eras_are_both_spoken(era: str, place: Place, shared: SharedServers) -> None:
-    client = await shared.client(place(), era=era)
-    assert client.protocol_version == ("2025-11-25" if era == "legacy" else "2026-07-28")
-    assert client.server_info is not None
-    assert client.server_info.name == "mcp-toolserver"
-    assert client.server_info.version
-
-
-@pytest.mark.parametrize("transport", ["stdio", "http"])
-@pytest.mark.parametrize("era", ERAS)
-async def test_an_unknown_tool_is_a_protocol_error(
-    era: str, transport: str, place: Place, shared: SharedServers
-) -> None:
-    client = await shared.client(place(), transport, era)
-    with pytest.raises(MCPError) as failure:
-        await client.call_tool("nope", {})
-    assert failure.value.error.code == mcp.INVALID_PARAMS
-    assert (await client.call_tool("Read", {"file_path": "src/a.py"})).is_error is False
-
-
-async def test_the_tool_list_is_the_same_for_every_client(place: Place, shared: SharedServers) -> None:
-    lists: dict[str, list[mcp.Tool]] = {}
-    for transport, era in (("stdio", "legacy"), ("http", "legacy"), ("sse", "auto"), ("http", "auto")):
-        client = await shared.client(place(), transport, era)
-        tools = (await client.list_tools()).tools
-        again = (await client.list_tools()).tools
-        assert [tool.model_dump_json() for tool in tools] == [tool.model_dump_json() for tool in again]
-        first = lists.setdefault(era, tools)
-        assert [tool.model_dump_json() for tool in tools] == [tool.model_dump_json() for tool in first]
-    assert lists["legacy"] == lists["auto"]
-
-
-async def test_every_hint_is_explicit_and_the_level_is_reported(place: Place, shared: SharedServers) -> None:
-    client = await shared.client(place("danger-full-access"))
-    for tool in (await client.list_tools()).tools:
-        hints = tool.annotations
-        assert hints is not None
-        values = (
-            hints.read_only_hint,
-            hints.destructive_hint,
-            hints.idempotent_hint,
-            hints.open_world_hint,
-        )
-        assert None not in values
-        assert tool.meta is not None
-        assert tool.meta["mcp-toolserver/tool"]["permission"] in MODES
-        assert tool.meta["mcp-toolserver/tool"]["kind"] in get_args(Kind)
-
-
-async def test_the_instructions_state_the_mode_and_the_roots_and_stay_short(
-    place: Place, shared: SharedServers
-) -> None:
-    setup = place()
-    client = await shared.client(setup)
-    assert client.instructions is not None
-    assert "read-only" in client.instructions
-    assert str(setup.root) in client.instructions
-    assert len(client.instructions) <= 1500
-
-
-async def test_an_image_is_sent_as_one(place: Place, shared: SharedServers) -> None:
-    setup = place()
-    (setup.root / "dot.png").write_bytes(PNG)
-    client = await shared.client(setup)
-    content = (await client.call_tool("read_file", {"path": "dot.png"})).content
-    images = [block for block in content if isinstance(block, mcp.ImageContent)]
-    assert [image.mime_type for image in images] == ["image/png"]
-
-
-async def test_null_and_missing_arguments_are_an_empty_object(place: Place, shared: SharedServers) -> None:
-    client = await shared.client(place())
-    result = await client.call_tool("read_file")
-    assert "path: Field required" in text(result)
-
-
-@pytest.mark.parametrize("era", ERAS)
-async def test_a_result_that_was_cut_is_readable_as_a_file_and_as_a_resource(
-    era: str, place: Place, shared: SharedServers
-) -> None:
-    client = await shared.client(place("danger-full-access"), era=era)
-    result = await client.call_tool("bash", {"command": "seq 100000"})
-    links = [block for block in result.content if isinstance(block, mcp.ResourceLink)]
-    assert result.meta is not None
-    metadata = result.meta["mcp-toolserver/metadata"]
-    assert metadata["truncated"] is True
-    page = await client.call_tool("read_file", {"path": metadata["output_path"], "offset": 99_990})
-    assert "100000\t100000" in text(page)
-    whole = await client.read_resource(links[0].uri)
-    assert isinstance(whole.contents[0], mcp.TextResourceContents)
-    assert whole.contents[0].text.splitlines()[-1] == "100000"
-
-
-@pytest.mark.parametrize(
-    "uri", ["toolserver://output/" + "0" * 32, "toolserver://output/../x", "file:///etc/passwd"]
-)
-@pytest.mark.parametrize("era", ERAS)
-async def test_an_unknown_resource_is_a_protocol_error_with_its_uri(
-    era: str, uri: str, place: Place, shared: SharedServers
-) -> None:
-    client = await shared.client(place(), era=era)
-    assert [
-        template.uri_template for template in (await client.list_resource_templates()).resource_templates
-    ] == [
-        *(f"toolserver://{kind}/{{id}}" for kind in ("jobs", "agents", "tasks", "output")),
-        *("file:///{+path}", "skill://{name}/{+path}"),
-    ]
-    # Another test may have created a task.
-    listed = [one.uri for one in (await client.list_resources()).resources if one.name != "task"]
-    assert listed == [f"toolserver://{kind}" for kind in ("security", "config", "jobs", "tasks")]
-    with pytest.raises(MCPError) as failure:
-        await client.read_resource(uri)
-    assert failure.value.error.code == (-32002 if era == "legacy" else mcp.INVALID_PARAMS)
-    assert failure.value.error.data == {"uri": uri}
 
 
 async def test_a_cursor_nobody_was_given_is_refused(place: Place, shared: SharedServers) -> None:
@@ -406,30 +267,26 @@ async def test_a_cursor_nobody_was_given_is_refused(place: Place, shared: Shared
             await ask(cursor="x")
 
 
-async def test_an_old_client_gets_no_resource_link(setup: Setup) -> None:
-    from mcp_toolserver.capabilities.call_scope import SavedOutput
-    from mcp_toolserver.pipeline.call import Result
-    from mcp_toolserver.protocol.translate import result
-
-    cut = Result(
-        text="t", data={"a": 1}, saved_output=SavedOutput(handle="h", path="/p", size=1), truncated=True
-    )
-    old, recent = (
-        mcp.CallToolResult.model_validate(result(cut, era)) for era in ("2025-03-26", "2025-06-18")
-    )
-    assert [block.type for block in old.content] == ["text"]
-    assert old.structured_content is None
-    assert [block.type for block in recent.content] == ["text", "resource_link"]
-    assert recent.structured_content == {"a": 1}
+async def test_resources_and_templates_are_those_of_every_part(place: Place, shared: SharedServers) -> None:
+    client = await shared.client(place())
+    assert [
+        template.uri_template for template in (await client.list_resource_templates()).resource_templates
+    ] == [
+        *(f"toolserver://{kind}/{{id}}" for kind in ("jobs", "agents", "tasks", "output")),
+        *("file:///{+path}", "skill://{name}/{+path}"),
+    ]
+    # Another test may have created a task.
+    listed = [one.uri for one in (await client.list_resources()).resources if one.name != "task"]
+    assert listed == [f"toolserver://{kind}" for kind in ("security", "config", "jobs", "tasks")]
 
 
 # --- asking ----------------------------------------------------------------------------------------------
 
 
-def rules(setup: Setup, content: str, mode: str = "workspace-write") -> Setup:
+def rules(setup: Setup, content: str) -> Setup:
     config = setup.home / "config.toml"
     config.write_text(content, encoding="utf-8")
-    return in_mode(setup, mode, "--config", str(config))
+    return replace(setup, mode="workspace-write", flags=("--config", str(config)))
 
 
 class Human:
@@ -460,54 +317,41 @@ def humans() -> Humans:
 ALLOW = mcp.ElicitResult(action="accept", content={"decision": "allow"})
 ASK_WRITES = '[rules]\nask = ["Write"]'
 WRITE: dict[str, Any] = {"path": "asked.txt", "content": "x"}
+NOT_CLEARLY_YES: Mapping[str, mcp.ElicitResult] = {
+    "decline": mcp.ElicitResult(action="decline"),
+    "cancel": mcp.ElicitResult(action="cancel"),
+    "deny": mcp.ElicitResult(action="accept", content={"decision": "deny"}),
+    "empty": mcp.ElicitResult(action="accept"),
+    "STATE09": mcp.ElicitResult(action="accept", content={"decision": "allow", "mode": "danger-full-access"}),
+}
 
 
-@pytest.mark.parametrize("transport", TRANSPORTS)
-@pytest.mark.parametrize("era", ERAS)
-async def test_a_yes_from_the_human_lets_one_call_run(
+@pytest.mark.parametrize(("transport", "era"), [("stdio", "legacy"), ("http", "auto")])
+async def test_a_clear_yes_from_the_human_lets_one_call_run_and_anything_else_is_no(
     transport: str, era: str, place: Place, shared: SharedServers, humans: Humans
 ) -> None:
     setup, human = place("workspace-write", ASK_WRITES), humans[transport, era]
-    human.will_say(ALLOW, ALLOW)
     client = await shared.client(setup, transport, era, elicitation_callback=human)
-    assert not (await client.call_tool("write_file", WRITE)).is_error
-    assert not (await client.call_tool("write_file", WRITE)).is_error
+    for name, answer in NOT_CLEARLY_YES.items():
+        human.will_say(answer)
+        refused = await client.call_tool("write_file", WRITE)
+        assert refused.is_error, name
+        assert "approval" in text(refused), name
+        assert len(human.asked) == 1
+        assert not (setup.root / "asked.txt").exists(), name
+    human.will_say(ALLOW, ALLOW)
+    for _ in range(2):
+        assert not (await client.call_tool("write_file", WRITE)).is_error
     assert len(human.asked) == 2
     assert "Allow write_file (workspace-write)?\nasked.txt\n" in human.asked[0]
     assert (setup.root / "asked.txt").read_text(encoding="utf-8") == "x"
 
 
-@pytest.mark.parametrize(
-    "answer",
-    [
-        pytest.param(mcp.ElicitResult(action="decline"), id="decline"),
-        pytest.param(mcp.ElicitResult(action="cancel"), id="cancel"),
-        pytest.param(mcp.ElicitResult(action="accept", content={"decision": "deny"}), id="deny"),
-        pytest.param(mcp.ElicitResult(action="accept"), id="empty"),
-        pytest.param(
-            mcp.ElicitResult(action="accept", content={"decision": "allow", "mode": "danger-full-access"}),
-            id="STATE09",
-        ),
-    ],
-)
-@pytest.mark.parametrize("era", ERAS)
-async def test_anything_but_a_clear_yes_is_no(
-    era: str, answer: mcp.ElicitResult, place: Place, shared: SharedServers, humans: Humans
-) -> None:
-    setup, human = place("workspace-write", ASK_WRITES), humans["stdio", era]
-    human.will_say(answer)
-    client = await shared.client(setup, era=era, elicitation_callback=human)
-    result = await client.call_tool("write_file", WRITE)
-    assert result.is_error
-    assert "approval" in text(result)
-    assert len(human.asked) == 1
-    assert not (setup.root / "asked.txt").exists()
-
-
-@pytest.mark.parametrize("era", ERAS)
-async def test_a_client_that_cannot_ask_means_no(era: str, setup: Setup) -> None:
-    async with connected(rules(setup, ASK_WRITES), era=era) as client:
-        assert (await client.call_tool("write_file", WRITE)).is_error
+async def test_a_client_that_cannot_ask_means_no(place: Place, shared: SharedServers) -> None:
+    setup = place("workspace-write", ASK_WRITES)
+    # No test gives the client of this transport and era a person to ask.
+    client = await shared.client(setup, "http", "legacy")
+    assert (await client.call_tool("write_file", WRITE)).is_error
     assert not (setup.root / "asked.txt").exists()
 
 
@@ -526,14 +370,12 @@ async def test_hidden_files_are_hidden_from_every_file_tool(setup: Setup) -> Non
     (setup.root / "secrets").mkdir()
     (setup.root / "secrets/key.py").write_text("hello = 'key'\n", encoding="utf-8")
     async with connected(rules(setup, '[rules]\ndeny = ["Read(secrets/**)"]')) as client:
-        for name, arguments in CALLS.items():
-            if name in READS | {"write_file", "edit_file", "mkdir"}:
-                spelt = {
-                    key: "secrets/key.py" if key == "path" else value for key, value in arguments.items()
-                }
-                result = await client.call_tool(name, spelt)
-                assert "key.py" not in text(result) or result.is_error, name
-                assert "'key'" not in text(result)
+        files = {entry.spec.name for entry in discover() if entry.toolset in ("files", "search", "git")}
+        for name in files & CALLS.keys():
+            spelt = {**CALLS[name], **({"path": "secrets/key.py"} if "path" in CALLS[name] else {})}
+            result = await client.call_tool(name, spelt)
+            assert "key.py" not in text(result) or result.is_error, name
+            assert "'key'" not in text(result)
         assert "src/a.py" in text(await client.call_tool("glob_search", {"pattern": "*.py"}))
     assert (setup.root / "secrets/key.py").read_text(encoding="utf-8") == "hello = 'key'\n"
 
@@ -556,60 +398,22 @@ async def test_a_link_to_a_folder_above_the_root_is_not_followed(place: Place, s
 # --- the client's roots ----------------------------------------------------------------------------------
 
 
-def works_in(*folders: Path) -> Any:
-    async def roots(_: Any) -> mcp.ListRootsResult:
-        return mcp.ListRootsResult(roots=[mcp.Root(uri=folder.as_uri()) for folder in folders])  # type: ignore[arg-type]
-
-    return roots
-
-
-async def test_a_clients_roots_narrow_the_servers(setup: Setup) -> None:
+async def test_a_clients_roots_narrow_the_servers_and_may_come_into_being_later(setup: Setup) -> None:
     (setup.root / "other").mkdir()
     (setup.root / "other/c.py").write_text("hello\n", encoding="utf-8")
-    async with connected(setup, list_roots_callback=works_in(setup.root / "src")) as client:
+
+    async def roots(_: Any) -> mcp.ListRootsResult:
+        folders = (setup.root / "src", setup.root / "made")
+        return mcp.ListRootsResult(roots=[mcp.Root(uri=FileUrl(folder.as_uri())) for folder in folders])
+
+    async with connected(setup, list_roots_callback=roots) as client:
+        path = str(setup.root / "made/b.py")
         assert "hello" in text(await client.call_tool("read_file", {"path": "a.py"}))
         assert (await client.call_tool("read_file", {"path": str(setup.root / "other/c.py")})).is_error
         assert "c.py" not in text(await client.call_tool("glob_search", {"pattern": "*.py"}))
-
-
-async def test_a_client_that_declares_roots_and_names_none_has_none_until_it_does(setup: Setup) -> None:
-    answers = [mcp.ListRootsResult(roots=[]), await works_in(setup.root / "src")(None)]
-
-    async def roots(_: Any) -> mcp.ListRootsResult:
-        return answers.pop(0)
-
-    async with connected(setup, list_roots_callback=roots) as client:
-        refused = await client.call_tool("read_file", {"path": "src/a.py"})
-        assert refused.is_error
-        assert "the client declares roots" in text(refused)
-        assert "hello" in text(await client.call_tool("read_file", {"path": "a.py"}))
-
-
-async def test_a_folder_of_the_client_that_comes_into_being_is_worked_in(setup: Setup) -> None:
-    folders = works_in(setup.root / "src", setup.root / "made")
-    async with connected(setup, list_roots_callback=folders) as client:
-        path = str(setup.root / "made/b.py")
-        assert "hello" in text(await client.call_tool("read_file", {"path": "a.py"}))
         assert (await client.call_tool("read_file", {"path": path})).is_error
         (setup.root / "made").mkdir()
         (setup.root / "made/b.py").write_text("hello\n", encoding="utf-8")
         assert "hello" in text(await client.call_tool("read_file", {"path": path}))
-
-
-# --- long calls ------------------------------------------------------------------------------------------
-
-
-async def test_a_background_command_is_followed_and_stopped(place: Place, shared: SharedServers) -> None:
-    client = await shared.client(place("danger-full-access"))
-    started = await client.call_tool("Bash", {"command": "echo one; sleep 60", "run_in_background": True})
-    handle = re.findall(r"bg_\w+", text(started))[0]
-    output = await client.call_tool("TaskOutput", {"task_id": handle, "wait_ms": 5000})
-    assert "one" in text(output)
-    assert not (await client.call_tool("TaskStop", {"task_id": handle})).is_error
-    assert "stopped after" in text(await client.call_tool("TaskStop", {"task_id": handle}))
-
-
-async def test_nothing_but_the_state_folder_is_written(setup: Setup) -> None:
-    async with connected(setup) as client:
-        await client.call_tool("read_file", {"path": "src/a.py"})
+    # Nothing but the state folder was written.
     assert os.listdir(setup.home) == ["state"]

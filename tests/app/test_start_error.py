@@ -4,7 +4,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -18,53 +18,40 @@ from mcp_toolserver.commands.setup import verify
 from mcp_toolserver.errors import SettingsError
 from mcp_toolserver.protocol.stdio import start_error
 from tests import ROOT
+from tests.support.http_server import INITIALIZE
 from tests.support.process_layer import server_command
 
 REASON = "the root is gone"
-HELLO = {
-    "jsonrpc": "2.0",
-    "id": "first",
-    "method": "initialize",
-    "params": {
-        "protocolVersion": "2025-06-18",
-        "capabilities": {},
-        "clientInfo": {"name": "t", "version": "1"},
-    },
-}
+HELLO = {**INITIALIZE, "id": "first"}
 DISCOVER = {"jsonrpc": "2.0", "id": 7, "method": "server/discover", "params": {}}
 
 # --- the messages ----------------------------------------------------------------------------------------
 
 
 class Wire:
-    """Two pipes: a client's messages and the answers to them."""
+    """Two pipes: a client's messages and the answers to them. The client waits."""
 
     def __init__(self) -> None:
-        self.source, self._client = os.pipe()
-        self._answers, self.target = os.pipe()
+        self.source, self.client = os.pipe()
+        self.answers, self.target = os.pipe()
 
-    def close(self) -> None:
-        """Close everything."""
-        for name in ("source", "target", "_client", "_answers"):
-            self._close(name)
-
-    def _close(self, name: str) -> None:
-        if getattr(self, name) >= 0:
-            os.close(getattr(self, name))
-            setattr(self, name, -1)
+    def close(self, *ends: str) -> None:
+        """Close these ends, or all that are open."""
+        for name in ends or ("source", "target", "client", "answers"):
+            if getattr(self, name) >= 0:
+                os.close(getattr(self, name))
+                setattr(self, name, -1)
 
     def send(self, *lines: str | dict[str, Any]) -> None:
         for line in lines:
             text = line if isinstance(line, str) else json.dumps(line)
-            os.write(self._client, f"{text}\n".encode())
+            os.write(self.client, f"{text}\n".encode())
 
-    def answered(self, *, ended: bool = True, seconds: float = 60) -> list[dict[str, Any]]:
-        """All answers; the input has `ended`, or the client waits."""
-        if ended:
-            self._close("_client")
+    def answered(self, seconds: float = 60) -> list[dict[str, Any]]:
+        """All answers."""
         start_error.answer(REASON, source=self.source, target=self.target, seconds=seconds)
-        self._close("target")
-        with os.fdopen(self._answers, "rb", closefd=False) as file:
+        self.close("target")
+        with os.fdopen(self.answers, "rb", closefd=False) as file:
             return [json.loads(line) for line in file]
 
 
@@ -81,64 +68,57 @@ def refused(request_id: str | int) -> dict[str, Any]:
 
 
 def test_the_first_request_is_answered_and_nothing_after_it(wire: Wire) -> None:
-    wire.send("", {"jsonrpc": "2.0", "method": "notifications/x"}, HELLO, {**HELLO, "id": 2})
-    assert wire.answered(ended=False) == [refused("first")]
+    # Answers of the client are passed over.
+    answers = ({"jsonrpc": "2.0", "id": 1, "result": {}}, {"jsonrpc": "2.0", "id": 1, "error": {}})
+    note = {"jsonrpc": "2.0", "method": "notifications/x"}
+    wire.send("", note, *answers, HELLO, {**HELLO, "id": 2})
+    assert wire.answered() == [refused("first")]
 
 
 def test_a_client_that_probes_with_discover_gets_the_reason_for_its_handshake_too(wire: Wire) -> None:
     wire.send(DISCOVER, HELLO)
-    assert wire.answered(ended=False) == [refused(7), refused("first")]
+    assert wire.answered() == [refused(7), refused("first")]
 
 
-def test_a_request_of_the_stateless_protocol_is_answered(wire: Wire) -> None:
-    wire.send({"jsonrpc": "2.0", "id": 3, "method": "tools/list", "params": {"_meta": {}}})
-    assert wire.answered(ended=False) == [refused(3)]
+INVALID: Mapping[str, tuple[str, int]] = {
+    "json": ("{", -32700),
+    "text": ("\x80", -32700),
+    "nested": ("[" * 100_000, -32700),
+    "batch": (json.dumps([HELLO]), -32600),
+    "number": ("3", -32600),
+    "true": (json.dumps({**HELLO, "id": True}), -32600),
+    "null": (json.dumps({**HELLO, "id": None}), -32600),
+    "float": (json.dumps({**HELLO, "id": 1.5}), -32600),
+    "list": (json.dumps({**HELLO, "id": [1]}), -32600),
+    "method": (json.dumps({**HELLO, "method": 1}), -32600),
+    "empty": ("{}", -32600),
+}
 
 
-@pytest.mark.parametrize(
-    ("line", "code"),
-    [
-        pytest.param("{", -32700, id="json"),
-        pytest.param("\x80", -32700, id="text"),
-        pytest.param("[" * 100_000, -32700, id="nested"),
-        pytest.param(json.dumps([HELLO]), -32600, id="batch"),
-        pytest.param("3", -32600, id="number"),
-        pytest.param(json.dumps({**HELLO, "id": True}), -32600, id="true"),
-        pytest.param(json.dumps({**HELLO, "id": None}), -32600, id="null"),
-        pytest.param(json.dumps({**HELLO, "id": 1.5}), -32600, id="float"),
-        pytest.param(json.dumps({**HELLO, "id": [1]}), -32600, id="list"),
-        pytest.param(json.dumps({**HELLO, "method": 1}), -32600, id="method"),
-        pytest.param("{}", -32600, id="empty"),
-    ],
-)
-def test_an_invalid_line_gets_its_error_and_the_next_request_the_reason(
-    line: str, code: int, tmp_path: Path
-) -> None:
-    source, target = tmp_path / "source", tmp_path / "target"
-    source.write_text(f"{line}\n{json.dumps(HELLO)}", encoding="latin-1")
+def read_to_its_end(folder: Path, content: bytes) -> list[dict[str, Any]]:
+    """The answers to what lies in a file."""
+    source, target = folder / "source", folder / "target"
+    source.write_bytes(content)
     with source.open("rb") as reader, target.open("wb") as writer:
         start_error.answer(REASON, source=reader.fileno(), target=writer.fileno())
-    invalid, answer = map(json.loads, target.read_text(encoding="utf-8").splitlines())
-    assert (invalid["id"], invalid["error"]["code"]) == (None, code)
-    assert answer == refused("first")
+    return [json.loads(line) for line in target.read_text(encoding="utf-8").splitlines()]
 
 
-def test_answers_of_the_client_are_passed_over(wire: Wire) -> None:
-    wire.send({"jsonrpc": "2.0", "id": 1, "result": {}}, {"jsonrpc": "2.0", "id": 1, "error": {}})
-    assert wire.answered() == []
+def test_an_invalid_line_gets_its_error_and_the_next_request_the_reason(tmp_path: Path) -> None:
+    for name, (line, code) in INVALID.items():
+        invalid, answer = read_to_its_end(tmp_path, f"{line}\n{json.dumps(HELLO)}".encode("latin-1"))
+        assert (invalid["id"], invalid["error"]["code"]) == (None, code), name
+        assert answer == refused("first"), name
 
 
 def test_a_line_that_never_ends_is_read_up_to_a_limit(tmp_path: Path) -> None:
-    source, target = tmp_path / "source", tmp_path / "target"
-    source.write_bytes(b'"' + b"x" * (start_error.LONGEST + 2**17) + b'"\n' + json.dumps(HELLO).encode())
-    with source.open("rb") as reader, target.open("wb") as writer:
-        start_error.answer(REASON, source=reader.fileno(), target=writer.fileno())
-    (answer,) = target.read_text(encoding="utf-8").splitlines()
-    assert json.loads(answer)["error"]["code"] == -32700
+    line = b'"' + b"x" * (start_error.LONGEST + 2**17) + b'"\n'
+    (answer,) = read_to_its_end(tmp_path, line + json.dumps(HELLO).encode())
+    assert answer["error"]["code"] == -32700
 
 
 def test_a_client_that_sends_nothing_is_left_after_some_time(wire: Wire) -> None:
-    assert wire.answered(ended=False, seconds=0.01) == []
+    assert wire.answered(seconds=0.01) == []
 
 
 def test_a_client_that_does_not_read_is_left_after_some_time(wire: Wire) -> None:
@@ -149,8 +129,7 @@ def test_a_client_that_does_not_read_is_left_after_some_time(wire: Wire) -> None
             os.write(wire.target, b"\n")
     os.set_blocking(wire.target, True)
     start_error.answer(REASON, source=wire.source, target=wire.target, seconds=0.01)
-    os.close(wire._answers)
-    wire._answers = -1
+    wire.close("answers")
     wire.send(HELLO)
     start_error.answer(REASON, source=wire.source, target=wire.target)
 
@@ -176,62 +155,48 @@ def started(*arguments: str, home: Path, stdin: str, **environ: str) -> subproce
     )
 
 
-@pytest.mark.parametrize(
-    ("arguments", "environ"),
-    [
-        pytest.param(["--permission-mode", "foo"], {}, id="flag"),
-        pytest.param(["--root"], {}, id="no-value"),
-        pytest.param(["frobnicate"], {}, id="command"),
-        pytest.param(["--root", "."], {"MCP_TOOLSERVER_PERMISSION_MODE": "foo"}, id="variable"),
-        pytest.param([], {}, id="no-root"),
-        pytest.param(["--root", "no-such-folder"], {}, id="missing-root"),
-        pytest.param(["--root", ".", "--config", "no-such-file"], {}, id="config"),
-        pytest.param(["--root", ".", "--sandbox", "off"], {}, id="sandbox"),
+def test_the_client_gets_the_message_of_standard_error(tmp_path: Path) -> None:
+    for arguments, environ in (
+        (["--permission-mode", "foo"], {}),
+        (["frobnicate"], {}),
+        (["--root", "."], {"MCP_TOOLSERVER_PERMISSION_MODE": "foo"}),
+        (["--root", "no-such-folder"], {}),
         # Found when the server is composed, after the kernel has confined it.
-        pytest.param(["--root", ".", "--tools", "reed"], {}, id="tool"),
-    ],
-)
-def test_the_client_gets_the_message_of_standard_error(
-    arguments: list[str], environ: dict[str, str], tmp_path: Path
-) -> None:
-    ended = started(*arguments, home=tmp_path, stdin=json.dumps(HELLO) + "\n", **environ)
-    assert ended.returncode == 2
-    answer = json.loads(ended.stdout)
-    assert answer["id"] == "first"
-    assert ended.stderr == f"mcp-toolserver: {answer['error']['message']}\n"
+        (["--root", ".", "--tools", "reed"], {}),
+    ):
+        ended = started(*arguments, home=tmp_path, stdin=json.dumps(HELLO) + "\n", **environ)
+        assert ended.returncode == 2
+        answer = json.loads(ended.stdout)
+        assert answer["id"] == "first"
+        assert ended.stderr == f"mcp-toolserver: {answer['error']['message']}\n"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "environ"),
-    [
-        pytest.param(["--permission-mode", "foo", "--transport", "http"], {}, id="http"),
-        pytest.param(["serve", "--permission-mode", "foo", "--transport=sse"], {}, id="sse"),
-        pytest.param(["--permission-mode", "foo"], {"MCP_TOOLSERVER_TRANSPORT": "http"}, id="variable"),
-        pytest.param(["--root", "no-such-folder", "--transport", "http"], {}, id="later"),
-        pytest.param(["tools", "--permission-mode", "foo"], {}, id="command"),
-        pytest.param(["call", "ls"], {}, id="call"),
-    ],
-)
-def test_what_does_not_serve_over_stdio_answers_nobody(
-    arguments: list[str], environ: dict[str, str], tmp_path: Path
-) -> None:
-    ended = started(*arguments, home=tmp_path, stdin=json.dumps(HELLO) + "\n", **environ)
-    assert (ended.returncode, ended.stdout) == (2, "")
-    assert ended.stderr.startswith("mcp-toolserver: ")
+def test_what_does_not_serve_over_stdio_answers_nobody(tmp_path: Path) -> None:
+    for arguments, environ in (
+        (["serve", "--permission-mode", "foo", "--transport=sse"], {}),
+        (["--permission-mode", "foo"], {"MCP_TOOLSERVER_TRANSPORT": "http"}),
+        (["--root", "no-such-folder", "--transport", "http"], {}),
+        (["tools", "--permission-mode", "foo"], {}),
+        (["call", "ls"], {}),
+    ):
+        ended = started(*arguments, home=tmp_path, stdin=json.dumps(HELLO) + "\n", **environ)
+        assert (ended.returncode, ended.stdout) == (2, ""), arguments
+        assert ended.stderr.startswith("mcp-toolserver: "), arguments
 
 
-@pytest.mark.parametrize("redirection", ["<&-", "</dev/null", "</dev/null >&-"])
-def test_a_script_without_a_client_gets_the_status(redirection: str, tmp_path: Path) -> None:
-    ended = subprocess.run(
-        ["/bin/sh", "-c", f'exec "$0" -m mcp_toolserver --permission-mode foo {redirection}', sys.executable],
-        capture_output=True,
-        encoding="utf-8",
-        cwd=ROOT,
-        env=environment(tmp_path),
-        check=False,
-    )
-    assert (ended.returncode, ended.stdout) == (2, "")
-    assert "danger-full-access" in ended.stderr
+def test_a_script_without_a_client_gets_the_status(tmp_path: Path) -> None:
+    for redirection in ("<&-", "</dev/null", "</dev/null >&-"):
+        script = f'exec "$0" -m mcp_toolserver --permission-mode foo {redirection}'
+        ended = subprocess.run(
+            ["/bin/sh", "-c", script, sys.executable],
+            capture_output=True,
+            encoding="utf-8",
+            cwd=ROOT,
+            env=environment(tmp_path),
+            check=False,
+        )
+        assert (ended.returncode, ended.stdout) == (2, ""), redirection
+        assert "danger-full-access" in ended.stderr, redirection
 
 
 async def test_the_official_client_shows_the_message_to_its_user(tmp_path: Path) -> None:

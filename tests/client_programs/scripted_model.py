@@ -232,13 +232,11 @@ class ScriptedModel:
     Attributes:
         url: the address, without a path.
         requests: the requests that offered tools, in order.
-        refused: hosts to which a client wanted a connection, with this server as its proxy.
     """
 
     def __init__(self, url: str, script: Sequence[Call]) -> None:
         self.url = url
         self.requests: list[Request] = []
-        self.refused: list[str] = []
         self._script = script
         self._numbers = itertools.count(1)
 
@@ -275,7 +273,7 @@ def scripted_model(script: Sequence[Call]) -> Generator[ScriptedModel]:
             """Log nothing."""
 
         def do_CONNECT(self) -> None:
-            model.refused.append(self.path)
+            # A client wants a connection to another host, with this server as its proxy.
             self._send("text/plain", b"", 403)
 
         def do_HEAD(self) -> None:

@@ -19,6 +19,7 @@ import pytest
 from mcp_toolserver.commands.setup.clients import CLIENTS
 from tests.client_programs.programs import PROGRAMS, TOOLS, Program
 from tests.client_programs.scripted_model import Call, Request, ScriptedModel, scripted_model
+from tests.notebook.notebooks import PIXEL
 from tests.setup.client_setup import OBSERVED, setup_line
 from tests.support import official
 
@@ -40,10 +41,6 @@ IN_GATE = "claude-code"
 OPENING = {"initialize", "server/discover"}
 """How often a client sends these depends on how fast the server starts."""
 
-PIXEL = base64.b64decode(
-    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
-)
-
 
 class Home:
     """A user with a new home folder, and the project that the client is started in."""
@@ -53,7 +50,7 @@ class Home:
         self.home.mkdir()
         self.project.mkdir()
         (self.project / "a.txt").write_text("one\ntwo\n", encoding="utf-8")
-        (self.project / "dot.png").write_bytes(PIXEL)
+        (self.project / "dot.png").write_bytes(base64.b64decode(PIXEL))
         if program.file is not None:
             file = self.home / program.file
             file.parent.mkdir(parents=True)
@@ -216,5 +213,5 @@ def sent_to_the_model(program: Program, first: Request, last: Request) -> dict[s
         "at_once": any(name.startswith(program.prefix) for name in first.tools),
         "instructions": "fixed when the server started" in sent,
         # In a result that is sent as text, a backslash comes before the quotation mark.
-        "images": f'{base64.b64encode(PIXEL).decode()}"' in sent,
+        "images": f'{PIXEL}"' in sent,
     }

@@ -21,8 +21,6 @@ class Outcome:
     is_error: bool = False
     code: int | None = None
     """Of a protocol error."""
-    data: Any = None
-    """Of a protocol error."""
     names: Sequence[str] = ()
     """Of what was listed."""
     links: int = 0

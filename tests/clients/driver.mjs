@@ -77,7 +77,7 @@ await tell({ names: [client.getServerVersion().name, client.getNegotiatedProtoco
 for (const step of task.steps) {
   asked = [];
   const outcome = await ops[step.op](step).catch((error) => ({
-    code: error.code ?? 0, data: error.data, text: String(error),
+    code: error.code ?? 0, text: String(error),
   }));
   await tell({ ...outcome, asked });
 }

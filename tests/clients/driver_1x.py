@@ -102,7 +102,7 @@ async def main() -> None:
             try:
                 outcome = await getattr(driver, step["op"])(step)
             except McpError as error:
-                outcome = {"code": error.error.code, "data": error.error.data, "text": str(error)}
+                outcome = {"code": error.error.code, "text": str(error)}
             await tell(**outcome, asked=asked)
         # The long result is a new resource. This client fails when the notice of it comes as it closes.
         with anyio.fail_after(20):

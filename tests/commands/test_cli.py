@@ -4,6 +4,7 @@ import json
 import os
 import pty
 import re
+import shlex
 import subprocess
 import sys
 from contextlib import suppress
@@ -12,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from mcp_toolserver.app.compose import build_application
+from mcp_toolserver.app.compose import _may_hide, build_application
+from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.command_line import ACTIONS
 from mcp_toolserver.commands.call import call as call_command
 from mcp_toolserver.commands.demo import demo
@@ -20,26 +22,18 @@ from mcp_toolserver.commands.setup.clients import CLIENTS
 from mcp_toolserver.commands.tools import tools
 from mcp_toolserver.errors import SettingsError
 from mcp_toolserver.invocation import load
-from mcp_toolserver.pipeline.registry import discover
+from mcp_toolserver.policy.rules import Policy
 from mcp_toolserver.runtime.executables import HostExecutables
-from mcp_toolserver.settings import OPTIONS, TABLES
 from tests import ROOT
-from tests.support.live import Setup, connected, text
+from tests.protocol.lines import opening
+from tests.support.http_server import INITIALIZE
+from tests.support.http_server import call as call_of
 from tests.support.process_layer import server_command
 from tests.support.workbench import dispatcher, machine
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
-HELLO: dict[str, Any] = {
-    "jsonrpc": "2.0",
-    "id": 1,
-    "method": "initialize",
-    "params": {
-        "protocolVersion": "2025-06-18",
-        "capabilities": {},
-        "clientInfo": {"name": "t", "version": "1"},
-    },
-}
+OPENING = "".join(json.dumps(message) + "\n" for message in opening("legacy"))
 
 
 STATE = ".local/state/mcp-toolserver"
@@ -178,48 +172,15 @@ def test_call_runs_a_command_and_leaves_nothing_behind(workspace: Path, tmp_path
     assert run("call", "read_file", '{"path": "b.txt"}', *places, home=tmp_path).returncode == 1
 
 
-# --- what client bundles and JSON files give --------------------------------------------------------
-
-
-async def test_roots_with_a_tilde_and_several_after_one_flag_are_served(
-    workspace: Path, tmp_path: Path
-) -> None:
-    for name in ("other", "third"):
-        (tmp_path / name).mkdir()
-    (tmp_path / "other/b.txt").write_text("gamma\n", encoding="utf-8")
-    (tmp_path / "config.toml").write_text('exclude-tools = ["curl"]\n', encoding="utf-8")
-    flags = ["--config", "~/config.toml", "--root", "~/work", str(tmp_path / "other")]
-    async with connected(Setup(root=tmp_path / "third", home=tmp_path, flags=flags)) as client:
-        names = {tool.name for tool in (await client.list_tools()).tools}
-        assert "read_file" in names
-        assert "curl" not in names
-        for file, content in ((workspace / "a.txt", "alpha"), (tmp_path / "other/b.txt", "gamma")):
-            assert content in text(await client.call_tool("read_file", {"path": str(file)}))
-
-
 # --- the help -----------------------------------------------------------------------------------
 
 
 def helped(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     """What a command prints as its help."""
     with pytest.raises(SystemExit) as end:
-        load([*words, "--help"], {})
+        load([*words, "-h"], {})
     assert end.value.code == 0
     return capsys.readouterr().out
-
-
-def test_the_help_of_the_program_shows_every_flag_and_every_key(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    shown = helped(capsys)
-    words = set(re.findall(r"--[\w-]+|[\w-]+", shown))
-    assert {f"--{option.name}" for option in OPTIONS if option.flag} | {"--config", "--version"} <= words
-    assert {
-        option.key for option in (*OPTIONS, *TABLES["agent"], *TABLES["rules"]) if not option.flag
-    } <= words
-    assert ACTIONS.keys() <= words
-    printed = run("-h", home=tmp_path)
-    assert (printed.returncode, printed.stdout.split()) == (0, shown.split())
 
 
 def test_the_readme_names_no_flag_that_the_help_does_not_have(capsys: pytest.CaptureFixture[str]) -> None:
@@ -256,13 +217,10 @@ def test_the_demo_shows_a_refused_write_on_an_unchanged_folder(workspace: Path, 
     assert {path.name for path in workspace.iterdir()} == {"a.txt", "mcp_toolserver"}
 
 
-def test_the_demo_of_a_folder_that_is_not_there_says_so(tmp_path: Path) -> None:
+def test_the_demo_of_an_empty_folder_reads_no_file_and_of_a_missing_one_says_so(tmp_path: Path) -> None:
     with pytest.raises(SettingsError) as failure:
         demo(str(tmp_path / "gone"))
     assert str(failure.value) == f"--root {tmp_path}/gone: not a folder that can be opened."
-
-
-def test_the_demo_of_an_empty_folder_reads_no_file(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     printed = run("demo", "--root", str(tmp_path / "empty"), home=tmp_path)
     assert printed.returncode == 0, printed.stderr
@@ -280,33 +238,15 @@ def test_output_that_nobody_reads_ends_the_command_quietly(tmp_path: Path) -> No
     assert process.returncode == 141
 
 
-def test_the_example_config_works_as_pasted(tmp_path: Path) -> None:
-    config = json.loads((ROOT / "claude_desktop_config.example.json").read_text(encoding="utf-8"))
-    (server,) = config["mcpServers"].values()
-    clone = tmp_path / "mcp-toolserver"
-    (clone / ".venv/bin").mkdir(parents=True)
-    program = clone / ".venv/bin/mcp-toolserver"
-    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m mcp_toolserver "$@"\n', encoding="utf-8")
-    program.chmod(0o755)
-    ended = subprocess.run(
-        [server["command"], *server["args"]],
-        input=json.dumps(HELLO) + "\n",
-        capture_output=True,
-        text=True,
-        encoding="utf-8",
-        timeout=60,
-        cwd=ROOT,
-        env={"HOME": str(tmp_path), "PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT)},
-        check=False,
-    )
-    assert json.loads(ended.stdout)["result"]["serverInfo"]["name"] == "mcp-toolserver"
-    assert ended.returncode == 0
-
-
-def test_the_readme_shows_the_example_config() -> None:
+def test_the_readme_shows_the_example_config_which_a_server_accepts() -> None:
     config = json.loads((ROOT / "claude_desktop_config.example.json").read_text(encoding="utf-8"))
     shown = README.split("```json\n")[1].split("```")[0]
     assert json.loads(shown) == config
+    (server,) = config["mcpServers"].values()
+    assert (server["command"], server["args"][0]) == ("sh", "-c")
+    _, program, *arguments = shlex.split(server["args"][1])
+    assert program == "~/mcp-toolserver/.venv/bin/mcp-toolserver"
+    assert load(arguments, {"HOME": "/home"}).settings.root == ("/home/mcp-toolserver",)
 
 
 def test_the_readme_adds_the_server_to_claude_code_where_the_client_works() -> None:
@@ -332,26 +272,24 @@ def test_ci_runs_the_gate_command_of_the_readme() -> None:
 # --- standard streams ------------------------------------------------------------------------------------
 
 
-def request(number: int, name: str, **arguments: Any) -> dict[str, Any]:
-    """The message that calls a tool."""
-    params = {"name": name, "arguments": arguments}
-    return {"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": params}
+def request(number: int, name: str, **arguments: Any) -> str:
+    """The line that calls a tool."""
+    return json.dumps(call_of(name, number, **arguments)) + "\n"
 
 
 def test_standard_output_carries_json_rpc_and_nothing_else(workspace: Path, tmp_path: Path) -> None:
-    lines = [
-        HELLO,
-        {"jsonrpc": "2.0", "method": "notifications/initialized"},
-        request(2, "bash", command="echo loud; echo louder >&2"),
-        request(3, "read_file", path="nope"),
-    ]
     flags = ["--permission-mode", "danger-full-access", "--root", str(workspace)]
-    said = "".join(json.dumps(line) + "\n" for line in lines) + "this is no JSON\n"
+    said = (
+        OPENING
+        + request(2, "bash", command="echo loud; echo louder >&2")
+        + request(3, "read_file", path="nope")
+        + "this is no JSON\n"
+    )
     ended = run(*flags, "--state-dir", str(tmp_path / "state"), home=tmp_path, stdin=said)
     assert ended.returncode == 0
     answers = [json.loads(line) for line in ended.stdout.splitlines()]
     assert all(answer["jsonrpc"] == "2.0" for answer in answers)
-    assert 1 in {answer.get("id") for answer in answers}
+    assert INITIALIZE["id"] in {answer.get("id") for answer in answers}
 
 
 def test_of_one_argument_sent_twice_rules_and_tool_see_the_same(workspace: Path, tmp_path: Path) -> None:
@@ -359,18 +297,20 @@ def test_of_one_argument_sent_twice_rules_and_tool_see_the_same(workspace: Path,
     (workspace / "secret.txt").write_text("the secret", encoding="utf-8")
     config = tmp_path / "config.toml"
     config.write_text('[rules]\ndeny = ["Read(secret.txt)"]', encoding="utf-8")
-    said = json.dumps(HELLO) + '\n{"jsonrpc": "2.0", "method": "notifications/initialized"}\n'
+    said = OPENING
     for number, (first, last) in enumerate((("secret.txt", "a.txt"), ("a.txt", "secret.txt")), 2):
-        said += (
-            f'{{"jsonrpc": "2.0", "id": {number}, "method": "tools/call", "params": {{"name": "read_file", '
-            f'"arguments": {{"path": "{first}", "path": "{last}"}}}}}}\n'
-        )
+        said += request(number, "read_file", path=last).replace('"path"', f'"path": "{first}", "path"')
     flags = ["--root", str(workspace), "--config", str(config), "--log-level", "error"]
     ended = run(*flags, home=tmp_path, stdin=said)
-    results = {answer["id"]: answer["result"] for answer in map(json.loads, ended.stdout.splitlines())}
+    results = results_of(ended)
     assert "alpha" in results[2]["content"][0]["text"]
     assert "denied" in results[3]["content"][0]["text"]
     assert "the secret" not in ended.stdout
+
+
+def results_of(ended: subprocess.CompletedProcess[str]) -> dict[int, Any]:
+    """By number, the result of a request."""
+    return {answer["id"]: answer["result"] for answer in map(json.loads, ended.stdout.splitlines())}
 
 
 def on_terminal(*arguments: str, home: Path) -> tuple[subprocess.Popen[bytes], int]:
@@ -397,10 +337,10 @@ def test_a_server_on_a_terminal_says_that_it_waits_for_a_client_and_how_to_add_i
     assert "waiting for an MCP client" in said
     assert "mcp-toolserver setup CLIENT" in said
     # It serves all the same.
-    os.write(outer, json.dumps(HELLO).encode() + b"\n")
+    os.write(outer, OPENING.encode())
     with os.fdopen(outer, "rb") as terminal:
         answers = (json.loads(line) for line in terminal)
-        assert next(answer for answer in answers if "result" in answer)["id"] == HELLO["id"]
+        assert next(answer for answer in answers if "result" in answer)["id"] == INITIALIZE["id"]
         process.terminate()
         assert process.communicate(timeout=20)[1] == b""
 
@@ -429,27 +369,20 @@ def test_without_arguments_a_terminal_gets_the_next_steps(tmp_path: Path) -> Non
     assert named <= ACTIONS.keys()
 
 
-def test_every_tool_is_in_the_readme_or_the_tools_page() -> None:
-    page = (ROOT / "docs/tools.md").read_text(encoding="utf-8")
-    assert all(f"## {entry.spec.name}\n" in page for entry in discover())
-
-
 def test_the_servers_own_state_is_hidden_in_a_root_that_is_the_home_folder(tmp_path: Path) -> None:
     secret = tmp_path / STATE / "sessions/secret.txt"
     secret.parent.mkdir(parents=True)
     secret.write_text("secret", encoding="utf-8")
     (tmp_path / "mine.txt").write_text("secret", encoding="utf-8")
-    lines = [
-        HELLO,
-        {"jsonrpc": "2.0", "method": "notifications/initialized"},
-        request(2, "glob_search", pattern="*.txt", hidden=True),
-        request(3, "grep_search", pattern="secret", include_ignored=True),
-        request(4, "read_file", path=f"{STATE}/sessions/secret.txt"),
-    ]
-    said = "".join(json.dumps(line) + "\n" for line in lines)
+    said = (
+        OPENING
+        + request(2, "glob_search", pattern="*.txt", hidden=True)
+        + request(3, "grep_search", pattern="secret", include_ignored=True)
+        + request(4, "read_file", path=f"{STATE}/sessions/secret.txt")
+    )
     state = {"XDG_STATE_HOME": str(tmp_path / STATE.removesuffix("/mcp-toolserver"))}
     ended = run("--root", str(tmp_path), home=tmp_path, stdin=said, **state)
-    results = {answer["id"]: answer["result"] for answer in map(json.loads, ended.stdout.splitlines())}
+    results = results_of(ended)
     assert [results[number]["content"][0]["text"].split()[0] for number in (2, 3)] == ["mine.txt"] * 2
     assert "secret.txt" not in results[2]["content"][0]["text"] + results[3]["content"][0]["text"]
     assert results[4]["isError"]
@@ -457,10 +390,6 @@ def test_the_servers_own_state_is_hidden_in_a_root_that_is_the_home_folder(tmp_p
 
 def test_a_root_that_holds_everything_holds_the_servers_state() -> None:
     """The root folder ends with the separator, which a comparison of beginnings gets wrong."""
-    from mcp_toolserver.app.compose import _may_hide
-    from mcp_toolserver.capabilities.permissions import Permission
-    from mcp_toolserver.policy.rules import Policy
-
     free = Policy(ceiling=Permission.READ_ONLY, granted=Permission.READ_ONLY)
     assert _may_hide(free, "/var/state", ("/",))
     assert _may_hide(free, "/var/state", ("/srv", "/var"))

@@ -34,7 +34,6 @@ from mcp_toolserver.runtime.sandbox.layers.spec import Check, Proof
 from mcp_toolserver.runtime.search.executable import COMMAND_PATH
 from mcp_toolserver.text.enforcement_summary import LONGEST, Enforcement, Layer, summary
 from tests import ROOT
-from tests.commands.host_facts import LINUX
 from tests.support.confinement import visible_folder
 from tests.support.process_layer import server_command
 from tests.support.without import around
@@ -49,9 +48,13 @@ def base() -> Generator[Path]:
 
 
 def doctor(
-    base: Path, *flags: str, before: Sequence[str] = (), environ: Mapping[str, str] | None = None
+    base: Path,
+    *flags: str,
+    root: str | None = "work",
+    before: Sequence[str] = (),
+    environ: Mapping[str, str] | None = None,
 ) -> subprocess.CompletedProcess[str]:
-    roots = () if "--root" in flags else ("--root", str(base / "work"))
+    roots = () if root is None else ("--root", str(base / root))
     return subprocess.run(
         [*before, *server_command(), "doctor", *roots, "--state-dir", str(base / "state"), *flags],
         capture_output=True,
@@ -164,16 +167,7 @@ def test_the_desktop_of_this_machine_is_looked_for(examined: Examined) -> None:
 
 
 def test_people_read_the_same_and_no_folder_has_to_be_named(base: Path) -> None:
-    printed = subprocess.run(
-        [*server_command(), "doctor", "--state-dir", str(base / "state")],
-        capture_output=True,
-        text=True,
-        encoding="utf-8",
-        cwd=ROOT,
-        env={**os.environ, "HOME": str(base), "COLUMNS": "200"},
-        timeout=60,
-        check=False,
-    )
+    printed = doctor(base, root=None, environ={"COLUMNS": "200"})
     assert printed.returncode == 0
     assert "--root DIR" in printed.stdout
     assert "Full enforcement." in printed.stdout
@@ -205,7 +199,7 @@ def test_what_is_wrong_in_the_roots_and_among_the_private_files_is_found(base: P
 
 def test_what_the_doctor_prints_is_never_taken_for_markup(base: Path) -> None:
     (base / "[bold]x").mkdir()
-    printed = doctor(base, "--root", str(base / "[bold]x"), environ={"COLUMNS": "300"})
+    printed = doctor(base, root="[bold]x", environ={"COLUMNS": "300"})
     assert "[bold]x" in printed.stdout
 
 
@@ -237,21 +231,21 @@ def test_a_locked_process_is_tried_in_a_fork_and_this_one_stays_free(tmp_path: P
     (tmp_path / "free").write_text("still", encoding="utf-8")
 
 
-def test_a_lock_with_a_failed_check_does_not_hold() -> None:
-    assert not LockTestResult(layer=7, checks=(Check(name="opens no socket", held=False),)).holds
-    assert not LockTestResult(problem="no Landlock").holds
-
-
-def test_programs_of_commands_are_not_reported_where_no_command_runs() -> None:
-    assert "programs of commands" not in verdict(GOOD)[1]
-    seen = verdict(replace(GOOD, command_programs={"rg": "/usr/bin/rg", "node": ""}))[1]
-    assert seen["programs of commands"].detail == "rg: /usr/bin/rg, node: not found"
-
-
 # --- every other machine, from facts ---------------------------------------------------------------------
 
+LINUX = Host(
+    system="Linux",
+    release="6.18",
+    machine="x86_64",
+    distributions=("debian",),
+    container="",
+    wsl=False,
+    root=False,
+    namespaces_forbidden=(),
+)
 SANDBOXED = Proof(commands="bubblewrap", helpers="landlock", program="/usr/bin/bwrap", shares_session=True)
 ALONE = replace(SANDBOXED, shares_session=False, reasons=("the commands of a session share nothing",))
+UNHELD = Check(name="opens no socket", held=False)
 LOCKED = LockTestResult(layer=7, checks=(Check(name="opens no socket", held=True),))
 
 GOOD = Facts(
@@ -317,6 +311,10 @@ CASES: dict[str, tuple[Facts, int, str, str]] = {
         replace(GOOD, proofs={READ_ONLY: SANDBOXED, WORKSPACE_WRITE: NOTHING}), 0, "commands", "holds",
     ),
     "server not confined": (UNCONFINED, 2, "the server's own process", "missing"),
+    "server's lock fails a check": (
+        replace(GOOD, servers=dict.fromkeys(CONFINED, replace(LOCKED, checks=(UNHELD,)))),
+        2, "the server's own process", "missing",
+    ),
     "server not confined, allowed": (
         replace(UNCONFINED, allow_unconfined_server=True), 1, "the server's own process", "degraded",
     ),
@@ -401,14 +399,18 @@ def test_the_next_step_is_the_remedy_of_what_matters_most() -> None:
 
 def test_what_single_tools_need_is_reported_and_no_fault() -> None:
     status, bare = verdict(GOOD)
-    there = replace(GOOD, powershell="/opt/pwsh", engine="/usr/bin/podman")
+    programs = {"rg": "/usr/bin/rg", "node": ""}
+    there = replace(GOOD, powershell="/opt/pwsh", engine="/usr/bin/podman", command_programs=programs)
     _, report = verdict(there)
     assert status == 0
     assert "container_shell is not offered" in bare["container engine"].detail
-    assert [report[what].detail for what in ("PowerShell", "container engine")] == [
-        "/opt/pwsh",
-        "/usr/bin/podman",
-    ]
+    assert "programs of commands" not in bare
+    details = {
+        "PowerShell": "/opt/pwsh",
+        "container engine": "/usr/bin/podman",
+        "programs of commands": "rg: /usr/bin/rg, node: not found",
+    }
+    assert {what: report[what].detail for what in details} == details
 
 
 def test_what_the_desktop_has_and_lacks_is_reported_by_reason_and_no_fault() -> None:
@@ -542,22 +544,24 @@ def test_a_summary_names_the_layers() -> None:
 # --- looking at a machine --------------------------------------------------------------------------------
 
 
+MOUNTS = r"""/dev/a / ext4 rw 0 0
+server:/x /srv nfs4 rw 0 0
+tmpfs /srv/my\040work tmpfs rw 0 0
+overlay /srv/over ext4 rw 0 0
+overlay /srv/over overlay rw 0 0
+broken
+"""
+
+
 def test_the_nearest_mount_tells_the_file_system() -> None:
-    mounts = "\n".join(
-        (
-            "/dev/a / ext4 rw 0 0",
-            "server:/x /srv nfs4 rw 0 0",
-            r"tmpfs /srv/my\040work tmpfs rw 0 0",
-            "overlay /srv/over ext4 rw 0 0",
-            "overlay /srv/over overlay rw 0 0",
-            "broken",
-        )
-    )
-    assert file_system("/home/me", mounts) == "ext4"
-    assert file_system("/srv/thing", mounts) == "nfs4"
-    assert file_system("/srvx", mounts) == "ext4"
-    assert file_system("/srv/my work/deep", mounts) == "tmpfs"
-    assert file_system("/srv/over", mounts) == "overlay"
+    kinds = {
+        "/home/me": "ext4",
+        "/srv/thing": "nfs4",
+        "/srvx": "ext4",
+        "/srv/my work/deep": "tmpfs",
+        "/srv/over": "overlay",
+    }
+    assert {path: file_system(path, MOUNTS) for path in kinds} == kinds
     assert file_system("/home", "") == ""
 
 

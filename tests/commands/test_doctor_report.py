@@ -137,6 +137,8 @@ def test_nothing_private_reaches_the_report(base: Path) -> None:
     content: dict[str, Any] = json.loads(text)
     assert content["version"] == __version__
     detail = {finding["what"]: finding.get("detail", "") for finding in content["findings"]}
+    # What the report does not know is shown without its text.
+    assert (detail["deny rules that commands are not kept to"], detail["model of agents"]) == ("", "")
     assert "<root 1>" in detail["paths stay in the roots"]
     assert "<root 2>" in detail["paths stay in the roots"]
     assert "<home>" in detail["git"]
@@ -149,9 +151,8 @@ def test_nothing_private_reaches_the_report(base: Path) -> None:
         "workspace-write",
         "danger-full-access",
     }
-    checks = [
-        check for mode in content["modes"] for test in mode["tests"].values() for check in test["checks"]
-    ]
+    tests = [test for mode in content["modes"] for test in mode["tests"].values()]
+    checks = [check for test in tests for check in test["checks"]]
     assert len(checks) > 10
     assert all({"name", "held", "output"} == check.keys() for check in checks)
 
@@ -204,23 +205,6 @@ def test_every_setting_is_named_and_only_harmless_values_are_shown(base: Path) -
     )
 
 
-def test_findings_with_a_text_in_the_report_are_findings_of_doctor() -> None:
-    source = (ROOT / "mcp_toolserver/commands/doctor/checks.py").read_text(encoding="utf-8")
-    assert [name for name in sorted(report_module._DETAILED) if f'"{name}"' not in source] == []
-
-
-def test_a_finding_that_the_report_does_not_know_is_shown_without_its_text() -> None:
-    facts = replace(
-        GOOD, hiding_rules=("Read(plans/**)",), tool_rules=("Edit(*.falcon)",), model="openai, falcon"
-    )
-    found = judged(facts, report(facts), Anonymizer(Private(), resolved=lambda path: path))
-    text = json.dumps(found)
-    assert "deny rules on reading" in text
-    assert "model of agents" in text
-    assert "plans" not in text
-    assert "falcon" not in text
-
-
 # --- the file --------------------------------------------------------------------------------------------
 
 
@@ -244,11 +228,6 @@ def test_an_existing_file_is_never_replaced(tmp_path: Path) -> None:
     assert not (tmp_path / "elsewhere").exists()
 
 
-def test_the_report_is_written_or_printed() -> None:
-    with pytest.raises(SettingsError, match="not allowed with"):
-        load(["doctor", "--json", "--report", "x"], {})
-
-
 def test_a_doctor_that_fails_is_reported_with_its_error(tmp_path: Path) -> None:
     root = tmp_path / "Secret Place"
     file = tmp_path / "report.json"
@@ -266,6 +245,27 @@ BEFORE_THE_FORK = "import os; del os.fork"
 IN_THE_FORK = "import sys; sys.modules['mcp_toolserver.runtime.sandbox.broker.main'] = None"
 
 
+def reported_in_a_process(folder: Path, *command: str) -> tuple[str, dict[str, Any]]:
+    """The text of the report that a program writes for an empty root, and what it holds."""
+    (folder / "root").mkdir()
+    file = folder / "report.json"
+    flags = ("--report", str(file), "--root", str(folder / "root"), "--state-dir", str(folder / "state"))
+    done = subprocess.run(
+        [sys.executable, *command, "doctor", *flags],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "HOME": str(folder)},
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.count("Wrote") == 1
+    text = file.read_text(encoding="ascii")
+    return text, json.loads(text)
+
+
 @pytest.mark.parametrize(
     ("lacking", "error", "place"),
     [
@@ -276,25 +276,9 @@ IN_THE_FORK = "import sys; sys.modules['mcp_toolserver.runtime.sandbox.broker.ma
 def test_why_the_broker_does_not_start_is_reported_once(
     lacking: str, error: str, place: str, tmp_path: Path
 ) -> None:
-    (tmp_path / "root").mkdir()
-    file = tmp_path / "report.json"
-    arguments = ["doctor", "--report", str(file), "--root", str(tmp_path / "root")]
-    script = (
-        f"import sys; from mcp_toolserver import main; {lacking}; sys.argv[1:] = {arguments}; main.main()"
+    _, content = reported_in_a_process(
+        tmp_path, "-c", f"from mcp_toolserver import main; {lacking}; main.main()"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", script],
-        env={**os.environ, "HOME": str(tmp_path)},
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        encoding="utf-8",
-        timeout=60,
-        check=False,
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.count("Wrote") == 1
-    content = json.loads(file.read_text(encoding="ascii"))
     assert content["broker"] is False
     assert content["failure"]["error"] == error
     assert content["failure"]["at"][0].startswith("main.py:")
@@ -303,39 +287,22 @@ def test_why_the_broker_does_not_start_is_reported_once(
 
 def test_a_simulated_mac_without_a_sandbox_gets_a_report(tmp_path: Path) -> None:
     """Whatever fails there; nothing here was executed on a Mac."""
-    (tmp_path / "root").mkdir()
-    file = tmp_path / "report.json"
-    simulation = (str(ROOT / "tests/support/stripped.py"), "darwin")
-    done = subprocess.run(
-        [
-            *(sys.executable, *simulation, "doctor", "--report", str(file)),
-            *("--root", str(tmp_path / "root"), "--state-dir", str(tmp_path / "state")),
-        ],
-        env={**os.environ, "PYTHONPATH": str(ROOT), "HOME": str(tmp_path)},
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        encoding="utf-8",
-        timeout=60,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count("Wrote") == 1
-    text = file.read_text(encoding="ascii")
+    simulation = str(ROOT / "tests/support/stripped.py")
+    text, content = reported_in_a_process(tmp_path, simulation, "darwin")
     assert str(tmp_path) not in text
-    content = json.loads(text)
     assert content["missing programs"]["desktop_say"] == "no say was found on the PATH of this server"
     assert "failure" not in content
     assert len(content["modes"]) == 3
-    assert {
-        mode["layers"]["commands"] for mode in content["modes"] if mode["mode"] != "danger-full-access"
-    } == {"refused"}
+    layers = {mode["mode"]: mode["layers"]["commands"] for mode in content["modes"]}
+    assert {layers["read-only"], layers["workspace-write"]} == {"refused"}
 
 
 # --- what installed it -----------------------------------------------------------------------------------
 
 
-def test_what_installed_the_package_is_known_by_its_receipt(tmp_path: Path) -> None:
+def test_what_installed_the_package_is_known_by_its_receipt_or_says_so_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     receipts = {
         "uv-receipt.toml": "uv tool",
         "pipx_metadata.json": "pipx",
@@ -346,11 +313,6 @@ def test_what_installed_the_package_is_known_by_its_receipt(tmp_path: Path) -> N
         prefix.mkdir(parents=True)
         (prefix / receipt).write_text("", encoding="utf-8")
         assert installer(prefix) == name
-
-
-def test_without_a_receipt_the_package_says_what_installed_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
     assert installer(tmp_path) in ("pip, editable", "uv, editable")
     monkeypatch.setattr(report_module, "DISTRIBUTION", "pytest")
     assert installer(tmp_path) in ("pip", "uv")

@@ -78,19 +78,14 @@ def test_roots_are_repeatable_and_commas_belong_to_a_path() -> None:
     assert read("--root", "/a,b", "--root", "/c").settings.root == ("/a,b", "/c")
     assert read(MCP_TOOLSERVER_ROOT="/a:/b").settings.root == ("/a", "/b")
 
-
-def test_several_roots_may_follow_one_flag() -> None:
     assert read("--root", "/a", "/b", "--port", "3").settings.root == ("/a", "/b")
     assert read("--root", "/a", "/b", "--root", "/c").settings.root == ("/a", "/b", "/c")
     assert read("doctor", "--root", "/a", "./log").settings.root == ("/a", "./log")
 
 
-def test_what_follows_a_root_of_call_is_the_call() -> None:
+def test_what_follows_a_root_is_a_call_or_a_mistake_and_no_folder() -> None:
     call = read("call", "--root", "/a", "read_file", '{"path": "x"}')
     assert (call.tool, call.settings.root) == ("read_file", ("/a",))
-
-
-def test_a_command_behind_a_root_is_no_folder() -> None:
     for argv in (["--root", "/a", "doctor"], ["serve", "--root", "/a", "/b", "tools"]):
         with pytest.raises(SettingsError, match=f"put {argv[-1]} first"):
             read(*argv)
@@ -115,15 +110,10 @@ def test_a_tilde_is_the_home_folder_wherever_a_path_is_given(tmp_path: Path) -> 
     assert (found.root, found.state_dir) == (("/h/x", "/h/y"), "/h/s")
 
 
-def test_other_tildes_are_part_of_a_name() -> None:
+def test_other_tildes_are_part_of_a_name_and_the_home_folder_is_absolute() -> None:
+    """Without a variable, it is that of the user database."""
     assert read("--root", "~user/x", "./~", "/a/~/b").settings.root == ("~user/x", "./~", "/a/~/b")
-
-
-def test_without_a_variable_the_home_folder_is_that_of_the_user_database() -> None:
     assert read("--root", "~/x").settings.root == (f"{pwd.getpwuid(os.getuid()).pw_dir}/x",)
-
-
-def test_a_home_folder_that_is_not_absolute_stops_the_start() -> None:
     with pytest.raises(SettingsError, match="write the whole path"):
         read("--root", "~/x", HOME="somewhere")
 
@@ -173,6 +163,7 @@ WRONG_FLAGS: tuple[tuple[list[str], str], ...] = (
     (["--port", "-1"], "65535"),
     (["--host", ""], "not empty"),
     (["--config", "/none.toml"], "cannot read"),
+    (["doctor", "--json", "--report", "x"], "not allowed with"),
 )
 WRONG_VARIABLES = {
     "PERMISSION_MODE": ("full", "danger-full-access"),
@@ -216,29 +207,22 @@ def test_what_decides_over_the_tools_may_not_lie_inside_a_root(tmp_path: Path) -
     inside = tmp_path / "sub" / "x"
     inside.parent.mkdir()
     inside.write_text("", encoding="utf-8")
+    link = tmp_path / "link"
+    link.symlink_to(inside)
     for place in ("--config", "--token-file", "--state-dir"):
         with pytest.raises(SettingsError, match="inside the root"):
             load(["--root", str(tmp_path), place, str(inside)], {})
+        # Nor does a link hide it.
+        with pytest.raises(SettingsError, match="inside the root"):
+            load(["--root", str(inside.parent), place, str(link)], {})
         assert load(["--root", str(tmp_path / "other"), place, str(inside)], {}).action == "serve"
 
 
-def test_a_link_does_not_hide_that_the_config_lies_inside_a_root(tmp_path: Path) -> None:
-    root = tmp_path / "root"
-    root.mkdir()
-    (root / "c.toml").write_text("", encoding="utf-8")
-    (tmp_path / "link.toml").symlink_to(root / "c.toml")
-    with pytest.raises(SettingsError, match="inside the root"):
-        load(["--root", str(root), "--config", str(tmp_path / "link.toml")], {})
-
-
-def test_commands_take_their_own_arguments() -> None:
+def test_commands_take_their_own_arguments(capsys: pytest.CaptureFixture[str]) -> None:
     call = load(["call", "read_file", '{"path": "x"}', "--json", "--root", "/r"], {})
     assert (call.action, call.tool, call.arguments, call.json) == ("call", "read_file", '{"path": "x"}', True)
     assert load(["tools", "--format", "acp"], {}).format == "acp"
     assert load(["doctor", "--json"], {}).json
-
-
-def test_the_version_is_printed_with_success(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as end:
         load(["--version"], {})
     assert end.value.code == 0
@@ -271,8 +255,13 @@ def helped(
     return shown
 
 
-def test_the_help_groups_every_flag_with_its_default_and_its_variable(helped: Helped) -> None:
+def test_the_help_groups_every_flag_with_its_default_and_its_variable_and_names_every_key(
+    helped: Helped,
+) -> None:
     shown = helped()
+    words = set(re.findall(r"--[\w-]+|[\w-]+", shown))
+    keys = {option.key for option in (*OPTIONS, *TABLES["agent"], *TABLES["rules"]) if not option.flag}
+    assert {"--config", "--version", *keys, *ACTIONS} <= words
     sections = {section.partition(":\n")[0]: section.partition(":\n")[2] for section in shown.split("\n\n")}
     for option in OPTIONS:
         if option.flag:

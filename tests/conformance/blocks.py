@@ -1,38 +1,13 @@
 """Content that the fixtures hand out."""
 
-import base64
-import io
 import json
-import struct
-import wave
-import zlib
 
 import mcp_types as mcp
 
+from tests.notebook.notebooks import PIXEL as PNG
 
-def _png() -> str:
-    """One red pixel."""
-
-    def chunk(kind: bytes, data: bytes) -> bytes:
-        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-
-    head = chunk(b"IHDR", struct.pack(">IIBBBBB", 1, 1, 8, 2, 0, 0, 0))
-    pixel = chunk(b"IDAT", zlib.compress(b"\0\xff\0\0"))
-    return base64.b64encode(b"\x89PNG\r\n\x1a\n" + head + pixel + chunk(b"IEND", b"")).decode()
-
-
-def _wav() -> str:
-    """A moment of silence."""
-    file = io.BytesIO()
-    with wave.open(file, "wb") as sound:
-        sound.setnchannels(1)
-        sound.setsampwidth(1)
-        sound.setframerate(8000)
-        sound.writeframes(b"\x80" * 8)
-    return base64.b64encode(file.getvalue()).decode()
-
-
-PNG, WAV = _png(), _wav()
+WAV = "UklGRiwAAABXQVZFZm10IBAAAAABAAEAQB8AAEAfAAABAAgAZGF0YQgAAACAgICAgICAgA=="
+"""A moment of silence."""
 IMAGE = mcp.ImageContent(type="image", data=PNG, mime_type="image/png")
 AUDIO = mcp.AudioContent(type="audio", data=WAV, mime_type="audio/wav")
 

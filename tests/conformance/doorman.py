@@ -7,7 +7,6 @@ import asyncio
 import socket
 from collections.abc import AsyncGenerator, Coroutine
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
 from typing import Any
 
 _END = b"\r\n\r\n"
@@ -16,33 +15,27 @@ _END = b"\r\n\r\n"
 @asynccontextmanager
 async def doorman(outside: socket.socket, inside: int, token: str) -> AsyncGenerator[None]:
     """Lead whoever comes to the socket `outside` on to the port `inside`."""
-    server = await asyncio.start_server(_Doorman(port=inside, token=token).admit, sock=outside)
-    async with server:
-        yield
 
-
-@dataclass(frozen=True, kw_only=True)
-class _Doorman:
-    port: int
-    token: str
-
-    async def admit(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def admit(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Carry one request in, and the answer out, until either side has ended."""
         with suppress(ConnectionError, asyncio.IncompleteReadError):
             head = await reader.readuntil(_END)
-            answer, inside = await asyncio.open_connection("127.0.0.1", self.port)
+            answer, target = await asyncio.open_connection("127.0.0.1", inside)
             try:
-                inside.write(self._with_token(head))
-                await _until_one_ends(_relay(reader, inside), _relay(answer, writer))
+                target.write(_with_token(head, token))
+                await _until_one_ends(_relay(reader, target), _relay(answer, writer))
             finally:
-                inside.close()
+                target.close()
         writer.close()
 
-    def _with_token(self, head: bytes) -> bytes:
-        lines = head.removesuffix(_END).split(b"\r\n")
-        kept = [line for line in lines if not line.lower().startswith(b"connection:")]
-        added = (b"Connection: close", b"Authorization: Bearer " + self.token.encode())
-        return b"\r\n".join((*kept, *added)) + _END
+    async with await asyncio.start_server(admit, sock=outside):
+        yield
+
+
+def _with_token(head: bytes, token: str) -> bytes:
+    lines = head.removesuffix(_END).split(b"\r\n")
+    kept = [line for line in lines if not line.lower().startswith(b"connection:")]
+    return b"\r\n".join((*kept, b"Connection: close", b"Authorization: Bearer " + token.encode())) + _END
 
 
 async def _relay(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:

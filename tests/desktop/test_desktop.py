@@ -358,7 +358,7 @@ async def test_what_is_not_offered_is_refused_with_the_reason(tmp_path: Path) ->
         (nowhere, set(), "say", "unavailable", "no spd-say or espeak-ng or espeak"),
         ({**there, "environ": {}}, {"say"}, "open", "unavailable", "neither DISPLAY nor WAYLAND_DISPLAY"),
     )
-    arguments = {"say": {"text": "a"}, "open": {"target": "x"}}
+    arguments: dict[str, Any] = {"say": {"text": "a"}, "open": {"target": "x"}}
     for options, offered, tool, error, words in rows:
         async with desktop_server(tmp_path, **options) as server:
             assert names(server) & TOOLS == offered

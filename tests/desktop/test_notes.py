@@ -233,8 +233,12 @@ REFUSALS: tuple[tuple[dict[str, Any] | str, str, str], ...] = (
 async def test_a_refusal_says_what_to_do(tmp_path: Path) -> None:
     async with saying(tmp_path, {"notes": [CARD], "total": 300_000, "text": "VAT\nx"}) as server:
         # What is left out is said.
-        for tool, words in (("read_note", "100,000 characters"), ("list_notes", "[1 of 300000 notes")):
-            result = await call(server, tool, **({"title": "VAT"} if tool == "read_note" else {}))
+        cut: tuple[tuple[str, dict[str, Any], str], ...] = (
+            ("read_note", {"title": "VAT"}, "100,000 characters"),
+            ("list_notes", {}, "[1 of 300000 notes"),
+        )
+        for tool, arguments, words in cut:
+            result = await call(server, tool, **arguments)
             assert (result.truncated, words in result.text) == (True, True)
         # Only a title is no part of the text.
         answer(tmp_path, {"notes": [CARD], "text": "other\nx"})

@@ -9,8 +9,6 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-import pytest
-
 from mcp_toolserver.runtime.sandbox.broker.messages import Program
 from mcp_toolserver.runtime.sandbox.layers.environment import DEFAULT_PATH, OFFLINE, command_environment
 from mcp_toolserver.runtime.search.executable import helper, start
@@ -36,72 +34,66 @@ def naive(script: str, environ: Mapping[str, str], cwd: Path) -> str:
     return done.stdout + done.stderr
 
 
-def ours(script: str, environ: Mapping[str, str], cwd: Path) -> str:
-    """The same command, with the same environment around the server."""
+def ours(environ: Mapping[str, str], cwd: Path, *scripts: str) -> list[str]:
+    """What the same commands print, with the same environment around the server."""
     with broker(FULL, environ={**os.environ, **environ}) as at:
-        ended, output = outcome(at, script, cwd=str(cwd))
-    assert (ended["status"], ended["reason"]) == (0, "exited")
-    return output
+        ended = [outcome(at, script, cwd=str(cwd)) for script in scripts]
+    assert {(came["status"], came["reason"]) for came, _ in ended} == {(0, "exited")}
+    return [output for _, output in ended]
 
 
-@pytest.mark.parametrize(
-    ("environ", "script"),
-    [
-        pytest.param({"BASH_ENV": "./evil.sh"}, "echo honest", id="ENV02-BASH_ENV"),
-        pytest.param({"ENV": "./evil.sh"}, "sh -i -c 'echo honest' 2>&1", id="ENV02-ENV"),
-        pytest.param({"BASH_FUNC_ls%%": "() { echo BITTEN; }"}, "ls -d /; echo honest", id="ENV03"),
-        pytest.param(
-            {"BASH_FUNC_cd%%": "() { echo BITTEN; }"}, f"{BASH} -c 'cd /; echo honest'", id="ENV03-in-a-child"
-        ),
-        pytest.param(
-            {"PYTHONPATH": "."}, f"cd /; {PYTHON} -c 'print(\"honest\")'", id="ENV04-PYTHONPATH"
-        ),
-        pytest.param(
-            {"PYTHONSTARTUP": "./evil.py"},
-            f"echo 'print(\"honest\")' | {PYTHON} -i 2>&1",
-            id="ENV04-PYTHONSTARTUP",
-        ),
-        pytest.param(
-            {"PYTHONBREAKPOINT": "evil.main"},
-            f"{PYTHON} -c 'breakpoint()' </dev/null 2>&1; echo honest",
-            id="ENV04-PYTHONBREAKPOINT",
-        ),
-        pytest.param({"PERL5OPT": "-Mevil -I."}, "perl -e 'print \"honest\\n\"'", id="ENV07-PERL5OPT"),
-        pytest.param({"SHELLOPTS": "xtrace"}, ": BITTEN; echo honest", id="ENV11-SHELLOPTS-xtrace"),
-        pytest.param({"SHELLOPTS": "noexec:verbose"}, "echo honest # BITTEN", id="ENV11-SHELLOPTS-noexec"),
-        pytest.param(
-            {"BASHOPTS": "nullglob"}, "echo no*where | sed s/^$/BITTEN/; echo honest", id="ENV11-BASHOPTS"
-        ),
-        pytest.param(
-            {"CDPATH": "/"}, "mkdir -p tmp; cd tmp | sed s/.*/BITTEN/; echo honest", id="ENV11-CDPATH"
-        ),
-        pytest.param(
-            {"PROMPT_COMMAND": "echo BITTEN"}, f"echo 'echo honest' | {BASH} --norc -i 2>&1",
-            id="ENV11-PROMPT_COMMAND",
-        ),
-        pytest.param(
-            {"GIT_PAGER": "./evil.sh", "PAGER": "./evil.sh"}, "$GIT_PAGER </dev/null; $PAGER </dev/null; "
-            "echo honest", id="ENV14-PAGER",
-        ),
-        pytest.param(
-            {"EDITOR": "./evil.sh", "VISUAL": "./evil.sh"},
-            "eval ${EDITOR:-:}; eval ${VISUAL:-:}; echo honest",
-            id="ENV14-EDITOR",
-        ),
-        pytest.param({"PATH": f".:{os.environ['PATH']}"}, "tool; echo honest", id="PATH-relative"),
-        pytest.param({"PATH": f":{os.environ['PATH']}"}, "tool; echo honest", id="PATH-empty"),
-        pytest.param({"LD_PRELOAD": "./evil.so"}, "true; echo honest", id="LD_PRELOAD"),
-        pytest.param({"LD_DEBUG": "libs"}, "/bin/true 2>&1 | sed s/.*/BITTEN/; echo honest", id="LD_DEBUG"),
-    ],
-)  # fmt: skip
-def test_a_variable_of_the_server_runs_nothing_in_a_command(
-    tmp_path: Path, environ: dict[str, str], script: str
-) -> None:
+ATTACKS: Mapping[str, tuple[dict[str, str], str]] = {
+    "ENV02-BASH_ENV": ({"BASH_ENV": "./evil.sh"}, "echo honest"),
+    "ENV02-ENV": ({"ENV": "./evil.sh"}, "sh -i -c 'echo honest' 2>&1"),
+    "ENV03": ({"BASH_FUNC_ls%%": "() { echo BITTEN; }"}, "ls -d /; echo honest"),
+    "ENV03-in-a-child": ({"BASH_FUNC_cd%%": "() { echo BITTEN; }"}, f"{BASH} -c 'cd /; echo honest'"),
+    "ENV04-PYTHONPATH": ({"PYTHONPATH": "."}, f"cd /; {PYTHON} -c 'print(\"honest\")'"),
+    "ENV04-PYTHONSTARTUP": ({"PYTHONSTARTUP": "./evil.py"}, f"echo 'print(\"honest\")' | {PYTHON} -i 2>&1"),
+    "ENV04-PYTHONBREAKPOINT": (
+        {"PYTHONBREAKPOINT": "evil.main"},
+        f"{PYTHON} -c 'breakpoint()' </dev/null 2>&1; echo honest",
+    ),
+    "ENV07-PERL5OPT": ({"PERL5OPT": "-Mevil -I."}, "perl -e 'print \"honest\\n\"'"),
+    "ENV11-SHELLOPTS-xtrace": ({"SHELLOPTS": "xtrace"}, ": BITTEN; echo honest"),
+    "ENV11-SHELLOPTS-noexec": ({"SHELLOPTS": "noexec:verbose"}, "echo honest # BITTEN"),
+    "ENV11-BASHOPTS": ({"BASHOPTS": "nullglob"}, "echo no*where | sed s/^$/BITTEN/; echo honest"),
+    "ENV11-CDPATH": ({"CDPATH": "/"}, "mkdir -p tmp; cd tmp | sed s/.*/BITTEN/; echo honest"),
+    "ENV11-PROMPT_COMMAND": (
+        {"PROMPT_COMMAND": "echo BITTEN"},
+        f"echo 'echo honest' | {BASH} --norc -i 2>&1",
+    ),
+    "ENV14-PAGER": (
+        {"GIT_PAGER": "./evil.sh", "PAGER": "./evil.sh"},
+        "$GIT_PAGER </dev/null; $PAGER </dev/null; echo honest",
+    ),
+    "ENV14-EDITOR": (
+        {"EDITOR": "./evil.sh", "VISUAL": "./evil.sh"},
+        "eval ${EDITOR:-:}; eval ${VISUAL:-:}; echo honest",
+    ),
+    "PATH-relative": ({"PATH": f".:{os.environ['PATH']}"}, "tool; echo honest"),
+    "PATH-empty": ({"PATH": f":{os.environ['PATH']}"}, "tool; echo honest"),
+    "LD_PRELOAD": ({"LD_PRELOAD": "./evil.so"}, "true; echo honest"),
+    "LD_DEBUG": ({"LD_DEBUG": "libs"}, "/bin/true 2>&1 | sed s/.*/BITTEN/; echo honest"),
+}
+
+
+def test_a_variable_of_the_server_runs_nothing_in_a_command(tmp_path: Path) -> None:
     _plant(tmp_path)
-    assert "BITTEN" in naive(script, _absolute(environ, tmp_path), tmp_path), "the attack is not one"
-    output = ours(script, _absolute(environ, tmp_path), tmp_path)
-    assert "BITTEN" not in output
-    assert "honest" in output
+    # A server has all that can be set at once; what has two values takes another server.
+    servers: list[tuple[dict[str, str], list[str]]] = []
+    for name, (environ, script) in ATTACKS.items():
+        wanted = _absolute(environ, tmp_path)
+        assert "BITTEN" in naive(script, wanted, tmp_path), f"{name} is no attack"
+        free = next((one for one in servers if not one[0].keys() & wanted.keys()), None)
+        if free is None:
+            free = dict[str, str](), list[str]()
+            servers.append(free)
+        free[0].update(wanted)
+        free[1].append(script)
+    for environ, scripts in servers:
+        for script, output in zip(scripts, ours(environ, tmp_path, *scripts), strict=True):
+            assert "BITTEN" not in output, script
+            assert "honest" in output, script
 
 
 def _absolute(environ: Mapping[str, str], folder: Path) -> dict[str, str]:
@@ -137,7 +129,7 @@ SECRETS = {
               "KUBECONFIG"],
     "ENV09": ["GITHUB_TOKEN", "NPM_TOKEN", "API_KEY", "STRIPE_SECRET_KEY", "AWS_SECRET_ACCESS_KEY",
               "AWS_PROFILE", "ANTHROPIC_API_KEY", "MCP_TOOLSERVER_TOKEN_FILE"],
-    "ENV11": ["PS4", "PROMPT_COMMAND", "CDPATH", "GLOBIGNORE", "BASH_XTRACEFD"],
+    "ENV11": ["PS4", "PROMPT_COMMAND", "CDPATH", "GLOBIGNORE", "BASH_XTRACEFD", "IFS"],
     "ENV14": ["LESSOPEN", "LESSCLOSE", "MANPAGER", "EDITOR", "VISUAL", "BROWSER", "SSH_ASKPASS"],
     "ENV15": ["TERMINFO", "TERMINFO_DIRS", "TERMCAP"],
     "loader": ["LD_PRELOAD", "LD_LIBRARY_PATH", "LD_AUDIT", "GCONV_PATH", "LOCPATH", "NLSPATH",
@@ -146,23 +138,16 @@ SECRETS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("names", [pytest.param(names, id=case) for case, names in SECRETS.items()])
-def test_a_command_sees_no_variable_that_is_not_on_the_list(tmp_path: Path, names: list[str]) -> None:
+def test_a_command_sees_no_variable_that_is_not_on_the_list(tmp_path: Path) -> None:
+    names = [name for listed in SECRETS.values() for name in listed]
     # Some would break the interpreter that shows them, or the loader of everything.
     environ = {name: "" if name.startswith(("LD_", "PYTHON")) else f"x-{name}" for name in names}
     script = f"tr '\\0' '\\n' </proc/$$/environ | grep -E '^({'|'.join(names)})='; true"
     assert {line.partition("=")[0] for line in naive(script, environ, tmp_path).splitlines()} >= set(names)
-    assert ours(script, environ, tmp_path) == ""
+    assert ours(environ, tmp_path, script) == [""]
 
 
-def test_a_separator_of_words_is_not_inherited(tmp_path: Path) -> None:
-    """ENV11: bash ignores an inherited IFS; another shell may not, so it is not passed on."""
-    assert ours("tr '\\0' '\\n' </proc/$$/environ | grep ^IFS; true", {"IFS": "/"}, tmp_path) == ""
-    assert "IFS=/" in naive("tr '\\0' '\\n' </proc/$$/environ | grep ^IFS", {"IFS": "/"}, tmp_path)
-
-
-@pytest.mark.parametrize("_id", [pytest.param("", id="ENV05")])
-def test_a_module_in_the_folder_searched_is_not_imported(tmp_path: Path, _id: str) -> None:
+def test_a_module_in_the_folder_searched_is_not_imported(tmp_path: Path) -> None:
     """A search starts no interpreter in the folder that it searches."""
     _plant(tmp_path)
     program = start(RIPGREP)
@@ -193,20 +178,17 @@ def test_a_user_s_own_start_files_are_not_read(tmp_path: Path) -> None:
         [BASH, "-lc", "true"], env={**os.environ, **home}, check=True, capture_output=True, encoding="utf-8"
     )
     assert "BITTEN" in login.stdout
-    assert ours("echo honest", home, tmp_path) == "honest\n"
+    assert ours(home, tmp_path, "echo honest") == ["honest\n"]
 
 
-@pytest.mark.parametrize(
-    ("path", "becomes"),
-    [
-        ("", DEFAULT_PATH),
-        (".:bin:", DEFAULT_PATH),
-        ("/a:.:/b::relative:/c", "/a:/b:/c"),
-        ("~/bin:/a", "/a"),
-    ],
-)  # fmt: skip
-def test_the_way_to_programs_holds_absolute_entries_only(path: str, becomes: str) -> None:
-    assert command_environment({"PATH": path})["PATH"] == becomes
+def test_the_way_to_programs_holds_absolute_entries_only() -> None:
+    for path, becomes in {
+        "": DEFAULT_PATH,
+        ".:bin:": DEFAULT_PATH,
+        "/a:.:/b::relative:/c": "/a:/b:/c",
+        "~/bin:/a": "/a",
+    }.items():
+        assert command_environment({"PATH": path})["PATH"] == becomes
 
 
 def test_without_a_network_package_managers_try_once_unless_the_operator_says_otherwise() -> None:
@@ -222,13 +204,10 @@ def test_the_user_is_named_also_where_the_server_s_environment_does_not() -> Non
     assert (given["USER"], given["LOGNAME"]) == ("somebody", name)
 
 
-def test_an_operator_names_several_variables_by_a_pattern() -> None:
-    environ = {"CARGO_HOME": "/c", "CARGO_TARGET_DIR": "/t", "SECRET": "x"}
-    found = command_environment(environ, ["CARGO_*"])
-    assert {name for name in environ if name in found} == {"CARGO_HOME", "CARGO_TARGET_DIR"}
-
-
-def test_what_an_operator_names_is_passed_on() -> None:
-    given = command_environment({"DISPLAY": ":0", "OTHER": "x"}, ["DISPLAY", "MISSING"])
-    assert given["DISPLAY"] == ":0"
-    assert not {"OTHER", "MISSING"} & given.keys()
+def test_what_an_operator_names_or_describes_by_a_pattern_is_passed_on() -> None:
+    environ = {"DISPLAY": ":0", "OTHER": "x", "CARGO_HOME": "/c", "CARGO_TARGET_DIR": "/t"}
+    given = command_environment(environ, ["DISPLAY", "MISSING", "CARGO_*"])
+    assert {name: given[name] for name in environ if name in given} == {
+        name: value for name, value in environ.items() if name != "OTHER"
+    }
+    assert "MISSING" not in given

@@ -323,11 +323,7 @@ async def test_a_flood_from_one_address_closes_no_connection_of_another() -> Non
 
 async def test_a_flood_closes_no_connection_whose_request_is_in_progress() -> None:
     async with serving(**SMALL) as server:
-        message, headers = modern("wait")
-        body = body_of(message)
-        head = server.head(Content_Length=str(len(body)), Connection="close", **_named(headers))
-        calls = [asyncio.create_task(server.raw(head + body)) for _ in range(5)]
-        await server.calls.until(running=5)
+        calls = await _waiting(server, 5)
         held = await _half_open(server, "127.0.0.1", 20)
         assert await _status_from(server, "127.0.0.1") == 200
         server.calls.release.set()
@@ -338,18 +334,21 @@ async def test_a_flood_closes_no_connection_whose_request_is_in_progress() -> No
 
 async def test_where_every_connection_has_a_request_a_new_one_is_turned_away() -> None:
     async with serving(max_connections=2, max_connections_per_peer=2) as server:
-        message, headers = modern("wait")
-        body = body_of(message)
-        head = server.head(Content_Length=str(len(body)), Connection="close", **_named(headers))
-        calls = [asyncio.create_task(server.raw(head + body)) for _ in range(2)]
-        await server.calls.until(running=2)
+        calls = await _waiting(server, 2)
         assert [await _status_from(server, address) for address in ("127.0.0.1", "127.0.0.2")] == [503, 503]
         server.calls.release.set()
         assert [status_of(answer) for answer in await asyncio.gather(*calls)] == [200, 200]
 
 
-def _named(headers: Mapping[str, str]) -> dict[str, str]:
-    return {name.replace("-", "_"): value for name, value in headers.items()}
+async def _waiting(server: Running, count: int) -> list[asyncio.Task[bytes]]:
+    """Calls in progress, each on a connection of its own."""
+    message, headers = modern("wait")
+    body = body_of(message)
+    named = {name.replace("-", "_"): value for name, value in headers.items()}
+    head = server.head(Content_Length=str(len(body)), Connection="close", **named)
+    calls = [asyncio.create_task(server.raw(head + body)) for _ in range(count)]
+    await server.calls.until(running=count)
+    return calls
 
 
 # --- what the bytes mean ---------------------------------------------------------------------------------

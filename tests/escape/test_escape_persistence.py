@@ -16,6 +16,7 @@ import pytest
 from tests import ROOT
 from tests.escape.harm import Case, assert_each_does_harm, place
 from tests.sandbox.cases import collected, until
+from tests.sandbox.sessions import each_once
 from tests.support.confinement import (
     BY_USER,
     EVIL,
@@ -58,7 +59,6 @@ CASES = {
     "PERS04-new": new(".idea", "mkdir .idea && echo x > .idea/runConfigurations.xml"),
     "PERS04-below": new("d/.claude", "mkdir d/.claude && echo x > d/.claude/settings.json"),
     "PERS04-renamed": new(".cursor", "mkdir made && echo x > made/rules && mv made .cursor"),
-    "PERS04-agents": new(".gemini", "mkdir .gemini && echo x > .gemini/settings.json"),
     "PERS04-within": new("b/.husky", "mkdir -p a/.husky && echo x > a/.husky/pre-commit && mv a b"),
     "PERS04-closed": new(
         ".devcontainer", "mkdir .devcontainer && echo x > .devcontainer/x && chmod 0 .devcontainer"
@@ -93,17 +93,12 @@ CASES = {
         script="mkdir -p ~/.config/autostart ~/.config/systemd/user; echo x > ~/.config/autostart/x.desktop",
         harms="~/.config/autostart",
     ),
-    "PERS18-config": Case(script="git config --global core.pager x", harms="~/.gitconfig"),
     "PERS21": Case(script="echo x > $O/../state/planted", harms="$O/../state/planted"),
     "LINK16": Case(script="ln $O/kept h", harms="$O/kept"),
-    "LINK16-copied": Case(script="cp -l $O/kept h", harms="$O/kept"),
     "LINK-out": Case(script="echo x > link_out", harms="$O/target"),
     "PROC03": Case(script="ln -s /proc/self/root$O p; echo x > p/x", harms="$O/x"),
     "PROC04": Case(script="echo x > /proc/self/cwd/../outside/x", harms="$O/x"),
-    "PROC-parent": Case(script="echo x > /proc/$PPID/cwd/../outside/x; echo x > $O/x", harms="$O/x"),
     "outside": Case(script="rm -rf $O/kept; mv f $O/", harms="$O/kept"),
-    "outside-mode": Case(script="chmod 777 $O", harms="$O"),
-    "outside-metadata": Case(script="touch -d @0 $O/kept; truncate -s 0 $O/kept", harms="$O/kept"),
     "outside-new": Case(script="mkdir $O/new", harms="$O/new"),
     "outside-tree": Case(script="cp -a d $O/d && rm -rf $O/../home", harms="~"),
 }
@@ -144,16 +139,12 @@ def test_the_same_command_leaves_it_where_nothing_stops_it(pattern: Scene, groun
 
 WORK = {
     "PERS14": "mkdir -p .github/workflows && echo x > .github/workflows/x.yml && tee Makefile <<< x",
-    "edit": "sed -i s/hello/hallo/ f && grep hallo f",
     "new": "mkdir -p made/deep && echo x > made/deep/file && mv made/deep/file made/moved && cat made/moved",
     "mode": "touch script && chmod 755 script && test -x script && stat -c %a script",
     "links": "ln f made-link && ln -s f made-soft && cat made-soft made-link | wc -l",
-    "removed": "touch gone && rm gone && rm -rf made && test ! -e gone && echo done",
     "build": "python3 -m venv --without-pip v && ls v/bin/python3 && rm -rf v",
     "tests": "printf 'import unittest\\n' > test_x.py && python3 -m unittest -q test_x 2>&1 | tail -1",
-    "tar": "mkdir out && tar xf a.tar -C out && ls out",
     "temporary": "t=$(mktemp) && echo x > $t && cp $t from-temporary && cat from-temporary",
-    "git-reads": "git log --oneline | wc -l && git diff --stat HEAD~1 HEAD",
     "sockets": "python3 -c 'import socket; print(socket.socketpair()[0].fileno() > 2)'",
     "unix": 'python3 -c \'import socket; s = socket.socket(1); s.bind("s"); print("bound")\'; rm s',
 }
@@ -171,17 +162,10 @@ def test_work_in_the_workspace_goes_on_as_without_a_sandbox(servers: Servers, us
 PROTECTED_SPELLINGS = {
     "PERS03": ".mcp.json",
     "PERS04": ".vscode/tasks.json",
-    "PERS04-new": ".idea/workspace.xml",
     "hooks": ".git/hooks/x",
-    "config": ".git/config",
     "nested": "hostile/.git/config",
     "PERS16": "d/.git",
     "PERS11": ".GIT/config",
-    "PERS11-editor": ".Vscode/tasks.json",
-    "PERS12-joiner": ".g\u200cit/config",
-    "PERS12-dot": ".git./config",
-    "PERS12-space": ".git /config",
-    "PERS12-stream": ".git::$INDEX_ALLOCATION/config",
     "PERS12-short": "GIT~1/config",
     "shell": ".bashrc",
     "around": "d/../.mcp.json",
@@ -270,24 +254,6 @@ def test_a_repository_kept_elsewhere_in_the_roots_is_protected_too(user: str) ->
             assert "done" in server.bash(f"echo x > {second}/file && echo done")
 
 
-@pytest.mark.xdist_group(USERS[0])
-def test_a_hard_link_that_was_there_before_reaches_its_other_name(servers: Servers) -> None:
-    """A declared limit, in workspace-write alone: the kernel sees the name in the workspace."""
-    for mode in MODES:
-        server = servers(USERS[0], mode)
-        at = server.scene
-        os.link(at.outside / "kept", at.root / "linked")
-        before = at.seen()
-        server.bash("echo x > linked; chmod 777 linked; touch linked; rm -f linked")
-        if mode == READ_ONLY:
-            assert differences(before, at.seen()) == []
-            (at.root / "linked").unlink()
-        assert (at.outside / "kept").read_text(encoding="utf-8") == (
-            "outside\n" if mode == READ_ONLY else "x\n"
-        )
-        put(at.outside / "kept", "outside\n").chmod(0o644)
-
-
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("user", BY_USER)
 def test_the_state_of_the_server_is_out_of_sight(servers: Servers, user: str, mode: str) -> None:
@@ -320,8 +286,10 @@ def test_nothing_in_the_workspace_is_ever_imported() -> None:
         for name in names:
             put(at.root / f"{name}.py", body)
         put(at.root / "mcp_toolserver/tools/shell/evil.py", body)
+        # The package, without the folder that the interpreter is started in.
+        importable = {"PYTHONPATH": str(ROOT), "PYTHONSAFEPATH": "1"}
         for mode in (WORKSPACE_WRITE, FULL):
-            with serving(at, mode, around=("env", f"--chdir={at.root}"), environ=_importable()) as server:
+            with serving(at, mode, around=("env", f"--chdir={at.root}"), environ=importable) as server:
                 server.call("grep_search", pattern="x")
                 server.call("glob_search", pattern="*")
                 server.call("read_file", path="f")
@@ -333,11 +301,6 @@ def test_nothing_in_the_workspace_is_ever_imported() -> None:
         naive = [sys.executable, "-c", "import json"]
         subprocess.run(naive, cwd=at.root, env=plain, check=False, capture_output=True)
         assert mark.exists()
-
-
-def _importable() -> dict[str, str]:
-    """The package, without the folder that the interpreter is started in."""
-    return {"PYTHONPATH": str(ROOT), "PYTHONSAFEPATH": "1"}
 
 
 def test_no_program_of_the_workspace_takes_the_place_of_ours() -> None:
@@ -366,14 +329,8 @@ ENDINGS = {
     "killed": ("kill -9 $PPID; kill -9 $$", 20_000),
 }
 
-BOTH = [
-    pytest.param(user, mode, id=f"{user}-{mode}", marks=pytest.mark.xdist_group(user))
-    for user, mode in ((USERS[0], READ_ONLY), (USERS[-1], WORKSPACE_WRITE))
-]
-"""Each user and each mode once."""
 
-
-@pytest.mark.parametrize(("user", "mode"), BOTH)
+@each_once
 def test_nothing_that_a_confined_command_started_outlives_it(servers: Servers, user: str, mode: str) -> None:
     server = servers(user, mode)
     for case, (ending, timeout) in ENDINGS.items():
@@ -382,7 +339,7 @@ def test_nothing_that_a_confined_command_started_outlives_it(servers: Servers, u
         assert daemons.alive() == [], case
 
 
-@pytest.mark.parametrize(("user", "mode"), BOTH)
+@each_once
 def test_no_confined_daemon_outlives_a_killed_server(user: str, mode: str) -> None:
     daemons = Daemons()
     with scene(user) as at, serving(at, mode) as server:

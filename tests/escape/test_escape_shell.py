@@ -15,69 +15,30 @@ from tests.sandbox.cases import collected
 from tests.support.confinement import BY_USER, FULL, READ_ONLY, USERS, Scene, Server, serving
 from tests.support.snapshot import differences, snapshot
 
+Servers = Callable[[str, str], Server]
+
 CASES = {
     "SH01": Case(script="echo x > f", harms="f"),
-    "SH02": Case(script="cat f >> g", harms="g"),
-    "SH05": Case(script="true && rm f", harms="f"),
     "SH07": Case(script="ls\nrm f", harms="f"),
-    "SH08": Case(script="echo $(rm f)", harms="f"),
-    "SH09": Case(script="echo `rm f`", harms="f"),
-    "SH10": Case(script="cat <(rm f)", harms="f"),
-    "SH12": Case(script="cat f | sh", harms="g"),
-    "SH14": Case(script="find . -name f -exec rm {} +", harms="f"),
     "SH15": Case(script="find . -maxdepth 0 -fprintf new hello", harms="new"),
-    "SH18": Case(script="find . -name f -okdir rm {} +"),
     "SH19": Case(script="sed -i s/o/0/ f", harms="f"),
-    "SH20": Case(script="sed -n -i.bak p f", harms="f.bak"),
-    "SH21": Case(script="sed --in-place=.b s/o/0/ f", harms="f.b"),
     "SH25": Case(script="sed s/o/touch\\ new/e f", harms="new"),
-    "SH26": Case(script="awk 'BEGIN{system(\"rm f\")}'", harms="f"),
-    "SH27": Case(script="awk 'BEGIN{print 1 > \"new\"}'", harms="new"),
-    "SH29": Case(script="awk -i inplace '{print}' f"),
-    "SH31": Case(script="sort --output=new f", harms="new"),
-    "SH33": Case(script="uniq f new", harms="new"),
-    "SH34": Case(script="env rm f", harms="f"),
-    "SH36": Case(script="printf x | xargs rm -f f", harms="f"),
-    "SH38": Case(script="builtin eval 'rm f'", harms="f"),
-    "SH39": Case(script="exec rm f", harms="f"),
-    "SH43": Case(script="time rm f", harms="f"),
-    "SH44": Case(script="! rm f", harms="f"),
-    "SH45": Case(script="\\rm f", harms="f"),
-    "SH46": Case(script="r''m f", harms="f"),
-    "SH47": Case(script="X=rm; $X f", harms="f"),
-    "SH48": Case(script="{ rm f; }", harms="f"),
-    "SH50": Case(script="if true; then rm f; fi", harms="f"),
     "SH52": Case(script="PATH=.:$PATH ls", harms="evil-ran"),
-    "SH56": Case(script="git -c core.pager=./evil.sh -p log"),
     "SH57": Case(script="git -c alias.x='!touch new' x", harms="new"),
-    "SH58": Case(script="git diff --output=new HEAD", harms="new"),
-    "SH59": Case(script="git log --output=new", harms="new"),
-    "SH60": Case(script="git show --output=new", harms="new"),
     "SH61": Case(script="git status", harms="hostile/evil-ran", cwd="hostile"),
     "SH62": Case(script="git diff --ext-diff", harms="hostile/evil-ran", cwd="hostile"),
     "SH66": Case(script="git tag t1", harms=".git/refs/tags/t1"),
     "SH67": Case(script="git remote add x ext::./evil.sh", harms=".git/config"),
     "SH68": Case(script="git -c core.sshCommand=./evil.sh ls-remote ssh://x/y", harms="evil-ran"),
     "SH69": Case(script="git -c protocol.ext.allow=always ls-remote 'ext::./evil.sh'", harms="evil-ran"),
-    "SH70": Case(script="git grep --open-files-in-pager=./evil.sh x", harms="evil-ran"),
-    "SH72": Case(script="git archive -o new HEAD", harms="new"),
     "SH73": Case(script="git stash", harms=".git/refs/stash"),
     "SH74": Case(script="git config user.x y", harms=".git/config"),
     "SH75": Case(script="git reflog expire --expire=now --all", harms=".git/logs/HEAD"),
-    "SH76": Case(script="git bisect run ./evil.sh"),
     "SH78": Case(script="less f", harms="evil-ran"),
-    "SH80": Case(script="file -C -m magic", harms="magic.mgc"),
     "SH82": Case(script="tar --to-command=./evil.sh -xf a.tar", harms="evil-ran"),
     "SH83": Case(
         script="tar -cf /dev/null f --checkpoint=1 --checkpoint-action=exec=./evil.sh", harms="evil-ran"
     ),
-    "SH87": Case(script="install f new", harms="new"),
-    "SH94": Case(script="echo x 1<> f", harms="f"),
-    "SH96": Case(script="[[ -n $(rm f) ]]", harms="f"),
-    "SH97": Case(script="echo ${X:=$(rm f)}", harms="f"),
-    "SH100": Case(script="printf '%d' 'a[$(rm f)]'"),
-    "SH101": Case(script='echo x | python3 -c \'open("new","w")\'', harms="new"),
-    "SH102": Case(script="trap 'rm f' EXIT", harms="f"),
     "SH103": Case(script="chmod 777 f", harms="f"),
     "SH105": Case(script="ln f hl", harms="hl"),
     "SH107": Case(script="cat f > $O/x", harms="$O/x"),
@@ -99,7 +60,6 @@ CASES = {
         harms="f",
     ),
     "truncate": Case(script="truncate -s 0 f", harms="f"),
-    "truncate-readable": Case(script="python3 -c 'import os; os.truncate(\"f\", 0)'", harms="f"),
     "symlink-time": Case(script="touch -h link_in", harms="link_in"),
     "owner": Case(script="chown --reference=f f; chgrp $(id -g) f", harms="f"),
     "at-home": Case(script="echo x >> ~/.bashrc; mkdir ~/new", harms="~/.bashrc"),
@@ -117,15 +77,9 @@ CASES = {
 }
 
 
-@pytest.fixture(scope="module")
-def confined(servers: Callable[[str, str], Server]) -> dict[str, Server]:
-    """A read-only server for each user."""
-    return {user: servers(user, READ_ONLY) for user in USERS}
-
-
 @pytest.mark.parametrize("user", BY_USER)
-def test_a_command_that_looks_read_only_changes_nothing(confined: dict[str, Server], user: str) -> None:
-    server = confined[user]
+def test_a_command_that_looks_read_only_changes_nothing(servers: Servers, user: str) -> None:
+    server = servers(user, READ_ONLY)
     with collected() as case:
         before = server.scene.seen()
         for name, one in CASES.items():
@@ -140,16 +94,11 @@ def test_the_same_command_does_its_harm_where_nothing_stops_it(pattern: Scene, g
     assert_each_does_harm(pattern, ground, {name: one for name, one in CASES.items() if one.harms})
 
 
-def test_bash_is_offered_as_read_only_because_it_is(confined: dict[str, Server]) -> None:
-    for server in confined.values():
-        hints = server.tools()["bash"]["annotations"]
-        assert hints["readOnlyHint"] is True
-
-
-def test_the_servers_really_run_as_two_users(confined: dict[str, Server]) -> None:
-    seen = {user: server.bash("id -u").strip() for user, server in confined.items()}
-    assert seen.get("root", "0") == "0"
-    assert seen["unprivileged"] != "0"
+def test_bash_is_offered_as_read_only_to_each_of_two_users(servers: Servers) -> None:
+    for user in USERS:
+        server = servers(user, READ_ONLY)
+        assert server.tools()["bash"]["annotations"]["readOnlyHint"] is True
+        assert (server.bash("id -u").strip() == "0") is (user == "root")
 
 
 # --- honest commands -------------------------------------------------------------------------------------
@@ -157,57 +106,26 @@ def test_the_servers_really_run_as_two_users(confined: dict[str, Server]) -> Non
 HONEST = {
     "git-log": "git log --oneline --stat --decorate",
     "git-status": "git status --short --branch",
-    "git-diff": "git diff",
-    "git-diff-cached": "git diff --stat HEAD~1 HEAD",
-    "git-show": "git show HEAD:tracked v1",
-    "git-blame": "git blame -s tracked",
-    "git-grep": "git grep -n tracked",
-    "git-ls": "git ls-files -s && git for-each-ref && git rev-parse HEAD",
-    "git-cat": "git cat-file -p HEAD^{tree}",
     "rg": "$O/../run/rg --sort path -n tracked",
-    "grep": "grep -rn --include='*.json' name . | sort",
-    "find": "find . -path ./.git -prune -o -type f -print | sort",
     "find-exec": "find d -type f -exec wc -c {} + | sort",
     "heredoc": "cat <<END | tr a-z A-Z\nhello $((6 * 7))\nEND",
     "here-string": "read -r word <<< 'one two'; echo $word",
-    "sort": "sort -u g && sort --numeric-sort --reverse <(seq 20) | head -3",
     "sort-spill": "seq 200000 | shuf --random-source=<(yes) | sort -n -S 200k --parallel=1 | sha256sum",
-    "python": 'python3 -c \'import json; print(json.load(open("data.json"))["list"])\'',
     "python-stdin": "python3 - <<'END'\nimport os\nprint(os.listdir('d'), os.getcwd())\nEND",
-    "python-process": 'python3 -c \'import subprocess; print(subprocess.check_output(["wc", "g"]))\'',
     "python-threads": "python3 -c 'import threading; threading.Thread(target=print, args=[1]).start()'",
     "python-processes": "python3 -c 'from multiprocessing import Pool; print(Pool(2).map(abs, [-1, -2]))'",
-    "awk": "awk '{n += length($0)} END {print n, NR}' g f",
-    "sed": "sed -n '2,3p' g",
-    "xargs": "printf 'f\\ng\\n' | xargs -n1 wc -l",
     "xargs-parallel": "printf 'f\\ng\\n' | xargs -P2 -n1 wc -l | sort",
-    "tar": "tar tvf a.tar | awk '{print $1, $3, $6}' && tar xOf a.tar g",
-    "wc": "wc f g data.json",
-    "du": "du -ab d | sort -k2",
     "stat": "stat -c '%n %s %a %u %g %h %F %Y' f g d link_in fifo",
-    "diff": "diff -u f g",
-    "cmp": "cmp f g",
-    "comm": "comm -12 <(sort g) <(printf 'a\\nb\\n')",
-    "join-paste": "paste -d, f g | cut -d, -f2 | nl",
-    "jq": "jq -c '.list | add' data.json",
     "mktemp": 't=$(mktemp) && echo kept > "$t" && cat "$t" && rm "$t" && test ! -e "$t"',
     "mktemp-folder": 'd=$(mktemp -d) && cd "$d" && git init -q && touch a && git add a && git status -s',
     "tmp": "echo x > /tmp/mine && cat /tmp/mine && rm /tmp/mine",
     "jobs": "for i in 3 1 2; do (echo $i) & done | sort; wait",
     "job-status": "(exit 3) & wait $!; echo $?",
     "coproc": "coproc cat; echo hi >&${COPROC[1]}; read -r back <&${COPROC[0]}; echo $back",
-    "arrays": 'a=(one "two three"); declare -A m=([k]=v); echo ${#a[@]} "${a[1]}" ${m[k]}',
-    "printf": "printf '%05.2f|%-5s|%x\\n' 3.14159 ab 255",
-    "head-tail": "head -2 g; tail -n +4 g; tac g",
-    "file": "file -b f a.tar d link_in",
-    "od": "od -c f | head -2; xxd g | head -1",
     "ls": "ls -lan --time-style=+%s .",
-    "realpath": "realpath link_in; readlink link_out; realpath -m d/../x/y",
     "env": "env -i A=1 env; printenv HOME LANG; echo $0 $#",
     "path": 'command -v sh cat; echo "$PATH"',
     "date": "date -u -d @86400 +%F; TZ=Asia/Tokyo date -d @0 +%T",
-    "checksum": "sha256sum f g | sha256sum -c --quiet - ; md5sum f; cksum g",
-    "compress": "gzip -c g | gunzip | cmp - g && xz -c g | xz -d | wc -c",
     "null": "echo gone > /dev/null; head -c 3 /dev/zero | od -An -tx1; test -r /dev/urandom",
     "std": "echo out > /dev/stdout; echo err > /dev/stderr; cat /dev/fd/0 < g",
     "outside": "cat link_out; ls $O; cat $O/kept",
@@ -218,7 +136,6 @@ HONEST = {
     "id": "id -u; id -g; whoami",
     "ulimit": "ulimit -c",
     "unicode": "printf 'naïve ☃\\n' | wc -m",
-    "perl": "perl -ne 'print if /a/' g",
     "timeout": "timeout 5 echo in time; timeout 0.1 sleep 5; echo $?",
     "big-output": "seq 1 5000 | tail -1500",
     "login-files": "shopt -q login_shell || echo no login; echo ${BASH_ENV:-none}",
@@ -226,22 +143,24 @@ HONEST = {
 
 
 @pytest.fixture(scope="module")
-def unconfined(confined: dict[str, Server]) -> Generator[dict[str, Server]]:
+def unconfined(servers: Servers) -> Generator[dict[str, Server]]:
     """For each user a server without a sandbox, in the scene of the read-only one."""
     with ExitStack() as stack:
-        yield {user: stack.enter_context(serving(of.scene, FULL)) for user, of in confined.items()}
+        scenes = {user: servers(user, READ_ONLY).scene for user in USERS}
+        yield {user: stack.enter_context(serving(at, FULL)) for user, at in scenes.items()}
 
 
 @pytest.mark.parametrize("user", BY_USER)
 def test_an_honest_command_says_the_same_in_the_sandbox(
-    confined: dict[str, Server], unconfined: dict[str, Server], user: str
+    servers: Servers, unconfined: dict[str, Server], user: str
 ) -> None:
     """And the sandbox leaves no mark on the scene."""
-    at = confined[user].scene
+    confined = servers(user, READ_ONLY)
+    at = confined.scene
     with collected() as case:
         for name, script in HONEST.items():
             with case(name):
                 before = snapshot(at.base, without=[at.state])
-                said = confined[user].bash(script)
+                said = confined.bash(script)
                 assert differences(before, snapshot(at.base, without=[at.state])) == []
                 assert said == unconfined[user].bash(script)

@@ -5,9 +5,8 @@ import random
 import pytest
 
 from benchmarks.fuzz import Escaped, fuzzed, prove
-from benchmarks.fuzz_ground import Ground, ground
+from benchmarks.fuzz_ground import ground
 from benchmarks.hostile_commands import command, entering
-from benchmarks.hostile_paths import path
 from tests.support.confinement import FULL, READ_ONLY, USERS, WORKSPACE_WRITE, serving
 
 SEED = 2026
@@ -33,16 +32,6 @@ def test_the_fuzzer_refuses_to_start_without_a_sandbox() -> None:
         pytest.raises(Escaped, match="does not work"),
     ):
         prove(at, server)
-
-
-def test_a_seed_makes_the_same_run_again() -> None:
-    with ground(USERS[0], SEED) as at:
-        assert made(at) == made(at)
-
-
-def made(at: Ground) -> list[str]:
-    chance = random.Random(SEED)
-    return [path(chance, at) for _ in range(200)] + [command(chance, at) for _ in range(200)]
 
 
 def test_every_command_stays_in_the_scene_should_the_sandbox_have_a_hole() -> None:

@@ -21,14 +21,25 @@ WRITING: tuple[tuple[str, dict[str, Any]], ...] = (
     ("write_file", {"path": "{}", "content": "x", "overwrite": True}),
     ("edit_file", {"path": "{}", "old_string": "x", "new_string": "y"}),
     ("NotebookEdit", {"path": "{}", "cell_number": 0, "new_source": "1"}),
-    ("apply_patch", {"patch": "*** Begin Patch\n*** Add File: {}\n+x\n*** End Patch"}),
-    ("apply_patch", {"patch": "*** Begin Patch\n*** Delete File: {}\n*** End Patch"}),
+    *(
+        ("apply_patch", {"patch": f"*** Begin Patch\n{section}\n*** End Patch"})
+        for section in (
+            *("*** Add File: {}\n+x", "*** Update File: {}\n@@\n-y\n+x", "*** Delete File: {}"),
+            *("*** Update File: g\n*** Move to: {}", "*** Update File: {}\n*** Move to: moved"),
+        )
+    ),
 )
 
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    files = {"f": b"x\n", "sub/private/f": b"x\n", "sub/n.ipynb": written(made()), "secret/key.ipynb": b"x\n"}
+    files = {
+        "f": b"x\n",
+        "g": b"x\n",
+        "sub/private/f": b"x\n",
+        "sub/n.ipynb": written(made()),
+        "secret/key.ipynb": b"x\n",
+    }
     (tmp_path / "x").write_bytes(b"outside\n")
     root = make(tmp_path / "root", files)
     (root / "out").symlink_to("..")

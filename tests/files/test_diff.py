@@ -24,10 +24,6 @@ async def test_equal_files_are_called_identical(bench: Bench) -> None:
     assert await bench.text(path="a", other_path="same") == "The files are identical."
 
 
-async def test_the_names_of_old_and_new_may_be_a_and_b(bench: Bench) -> None:
-    assert (await bench.result(a="a", b="sub/b")).text.startswith("--- a/a\n+++ b/sub/b\n")
-
-
 async def test_line_endings_and_a_missing_last_one_are_differences(bench: Bench) -> None:
     make(bench.root, {"crlf": b"one\r\ntwo\n", "open": b"one\ntwo"})
     assert "-one\n" in await bench.text(path="a", other_path="crlf")

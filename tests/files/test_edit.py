@@ -56,18 +56,6 @@ def test_nothing_changes_outside_the_one_match(content: str, old: str, new: str)
         assert result.count == 1
 
 
-@given(st.text(alphabet="ab \n", max_size=60), SENT, TEXT)
-def test_without_carriage_returns_replacing_all_is_plain_replacement(
-    content: str, old: str, new: str
-) -> None:
-    assume(old != new and old in content)
-
-    result = edit(content, old, new, every=True)
-
-    assert result.content == content.replace(old, new)
-    assert result.count == content.count(old)
-
-
 @st.composite
 def content_and_part(draw: st.DrawFn) -> tuple[str, str]:
     """A text, and something that it holds but for line endings."""
@@ -98,26 +86,6 @@ def test_a_file_with_one_line_ending_keeps_it(content: str, old: str, new: str, 
             edit(windows, old, new, every=every)
     else:
         assert edit(windows, old, new, every=every).content == expected.content.replace("\n", "\r\n")
-
-
-@given(MIXED, st.lists(st.tuples(SENT, SENT), min_size=1, max_size=4))
-def test_several_edits_are_the_same_as_one_after_the_other(
-    content: str, pairs: list[tuple[str, str]]
-) -> None:
-    edits = [Edit(old_string=old, new_string=new, replace_all=True) for old, new in pairs]
-    try:
-        together = apply(content, edits)
-    except ToolError:
-        with pytest.raises(ToolError):
-            one_by_one(content, edits)
-    else:
-        assert together.content == one_by_one(content, edits)
-
-
-def one_by_one(content: str, edits: list[Edit]) -> str:
-    for each in edits:
-        content = apply(content, [each]).content
-    return content
 
 
 LINE_BREAKS = (
@@ -161,10 +129,6 @@ def test_the_lines_of_all_edits_are_those_of_the_result() -> None:
     assert result.count == 4
 
 
-def test_at_most_ten_lines_are_named() -> None:
-    assert edit("a\n" * 30, "a", "b", every=True).lines == tuple(range(1, 11))
-
-
 def test_very_many_replacements_are_made_alike() -> None:
     for content, old, new, expected in (
         ("a\n" * 20_000, "a", "b\nc", "b\nc\n" * 20_000),
@@ -196,12 +160,6 @@ def test_an_edit_that_could_never_be_made_is_invalid() -> None:
     for edits in IMPOSSIBLE:
         with pytest.raises(InvalidInput):
             apply("a a", edits)
-
-
-def test_an_edit_is_named_by_its_place_among_several() -> None:
-    message = refusal("a", Edit(old_string="a", new_string="b"), Edit(old_string="nowhere", new_string="c"))
-
-    assert message.startswith("edits[1].old_string was not found.")
 
 
 def test_an_edit_whose_text_an_earlier_edit_changed_gets_an_error() -> None:

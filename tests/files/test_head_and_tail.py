@@ -32,7 +32,7 @@ async def test_ten_lines_are_shown(first: Bench, last: Bench) -> None:
 
 async def test_the_number_of_lines_can_be_chosen(first: Bench, last: Bench) -> None:
     assert (await first.text(path="f", lines=1)).startswith("1\n[the first line of")
-    assert (await last.text(path="f", lines=1)).startswith("100\n[the last line of")
+    assert (await last.text(file_path="f", lines=1)).startswith("100\n[the last line of")
     assert await first.text(path="f", lines=100) == NUMBERS.decode().rstrip("\n")
     assert await last.text(path="f", lines=1_000) == NUMBERS.decode().rstrip("\n")
     await last.refusal("invalid_input", path="f", lines=-1)
@@ -98,8 +98,3 @@ async def test_only_text_files_are_shown(first: Bench, last: Bench) -> None:
         for path in ("binary", "pipe", "."):
             await bench.refusal("invalid_input", path=path)
         await bench.refusal("not_found", path="gone")
-
-
-async def test_file_path_is_another_name(first: Bench, last: Bench) -> None:
-    assert (await first.text(file_path="f", lines=1)).startswith("1\n")
-    assert (await last.text(file_path="f", lines=1)).startswith("100\n")

@@ -44,14 +44,6 @@ async def test_what_is_no_file_is_named_but_neither_opened_nor_followed(bench: B
     assert "etc" not in text
 
 
-async def test_a_device_is_named(tmp_path: Path) -> None:
-    fd = os.open("/dev", os.O_RDONLY)
-    with os.scandir(fd) as entries:
-        [null] = [entry for entry in entries if entry.name == "null"]
-        assert listing._kind(null) == "device"
-    os.close(fd)
-
-
 async def test_details_are_size_and_time_of_change(bench: Bench) -> None:
     os.utime(bench.root / "b", (0, 1_700_000_000))
     os.utime(bench.root / "src", (0, 0))
@@ -125,10 +117,6 @@ async def test_a_name_that_is_gone_before_it_is_looked_at_is_not_an_error(bench:
     gone = listing._Name(raw="pipe", kind="file")
     assert listing._entry(fd, gone, details=True).size is None
     os.close(fd)
-
-
-async def test_it_answers_to_list_dir(bench: Bench) -> None:
-    assert (await bench.result("list_dir", path="src")).text == "main.py"
 
 
 async def test_a_time_no_calendar_has_is_not_an_error(bench: Bench) -> None:

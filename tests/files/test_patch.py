@@ -1,13 +1,12 @@
 """Reading patches and applying them to texts, compared with git and patch."""
 
-import shutil
 import subprocess
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mcp_toolserver.capabilities.files import CanonicalPath
@@ -15,9 +14,10 @@ from mcp_toolserver.errors import Conflict, InvalidInput, NotFound, ToolError
 from mcp_toolserver.text.edit.unified_diff import unified
 from mcp_toolserver.text.patch.apply import Applied, apply_hunks
 from mcp_toolserver.text.patch.file_names import git_names, name
-from mcp_toolserver.text.patch.model import Patch, Section
+from mcp_toolserver.text.patch.model import Section
 from mcp_toolserver.text.patch.parse import parse
 from mcp_toolserver.text.patch.plan import Plan, plan
+from tests.support.calling import make
 
 HEAD = "--- a/f\n+++ b/f\n"
 
@@ -25,19 +25,6 @@ LINES = st.lists(
     st.sampled_from(["a\n", "b\n", "c\n", "\n", "d\r\n", "-- x\n", "++ y\n", "@@ z\n", " \n"]), max_size=30
 )
 ENDS = st.sampled_from(["", "end", "-- ", "end\r"])
-
-
-@st.composite
-def edited(draw: st.DrawFn) -> tuple[str, str]:
-    """A text, and the same after a few changes."""
-    lines = [f"{number} {draw(st.sampled_from('xyz'))}\n" for number in range(draw(st.integers(0, 60)))]
-    new = list(lines)
-    for _ in range(draw(st.integers(1, 4))):
-        start = draw(st.integers(0, len(new)))
-        end = draw(st.integers(start, min(len(new), start + 3)))
-        new[start:end] = draw(st.lists(st.sampled_from(["new\n", "other\r\n", "\n"]), max_size=3))
-    old_end, new_end = draw(ENDS), draw(ENDS)
-    return "".join(lines) + old_end, "".join(new) + new_end
 
 
 def only(text: str) -> Section:
@@ -102,34 +89,6 @@ def test_what_diff_writes_is_read_as_patch_reads_it(
     assert applied(before, diff.decode()).content == after
 
 
-@given(edited(), st.integers(0, 12))
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-def test_where_git_applies_a_diff_to_another_text_the_result_is_the_same(
-    pair: tuple[str, str], cut: int
-) -> None:
-    before, after = pair
-    diff = unified(before, after, "f", limit=1 << 30)
-    other = "".join(before.splitlines(keepends=True)[cut:])
-    if before == after or not other:
-        return
-    try:
-        made = applied(other, diff)
-    except Conflict:
-        return
-    with tempfile.TemporaryDirectory() as folder:
-        (Path(folder) / "f").write_bytes(other.encode())
-        done = subprocess.run(
-            ["git", "apply", "-"],
-            input=diff.encode(),
-            cwd=folder,
-            capture_output=True,
-            timeout=30,
-            check=False,
-        )
-        if done.returncode == 0 and all(hunk.old for hunk in only(diff).hunks):
-            assert (Path(folder) / "f").read_bytes() == made.content.encode()
-
-
 def _out(folder: str | Path, *command: str, stdin: bytes = b"", ok: Sequence[int] = (0,)) -> bytes:
     done = subprocess.run(command, input=stdin, cwd=folder, capture_output=True, timeout=30, check=False)
     assert done.returncode in ok, done.stderr
@@ -147,60 +106,51 @@ def test_no_text_makes_the_reader_fail_otherwise_than_by_saying_why(text: str) -
             assert patch.sections
 
 
-@given(LINES, LINES, ENDS)
-def test_nothing_outside_the_hunks_changes(around: list[str], inner: list[str], end: str) -> None:
-    head, tail = "".join(around), "".join(around[::-1]) + end
-    before = f"{head}the only one\n{''.join(inner)}{tail}"
-    made = applied(before, envelope("*** Update File: f", "@@", "-the only one", "+another", "+and more"))
-    assert made.content == f"{head}another\nand more\n{''.join(inner)}{tail}"
-
-
 # --- git -------------------------------------------------------------------------------------------------
 
 GIT = ("git", "-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "core.autocrlf=false")
 
 
+NUMBERS = [b"%d\n" % number for number in range(30)]
+NAMED = b"".join(b"line %d\n" % number for number in range(20))
+BEFORE = {
+    "keep": b"kept\n",
+    "edit me.txt": b"".join(NUMBERS),
+    "caf\u00e9": b"1\n2\n3\n4\n5\n",
+    "gone": b"a\nb",
+    "old/name": NAMED,
+    "run": b"#!/bin/sh\n",
+    "empty-gone": b"",
+    "crlf": b"a\r\nb\r\nc\r\n",
+    'quo"te': b"x\n",
+    "tab\tbed": b"x\n",
+}
+AFTER = {
+    "keep": b"kept\nand changed\n",
+    "edit me.txt": b"first\n" + b"".join(NUMBERS[:28]) + b"end",
+    "caf\u00e9": b"1\n2\nthree\n4\n5\n",
+    "new/name": NAMED + b"more\n",
+    "copy": b"kept\n",
+    "run": b"#!/bin/sh\n",
+    "empty-new": b"",
+    "script": b"#!/bin/sh\n-- \n",
+    "crlf": b"a\r\nb!\r\nc\n",
+    'quo"te': b"y",
+    "tab\tbed": b"-- y\n++ z\n",
+}
+
+
 @pytest.fixture
 def repository(tmp_path: Path) -> Path:
-    files = {
-        "keep": b"kept\n",
-        "edit me.txt": b"".join(b"%d\n" % number for number in range(30)),
-        "caf\u00e9": b"1\n2\n3\n4\n5\n",
-        "gone": b"a\nb",
-        "old/name": b"".join(b"line %d\n" % number for number in range(20)),
-        "run": b"#!/bin/sh\n",
-        "empty-gone": b"",
-        'quo"te': b"x\n",
-        "tab\tbed": b"x\n",
-        "crlf": b"a\r\nb\r\nc\r\n",
-    }
-    for path, content in files.items():
-        (tmp_path / path).parent.mkdir(exist_ok=True)
-        (tmp_path / path).write_bytes(content)
-    _out(tmp_path, *GIT, "init", "-q", "-b", "main")
-    _out(tmp_path, *GIT, "add", "-A")
-    _out(tmp_path, *GIT, "commit", "-qm", "one")
-    (tmp_path / "edit me.txt").write_bytes(
-        b"first\n" + b"".join(b"%d\n" % number for number in range(28)) + b"end"
-    )
-    (tmp_path / "caf\u00e9").write_bytes(b"1\n2\nthree\n4\n5\n")
-    (tmp_path / "gone").unlink()
-    (tmp_path / "empty-gone").unlink()
-    (tmp_path / "new").mkdir()
-    (tmp_path / "old/name").rename(tmp_path / "new/name")
-    with open(tmp_path / "new/name", "ab") as file:
-        file.write(b"more\n")
-    shutil.copy(tmp_path / "keep", tmp_path / "copy")
-    (tmp_path / "keep").write_bytes(b"kept\nand changed\n")
-    (tmp_path / "run").chmod(0o755)
-    (tmp_path / "empty-new").write_bytes(b"")
-    (tmp_path / "script").write_bytes(b"#!/bin/sh\n-- \n")
-    (tmp_path / "script").chmod(0o755)
-    (tmp_path / 'quo"te').write_bytes(b"y")
-    (tmp_path / "tab\tbed").write_bytes(b"-- y\n++ z\n")
-    (tmp_path / "crlf").write_bytes(b"a\r\nb!\r\nc\n")
-    _out(tmp_path, *GIT, "add", "-A")
-    _out(tmp_path, *GIT, "commit", "-qm", "two")
+    _out(make(tmp_path, BEFORE), *GIT, "init", "-q", "-b", "main")
+    for commit, files in (("one", BEFORE), ("two", AFTER)):
+        for path in BEFORE:
+            (tmp_path / path).unlink()
+        make(tmp_path, files)
+        for path in ("run", "script") if commit == "two" else ():
+            (tmp_path / path).chmod(0o755)
+        _out(tmp_path, *GIT, "add", "-A")
+        _out(tmp_path, *GIT, "commit", "-qm", commit)
     return tmp_path
 
 
@@ -432,11 +382,6 @@ def test_the_last_line_feed_is_as_the_patch_says_or_else_as_before() -> None:
         assert applied(before, envelope("*** Update File: f", "@@", *lines)).content == after
 
 
-def test_a_last_line_without_a_line_feed_gets_one_when_lines_follow() -> None:
-    assert applied("a\nb", envelope("*** Update File: f", "+c")).content == "a\nb\nc"
-    assert applied("a\r\nb", f"{HEAD}@@ -2,0 +3 @@\n+c\n").content == "a\r\nb\r\nc\n"
-
-
 def test_lines_alone_are_put_where_the_patch_says() -> None:
     for lines, after in (
         (("+n",), "a\nb\nc\nn\n"),
@@ -617,37 +562,3 @@ def test_removed_and_added_lines_that_look_like_headers_are_lines() -> None:
 def test_the_marker_of_a_missing_line_feed_is_known_in_other_languages() -> None:
     made = applied("a", f"{HEAD}@@ -1 +1 @@\n-a\n\\ Kein Zeilenumbruch am Dateiende.\n+b\n")
     assert made.content == "b\n"
-
-
-# --- paths -----------------------------------------------------------------------------------------------
-
-
-def test_every_path_is_named_once_and_respelt() -> None:
-    patch = parse(
-        envelope("*** Update File: ./a", "*** Move to: b", "*** Delete File: d/c", "*** Add File: a")
-    )
-    assert patch.paths == ("./a", "b", "d/c", "a")
-    respelt = patch.respelt(lambda path: path.removeprefix("./"))
-    assert [section.paths for section in respelt.sections] == [("a", "b"), ("d/c",), ("a",)]
-
-
-def test_a_file_that_goes_away_is_not_named_by_a_link() -> None:
-    for lines in (("*** Delete File: link",), ("*** Update File: link", "*** Move to: b")):
-        patch: Patch = parse(envelope(*lines))
-        with pytest.raises(InvalidInput, match=r"'link' leads to 'real'"):
-            patch.respelt(lambda path: {"link": "real"}.get(path, path))
-        assert patch.respelt(lambda path: path) == patch
-
-
-def test_a_file_that_stays_may_be_named_by_a_link_and_folders_always() -> None:
-    links = {
-        "link": "real",
-        "sub/f": "other/f",
-        "sub": "other",
-        "/r/sub/f": "/r/x/f",
-        "/r/sub": "/r/x",
-        "/": "/",
-    }
-    lines = ("*** Update File: link", "-1", "*** Delete File: sub/f", "*** Delete File: /r/sub/f")
-    respelt = parse(envelope(*lines, "*** Delete File: /top")).respelt(lambda path: links.get(path, path))
-    assert respelt.paths == ("real", "other/f", "/r/x/f", "/top")

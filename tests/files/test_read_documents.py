@@ -5,13 +5,13 @@ import subprocess
 import sys
 import warnings
 import zipfile
+import zlib
 from collections.abc import Callable, Mapping
 from datetime import date, datetime, time
 from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-import anyio
 import docx
 import openpyxl
 import pytest
@@ -19,36 +19,24 @@ from docx.oxml import parse_xml
 from docx.oxml.ns import nsdecls
 from openpyxl.chart import BarChart
 from pypdf import PdfReader, PdfWriter
-from pypdf.generic import (
-    ArrayObject,
-    DecodedStreamObject,
-    DictionaryObject,
-    FloatObject,
-    NameObject,
-    StreamObject,
-    TextStringObject,
-)
+from pypdf.generic import DictionaryObject, NameObject, TextStringObject
 
 from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.pipeline.call import Result
-from mcp_toolserver.pipeline.registry import Entry
 from mcp_toolserver.tools.files.read_file import TOOL
 from tests.notebook.notebooks import old
+from tests.support.calling import Bench, make
 from tests.support.live import SharedServers, text
-from tests.support.workbench import Person, dispatcher, machine
 
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    (tmp_path / "root").mkdir()
-    return tmp_path / "root"
+    return make(tmp_path / "root", {})
 
 
 async def shown(root: Path, name: str, content: bytes, **arguments: Any) -> Result:
     (root / name).write_bytes(content)
-    server = dispatcher(machine(root.parent), Entry(TOOL, toolset="files"), ceiling=Permission.READ_ONLY)
-    with anyio.fail_after(60):
-        return await server.call("read_file", {"path": name, **arguments}, Person())
+    return await Bench(tool=TOOL, root=root, ceiling=Permission.READ_ONLY).result(path=name, **arguments)
 
 
 async def refusal(root: Path, name: str, content: bytes, *, kind: str = "invalid_input") -> str:
@@ -68,37 +56,31 @@ def operators(*lines: str) -> bytes:
     return f"BT /F1 12 Tf 72 700 Td {drawn}ET".encode()
 
 
-def stream(content: bytes, **fields: Any) -> StreamObject:
-    made = DecodedStreamObject()
-    made.set_data(content)
-    made.update({NameObject(f"/{name}"): value for name, value in fields.items()})
-    return made
+def stream(content: bytes, fields: bytes = b"") -> bytes:
+    return b"<</Length %d%s>>stream\n%s\nendstream" % (len(content), fields, content)
 
 
-def pdf(*contents: bytes, form: bytes | None = None, compress: bool = False) -> bytes:
+def pdf(*contents: bytes, form: bytes = b"", compress: bool = False) -> bytes:
     """A PDF with a page for each drawing; `form` can be drawn by all, as /X."""
-    writer = PdfWriter()
-    font = DictionaryObject(
-        {
-            NameObject("/Type"): NameObject("/Font"),
-            NameObject("/Subtype"): NameObject("/Type1"),
-            NameObject("/BaseFont"): NameObject("/Helvetica"),
-        }
-    )
-    fonts = DictionaryObject({NameObject("/F1"): writer._add_object(font)})
-    resources = DictionaryObject({NameObject("/Font"): fonts})
-    if form is not None:
-        box = ArrayObject(map(FloatObject, (0, 0, 600, 800)))
-        own = DictionaryObject({NameObject("/Font"): fonts})
-        made = stream(form, Subtype=NameObject("/Form"), BBox=box, Resources=own)
-        objects = DictionaryObject({NameObject("/X"): writer._add_object(made)})
-        resources[NameObject("/XObject")] = objects
+    resources = b"/Resources<</Font<</F1 3 0 R>>/XObject<</X 4 0 R>>>>"
+    pages = b" ".join(b"%d 0 R" % (5 + 2 * number) for number in range(len(contents)))
+    objects = [
+        b"<</Type/Catalog/Pages 2 0 R>>",
+        b"<</Type/Pages/Count %d/Kids[%s]>>" % (len(contents), pages),
+        b"<</Type/Font/Subtype/Type1/BaseFont/Helvetica>>",
+        stream(form, b"/Subtype/Form/BBox[0 0 600 800]" + resources),
+    ]
     for content in contents:
-        page = writer.add_blank_page(width=600, height=800)
-        page[NameObject("/Resources")] = resources
-        drawing = stream(content)
-        page[NameObject("/Contents")] = writer._add_object(drawing.flate_encode() if compress else drawing)
-    return saved(writer)
+        drawing = b"/Contents %d 0 R" % (len(objects) + 2)
+        objects.append(b"<</Type/Page/Parent 2 0 R/MediaBox[0 0 600 800]%s%s>>" % (resources, drawing))
+        packed = stream(zlib.compress(content), b"/Filter/FlateDecode")
+        objects.append(packed if compress else stream(content))
+    made, places = b"%PDF-1.7\n", b"0000000000 65535 f \n"
+    for number, found in enumerate(objects, 1):
+        places += b"%010d 00000 n \n" % len(made)
+        made += b"%d 0 obj\n%s\nendobj\n" % (number, found)
+    end = b"trailer<</Size %d/Root 1 0 R>>\nstartxref\n%d\n%%%%EOF\n" % (len(objects) + 1, len(made))
+    return made + b"xref\n0 %d\n%s" % (len(objects) + 1, places) + end
 
 
 def saved(writer: PdfWriter) -> bytes:
@@ -425,14 +407,11 @@ async def test_without_the_extra_the_answer_names_it(root: Path, monkeypatch: py
 
 async def test_a_document_beyond_the_size_that_is_taken_apart_is_refused(root: Path) -> None:
     size = 50 * 1024 * 1024 + 1
-    server = dispatcher(machine(root.parent), Entry(TOOL, toolset="files"))
     for head in (b"%PDF-1.7\n", b"PK\x03\x04"):
         with (root / "f.docx").open("wb") as file:
             file.write(head)
             file.truncate(size)
-        result = await server.call("read_file", {"path": "f.docx"}, Person())
-        assert result.error == "invalid_input"
-        assert str(size) in result.text
+        assert str(size) in await Bench(tool=TOOL, root=root).refusal("invalid_input", path="f.docx")
 
 
 LISTED = """

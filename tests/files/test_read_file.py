@@ -76,7 +76,9 @@ async def test_an_empty_file_and_an_offset_past_the_end_are_reported(bench: Benc
 async def test_an_unusual_encoding_or_line_ending_is_reported(bench: Bench) -> None:
     for content, note in (
         (b"a\r\n", "[CRLF line endings]"),
+        (b"a\r\na", "[CRLF line endings]"),
         (b"a\r\na\n", "[mixed line endings]"),
+        ("a\r\n".encode("utf-16"), "[utf-16-le with BOM, CRLF line endings]"),
         (b"caf\xe9\n", "[windows-1252]"),
         ("a\r\n".encode("utf-8-sig"), "[utf-8 with BOM, CRLF line endings]"),
     ):
@@ -99,17 +101,10 @@ async def test_a_big_file_is_read_in_slices_only(bench: Bench) -> None:
 
 
 async def test_images_are_shown_by_content_not_by_name(bench: Bench) -> None:
-    for content, mime_type in (
-        (PNG, "image/png"),
-        (b"\xff\xd8\xff\xe0" + b"\0" * 20, "image/jpeg"),
-        (b"GIF89a" + b"\0" * 20, "image/gif"),
-        (b"GIF87a" + b"\0" * 20, "image/gif"),
-        (b"RIFF\x10\0\0\0WEBPVP8 " + b"\0" * 20, "image/webp"),
-    ):
-        (bench.root / "f.txt").write_bytes(content)
-        output = await bench.result(path="f.txt")
-        assert [(image.data, image.mime_type) for image in output.images] == [(content, mime_type)]
-        assert output.text == f"f.txt: {mime_type}, {len(content)} bytes"
+    (bench.root / "f.txt").write_bytes(PNG)
+    output = await bench.result(path="f.txt")
+    assert [(image.data, image.mime_type) for image in output.images] == [(PNG, "image/png")]
+    assert output.text == f"f.txt: image/png, {len(PNG)} bytes"
 
 
 async def test_an_image_too_big_to_be_shown_is_refused(bench: Bench) -> None:

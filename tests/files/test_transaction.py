@@ -56,37 +56,21 @@ def folders(ws: Path) -> set[str]:
     return {str(path.relative_to(ws)) for path in ws.rglob("*") if path.is_dir()}
 
 
+@contextmanager
+def unchanged(ws: Path) -> Iterator[None]:
+    """Nothing is different afterwards, but for the file `late` of somebody else."""
+    before, tree = snapshot(ws), folders(ws)
+    yield
+    (ws / "late").unlink(missing_ok=True)
+    assert snapshot(ws) == before
+    assert folders(ws) == tree
+
+
 ALL = (change("a", b"one"), change("b", None), change("new/deep/d", b"four"), change("sub/c", b"three"))
 LATER = {"a": b"one", "new/deep/d": b"four", "sub/c": b"three"}
 
 
 # --- all ---------------------------------------------------------------------------------------------------
-
-
-async def test_files_are_changed_created_and_deleted_together(ws: Path, files: Files) -> None:
-    await update(files, *ALL)
-    assert held(ws) == LATER
-
-
-async def test_the_result_shows_what_was_there_and_what_is_there_now(ws: Path, files: Files) -> None:
-    written = await files.update_all(
-        [CanonicalPath("a"), CanonicalPath("n")], lambda _: [ALL[0], change("n", b"")]
-    )
-    assert [(path, one.before, one.after, one.created) for path, one in written.items()] == [
-        ("a", b"1", b"one", False),
-        ("n", b"", b"", True),
-    ]
-
-
-async def test_the_contents_of_all_are_given_at_once(files: Files) -> None:
-    seen: list[Contents] = []
-
-    def decide(contents: Contents) -> Sequence[FileChange]:
-        seen.append(contents)
-        return ()
-
-    assert await files.update_all([CanonicalPath("a"), CanonicalPath("z")], decide) == {}
-    assert seen == [{"a": b"1", "z": None}]
 
 
 async def test_a_file_keeps_its_mode_or_gets_that_of_another(ws: Path, files: Files) -> None:
@@ -121,11 +105,9 @@ async def test_without_hard_links_it_works_too(
         raise OSError(errno.EPERM, os.strerror(errno.EPERM))
 
     monkeypatch.setattr(transaction, "_link", no_links)
-    before = snapshot(ws)
-    with interfering("late", lambda: (ws / "late").write_bytes(b"theirs")), pytest.raises(Conflict):
+    taken = interfering("late", lambda: (ws / "late").write_bytes(b"theirs"))
+    with unchanged(ws), taken, pytest.raises(Conflict):
         await update(files, *ALL, change("late", b"mine"))
-    (ws / "late").unlink()
-    assert snapshot(ws) == before
     await update(files, *ALL)
     assert held(ws) == LATER
 
@@ -163,13 +145,10 @@ def interfering(moment: str, act: Callable[[], object]) -> Iterator[None]:
 
 
 async def test_when_the_last_fails_all_others_are_as_before(ws: Path, files: Files) -> None:
-    before, tree = snapshot(ws), folders(ws)
     failure = pytest.raises(Conflict, match=r"'late' .* No file was changed\.")
-    with interfering("late", lambda: (ws / "late").write_bytes(b"theirs")), failure:
+    taken = interfering("late", lambda: (ws / "late").write_bytes(b"theirs"))
+    with unchanged(ws), taken, failure:
         await update(files, *ALL, change("late", b"mine"))
-    (ws / "late").unlink()
-    assert snapshot(ws) == before
-    assert folders(ws) == tree
 
 
 BLOCKED: dict[str, tuple[Callable[[Path], object], FileChange, type[ToolError]]] = {
@@ -187,25 +166,19 @@ async def test_what_cannot_be_done_leaves_nothing_done(
     ws: Path, files: Files, prepare: Callable[[Path], object], last: FileChange, kind: type[ToolError]
 ) -> None:
     prepare(ws)
-    before, tree = snapshot(ws), folders(ws)
     others = [one for one in ALL if one.path != last.path]
-    with pytest.raises(kind):
+    with unchanged(ws), pytest.raises(kind):
         await update(files, *others, last)
-    assert snapshot(ws) == before
-    assert folders(ws) == tree
 
 
 async def test_a_full_disk_leaves_nothing_done(ws: Path, files: Files) -> None:
-    before, tree = snapshot(ws), folders(ws)
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1_000, hard))
     try:
-        with pytest.raises(ToolError):
+        with unchanged(ws), pytest.raises(ToolError):
             await update(files, *ALL, change("big", b"x" * 2_000))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    assert snapshot(ws) == before
-    assert folders(ws) == tree
 
 
 @pytest.mark.parametrize("path", ["a", "b"])
@@ -278,11 +251,8 @@ async def test_a_bug_takes_everything_back_too(ws: Path, files: Files) -> None:
     def fail() -> None:
         raise ZeroDivisionError
 
-    before, tree = snapshot(ws), folders(ws)
-    with interfering("sub/c", fail), pytest.raises(ZeroDivisionError):
+    with unchanged(ws), interfering("sub/c", fail), pytest.raises(ZeroDivisionError):
         await update(files, *ALL)
-    assert snapshot(ws) == before
-    assert folders(ws) == tree
 
 
 async def test_files_that_are_too_large_together_are_refused(ws: Path, files: Files) -> None:
@@ -293,15 +263,6 @@ async def test_files_that_are_too_large_together_are_refused(ws: Path, files: Fi
     with pytest.raises(InvalidInput, match="together"):
         await files.update_all(paths, lambda _: ())
     await files.update_all(paths[:6], lambda _: ())
-
-
-async def test_who_may_only_read_changes_nothing(ws: Path) -> None:
-    files = Workspace([str(ws)]).files(write=False)
-    with pytest.raises(RuntimeError):
-        await update(files, *ALL)
-    with pytest.raises(RuntimeError):
-        await files.make_folder(CanonicalPath("new"))
-    assert folders(ws) == {"sub"}
 
 
 async def test_a_folder_that_is_swapped_while_one_is_made_in_it_is_a_conflict(

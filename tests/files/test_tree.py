@@ -119,7 +119,3 @@ async def test_a_folder_that_cannot_be_read_is_reported_and_the_rest_is_shown(be
 async def test_a_name_is_shown_on_one_line(bench: Bench) -> None:
     (bench.root / "src/a\nb").mkdir()
     assert "  a\\x0ab/" in (await bench.text()).split("\n")
-
-
-async def test_an_empty_folder_is_not_an_error(bench: Bench) -> None:
-    assert await bench.text(path="empty") == "empty/\n[nothing to show]"

@@ -4,8 +4,6 @@ import hashlib
 import os
 import re
 import stat
-import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +15,6 @@ from mcp_toolserver.capabilities.call_scope import LOCAL
 from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.pipeline.call import Result
 from mcp_toolserver.stores.file_history import OWNERS, FileHistories, HistoryLimits
-from mcp_toolserver.stores.retention import RetentionLimits, enforce_limits
 from mcp_toolserver.text.edit.kept_lines import drops_most
 from mcp_toolserver.text.secret_files import is_secret_file
 from tests.notebook.notebooks import made, written
@@ -33,15 +30,10 @@ NONE_KEPT = HistoryLimits(total=0)
 class Server:
     """The file tools on a real folder, for several sessions."""
 
-    def __init__(
-        self,
-        folder: Path,
-        limits: HistoryLimits | None = None,
-        hides: Callable[[tuple[str, ...]], bool] | None = None,
-    ) -> None:
+    def __init__(self, folder: Path, limits: HistoryLimits | None = None) -> None:
         self.root, self.state = folder / "root", folder / "state"
         self.histories = FileHistories(str(self.state), limits)
-        host = replace(machine(folder, hides=hides), histories=self.histories)
+        host = replace(machine(folder), histories=self.histories)
         self._dispatcher = dispatcher(host, ceiling=Permission.WORKSPACE_WRITE)
 
     async def result(self, tool: str, owner: str = LOCAL, /, **arguments: Any) -> Result:
@@ -155,6 +147,20 @@ def test_a_loss_is_measured_in_whole_lines() -> None:
     assert [pair for pair in dropped if not drops_most(*pair)] == []
 
 
+async def test_other_hard_links_keep_the_old_content_and_each_tool_says_so(server: Server) -> None:
+    for tool, arguments in (
+        ("write_file", {"path": "notes.md", "content": OTHER, "overwrite": True}),
+        ("edit_file", {"path": "notes.md", "old_string": "line 1 of", "new_string": "LINE 1 of"}),
+        ("apply_patch", {"patch": f"--- a/notes.md\n+++ b/notes.md\n{HUNK}"}),
+        ("NotebookEdit", {"path": "n.ipynb", "cell_number": 0, "new_source": "1"}),
+    ):
+        file = server.file("n.ipynb", written(made())) if tool == "NotebookEdit" else server.file("notes.md")
+        before, other = file.read_bytes(), server.root / tool
+        other.hardlink_to(file)
+        assert "2 hard links" in await server.text(tool, **arguments)
+        assert other.read_bytes() == before
+
+
 async def test_content_and_restore_exclude_each_other(server: Server) -> None:
     await server.refusal("invalid_input", "write_file", path="f")
     await server.refusal("invalid_input", "write_file", path="f", content="x", restore="0" * 12)
@@ -218,6 +224,7 @@ async def test_a_failed_write_leaves_nothing_behind(server: Server) -> None:
     await server.refusal("denied", "write_file", path="notes.md", content=OTHER, overwrite=True)
     patch = "*** Begin Patch\n*** Update File: notes.md\n@@\n-line 0 of the user\n+0\n*** End Patch"
     await server.refusal("denied", "apply_patch", patch=patch)
+    assert file.read_text(encoding="utf-8") == TEXT
     assert server.kept() == []
 
 
@@ -249,16 +256,6 @@ async def test_a_content_goes_back_to_its_own_file_only_and_cannot_be_written(se
     assert Path(path).read_text(encoding="utf-8") == TEXT
     await server.refusal("conflict", "write_file", path="notes.md", restore=undo, expected_sha256="0" * 64)
     assert file.read_text(encoding="utf-8") == OTHER
-
-
-async def test_a_hidden_file_is_neither_replaced_nor_kept(tmp_path: Path) -> None:
-    server = Server(tmp_path, hides=lambda spellings: any("secret" in path for path in spellings))
-    server.file("secret.txt")
-    (server.root / "link").symlink_to("secret.txt")
-    for name in ("secret.txt", "link"):
-        await server.refusal("denied", "write_file", path=name, content=OTHER, overwrite=True)
-        await server.refusal("denied", "write_file", path=name, restore="0" * 12)
-    assert server.kept() == []
 
 
 async def test_the_end_of_a_session_ends_its_undo_and_leaves_the_contents_to_the_user(server: Server) -> None:
@@ -465,15 +462,3 @@ async def test_many_writes_at_once_keep_every_version(server: Server) -> None:
     last = (server.root / "f").read_text(encoding="utf-8")
     assert kept | {last} == {"start\n", *(f"version {number}\n" for number in range(30))}
     assert len({handle(answer) for answer in answers}) == 30
-
-
-def test_old_contents_go_when_a_server_starts(tmp_path: Path) -> None:
-    limits = RetentionLimits(total=1 << 20, seconds=7 * 86400.0)
-    now = time.time()
-    for name, days in (("old", 8), ("new", 1)):
-        (tmp_path / "undo" / name).mkdir(parents=True)
-        (tmp_path / "undo" / name / "f").write_bytes(b"x")
-        os.utime(tmp_path / "undo" / name, (now - days * 86400, now - days * 86400))
-    removed = enforce_limits(str(tmp_path / "undo"), limits, since=now, now=now)
-    assert removed.names == ("old",)
-    assert os.listdir(tmp_path / "undo") == ["new"]

@@ -53,26 +53,6 @@ def handle(answer: str) -> str:
 
 
 @pytest.mark.asyncio(loop_scope="session")
-@pytest.mark.parametrize(("transport", "era"), [("stdio", "legacy"), ("stdio", "auto"), ("http", "auto")])
-async def test_an_unread_file_is_safe_and_a_replaced_one_comes_back(
-    shared: SharedServers, transport: str, era: str
-) -> None:
-    setup = shared.setup("workspace-write")
-    name = f"undo-{transport}-{era}.md"
-    file = setup.root / name
-    file.write_text(TEXT, encoding="utf-8")
-    client = await shared.client(setup, transport, era)
-    assert "overwrite: true" in await refusal(client, "write_file", path=name, content="gone\n")
-    assert file.read_text(encoding="utf-8") == TEXT
-    await call(client, "read_file", path=name)
-    answer = await call(client, "write_file", path=name, content="gone\n")
-    assert "line 19 of the user" in await call(client, "read_file", path=place(answer))
-    await call(client, "write_file", path=name, restore=handle(answer))
-    assert file.read_text(encoding="utf-8") == TEXT
-    assert Path(place(answer)).read_text(encoding="utf-8") == TEXT
-
-
-@pytest.mark.asyncio(loop_scope="session")
 @pytest.mark.parametrize("era", ["legacy", "auto"])
 async def test_another_client_over_http_can_neither_read_nor_restore(shared: SharedServers, era: str) -> None:
     setup = shared.setup("workspace-write")

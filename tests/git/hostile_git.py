@@ -1,7 +1,6 @@
 """A repository that wants its programs run, and git with and without our care."""
 
 import os
-import pty
 import shutil
 import subprocess
 from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -51,6 +50,15 @@ def user_environment(home: Path) -> dict[str, str]:
     """That of a user at a terminal, with this home."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     return {**kept, "HOME": str(home), "TERM": "xterm"}
+
+
+def _ended(
+    argv: Sequence[str], cwd: Path, environ: Mapping[str, str], content: bytes = b""
+) -> subprocess.CompletedProcess[bytes]:
+    """A program that has ended, after it read `content`."""
+    return subprocess.run(
+        argv, cwd=cwd, env=dict(environ), check=False, capture_output=True, input=content, timeout=PATIENCE
+    )
 
 
 @dataclass
@@ -104,6 +112,14 @@ class Lair:
         self.git("add", "-A")
         self.git("commit", "-qm", "more")
 
+    def branch(self, name: str, files: Mapping[str, str], start: str = "HEAD") -> None:
+        """Commit these files on a new branch, which starts here unless told, and come back to main."""
+        self.git("checkout", "-qb", name, start)
+        for path, content in files.items():
+            self.write(path, content)
+        self.commit()
+        self.git("checkout", "-q", "main")
+
     def git(self, *words: str, cwd: Path | None = None) -> str:
         """The user's own git, which must succeed."""
         done = self.naive(*words, cwd=cwd)
@@ -112,61 +128,27 @@ class Lair:
 
     def piped(self, content: bytes, *words: str) -> str:
         """The user's own git, which reads `content`."""
-        done = subprocess.run(
-            [GIT, *words],
-            cwd=self.repository,
-            env=dict(self.environ),
-            check=True,
-            capture_output=True,
-            input=content,
-            timeout=PATIENCE,
-        )
+        done = _ended([GIT, *words], self.repository, self.environ, content)
+        assert done.returncode == 0, done.stderr
         return done.stdout.decode().strip()
 
     def naive(
         self, *words: str, cwd: Path | None = None, environ: Mapping[str, str] | None = None
     ) -> subprocess.CompletedProcess[bytes]:
         """Git as anybody runs it."""
-        return subprocess.run(
-            [GIT, *words],
-            cwd=cwd or self.repository,
-            env={**self.environ, **(environ or {})},
-            check=False,
-            capture_output=True,
-            stdin=subprocess.DEVNULL,
-            timeout=PATIENCE,
-        )
-
-    def naive_on_terminal(self, *words: str) -> None:
-        """Git as anybody runs it, at a terminal."""
-        ours, theirs = pty.openpty()
-        try:
-            subprocess.run(
-                [GIT, *words],
-                cwd=self.repository,
-                env=dict(self.environ),
-                check=False,
-                stdin=subprocess.DEVNULL,
-                stdout=theirs,
-                stderr=theirs,
-                timeout=PATIENCE,
-            )
-        finally:
-            os.close(theirs)
-            os.close(ours)
+        return _ended([GIT, *words], cwd or self.repository, {**self.environ, **(environ or {})})
 
     def hardened(self, *words: str, cwd: Path | None = None) -> subprocess.CompletedProcess[bytes]:
         """Any subcommand, with the environment that our own git gets."""
         listing = self.naive("config", "--list", "--includes", "-z", cwd=cwd).stdout
-        return subprocess.run(
-            [*argv_prefix(GIT), *words],
-            cwd=cwd or self.repository,
-            env=helper_environment(self.environ, environment(listing)),
-            check=False,
-            capture_output=True,
-            stdin=subprocess.DEVNULL,
-            timeout=PATIENCE,
-        )
+        own = helper_environment(self.environ, environment(listing))
+        return _ended([*argv_prefix(GIT), *words], cwd or self.repository, own)
+
+    def springs(self, *words: str, cwd: Path | None = None) -> bool:
+        """Whether git as anybody runs it runs the program."""
+        self.ran()
+        self.naive(*words, cwd=cwd)
+        return self.ran()
 
     def ran(self) -> bool:
         """Whether the program has been run since the last time this was asked."""

@@ -45,27 +45,41 @@ def git_broker(home: Path) -> Generator[Broker]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class GitTools:
-    """The git tools, the folder they work in, and its repository."""
+class RepositoryTools:
+    """Tools, and a repository that they work in."""
 
     lair: Lair
-    started: Broker
     at: Dispatcher
+
+    async def ask(self, tool: str, person: Person | None = None, /, **arguments: JsonValue) -> Result:
+        """One call."""
+        with anyio.fail_after(60):
+            return await self.at.call(tool, arguments, person or Person())
+
+    async def text(self, tool: str, person: Person | None = None, /, **arguments: JsonValue) -> str:
+        """The text of one call, which must succeed."""
+        result = await self.ask(tool, person, **arguments)
+        assert result.error is None, result.text
+        return result.text
+
+    async def refused(
+        self, kind: str, tool: str, person: Person | None = None, /, **arguments: JsonValue
+    ) -> str:
+        """The text of one call, which must fail like this."""
+        result = await self.ask(tool, person, **arguments)
+        assert result.error == kind, result.text
+        return result.text
+
+
+@dataclass(frozen=True, kw_only=True)
+class GitTools(RepositoryTools):
+    """The git tools, the folder they work in, and its repository."""
+
+    started: Broker
 
     def like(self, **options: Any) -> "GitTools":
         """Tools of another server on the same repository; see `git_tools`."""
         return git_tools(self.lair, self.started, **options)
-
-    async def ask(self, tool: str, **arguments: JsonValue) -> Result:
-        """One call."""
-        with anyio.fail_after(60):
-            return await self.at.call(tool, arguments, Person())
-
-    async def text(self, tool: str, **arguments: JsonValue) -> str:
-        """The text of one call, which must succeed."""
-        result = await self.ask(tool, **arguments)
-        assert result.error is None, result.text
-        return result.text
 
     async def refuses(self, tool: str, kinds: Mapping[str, Iterable[Any]], **usual: JsonValue) -> None:
         """Each of these arguments, added to the usual ones, fails as it must: `kinds` names the errors."""

@@ -3,27 +3,21 @@
 import re
 import shutil
 from collections.abc import AsyncGenerator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import anyio
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from mcp_toolserver.capabilities.permissions import Capability, Permission
 from mcp_toolserver.errors import Conflict
-from mcp_toolserver.pipeline.call import Result
 from mcp_toolserver.pipeline.dispatcher import Dispatcher
 from mcp_toolserver.runtime.executables import HostExecutables
 from mcp_toolserver.runtime.git import work_trees
 from mcp_toolserver.runtime.worktrees.worktrees import CallWorktrees
 from mcp_toolserver.stores import worktrees as stores
-from mcp_toolserver.text.git.worktree_name import check_worktree_name
 from tests.git.hostile_git import GIT, Lair
+from tests.git.repositories import RepositoryTools
 from tests.support.confinement import RIPGREP
-from tests.support.processes import PATIENCE
 from tests.support.workbench import Person
 from tests.support.workshop import granted, workshop
 
@@ -32,32 +26,12 @@ EXAMPLE: dict[str, Any] = {"name": "fix-rounding"}
 FOUND = HostExecutables(git=GIT, ripgrep=RIPGREP)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Bench:
+class Bench(RepositoryTools):
     """A server whose root is the folder of a repository, and that repository."""
-
-    lair: Lair
-    server: Dispatcher
 
     @property
     def folder(self) -> Path:
         return self.lair.repository / ".worktrees"
-
-    async def call(self, tool: str, person: Person | None, arguments: dict[str, Any]) -> Result:
-        with anyio.fail_after(3 * PATIENCE):
-            return await self.server.call(tool, arguments, person or Person())
-
-    async def text(self, tool: str, person: Person | None = None, /, **arguments: Any) -> str:
-        """The text of a call that succeeds."""
-        result = await self.call(tool, person, arguments)
-        assert result.error is None, result.text
-        return result.text
-
-    async def refused(self, kind: str, tool: str, person: Person | None = None, /, **arguments: Any) -> str:
-        """The text of a call that fails."""
-        result = await self.call(tool, person, arguments)
-        assert result.error == kind, result.text
-        return result.text
 
     async def enter(self, name: str = "x", **arguments: Any) -> str:
         """Enter a worktree; its id."""
@@ -86,16 +60,18 @@ def lair(tmp_path: Path) -> Lair:
 async def at(tmp_path: Path, lair: Lair, monkeypatch: pytest.MonkeyPatch) -> AsyncGenerator[Bench]:
     monkeypatch.setenv("HOME", lair.environ["HOME"])
     async with workshop(tmp_path, found=FOUND, git_author="n <n@example.org>") as made:
-        yield Bench(lair=lair, server=made)
+        yield Bench(lair=lair, at=made)
 
 
 # --- entering --------------------------------------------------------------------------------------------
 
 
 async def test_a_worktree_has_the_files_of_the_commit_on_a_branch_of_its_own(at: Bench) -> None:
-    text = await at.text("EnterWorktree", name="x", path="repository")
+    result = await at.ask("EnterWorktree", name="x", path="repository")
     head = at.lair.git("rev-parse", "HEAD")[:12]
-    assert text.splitlines()[0] == (
+    assert result.data is not None
+    assert (result.data["path"], result.data["branch"]) == (f"{at.folder}/x", "worktree-x")
+    assert result.text.splitlines()[0] == (
         f"Created and entered the worktree x: {at.folder}/x, branch worktree-x from {head}, 2 files."
     )
     assert at.lair.git("status", "--porcelain", "--branch", cwd=at.folder / "x") == "## worktree-x\n"
@@ -151,19 +127,6 @@ async def test_what_is_no_commit_and_no_name_is_refused(at: Bench) -> None:
     ):
         await at.refused("invalid_input", "EnterWorktree", name=name, path="repository")
     assert not at.folder.exists()
-
-
-@given(st.text(max_size=70))
-def test_an_accepted_name_is_one_part_of_a_path_and_no_option(name: str) -> None:
-    try:
-        check_worktree_name(name)
-    except ValueError:
-        return
-    assert name.isascii()
-    assert name.isprintable()
-    assert not name.startswith(("-", "."))
-    assert not {"/", "\\", " "} & set(name)
-    assert 1 <= len(name) <= 64
 
 
 async def test_a_session_is_in_one_worktree_and_finds_its_own_again(at: Bench) -> None:
@@ -230,7 +193,7 @@ async def test_a_rule_on_a_file_holds_in_a_worktree_too(
     lair.commit()
     deny = ("read_file(repository/secret.key)", "write_file(repository/deep/**)")
     async with workshop(tmp_path, Permission.WORKSPACE_WRITE, found=FOUND, deny=deny) as server:
-        at = Bench(lair=lair, server=server)
+        at = Bench(lair=lair, at=server)
         assert "secret" not in await at.text("EnterWorktree", name="x", path="repository")
         assert not (at.folder / "x/secret.key").exists()
         assert at.lair.git("status", "--porcelain", cwd=at.folder / "x") == ""
@@ -350,10 +313,10 @@ async def test_the_next_server_finds_it(tmp_path: Path, lair: Lair, monkeypatch:
     ids: list[str] = []
     for _ in range(2):
         async with workshop(tmp_path, found=FOUND) as server:
-            ids.append(await Bench(lair=lair, server=server).enter())
+            ids.append(await Bench(lair=lair, at=server).enter())
     assert ids[0] == ids[1]
     async with workshop(tmp_path, found=FOUND) as server:
-        at = Bench(lair=lair, server=server)
+        at = Bench(lair=lair, at=server)
         await at.refused("not_found", "ExitWorktree", id="worktree_" + "0" * 32)
         await at.leave(ids[0], action="remove")
 
@@ -385,7 +348,7 @@ async def test_an_isolated_agent_sees_its_worktree_only(
     lair.commit()
     monkeypatch.setenv("HOME", lair.environ["HOME"])
     async with workshop(tmp_path, found=FOUND, git_author="n <n@example.org>") as server:
-        at, worktrees, agent = Bench(lair=lair, server=server), _worktrees(server), Person(owner="agent_1")
+        at, worktrees, agent = Bench(lair=lair, at=server), _worktrees(server), Person(owner="agent_1")
         made = await worktrees.isolate("agent_1", "helper")
         assert made.path == str(at.folder / "helper")
         await at.refused("denied", "read_file", agent, path=str(lair.repository / "file.txt"))

@@ -178,9 +178,7 @@ async def test_what_cannot_be_put_back_is_said(at: GitTools, monkeypatch: pytest
         await change(*given)
 
     monkeypatch.setattr(git_switch, "_move_head", move_head)
-    result = await at.ask("git_branch", name="side")
-    assert result.error == "conflict"
-    assert "could not all be put back" in result.text
+    assert "could not all be put back" in await at.refused("conflict", "git_branch", name="side")
     assert (lair.repository / "file.txt").read_text(encoding="utf-8") == "meanwhile\n"
 
 
@@ -229,16 +227,6 @@ async def test_bad_arguments_are_refused(at: GitTools) -> None:
     assert state(at.lair) == before
 
 
-async def test_before_the_first_commit_there_are_no_branches(at: GitTools) -> None:
-    lair = at.lair
-    lair.git("init", "-q", "empty", cwd=lair.folder)
-    at = at.like(roots=[lair.folder / "empty"])
-    assert await at.text("git_branch") == "[0 branches]"
-    result = await at.ask("git_branch", name="x", create=True)
-    assert result.error == "invalid_input"
-    assert "git_commit" in result.text
-
-
 async def test_a_branch_of_another_work_tree_is_not_taken(at: GitTools) -> None:
     at.lair.git("worktree", "add", "-q", "../tree", "side")
     assert "another work tree" in await refused(at, "conflict")
@@ -250,16 +238,6 @@ async def test_a_sparse_checkout_is_not_switched(at: GitTools) -> None:
 
 
 # --- what is not written ---------------------------------------------------------------------------------
-
-
-async def test_a_protected_name_stays_as_it_is(at: GitTools) -> None:
-    lair = at.lair
-    lair.git("checkout", "-q", "side")
-    lair.write(".vscode/tasks.json", "{}\n")
-    lair.commit()
-    lair.git("checkout", "-q", "main")
-    at = at.like(protects=lambda path: "is" if ".vscode" in path else None)
-    assert "'.vscode/tasks.json', which is protected" in await refused(at, "denied")
 
 
 async def test_rules_hold_for_each_file(at: GitTools) -> None:

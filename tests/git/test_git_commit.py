@@ -8,8 +8,7 @@ import pytest
 
 from mcp_toolserver.text.git.author import parse_author
 from tests.git.hostile_git import Lair
-from tests.git.repositories import GitTools, git_tools
-from tests.git.repositories import git_broker as broker_with_home
+from tests.git.repositories import GitTools
 from tests.support.workbench import Person
 
 EXAMPLE: dict[str, Any] = {"paths": ["README.md"], "message": "Say that taxes are in percent"}
@@ -96,28 +95,18 @@ async def test_everything_is_committed_without_what_is_ignored(at: GitTools) -> 
 ODD = ("-rf", "--amend", ":(top)file.txt", ":!x", "*", "a b", "größer", '"quoted"', "\\", "HEAD")
 
 
-async def test_an_odd_name_is_a_name(at: GitTools) -> None:
-    """ATTACK: options, pathspec magic and patterns."""
+async def test_odd_names_and_messages_are_taken_by_their_letters(at: GitTools) -> None:
+    """ATTACK: options, pathspec magic, patterns and a line break."""
     lair = at.lair
-    for name in ODD:
+    for name in (*ODD, "a\nM b"):
         lair.write(name, "x\n")
-    await at.text("git_commit", message="m", paths=list(ODD))
-    assert committed(lair) == sorted(f"A {name}" for name in ODD)
-
-
-async def test_a_name_with_a_line_break_is_one_name(at: GitTools) -> None:
-    lair = at.lair
-    lair.write("a\nM b", "x\n")
-    text = await at.text("git_commit", message="m", all=True)
-    assert "A a\\x0aM b" in text
-    assert committed(lair) == ["A a\nM b", "M file.txt"]
-
-
-async def test_a_message_is_never_an_option(at: GitTools) -> None:
     message = "--amend --author=x\n\n# kept\n"
-    await at.text("git_commit", message=message, paths=["file.txt"])
-    assert at.lair.git("log", "-1", "--format=%B") == f"{message}\n"
-    assert at.lair.git("rev-list", "--count", "HEAD") == "2\n"
+    await at.text("git_commit", message=message, paths=list(ODD))
+    assert committed(lair) == sorted(f"A {name}" for name in ODD)
+    assert lair.git("log", "-1", "--format=%B") == f"{message}\n"
+    assert lair.git("rev-list", "--count", "main") == "2\n"
+    assert "A a\\x0aM b" in await at.text("git_commit", message="m", all=True)
+    assert committed(lair) == ["A a\nM b", "M file.txt"]
 
 
 BAD = (
@@ -212,22 +201,6 @@ async def test_the_author_is_the_operators(at: GitTools) -> None:
     )
 
 
-async def test_the_author_is_the_users_own_and_not_that_of_the_repository(lair: Lair) -> None:
-    lair.config("user.name Evil", "user.email evil@example.org")
-    with broker_with_home(lair.folder / "home") as started:
-        at = git_tools(lair, started, author="")
-        assert "Author: n <n@example.org>\n" in await at.text("git_commit", message="m", all=True)
-
-
-async def test_without_an_author_the_error_says_what_to_set(at: GitTools) -> None:
-    lair = at.lair
-    lair.config("user.name Evil", "user.email evil@example.org")
-    at = at.like(author="")
-    text = await refused(at, "invalid_input", all=True)
-    assert "git config --global user.name" in text
-    assert "--git-author" in text
-
-
 def test_a_text_that_is_no_author_is_refused() -> None:
     for text in ("", "n", "<a@b>", "n <>", "n <a b>", "n\n <a@b>", "... <a@b>", "n <a@b> <c@d>"):
         with pytest.raises(ValueError, match="Name <email>"):
@@ -303,8 +276,11 @@ async def test_an_operation_that_is_not_finished_is_in_the_way(at: GitTools) -> 
 
 
 async def test_another_git_at_work_is_waited_for_by_the_caller(at: GitTools) -> None:
-    (at.lair.repository / ".git/index.lock").touch()
+    lock = at.lair.repository / ".git/index.lock"
+    lock.touch()
     assert "index.lock" in await refused(at, "conflict", all=True)
+    lock.unlink()
+    await at.text("git_commit", message="m", all=True)
 
 
 async def test_a_repository_inside_is_left_out_and_can_be_named(at: GitTools) -> None:
@@ -373,12 +349,6 @@ async def test_line_ends_are_stored_as_git_stores_them(at: GitTools) -> None:
     (lair.repository / "dos.txt").write_bytes(b"a\r\nb\r\n")
     await at.text("git_commit", message="m", all=True)
     assert lair.naive("cat-file", "-p", "HEAD:dos.txt").stdout == b"a\nb\n"
-
-
-async def test_a_signature_that_is_wanted_is_said_to_be_missing(at: GitTools) -> None:
-    at.lair.config("commit.gpgSign true", "gpg.program {evil}")
-    assert "[not signed" in await at.text("git_commit", message="m", all=True)
-    assert not at.lair.ran()
 
 
 async def test_very_many_files_are_counted_and_the_first_listed(at: GitTools) -> None:

@@ -39,6 +39,7 @@ async def test_commits_are_compared_with_the_files_and_with_each_other(at: GitTo
     assert changed(await at.text("git_diff", commit="main...side")) == ["+side"]
     assert changed(await at.text("git_diff", commit="main", commit2="side")) == ["+side"]
     assert changed(await at.text("git_diff", commit="main..")) == ["-two", "+side"]
+    assert changed(await at.text("git_diff", commit="..main")) == ["+two", "-side"]
     assert changed(await at.text("git_diff", commit="main")) == ["-two", "+side"]
     assert changed(await at.text("git_diff", commit="main", staged=True)) == ["-two", "+side"]
 

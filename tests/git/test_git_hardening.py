@@ -1,7 +1,6 @@
 """git on a hostile repository: nothing of the repository's runs, nothing changes, no word is an option."""
 
 import os
-import shlex
 import shutil
 import signal
 from collections.abc import Callable, Generator
@@ -23,7 +22,7 @@ from mcp_toolserver.runtime.git.allowed_commands import (
     check_revision,
     pathspec_input,
 )
-from mcp_toolserver.runtime.git.executable import find_git, helper
+from mcp_toolserver.runtime.git.executable import helper
 from mcp_toolserver.runtime.git.hardening import MAX_NAMED, environment, parse_config
 from mcp_toolserver.runtime.processes.broker_client import Broker
 from mcp_toolserver.runtime.sandbox.broker.messages import Program, decode, encode
@@ -215,13 +214,11 @@ async def test_a_program_that_a_repository_names_is_not_run(
         with subtests.test(f"{name}: {command}"):
             lair, ask = ground.lair()
             READS[name][0](lair)
-            lair.ran()
             subcommand, *words = command.split(" ")
             options = [word for word in words if word.startswith("-")]
             revisions = [word for word in words if word not in options]
             paths = ("file.txt",) if subcommand == "blame" else ()
-            lair.naive(subcommand, *words, *paths)
-            assert lair.ran(), "the attack is not one"
+            assert lair.springs(subcommand, *words, *paths), "the attack is not one"
             stale(lair)
             answer = await ask(subcommand, *options, revisions=revisions, paths=paths)
             assert not lair.ran()
@@ -231,121 +228,39 @@ async def test_a_program_that_a_repository_names_is_not_run(
 async def test_an_object_that_is_missing_is_not_fetched(lair: Lair, ask: Asked) -> None:
     """GIT10: the repository names a transport that is a program, and allows it."""
     promised(lair)
-    lair.naive("cat-file", "-p", "HEAD:file.txt")
-    assert lair.ran()
+    assert lair.springs("cat-file", "-p", "HEAD:file.txt")
     answer = await ask("cat-file", "-p", revisions=["HEAD:file.txt"])
     assert not lair.ran()
     assert answer.status != 0
 
 
-def test_no_pager_is_run_even_at_a_terminal(ground: Ground) -> None:
-    for setting, word in (("core.pager", "log"), ("pager.log", "log"), ("pager.status", "status")):
-        lair, _ = ground.lair()
-        lair.config(f"{setting} {{evil}}")
-        lair.naive_on_terminal(word)
-        assert lair.ran(), setting
-        lair.naive_on_terminal("--no-pager", word)
-        lair.hardened(word)
-        assert not lair.ran(), setting
+# --- settings that subcommands read which are not asked here ----------------------------------------------
 
-
-# --- subcommands that are not asked here, in our environment all the same ---------------------------------
-
-
-def ready_to_merge(lair: Lair) -> None:
-    lair.git("checkout", "-q", ".")
-    lair.git("branch", "side")
-    lair.write("file.txt", "ours\n")
-    lair.commit()
-    lair.git("checkout", "-q", "side")
-    lair.write("file.txt", "theirs\n")
-    lair.write(".gitattributes", "*.txt merge=odd\n")
-    lair.commit()
-    lair.config("merge.odd.driver {evil}")
-
-
-def attached_submodule(lair: Lair) -> None:
-    submodule(lair)
-    lair.config("submodule.module.update !{evil}")
-
-
-def borrowed_objects(lair: Lair) -> None:
-    lair.found(lair.folder / "library")
-    lair.write(".git/objects/info/alternates", f"{lair.folder}/library/.git/objects\n")
-    lair.config("core.alternateRefsCommand {evil}")
-
-
-TRAILER = "interpret-trailers --trailer odd=x file.txt"
-
-CHANGES = {
-    "GIT08-commit": (planting("core.editor {evil}"), "commit --allow-empty"),
-    "GIT08-rebase": (planting("sequence.editor {evil}"), "rebase -i --root --autostash"),
-    "GIT10-ext-transport": (
-        planting("remote.origin.url ext::{evil}", "protocol.ext.allow always"),
-        "fetch",
+FOR_CHANGES = (
+    *("core.editor", "sequence.editor", "core.pager", "core.sshCommand", "core.gitProxy", "core.askPass"),
+    *("credential.helper", "credential.https://example.invalid.helper", "interactive.diffFilter"),
+    *(
+        "gpg.program",
+        "gpg.openpgp.program",
+        "gpg.ssh.program",
+        "gpg.x509.program",
+        "gpg.ssh.defaultKeyCommand",
     ),
-    "GIT11-ssh-command": (
-        planting("remote.origin.url ssh://example.invalid/x", "core.sshCommand {evil}"),
-        "fetch",
-    ),
-    "GIT11-upload-pack": (
-        planting("remote.origin.url .", "remote.origin.uploadpack {evil}"),
-        "fetch origin",
-    ),
-    "GIT13-alias": (planting("alias.st !{evil}"), "st"),
-    "GIT14-update": (attached_submodule, "submodule update"),
-    "GIT19-alternate-refs": (borrowed_objects, "rev-list --alternate-refs"),
-    "GIT21-trailer": (planting("trailer.odd.command {evil}", "trailer.odd.key Odd"), TRAILER),
-    "GIT21-trailer-cmd": (planting("trailer.odd.cmd {evil}", "trailer.odd.key Odd"), TRAILER),
-    "merge-driver": (ready_to_merge, "merge -q main"),
-    "credential-helper": (planting("credential.helper !{evil}"), "credential fill"),
-    "credential-helper-of-one-host": (
-        planting("credential.https://example.invalid.helper !{evil}"),
-        "credential fill",
-    ),
-    "gpg-program": (planting("gpg.program {evil}"), "tag -s -m m signed"),
-    "gpg-ssh-program": (
-        planting("gpg.ssh.program {evil}", "gpg.format ssh", "user.signingKey k"),
-        "tag -s -m m signed",
-    ),
-}
+    *("alias.st", "pager.log", "merge.odd.driver", "submodule.module.update", "core.alternateRefsCommand"),
+    *("trailer.odd.command", "trailer.odd.cmd", "filter.odd.smudge", "core.hooksPath"),
+    *("remote.origin.uploadpack", "remote.origin.receivepack"),
+)
 
 
-async def test_what_changes_something_is_refused_and_would_run_nothing(
-    ground: Ground, subtests: pytest.Subtests
-) -> None:
-    for name, (plant, words) in CHANGES.items():
-        with subtests.test(name):
-            lair, ask = ground.lair()
-            plant(lair)
-            lair.ran()
-            before = lair.folder / "before"
-            _copy(lair.repository, before)
-            naively = words.split()
-            if naively[0] == "credential":
-                asked = f"alias.ask=!echo url=https://example.invalid | {GIT} credential fill"
-                naively = ["-c", asked, "ask"]
-            lair.naive(*naively)
-            assert lair.ran(), "the attack is not one"
-            _copy(before, lair.repository)
-            lair.hardened(*naively)
-            assert not lair.ran()
-            with pytest.raises(InvalidInput):
-                await ask(*words.split())
-            assert not lair.ran()
-
-
-def _copy(source: Path, target: Path) -> None:
-    status = os.system(f"rm -rf {shlex.quote(str(target))} && cp -a {source} {target}")
-    assert status == 0
-
-
-def test_a_host_that_looks_like_an_option_is_refused_by_git_itself(lair: Lair) -> None:
-    """GIT11."""
-    lair.config("remote.origin.url ssh://-oProxyCommand={evil}/x")
-    lair.naive("fetch")
-    lair.hardened("fetch")
-    assert not lair.ran()
+def test_no_setting_that_names_a_program_holds(lair: Lair) -> None:
+    """The second line: what would read these is refused already. GIT08, GIT11, GIT13, GIT14, GIT19, GIT21."""
+    lair.config(*(f"{name} {{evil}}" for name in FOR_CHANGES), "protocol.allow always")
+    asked = ("config", "--get-regexp", ".")
+    assert lair.naive(*asked).stdout.decode().count(str(lair.evil)) == len(FOR_CHANGES)
+    pairs = (line.partition(" ") for line in lair.hardened(*asked).stdout.decode().splitlines())
+    last = {name: value for name, _, value in pairs}
+    assert [name for name, value in last.items() if str(lair.evil) in value] == []
+    assert (last["protocol.allow"], last["submodule.module.update"]) == ("never", "none")
 
 
 # --- where a repository is -------------------------------------------------------------------------------
@@ -362,37 +277,13 @@ async def test_a_work_tree_elsewhere_is_refused(lair: Lair, ask: Asked) -> None:
         await ask("status")
 
 
-async def test_a_planted_commondir_is_refused(lair: Lair, ask: Asked) -> None:
-    other = lair.folder / "other"
-    lair.found(other)
-    lair.config("core.fsmonitor {evil}", "core.fsmonitorHookVersion 1", cwd=other)
-    lair.write(".git/commondir", f"{other}/.git\n")
-    lair.naive("status")
-    assert lair.ran()
-    with pytest.raises(Denied):
-        await ask("status")
-    assert not lair.ran()
-
-
-async def test_a_linked_work_tree_works(lair: Lair, ask: Asked) -> None:
-    linked = lair.folder / "linked"
-    lair.git("worktree", "add", "-q", str(linked))
-    lair.git("config", "core.fsmonitor", str(lair.evil), cwd=linked)
-    lair.naive("status", cwd=linked)
-    assert lair.ran()
-    answer = await ask("status", "--short", "--branch", cwd=linked)
-    assert answer.stdout == b"## linked\n"
-    assert not lair.ran()
-
-
 async def test_a_bare_repository_in_the_work_tree_is_not_read(lair: Lair, ask: Asked) -> None:
     """GIT17: it looks like any folder, and its configuration is a file like any other."""
     bare = lair.repository / "docs"
     lair.git("clone", "-q", "--bare", ".", str(bare))
     lair.config("core.bare false", "core.worktree .", cwd=bare)
     lair.config("core.fsmonitor {evil}", "core.fsmonitorHookVersion 1", cwd=bare)
-    lair.naive("status", cwd=bare)
-    assert lair.ran()
+    assert lair.springs("status", cwd=bare)
     with pytest.raises(ToolError) as refusal:
         await ask("status", cwd=bare)
     assert refusal.value.kind == "not_found"
@@ -525,8 +416,7 @@ async def test_a_revision_that_is_an_option_is_refused(lair: Lair, ask: Asked) -
     """GITOPT03."""
     external_diff(lair)
     lair.commit()
-    lair.naive("show", "--ext-diff")
-    assert lair.ran()
+    assert lair.springs("show", "--ext-diff")
     with pytest.raises(InvalidInput):
         await ask("show", revisions=["--ext-diff"])
     with pytest.raises(InvalidInput):
@@ -544,34 +434,6 @@ async def test_an_output_file_is_refused(lair: Lair, ask: Asked) -> None:
         with pytest.raises(InvalidInput):
             await ask("diff", *options, revisions=revisions)
     assert not target.exists()
-
-
-NO_QUESTIONS = {
-    "GITOPT04": ("fetch", "--upload-pack={evil}"),
-    "GITOPT05": ("clone", "--config=core.fsmonitor={evil}"),
-    "GITOPT06": ("checkout", "-f"),
-    "GITOPT07": ("commit", "-F{folder}/message"),
-}
-
-
-async def test_what_is_no_question_is_refused(ground: Ground) -> None:
-    for name, (subcommand, option) in NO_QUESTIONS.items():
-        lair, ask = ground.lair()
-        lair.found(lair.folder / "library")
-        (lair.folder / "message").write_text("secret\n", encoding="utf-8")
-        word = option.format(evil=lair.evil, folder=lair.folder)
-        before = snapshot(lair.folder)
-        rest = {"fetch": ("../library",), "clone": ("../library", "../new"), "commit": ("--allow-empty",)}
-        lair.naive(subcommand, word, *rest.get(subcommand, ()))
-        assert snapshot(lair.folder) != before or lair.ran(), f"{name}: the attack is not one"
-        lair.ran()
-        after = snapshot(lair.folder)
-        for revisions in ((word,), ("HEAD",)):
-            with pytest.raises(InvalidInput):
-                await ask(subcommand, revisions=revisions)
-        assert refuses(check_revision, word)
-        assert not lair.ran()
-        assert snapshot(lair.folder) == after, name
 
 
 async def test_a_path_is_taken_by_its_letters(lair: Lair, ask: Asked) -> None:
@@ -609,22 +471,21 @@ def test_what_names_a_revision_is_one_and_nothing_else_is() -> None:
     assert [other for other in others if not refuses(check_revision, other)] == []
 
 
-@given(st.text(max_size=40))
-def test_no_revision_starts_as_an_option_does(text: str) -> None:
-    try:
-        taken = check_revision(text)
-    except InvalidInput:
-        return
-    assert not taken.startswith(("-", ":"))
-    assert not set(taken) & {"\n", "\0"}
+BUILDS = (
+    *((build_argv, subcommand) for subcommand in sorted(SUBCOMMANDS)),
+    *((build_changing_argv, subcommand) for subcommand in sorted(CHANGING_SUBCOMMANDS)),
+)
 
 
-@given(st.sampled_from(sorted(SUBCOMMANDS)), st.text(max_size=20), st.text(max_size=20))
-def test_every_word_of_a_caller_stands_where_no_option_does(subcommand: str, rev: str, path: str) -> None:
-    options = len(build_argv(GitInvocation(subcommand=subcommand)))
+@given(st.sampled_from(BUILDS), st.text(max_size=20), st.text(max_size=20))
+def test_every_word_of_a_caller_stands_where_no_option_does(
+    building: tuple[Callable[[GitInvocation], tuple[str, ...]], str], rev: str, path: str
+) -> None:
+    build, subcommand = building
+    options = len(build(GitInvocation(subcommand=subcommand)))
     for revisions, paths in (((rev,), ()), ((), (path,)), ((rev,), (path,))):
         try:
-            words = build_argv(GitInvocation(subcommand=subcommand, revisions=revisions, paths=paths))
+            words = build(GitInvocation(subcommand=subcommand, revisions=revisions, paths=paths))
         except InvalidInput:
             continue
         assert len(words) == options + len(revisions) + len(paths)
@@ -640,27 +501,15 @@ def test_options_that_do_more_than_they_must_are_on_no_list() -> None:
         *("--open-files-in-pager", "--filters", "-O", "--contents=/etc/passwd", "--git-dir=x", "--", "-", ""),
     )
     changing = (
-        *(
-            "--no-verify=no",
-            "--verify",
-            "--gpg-sign",
-            "-S",
-            "--author=x <y>",
-            "--template=x",
-            "-F/etc/passwd",
-        ),
+        *("--no-verify=no", "--verify", "--gpg-sign", "-S", "--author=x <y>", "--template=x", "-m"),
         *("--file=x", "--edit", "-e", "--trailer=x", "--interactive", "-p", "--force", "-f", "--delete"),
         *("--track", "-u", "--index-output=x", "--stdin", "--recurse-submodules", "--pathspec-from-file=x"),
-        *("-m", "--message=", "--fixup=HEAD", "--", "-", ""),
+        *("-F/etc/passwd", "--message=", "--fixup=HEAD", "--", "-", ""),
     )
     taken = {
         (subcommand, option)
-        for build, subcommands, options in (
-            (build_argv, SUBCOMMANDS, reading),
-            (build_changing_argv, CHANGING_SUBCOMMANDS, changing),
-        )
-        for subcommand in subcommands
-        for option in options
+        for build, subcommand in BUILDS
+        for option in (reading if build is build_argv else changing)
         if not refuses(build, GitInvocation(subcommand=subcommand, options=(option,)))
     }
     # The settings disable the filters that it would run.
@@ -668,7 +517,18 @@ def test_options_that_do_more_than_they_must_are_on_no_list() -> None:
 
 
 def test_what_reaches_further_is_on_no_list() -> None:
-    for subcommand in ("push", "fetch", "pull", "remote", "config", "gc", "hook", "checkout", "merge"):
+    for subcommand in (
+        "push",
+        "fetch",
+        "pull",
+        "clone",
+        "remote",
+        "config",
+        "gc",
+        "hook",
+        "checkout",
+        "merge",
+    ):
         for build in (build_argv, build_changing_argv):
             assert refuses(build, GitInvocation(subcommand=subcommand)), subcommand
 
@@ -676,54 +536,6 @@ def test_what_reaches_further_is_on_no_list() -> None:
 def test_a_path_to_commit_is_below_the_work_tree() -> None:
     paths = ("", "/etc/passwd", "../x", "a/../../x", "a\0b")
     assert [path for path in paths if not refuses(pathspec_input, [path])] == []
-
-
-@given(st.sampled_from(sorted(CHANGING_SUBCOMMANDS)), st.text(max_size=20))
-def test_every_word_of_a_change_stands_where_no_option_does(subcommand: str, rev: str) -> None:
-    options = len(build_changing_argv(GitInvocation(subcommand=subcommand)))
-    try:
-        words = build_changing_argv(GitInvocation(subcommand=subcommand, revisions=(rev,)))
-    except InvalidInput:
-        return
-    assert len(words) == options + 1
-    assert not words[-1].startswith("-")
-
-
-# --- every question that tools will ask --------------------------------------------------------------------
-
-
-HONEST = (
-    ("status", ("--short", "--branch"), (), (), "## main\n M file.txt\n"),
-    ("status", ("--porcelain=v2", "-z"), (), ("file.txt",), "file.txt\0"),
-    ("diff", ("--unified=0",), (), (), "@@ -1,0 +2 @@ one\n+two\n"),
-    ("diff", ("--stat",), ("HEAD",), ("file.txt",), "1 file changed"),
-    ("diff", ("--cached",), (), (), ""),
-    ("log", ("--oneline", "--max-count=5", "--author=n"), (), (), "first\n"),
-    ("log", ("--format=%H%x00%s", "--since=2000-01-01"), ("HEAD",), ("file.txt",), "\0first\n"),
-    ("show", ("--stat",), ("HEAD",), (), "2 files changed"),
-    ("show", (), ("HEAD:deep/inner.txt",), (), "inner\n"),
-    ("blame", ("--line-porcelain", "-L1,1"), ("HEAD",), ("file.txt",), "\tone\n"),
-    ("rev-parse", ("--verify", "--quiet"), ("HEAD",), (), "\n"),
-    ("rev-list", ("--count",), ("HEAD",), (), "1\n"),
-    ("ls-files", ("-z",), (), (), "deep/inner.txt\0file.txt\0"),
-    ("ls-tree", ("-r", "--name-only"), ("HEAD",), ("deep",), "deep/inner.txt\n"),
-    ("cat-file", ("-t",), ("HEAD",), (), "commit\n"),
-    ("for-each-ref", ("--format=%(refname)",), ("refs/heads",), (), "refs/heads/main\n"),
-)
-
-
-async def test_an_honest_question_is_answered(ask: Asked) -> None:
-    for subcommand, options, revisions, paths, shows in HONEST:
-        answer = await ask(subcommand, *options, revisions=revisions, paths=paths)
-        assert (answer.status, answer.stderr) == (0, b"")
-        assert shows in answer.stdout.decode()
-
-
-async def test_a_long_answer_is_cut(lair: Lair, ask: Asked) -> None:
-    lair.write("file.txt", "many words\n" * 50_000)
-    answer = await ask("diff", limit=1000)
-    assert answer.truncated
-    assert len(answer.stdout) == 1000
 
 
 async def test_a_git_that_does_not_answer_or_is_gone_is_reported(lair: Lair) -> None:
@@ -764,8 +576,7 @@ def test_a_name_that_is_no_text_is_overridden_byte_by_byte(lair: Lair) -> None:
     with (lair.repository / ".gitattributes").open("wb") as file:
         file.write(b"*.txt filter=\xff\n")
     stale(lair)
-    lair.naive("diff")
-    assert lair.ran()
+    assert lair.springs("diff")
     stale(lair)
     lair.hardened("diff")
     assert not lair.ran()
@@ -832,19 +643,3 @@ def test_git_writes_nowhere_else() -> None:
 def test_a_folder_to_write_in_has_one_spelling() -> None:
     for place in ("w/.git", "/w/../y/.git", "/w/x/./.git", "//w/.git", "/w/.git/", "/w\0/.git"):
         assert cannot_be_sent(Program(argv=("/git",), timeout=1.0, writes=(place,))), place
-
-
-def test_git_in_a_root_is_not_run(tmp_path: Path) -> None:
-    root, system = tmp_path / "root", tmp_path / "system"
-    for folder in (root / "bin", system):
-        folder.mkdir(parents=True)
-        (folder / "git").write_text("#!/bin/sh\n", encoding="utf-8")
-        (folder / "git").chmod(0o755)
-    entries = ["bin", str(root / "bin"), str(system)]
-    assert find_git(entries) == str(root / "bin" / "git")
-    assert find_git(entries, [str(root)]) == str(system / "git")
-    # Whoever may write in the root can lead a link elsewhere.
-    (root / "link").symlink_to(system)
-    assert find_git([str(root / "link")]) == str(root / "link" / "git")
-    assert find_git([str(root / "link")], [str(root)]) is None
-    assert find_git(["", "."], []) is None

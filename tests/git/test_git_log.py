@@ -63,13 +63,6 @@ async def test_it_can_be_narrowed(at: GitTools) -> None:
     assert await subjects(at, commit="HEAD~2..HEAD~1") == ["second"]
 
 
-async def test_before_the_first_commit_there_is_none(at: GitTools) -> None:
-    at.lair.git("init", "-q", "empty", cwd=at.lair.folder)
-    empty = at.like(roots=[at.lair.folder / "empty"])
-    assert await empty.text("git_log") == "[0 commits]"
-    assert (await empty.ask("git_log", commit="HEAD")).error == "invalid_input"
-
-
 async def test_a_wrong_argument_is_explained(at: GitTools) -> None:
     invalid = (
         *({"commit": "nowhere"}, {"commit": "--all"}, {"commit": "HEAD:file.txt"}),

@@ -9,7 +9,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from mcp_toolserver.errors import NotFound, ToolError, Unavailable
+from mcp_toolserver.errors import ToolError, Unavailable
 from mcp_toolserver.pipeline.call import ClientFolders
 from mcp_toolserver.runtime.git.allowed_commands import GitInvocation
 from mcp_toolserver.runtime.git.executable import helper
@@ -83,8 +83,7 @@ async def test_a_submodule_is_left_alone_and_refused(at: GitTools) -> None:
     lair.commit()
     lair.write("module/file.txt", "changed\n")
     lair.git("config", "core.fsmonitor", str(lair.evil), cwd=lair.repository / "module")
-    lair.naive("status")
-    assert lair.ran()
+    assert lair.springs("status")
     assert await at.text("git_status") == "## main\n[nothing to commit]"
     assert (await at.ask("git_status", path="module")).error == "denied"
     assert not lair.ran()
@@ -109,23 +108,6 @@ async def test_a_client_s_narrower_folders_hold(at: GitTools) -> None:
     assert (await narrowed.ask("git_log", path=str(lair.repository / "deep"))).error == "denied"
 
 
-async def test_objects_of_another_repository_are_read_where_git_may_read(at: GitTools) -> None:
-    """GIT22, a declared limit: a repository may borrow objects, and who knows their ids can name them.
-
-    What git may read is decided by the sandbox around it, which hide what commands must not see either.
-    """
-    lair = at.lair
-    other = lair.folder / "other"
-    lair.found(other)
-    (other / "borrowed.txt").write_text("borrowed\n", encoding="utf-8")
-    lair.git("add", ".", cwd=other)
-    lair.git("commit", "-qm", "of another", cwd=other)
-    head = lair.git("rev-parse", "HEAD", cwd=other).strip()
-    assert (await at.ask("git_show", commit=head)).error == "invalid_input"
-    lair.write(".git/objects/info/alternates", f"{other}/.git/objects\n")
-    assert "+borrowed" in await at.text("git_show", commit=head)
-
-
 async def test_a_configuration_that_is_too_long_to_look_through_is_refused(at: GitTools) -> None:
     lair = at.lair
     with (lair.repository / ".git/config").open("a", encoding="utf-8") as config:
@@ -144,19 +126,6 @@ async def test_git_that_uses_too_much_is_ended_and_reported(lair: Lair) -> None:
             git = Git(Programs(git_broker), str(greedy), str(lair.folder / "home"))
             with anyio.fail_after(PATIENCE), pytest.raises(Unavailable):
                 await git.locate(cwd=held, timeout=60)
-    finally:
-        os.close(held)
-
-
-async def test_a_folder_that_was_removed_has_no_repository(at: GitTools) -> None:
-    lair = at.lair
-    folder = lair.folder / "removed"
-    folder.mkdir()
-    held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    folder.rmdir()
-    try:
-        with pytest.raises(NotFound):
-            await Git(Programs(at.started), GIT, str(lair.folder / "home")).locate(cwd=held, timeout=10)
     finally:
         os.close(held)
 
@@ -237,8 +206,7 @@ async def test_a_configuration_that_includes_others_is_asked_for_every_time(lair
         lair.write("later.inc", f'[filter "odd"]\nclean = {lair.evil}\n')
         # As long as before, so that git has to look at the content.
         lair.write("deep/inner.txt", "INNER\n")
-        lair.naive("status")
-        assert lair.ran()
+        assert lair.springs("status")
         lair.write("deep/inner.txt", "Inner\n")
         assert await at.runs() == ALL
     assert not lair.ran()
@@ -279,8 +247,7 @@ async def test_a_program_planted_after_the_first_question_is_not_run(tmp_path: P
             assert await at.runs(deep) == ["status"]
             plant(lair)
             lair.write("deep/inner.txt", "INNER\n")
-            lair.naive("status", cwd=deep)
-            assert lair.ran(), f"the attack is not one: {number}"
+            assert lair.springs("status", cwd=deep), f"the attack is not one: {number}"
             lair.write("deep/inner.txt", "Inner\n")
             assert await at.runs(deep) == ALL
         assert not lair.ran()
@@ -294,6 +261,7 @@ async def test_a_folder_for_configuration_planted_later_is_seen(lair: Lair) -> N
         await at.runs()
         assert await at.runs() == ["status"]
         lair.write(".git/commondir", f"{other}/.git\n")
+        assert lair.springs("status")
         with pytest.raises(ToolError) as refusal:
             await at.runs()
     assert refusal.value.kind == "denied"
@@ -311,8 +279,7 @@ async def test_a_repository_that_breaks_does_not_lead_to_the_one_above(lair: Lai
         assert await at.runs(nested) == ["status"]
         (nested / ".git/HEAD").write_text("broken", encoding="utf-8")
         lair.write("nested/file.txt", "changed\n")
-        lair.naive("add", ".", cwd=nested)
-        assert lair.ran()
+        assert lair.springs("add", ".", cwd=nested)
         with pytest.raises(AssertionError):
             await at.runs(nested)
     assert not lair.ran()

@@ -111,7 +111,8 @@ def test_nothing_of_a_repository_runs_where_commands_could_run_it(flags: tuple[s
 
 def test_git_writes_nowhere_but_in_the_git_folder(place: Place) -> None:
     """ATTACK: parts of the .git folder are links to outside, where git would write."""
-    for part in ("objects", "refs/heads", "logs"):
+    (place.own / ".git/worktrees").mkdir(exist_ok=True)
+    for part in ("objects", "refs/heads", "logs", "worktrees"):
         outside = place.scene.outside / part
         shutil.move(place.own / ".git" / part, outside)
         (place.own / ".git" / part).symlink_to(outside)
@@ -119,6 +120,7 @@ def test_git_writes_nowhere_but_in_the_git_folder(place: Place) -> None:
     before = place.scene.around()
     refused(place.server.call("git_commit", message="m", paths=["own/tracked"]), "git could not change")
     refused(place.server.call("git_branch", name="x", create=True, path="own"), "made no branch")
+    refused(place.server.call("EnterWorktree", name="x", path="own"), "git could not change")
     assert not changed(before, place.scene.around())
 
 
@@ -176,16 +178,6 @@ def test_the_git_folder_of_another_place_is_not_written(place: Place) -> None:
     shutil.rmtree(away)
 
 
-def test_a_linked_work_tree_in_the_roots_has_its_own_branch(place: Place) -> None:
-    git(place.own, "worktree", "add", "--quiet", "-b", "side", "tree")
-    put(place.own / "tree/tracked", "side\n")
-    place.scene.own()
-    said = done(place.server.call("git_commit", message="m", paths=["own/tree/tracked"]))
-    assert " on side, 1 file" in said
-    refused(place.server.call("git_branch", name="side", path="own"), "another work tree")
-    assert git(place.own, "log", "-1", "--format=%s", "side") == "m\n"
-
-
 def test_protected_names_stay_as_they_are(place: Place) -> None:
     """ATTACK: a branch and an old commit bring what editors and shells act upon."""
     git(place.own, "checkout", "--quiet", "-b", "evil")
@@ -212,15 +204,6 @@ def test_the_tools_commit_where_a_command_cannot(place: Place) -> None:
     assert place.server.bash(script).splitlines() == ["from the tool"]
     script = "cd own; until grep tool said; do sleep 0.1; done"
     assert "from the tool" in place.server.bash(script)
-
-
-def test_a_git_that_is_stopped_leaves_the_repository_whole(anywhere: Place) -> None:
-    """A lock that somebody left is an error that says so, and nothing is removed."""
-    lock = put(anywhere.own / ".git/index.lock", "")
-    refused(anywhere.server.call("git_commit", message="m", paths=["own/tracked"]), "index.lock")
-    assert lock.exists()
-    lock.unlink()
-    done(anywhere.server.call("git_commit", message="m", paths=["own/tracked"]))
 
 
 # --- modes, layers, settings -----------------------------------------------------------------------------
@@ -251,6 +234,7 @@ def test_the_user_is_the_author_and_settings_of_the_repository_are_not() -> None
         put(made.home / ".gitconfig", "[user]\n\tname = Own\n\temail = own@example.org\n")
         made.own()
         with serving(made, WORKSPACE_WRITE) as server:
+            git(made.root, "config", "user.name", "Evil")
             said = done(server.call("git_commit", message="m", paths=["d/tracked"]))
             assert "Author: Own <own@example.org>" in said
             (made.home / ".gitconfig").unlink()
@@ -280,13 +264,6 @@ def test_a_rule_of_the_operator_holds() -> None:
         assert "git" in committed
         assert not {"d/tracked", "d/hard", "x.json"} & set(committed)
         assert not sprung(made.base)
-
-
-def test_without_git_the_tools_are_not_offered(anywhere: Place) -> None:
-    with serving(anywhere.scene, READ_ONLY, around=("env", f"PATH={anywhere.scene.base}/run")) as server:
-        assert "git_status" not in server.tools()
-        refused(server.call("git_status"), "no git was found")
-        assert "grep_search" in server.tools()
 
 
 @pytest.mark.parametrize("degraded", [False, True], ids=["refused", "degraded"])

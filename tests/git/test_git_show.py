@@ -138,10 +138,7 @@ async def test_of_a_commit_with_nothing_else_the_message_is_left(at: GitTools) -
 async def test_a_merge_names_no_hidden_file_either(at: GitTools) -> None:
     """Its patch shows less than its count, which is taken against the first parent."""
     lair = at.lair
-    lair.git("checkout", "-qb", "side")
-    lair.write("secret", "hunter2\n")
-    lair.commit()
-    lair.git("checkout", "-q", "main")
+    lair.branch("side", {"secret": "hunter2\n"})
     lair.write("file.txt", "main\n")
     lair.commit()
     lair.git("merge", "-q", "-m", "merged", "side")

@@ -73,10 +73,7 @@ async def test_in_words_it_says_what_would_become_of_each(at: GitTools) -> None:
 
 async def test_a_conflict_is_named(at: GitTools) -> None:
     lair = at.lair
-    lair.git("checkout", "-qb", "side")
-    lair.write("file.txt", "side\n")
-    lair.commit()
-    lair.git("checkout", "-q", "main")
+    lair.branch("side", {"file.txt": "side\n"})
     lair.write("file.txt", "main\n")
     lair.commit()
     lair.naive("merge", "side")
@@ -91,10 +88,8 @@ async def test_it_says_how_far_the_branch_is_from_its_upstream(at: GitTools) -> 
     assert (await at.text("git_status")).startswith("## main...base\n")
     lair.write("file.txt", "ours\n")
     lair.commit()
-    lair.git("checkout", "-q", "base")
-    lair.write("other.txt", "theirs\n")
-    lair.commit()
-    lair.git("checkout", "-q", "main")
+    lair.branch("theirs", {"other.txt": "theirs\n"}, "base")
+    lair.git("branch", "-f", "base", "theirs")
     assert (await at.text("git_status")).startswith("## main...base [ahead 1, behind 1]\n")
     data = await at.data("git_status")
     assert (data["upstream"], data["ahead"], data["behind"]) == ("base", 1, 1)
@@ -107,12 +102,20 @@ async def test_without_a_branch_the_commit_is_named(at: GitTools) -> None:
     assert (await at.data("git_status"))["branch"] == ""
 
 
-async def test_before_the_first_commit_it_says_so(at: GitTools) -> None:
-    lair = at.lair
-    lair.git("init", "-q", "empty", cwd=lair.folder)
-    at = at.like(roots=[lair.folder / "empty"])
-    assert await at.text("git_status") == "## main (no commits yet)\n[nothing to commit]"
+async def test_before_the_first_commit_each_tool_says_so(at: GitTools) -> None:
+    at.lair.git("init", "-q", "empty", cwd=at.lair.folder)
+    at = at.like(roots=[at.lair.folder / "empty"])
+    expected = {
+        "git_status": "## main (no commits yet)\n[nothing to commit]",
+        "git_log": "[0 commits]",
+        "git_branch": "[0 branches]",
+        "repo_overview": "Repository .: 0 files, 0 commits, 0 tags",
+    }
+    assert {tool: await at.text(tool) for tool in expected} == expected
     assert (await at.data("git_status"))["head"] == ""
+    await at.refuses("git_log", {"invalid_input": ({"commit": "HEAD"},)})
+    result = await at.ask("git_branch", name="x", create=True)
+    assert (result.error, "git_commit" in result.text) == ("invalid_input", True)
 
 
 async def test_a_path_names_the_part_or_the_repository(at: GitTools) -> None:

@@ -1,15 +1,11 @@
 """What is made of git's words."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcp_toolserver.capabilities.git import GitChange, GitText
-from mcp_toolserver.runtime.git.allowed_commands import check_revision
-from mcp_toolserver.text.git.log import blamed, commits, references
-from mcp_toolserver.text.git.messages import about, counted, hidden, joined
-from mcp_toolserver.text.git.remote import blanked, remotes
-from mcp_toolserver.text.git.repo_languages import language, languages, top_folders
+from mcp_toolserver.capabilities.git import GitChange
+from mcp_toolserver.text.git.log import blamed, commits
+from mcp_toolserver.text.git.remote import blanked
 from mcp_toolserver.text.git.revision import ends, peeled, plain
 from mcp_toolserver.text.git.status import parsed
 
@@ -42,38 +38,7 @@ def test_whatever_the_credentials_are_they_are_blanked(host: str, secret: str) -
     assert blanked(f"https://{secret}@{host}.example/x") == f"https://[redacted]@{host}.example/x"
 
 
-def test_remotes_are_found_in_a_configuration() -> None:
-    found = remotes(
-        [
-            ("remote.origin.url", "https://hunter2@example.org/x"),
-            ("remote.origin.fetch", "+refs/heads/*:refs/remotes/origin/*"),
-            ("remote.a.b.url", "../b"),
-            ("remote.origin.url", "second"),
-            ("branch.main.remote", "origin"),
-        ]
-    )
-    assert found == (("origin", "https://[redacted]@example.org/x"), ("a.b", "../b"))
-
-
 # --- revisions ---------------------------------------------------------------------------------------------
-
-
-def test_only_commits_can_be_meant() -> None:
-    to_git = {
-        "main": "main^{commit}",
-        "HEAD~2^": "HEAD~2^^{commit}",
-        "v1^{}": "v1^{}^{commit}",
-        "main..side": "main^{commit}..side^{commit}",
-        "main...side": "main^{commit}...side^{commit}",
-        "main..": "main^{commit}..HEAD^{commit}",
-        "..main": "HEAD^{commit}..main^{commit}",
-        "@{u}": "@{u}^{commit}",
-    }
-    assert {text: peeled(text) for text in to_git} == to_git
-    assert all(check_revision(text) == text for text in to_git.values())
-    for text in ("HEAD:file", ":file", ":/words", "^main", "a..b:c"):
-        with pytest.raises(ValueError, match=r".+"):
-            peeled(text)
 
 
 def test_the_ends_of_a_range_are_named_as_they_were_given() -> None:
@@ -125,20 +90,6 @@ def test_a_commit_that_was_cut_is_left_out() -> None:
     assert commits(b"") == ()
 
 
-def test_references_are_branches_or_tags() -> None:
-    answer = (
-        b"refs/heads/main\0aa\0date\0origin/main\0*\0\nrefs/remotes/origin/HEAD\0aa\0date\0\0 \0\n"
-        b"refs/remotes/origin/main\0bb\0date\0\0 \0\nrefs/tags/v1\0cc\0\0\0 \0\n"
-    )
-    found = references(answer)
-    assert [(branch.name, branch.current) for branch in found.branches] == [
-        ("main", True),
-        ("origin/main", False),
-    ]
-    assert found.tags == 1
-    assert references(b"").branches == ()
-
-
 def test_blame_knows_each_author_by_the_commit() -> None:
     one, two = "1" * 40, "2" * 64
     head = "author {}\nauthor-time {}\nauthor-tz +0000\nsummary {} 1 1\nfilename f\n"
@@ -154,33 +105,3 @@ def test_blame_knows_each_author_by_the_commit() -> None:
 
 
 # --- languages and notes -----------------------------------------------------------------------------------
-
-
-def test_a_language_is_known_by_the_name() -> None:
-    names = [
-        "a.py",
-        "b/c.PY",
-        "Makefile",
-        "x/Dockerfile",
-        "CMakeLists.txt",
-        "d.unheard",
-        "LICENSE",
-        ".bashrc",
-    ]
-    found = ["Python", "Python", "Makefile", "Dockerfile", "CMake", "other", "other", "other"]
-    assert [language(name) for name in names] == found
-    assert languages(["b.rs", "a.py", "c.py", "d.go"]) == [("Python", 2), ("Go", 1), ("Rust", 1)]
-    assert top_folders(["b/x", "b/c/y", "z", "a/x"]) == [("b", 2), (".", 1), ("a", 1)]
-
-
-def test_notes_say_what_was_not_shown() -> None:
-    assert counted(1, "file") == "1 file"
-    assert counted(2_000, "file") == "2,000 files"
-    assert [*hidden(0, "file")] == []
-    whole = GitText(text="x\n", folder=".", form="patch")
-    assert [*about(whole, asked="patch")] == []
-    counts = GitText(text="x\n", folder="sub", form="stat", complete=False)
-    assert len([*about(counts, asked="patch")]) == 2
-    assert "cut" in [*about(counts, asked="stat")][-1]
-    assert joined("x\n", ["[note]"]) == "x\n[note]"
-    assert joined("", ["[note]"]) == "[note]"

@@ -126,8 +126,7 @@ async def test_nothing_that_the_repository_names_is_run(server: Dispatcher, lair
     assert (await clone(server)).error is None
     assert not lair.ran()
     # The same repository does run it for a user.
-    lair.naive("clone", "-q", str(lair.repository), str(lair.folder / "naive"))
-    assert lair.ran()
+    assert lair.springs("clone", "-q", str(lair.repository), str(lair.folder / "naive"))
 
 
 async def test_a_partial_clone_is_no_source(server: Dispatcher, lair: Lair) -> None:
@@ -306,11 +305,11 @@ async def test_where_no_git_folder_may_be_made_it_is_not_offered() -> None:
             assert (await clone(server)).error == "denied"
 
 
-async def test_without_git_it_is_not_offered(tmp_path: Path) -> None:
+async def test_without_git_no_tool_of_git_is_offered(tmp_path: Path) -> None:
     async with workshop(tmp_path) as server:
-        assert "repo_clone" not in names(server)
-        result = await clone(server, source=".")
-    assert (result.error, "no git was found" in result.text) == ("unavailable", True)
+        assert not {"repo_clone", "git_status"} & names(server)
+        for result in (await clone(server, source="."), await call(server, "git_status")):
+            assert (result.error, "no git was found" in result.text) == ("unavailable", True)
 
 
 def scene(folder: Path) -> Path:

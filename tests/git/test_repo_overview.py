@@ -25,7 +25,7 @@ async def test_it_tells_what_there_is(at: GitTools) -> None:
     lair.git("tag", "v1")
     lair.git("update-ref", "refs/remotes/origin/main", "HEAD")
     lair.git("symbolic-ref", "refs/remotes/origin/HEAD", "refs/remotes/origin/main")
-    lair.config("remote.origin.url https://me:hunter2@example.org/x.git")
+    lair.config("remote.origin.url https://me:hunter2@example.org/x.git", "remote.a.b.url ../b")
     head, first = (lair.git("rev-parse", name)[:12] for name in ("HEAD", "HEAD~1"))
     day = lair.git("log", "-1", "--format=%cI")[:10]
     text = await at.text("repo_overview", path="src")
@@ -36,6 +36,7 @@ async def test_it_tells_what_there_is(at: GitTools) -> None:
         *sorted([f"  * main {head} {day} -> side", f"  origin/main {head} {day}", f"  side {first} {day}"]),
         "Remotes:",
         "  origin https://[redacted]@example.org/x.git",
+        "  a.b ../b",
         "Last commits:",
         f"  {head} {day} n: more",
         f"  {first} {day} n: first",
@@ -45,12 +46,6 @@ async def test_it_tells_what_there_is(at: GitTools) -> None:
         *("  . 3", "  src 2", "  deep 1", "  web 1"),
     ]
     assert "hunter2" not in text
-
-
-async def test_before_the_first_commit_there_is_little_to_tell(at: GitTools, git_broker: Broker) -> None:
-    at.lair.git("init", "-q", "empty", cwd=at.lair.folder)
-    empty = git_tools(at.lair, git_broker, roots=[at.lair.folder / "empty"])
-    assert await empty.text("repo_overview") == "Repository .: 0 files, 0 commits, 0 tags"
 
 
 async def test_very_many_are_counted_and_the_first_named(at: GitTools) -> None:

@@ -1,16 +1,13 @@
 """EnterWorktree and ExitWorktree of a real server in its sandbox, where files of a repository lead elsewhere,
 and while commands run. What a hostile repository would run is in test_git_served.py."""
 
-import os
-import shutil
 import time
 from collections.abc import Callable
 
 import pytest
 
-from tests.git.served import AUTHOR, Place, build, done, refused, worktree
+from tests.git.served import AUTHOR, Place, build, done, worktree
 from tests.support.confinement import USERS, WORKSPACE_WRITE, Scene, changed, git, put, scene, serving
-from tests.support.live import ERAS, SharedServers, text
 from tests.support.snapshot import snapshot
 
 pytestmark = pytest.mark.xdist_group("served")
@@ -47,20 +44,6 @@ def test_the_folder_of_the_worktrees_is_a_real_one(place: Place) -> None:
         assert not list((place.own / ".git").glob("mcp-toolserver-*"))
         assert not (place.own / ".git/hooks/x").exists()
         folder.unlink()
-
-
-def test_a_repository_whose_data_lies_elsewhere_gets_no_worktree(place: Place) -> None:
-    """ATTACK: parts of the .git folder are links to outside."""
-    for part in ("refs/heads", "worktrees"):
-        moved, git_part = place.scene.outside / part.replace("/", "-"), place.own / ".git" / part
-        if git_part.exists():
-            shutil.move(git_part, moved)
-        moved.mkdir(exist_ok=True)
-        git_part.symlink_to(moved)
-    place.scene.own()
-    before = place.scene.around()
-    refused(place.server.call("EnterWorktree", name="x", path="own"), "git could not change")
-    assert not changed(before, place.scene.around())
 
 
 def test_links_and_names_of_a_commit_lead_nowhere(place: Place) -> None:
@@ -142,27 +125,3 @@ def test_a_running_command_cannot_make_one_or_change_one(place: Place) -> None:
 
 
 # --- protocols -------------------------------------------------------------------------------------------
-
-
-@pytest.mark.asyncio(loop_scope="session")
-@pytest.mark.parametrize("era", ERAS)
-async def test_a_client_of_either_protocol_works_in_one(era: str, shared: SharedServers) -> None:
-    setup = shared.setup("danger-full-access")
-    folder = setup.root / f"worktree-{era}"
-    git(setup.root, "init", "--quiet", "--initial-branch=main", str(folder))
-    put(folder / "f", "f\n")
-    git(folder, "add", "f")
-    git(folder, "commit", "--quiet", "--message=first")
-    client = await shared.client(setup, era=era)
-    made = await client.call_tool("EnterWorktree", {"name": "x", "path": str(folder)})
-    assert not made.is_error, text(made)
-    assert made.structured_content is not None
-    assert made.structured_content["path"] == str(folder / ".worktrees/x")
-    assert made.structured_content["branch"] == "worktree-x"
-    await client.call_tool("write_file", {"path": "new", "content": "x"})
-    assert (folder / ".worktrees/x/new").exists()
-    leave = {"id": made.structured_content["id"], "action": "remove"}
-    assert (await client.call_tool("ExitWorktree", leave)).is_error
-    gone = await client.call_tool("ExitWorktree", {**leave, "discard_changes": True})
-    assert "was removed" in text(gone)
-    assert not os.path.lexists(folder / ".worktrees/x")

@@ -316,11 +316,6 @@ def test_a_name_is_added_listed_and_revoked(folder: Path, capsys: pytest.Capture
     assert text.startswith("# ours\n")
     assert list(parsed(text)) == ["ben"]
     assert os.listdir(folder / "etc") == ["tokens.toml"]
-
-
-def test_an_expired_name_is_listed_as_such(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file = folder / "etc/tokens.toml"
-    file.touch(0o600)
     file.write_text(table(more="expires = 2020-01-01T00:00:00Z"), encoding="utf-8")
     assert run(folder, "list") == 0
     assert "2020-01-01T00:00:00Z (over)" in capsys.readouterr().out

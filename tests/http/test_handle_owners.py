@@ -212,21 +212,14 @@ async def two_clients(setup: Setup, era: str, apart: str) -> AsyncGenerator[tupl
     with names.serving(setup) if names is not None else serving(setup, "http") as url:
         async with AsyncExitStack() as stack:
             more = {"extensions": [KnowsTasks()]} if era == "auto" else {}
-            info = [mcp.Implementation(name="client", version="1")] * 2
-            if names is None:
-                info = [_named(era, number) for number in range(2)]
             tokens = [TOKEN] * 2 if names is None else list(names.tokens.values())
-            clients = [
-                await stack.enter_async_context(
-                    connected_to(url, "http", mode=era, client_info=one, token=token, **more)
-                )
-                for one, token in zip(info, tokens, strict=True)
-            ]
+            clients: list[Client] = []
+            for number, token in enumerate(tokens):
+                name = f"client {number}" if (era, apart) == ("auto", "clients") else "client"
+                info = mcp.Implementation(name=name, version="1")
+                client = connected_to(url, "http", mode=era, client_info=info, token=token, **more)
+                clients.append(await stack.enter_async_context(client))
             yield clients[0], clients[1]
-
-
-def _named(era: str, number: int) -> mcp.Implementation:
-    return mcp.Implementation(name=f"client {number}" if era == "auto" else "client", version="1")
 
 
 @pytest.mark.parametrize(("era", "apart"), [("legacy", "clients"), ("auto", "clients"), ("auto", "tokens")])

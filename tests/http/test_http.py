@@ -15,14 +15,11 @@ import httpx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mcp_types import JSONRPCRequest, TextContent
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mcp_toolserver.errors import SettingsError
-from mcp_toolserver.protocol.counted_streams import ConnectionStats
 from mcp_toolserver.protocol.http.body import Posted
 from mcp_toolserver.protocol.http.connection import Timeouts
-from mcp_toolserver.protocol.http.errors import FULL
 from mcp_toolserver.protocol.http.gate import POSTED, Bounds, Gateway
 from mcp_toolserver.protocol.http.listener import Address, listen, listening, port_of
 from mcp_toolserver.protocol.http.members import Member, OneToken
@@ -53,32 +50,11 @@ from tests.support.http_server import (
     sse_session,
     status_of,
 )
-from tests.support.live import connected_to
 
 ERAS = ("legacy", "modern")
-TRANSPORTS = [pytest.param(False, id="streamable"), pytest.param(True, id="sse")]
 
 
 # --- ordinary clients ------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("sse", TRANSPORTS)
-async def test_the_official_client_lists_calls_and_hears_of_progress(sse: bool) -> None:
-    heard: list[str | None] = []
-
-    async def listen_in(progress: float, total: float | None, message: str | None) -> None:
-        heard.append(message)
-
-    kind = "sse" if sse else "http"
-    async with serving(sse=sse) as server:
-        for mode in ("legacy", "auto"):
-            async with connected_to(server.url, kind, token=TOKEN, mode=mode) as client:
-                assert [tool.name for tool in (await client.list_tools()).tools] == ["echo", "wait"]
-                answer = await client.call_tool("echo", {"text": "hello"}, progress_callback=listen_in)
-                assert isinstance(answer.content[0], TextContent)
-                assert answer.content[0].text == "hello"
-                assert (client.protocol_version == "2026-07-28") == (mode == "auto")
-    assert heard == ["on its way"] * 2
 
 
 async def test_a_name_is_served_on_all_its_addresses() -> None:
@@ -207,38 +183,19 @@ async def test_a_left_call_is_cancelled_even_when_its_response_is_ended_in_order
     assert json.loads(requests[1])["params"]["requestId"] == "a"
 
 
-async def test_closing_the_sse_stream_cancels_its_calls() -> None:
-    async with serving(sse=True) as server, server.http() as http:
+async def test_closing_the_sse_stream_cancels_its_calls_and_gives_their_places_back() -> None:
+    async with serving(sse=True, limits=RequestLimits(requests=2)) as server, server.http() as http:
         async with sse_session(http) as session:
-            assert await session.post(call("wait")) == 202
-            await server.calls.until(running=1)
-        await server.calls.until(running=0, cancelled=1)
+            for _ in range(2):
+                assert await session.post(call("wait", 1)) == 202
+            await server.calls.until(running=2)
+        await server.calls.until(running=0, cancelled=2)
         with anyio.fail_after(5):
             while await session.post(call("echo")) != 404:
                 await anyio.lowlevel.checkpoint()
-
-
-@pytest.mark.parametrize("mode", ["legacy", "auto"])
-@pytest.mark.parametrize("sse", TRANSPORTS)
-async def test_the_end_of_the_server_cancels_every_call_and_logs_no_error(
-    mode: str, sse: bool, caplog: pytest.LogCaptureFixture
-) -> None:
-    kind = "sse" if sse else "http"
-    with anyio.fail_after(20):
-        async with (
-            serving(sse=sse) as server,
-            connected_to(server.url, kind, token=TOKEN, mode=mode) as client,
-        ):
-            waiting = asyncio.create_task(client.call_tool("wait", {}))
-            await server.calls.until(running=1)
-            server.task.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await server.task
-            assert (server.calls.running, server.calls.cancelled) == (0, 1)
-            waiting.cancel()
-            await asyncio.wait((waiting,))
-    ours = [record for record in caplog.records if not record.name.startswith("mcp.client")]
-    assert [record for record in ours if record.levelno >= logging.WARNING] == []
+        async with sse_session(http) as session:
+            await session.post(call("echo"))
+            assert "result" in await session.answer()
 
 
 async def test_the_end_of_the_server_ends_streams_in_order_and_frees_the_port() -> None:
@@ -253,43 +210,57 @@ async def test_the_end_of_the_server_ends_streams_in_order_and_frees_the_port() 
             assert again.port == server.port
 
 
-async def test_an_application_that_listens_only_after_the_end_hears_of_it() -> None:
-    listening, ended = anyio.Event(), anyio.Event()
-    heard: list[Message] = []
+def members(app: ASGIApp) -> OneToken:
+    """The holder of the token, served by `app`."""
+    limiter = ConcurrencyLimiter(RequestLimits())
+    return OneToken(token=TOKEN.encode(), member=Member(app=app, limiter=limiter))
 
-    async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        listening.set()
-        await ended.wait()
-        heard.append(await receive())
-        heard.append(await receive())
+
+async def _nothing(scope: Scope, receive: Receive, send: Send) -> None:
+    raise AssertionError
+
+
+def _gateway(app: ASGIApp, hosts: frozenset[str] | None = None) -> Gateway:
+    rules = RULES if hosts is None else replace(RULES, hosts=hosts)
+    return Gateway(members(app), rules, Bounds(max_body=2, body_seconds=1, streams=RequestLimits()))
+
+
+async def _sent(gate: ASGIApp, received: Message, scope: Scope) -> list[Message]:
+    """What the gate sends to a client that sends the same again and again."""
+    sent: list[Message] = []
 
     async def receive() -> Message:
-        return {"type": "http.request", "body": b"{}"}
-
-    sent: list[Message] = []
+        return received
 
     async def send(message: Message) -> None:
         sent.append(message)
 
-    gate = Gateway(members(app), RULES, Bounds(max_body=2, body_seconds=1, streams=RequestLimits()))
+    await gate(scope, receive, send)
+    return sent
+
+
+async def test_an_application_that_listens_only_after_the_end_hears_of_it() -> None:
+    heard: list[Message] = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        gate.end()
+        heard.extend([await receive(), await receive()])
+
+    gate = _gateway(app)
     scope: Scope = {
         "type": "http",
         "method": "POST",
         "path": "/mcp",
-        "server": ("127.0.0.1", 8765),
         "query_string": b"",
         "headers": GOOD,
+        "server": ("127.0.0.1", 8765),
     }
     with anyio.fail_after(5):
-        async with anyio.create_task_group() as group:
-            group.start_soon(gate, scope, receive, send)
-            await listening.wait()
-            gate.end()
-            ended.set()
+        for _ in range(2):
+            sent = await _sent(gate, {"type": "http.request", "body": b"{}"}, scope)
+            assert sent[0]["status"] == 503
+    # A request that comes after the end does not reach it.
     assert [message["type"] for message in heard] == ["http.request", "http.disconnect"]
-    assert sent[0]["status"] == 503
-    await gate(scope, receive, send)
-    assert sent[2]["status"] == 503
 
 
 async def test_an_application_that_does_not_end_is_ended() -> None:
@@ -303,43 +274,17 @@ async def test_an_application_that_does_not_end_is_ended() -> None:
         max_connections=1, max_per_peer=1, header_seconds=5, keep_alive_seconds=5, ending_seconds=0.05
     )
     sockets = listen([Address(family=socket.AF_INET, name=("127.0.0.1", 0))])
-    server = Running(
-        url=f"http://127.0.0.1:{port_of(sockets)}", calls=Calls(), task=asyncio.create_task(_quiet(0))
-    )
-    hosts = frozenset({f"127.0.0.1:{port_of(sockets)}"})
-    bounds = Bounds(max_body=2, body_seconds=1, streams=RequestLimits())
-    gate = Gateway(members(app), replace(RULES, hosts=hosts), bounds)
+    address = f"127.0.0.1:{port_of(sockets)}"
+    server = Running(url=f"http://{address}", calls=Calls(), task=asyncio.create_task(_quiet(0)))
     with anyio.fail_after(5):
-        async with listening(gate, sockets, patience):
+        async with listening(_gateway(app, frozenset({address})), sockets, patience):
             answer = asyncio.create_task(server.raw(server.head(Content_Length="2") + b"{}"))
             await entered.wait()
         assert status_of(await answer) == 500
 
 
-def members(app: ASGIApp) -> OneToken:
-    """The holder of the token, served by `app`."""
-    limiter = ConcurrencyLimiter(RequestLimits())
-    return OneToken(token=TOKEN.encode(), member=Member(app=app, limiter=limiter))
-
-
-async def _nothing(scope: Scope, receive: Receive, send: Send) -> None:
-    raise AssertionError
-
-
 async def test_a_websocket_is_closed_by_the_gate_too() -> None:
-    sent: list[Message] = []
-
-    async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        raise AssertionError
-
-    async def receive() -> Message:
-        return {"type": "websocket.connect"}
-
-    async def send(message: Message) -> None:
-        sent.append(message)
-
-    gate = Gateway(members(app), RULES, Bounds(max_body=2, body_seconds=1, streams=RequestLimits()))
-    await gate({"type": "websocket"}, receive, send)
+    sent = await _sent(_gateway(_nothing), {"type": "websocket.connect"}, {"type": "websocket"})
     assert sent == [{"type": "websocket.close", "code": 1008}]
 
 
@@ -419,32 +364,6 @@ async def test_sse_calls_over_the_limit_are_answered_with_an_error_until_one_end
             await session.post(call("echo", number))
             answer = await session.answer()
             assert (answer["id"], "result" in answer) == (number, True)
-
-
-async def test_a_closed_sse_session_gives_its_places_back() -> None:
-    async with serving(sse=True, limits=RequestLimits(requests=2)) as server, server.http() as http:
-        async with sse_session(http) as session:
-            await session.post(call("wait", 1))
-            await session.post(call("wait", 1))
-            await server.calls.until(running=2)
-        await server.calls.until(running=0, cancelled=2)
-        async with sse_session(http) as session:
-            await session.post(call("echo"))
-            assert "result" in await session.answer()
-
-
-async def test_closed_traffic_gives_every_place_back() -> None:
-    limiter = ConcurrencyLimiter(RequestLimits(requests=2))
-    stats = ConnectionStats(limiter, "client", anyio.CancelScope(), idle_seconds=1)
-    requests = [JSONRPCRequest(jsonrpc="2.0", id=number, method="tools/call") for number in (1, 1, 2)]
-    assert [stats.request_started(request) for request in requests] == [None, None, FULL]
-    stats.request_finished(1)
-    stats.request_finished(1)
-    stats.request_finished(1)
-    assert (limiter.in_progress, limiter.clients) == (0, 0)
-    assert stats.request_started(requests[0]) is None
-    stats.close()
-    assert (limiter.in_progress, limiter.clients) == (0, 0)
 
 
 async def test_an_idle_sse_session_is_ended_but_not_while_it_works() -> None:
@@ -619,8 +538,9 @@ def test_a_token_is_not_shown_and_never_short() -> None:
 
 async def test_a_port_in_use_or_a_host_that_is_not_this_machine_is_a_settings_error() -> None:
     async with serving() as server:
-        places: list[dict[str, Any]] = [{"port": server.port}, {"host": "no-such-host.invalid"}]
-        for place in (*places, {"host": "192.0.2.1"}):
+        hosts = ({"host": "no-such-host.invalid"}, {"host": "192.0.2.1"})
+        places: tuple[dict[str, Any], ...] = ({"port": server.port}, *hosts)
+        for place in places:
             with pytest.raises(SettingsError):
                 async with serving(**place):
                     pass

@@ -17,6 +17,7 @@ from mcp_types import CLIENT_INFO_META_KEY, Implementation
 
 from mcp_toolserver.protocol.resources.client_identity import MAX_STATELESS
 from tests.protocol.resource_clients import background, listed
+from tests.support.families import lines
 from tests.support.following import Follower, KnowsTasks
 from tests.support.http_server import modern, open_session, sse_session
 from tests.support.live import Setup, connected_to, text
@@ -36,7 +37,7 @@ class Office:
     root: Path
     names: Names
     url: str
-    state: Path
+    home: Path
 
     def http(self, name: str, token: str = "") -> httpx.AsyncClient:
         """An HTTP client with the token of a name, or another token."""
@@ -63,13 +64,7 @@ class Office:
 
     def entries(self) -> list[dict[str, Any]]:
         """The audit log."""
-        files = sorted((self.state / "audit").glob("*.jsonl"))
-        return [
-            json.loads(line)
-            for file in files
-            for line in file.read_text(encoding="utf-8").splitlines()
-            if '"tool"' in line
-        ]
+        return [entry for entry in lines(self.home) if "tool" in entry]
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +86,7 @@ def office(tmp_path_factory: pytest.TempPathFactory) -> Generator[Office]:
     }
     names = file_of_tokens(setup.home, terms)
     with names.serving(setup) as url:
-        yield Office(root=setup.root, names=names, url=url, state=setup.home / "state")
+        yield Office(root=setup.root, names=names, url=url, home=setup.home)
 
 
 async def said(client: Client, tool: str, **arguments: Any) -> str:
@@ -104,31 +99,27 @@ ROUNDS = 20
 
 
 async def test_modes_and_roots_hold_for_each_call_of_names_that_call_at_once(office: Office) -> None:
-    checks: dict[str, dict[tuple[str, str, str], Callable[[str], bool]]] = {
-        "ann": {
-            ("read_file", "path", "file"): lambda it: "the text of a" in it,
-            ("read_file", "path", str(office.root / "b/file")): lambda it: it.startswith("!"),
-            ("write_file", "path", "new"): lambda it: not it.startswith("!"),
+    def checks(name: str, mine: str, other: str) -> dict[tuple[str, str, str], Callable[[str], bool]]:
+        reads = name == "ben"
+        return {
+            ("read_file", "path", "file"): lambda it: f"the text of {mine}" in it,
+            ("read_file", "path", str(office.root / other / "file")): lambda it: it.startswith("!"),
+            ("write_file", "path", "new"): lambda it: it.startswith("!") == reads == ("read-only" in it),
             ("bash", "command", f"cat file; ls {office.root}; touch made"): lambda it: (
-                "the text of a" in it and "b" not in it.split()
+                f"the text of {mine}" in it
+                and other not in it.split()
+                and ("Read-only file system" in it) == reads
             ),
-        },
-        "ben": {
-            ("read_file", "path", "file"): lambda it: "the text of b" in it,
-            ("read_file", "path", str(office.root / "a/file")): lambda it: it.startswith("!"),
-            ("write_file", "path", "new"): lambda it: it.startswith("!") and "read-only" in it,
-            ("bash", "command", f"cat file; ls {office.root}; touch made"): lambda it: (
-                "the text of b" in it and "a" not in it.split() and "Read-only file system" in it
-            ),
-        },
-    }
+        }
+
+    rights = {"ann": checks("ann", "a", "b"), "ben": checks("ben", "b", "a")}
     wrong: list[tuple[str, str, str]] = []
     made = Counter[str]()
     earlier = len(office.entries())
 
     async def work(name: str, client: Client) -> None:
         for number in range(ROUNDS):
-            for (tool, key, value), holds in checks[name].items():
+            for (tool, key, value), holds in rights[name].items():
                 if tool == "bash" and number % 5:
                     continue
                 more = {"content": "x"} if tool == "write_file" else {}
@@ -140,7 +131,7 @@ async def test_modes_and_roots_hold_for_each_call_of_names_that_call_at_once(off
     async with AsyncExitStack() as stack:
         clients = [
             (name, await stack.enter_async_context(office.client(name, era)))
-            for name in checks
+            for name in rights
             for era in ("legacy", "auto")
         ]
         async with anyio.create_task_group() as group:
@@ -315,7 +306,7 @@ async def test_the_older_transport_keeps_names_apart_as_well(tmp_path: Path) -> 
     setup = Setup.below(tmp_path, "workspace-write")
     names = file_of_tokens(setup.home, {"ann": {}, "ben": {"permission-mode": "read-only"}})
     with names.serving(setup, "sse") as url:
-        at = Office(root=setup.root, names=names, url=url, state=setup.home / "state")
+        at = Office(root=setup.root, names=names, url=url, home=setup.home)
         async with at.http("ann") as ann, at.http("ben") as ben, sse_session(ann) as session:
             call = {"jsonrpc": "2.0", "id": 7, "method": "tools/list"}
             assert (await ben.post(session.url, json=call)).status_code == 404

@@ -15,10 +15,8 @@ from mcp_toolserver.protocol.handlers import Handlers
 from mcp_toolserver.protocol.http.grants import Grant
 from mcp_toolserver.runtime.processes.broker_client import BrokerPolicy
 from mcp_toolserver.runtime.sandbox.broker.messages import Program, Script, decode, encode
-from mcp_toolserver.runtime.sandbox.broker.policy import SandboxPlan, plan_for
+from mcp_toolserver.runtime.sandbox.broker.policy import plan_for
 from mcp_toolserver.runtime.sandbox.layers.spec import Proof, SandboxSpec
-from mcp_toolserver.stores.database import Database
-from mcp_toolserver.stores.preferences import StoredPreferences
 from tests.protocol.resource_clients import commanding, place
 
 READ, WRITE, ALL = Permission
@@ -26,18 +24,6 @@ READ, WRITE, ALL = Permission
 
 def grant(name: str, ceiling: Permission, *roots: str) -> Grant:
     return Grant(name=name, sha256="a" * 64, ceiling=ceiling, roots=roots)
-
-
-def test_the_broker_runs_a_command_read_only_if_asked_and_never_wider() -> None:
-    proof = Proof(commands="bubblewrap", helpers="bubblewrap")
-    asked = decode(encode(Script(script="true", timeout=None, read_only=True)))
-    for mode in ("read-only", "workspace-write"):
-        sandbox = SandboxSpec(mode=mode, roots=("/srv",), home="/root", state="/state")
-        policy = BrokerPolicy(sandbox=sandbox, environment={})
-        for request, expected in ((asked, "read-only"), (Script(script="true", timeout=None), mode)):
-            plan = plan_for(policy, proof, request)
-            assert isinstance(plan, SandboxPlan)
-            assert plan.sandbox.mode == expected
 
 
 def test_the_broker_refuses_to_run_read_only_what_nothing_confines() -> None:
@@ -86,16 +72,6 @@ def test_a_refusal_names_the_token() -> None:
     assert verdict.action == "refuse"
     assert "'ann'" in verdict.reason
     assert policy.for_token("ann", ALL).ceiling is READ
-
-
-async def test_preferences_are_of_one_name(tmp_path: Path) -> None:
-    database = Database(str(tmp_path / "state"), (str(tmp_path),))
-    ann, ben, nobody = (StoredPreferences(database, {}, user=user) for user in ("ann", "ben", ""))
-    assert await ann.put("theme", "dark") is None
-    assert await ann.put("theme", "light") == "dark"
-    assert await nobody.put("theme", "plain") is None
-    assert [await one.kept() for one in (ann, ben, nobody)] == [{"theme": "light"}, {}, {"theme": "plain"}]
-    database.close()
 
 
 async def test_readiness_names_what_is_missing(tmp_path: Path) -> None:

@@ -16,21 +16,11 @@ from mcp_toolserver.protocol.http.errors import FULL
 from mcp_toolserver.protocol.http.gate import LARGE_BODIES
 from mcp_toolserver.protocol.http.request_checks import RequestHead
 from mcp_toolserver.protocol.rate_limit import ConcurrencyLimiter, RateLimiter, RequestLimits
-from tests.support.http_server import INITIALIZE, call, modern, open_session, serving, sse_session, status_of
+from tests.support.http_server import call, modern, open_session, serving, sse_session, status_of
 from tests.support.live import TOKEN, Setup
 from tests.support.live import serving as started
 
 POST = RequestHead(method="POST", path="/mcp")
-
-
-class Clock:
-    """A clock that the test turns."""
-
-    def __init__(self) -> None:
-        self.time = 1000.0
-
-    def __call__(self) -> float:
-        return self.time
 
 
 def test_one_client_has_less_than_all_and_others_get_the_rest() -> None:
@@ -48,15 +38,15 @@ def test_one_client_has_less_than_all_and_others_get_the_rest() -> None:
 
 def test_the_calls_of_a_minute_can_be_made_at_once_and_then_evenly() -> None:
     for per_minute in (1, 7, 60, 1000):
-        clock = Clock()
-        pace = RateLimiter(per_minute, clock)
+        times = [1000.0]
+        pace = RateLimiter(per_minute, lambda times=times: times[-1])
         assert [pace.take("a") for _ in range(per_minute)] == [0] * per_minute
         wait = pace.take("a")
         assert 0 < wait <= 60 / per_minute + 1
         assert pace.take("b") == 0
-        clock.time += wait
+        times.append(times[-1] + wait)
         assert pace.take("a") == 0
-        clock.time += 61
+        times.append(times[-1] + 61)
         assert [pace.take("a") for _ in range(per_minute)] == [0] * per_minute
         assert pace.take("a") > 0
 
@@ -67,7 +57,7 @@ def test_little_is_remembered_of_clients_without_a_request() -> None:
         assert limiter.acquire(str(number), "tools/call") is None
         limiter.release(str(number))
     assert (limiter.in_progress, limiter.clients) == (0, 0)
-    pace = RateLimiter(2, Clock())
+    pace = RateLimiter(2, lambda: 1000.0)
     for number in range(5000):
         pace.take(str(number))
     assert pace.clients <= 1024
@@ -75,7 +65,7 @@ def test_little_is_remembered_of_clients_without_a_request() -> None:
 
 
 def test_only_calls_of_tools_are_paced() -> None:
-    limiter = ConcurrencyLimiter(RequestLimits(per_minute=1), Clock())
+    limiter = ConcurrencyLimiter(RequestLimits(per_minute=1), lambda: 1000.0)
     assert limiter.acquire("a", "tools/call") is None
     assert limiter.acquire("a", "tools/list") is None
     refused = limiter.acquire("a", "tools/call")
@@ -144,55 +134,6 @@ async def test_calls_in_a_minute_are_bounded_over_sse() -> None:
                 await session.post(call("echo", 2))
                 refused = (await session.answer())["error"]
                 assert (refused["code"], refused["data"]["retryAfterSeconds"]) == (429, 60)
-
-
-# --- stdio -----------------------------------------------------------------------------------------------
-
-
-class Lines:
-    """The standard streams of a server, line by line."""
-
-    def __init__(self, process: anyio.abc.Process) -> None:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        self._stdin, self._stdout = process.stdin, process.stdout
-        self._rest = b""
-
-    async def send(self, *messages: Any) -> None:
-        await self._stdin.send(b"".join(json.dumps(message).encode() + b"\n" for message in messages))
-
-    async def answer(self) -> dict[str, Any]:
-        while b"\n" not in self._rest:
-            self._rest += await self._stdout.receive()
-        line, _, self._rest = self._rest.partition(b"\n")
-        return json.loads(line)
-
-
-def sleep(number: int, milliseconds: int = 60_000) -> dict[str, Any]:
-    params = {"name": "Sleep", "arguments": {"duration_ms": milliseconds}}
-    return {"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": params}
-
-
-async def test_a_flood_of_lines_is_bounded(tmp_path: Path) -> None:
-    setup = Setup.below(tmp_path, "read-only", "--max-calls", "3")
-    with anyio.fail_after(30):
-        async with await anyio.open_process(setup.command, env=setup.environment) as process:
-            lines = Lines(process)
-            ready = {"jsonrpc": "2.0", "method": "notifications/initialized"}
-            await lines.send(INITIALIZE, ready)
-            assert (await lines.answer())["id"] == 0
-            await lines.send(*(sleep(number) for number in range(1, 101)))
-            refused = [await lines.answer() for _ in range(97)]
-            assert {answer["id"] for answer in refused} == set(range(4, 101))
-            assert {answer["error"]["code"] for answer in refused} == {FULL.code}
-            cancel = {"method": "notifications/cancelled", "params": {"requestId": 2}}
-            await lines.send({"jsonrpc": "2.0", **cancel}, sleep(101, 1))
-            # The next line may come before the cancelled call has ended.
-            while "result" not in (answer := await lines.answer()):
-                assert (answer["id"], answer["error"]["code"]) == (101, FULL.code)
-                await lines.send(sleep(101, 1))
-            assert process.stdin is not None
-            await process.stdin.aclose()
 
 
 async def test_calls_in_a_minute_are_bounded_over_http_by_a_flag(tmp_path: Path) -> None:

@@ -44,9 +44,6 @@ def on(before: str = "", **statements: str) -> str:
 _METHODS = {"initialized": "initialized", "symbol": "workspace/symbol"}
 
 
-_OF_POOL = {"idle", "running", "failures", "failure_window"}
-
-
 @asynccontextmanager
 async def talking_to(
     place: Place, behaviour: str, limits: SessionLimits = QUICK, *, files: dict[str, str], **more: Any

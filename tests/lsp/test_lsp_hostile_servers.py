@@ -8,7 +8,6 @@ from dataclasses import replace
 from functools import partial
 
 import anyio
-import pytest
 
 from mcp_toolserver.runtime.lsp.session import SessionLimits
 from tests.lsp import hostile
@@ -30,11 +29,6 @@ talking_to: Callable[..., AbstractAsyncContextManager[LspTool]] = partial(
 
 async def asked(at: LspTool) -> str:
     return await at.text("goToDefinition", "a.py", line=1, character=5)
-
-
-async def test_a_server_that_behaves_is_believed(place: Place) -> None:
-    async with talking_to(place, HERE) as at:
-        assert (await asked(at)).splitlines()[0] == "a.py:1:1: def a(): ..."
 
 
 NONSENSE = {
@@ -64,15 +58,12 @@ async def test_nonsense_ends_a_server_and_a_search_answers(place: Place) -> None
 ENDS = "def behave(method, number, params, message):\n    sys.exit()"
 
 
-async def test_a_server_that_fails_again_and_again_is_left_alone(place: Place) -> None:
+async def test_a_server_that_fails_again_and_again_is_left_alone_for_a_while(place: Place) -> None:
     async with talking_to(place, ENDS) as at:
         for _ in range(4):
             assert "[fallback: " in await asked(at)
         assert len(at.started) == 3
         assert "failed 3 times" in await asked(at)
-
-
-async def test_a_server_that_failed_long_ago_gets_another_chance(place: Place) -> None:
     async with talking_to(place, ENDS, failure_window=0.0) as at:
         for _ in range(3):
             assert "[fallback: " in await asked(at)
@@ -152,11 +143,7 @@ async def test_a_new_server_is_asked_until_it_says_the_same_or_wants_no_more_que
 
 
 async def test_an_error_is_reported_without_its_words(place: Place) -> None:
-    fails = """
-def behave(method, number, params, message):
-    if number is not None and method:
-        send(id=number, error={"code": -32603, "message": "secret words"})
-"""
+    fails = on(definition='send(id=number, error={"code": -32603, "message": "secret words"})')
     async with talking_to(place, fails) as at:
         result = await at.ask("goToDefinition", "a.py", line=1, character=5)
         assert result.error == "unavailable"
@@ -201,24 +188,20 @@ async def test_a_question_is_asked_once_of_a_server_that_knows_all(place: Place)
 
 async def test_what_a_server_says_before_it_knows_of_a_change_is_forgotten(place: Place) -> None:
     learns = on(definition='send(id=number, result=[place(root + ("/b.py" if knows else "/a.py"))])')
-    async with talking_to(place, learns) as at:
-        assert "a.py:1:1:" in await asked(at)
-        at.put("b.py", "def b(): ...\n")
-        assert "b.py:1:1:" in await asked(at)
-
-
-async def test_an_error_from_before_a_change_is_forgotten_too(place: Place) -> None:
-    fails = """
-def behave(method, number, params, message):
-    if method == "textDocument/definition" and (knows or not os.path.exists("b.py")):
-        send(id=number, result=[place(root + "/a.py")])
-    else:
-        send(id=number, error={"code": -32603, "message": "no such file"})
-"""
-    async with talking_to(place, fails) as at:
-        assert "a.py:1:1:" in await asked(at)
-        at.put("b.py", "def b(): ...\n")
-        assert "a.py:1:1:" in await asked(at)
+    fails = on(
+        definition="""
+            if knows or not os.path.exists("b.py"):
+                send(id=number, result=[place(root + "/a.py")])
+            else:
+                send(id=number, error={"code": -32603, "message": "no such file"})
+        """
+    )
+    for behaviour, then in ((learns, "b.py:1:1:"), (fails, "a.py:1:1:")):
+        (place.folder / "root/b.py").unlink(missing_ok=True)
+        async with talking_to(place, behaviour) as at:
+            assert "a.py:1:1:" in await asked(at)
+            at.put("b.py", "def b(): ...\n")
+            assert then in await asked(at)
 
 
 async def test_what_a_server_asks_is_answered_and_nothing_is_changed(place: Place) -> None:
@@ -298,32 +281,19 @@ def behave(method, number, params, message):
         assert "root:" not in text
 
 
-async def test_links_to_places_are_followed(place: Place) -> None:
-    links = on(
-        definition="""
-            there = place(root, line=0, character=4)["range"]
-            link = {"targetUri": root + "/a.py", "targetRange": there, "targetSelectionRange": there}
-            send(id=number, result=[link, link])
-        """
-    )
-    async with talking_to(place, links) as at:
-        assert (await asked(at)).startswith("a.py:1:5: def a(): ...\n[1 definition")
-
-
-@pytest.mark.parametrize(
-    ("encoding", "units"), [("utf-8", 9), ("utf-16", 7), ("utf-32", 6), ("odd", 7)], ids=str
-)
-async def test_a_server_may_count_as_it_likes(place: Place, encoding: str, units: int) -> None:
-    counts = on(
-        f'CAPABILITIES["positionEncoding"] = {encoding!r}',
-        definition=f"""
-            right = params["position"] == {{"line": 0, "character": {units}}}
-            send(id=number, result=place(root + "/a.py", character={units}) if right else None)
-        """,
-    )
-    async with talking_to(place, counts) as at:
-        at.put("a.py", "'𝒳' + a\n")
-        assert "a.py:1:7: '𝒳' + a" in await at.text("goToDefinition", "a.py", line=1, character=7)
+async def test_a_server_may_count_as_it_likes(place: Place) -> None:
+    for encoding, units in (("utf-8", 9), ("utf-16", 7), ("utf-32", 6), ("odd", 7)):
+        counts = on(
+            f'CAPABILITIES["positionEncoding"] = {encoding!r}',
+            definition=f"""
+                right = params["position"] == {{"line": 0, "character": {units}}}
+                send(id=number, result=place(root + "/a.py", character={units}) if right else None)
+            """,
+        )
+        async with talking_to(place, counts) as at:
+            at.put("a.py", "'𝒳' + a\n")
+            text = await at.text("goToDefinition", "a.py", line=1, character=7)
+            assert "a.py:1:7: '𝒳' + a" in text, encoding
 
 
 async def test_few_documents_stay_open_and_large_ones_too(place: Place) -> None:
@@ -382,8 +352,13 @@ async def test_every_form_of_a_hover_is_shown(place: Place) -> None:
             assert await at.text("hover", "a.py", line=1, character=5) == text, name
 
 
-async def test_older_forms_of_symbols_are_understood(place: Place) -> None:
+async def test_other_forms_of_places_and_symbols_are_understood(place: Place) -> None:
     old = on(
+        definition="""
+            there = place(root, line=0, character=4)["range"]
+            link = {"targetUri": root + "/a.py", "targetRange": there, "targetSelectionRange": there}
+            send(id=number, result=[link, link])
+        """,
         documentSymbol="""
             there = place(root + "/a.py", character=4)
             odd = {"name": "odd", "kind": 99}
@@ -395,6 +370,7 @@ async def test_older_forms_of_symbols_are_understood(place: Place) -> None:
         """,
     )
     async with talking_to(place, old) as at:
+        assert (await asked(at)).startswith("a.py:1:5: def a(): ...\n[1 definition")
         assert await at.places("documentSymbol", "a.py") == ["a.py:1:5: [function a]"]
         found = await at.places("workspaceSymbol", "a.py", query="a")
         assert found == ["a.py:1:1: [type parameter a in m] def a(): ..."]
@@ -450,9 +426,8 @@ def behave(method, number, params, message):
 async def test_a_server_that_tells_of_no_problems_is_no_reason_to_believe_there_are_none(
     place: Place,
 ) -> None:
-    silent = on(initialized="pass")
     limits = SessionLimits(diagnostics=0.1, min_age=0.0, poll_interval=0.01)
-    async with talking_to(place, silent, limits) as at:
+    async with talking_to(place, on(initialized="pass"), limits) as at:
         result = await at.ask("diagnostics", "a.py")
         assert result.error == "unavailable"
         assert "has not reported on 'a.py' yet" in result.text

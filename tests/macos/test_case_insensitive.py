@@ -4,16 +4,17 @@ No other spelling of a name avoids a rule, a protected name or a check: every sp
 The volume is a file system of the tests, see `caseless_volume.py`; other suites run on it too.
 """
 
+import json
 import os
 import subprocess
 import sys
 from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 
-import anyio
 import pytest
 
-from mcp_toolserver.errors import Conflict, Denied
+from mcp_toolserver.errors import Denied
 from mcp_toolserver.runtime.files.stored_name import stored_name
 from mcp_toolserver.runtime.files.volume import comparison_within, name_comparison
 from mcp_toolserver.runtime.files.workspace import Workspace
@@ -26,10 +27,15 @@ pytestmark = pytest.mark.xdist_group("caseless")
 
 DECOMPOSED, COMPOSED = "cafe\u0301", "caf\u00e9"
 
-RULES = """
-[rules]
-deny = ["Read(secrets.env)", "Read(Private/**)", "Read(./caf\u00e9/*.txt)", "write_file(*.lock)"]
-"""
+RULES = ("Read(secrets.env)", "Read(Private/**)", "Read(./caf\u00e9/*.txt)", "write_file(*.lock)")
+
+
+def writing(root: Path, *deny: str) -> Setup:
+    """A server that may write there, with all tools and these rules."""
+    config = root.with_name("config.toml")
+    config.write_text(f"[rules]\ndeny = {json.dumps(deny, ensure_ascii=False)}\n", encoding="utf-8")
+    flags = ["--toolsets", "all", "--config", str(config)]
+    return Setup(root=root, home=root.parent, mode="workspace-write", flags=flags)
 
 
 @pytest.fixture(scope="module")
@@ -47,37 +53,27 @@ def root(volume: Path, request: pytest.FixtureRequest) -> Path:
     return folder
 
 
-def test_the_volume_ignores_what_those_of_macos_ignore(root: Path) -> None:
-    (root / COMPOSED).write_text("x", encoding="utf-8")
-    for other in (DECOMPOSED, DECOMPOSED.upper(), "ca\u200cfe\u0301"):
-        assert (root / other).read_text(encoding="utf-8") == "x"
-    assert os.listdir(root) == [COMPOSED]
-    with pytest.raises(FileExistsError):
-        (root / DECOMPOSED).mkdir()
+@contextmanager
+def descriptor(path: Path) -> Generator[int]:
+    opened = os.open(path, os.O_RDONLY)
+    try:
+        yield opened
+    finally:
+        os.close(opened)
 
 
 def test_it_is_found_out_how_a_folder_compares_names(root: Path, tmp_path: Path) -> None:
-    def compared(folder: Path) -> NameComparison:
-        opened = os.open(folder, os.O_RDONLY)
-        try:
-            return name_comparison(opened)
-        finally:
-            os.close(opened)
-
-    assert compared(root) is NameComparison.CASELESS, "an empty folder shows nothing"
-    (root / "a").touch()
-    assert compared(root) is NameComparison.CASELESS
-    (tmp_path / "a").touch()
-    (tmp_path / "A").touch()
-    assert compared(tmp_path) is NameComparison.EXACT
-
-
-def test_a_volume_below_a_root_counts_for_the_root(root: Path) -> None:
-    opened = os.open("/srv", os.O_RDONLY)
-    try:
+    with descriptor(root) as opened:
+        assert name_comparison(opened) is NameComparison.CASELESS, "an empty folder shows nothing"
+        (root / "a").touch()
+        assert name_comparison(opened) is NameComparison.CASELESS
+    for name in ("a", "A"):
+        (tmp_path / name).touch()
+    with descriptor(tmp_path) as opened:
+        assert name_comparison(opened) is NameComparison.EXACT
+    # A volume below a root counts for the root.
+    with descriptor(Path("/srv")) as opened:
         assert comparison_within(opened, "/srv") is NameComparison.CASELESS
-    finally:
-        os.close(opened)
 
 
 async def test_every_spelling_is_one_path(root: Path) -> None:
@@ -125,28 +121,9 @@ async def test_two_spellings_of_a_new_file_make_one_file(root: Path) -> None:
     assert not (await files.write(workspace.canonical("A.TXT"), b"2")).created
     assert os.listdir(root) == ["a.txt"]
     assert (root / "a.txt").read_bytes() == b"2"
-
-
-async def test_parallel_calls_on_two_spellings_of_a_new_file_wait_for_each_other(root: Path) -> None:
-    workspace = Workspace([str(root)])
-    paths = [workspace.canonical(name) for name in ("new", "NEW", "New", "nEw") * 5]
-    done: list[str] = []
-
-    async def write(number: int) -> None:
-        try:
-            await workspace.files(write=True).write(paths[number], b"%d" % number)
-            done.append("written")
-        except Conflict:
-            done.append("conflict")
-
-    with anyio.fail_after(30):
-        async with anyio.create_task_group() as tasks:
-            for number in range(len(paths)):
-                tasks.start_soon(write, number)
-    assert len(os.listdir(root)) == 1
-    assert "written" in done
-    first, second = (workspace.write_target(path).lock_name for path in paths[:2])
-    assert first == second
+    # Calls at the same time wait for each other.
+    locks = {workspace.write_target(workspace.canonical(name)).lock_name for name in ("new", "NEW", "nEw")}
+    assert len(locks) == 1
 
 
 async def test_a_rule_holds_for_every_spelling(root: Path) -> None:
@@ -154,9 +131,7 @@ async def test_a_rule_holds_for_every_spelling(root: Path) -> None:
         (root / folder).mkdir(parents=True)
     for name in ("Secrets.env", "Private/deep/key", f"{COMPOSED}/a.txt", "open.txt"):
         (root / name).write_text(f"content of {name[0]}\n", encoding="utf-8")
-    config = root.with_name("config.toml")
-    config.write_text(RULES, encoding="utf-8")
-    setup = Setup(root=root, home=root.parent, mode="workspace-write", flags=["--config", str(config)])
+    setup = writing(root, *RULES)
     hidden = (
         *("secrets.env", "SECRETS.ENV", "Secrets.env", "secret\u017f.env", "sec\u200crets.env"),
         *("private/deep/key", "PRIVATE/DEEP/KEY", f"{DECOMPOSED}/A.TXT", f"{COMPOSED.upper()}/a.txt"),
@@ -190,9 +165,7 @@ async def test_commands_do_not_see_a_hidden_folder_by_any_name(root: Path) -> No
     (root / "Private/deep").mkdir(parents=True)
     for name in ("Private/deep/key", "open.txt"):
         (root / name).write_text(f"content of {name[0]}\n", encoding="utf-8")
-    config = root.with_name("config.toml")
-    config.write_text('[rules]\ndeny = ["Read(private/**)"]\n', encoding="utf-8")
-    setup = Setup(root=root, home=root.parent, mode="workspace-write", flags=["--config", str(config)])
+    setup = writing(root, "Read(private/**)")
     spelt = ("Private/deep/key", "PRIVATE/DEEP/KEY", "private/Deep/key", "./pri\u200dvate/deep/key")
     async with connected(setup) as client:
         said = text(await client.call_tool("bash", {"command": f"cat open.txt {' '.join(spelt)}"}))
@@ -202,7 +175,7 @@ async def test_commands_do_not_see_a_hidden_folder_by_any_name(root: Path) -> No
 
 def test_no_server_starts_where_commands_could_write_a_protected_file_by_another_name(root: Path) -> None:
     (root / ".mcp.json").write_text("before", encoding="utf-8")
-    setup = Setup(root=root, home=root.parent, mode="workspace-write", flags=[])
+    setup = writing(root)
     done = subprocess.run(
         setup.command,
         env=setup.environment,
@@ -217,19 +190,12 @@ def test_no_server_starts_where_commands_could_write_a_protected_file_by_another
 
 
 async def test_protected_names_hold_for_every_spelling(root: Path) -> None:
-    git = ["git", "-C", str(root), "init", "-q"]
-    subprocess.run(git, check=True, capture_output=True)
+    subprocess.run(["git", "-C", str(root), "init", "-q"], check=True, capture_output=True)
     before = (root / ".git/config").read_bytes()
-    setup = Setup(root=root, home=root.parent, mode="workspace-write", flags=[])
+    setup = writing(root)
     names = (
-        *(
-            ".GIT/config",
-            ".Git/Hooks/pre-commit",
-            ".g\u0131t/config",
-            ".gi\u200ct/config",
-            ".g\u0130t/hooks/x",
-        ),
-        *(".VSCODE/tasks.json", ".Mcp.JSON", "sub/.GIT/config"),
+        *(".GIT/config", ".Git/Hooks/pre-commit", ".g\u0131t/config", ".gi\u200ct/config"),
+        *(".g\u0130t/hooks/x", ".VSCODE/tasks.json", ".Mcp.JSON", "sub/.GIT/config"),
     )
     commands = ("echo evil >> .GIT/CONFIG", "echo evil > .git/HOOKS/x", "mkdir .VSCODE", "touch .MCP.json")
     async with connected(setup) as client:
@@ -249,7 +215,7 @@ async def test_what_was_read_by_one_name_may_be_replaced_by_another(
 ) -> None:
     long = "".join(f"line {number}\n" for number in range(50))
     (root / "Notes.txt").write_text(long, encoding="utf-8")
-    setup = Setup(root=root, home=root.parent, mode="workspace-write", flags=[])
+    setup = writing(root)
     async with connected(setup) as client:
         refused = await client.call_tool("write_file", {"path": "NOTES.TXT", "content": "short\n"})
         assert refused.is_error
@@ -263,7 +229,7 @@ async def test_what_was_read_by_one_name_may_be_replaced_by_another(
 
 async def test_a_patch_makes_all_its_files_or_none_where_two_are_one(root: Path) -> None:
     patch = "*** Begin Patch\n*** Add File: a.txt\n+1\n*** Add File: A.TXT\n+2\n*** End Patch\n"
-    setup = Setup(root=root, home=root.parent, mode="workspace-write", flags=["--toolsets", "all"])
+    setup = writing(root)
     async with connected(setup) as client:
         assert (await client.call_tool("apply_patch", {"patch": patch})).is_error
         assert os.listdir(root) == []
@@ -271,16 +237,12 @@ async def test_a_patch_makes_all_its_files_or_none_where_two_are_one(root: Path)
 
 def test_a_name_that_is_gone_meanwhile_is_refused(root: Path) -> None:
     (root / "a").touch()
-    folder, file = os.open(root, os.O_RDONLY), os.open(root / "A", os.O_RDONLY)
-    try:
+    with descriptor(root) as folder, descriptor(root / "A") as file:
         assert stored_name(folder, "A", file) == "a"
         (root / "a").unlink()
         (root / "b").touch()
         with pytest.raises(BlockingIOError):
             stored_name(folder, "A", file)
-    finally:
-        os.close(folder)
-        os.close(file)
 
 
 TOOLS = (

@@ -4,7 +4,7 @@ import ast
 
 from mcp_toolserver.runtime.sandbox import posix
 from tests import ROOT
-from tests.macos.linux_guarantees import LINUX_ONLY, SUITES, entries, names, proven_by
+from tests.macos.linux_guarantees import LINUX_ONLY, SUITES, entries, proven_by
 
 
 def defined(suite: str) -> set[str]:
@@ -20,12 +20,6 @@ def test_every_entry_names_a_test_and_every_suite_keeps_some() -> None:
     assert [entry for entry in entries() if entry.partition("[")[0] not in existing] == []
     kept = {suite for suite, found in tests.items() if any(proven_by(test) is None for test in found)}
     assert kept == set(SUITES) - set(entries())
-
-
-def test_no_entry_is_part_of_another() -> None:
-    found = list(entries())
-    assert [one for one in found if any(names(other, one) for other in found if other is not one)] == []
-    assert len(found) == len(set(found))
 
 
 def test_the_documentation_says_what_macos_has_instead() -> None:

@@ -32,15 +32,15 @@ def test_homebrew_comes_last_and_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("_macos")
-@pytest.mark.parametrize("path", [OF_LAUNCHD, "/opt/homebrew/bin:/usr/local/bin"])
-def test_the_developer_tools_come_before_their_shims(tmp_path: Path, path: str) -> None:
+def test_the_developer_tools_come_before_their_shims(tmp_path: Path) -> None:
     tools = tmp_path / "Xcode/usr/bin"
     tools.mkdir(parents=True)
     link = tmp_path / "xcode_select_link"
     link.symlink_to(tmp_path / "Xcode")
-    found = program_folders(path, [str(tmp_path / "missing"), str(link), str(tmp_path / "other")])
-    assert set(found) == {*path.split(":"), str(tools), *HOMEBREW}
-    assert "/usr/bin" not in found or found.index(str(tools)) < found.index("/usr/bin")
+    for path in (OF_LAUNCHD, "/opt/homebrew/bin:/usr/local/bin"):
+        found = program_folders(path, [str(tmp_path / "missing"), str(link), str(tmp_path / "other")])
+        assert set(found) == {*path.split(":"), str(tools), *HOMEBREW}
+        assert "/usr/bin" not in found or found.index(str(tools)) < found.index("/usr/bin")
 
 
 @pytest.mark.usefixtures("_macos")
@@ -54,18 +54,10 @@ def test_a_shim_is_no_program(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("_macos")
-@pytest.mark.parametrize(
-    ("path", "expected"),
-    [
-        pytest.param(OF_LAUNCHD, ":".join((OF_LAUNCHD, *HOMEBREW)), id="of an application"),
-        pytest.param("/opt/homebrew/bin:/bin", "/opt/homebrew/bin:/bin:/usr/local/bin", id="of a shell"),
-    ],
-)
-def test_commands_find_what_homebrew_installs(path: str, expected: str) -> None:
-    assert command_environment({"PATH": path})["PATH"] == expected
-
-
-@pytest.mark.usefixtures("_macos")
-def test_without_a_path_commands_have_the_default_and_homebrew() -> None:
-    found = command_environment({})["PATH"].split(":")
-    assert set(found) == {*DEFAULT_PATH.split(":"), *HOMEBREW}
+def test_commands_find_what_homebrew_installs() -> None:
+    paths = {
+        OF_LAUNCHD: ":".join((OF_LAUNCHD, *HOMEBREW)),
+        "/opt/homebrew/bin:/bin": "/opt/homebrew/bin:/bin:/usr/local/bin",
+    }
+    assert {path: command_environment({"PATH": path})["PATH"] for path in paths} == paths
+    assert set(command_environment({})["PATH"].split(":")) == {*DEFAULT_PATH.split(":"), *HOMEBREW}

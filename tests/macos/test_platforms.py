@@ -6,13 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
-from mcp_toolserver.errors import Denied, InvalidInput
 from mcp_toolserver.pipeline.registry import discover
-from mcp_toolserver.runtime.files.workspace import Workspace
-from mcp_toolserver.runtime.platform_check import unsupported_reason
-from mcp_toolserver.runtime.sandbox.protected.names import same_name
 from tests import ROOT
 from tests.support.processes import FULL, PATIENCE
 
@@ -119,95 +113,3 @@ def test_a_mode_without_a_sandbox_is_not_promised_on_another_system(tmp_path: Pa
                   folder=tmp_path)  # fmt: skip
     assert done.returncode == 2
     assert "Traceback" not in done.stderr
-
-
-def test_here_nothing_is_lacking() -> None:
-    assert unsupported_reason() is None
-
-
-# --- names on Windows and macOS --------------------------------------------------------------------------
-
-
-NAMES_ON_WINDOWS = (
-    "\\\\host\\share\\f",  # OS01
-    "//host/share/f",  # OS01-slashes
-    "/\\host/share",  # OS01-mixed
-    "\\\\?\\C:\\x",  # OS03
-    "\\\\.\\PhysicalDrive0",  # OS03-device
-    "//?/C:/x",  # OS03-slashes
-    "\\??\\C:\\x",  # OS05
-    "f.txt:ads",  # OS07
-    "f.txt::$DATA",  # OS07-data
-    ".git::$INDEX_ALLOCATION",  # OS07-folder
-    "C:x",  # OS07-drive-relative
-    "CON",  # OS10-CON
-    "con.txt",  # OS10-con.txt
-    "sub/NUL",  # OS10-NUL
-    "COM1.log",  # OS10-COM1
-    "LPT¹",  # OS10-LPT1
-    "aux .h",  # OS10-space
-    "CONIN$",  # OS10-CONIN
-    "x.",  # OS11-dot
-    "x ",  # OS11-space
-    ".git.",  # OS11-git
-    "a. /b",  # OS11-folder
-    "...",  # OS11-dots
-    "PROGRA~1\\x",  # OS12
-    "GIT~1",  # OS12-git
-    "sub/MCP~1.JSO",  # OS12-extension
-    "a*",  # star
-    "a|b",  # pipe
-    "C:\\C:\\x",  # two drives
-)
-
-
-def test_a_name_that_windows_takes_for_something_else_is_refused(tmp_path: Path) -> None:
-    """On Windows the server does not start. Elsewhere such a path is refused, or names a file in the root."""
-    workspace = Workspace([str(tmp_path)])
-    for path in NAMES_ON_WINDOWS:
-        try:
-            found = workspace.canonical(path)
-        except (Denied, InvalidInput):
-            continue
-        Path(tmp_path, found).parent.mkdir(exist_ok=True)
-        Path(tmp_path, found).write_bytes(os.fsencode(path))
-        with os.fdopen(workspace.open_file(found), "rb") as file:
-            assert file.read() == os.fsencode(path)
-
-
-@pytest.mark.parametrize(
-    ("name", "protected"),
-    [
-        pytest.param(".GIT", ".git", id="OS15-case"),
-        pytest.param(".Mcp.JSON", ".mcp.json", id="OS15-mcp"),
-        pytest.param(".g\u200cit", ".git", id="OS16-invisible"),
-        pytest.param("cafe\u0301", "caf\u00e9", id="OS16-NFD"),
-        pytest.param("\uff0egit", ".git", id="OS16-wide"),
-    ],
-)
-def test_a_variant_of_a_protected_name_is_that_name(name: str, protected: str) -> None:
-    assert name != protected
-    assert same_name(name, protected)
-    assert not same_name(f"{name}x", protected)
-
-
-def test_a_root_is_known_by_both_of_its_names(tmp_path: Path) -> None:
-    """OS17: as /tmp is /private/tmp."""
-    (tmp_path / "private" / "root").mkdir(parents=True)
-    (tmp_path / "link").symlink_to("private")
-    (tmp_path / "private" / "root" / "a").write_text("", encoding="utf-8")
-    workspace = Workspace([str(tmp_path / "link" / "root")])
-    for folder in ("link", "private"):
-        assert workspace.canonical(str(tmp_path / folder / "root" / "a")) == "a"
-    with pytest.raises(Denied):
-        workspace.canonical(str(tmp_path / "private" / "other"))
-
-
-def test_a_path_by_number_of_a_file_is_outside(tmp_path: Path) -> None:
-    """OS18."""
-    (tmp_path / "a").write_text("", encoding="utf-8")
-    status = (tmp_path / "a").stat()
-    workspace = Workspace([str(tmp_path)])
-    assert workspace.canonical(str(tmp_path / "a")) == "a"
-    with pytest.raises((Denied, InvalidInput)):
-        workspace.canonical(f"/.vol/{status.st_dev}/{status.st_ino}")

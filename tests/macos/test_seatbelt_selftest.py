@@ -102,12 +102,8 @@ def test_a_program_that_enforces_nothing_proves_nothing(
     # Helpers are only tried where commands are held.
     monkeypatch.setattr(seatbelt_selftest, "_checks", lambda *_: iter((HELD,)))
     reasons = refused(prove(everything))
-    for name in (
-        "a search reads nothing else",
-        "a search writes nothing",
-        "a search starts no other program",
-    ):
-        assert name in reasons
+    for action in ("reads nothing else", "writes nothing", "starts no other program"):
+        assert f"a search {action}" in reasons
 
 
 HELD = Check(name="made up", held=True)

@@ -5,33 +5,28 @@ import json
 from pathlib import Path
 from typing import Any
 
-import anyio
 import nbformat
 import pytest
 from nbformat import v4
 
 from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.pipeline.call import Result
-from mcp_toolserver.pipeline.registry import Entry
 from mcp_toolserver.tools.files.read_file import TOOL
 from tests.notebook.notebooks import PIXEL, made, old, plain, written
-from tests.support.workbench import Person, dispatcher, machine
+from tests.support.calling import Bench, make
 
 ABOUT = "notebook, nbformat 4.5, python"
 TINY = base64.b64decode(PIXEL)
 
 
 @pytest.fixture
-def root(tmp_path: Path) -> Path:
-    (tmp_path / "root").mkdir()
-    return tmp_path / "root"
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tool=TOOL, root=make(tmp_path / "root", {}), ceiling=Permission.READ_ONLY)
 
 
-async def shown(root: Path, content: bytes, name: str = "n.ipynb", **arguments: Any) -> Result:
-    (root / name).write_bytes(content)
-    server = dispatcher(machine(root.parent), Entry(TOOL, toolset="files"), ceiling=Permission.READ_ONLY)
-    with anyio.fail_after(30):
-        return await server.call("read_file", {"path": name, **arguments}, Person())
+async def shown(bench: Bench, content: bytes, name: str = "n.ipynb", **arguments: Any) -> Result:
+    (bench.root / name).write_bytes(content)
+    return await bench.result(path=name, **arguments)
 
 
 def code(*outputs: dict[str, Any], source: str = "x") -> dict[str, Any]:
@@ -44,8 +39,8 @@ def rich(**data: Any) -> dict[str, Any]:
     return {"output_type": "display_data", "metadata": {}, "data": forms}
 
 
-async def test_cells_come_with_number_type_id_source_and_outputs(root: Path) -> None:
-    result = await shown(root, written(made()))
+async def test_cells_come_with_number_type_id_source_and_outputs(bench: Bench) -> None:
+    result = await shown(bench, written(made()))
     assert result.error is None
     assert result.text == (
         "[cell 0 code id=a run=3]\n1\tprint('ä')\n2\t1 / 2\n"
@@ -56,27 +51,27 @@ async def test_cells_come_with_number_type_id_source_and_outputs(root: Path) -> 
     )
 
 
-async def test_offset_and_limit_count_cells(root: Path) -> None:
+async def test_offset_and_limit_count_cells(bench: Bench) -> None:
     content = written(made(*(v4.new_raw_cell(f"cell {number}", id=f"c{number}") for number in range(10))))
-    result = await shown(root, content, offset=3, limit=2)
+    result = await shown(bench, content, offset=3, limit=2)
     assert result.text == (
         f"[cell 3 raw id=c3]\n1\tcell 3\n[cell 4 raw id=c4]\n1\tcell 4\n"
         f"[{ABOUT}: cells 3-4 of 10; go on with offset=5]"
     )
     assert not result.truncated
-    last = await shown(root, content, offset=9)
+    last = await shown(bench, content, offset=9)
     assert last.text.endswith(f"[{ABOUT}: cell 9 of 10]")
-    past = await shown(root, content, offset=10)
+    past = await shown(bench, content, offset=10)
     assert past.text == f"[{ABOUT}: nothing at offset 10, it has 10 cells]"
-    empty = await shown(root, written({**made(), "cells": []}))
+    empty = await shown(bench, written({**made(), "cells": []}))
     assert empty.text == f"[{ABOUT}: nothing at offset 0, it has 0 cells]"
 
 
-async def test_a_long_notebook_comes_in_pages_that_join_up(root: Path) -> None:
+async def test_a_long_notebook_comes_in_pages_that_join_up(bench: Bench) -> None:
     content = written(made(*(v4.new_raw_cell("y" * 9_000, id=f"c{number}") for number in range(20))))
     seen, offset, pages = 0, 0, 0
     while offset < 20:
-        result = await shown(root, content, offset=offset)
+        result = await shown(bench, content, offset=offset)
         assert len(result.text.encode()) <= TOOL.limits.output_bytes
         pages += 1
         seen += result.text.count("[cell ")
@@ -86,8 +81,8 @@ async def test_a_long_notebook_comes_in_pages_that_join_up(root: Path) -> None:
     assert (seen, pages) == (20, 4)
 
 
-async def test_a_cell_longer_than_an_answer_is_cut_and_says_so(root: Path) -> None:
-    result = await shown(root, written(made(v4.new_raw_cell("ü" * 300_000, id="c"), code())))
+async def test_a_cell_longer_than_an_answer_is_cut_and_says_so(bench: Bench) -> None:
+    result = await shown(bench, written(made(v4.new_raw_cell("ü" * 300_000, id="c"), code())))
     assert result.truncated
     assert len(result.text.encode()) <= TOOL.limits.output_bytes
     *_, cut, note = result.text.split("\n")
@@ -95,34 +90,36 @@ async def test_a_cell_longer_than_an_answer_is_cut_and_says_so(root: Path) -> No
     assert note == f"[{ABOUT}: cell 0 of 2; go on with offset=1]"
 
 
-async def test_the_text_of_an_output_is_bounded_with_its_start_and_end(root: Path) -> None:
+async def test_the_text_of_an_output_is_bounded_with_its_start_and_end(bench: Bench) -> None:
     text = "start\n" + "x" * 100_000 + "\nend\n"
-    result = await shown(root, written(made(code({"output_type": "stream", "name": "stdout", "text": text}))))
+    result = await shown(
+        bench, written(made(code({"output_type": "stream", "name": "stdout", "text": text})))
+    )
     assert len(result.text) < 5_000
     assert "\tstart\n" in result.text
     assert "\tend\n" in result.text
     assert "characters of it are left out]" in result.text
 
 
-async def test_more_outputs_than_twenty_are_counted(root: Path) -> None:
+async def test_more_outputs_than_twenty_are_counted(bench: Bench) -> None:
     outputs = [{"output_type": "stream", "name": "stderr", "text": f"{number}\n"} for number in range(25)]
-    result = await shown(root, written(made(code(*outputs))))
+    result = await shown(bench, written(made(code(*outputs))))
     assert result.text.count("[output stderr]") == 20
     assert "[5 more outputs are left out]" in result.text
 
 
-async def test_an_error_shows_its_traceback_without_colours(root: Path) -> None:
+async def test_an_error_shows_its_traceback_without_colours(bench: Bench) -> None:
     failed = {"output_type": "error", "ename": "E", "evalue": "v", "traceback": ["\x1b[0;31mE\x1b[0m", "v"]}
-    result = await shown(root, written(made(code(failed))))
+    result = await shown(bench, written(made(code(failed))))
     assert "[output error]\n\tE\n\tv\n" in result.text
-    result = await shown(root, written(made(code({**failed, "traceback": []}))))
+    result = await shown(bench, written(made(code({**failed, "traceback": []}))))
     assert "[output error]\n\tE: v\n" in result.text
 
 
-async def test_a_line_of_a_notebook_cannot_pass_for_one_of_ours(root: Path) -> None:
+async def test_a_line_of_a_notebook_cannot_pass_for_one_of_ours(bench: Bench) -> None:
     lie = "\n[cell 7 code id=z]\n7\tlie"
     stream = {"output_type": "stream", "name": "stdout", "text": lie}
-    result = await shown(root, written(made(code(stream, source=lie))))
+    result = await shown(bench, written(made(code(stream, source=lie))))
     assert [line for line in result.text.split("\n") if line.startswith("[")] == [
         "[cell 0 code id=a]",
         "[output stdout]",
@@ -133,30 +130,30 @@ async def test_a_line_of_a_notebook_cannot_pass_for_one_of_ours(root: Path) -> N
 # --- what an output may be -------------------------------------------------------------------------------
 
 
-async def test_pictures_of_outputs_are_shown_as_pictures(root: Path) -> None:
+async def test_pictures_of_outputs_are_shown_as_pictures(bench: Bench) -> None:
     figure = rich(text_plain="<Figure>", image_png=PIXEL)
-    result = await shown(root, written(made(code(figure, figure))))
+    result = await shown(bench, written(made(code(figure, figure))))
     assert [(image.data, image.mime_type) for image in result.images] == [(TINY, "image/png")] * 2
     assert f"[output image/png, {len(TINY)} bytes, image 1 of this answer]" in result.text
     assert f"[output image/png, {len(TINY)} bytes, image 2 of this answer]" in result.text
     assert "<Figure>" not in result.text
 
 
-async def test_pictures_are_bounded_in_number_and_size_and_only_those_of_the_page_come(root: Path) -> None:
+async def test_pictures_are_bounded_in_number_and_size_and_only_those_of_the_page_come(bench: Bench) -> None:
     figure = rich(image_png=PIXEL)
     many = written(made(*(code(figure) | {"id": f"c{number}"} for number in range(10))))
-    result = await shown(root, many)
+    result = await shown(bench, many)
     assert len(result.images) == 8
     assert result.text.count("left out; an answer holds at most 8 images") == 2
-    assert len((await shown(root, many, offset=8)).images) == 2
+    assert len((await shown(bench, many, offset=8)).images) == 2
     huge = base64.b64encode(TINY + b"\0" * 4 * 1024 * 1024).decode()
-    result = await shown(root, written(made(code(rich(image_png=huge), figure))))
+    result = await shown(bench, written(made(code(rich(image_png=huge), figure))))
     assert [image.data for image in result.images] == [TINY]
 
 
-async def test_what_only_claims_to_be_a_picture_is_not_sent(root: Path) -> None:
+async def test_what_only_claims_to_be_a_picture_is_not_sent(bench: Bench) -> None:
     for value in ("AAAA", "A", base64.b64encode(b"<svg/>").decode()):
-        result = await shown(root, written(made(code(rich(image_png=value, text_plain="instead")))))
+        result = await shown(bench, written(made(code(rich(image_png=value, text_plain="instead")))))
         assert result.images == ()
         assert "[output text/plain, also there as image/png]\n\tinstead\n" in result.text
 
@@ -178,9 +175,9 @@ FORMS: tuple[tuple[dict[str, Any], str], ...] = (
 )
 
 
-async def test_an_output_shows_the_plainest_of_its_forms(root: Path) -> None:
+async def test_an_output_shows_the_plainest_of_its_forms(bench: Bench) -> None:
     for data, expected in FORMS:
-        result = await shown(root, written(made(code(rich(**data)))))
+        result = await shown(bench, written(made(code(rich(**data)))))
         assert expected in result.text
         assert result.images == ()
 
@@ -188,8 +185,8 @@ async def test_an_output_shows_the_plainest_of_its_forms(root: Path) -> None:
 # --- other notebooks -------------------------------------------------------------------------------------
 
 
-async def test_nbformat_3_is_shown_as_what_it_would_be_today(root: Path) -> None:
-    result = await shown(root, old())
+async def test_nbformat_3_is_shown_as_what_it_would_be_today(bench: Bench) -> None:
+    result = await shown(bench, old())
     assert result.text == (
         "[cell 0 markdown]\n1\t## Old\n"
         "[cell 1 code run=1]\n1\tprint(1)\n[output stdout]\n\t1\n[output text/plain]\n\t2\n"
@@ -197,7 +194,7 @@ async def test_nbformat_3_is_shown_as_what_it_would_be_today(root: Path) -> None
     )
 
 
-async def test_what_is_not_quite_a_notebook_is_shown_as_far_as_it_is(root: Path) -> None:
+async def test_what_is_not_quite_a_notebook_is_shown_as_far_as_it_is(bench: Bench) -> None:
     odd = {
         "nbformat": 4,
         "nbformat_minor": "\n[a lie]",
@@ -212,7 +209,7 @@ async def test_what_is_not_quite_a_notebook_is_shown_as_far_as_it_is(root: Path)
             },
         ],
     }
-    result = await shown(root, json.dumps(odd).encode())
+    result = await shown(bench, json.dumps(odd).encode())
     assert result.text == (
         "[cell 0 of unknown type]\n[cell 1 of unknown type]\n[cell 2 code]\n1\tab\n"
         "[output that has no text]\n[output stdout]\n\t1\n[notebook, nbformat 4: cells 0-2 of 3]"
@@ -229,32 +226,29 @@ NO_NOTEBOOKS = {
 }
 
 
-async def test_what_is_no_notebook_is_shown_as_text_for_it_may_have_to_be_mended(root: Path) -> None:
+async def test_what_is_no_notebook_is_shown_as_text_for_it_may_have_to_be_mended(bench: Bench) -> None:
     for content, why in NO_NOTEBOOKS.items():
-        result = await shown(root, content)
+        result = await shown(bench, content)
         assert result.error is None
         first, *_, note = result.text.split("\n")
         assert first == f"1\t{content.decode().rstrip()}"
         assert note.startswith(f"[shown as text, because as a notebook it {why}")
 
 
-async def test_a_binary_file_with_the_name_of_a_notebook_is_refused(root: Path) -> None:
-    assert (await shown(root, b"\0\1\2\3" * 100)).error == "invalid_input"
+async def test_a_binary_file_with_the_name_of_a_notebook_is_refused(bench: Bench) -> None:
+    assert (await shown(bench, b"\0\1\2\3" * 100)).error == "invalid_input"
 
 
 async def test_a_notebook_beyond_the_size_that_is_taken_apart_is_refused_before_it_is_parsed(
-    root: Path,
+    bench: Bench,
 ) -> None:
     """NB02"""
-    with (root / "n.ipynb").open("wb") as file:
+    with (bench.root / "n.ipynb").open("wb") as file:
         file.truncate(50 * 1024 * 1024 + 1)
-    server = dispatcher(machine(root.parent), Entry(TOOL, toolset="files"))
-    result = await server.call("read_file", {"path": "n.ipynb"}, Person())
-    assert result.error == "invalid_input"
-    assert "52428801" in result.text
+    assert "52428801" in await bench.refusal("invalid_input", path="n.ipynb")
 
 
-async def test_a_big_notebook_of_many_cells_is_read_in_pages(root: Path) -> None:
+async def test_a_big_notebook_of_many_cells_is_read_in_pages(bench: Bench) -> None:
     """NB02"""
     cells = [
         {"cell_type": "raw", "id": f"c{number}", "metadata": {}, "source": ["x" * 500]}
@@ -262,10 +256,10 @@ async def test_a_big_notebook_of_many_cells_is_read_in_pages(root: Path) -> None
     ]
     content = json.dumps({**plain(made()), "cells": cells}).encode()
     assert len(content) > 10 * 1024 * 1024
-    result = await shown(root, content, offset=19_999)
+    result = await shown(bench, content, offset=19_999)
     assert result.text.startswith("[cell 19999 raw id=c19999]\n1\txxx")
     assert result.text.endswith(f"[{ABOUT}: cell 19999 of 20000]")
 
 
-async def test_a_json_file_by_another_name_is_text(root: Path) -> None:
-    assert (await shown(root, b'{"nbformat": 4}', "n.json")).text == '1\t{"nbformat": 4}'
+async def test_a_json_file_by_another_name_is_text(bench: Bench) -> None:
+    assert (await shown(bench, b'{"nbformat": 4}', "n.json")).text == '1\t{"nbformat": 4}'

@@ -8,7 +8,7 @@ import shutil
 import socket
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from mcp_toolserver.commands.doctor.host import Host, covers_proc
 from mcp_toolserver.invocation import Invocation, load
 from mcp_toolserver.settings import Settings
 from tests import ROOT
-from tests.commands.host_facts import LINUX
+from tests.commands.test_doctor import LINUX
 from tests.support.confinement import visible_folder
 from tests.support.without import around
 
@@ -36,14 +36,30 @@ create_session(sys.argv[1], network=True).close()
 """
 
 
+def _run(
+    *command: str | Path, cwd: Path | str = ROOT, environ: Mapping[str, str] = os.environ
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        timeout=60,
+        check=False,
+        cwd=cwd,
+        env=environ,
+    )
+
+
+def _container(script: str) -> list[str]:
+    """Runs the words after it behind these mounts."""
+    return ["unshare", "--user", "--map-root-user", "--mount", "sh", "-ec", f'{script}\nexec "$@"', "sh"]
+
+
 def test_devices_are_fixed_where_the_mount_of_dev_has_flags_that_cannot_be_lifted(tmp_path: Path) -> None:
     # As engines mount it; who owns the devices makes them unchangeable in a user namespace.
-    script = 'mount -t tmpfs -o nosuid,nodev,noexec tmpfs /dev && touch /dev/null && exec "$@"'
-    container = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", script, "sh"]
-    done = subprocess.run(
-        [*container, sys.executable, "-c", _SESSION, str(tmp_path)],
-        capture_output=True, text=True, encoding="utf-8", timeout=60, check=False,
-    )  # fmt: skip
+    mounts = "mount -t tmpfs -o nosuid,nodev,noexec tmpfs /dev && touch /dev/null"
+    done = _run(*_container(mounts), sys.executable, "-c", _SESSION, tmp_path)
     assert done.returncode == 0, done.stderr
 
 
@@ -52,7 +68,6 @@ def test_devices_are_fixed_where_the_mount_of_dev_has_flags_that_cannot_be_lifte
 PODMAN = """
 mount -t tmpfs tmpfs /run && touch /run/.containerenv
 mount --bind /dev/null /proc/interrupts
-exec "$@"
 """
 """Becomes a command in a container of Podman, as far as bubblewrap and the doctor see: parts of /proc are
 covered, so the kernel refuses another."""
@@ -63,10 +78,7 @@ def _remedy(*before: str) -> str:
         (base / "work").mkdir()
         flags = ("--json", "--permission-mode", "workspace-write")
         places = ("--root", str(base / "work"), "--state-dir", str(base / "state"))
-        printed = subprocess.run(
-            [*before, sys.executable, "-m", "mcp_toolserver", "doctor", *flags, *places],
-            capture_output=True, text=True, encoding="utf-8", timeout=60, check=False, cwd=ROOT,
-        )  # fmt: skip
+        printed = _run(*before, sys.executable, "-m", "mcp_toolserver", "doctor", *flags, *places)
     assert printed.returncode == 2, printed.stderr
     found = {finding["what"]: finding for finding in json.loads(printed.stdout)["findings"]}
     assert found["commands"]["standing"] == "missing"
@@ -87,73 +99,53 @@ def _remedy(*before: str) -> str:
 def test_the_doctor_names_exactly_the_flags_that_the_container_lacks(
     features: Sequence[str], flags: str
 ) -> None:
-    container = ("unshare", "--user", "--map-root-user", "--mount", "sh", "-ec", PODMAN, "sh")
-    assert _remedy(*container, *around(*features)) == f"this is a container: add to podman run: {flags}"
+    assert (
+        _remedy(*_container(PODMAN), *around(*features)) == f"this is a container: add to podman run: {flags}"
+    )
 
 
 HOST = replace(LINUX, container="Docker")
 
 
-@pytest.mark.parametrize(
-    ("host", "says"),
-    [
-        pytest.param(
-            replace(HOST, container_limits=("seccomp", "proc")),
-            "add to docker run: --security-opt seccomp=unconfined --security-opt systempaths=unconfined",
-            id="Docker",
-        ),
-        pytest.param(
-            replace(HOST, container_limits=("proc", "apparmor")), "apparmor=unconfined", id="AppArmor"
-        ),
-        pytest.param(replace(HOST, container_limits=("selinux",)), "label=disable", id="SELinux"),
-        pytest.param(
-            replace(HOST, container_limits=("apparmor",), namespaces_forbidden=("apparmor",)),
-            "--security-opt apparmor=mcp-toolserver",
-            id="Ubuntu",
-        ),
-        pytest.param(replace(HOST, container_limits=("capabilities",)), "without --cap-add", id="powers"),
-        pytest.param(
-            replace(HOST, container="Kubernetes", container_limits=("seccomp", "proc")),
-            "seccompProfile: {type: Unconfined}, procMount: Unmasked",
-            id="Kubernetes",
-        ),
-        pytest.param(HOST, "systempaths=unconfined --security-opt apparmor=unconfined", id="unknown"),
-    ],
-)
-def test_each_limit_of_a_container_has_its_flag(host: Host, says: str) -> None:
-    assert says in install_hints.sandbox(host, ["/b"])
+UBUNTU = replace(HOST, container_limits=("apparmor",), namespaces_forbidden=("apparmor",))
+KUBERNETES = replace(HOST, container="Kubernetes", container_limits=("seccomp", "proc"))
+FLAGS: Mapping[str, tuple[Host, str]] = {
+    "Docker": (
+        replace(HOST, container_limits=("seccomp", "proc")),
+        "add to docker run: --security-opt seccomp=unconfined --security-opt systempaths=unconfined",
+    ),
+    "AppArmor": (replace(HOST, container_limits=("proc", "apparmor")), "apparmor=unconfined"),
+    "SELinux": (replace(HOST, container_limits=("selinux",)), "label=disable"),
+    "Ubuntu": (UBUNTU, "--security-opt apparmor=mcp-toolserver"),
+    "powers": (replace(HOST, container_limits=("capabilities",)), "without --cap-add"),
+    "Kubernetes": (KUBERNETES, "seccompProfile: {type: Unconfined}, procMount: Unmasked"),
+    "unknown": (HOST, "systempaths=unconfined --security-opt apparmor=unconfined"),
+}
 
 
-def test_no_flag_is_guessed_where_the_cause_is_known() -> None:
+def test_each_limit_of_a_container_has_its_flag_and_none_is_guessed_where_the_cause_is_known() -> None:
+    said = {name: install_hints.sandbox(host, ["/b"]) for name, (host, _) in FLAGS.items()}
+    assert {name: text for name, text in said.items() if FLAGS[name][1] not in text} == {}
     assert "docker run" not in install_hints.sandbox(HOST, [])
-    said = install_hints.sandbox(
-        replace(HOST, container_limits=("apparmor",), namespaces_forbidden=("apparmor",)), ["/b"]
-    )
-    assert "apparmor=unconfined" not in said
+    assert "apparmor=unconfined" not in said["Ubuntu"]
 
 
-@pytest.mark.parametrize(
-    ("mounts", "covered"),
-    [
-        pytest.param("proc /proc proc rw 0 0\n", False, id="whole"),
-        pytest.param("binfmt_misc /proc/sys/fs/binfmt_misc binfmt_misc rw 0 0\n", False, id="empty-folder"),
-        pytest.param("tmpfs /proc/acpi tmpfs ro 0 0\n", True, id="masked"),
-        pytest.param("proc /proc/sys proc ro 0 0\n", True, id="read-only"),
-    ],
-)
-def test_covered_parts_of_proc_are_seen(mounts: str, covered: bool) -> None:
-    assert covers_proc(mounts) is covered
+def test_covered_parts_of_proc_are_seen() -> None:
+    for mounts, covered in (
+        ("proc /proc proc rw 0 0\n", False),
+        # An empty folder that is meant to be mounted on.
+        ("binfmt_misc /proc/sys/fs/binfmt_misc binfmt_misc rw 0 0\n", False),
+        ("tmpfs /proc/acpi tmpfs ro 0 0\n", True),
+        ("proc /proc/sys proc ro 0 0\n", True),
+    ):
+        assert covers_proc(mounts) is covered, mounts
 
 
 def test_the_doctor_says_what_it_needs_in_a_container_that_cannot_be_written() -> None:
     mounts = "for f in /tmp /var/tmp; do mount -t tmpfs -o ro tmpfs $f; done; mount -o remount,bind,ro /"
-    script = f'{mounts}; exec "$@"'
-    container = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-ec", script, "sh"]
     environ = {name: value for name, value in os.environ.items() if name not in ("TMPDIR", "TEMP", "TMP")}
-    done = subprocess.run(
-        [*container, sys.executable, "-m", "mcp_toolserver", "doctor"],
-        capture_output=True, text=True, encoding="utf-8", timeout=60, check=False, env=environ, cwd="/",
-    )  # fmt: skip
+    doctor = (sys.executable, "-m", "mcp_toolserver", "doctor")
+    done = _run(*_container(mounts), *doctor, cwd="/", environ=environ)
     assert done.returncode == 2
     assert "--tmpfs /tmp" in done.stderr
     assert "Traceback" not in done.stderr
@@ -181,12 +173,6 @@ def _environment() -> dict[str, str]:
 def _in_image(*arguments: str) -> Invocation:
     """What the server of the image takes the `arguments` of a run for."""
     return load(arguments, _environment())
-
-
-def test_every_instruction_is_one_of_the_format() -> None:
-    names = {name for name, _ in _instructions()}
-    known = {"ARG", "FROM", "WORKDIR", "COPY", "RUN", "ENV", "USER", "VOLUME", "EXPOSE", "ENTRYPOINT"}
-    assert names == known
 
 
 def test_the_image_copies_files_that_exist() -> None:
@@ -259,19 +245,17 @@ def test_the_health_check_fails_where_no_server_answers() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    refused = subprocess.run(
-        [sys.executable, "-c", code.replace("9000", str(port))], capture_output=True, timeout=60, check=False
-    )
+    refused = _run(sys.executable, "-c", code.replace("9000", str(port)))
     assert refused.returncode == 1
-    assert b"Connection refused" in refused.stderr
+    assert "Connection refused" in refused.stderr
 
 
 def _composer() -> list[str]:
     """Docker Compose, as a plugin or as a program of its own."""
     for command in (["docker", "compose"], ["docker-compose"]):
         if shutil.which(command[0]):
-            said = subprocess.run([*command, "version"], capture_output=True, timeout=60, check=False)
-            if said.returncode == 0 and b" v2" in said.stdout.replace(b"version 2", b"version v2"):
+            said = _run(*command, "version")
+            if said.returncode == 0 and " v2" in said.stdout.replace("version 2", "version v2"):
                 return command
     return []
 
@@ -279,11 +263,7 @@ def _composer() -> list[str]:
 def test_docker_compose_accepts_the_file() -> None:
     if not (composer := _composer()):
         pytest.skip("Docker Compose 2 is not installed")
-    done = subprocess.run(
-        [*composer, "-f", str(COMPOSE), "config", "--quiet"],
-        capture_output=True, text=True, encoding="utf-8", timeout=60, check=False,
-        env={**os.environ, **VARIABLES},
-    )  # fmt: skip
+    done = _run(*composer, "-f", COMPOSE, "config", "--quiet", environ={**os.environ, **VARIABLES})
     assert done.returncode == 0, done.stderr
 
 

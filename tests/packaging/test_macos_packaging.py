@@ -52,9 +52,6 @@ def test_the_formula_is_that_of_the_package_and_says_that_it_was_never_installed
     assert len(summary) <= 80
     assert not re.match(r"(?i)an? |mcp-toolserver", summary)
     assert summary[1:] in PROJECT["description"]
-    addresses = re.findall(r"https?://[^\s\"]+", text)
-    assert addresses
-    assert all(address.startswith(WEBSITE) for address in addresses)
 
 
 def test_the_formula_uses_a_python_that_the_package_supports_and_its_own_dependencies() -> None:
@@ -115,22 +112,19 @@ def test_the_agent_is_a_job_that_launchd_takes(agent: dict[str, Any]) -> None:
     assert registered.startswith(f"{agent['Label']}/")
 
 
-def test_launchd_expands_nothing_so_every_path_is_absolute(agent: dict[str, Any]) -> None:
-    program, *arguments = agent["ProgramArguments"]
-    paths = [program, agent["StandardErrorPath"], *agent["EnvironmentVariables"]["PATH"].split(":")]
-    settings = load(arguments, {}).settings
-    paths += [*settings.root, settings.token_file]
-    assert all(path.startswith("/") and "$" not in path and "~" not in path for path in paths)
-
-
 def test_the_agent_is_read_only_on_loopback_and_has_no_secret(agent: dict[str, Any]) -> None:
-    settings = load(agent["ProgramArguments"][1:], {}).settings
+    program, *arguments = agent["ProgramArguments"]
+    settings = load(arguments, {}).settings
     assert settings.permission_mode is Permission.READ_ONLY
     assert (settings.transport, settings.host) == ("http", "127.0.0.1")
     # The server makes no token, which it would write into the log.
     assert settings.token_file is not None
     assert set(agent["EnvironmentVariables"]) == {"PATH"}
     assert not re.search(r"(?i)bearer|authorization|secret", AGENT.read_text(encoding="utf-8"))
+    # launchd expands nothing, so every path is absolute.
+    paths = [program, agent["StandardErrorPath"], *agent["EnvironmentVariables"]["PATH"].split(":")]
+    paths += [*settings.root, settings.token_file]
+    assert all(path.startswith("/") and "$" not in path and "~" not in path for path in paths)
 
 
 def test_agent_and_systemd_unit_stop_the_server_after_the_same_time(agent: dict[str, Any]) -> None:

@@ -2,8 +2,6 @@
 
 import json
 
-from hypothesis import given
-from hypothesis import strategies as st
 from pydantic import JsonValue
 
 from mcp_toolserver.text.argument_cleanup import MAX_DEPTH, SAFE_INTEGER, lenient, placeholders, refusal
@@ -49,13 +47,6 @@ def test_only_values_that_no_tool_may_see_are_refused() -> None:
     assert [value for value in ORDINARY if refusal(value)] == []
 
 
-@given(
-    st.recursive(st.none() | st.booleans() | st.integers(-99, 99) | st.text("ab"), st.lists, max_leaves=20)
-)
-def test_whatever_json_carries_within_bounds_passes(value: JsonValue) -> None:
-    assert refusal(value) is None
-
-
 def test_lists_and_objects_sent_as_text_are_parsed() -> None:
     sent: dict[str, JsonValue] = {"path": "x", "edits": json.dumps([1]), "options": json.dumps({"a": 1})}
     assert lenient(sent, SCHEMA) == {"path": "x", "edits": [1], "options": {"a": 1}}
@@ -80,9 +71,7 @@ def test_an_unknown_argument_stays_for_validation_unless_it_holds_nothing() -> N
     assert lenient({"path": "x", "nope": 0}, closed) == {"path": "x", "nope": 0}
     for nothing in (None, "", [], {}):
         assert lenient({"path": "x", "nope": nothing}, closed) == {"path": "x"}
-
-
-def test_where_any_argument_is_allowed_all_of_them_stay() -> None:
+    # Where any argument is allowed, all of them stay.
     sent: dict[str, JsonValue] = {"path": "x", "nope": "", "explanation": "of the user's"}
     assert lenient(sent, SCHEMA) == sent
 
@@ -99,16 +88,13 @@ def test_an_optional_argument_that_is_the_zero_of_its_type_may_be_a_placeholder(
         },
         "required": ["needed"],
     }
+    zeros = ("needed", "count", "other_word", "any", "unknown")
     sent: dict[str, JsonValue] = {
-        "needed": 0,
-        "count": 0,
+        **dict.fromkeys(zeros, 0),
         "given": 1,
         "ratio": 0.0,
         "word": "",
-        "other_word": 0,
         "is_on": False,
-        "any": 0,
-        "unknown": 0,
     }
     assert placeholders(sent, schema) == {"count", "ratio", "word"}
 

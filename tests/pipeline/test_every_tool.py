@@ -132,7 +132,12 @@ def test_every_argument_is_described(entry: Entry) -> None:
 
 
 @every_tool
-def test_its_schemas_are_flat_objects_that_refuse_unknown_fields(entry: Entry) -> None:
+def test_its_arguments_are_strict_and_its_schemas_flat_objects_that_refuse_unknown_fields(
+    entry: Entry,
+) -> None:
+    config = entry.spec.args.model_config
+    assert (config.get("frozen"), config.get("strict")) == (True, True)
+    assert config.get("extra") == ("allow" if entry.spec.name in FREE else "forbid")
     assert entry.spec.schema["additionalProperties"] is (entry.spec.name in FREE)
     assert entry.spec.output_schema is None or entry.spec.output_schema["additionalProperties"] is False
     for schema in (entry.spec.schema, entry.spec.output_schema or entry.spec.schema):
@@ -143,14 +148,6 @@ def test_its_schemas_are_flat_objects_that_refuse_unknown_fields(entry: Entry) -
             for node in nodes(schema)
             for word in ("anyOf", "oneOf", "allOf", "title")
         )
-
-
-@every_tool
-def test_its_arguments_are_frozen_and_strict(entry: Entry) -> None:
-    assert issubclass(entry.spec.args, Args)
-    assert entry.spec.args.model_config.get("frozen")
-    assert entry.spec.args.model_config.get("strict")
-    assert entry.spec.args.model_config.get("extra") == ("allow" if entry.spec.name in FREE else "forbid")
 
 
 @every_tool
@@ -225,13 +222,6 @@ def test_an_optional_argument_sent_as_zero_or_empty_counts_as_not_sent(tmp_path:
                 assert outcome(entry, {**others, name: value}, places) == expected, (name, value)
 
     reject_none(check)
-
-
-@every_tool
-def test_its_permission_and_kind_are_reported_in_meta(entry: Entry) -> None:
-    assert wire(entry)["_meta"] == {
-        "mcp-toolserver/tool": {"permission": entry.spec.permission.flag, "kind": entry.spec.kind}
-    }
 
 
 def test_its_snapshot_is_what_clients_see(update: bool) -> None:

@@ -10,90 +10,34 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mcp_toolserver.pipeline.dispatcher import PARALLEL_READS, READS_OF_ONE
-from mcp_toolserver.pipeline.fair_semaphore import FairSemaphore, Overdue
+from mcp_toolserver.pipeline.fair_semaphore import FairSemaphore
 from mcp_toolserver.pipeline.registry import Entry
-from mcp_toolserver.runtime.processes.broker_client import Broker
 from mcp_toolserver.tool_spec import Limits
-from tests.search.searching import searcher
 from tests.support.workbench import Args, Output, Person, Runtime, dispatcher, machine, tool
 
 FLOOD = 101
 
 
-class Asked:
-    """Calls for places, and who got them."""
-
-    def __init__(self, turns: FairSemaphore) -> None:
-        self.turns = turns
-        self.ends: list[tuple[str, anyio.Event]] = []
-        """Those that hold a place, in the order in which they got it."""
-
-    @property
-    def order(self) -> str:
-        return "".join(client for client, _ in self.ends)
-
-    async def work(self, client: str) -> None:
-        async with self.turns.slot(client):
-            end = anyio.Event()
-            self.ends.append((client, end))
-            await end.wait()
-
-
 async def test_places_go_round_by_client_and_not_by_call() -> None:
-    asked = Asked(FairSemaphore(slots=1, per_client=1))
+    turns = FairSemaphore(slots=1, per_client=1)
+    holders: list[str] = []
+    ends = [anyio.Event() for _ in range(8)]
+
+    async def work(client: str) -> None:
+        async with turns.slot(client):
+            holders.append(client)
+            await ends[len(holders) - 1].wait()
+
     with anyio.fail_after(5):
         async with anyio.create_task_group() as tasks:
             for client in "aaaaabbc":
-                tasks.start_soon(asked.work, client)
+                tasks.start_soon(work, client)
                 await anyio.wait_all_tasks_blocked()
-            for number in range(8):
-                asked.ends[number][1].set()
+            for end in ends:
+                end.set()
                 await anyio.wait_all_tasks_blocked()
-    assert asked.order == "aabcabaa"
-    assert asked.turns.clients == 0
-
-
-async def test_one_client_never_holds_all_places() -> None:
-    asked = Asked(FairSemaphore(slots=3, per_client=2))
-    with anyio.fail_after(5):
-        async with anyio.create_task_group() as tasks:
-            for client in "aaaaab":
-                tasks.start_soon(asked.work, client)
-                await anyio.wait_all_tasks_blocked()
-            assert asked.order == "aab"
-            tasks.cancel_scope.cancel()
-    assert asked.turns.clients == 0
-
-
-async def test_who_leaves_just_when_it_is_their_turn_lets_the_next_one_in() -> None:
-    turns = FairSemaphore(slots=1, per_client=1)
-    await turns.acquire("a")
-    scope = anyio.CancelScope()
-
-    async def leave() -> None:
-        with scope:
-            async with turns.slot("b"):
-                raise AssertionError
-
-    with anyio.fail_after(5):
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(leave)
-            await anyio.wait_all_tasks_blocked()
-            scope.cancel()
-            turns.release("a")
-        async with turns.slot("c"):
-            assert turns.clients == 1
-
-
-async def test_a_turn_that_does_not_come_in_time_takes_no_place() -> None:
-    turns = FairSemaphore(slots=1, per_client=1)
-    with anyio.fail_after(5):
-        async with turns.slot("a"):
-            with pytest.raises(Overdue):
-                await turns.acquire("a", 0.01)
-        assert turns.clients == 0
-        async with turns.slot("a", 0.01):
-            assert turns.clients == 1
+    assert "".join(holders) == "aabcabaa"
+    assert turns.clients == 0
 
 
 @settings(max_examples=50)
@@ -140,52 +84,6 @@ async def _through(steps: list[tuple[str, str]]) -> None:
             pass
 
 
-async def test_a_read_overtakes_a_flood_of_calls_that_do_not_end(tmp_path: Path) -> None:
-    running = 0
-
-    async def stay(_: Args, __: Runtime) -> Output:
-        nonlocal running
-        running += 1
-        await anyio.sleep_forever()
-        raise AssertionError
-
-    async def read(_: Args, __: Runtime) -> Output:
-        return Output("read")
-
-    at = dispatcher(machine(tmp_path), tool(stay, name="slow"), tool(read, name="quick"))
-    with anyio.fail_after(5):
-        async with anyio.create_task_group() as tasks:
-            for _ in range(FLOOD):
-                tasks.start_soon(at.call, "slow", {}, Person(name="flood"))
-            await anyio.wait_all_tasks_blocked()
-            assert running == READS_OF_ONE < PARALLEL_READS
-            assert (await at.call("quick", {}, Person(name="other"))).text == "read"
-            tasks.cancel_scope.cancel()
-
-
-async def test_a_read_waits_for_few_of_a_flood_of_searches(tmp_path: Path, search_broker: Broker) -> None:
-    at = searcher(tmp_path, search_broker)
-    for number in range(50):
-        (tmp_path / "root" / f"{number}.txt").write_text("needle\n" * 200, encoding="utf-8")
-    ended: list[str] = []
-
-    async def search(client: str) -> None:
-        result = await at.call("grep_search", {"pattern": "needle"}, Person(name=client))
-        assert result.error is None
-        ended.append(client)
-
-    with anyio.fail_after(60):
-        async with anyio.create_task_group() as tasks:
-            for _ in range(FLOOD):
-                tasks.start_soon(search, "flood")
-            while not ended:
-                await anyio.lowlevel.checkpoint()
-            before = len(ended)
-            await search("other")
-            assert ended.index("other") - before <= 2 * PARALLEL_READS
-    assert len(ended) == FLOOD + 1
-
-
 class Work:
     """A tool whose calls run until they are let go."""
 
@@ -199,12 +97,29 @@ class Work:
         return Output("done")
 
 
+async def quick(_: Args, __: Runtime) -> Output:
+    return Output("quick")
+
+
+def serial(entry: Entry) -> Entry:
+    return Entry(replace(entry.spec, serial=True), toolset="tests")
+
+
+async def test_a_read_overtakes_a_flood_of_calls_that_do_not_end(tmp_path: Path) -> None:
+    work = Work()
+    at = dispatcher(machine(tmp_path), tool(work.run, name="slow"), tool(quick))
+    with anyio.fail_after(5):
+        async with anyio.create_task_group() as tasks:
+            for _ in range(FLOOD):
+                tasks.start_soon(at.call, "slow", {}, Person(name="flood"))
+            await anyio.wait_all_tasks_blocked()
+            assert work.running == READS_OF_ONE < PARALLEL_READS
+            assert (await at.call("probe", {}, Person(name="other"))).text == "quick"
+            tasks.cancel_scope.cancel()
+
+
 async def test_the_deadline_of_a_call_starts_when_it_runs(tmp_path: Path) -> None:
     work = Work()
-
-    async def quick(_: Args, __: Runtime) -> Output:
-        return Output("quick")
-
     at = dispatcher(machine(tmp_path), tool(work.run, name="slow"), tool(quick, limits=Limits(deadline=0.05)))
     answers: list[str] = []
 
@@ -223,15 +138,13 @@ async def test_the_deadline_of_a_call_starts_when_it_runs(tmp_path: Path) -> Non
     assert answers == ["quick"]
 
 
-@pytest.mark.parametrize("serial", [True, False])
+@pytest.mark.parametrize("places", [1, READS_OF_ONE])
 async def test_a_call_whose_turn_does_not_come_says_that_the_server_is_busy(
-    tmp_path: Path, serial: bool
+    tmp_path: Path, places: int
 ) -> None:
     work = Work()
-    entry = tool(work.run)
-    at = dispatcher(machine(tmp_path), Entry(replace(entry.spec, serial=serial), toolset="tests"))
-    at = replace(at, queue_seconds=0.01)
-    places = 1 if serial else READS_OF_ONE
+    entry = serial(tool(work.run)) if places == 1 else tool(work.run)
+    at = replace(dispatcher(machine(tmp_path), entry), queue_seconds=0.01)
     with anyio.fail_after(5):
         async with anyio.create_task_group() as tasks:
             for _ in range(places):
@@ -249,12 +162,8 @@ async def test_serial_calls_run_one_at_a_time_and_hold_no_place_of_the_reads_mea
     tmp_path: Path,
 ) -> None:
     work, free = Work(), Work()
-    entry = tool(work.run, name="one")
-    at = dispatcher(
-        machine(tmp_path),
-        Entry(replace(entry.spec, serial=True), toolset="tests"),
-        tool(free.run, name="many"),
-    )
+    entries = serial(tool(work.run, name="one")), tool(free.run, name="many")
+    at = dispatcher(machine(tmp_path), *entries)
     with anyio.fail_after(5):
         async with anyio.create_task_group() as tasks:
             for _ in range(3):

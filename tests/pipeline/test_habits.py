@@ -7,6 +7,7 @@ from tests.support.live import Setup, connected, text
 
 CODE = b"one\ntwo\n"
 EDITED = "Edited a.js: 1 replacement"
+EDIT = {"old_string": "two", "new_string": "2"}
 
 ACCEPTED: tuple[tuple[str, dict[str, Any], str], ...] = (
     ("read_file", {"filePath": "a.js"}, "1\tone"),
@@ -42,6 +43,15 @@ ACCEPTED: tuple[tuple[str, dict[str, Any], str], ...] = (
     ("bash", {"cmd": "echo $((6 * 7))", "timeout": "5000", "workdir": "src"}, "42"),
     ("bash", {"command": "echo $((6 * 7))", "run_in_background": "false"}, "42"),
     ("bash", {"command": "sleep 5", "timeout": 100}, "timeout (100 ms; for seconds send 100000)"),
+    # What is sent empty beside another way to say the same, and nothing but empty where all is optional.
+    ("TodoWrite", {"todos": [{"content": "tidy up", "activeForm": ""}], "id": 0}, "tidy up"),
+    (
+        "edit_file",
+        {**dict.fromkeys(("old_string", "new_string"), ""), "path": "b.ts", "edits": [EDIT]},
+        "Edited b.ts",
+    ),
+    ("ls", {"path": "", "offset": 0}, "src/"),
+    ("head", {"path": "a.js", "lines": 0}, "one"),
 )
 
 REFUSED: tuple[tuple[str, dict[str, Any], str], ...] = (
@@ -57,6 +67,9 @@ REFUSED: tuple[tuple[str, dict[str, Any], str], ...] = (
     ("read_file", {"file_path": "a.js", "filename": "b.ts"}, "filename: unknown argument"),
     ("read_file", {"path": "a.js", "limit": "many"}, "limit: Input should be a valid integer"),
     ("read_file", {"path": "a.js", "limit": "1e400"}, "limit: Input should be a valid integer"),
+    ("read_file", {"path": ""}, "path"),
+    ("head", {"path": "a.js", "lines": -1}, "lines"),
+    ("edit_file", {"path": "a.js", "old_string": "", "new_string": ""}, "old_string"),
     ("read_file", {"path": "elsewhere/c.js"}, "Did you mean 'src/deep/c.js'?"),
     ("read_file", {"path": "src/deep/b.ts"}, "Did you mean 'b.ts'?"),
 )

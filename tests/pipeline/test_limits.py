@@ -1,5 +1,7 @@
 """Cutting at byte limits: exactly at the limit is whole, and what is cut can be had."""
 
+from dataclasses import dataclass, field
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -7,17 +9,6 @@ from mcp_toolserver.capabilities.call_scope import SavedOutput
 from mcp_toolserver.pipeline.truncate import fit
 from mcp_toolserver.text.lines.truncate import head_bytes, tail_bytes
 from mcp_toolserver.tool_spec import Output
-
-
-class StoredTexts:
-    """Keeps what it is given."""
-
-    def __init__(self) -> None:
-        self.kept: list[str] = []
-
-    async def save(self, text: str) -> SavedOutput:
-        self.kept.append(text)
-        return SavedOutput(handle="h", path="/state/h.txt", size=len(text.encode()))
 
 
 @given(st.text(), st.integers(0, 40))
@@ -36,47 +27,42 @@ def test_a_tail_is_the_longest_end_within_the_limit(text: str, limit: int) -> No
     assert tail == text or len(text[len(text) - len(tail) - 1 :].encode()) > limit
 
 
-async def test_text_exactly_at_the_limit_is_not_cut() -> None:
-    saver = StoredTexts()
-    fitted = await fit(Output("é" * 50), 100, saver)
-    assert (fitted.text, fitted.truncated, fitted.saved_output, saver.kept) == (
-        "é" * 50,
-        False,
-        None,
-        [],
-    )
+@dataclass
+class StoredTexts:
+    """Keeps what it is given, or cannot."""
+
+    kept: list[str] = field(default_factory=list[str])
+    is_full: bool = False
+
+    async def save(self, text: str) -> SavedOutput:
+        if self.is_full:
+            raise OSError(28, "the disk is full")
+        self.kept.append(text)
+        return SavedOutput(handle="h", path="/state/h.txt", size=len(text.encode()))
 
 
-async def test_one_byte_more_is_cut_and_kept_whole() -> None:
+async def test_one_byte_over_the_limit_is_cut_and_kept_whole() -> None:
     saver = StoredTexts()
-    fitted = await fit(Output("é" * 50 + "x"), 100, saver)
-    assert fitted.text.startswith("é" * 37 + "\n[2 bytes are left out; read all of it with read_file")
-    assert fitted.text.endswith("]\n" + "é" * 12 + "x")
-    assert "/state/h.txt" in fitted.text
-    assert fitted.truncated
+    whole = await fit(Output("é" * 50), 100, saver)
+    assert (whole.text, whole.truncated, whole.saved_output, saver.kept) == ("é" * 50, False, None, [])
+    cut = await fit(Output("é" * 50 + "x"), 100, saver)
+    assert cut.text.startswith("é" * 37 + "\n[2 bytes are left out; read all of it with read_file")
+    assert cut.text.endswith("]\n" + "é" * 12 + "x")
+    assert "/state/h.txt" in cut.text
+    assert cut.truncated
     assert saver.kept == ["é" * 50 + "x"]
 
 
-async def test_what_the_tool_itself_kept_is_not_kept_twice() -> None:
+async def test_what_the_tool_itself_kept_or_cut_is_not_kept_twice_and_stays_marked() -> None:
     saver = StoredTexts()
     own = SavedOutput(handle="own", path="/state/own.txt", size=300)
     fitted = await fit(Output("x" * 200, saved_output=own), 100, saver)
     assert (fitted.saved_output, saver.kept) == (own, [])
-
-
-class Full:
-    """Cannot save anything."""
-
-    async def save(self, text: str) -> SavedOutput:
-        raise OSError(28, "the disk is full")
+    fitted = await fit(Output("short", truncated=True), 100, saver)
+    assert (fitted.text, fitted.truncated) == ("short", True)
 
 
 async def test_what_cannot_be_saved_is_cut_all_the_same_and_the_reason_is_given() -> None:
-    fitted = await fit(Output("x" * 120), 100, Full())
+    fitted = await fit(Output("x" * 120), 100, StoredTexts(is_full=True))
     assert fitted.text == "x" * 75 + "\n[20 bytes could not be saved, because the disk is full]\n" + "x" * 25
     assert (fitted.truncated, fitted.saved_output) == (True, None)
-
-
-async def test_a_tool_that_cut_its_own_text_stays_marked() -> None:
-    fitted = await fit(Output("short", truncated=True), 100, StoredTexts())
-    assert (fitted.text, fitted.truncated) == ("short", True)

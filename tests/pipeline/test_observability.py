@@ -5,7 +5,7 @@ import logging
 import subprocess
 import sys
 from collections.abc import Generator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +30,9 @@ from mcp_toolserver.stores.audit_entry import AuditContext
 from mcp_toolserver.stores.audit_log import AuditLog
 from mcp_toolserver.telemetry import is_tracing, observers
 from mcp_toolserver.telemetry.call_log import log_call
-from mcp_toolserver.telemetry.json_log import JsonLines, say
+from mcp_toolserver.telemetry.json_log import JsonLines
 from mcp_toolserver.telemetry.otel_setup import start
+from tests.support.families import lines as lines_of_audit_log
 from tests.support.live import ERAS, Setup, serving
 from tests.support.workbench import Args, Output, Person, Runtime, dispatcher, machine, tool
 
@@ -58,12 +59,6 @@ def echoing(folder: Path, **options: Any) -> Dispatcher:
     return replace(dispatcher(machine(folder), tool(echo, Word, name="echo")), **options)
 
 
-def audited(folder: Path) -> list[dict[str, Any]]:
-    """The lines of the audit log."""
-    files = sorted((folder / "state/audit").glob("*.jsonl"))
-    return [json.loads(line) for file in files for line in file.read_text(encoding="utf-8").splitlines()]
-
-
 # --- one id ----------------------------------------------------------------------------------------------
 
 
@@ -84,20 +79,27 @@ def test_a_call_goes_by_the_trace_and_span_that_its_client_sends() -> None:
     assert correlation(None) == correlation({}) == ""
 
 
+def failing(_: CallRecord) -> None:
+    raise ZeroDivisionError("of the observer")
+
+
 @pytest.mark.parametrize("given", [CLIENTS_OWN, ""], ids=["the-clients-own", "ours"])
-async def test_one_id_is_in_the_answer_the_audit_log_and_the_log(
+async def test_one_id_is_in_the_answer_the_audit_log_and_the_log_also_when_an_observer_fails(
     given: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, LOGGER)
     audit = AuditLog.open(str(tmp_path / "state"), AuditContext(mode="read-only", layers={}))
-    at = echoing(tmp_path, recorder=CompositeRecorder(recorder=audit, observers=(log_call,)))
+    at = echoing(tmp_path, recorder=CompositeRecorder(recorder=audit, observers=(failing, log_call)))
     results = [
         await at.call("echo", {"word": word}, Person(), CallOptions(call_id=given))
         for word in ("x", "none", "bug")
     ]
     audit.close()
-    lines = audited(tmp_path)
+    lines = lines_of_audit_log(tmp_path)
     ids = [result.call_id for result in results]
+    assert [result.error for result in results] == [None, "not_found", "internal"]
+    assert [line["outcome"] for line in lines] == ["output", "not_found", "internal"]
+    assert caplog.text.count("ZeroDivisionError: of the observer") == len(ids)
     assert ids == [given] * 3 if given else len(set(ids)) == 3
     assert [result.metadata()["call_id"] for result in results] == ids
     assert [line["call"] for line in lines] == ids
@@ -118,30 +120,30 @@ async def test_the_client_gets_the_id_back(era: str, tmp_path: Path) -> None:
 # --- who gets a record -----------------------------------------------------------------------------------
 
 
-class Full:
-    """A recorder that has no room."""
+@dataclass
+class Recorder:
+    """Answers as it is told, or fails in a way that it does not know of itself."""
+
+    at_begin: str | None = None
+    at_end: str | None = None
+    fails: str = ""
 
     async def begin(self, call: CallRecord) -> str | None:
-        return "no room"
+        return self._answer("begin", self.at_begin)
 
     async def end(self, call: CallRecord) -> str | None:
-        raise AssertionError
+        return self._answer("end", self.at_end)
 
-
-class Late:
-    """A recorder that finds out at the end that it has none."""
-
-    async def begin(self, call: CallRecord) -> str | None:
-        return None
-
-    async def end(self, call: CallRecord) -> str | None:
-        return "withheld"
+    def _answer(self, stage: str, answer: str | None) -> str | None:
+        if self.fails == stage:
+            raise ZeroDivisionError("of the recorder")
+        return answer
 
 
 async def test_observers_get_every_call_that_ran_and_no_other(tmp_path: Path) -> None:
     for recorder, answer, ran in (
-        (Full(), "no room", []),
-        (Late(), "withheld", ["output"]),
+        (Recorder(at_begin="no room", fails="end"), "no room", []),
+        (Recorder(at_end="withheld"), "withheld", ["output"]),
         (None, "é", ["output"]),
     ):
         records: list[CallRecord] = []
@@ -150,27 +152,6 @@ async def test_observers_get_every_call_that_ran_and_no_other(tmp_path: Path) ->
         assert (result.text, len(result.call_id)) == (answer, 16)
         assert result.error == (None if recorder is None else "unavailable")
         assert [call.outcome for call in records] == ran
-
-
-def failing(_: CallRecord) -> None:
-    raise ZeroDivisionError("of the observer")
-
-
-async def test_an_observer_that_fails_costs_neither_the_answer_nor_the_record(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    seen: list[CallRecord] = []
-    audit = AuditLog.open(str(tmp_path / "state"), AuditContext(mode="read-only", layers={}))
-    at = echoing(tmp_path, recorder=CompositeRecorder(recorder=audit, observers=(failing, seen.append)))
-    results = [await at.call("echo", {"word": word}, Person()) for word in ("x", "none", "bug")]
-    audit.close()
-    lines = audited(tmp_path)
-    assert [result.error for result in results] == [None, "not_found", "internal"]
-    assert [line["outcome"] for line in lines] == ["output", "not_found", "internal"]
-    ids = [result.call_id for result in results]
-    assert [line["call"] for line in lines] == [call.id for call in seen] == ids
-    assert caplog.text.count("ZeroDivisionError: of the observer") == len(ids)
-    assert all(one in caplog.text for one in ids)
 
 
 async def test_an_observer_that_fails_does_not_stop_a_cancellation(tmp_path: Path) -> None:
@@ -187,21 +168,6 @@ async def test_an_observer_that_fails_does_not_stop_a_cancellation(tmp_path: Pat
     assert scope.cancelled_caught
 
 
-class Broken:
-    """A recorder that fails in a way that it does not know of itself."""
-
-    def __init__(self, stage: str) -> None:
-        self.stage = stage
-
-    async def begin(self, call: CallRecord) -> str | None:
-        if self.stage == "begin":
-            raise ZeroDivisionError("of the recorder")
-        return None
-
-    async def end(self, call: CallRecord) -> str | None:
-        raise ZeroDivisionError("of the recorder")
-
-
 async def test_a_recorder_that_fails_keeps_the_call_from_running_or_its_answer_back(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -212,7 +178,9 @@ async def test_a_recorder_that_fails_keeps_the_call_from_running_or_its_answer_b
         return Output("the answer")
 
     for stage in ("begin", "end"):
-        at = replace(dispatcher(machine(tmp_path), tool(run, Word, name="run")), recorder=Broken(stage))
+        at = replace(
+            dispatcher(machine(tmp_path), tool(run, Word, name="run")), recorder=Recorder(fails=stage)
+        )
         result = await at.call("run", {"word": stage}, Person())
         assert result.error == "unavailable"
         assert "the answer" not in result.text
@@ -220,13 +188,6 @@ async def test_a_recorder_that_fails_keeps_the_call_from_running_or_its_answer_b
         assert result.call_id in result.text
     assert ran == ["end"]
     assert caplog.text.count("ZeroDivisionError: of the recorder") == 2
-
-
-def test_a_line_is_written_from_level_info_on() -> None:
-    for level in ("debug", "info"):
-        assert log_call in observers(level)
-    for level in ("warning", "error"):
-        assert log_call not in observers(level)
 
 
 # --- lines -----------------------------------------------------------------------------------------------
@@ -269,14 +230,6 @@ def test_every_record_is_one_line_of_json() -> None:
     assert "\n" not in line
     assert (record["level"], record["logger"], record["message"]) == ("error", "n", "it\u202e\nfailed")
     assert record["exception"].endswith("ValueError: of what\nexactly")
-
-
-def test_what_the_operator_sees_at_start_takes_the_same_form(capsys: pytest.CaptureFixture[str]) -> None:
-    say("listening", as_json=False)
-    say("listening", as_json=True)
-    plain, line = capsys.readouterr().err.splitlines()
-    assert plain == "listening"
-    assert json.loads(line)["message"] == "listening"
 
 
 def started(folder: Path, *flags: str, **environ: str) -> Setup:
@@ -367,8 +320,8 @@ async def test_the_span_of_a_request_tells_of_the_call(
     at = echoing(tmp_path, recorder=CompositeRecorder(recorder=None, observers=observers("warning")))
     async with Client(build(Handlers(dispatcher=at, ask_seconds=5), ""), mode=era) as client:
         await client.call_tool("echo", {"word": SECRET}, meta=META)
-    found = [span for span in spans.get_finished_spans() if "mcp_toolserver.tool" in (span.attributes or {})]
-    (span,) = found
+    found = spans.get_finished_spans()
+    (span,) = [span for span in found if "mcp_toolserver.tool" in (span.attributes or {})]
     attributes = dict(span.attributes or {})
     assert attributes["mcp_toolserver.duration_ms"]
     assert {name: value for name, value in attributes.items() if name.startswith("mcp_toolserver.")} == {
@@ -475,13 +428,14 @@ async def test_a_setting_that_telemetry_cannot_use_is_logged_and_does_not_stop_t
 ) -> None:
     exporters = {"OTEL_TRACES_EXPORTER": "console", "OTEL_METRICS_EXPORTER": "console"}
     setup = started(tmp_path)
-    for name, value in (("OTEL_BSP_MAX_QUEUE_SIZE", "-1"), ("OTEL_METRIC_EXPORT_INTERVAL", "-5")):
-        said = await lines_of(replace(setup, environ={**exporters, name: value}))
-        (line,) = [line for line in said if "nothing is exported" in line]
-        assert "ValueError" in line
-
-
-async def test_an_address_alone_asks_for_the_otlp_exporter(tmp_path: Path) -> None:
-    setup = started(tmp_path, OTEL_EXPORTER_OTLP_ENDPOINT="http://127.0.0.1:1")
-    said = "\n".join(await lines_of(setup))
-    assert "no exporter 'otlp_proto_http' is installed" in said
+    for environ, says in (
+        ({**exporters, "OTEL_BSP_MAX_QUEUE_SIZE": "-1"}, "so nothing is exported: ValueError"),
+        ({**exporters, "OTEL_METRIC_EXPORT_INTERVAL": "-5"}, "so nothing is exported: ValueError"),
+        # An address alone asks for the OTLP exporter.
+        (
+            {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1"},
+            "no exporter 'otlp_proto_http' is installed",
+        ),
+    ):
+        said = await lines_of(replace(setup, environ=environ))
+        assert says in "\n".join(said), environ

@@ -4,7 +4,7 @@ import pytest
 from pydantic import JsonValue
 
 from mcp_toolserver.errors import InvalidInput, RegistrationError, SettingsError, UnknownTool
-from mcp_toolserver.pipeline.registry import Registry, discover
+from mcp_toolserver.pipeline.registry import Registry
 from tests.support.generated import ENTRIES
 
 REGISTRY = Registry(ENTRIES)
@@ -32,9 +32,7 @@ def test_an_alias_brings_its_argument_names_and_units() -> None:
     assert REGISTRY.translate("read_file", {"path": "a", "offset": 3}) == {"path": "a", "offset": 3}
     assert REGISTRY.translate("shell", {"command": "x", "timeout": 60})["timeout"] == 60_000
     assert REGISTRY.translate("Bash", {"command": "x", "timeout": 60})["timeout"] == 60
-
-
-def test_a_value_that_has_no_unit_is_left_for_validation() -> None:
+    # What has no unit is left for validation.
     values: list[JsonValue] = ["x", None, True, [60]]
     assert [REGISTRY.translate("shell", {"timeout": value})["timeout"] for value in values] == values
 
@@ -42,11 +40,6 @@ def test_a_value_that_has_no_unit_is_left_for_validation() -> None:
 def test_one_argument_under_two_names_is_refused() -> None:
     with pytest.raises(InvalidInput, match="twice"):
         REGISTRY.translate("diff", {"a": "x", "path": "y"})
-
-
-def test_discovery_is_sorted_and_stable() -> None:
-    names = [entry.spec.name for entry in discover()]
-    assert names == sorted(names) == [entry.spec.name for entry in discover()]
 
 
 def test_two_owners_of_one_name_stop_the_start() -> None:
@@ -74,17 +67,11 @@ def test_with_lean_everything_else_can_be_called_but_what_is_excluded() -> None:
     assert REGISTRY.unlisted(["default"], REGISTRY.select(["default"], [], []), []) == frozenset()
 
 
-def test_without_a_choice_it_is_the_default_profile() -> None:
+def test_names_alone_select_just_those_with_toolsets_they_add_and_an_exclusion_beats_everything() -> None:
+    assert "bash" not in REGISTRY.select(["all"], ["bash"], ["Bash"])
     assert REGISTRY.select([], [], []) == REGISTRY.select(["default"], [], [])
-
-
-def test_names_alone_select_just_those_and_with_toolsets_they_add() -> None:
     assert REGISTRY.select([], ["Read"], []) == {"read_file"}
     assert REGISTRY.select(["shell"], ["Read"], []) == REGISTRY.select(["shell"], [], []) | {"read_file"}
-
-
-def test_an_exclusion_beats_everything() -> None:
-    assert "bash" not in REGISTRY.select(["all"], ["bash"], ["Bash"])
 
 
 def test_an_unknown_choice_stops_the_start_and_names_the_choices() -> None:

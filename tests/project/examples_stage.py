@@ -12,7 +12,7 @@ import os
 import re
 import shutil
 import threading
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
@@ -42,7 +42,7 @@ from tests.agents.agents import Call, Says, model_api
 from tests.support.calling import HANDLE
 from tests.support.confinement import git
 from tests.support.workbench import Person
-from tests.web.web import Internet, Reply, Site, page, site
+from tests.web.web import Internet, Route, Site, page, site
 
 FOLDER = ROOT / "tests" / "examples"
 
@@ -241,7 +241,7 @@ def _agents(end: threading.Event) -> dict[str, list[Says]]:
     }
 
 
-def _routes() -> dict[str, Callable[[Reply], None]]:
+def _routes() -> dict[str, Route]:
     return {
         "/vat": page(_PAGE),
         "/rates.csv": lambda reply: reply.say("year,rate\n2025,19\n", kind="text/csv"),

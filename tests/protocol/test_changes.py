@@ -1,49 +1,13 @@
-"""Whose things are whose, and who hears of a change."""
-
-import pytest
+"""What is announced of a change, and how much is remembered of callers."""
 
 from mcp_toolserver.capabilities import change_events
 from mcp_toolserver.capabilities.change_events import ChangeEvents, ResourceRef
 
-Heard = list[tuple[ResourceRef, frozenset[str], bool]]
 
-
-@pytest.fixture
-def known() -> ChangeEvents:
-    return ChangeEvents()
-
-
-def heard_of(known: ChangeEvents) -> Heard:
-    heard: Heard = []
+def test_a_change_is_announced_with_whose_it_is_and_whether_it_is_new() -> None:
+    known = ChangeEvents()
+    heard: list[tuple[ResourceRef, frozenset[str], bool]] = []
     known.on_change = lambda *event: heard.append(event)
-    return heard
-
-
-def test_a_thing_is_listed_to_the_caller_whose_call_made_it_and_to_nobody_else(known: ChangeEvents) -> None:
-    with known.on_behalf_of("one"):
-        known.changed("job", "a")
-        with known.on_behalf_of("two"):
-            known.changed("job", "b")
-        known.changed("output", "c")
-    known.changed("job", "d")
-    assert known.of("one", "job") == ("a",)
-    assert known.of("one", "output") == ("c",)
-    assert known.of("two", "job") == ("b",)
-    assert known.of("three", "job") == ()
-
-
-def test_the_newest_is_listed_first_until_its_caller_is_forgotten(known: ChangeEvents) -> None:
-    with known.on_behalf_of("one"):
-        for handle in ("a", "b", "a"):
-            known.changed("job", handle)
-    assert known.of("one", "job") == ("b", "a")
-    known.forget("one")
-    known.forget("one")
-    assert known.of("one", "job") == ()
-
-
-def test_a_change_is_announced_with_whose_it_is_and_whether_it_is_new(known: ChangeEvents) -> None:
-    heard = heard_of(known)
     with known.on_behalf_of("one"):
         known.changed("job", "a")
         known.changed("job", "a")
@@ -63,7 +27,8 @@ def test_a_change_is_announced_with_whose_it_is_and_whether_it_is_new(known: Cha
     assert known.of("one", "job") == ()
 
 
-def test_callers_and_their_things_are_bounded(known: ChangeEvents) -> None:
+def test_callers_and_their_things_are_bounded() -> None:
+    known = ChangeEvents()
     for caller in range(change_events.MAX_CALLERS + 1):
         with known.on_behalf_of(str(caller)):
             known.changed("job", "a")

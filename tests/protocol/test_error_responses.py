@@ -1,21 +1,16 @@
 """What becomes of requests that cannot be served, part by part; `test_odd_requests.py` asks a real server."""
 
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import anyio
 import pytest
 from mcp.shared.exceptions import MCPError
-from mcp_types import INVALID_PARAMS, INVALID_REQUEST, JSONRPCRequest
+from mcp_types import INVALID_PARAMS, INVALID_REQUEST
 from pydantic import TypeAdapter, ValidationError
 
 from mcp_toolserver.protocol.error_middleware import error_middleware
-from mcp_toolserver.protocol.http.body import message_in
-from mcp_toolserver.protocol.http.errors import INVALID_ID
-from mcp_toolserver.protocol.http.request_checks import RequestHead
-from mcp_toolserver.protocol.stdio.draining import Draining, reads
-from tests.support.workbench import dispatcher, machine
+from mcp_toolserver.protocol.stdio.draining import Draining
 
 
 def asked(method: str) -> Any:
@@ -44,17 +39,6 @@ async def test_a_request_before_the_handshake_gets_an_error() -> None:
             await error_middleware(asked(method), refused)  # type: ignore[arg-type]
         assert caught.value.error.code == code
         assert says in caught.value.error.message
-
-
-def test_an_id_of_the_wrong_type_is_refused() -> None:
-    head = RequestHead(method="POST", path="/mcp")
-    for value in ("1.5", "null", "true", "{}"):
-        assert message_in(head, f'{{"method": "ping", "id": {value}}}'.encode()) is INVALID_ID, value
-
-
-def test_an_unknown_tool_is_worth_its_answer_at_the_end(tmp_path: Path) -> None:
-    request = JSONRPCRequest(jsonrpc="2.0", id=1, method="tools/call", params={"name": "nobody"})
-    assert reads(dispatcher(machine(tmp_path)))(request)
 
 
 async def test_a_request_that_its_client_cancelled_gets_no_answer() -> None:

@@ -2,16 +2,13 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
-from benchmarks.list_size import BUDGETS, MODE, size
 from mcp_toolserver.capabilities.permissions import HostFacts, Permission
 from mcp_toolserver.pipeline.registry import Registry, discover
 from mcp_toolserver.text.shell.sandbox_facts import sandbox_facts
 from tests.support.confinement import READ_ONLY, USERS, WORKSPACE_WRITE, Server
-from tests.support.live import Setup, connected
 
 WRITE = Permission.WORKSPACE_WRITE
 SHARED = HostFacts(starts_programs=True, command_sandbox="bubblewrap", shares_loopback=True, shares_tmp=True)
@@ -73,14 +70,3 @@ def test_a_real_server_describes_the_sandbox_of_its_mode(
     assert ("written" in refused.text) is (mode != READ_ONLY)
     server.bash("echo kept > $TMPDIR/kept")
     assert server.bash("cat /tmp/kept") == "kept\n"
-
-
-async def test_the_lists_are_within_their_budgets(tmp_path: Path) -> None:
-    """In the mode that lists most."""
-    (tmp_path / "root").mkdir()
-    for toolset, most in BUDGETS.items():
-        setup = Setup(root=tmp_path / "root", home=tmp_path, mode=MODE, flags=("--toolsets", toolset))
-        async with connected(setup) as client:
-            tools = (await client.list_tools()).tools
-        listed = [tool.model_dump(mode="json", by_alias=True, exclude_none=True) for tool in tools]
-        assert 0 < size(listed) <= most

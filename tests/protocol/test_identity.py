@@ -3,11 +3,9 @@
 import base64
 import json
 import struct
-import subprocess
 from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
-from typing import Any
 from xml.etree import ElementTree as ET
 
 import mcp_types as mcp
@@ -18,7 +16,7 @@ from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.protocol.instructions import LONGEST, EnforcementStatus, instructions
 from mcp_toolserver.protocol.server_info import WEBSITE
 from mcp_toolserver.text import enforcement_summary
-from tests.protocol.lines import ENVELOPE
+from tests.protocol.lines import ENVELOPE, spoken
 from tests.protocol.resource_clients import ERAS, place
 from tests.support.live import Setup
 
@@ -88,28 +86,14 @@ def test_nothing_is_cut_from_the_instructions_but_whole_roots() -> None:
         assert (f"- and {left} more" in named) is (left > 0)
 
 
-def spoken(setup: Setup, messages: list[dict[str, Any]]) -> bytes:
-    """All that a server of its own answers, byte by byte."""
-    given = "".join(json.dumps(message) + "\n" for message in messages)
-    done = subprocess.run(
-        setup.command,
-        env=setup.environment,
-        input=given.encode(),
-        capture_output=True,
-        check=True,
-        timeout=60,
-    )
-    return b"".join(sorted(done.stdout.splitlines(keepends=True)))
-
-
 def test_two_servers_say_the_same_byte_by_byte(tmp_path: Path) -> None:
     setup = Setup.below(tmp_path, "workspace-write")
     messages = [
         {"jsonrpc": "2.0", "id": n, "method": method, "params": ENVELOPE}
         for n, method in enumerate(("server/discover", *METHODS))
     ]
-    first, second = (spoken(setup, messages) for _ in range(2))
+    first, second = (sorted(spoken(setup, *messages)) for _ in range(2))
     assert first == second
-    answers = [json.loads(line) for line in first.splitlines()]
+    answers = [json.loads(line) for line in first]
     assert sorted(answer["id"] for answer in answers) == [0, 1, 2, 3, 4]
     assert all("result" in answer for answer in answers)

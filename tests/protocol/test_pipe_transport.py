@@ -2,11 +2,9 @@
 
 import json
 import os
-import stat
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import anyio
@@ -72,23 +70,31 @@ async def test_every_line_is_a_message_and_the_end_of_input_is_the_end() -> None
         assert await wire.names() == ["one", "two", "three"]
 
 
-NO_MESSAGES: Mapping[str, tuple[str | bytes, int]] = {
-    "garbage": ("this is no JSON", -32700),
-    "no-message": ('{"jsonrpc": "2.0"}', -32700),
-    "JSON03": ('{"jsonrpc": "2.0", "id": ' + "9" * 5000 + ', "method": "x"}', -32700),
-    "JSON14": ("[" + request("one").rstrip("\n") + "]", -32600),
-    "not-utf-8": (b'{"jsonrpc": "2.0", "id": 1, "method": "\xff"}', -32700),
+NO_MESSAGES: Mapping[str, tuple[str | bytes, int | str | None, int]] = {
+    "garbage": ("this is no JSON", None, -32700),
+    "no-message": ('{"jsonrpc": "2.0"}', None, -32700),
+    "JSON03": ('{"jsonrpc": "2.0", "id": ' + "9" * 5000 + ', "method": "x"}', None, -32700),
+    "JSON14": ("[" + request("one").rstrip("\n") + "]", None, -32600),
+    "not-utf-8": (b'{"jsonrpc": "2.0", "id": 1, "method": "\xff"}', None, -32700),
+    "JSON-surrogate": (r'{"jsonrpc":"2.0","id":7,"method":"x","params":{"a":"\ud800"}}', 7, -32600),
+    "text-id": (r'{"jsonrpc":"2.0","id":"s","method":"x","params":{"a":"\udfff"}}', "s", -32600),
+    "other-version": ('{"jsonrpc":"1.0","id":7,"method":"x"}', 7, -32600),
+    "no-id": ('{"jsonrpc":"1.0","id":true,"method":"x"}', None, -32700),
+    "an-id-that-cannot-be-sent": (r'{"jsonrpc":"1.0","id":"\ud800","method":"x"}', None, -32700),
 }
+"""By case a line, and the id and the code of the answer."""
 
 
-async def test_what_is_no_message_is_answered_and_the_next_is_read() -> None:
-    for name, (line, code) in NO_MESSAGES.items():
+async def test_what_is_no_message_is_answered_by_its_id_and_the_next_is_read() -> None:
+    found: dict[str, tuple[object, object]] = {}
+    for name, (line, _, _) in NO_MESSAGES.items():
         async with wired() as wire:
             wire.say(line, "\n", request("next"))
             wire.hang_up()
             assert await wire.names() == ["next"], name
             answer = await wire.heard()
-            assert (answer["id"], answer["error"]["code"]) == (None, code), name
+            found[name] = answer["id"], answer["error"]["code"]
+    assert found == {name: (request_id, code) for name, (_, request_id, code) in NO_MESSAGES.items()}
 
 
 async def test_a_message_that_is_too_long_is_refused_and_the_next_is_read(
@@ -101,24 +107,6 @@ async def test_a_message_that_is_too_long_is_refused_and_the_next_is_read(
         assert await wire.names() == ["next"]
         answers = (await anyio.to_thread.run_sync(os.read, wire.from_server, 65536)).splitlines()
         assert [json.loads(answer)["error"]["code"] for answer in answers] == [-32600, -32600]
-
-
-UNREADABLE: Mapping[str, tuple[str, int | str | None]] = {
-    "JSON-surrogate": (r'{"jsonrpc":"2.0","id":7,"method":"x","params":{"a":"\ud800"}}', 7),
-    "text-id": (r'{"jsonrpc":"2.0","id":"s","method":"x","params":{"a":"\udfff"}}', "s"),
-    "other-version": ('{"jsonrpc":"1.0","id":7,"method":"x"}', 7),
-    "no-id": ('{"jsonrpc":"1.0","id":true,"method":"x"}', None),
-    "an-id-that-cannot-be-sent": (r'{"jsonrpc":"1.0","id":"\ud800","method":"x"}', None),
-}
-
-
-async def test_a_request_that_cannot_be_read_is_answered_by_its_id() -> None:
-    for name, (message, request_id) in UNREADABLE.items():
-        async with wired() as wire:
-            wire.say(message, "\n", request("next"))
-            wire.hang_up()
-            assert await wire.names() == ["next"], name
-            assert (await wire.heard())["id"] == request_id, name
 
 
 async def test_the_writer_waits_while_the_client_does_not_read() -> None:
@@ -144,18 +132,6 @@ async def test_a_client_that_does_not_listen_any_more_closes_the_stream() -> Non
         os.close(wire.from_server)
         with pytest.raises(anyio.ClosedResourceError):
             await talk(wire.writer)
-
-
-def test_only_pipes_and_sockets_are_waited_for(tmp_path: Path) -> None:
-    reading, writing = os.pipe()
-    file = os.open(tmp_path / "f", os.O_RDWR | os.O_CREAT)
-    try:
-        assert pipe_transport.are_pipes(reading, writing)
-        assert not pipe_transport.are_pipes(reading, file)
-        assert stat.S_ISREG(os.fstat(file).st_mode)
-    finally:
-        for descriptor in (reading, writing, file):
-            os.close(descriptor)
 
 
 @pytest.mark.asyncio(loop_scope="session")

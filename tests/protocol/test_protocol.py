@@ -1,4 +1,4 @@
-"""The protocol layer by itself: questions, client roots, resources, progress."""
+"""The protocol layer by itself: questions, client roots, progress."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,26 +11,15 @@ from mcp import Client
 from mcp.shared.exceptions import MCPError
 from pydantic import FileUrl
 
-from mcp_toolserver.errors import NotFound
 from mcp_toolserver.protocol.build_server import build
 from mcp_toolserver.protocol.elicitation import elicit
 from mcp_toolserver.protocol.elicitation.elicit import Questions, Said
 from mcp_toolserver.protocol.handlers import Handlers
-from mcp_toolserver.protocol.resources.feature import ResourceFeature
 from tests.support.live import text
 from tests.support.workbench import Args, Output, Runtime, dispatcher, machine, tool
 
 YES = mcp.ElicitResult(action="accept", content={"decision": "allow"})
 NO = mcp.ElicitResult(action="decline")
-
-
-class OneOutput:
-    """Holds one long result."""
-
-    async def read(self, handle: str, owner: str, limit: int) -> bytes:
-        if handle != "known":
-            raise NotFound("no such handle")
-        return b"whole \xff" * (limit > 0)
 
 
 async def talk(_: Args, rt: Runtime) -> Output:
@@ -45,10 +34,7 @@ def handlers(folder: Path, ask: Sequence[str] = ()) -> Handlers:
 
 
 def client(served: Handlers, **options: Any) -> Client:
-    feature = ResourceFeature(handlers=served, outputs=OneOutput(), security="all of it")
-    return Client(
-        build(served, "hello", [feature]), **{"mode": "legacy", "read_timeout_seconds": 10, **options}
-    )
+    return Client(build(served, ""), **{"mode": "legacy", "read_timeout_seconds": 10, **options})
 
 
 # --- questions -------------------------------------------------------------------------------------------
@@ -189,32 +175,26 @@ NO_FOLDERS: Mapping[str, list[Any]] = {
 
 async def test_a_client_that_names_no_folder_has_none_until_it_does(tmp_path: Path) -> None:
     served = with_files(tmp_path)
-    for name, uris in NO_FOLDERS.items():
-        answers = [
-            mcp.ListRootsResult.model_construct(roots=[mcp.Root.model_construct(uri=uri) for uri in uris]),
-            named(tmp_path / "root/a"),
-        ]
+    wrong: dict[str, mcp.ListRootsResult | mcp.ErrorData] = {
+        name: mcp.ListRootsResult.model_construct(roots=[mcp.Root.model_construct(uri=uri) for uri in uris])
+        for name, uris in NO_FOLDERS.items()
+    }
+    wrong["error"] = mcp.ErrorData(code=-32603, message="no roots today")
+    for name, first in wrong.items():
+        answers = [first, named(tmp_path / "root/a")]
 
-        async def roots(_: Any, answers: list[mcp.ListRootsResult] = answers) -> mcp.ListRootsResult:
+        async def roots(
+            _: Any, answers: list[mcp.ListRootsResult | mcp.ErrorData] = answers
+        ) -> mcp.ListRootsResult | mcp.ErrorData:
             return answers.pop(0)
 
         async with client(served, list_roots_callback=roots) as connected:
             refused = await connected.call_tool("read_file", {"path": str(tmp_path / "root/a/f")})
             assert refused.is_error, name
-            assert "the client declares roots" in text(refused), name
+            says = "roots/list was an error" if name == "error" else "the client declares roots"
+            assert says in text(refused), name
             assert await read(connected, "f") == "a", name
             assert answers == []
-
-
-async def test_a_client_that_answers_with_an_error_has_no_roots_until_it_names_them(tmp_path: Path) -> None:
-    answers = [mcp.ErrorData(code=-32603, message="no roots today"), named(tmp_path / "root/a")]
-
-    async def roots(_: Any) -> mcp.ListRootsResult | mcp.ErrorData:
-        return answers.pop(0)
-
-    async with client(with_files(tmp_path), list_roots_callback=roots) as connected:
-        assert "roots/list was an error" in await read(connected, "a/f")
-        assert await read(connected, "f") == "a"
 
 
 async def test_a_client_that_answers_too_late_has_no_roots_until_it_names_them(
@@ -259,38 +239,7 @@ async def test_a_modern_client_is_not_asked_for_roots(tmp_path: Path) -> None:
         assert text(await connected.call_tool("probe", {})) == "said"
 
 
-# --- resources and progress ------------------------------------------------------------------------------
-
-
-async def test_a_long_result_and_what_is_enforced_are_resources_as_text(tmp_path: Path) -> None:
-    async with client(handlers(tmp_path)) as connected:
-        for address, expected in (("output/known", "whole �"), ("security", "all of it")):
-            content = (await connected.read_resource(f"toolserver://{address}")).contents[0]
-            assert isinstance(content, mcp.TextResourceContents)
-            assert content.text == expected
-
-
-ADDRESSES: Mapping[str, str] = {
-    "URI03": "file://{}/%2e%2e/%2e%2e/etc/passwd",
-    "URI04": "file://{}/%252e%252e/x",
-    "URI05": "file://evilhost/share/x",
-    "URI06": "FILE:///etc/passwd",
-    "URI07": "file://{}/a%00b",
-    "URI08": "git+file://{}/a",
-    "URI11": "file://{}/a?../../x",
-    "our scheme in capitals": "TOOLSERVER://security",
-    "a way round": "toolserver://security/../output/known",
-}
-
-
-async def test_no_other_address_is_a_resource(tmp_path: Path) -> None:
-    served = Handlers(dispatcher=dispatcher(machine(tmp_path)), ask_seconds=5)
-    async with client(served) as connected:
-        (tmp_path / "root/a").write_text("a", encoding="utf-8")
-        assert (await connected.read_resource(f"file://{tmp_path}/root/a")).contents
-        for uri in ADDRESSES.values():
-            with pytest.raises(MCPError, match="not found"):
-                await connected.read_resource(uri.format(tmp_path / "root"))
+# --- progress --------------------------------------------------------------------------------------------
 
 
 async def test_progress_is_reported_under_a_token_of_bounded_length(tmp_path: Path) -> None:

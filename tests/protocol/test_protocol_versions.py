@@ -3,7 +3,6 @@
 import json
 import os
 import select
-import subprocess
 from collections.abc import Generator, Mapping
 from pathlib import Path
 from typing import Any
@@ -19,14 +18,15 @@ from mcp_toolserver.protocol.build_server import build
 from mcp_toolserver.protocol.handlers import Handlers
 from mcp_toolserver.protocol.mcp_server import ToolServer
 from mcp_toolserver.protocol.version_compat import downgrade
+from tests.protocol.lines import ENVELOPE, READY, Running, on_pipes
 from tests.support.confinement import git
+from tests.support.http_server import MODERN
 from tests.support.live import ERAS, Setup
 from tests.support.workbench import Args, Output, Runtime, dispatcher, machine, tool
 
 # A server for each revision.
 pytestmark = pytest.mark.xdist_group("test_protocol_versions")
 
-MODERN = "2026-07-28"
 REVISIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", MODERN)
 
 Keys = Mapping[str, set[str]]
@@ -69,11 +69,9 @@ def known(keys: Keys, revision: str) -> set[str]:
 class Raw:
     """A client that takes no part in the SDK, and speaks one revision."""
 
-    def __init__(self, setup: Setup, revision: str) -> None:
+    def __init__(self, server: Running, revision: str) -> None:
         self.revision = revision
-        self.process = subprocess.Popen(
-            setup.command, env=setup.environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE
-        )
+        self._server = server
         self._number = 0
         self._heard = b""
         hello = {"protocolVersion": revision, "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
@@ -81,14 +79,13 @@ class Raw:
             self.opening = self.ask("server/discover")["result"]
         else:
             self.opening = self.ask("initialize", **hello)["result"]
-            self._say({"method": "notifications/initialized"})
+            server.say(READY)
 
     def ask(self, method: str, **params: Any) -> dict[str, Any]:
         self._number += 1
         if self.revision == MODERN:
-            version = {"io.modelcontextprotocol/protocolVersion": MODERN}
-            params["_meta"] = {**version, "io.modelcontextprotocol/clientCapabilities": {}}
-        self._say({"id": self._number, "method": method, "params": params})
+            params |= ENVELOPE
+        self._server.say({"id": self._number, "method": method, "params": params})
         while (answer := self._line()).get("id") != self._number:
             pass
         return answer
@@ -96,25 +93,13 @@ class Raw:
     def call(self, name: str, arguments: Any) -> dict[str, Any]:
         return self.ask("tools/call", name=name, arguments=arguments)
 
-    def _say(self, message: dict[str, Any]) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
-        self.process.stdin.flush()
-
     def _line(self) -> dict[str, Any]:
-        assert self.process.stdout is not None
         while b"\n" not in self._heard:
-            ready, _, _ = select.select([self.process.stdout], [], [], 60)
+            ready, _, _ = select.select([self._server.ends[1]], [], [], 60)
             assert ready, "the server is silent"
-            self._heard += os.read(self.process.stdout.fileno(), 1 << 20)
+            self._heard += os.read(self._server.ends[1], 1 << 20)
         line, _, self._heard = self._heard.partition(b"\n")
         return json.loads(line)
-
-    def close(self) -> None:
-        for stream in (self.process.stdin, self.process.stdout):
-            assert stream is not None
-            stream.close()
-        self.process.wait(timeout=20)
 
 
 @pytest.fixture(scope="module", params=REVISIONS)
@@ -123,9 +108,10 @@ def raw(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     (setup.root / "a.txt").write_text("content\n", encoding="utf-8")
     for words in (("init", "--quiet"), ("add", "."), ("commit", "--quiet", "--message=first")):
         git(setup.root, *words)
-    client = Raw(setup, request.param)
-    yield client
-    client.close()
+    with on_pipes(setup) as server:
+        yield Raw(server, request.param)
+        server.close(*server.ends)
+        server.process.wait(timeout=20)
 
 
 def test_the_server_introduces_itself_as_the_revision_knows_it(raw: Raw) -> None:
@@ -211,6 +197,7 @@ PROMPTS = {
     "prompts": [{"name": "p", "title": "P", "icons": [], "arguments": [{"name": "a", "title": "A"}]}],
     "nextCursor": "c",
 }
+UNTITLED = {"prompts": [{"name": "p", "arguments": [{"name": "a"}]}], "nextCursor": "c"}
 
 
 DOWNGRADES: Mapping[str, tuple[str, dict[str, Any], str, dict[str, Any]]] = {
@@ -221,12 +208,7 @@ DOWNGRADES: Mapping[str, tuple[str, dict[str, Any], str, dict[str, Any]]] = {
         {"content": [TRIMMED, "not even an object"]},
     ),
     "blocks-of-our-age": ("tools/call", {"content": BLOCKS}, "2025-11-25", {"content": BLOCKS}),
-    "prompts-without-titles": (
-        "prompts/list",
-        PROMPTS,
-        "2025-03-26",
-        {"prompts": [{"name": "p", "arguments": [{"name": "a"}]}], "nextCursor": "c"},
-    ),
+    "prompts-without-titles": ("prompts/list", PROMPTS, "2025-03-26", UNTITLED),
     "prompts-without-icons": (
         "prompts/list",
         PROMPTS,
@@ -236,15 +218,7 @@ DOWNGRADES: Mapping[str, tuple[str, dict[str, Any], str, dict[str, Any]]] = {
             "nextCursor": "c",
         },
     ),
-    "a-revision-that-nobody-knows": (
-        "prompts/list",
-        PROMPTS,
-        "no date",
-        {
-            "prompts": [{"name": "p", "arguments": [{"name": "a"}]}],
-            "nextCursor": "c",
-        },
-    ),
+    "a-revision-that-nobody-knows": ("prompts/list", PROMPTS, "no date", UNTITLED),
     "contents": (
         "resources/read",
         {"contents": [{"uri": "u", "text": "t", "_meta": {}}]},

@@ -4,8 +4,6 @@ import base64
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import anyio
 import mcp_types as mcp
@@ -15,15 +13,12 @@ from pydantic import FileUrl
 
 from mcp_toolserver.app.serve import mcp_server
 from mcp_toolserver.capabilities.permissions import Permission
-from mcp_toolserver.errors import NotFound
 from mcp_toolserver.protocol.resources import resources
 from mcp_toolserver.protocol.resources.source import LARGEST, Visitor
-from mcp_toolserver.protocol.resources.sources import background_commands
 from mcp_toolserver.protocol.resources.sources.files import path_of
 from mcp_toolserver.runtime.processes.commands import CommandLimits
 from tests.protocol.resource_clients import (
     ERAS,
-    Place,
     background,
     commanding,
     completed,
@@ -32,6 +27,7 @@ from tests.protocol.resource_clients import (
     read,
     refusal,
 )
+from tests.support.families import lines
 from tests.support.following import following
 from tests.support.live import text
 
@@ -40,12 +36,6 @@ JOBS, TASKS = "toolserver://jobs", "toolserver://tasks"
 PIXEL = b"\x89PNG\r\n\x1a\n\0rest"
 
 eras = pytest.mark.parametrize("era", ERAS)
-
-
-def lines_of(made: Place) -> list[dict[str, object]]:
-    """The audit log."""
-    found = sorted((made.folder / "state/audit").glob("*.jsonl"))
-    return [json.loads(line) for file in found for line in file.read_text(encoding="utf-8").splitlines()]
 
 
 # --- files -----------------------------------------------------------------------------------------------
@@ -89,7 +79,7 @@ async def test_the_rules_about_reading_hold(tmp_path: Path) -> None:
     async with place(tmp_path, deny=("read_file(*.key)",)) as made, made.client() as client:
         assert "denied here by the rule" in (await refusal(client, made.write("a.key", "k"))).error.message
         assert await read(client, made.write("a.txt", "t")) == "t"
-        outcomes = [(line["tool"], line["verdict"], line["outcome"]) for line in lines_of(made)]
+        outcomes = [(line["tool"], line["verdict"], line["outcome"]) for line in lines(made.folder)]
         assert outcomes == [("read_file", "refused-rule", "denied"), ("read_file", "allowed", "output")]
 
 
@@ -223,12 +213,27 @@ async def test_the_output_of_a_task_is_listed_to_whose_it_is(tmp_path: Path) -> 
         assert link["uri"] in await listed(client.client)
 
 
-async def test_what_is_not_there_is_not_found(tmp_path: Path) -> None:
+NOWHERE: Mapping[str, str] = {
+    **{name: f"toolserver://{name}" for name in ("jobs/bg_none", "jobs/", "output/none", "nothing", "jobsx")},
+    "URI03": "file://{}/%2e%2e/%2e%2e/etc/passwd",
+    "URI04": "file://{}/%252e%252e/x",
+    "URI05": "file://evilhost/share/x",
+    "URI06": "FILE:///etc/passwd",
+    "URI07": "file://{}/a%00b",
+    "URI08": "git+file://{}/a",
+    "URI11": "file://{}/a?../../x",
+    "our scheme in capitals": "TOOLSERVER://security",
+    "a way round": "toolserver://security/../todos",
+}
+
+
+async def test_no_other_address_is_a_resource(tmp_path: Path) -> None:
     async with commanding(tmp_path) as made, made.client() as client:
-        for name in ("jobs/bg_none", "jobs/", "output/none", "nothing", "jobsx"):
-            refused = await refusal(client, f"toolserver://{name}")
-            assert refused.error.code == -32002, name
-            assert refused.error.data == {"uri": f"toolserver://{name}"}
+        made.write("a", "a")
+        for name, address in NOWHERE.items():
+            uri = address.format(made.root)
+            refused = await refusal(client, uri)
+            assert (refused.error.code, refused.error.data) == (-32002, {"uri": uri}), name
 
 
 async def test_without_the_tools_their_resources_are_not_there(tmp_path: Path) -> None:
@@ -291,18 +296,16 @@ class NumberedSource:
         return [mcp.Resource(name=str(number), uri=f"test://{number}") for number in range(self.count)]
 
     def templates(self) -> Sequence[mcp.ResourceTemplate]:
-        return [mcp.ResourceTemplate(name="t", uri_template="test://{number}")]
+        return []
 
-    async def read(self, uri: str, _: Visitor) -> mcp.ReadResourceResult | None:
-        if uri != "test://1":
-            return None
-        return mcp.ReadResourceResult(contents=[mcp.TextResourceContents(uri=uri, text="one")])
+    async def read(self, uri: str, _: Visitor) -> None:
+        return None
 
     def watched(self, uri: str, _: str) -> bool:
         return uri == "test://1"
 
     async def complete(self, _: str, __: str, value: str, ___: Visitor) -> Sequence[str]:
-        return [str(number) for number in range(self.count) if str(number).startswith(value)]
+        return []
 
 
 async def test_a_long_list_has_pages_and_only_cursors_that_were_given(tmp_path: Path) -> None:
@@ -321,17 +324,6 @@ async def test_a_long_list_has_pages_and_only_cursors_that_were_given(tmp_path: 
             with pytest.raises(MCPError, match="cursor") as refused:
                 await client.list_resources(cursor=cursor, cache_mode="bypass")
             assert refused.value.error.code == mcp.INVALID_PARAMS
-
-
-async def test_extra_sources_join_the_servers_own(tmp_path: Path) -> None:
-    async with place(tmp_path, extra={"sources": (NumberedSource(),)}) as made, made.client() as client:
-        assert await read(client, "test://1") == "one"
-        assert (await refusal(client, "test://2")).error.data == {"uri": "test://2"}
-        templates = (await client.list_resource_templates()).resource_templates
-        assert templates[-1].uri_template == "test://{number}"
-        reference = mcp.ResourceTemplateReference(uri="test://{number}")
-        found = (await client.complete(reference, {"name": "number", "value": ""})).completion
-        assert (len(found.values), found.total, found.has_more) == (100, 120, True)
 
 
 async def test_a_fault_of_the_server_is_not_said_of_the_address(tmp_path: Path) -> None:
@@ -378,12 +370,3 @@ async def test_reading_a_resource_needs_what_the_tool_needs(tmp_path: Path) -> N
         refused = await refusal(client, f"toolserver://jobs/{handle}")
         assert "denied" in refused.error.message
         assert text(await client.call_tool("TaskOutput", {"task_id": handle})) in refused.error.message
-
-
-async def test_a_command_whose_record_has_expired_is_not_reported() -> None:
-    class Expired:
-        async def output(self, handle: str, **_: object) -> None:
-            raise NotFound(f"no task {handle}")
-
-    without: Any = SimpleNamespace(jobs=Expired())
-    assert (await background_commands._states(["gone"], without)).text == "[]"

@@ -2,8 +2,7 @@
 
 import asyncio
 import gc
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -19,18 +18,17 @@ from mcp.client.subscriptions import (
     Subscription,
     ToolsListChanged,
 )
-from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import NotificationOptions
 from mcp.shared.exceptions import MCPError
 
 from mcp_toolserver.app.serve import mcp_server
 from mcp_toolserver.protocol.resources import subscriptions
-from mcp_toolserver.protocol.resources.subscriptions import ChangeNotification, change_notification
-from mcp_toolserver.protocol.tasks.feature import EXTENSION
+from mcp_toolserver.protocol.resources.subscriptions import change_notification
 from tests.protocol.resource_clients import ERAS, background, commanding, place, read
 from tests.protocol.test_resources import NumberedSource
 from tests.support.following import following
 from tests.support.processes import until
+from tests.tasks.test_task_notifications import Listener, listen
 
 TODOS, JOBS, CONFIG = "toolserver://todos", "toolserver://jobs", "toolserver://config"
 EVERYTHING = NotificationOptions(tools_changed=True, prompts_changed=True, resources_changed=True)
@@ -234,7 +232,10 @@ async def test_lists_that_can_change_are_declared_and_announced(era: str, tmp_pa
         assert (declared.tools.list_changed, declared.prompts.list_changed) == (True, True)
         await client.call_tool("current_datetime", {})
         events = (ToolsListChanged(), PromptsListChanged(), ResourcesListChanged())
-        async with listening(client, era) as stream:
+        everything = dict.fromkeys(
+            [f"{kind}_list_changed" for kind in ("tools", "prompts", "resources")], True
+        )
+        async with nullcontext() if era == "legacy" else client.listen(**everything) as stream:
             for event in events:
                 made.feature.publish(change_notification(event))
             if stream is None:
@@ -243,18 +244,6 @@ async def test_lists_that_can_change_are_declared_and_announced(era: str, tmp_pa
                 assert kinds == ["tools", "prompts", "resources"]
             else:
                 assert [await heard(stream) for _ in events] == list(events)
-
-
-@asynccontextmanager
-async def listening(client: Client, era: str) -> AsyncGenerator[Subscription | None]:
-    """A stream for all lists, where there are streams."""
-    if era == "legacy":
-        yield None
-        return
-    async with client.listen(
-        tools_list_changed=True, prompts_list_changed=True, resources_list_changed=True
-    ) as stream:
-        yield stream
 
 
 async def test_so_many_streams_may_be_open_of_so_many_resources_and_no_more(
@@ -273,107 +262,19 @@ async def test_so_many_streams_may_be_open_of_so_many_resources_and_no_more(
             assert stream.honored.resource_subscriptions == [TODOS]
 
 
-class Wire:
-    """A session that keeps what is sent over it, and nothing else that the SDK's has."""
-
-    def __init__(self) -> None:
-        self.sent: list[dict[str, Any]] = []
-
-    @property
-    def client_capabilities(self) -> mcp.ClientCapabilities:
-        return mcp.ClientCapabilities(extensions={EXTENSION: {}})
-
-    async def send_notification(self, notification: Any, _: object) -> None:
-        self.sent.append(notification.model_dump(by_alias=True, mode="json", exclude_none=True))
-
-    def context(self, request_id: str) -> ServerRequestContext[Any, Any]:
-        session: Any = self
-        return ServerRequestContext(
-            session=session,
-            lifespan_context=None,
-            protocol_version="2026-07-28",
-            method="subscriptions/listen",
-            request_id=request_id,
-        )
-
-
-async def test_a_stream_can_be_of_more_than_the_core_knows(tmp_path: Path) -> None:
-    def tasks(value: object, _: str) -> tuple[object, set[object]] | None:
-        return (["mine"], {("task", "mine")}) if value == ["mine", "theirs"] else None
-
-    def status(meta: Mapping[str, Any]) -> mcp.ResourceUpdatedNotification:
-        params = mcp.ResourceUpdatedNotificationParams(uri="test://task", _meta=dict(meta))
-        return mcp.ResourceUpdatedNotification(params=params)
-
-    wires = {name: Wire() for name in ("mine", "nobody's")}
-    async with place(tmp_path, extra={"extra": {"taskIds": tasks}}) as made:
-        listen = made.feature.resource_handlers.subscriptions.listen
-        async with anyio.create_task_group() as streams:
-            for name, given in (("mine", ["mine", "theirs"]), ("nobody's", ["theirs"])):
-                asked = mcp.SubscriptionFilter.model_validate({"taskIds": given, "other": 1})
-                params = mcp.SubscriptionsListenRequestParams(notifications=asked)
-                streams.start_soon(listen, wires[name].context(name), params)
-            await until(lambda: all(wire.sent for wire in wires.values()))
-            made.feature.publish(ChangeNotification(("task", "mine"), status))
-            await until(lambda: len(wires["mine"].sent) > 1)
-            streams.cancel_scope.cancel()
-    acknowledged = [wire.sent[0]["params"]["notifications"] for wire in wires.values()]
-    assert acknowledged == [{"taskIds": ["mine"]}, {}]
-    assert wires["mine"].sent[1]["params"] == {
-        "uri": "test://task",
-        "_meta": {"io.modelcontextprotocol/subscriptionId": "mine"},
-    }
-    assert len(wires["nobody's"].sent) == 1
-
-
-async def test_how_a_task_goes_is_sent_to_who_listens_to_it(tmp_path: Path) -> None:
-    wires, task = [Wire(), Wire()], ""
-    async with commanding(tmp_path) as made:
-        server = mcp_server(made.app, only_client="me")
-        entry = server.get_request_handler("subscriptions/listen")
-        assert entry is not None
-
-        async def listen(wire: Wire, asked: object) -> None:
-            filters = mcp.SubscriptionFilter.model_validate({"taskIds": asked})
-            params = mcp.SubscriptionsListenRequestParams(notifications=filters)
-            await entry.handler(wire.context("mine"), params)
-
-        async with following(server) as client, anyio.create_task_group() as streams:
-            task = await client.begun("bash", command="until [ -e go ]; do sleep 0.02; done; echo done")
-            for wire, asked in zip(wires, ([task, "task_none", 7], task), strict=True):
-                streams.start_soon(listen, wire, asked)
-            await until(lambda: all(wire.sent for wire in wires))
-            made.write("go", "")
-            await until(lambda: wires[0].sent[-1]["params"].get("status") == "completed")
-            assert wires[0].sent[-1]["method"] == "notifications/tasks"
-            params = wires[0].sent[-1]["params"]
-            assert params.pop("_meta") == {"io.modelcontextprotocol/subscriptionId": "mine"}
-            assert params == {key: value for key, value in (await client.get(task)).items() if key in params}
-            assert params["result"]["content"][0]["text"] == "done\n"
-            streams.cancel_scope.cancel()
-    acknowledged = [wire.sent[0]["params"]["notifications"] for wire in wires]
-    assert acknowledged == [{"taskIds": [task]}, {}]
-    assert len(wires[1].sent) == 1
-
-
 async def test_how_a_task_goes_is_not_sent_to_another_client(tmp_path: Path) -> None:
-    wire = Wire()
-    async with commanding(tmp_path) as made:
-        server = mcp_server(made.app)
-        entry = server.get_request_handler("subscriptions/listen")
-        assert entry is not None
-        task = ""
-
-        async def listen() -> None:
-            filters = mcp.SubscriptionFilter.model_validate({"taskIds": [task]})
-            params = mcp.SubscriptionsListenRequestParams(notifications=filters)
-            await entry.handler(wire.context("theirs"), params)
-
-        async with following(server) as client, anyio.create_task_group() as streams:
-            task = await client.begun("bash", command="until [ -e go ]; do sleep 0.02; done")
-            streams.start_soon(listen)
-            await until(lambda: wire.sent)
-            made.write("go", "")
-            await client.ended(task)
-            streams.cancel_scope.cancel()
-    assert [one["params"]["notifications"] for one in wire.sent] == [{}]
+    stranger = Listener()
+    more = {**ANOTHER, "extensions": [stranger], "message_handler": stranger.messages}
+    async with (
+        commanding(tmp_path) as made,
+        following(server := mcp_server(made.app)) as client,
+        following(server, **more) as other,
+        anyio.create_task_group() as streams,
+    ):
+        task = await client.begun("bash", command="until [ -e go ]; do sleep 0.02; done")
+        streams.start_soon(listen, other.client, task)
+        await until(lambda: stranger.agreed)
+        made.write("go", "")
+        await client.ended(task)
+        streams.cancel_scope.cancel()
+    assert (stranger.agreed, stranger.heard) == ([{}], [])

@@ -29,14 +29,6 @@ def reading(source: int) -> Generator[tuple[FileReader, FileWriter]]:
             os.close(descriptor)
 
 
-async def test_lines_come_until_the_end() -> None:
-    source, target = os.pipe()
-    os.write(target, b"one\ntwo\n")
-    os.close(target)
-    with reading(source) as (reader, _):
-        assert [await reader.line() for _ in range(3)] == [b"one\n", b"two\n", b""]
-
-
 async def test_a_line_that_is_too_long_is_passed_over(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -2,14 +2,11 @@
 
 import base64
 import json
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcp_toolserver.capabilities.processes import JobState
-from mcp_toolserver.capabilities.repl import Evaluation
 from mcp_toolserver.runtime.repl.driver_protocol import (
     MAX_LINE,
     Decoder,
@@ -17,7 +14,6 @@ from mcp_toolserver.runtime.repl.driver_protocol import (
     OngoingEvaluation,
 )
 from mcp_toolserver.runtime.repl.sandboxed.driver import LineDecoder
-from mcp_toolserver.text.shell.repl_output import evaluated, named_language
 
 
 def evaluation() -> tuple[OngoingEvaluation, bytearray]:
@@ -112,56 +108,3 @@ def test_texts_about_the_interpreter_are_one_short_line() -> None:
     assert heard.interpreter == "a[2Jb"
     assert (set(heard.note), len(heard.note)) == ({"n"}, 150)
     assert (set(heard.version), len(heard.version)) == ({"v"}, 150)
-
-
-def test_words_for_other_code_change_nothing() -> None:
-    heard, _ = evaluation()
-    heard.apply({"picture": "AAAA", "tag": "other"})
-    heard.apply({"done": 0, "tag": None})
-    assert (heard.pictures, heard.status, heard.is_finished) == ([], None, False)
-
-
-STATE = JobState(
-    handle="",
-    text="out\n",
-    start=0,
-    next_offset=4,
-    total=4,
-    running=False,
-    exit_status=0,
-    reason="exited",
-    seconds=1.25,
-)
-
-
-FAILED = replace(STATE, exit_status=1)
-
-REPORTS = [
-    (Evaluation(state=STATE), "", ""),
-    (Evaluation(state=STATE, session="s"), "s", ""),
-    (Evaluation(state=STATE, session="s"), "new", "[session s]"),
-    (Evaluation(state=STATE), "s", "[the session has ended]"),
-    (Evaluation(state=STATE, timed_out=True), "", "[timeout after 1.2 s: interrupted]"),
-    (
-        Evaluation(state=STATE, gone="was killed", timed_out=True),
-        "s",
-        "[timeout after 1.2 s; the session was killed]",
-    ),
-    (Evaluation(state=STATE, gone="fell"), "s", "[the session fell]"),
-    (Evaluation(state=STATE, gone="fell"), "", "[the interpreter fell]"),
-    (Evaluation(state=STATE, session="s", interpreter="3.11"), "new", "[interpreter: 3.11]\n[session s]"),
-    (Evaluation(state=STATE, interpreter="3.11"), "", ""),
-    (Evaluation(state=FAILED, interpreter="3.11"), "", "[exit status 1]\n[interpreter: 3.11]"),
-    (Evaluation(state=FAILED, session="s", interpreter="3.11"), "s", ""),
-]
-
-
-def test_what_came_of_code_is_reported() -> None:
-    for came, asked, note in REPORTS:
-        assert evaluated(came, "python", asked=asked, hidden=0) == f"out\n{note}"
-
-
-def test_another_language_is_refused() -> None:
-    for name in ("ruby", "", 3, None):
-        with pytest.raises(ValueError, match="use python, javascript or shell"):
-            named_language(name)

@@ -121,14 +121,11 @@ def project_python(folder: Path, script: str, name: str = ".venv") -> None:
 
 
 def test_the_python_of_the_project_runs(tmp_path: Path) -> None:
-    project_python(tmp_path, f'exec {sys.executable} "$@"', "venv")
-    with talk("python", tmp_path) as session:
-        session.ready()
-    assert session.words[0] == {"interpreter": str(tmp_path / "venv/bin/python"), "note": ""}
-    project_python(tmp_path, f'exec {sys.executable} "$@"', ".venv")
-    with talk("python", tmp_path) as session:
-        session.ready()
-    assert session.words[0] == {"interpreter": str(tmp_path / ".venv/bin/python"), "note": ""}
+    for name in ("venv", ".venv"):
+        project_python(tmp_path, f'exec {sys.executable} "$@"', name)
+        with talk("python", tmp_path) as session:
+            session.ready()
+        assert session.words[0] == {"interpreter": str(tmp_path / name / "bin/python"), "note": ""}
 
 
 def test_a_broken_environment_of_the_project_is_passed_over_with_a_note(tmp_path: Path) -> None:
@@ -148,23 +145,16 @@ def test_a_broken_environment_of_the_project_is_passed_over_with_a_note(tmp_path
         assert session.words[0] == {"interpreter": str(Path(sys.prefix, "bin/python3")), "note": note}, kind
 
 
-@pytest.mark.parametrize(
-    ("content", "said"),
-    [
-        pytest.param(b"\x7fELF of another machine", "Exec format error", id="another machine's"),
-        pytest.param(b"#!/nonexistent/python\n", "No such file or directory", id="moved"),
-    ],
-)
-def test_a_python_that_the_system_cannot_start_is_reported(tmp_path: Path, content: bytes, said: str) -> None:
+def test_a_python_that_the_system_cannot_start_is_reported(tmp_path: Path) -> None:
     python = tmp_path / ".venv/bin/python"
     python.parent.mkdir(parents=True)
-    python.write_bytes(content)
+    python.write_bytes(b"\x7fELF of another machine")
     python.chmod(0o755)
     with talk("python", tmp_path, status=1) as session:
         assert session.next()["interpreter"] == str(python)
         assert session.next() == {"silent": True}
         assert session.process.stderr is not None
-        assert said in session.process.stderr.read().decode()
+        assert "Exec format error" in session.process.stderr.read().decode()
 
 
 def test_a_python_that_is_too_old_says_so(tmp_path: Path) -> None:

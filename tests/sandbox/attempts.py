@@ -3,52 +3,38 @@
 The tests name them; `tests.sandbox.locked` runs them in an interpreter of its own.
 """
 
-import asyncio
 import concurrent.futures.thread
 import ctypes
 import encodings.ascii
 import encodings.idna
 import errno
 import fcntl
-import importlib
 import os
-import resource
 import shutil
-import signal
 import socket
-import sqlite3
-import struct
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from mcp_toolserver.runtime.sandbox.layers.syscall_table import EXAMINED, EXECUTES, MACHINES, POWERS
+from mcp_toolserver.runtime.sandbox.layers.syscall_table import EXECUTES, MACHINES
 
 PRELOADED = (encodings.ascii, encodings.idna, concurrent.futures.thread)
 """Needed after a change of user, who may not be able to read the interpreter's own files."""
 
 DONE = "done"
 
-NOT_THERE = frozenset({"EAFNOSUPPORT", "EPROTONOSUPPORT", "ENOPROTOOPT"})
-"""How a kernel says that it was built without what an attempt uses."""
 
-NEEDS_ROOT = frozenset(
-    {
-        *("raw", "packet", "core_pattern", "device_file", "mount"),
-        *("bpf", "perf", "new_user_namespace", "cloned_namespace"),
-    }
-)
+NEEDS_ROOT = frozenset({"core_pattern", "device_file"})
 """Attempts that some systems refuse to everybody but root."""
 
 OUTSIDE_WRITES = (
-    *("write_outside", "append_outside", "create_outside", "unlink_outside", "rename_out", "link_in"),
+    *("write_outside", "create_outside", "unlink_outside", "rename_out", "link_in"),
     *("make_folder_outside", "make_link_outside", "make_fifo_outside", "truncate_outside"),
-    *("truncate_by_open_outside", "reopen_outside"),
+    "reopen_outside",
 )
 METADATA = (
     *("change_mode", "change_open_mode", "change_owner", "change_times", "change_attribute"),
-    *("change_flags", "change_more_flags"),
+    "change_flags",
 )
 
 OUTSIDER_SECRET = "OUTSIDER_SECRET=4711"
@@ -68,7 +54,6 @@ class Scene:
         self.folder = os.open(self.workspace, os.O_RDONLY | os.O_DIRECTORY)
         self.readable = os.open(self.outside / "old", os.O_RDONLY)
         self.machine = MACHINES[os.uname().machine]
-        self.listener = socket.create_server(("127.0.0.1", 0))
         self.outsider = 0
 
 
@@ -85,8 +70,7 @@ def outcome(attempt: Callable[[Scene], object], scene: Scene) -> str:
 
 def call(number: int | None, *arguments: Any) -> int:
     """A system call by number."""
-    if number is None:
-        raise OSError(errno.ENOSYS, "not on this machine")
+    assert number is not None
     libc = ctypes.CDLL(None, use_errno=True)
     libc.syscall.restype = ctypes.c_long
     converted = [ctypes.c_long(one) if isinstance(one, int) else one for one in arguments]
@@ -96,30 +80,11 @@ def call(number: int | None, *arguments: Any) -> int:
     return int(result)
 
 
-def power(scene: Scene, name: str, *arguments: Any) -> int:
-    return call(scene.machine.number(POWERS[name]), *arguments)
-
-
 # --- attempts: network -----------------------------------------------------------------------------------
 
 
 def tcp(scene: Scene) -> None:
     with socket.socket() as ours:
-        ours.connect(("127.0.0.1", scene.tcp))
-
-
-def fast_open(scene: Scene) -> None:
-    with socket.socket() as ours:
-        ours.sendto(b"x", socket.MSG_FASTOPEN, ("127.0.0.1", scene.tcp))
-
-
-def fast_open_message(scene: Scene) -> None:
-    with socket.socket() as ours:
-        ours.sendmsg([b"x"], [], socket.MSG_FASTOPEN, ("127.0.0.1", scene.tcp))
-
-
-def mptcp(scene: Scene) -> None:
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM, 262) as ours:
         ours.connect(("127.0.0.1", scene.tcp))
 
 
@@ -133,39 +98,13 @@ def listen_unbound(_: Scene) -> None:
         ours.listen()
 
 
-def raw(_: Scene) -> None:
-    socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP).close()
-
-
-def vsock(_: Scene) -> None:
-    socket.socket(socket.AF_VSOCK, socket.SOCK_STREAM).close()
-
-
 def netlink(_: Scene) -> None:
     socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0).close()
-
-
-def netlink_audit(_: Scene) -> None:
-    socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 9).close()
-
-
-def packet(_: Scene) -> None:
-    socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0).close()
-
-
-def alg(_: Scene) -> None:
-    socket.socket(socket.AF_ALG, socket.SOCK_SEQPACKET).close()
 
 
 def unix_stream(scene: Scene) -> None:
     with socket.socket(socket.AF_UNIX) as ours:
         ours.connect(str(scene.top / "stream"))
-
-
-def unix_datagram_by_pair(scene: Scene) -> None:
-    ours, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
-    with ours, other:
-        ours.sendto(b"x", str(scene.top / "datagram"))
 
 
 def abstract(scene: Scene) -> None:
@@ -187,55 +126,12 @@ def signal_outsider(scene: Scene) -> None:
     os.kill(scene.outsider, 0)
 
 
-def signal_outsider_by_handle(scene: Scene) -> None:
-    handle = os.pidfd_open(scene.outsider)
-    try:
-        signal.pidfd_send_signal(handle, 0)
-    finally:
-        os.close(handle)
-
-
 def environ_of_outsider(scene: Scene) -> None:
     assert OUTSIDER_SECRET in Path(f"/proc/{scene.outsider}/environ").read_text(encoding="utf-8")
 
 
 def memory_of_outsider(scene: Scene) -> None:
     os.close(os.open(f"/proc/{scene.outsider}/mem", os.O_RDONLY))
-
-
-def read_outsider(scene: Scene) -> None:
-    """No bytes at all are asked for; the check of permission comes first all the same."""
-    buffer = ctypes.create_string_buffer(1)
-    vector = ctypes.create_string_buffer(struct.pack("@PN", ctypes.addressof(buffer), 1))
-    nothing = ctypes.create_string_buffer(struct.pack("@PN", 4096, 1))
-    try:
-        power(scene, "process_vm_readv", scene.outsider, vector, 1, nothing, 1, 0)
-    except OSError as error:
-        if error.errno != errno.EFAULT:
-            raise
-
-
-def trace_outsider(scene: Scene) -> None:
-    seize, detach = 0x4206, 17
-    power(scene, "ptrace", seize, scene.outsider, 0, 0)
-    os.kill(scene.outsider, signal.SIGSTOP)
-    os.waitpid(scene.outsider, 0x40000000)
-    power(scene, "ptrace", detach, scene.outsider, 0, 0)
-    os.kill(scene.outsider, signal.SIGCONT)
-
-
-def limit_outsider(scene: Scene) -> None:
-    call(scene.machine.number(EXAMINED["prlimit64"]), scene.outsider, 4, 0, 0)
-
-
-def priority_of_outsider(scene: Scene) -> None:
-    os.setpriority(os.PRIO_PROCESS, scene.outsider, os.getpriority(os.PRIO_PROCESS, scene.outsider) + 1)
-
-
-def own_limit_and_priority(_: Scene) -> None:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    os.setpriority(os.PRIO_PROCESS, 0, os.getpriority(os.PRIO_PROCESS, 0))
 
 
 # --- attempts: the kernel --------------------------------------------------------------------------------
@@ -246,75 +142,10 @@ def shared_memory(_: Scene) -> None:
     _library("shmctl", segment, 0, None)
 
 
-def message_queue(_: Scene) -> None:
-    queue = _library("msgget", 0, 0o1600)
-    _library("msgctl", queue, 0, None)
-
-
-def posix_queue(_: Scene) -> None:
-    name = ctypes.c_char_p(f"/locked-{os.getpid()}".encode())
-    _library("mq_open", name, os.O_CREAT | os.O_RDWR, 0o600, None)
-    _library("mq_unlink", name)
-
-
 def dev_shm(_: Scene) -> None:
     path = Path(f"/dev/shm/locked-{os.getpid()}")
     path.touch()
     path.unlink()
-
-
-def user_fault(scene: Scene) -> None:
-    user_mode_only = 1
-    os.close(power(scene, "userfaultfd", user_mode_only | os.O_CLOEXEC))
-
-
-def io_uring(scene: Scene) -> None:
-    _bad_address(lambda: power(scene, "io_uring_setup", 1, 0))
-
-
-def perf(scene: Scene) -> None:
-    _bad_address(lambda: power(scene, "perf_event_open", 0, 0, -1, -1, 0))
-
-
-def bpf(scene: Scene) -> None:
-    unknown_command = 1 << 20
-    try:
-        power(scene, "bpf", unknown_command, 0, 0)
-    except OSError as error:
-        if error.errno != errno.EINVAL:
-            raise
-
-
-def new_user_namespace(scene: Scene) -> None:
-    _in_fork(lambda: power(scene, "unshare", 0x10000000))
-
-
-def cloned_namespace(scene: Scene) -> None:
-    new_user = 0x10000000
-    pid = call(scene.machine.number(EXAMINED["clone"]), new_user | signal.SIGCHLD, 0, 0, 0, 0)
-    if pid == 0:
-        os._exit(0)
-    os.waitpid(pid, 0)
-
-
-def mount(scene: Scene) -> None:
-    def mounted() -> None:
-        power(scene, "unshare", 0x00020000)
-        arguments = (b"none", os.fsencode(scene.workspace), b"tmpfs")
-        power(scene, "mount", *map(ctypes.c_char_p, arguments), 0, None)
-
-    _in_fork(mounted)
-
-
-def terminal_input(_: Scene) -> None:
-    _on_no_file(0x5412)
-
-
-def own_processes(_: Scene) -> None:
-    pid = os.fork()
-    if pid == 0:
-        os._exit(7)
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
 
 
 def execute(_: Scene) -> None:
@@ -360,11 +191,6 @@ def write_outside(scene: Scene) -> None:
     (scene.outside / "old").write_text("changed", encoding="utf-8")
 
 
-def append_outside(scene: Scene) -> None:
-    with open(scene.outside / "old", "a", encoding="utf-8") as file:
-        file.write("changed")
-
-
 def create_outside(scene: Scene) -> None:
     (scene.outside / "new").touch()
 
@@ -400,10 +226,6 @@ def truncate_outside(scene: Scene) -> None:
     os.truncate(scene.outside / "old", 0)
 
 
-def truncate_by_open_outside(scene: Scene) -> None:
-    os.close(os.open(scene.outside / "old", os.O_RDONLY | os.O_TRUNC))
-
-
 def truncate_workspace(scene: Scene) -> None:
     os.truncate(scene.workspace / "old", 0)
 
@@ -422,10 +244,6 @@ def list_outside(scene: Scene) -> None:
 
 def read_hidden(scene: Scene) -> None:
     (scene.top / "hidden" / "secret").read_text(encoding="utf-8")
-
-
-def read_hidden_by_link(scene: Scene) -> None:
-    (scene.workspace / "to-hidden" / "secret").read_text(encoding="utf-8")
 
 
 def list_hidden(scene: Scene) -> None:
@@ -505,71 +323,7 @@ def change_flags(_: Scene) -> None:
     _on_no_file(0x40086602)
 
 
-def change_more_flags(_: Scene) -> None:
-    _on_no_file(0x401C5820)
-
-
 # --- what an interpreter does ----------------------------------------------------------------------------
-
-
-def random_bytes(_: Scene) -> None:
-    assert len(os.urandom(16)) == 16
-    with open("/dev/urandom", "rb", buffering=0) as source:
-        assert len(source.read(16)) == 16
-
-
-def import_late(_: Scene) -> None:
-    assert importlib.import_module("imported_late").HERE == 1
-
-
-def worker_thread(scene: Scene) -> None:
-    """A thread is started, works, and is held as well."""
-    tried: list[str] = []
-    thread = threading.Thread(target=lambda: tried.append(outcome(create_outside, scene)))
-    thread.start()
-    thread.join()
-    assert tried != [DONE], "a thread did what the lock forbids"
-
-
-def event_loop(_: Scene) -> None:
-    async def work() -> int:
-        return await asyncio.to_thread(lambda: 5)
-
-    assert asyncio.run(work()) == 5
-
-
-def database(scene: Scene) -> None:
-    with sqlite3.connect(scene.private / "state.db") as connection:
-        connection.execute("pragma journal_mode=wal")
-        connection.execute("create table t (a)")
-        connection.execute("insert into t values (1)")
-        connection.commit()
-    connection.close()
-
-
-def accept(scene: Scene) -> None:
-    """Answer a client that is not held, on a socket that listened before."""
-    scene.listener.settimeout(10)
-    connection, _ = scene.listener.accept()
-    with connection:
-        assert connection.recv(2) == b"hi"
-        connection.sendall(b"ho")
-
-
-def child_program(scene: Scene) -> None:
-    """A shell with a here-document and a process substitution."""
-    bash = shutil.which("bash") or "/bin/bash"
-    script = "read -r a <<< one; read -r b < <(printf 'two\\n'); test $a$b = onetwo"
-    os.environ["TMPDIR"] = str(scene.private)
-    _in_fork(lambda: os.execv(bash, [bash, "-c", script]))
-
-
-def script_in_descriptor(_: Scene) -> None:
-    file = os.memfd_create("script", 0)
-    os.write(file, b"exit 0\n")
-    os.lseek(file, 0, os.SEEK_SET)
-    bash = shutil.which("bash") or "/bin/bash"
-    _in_fork(lambda: os.execv(bash, [bash, "-c", f'eval "$(</dev/fd/{file})"']))
 
 
 def gain_by_set_user_id(scene: Scene) -> None:
@@ -601,15 +355,6 @@ def _library(name: str, *arguments: Any) -> int:
     if result < 0:
         raise OSError(ctypes.get_errno(), name)
     return result
-
-
-def _bad_address(attempt: Callable[[], object]) -> None:
-    """The kernel looked at the arguments: nothing refused the call itself."""
-    try:
-        attempt()
-    except OSError as error:
-        if error.errno != errno.EFAULT:
-            raise
 
 
 def _on_no_file(command: int) -> None:

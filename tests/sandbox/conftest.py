@@ -1,11 +1,12 @@
-"""Grounds for single commands in the sandbox of bubblewrap, as each user."""
+"""What the sandbox is tried on as each user: grounds for single commands, and servers over HTTP."""
 
 from collections.abc import Generator
 
 import pytest
 
 from tests.sandbox.sandboxed import Ground, Starter, ground, starter
-from tests.support.confinement import USERS
+from tests.support import live
+from tests.support.confinement import BY_USER, USERS, as_user, scene
 
 
 @pytest.fixture(scope="module", params=USERS)
@@ -20,3 +21,12 @@ def here(process: Starter) -> Generator[Ground]:
     """A ground for one test; a test with a table makes one for each case."""
     with ground(process) as made:
         yield made
+
+
+@pytest.fixture(scope="module", params=BY_USER)
+def url(request: pytest.FixtureRequest) -> Generator[str]:
+    """The address of a server over HTTP, run by each user, for sessions of the tests."""
+    with scene(request.param) as made:
+        setup = live.Setup(root=made.root, home=made.base, around=as_user(made))
+        with live.serving(setup, "http") as address:
+            yield address

@@ -20,7 +20,7 @@ from typing import Any
 from mcp_toolserver.app import confinement
 from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.runtime.models import options
-from mcp_toolserver.runtime.sandbox.layers import kernel, landlock, process_locks, seccomp
+from mcp_toolserver.runtime.sandbox.layers import kernel, landlock, process_locks
 from mcp_toolserver.settings import Settings
 from tests import ROOT
 from tests.sandbox import attempts
@@ -54,11 +54,8 @@ def stage(user: str) -> Generator[Path]:
             (top / name).mkdir()
             (top / name / "old").write_text(name, encoding="utf-8")
             (top / name / "victim").write_text(name, encoding="utf-8")
-        (top / "lazy").mkdir()
-        (top / "lazy" / "imported_late.py").write_text("HERE = 1\n", encoding="utf-8")
         (top / "hidden").mkdir()
         (top / "hidden" / "secret").write_text("secret", encoding="utf-8")
-        (top / "workspace" / "to-hidden").symlink_to(top / "hidden")
         if user == "nobody" and os.geteuid() == 0:
             for path in (top, *top.rglob("*")):
                 os.chown(path, NOBODY, NOBODY, follow_symlinks=False)
@@ -140,7 +137,6 @@ def child(said: dict[str, Any]) -> None:
         os.setresuid(NOBODY, NOBODY, NOBODY)
         kernel.prctl(kernel.PR_SET_DUMPABLE, 1)
     scene = Scene(said)
-    sys.path.append(str(scene.top / "lazy"))
     scene.outsider = _outsider()
     if said["lock"]:
         lock = dict(said["lock"])
@@ -181,19 +177,7 @@ def _outsider() -> int:
 # --- locks -----------------------------------------------------------------------------------------------
 
 
-def _client(scene: Scene) -> None:
-    """A process that is not held and calls us."""
-    port = scene.listener.getsockname()[1]
-    if os.fork() == 0:
-        scene.listener.close()
-        with socket.create_connection(("127.0.0.1", port), timeout=30) as ours:
-            ours.sendall(b"hi")
-            ours.recv(2)
-        os._exit(0)
-
-
 def _lock_server(scene: Scene, mode: str, network: str = "none") -> None:
-    _client(scene)
     permission = next(one for one in Permission if one.flag == mode)
     confinement.lock_server(
         Settings(
@@ -220,10 +204,6 @@ def _lock_helper(scene: Scene) -> None:
     process_locks.lock_helper(scene.folder, [cat])
 
 
-def _load_filter(_: Scene, mode: str, network: bool = False) -> None:
-    seccomp.load(seccomp.program(process_locks.command_filter(mode, network, shared=mode == "read-only")))
-
-
 def _landlock_only(scene: Scene, abi: int | None = None) -> None:
     rules = landlock.Rules(executes=("/",), writes=(str(scene.private),))
     landlock.restrict(rules, abi)
@@ -233,6 +213,5 @@ LOCKS: dict[str, Callable[..., None]] = {
     "server": _lock_server,
     "command": _lock_command,
     "helper": _lock_helper,
-    "filter": _load_filter,
     "landlock": _landlock_only,
 }

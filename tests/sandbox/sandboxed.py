@@ -136,15 +136,6 @@ def ground(starter: Starter) -> Generator[Ground]:
         yield made
 
 
-def git(folder: Path, *words: str) -> None:
-    """Run git as a test prepares a repository."""
-    identity = ("-c", "user.name=A", "-c", "user.email=a@example.com", "-c", "safe.directory=*")
-    environment = {"PATH": os.environ["PATH"], "HOME": "/nonexistent", "GIT_CONFIG_NOSYSTEM": "1"}
-    subprocess.run(
-        ["git", "-C", str(folder), *identity, *words], env=environment, check=True, capture_output=True
-    )
-
-
 # --- the process that starts commands --------------------------------------------------------------------
 
 

@@ -1,57 +1,26 @@
 """Landlock rules: which rights each version has, and what the kernel then refuses."""
 
-import errno
-import functools
 from collections.abc import Mapping
 
 import pytest
 
 from mcp_toolserver.runtime.sandbox.layers import kernel, landlock
 from mcp_toolserver.runtime.sandbox.layers.landlock import Right
-from tests.sandbox.attempts import OUTSIDE_WRITES
 from tests.sandbox.locked import USERS, outcomes, python
 
-WRITES = (*OUTSIDE_WRITES, "write_workspace", "truncate_workspace", "dev_shm")
-REACHES = ("signal_outsider", "signal_outsider_by_handle", "abstract", "tcp", "read_outsider")
-ALLOWED = ("read_outside", "read_workspace", "write_private", "move_between_folders", "dev_null", "execute")
-REFUSED = ("EACCES", "EPERM", "EXDEV")
-ATTEMPTS = (*WRITES, *REACHES, *ALLOWED)
+SINCE: Mapping[str, int] = {"truncate_outside": 3, "tcp": 4, "signal_outsider": 6, "abstract": 6}
+"""The version that an attempt is refused since."""
 
 
-@functools.cache
-def free(user: str) -> dict[str, str]:
-    return outcomes(user, None, list(ATTEMPTS))
-
-
-@functools.cache
-def held(user: str, abi: int | None = None) -> dict[str, str]:
-    return outcomes(user, {"name": "landlock", "abi": abi}, list(ATTEMPTS))
-
-
-@pytest.mark.parametrize("user", USERS)
-def test_what_no_rule_grants_is_refused_and_the_rest_works(user: str) -> None:
-    assert {name: free(user)[name] for name in ATTEMPTS} == dict.fromkeys(ATTEMPTS, "done")
-    came = held(user)
-    assert {name: came[name] for name in (*WRITES, *REACHES) if came[name] not in REFUSED} == {}
-    assert {name: came[name] for name in ALLOWED} == dict.fromkeys(ALLOWED, "done")
-
-
-SINCE: Mapping[str, tuple[int, str]] = {
-    "truncating": (3, "truncate_outside"),
-    "tcp": (4, "tcp"),
-    "signals": (6, "signal_outsider"),
-    "abstract-sockets": (6, "abstract"),
-}
-
-
-def test_a_lower_version_refuses_only_what_it_knows() -> None:
-    for abi in (3, 4, 5, 6, 7):
-        found = {case: held(USERS[-1], abi)[attempt] != "done" for case, (_, attempt) in SINCE.items()}
-        assert found == {case: abi >= since for case, (since, _) in SINCE.items()}, abi
-
-
-def test_a_higher_version_than_the_kernel_has_is_not_asked_for() -> None:
-    assert held(USERS[-1], 999) == held(USERS[-1])
+def test_a_version_refuses_what_it_knows_and_one_above_the_kernel_s_is_not_asked_for() -> None:
+    """`test_process_locks.py` has the attempts that every version in use refuses, and its control."""
+    free = outcomes(USERS[-1], None, list(SINCE))
+    assert free == dict.fromkeys(SINCE, "done")
+    for abi in (3, 4, 5, 6, 7, 999):
+        came = outcomes(USERS[-1], {"name": "landlock", "abi": abi}, list(SINCE))
+        assert {name: came[name] != "done" for name in SINCE} == {
+            name: abi >= since for name, since in SINCE.items()
+        }, abi
 
 
 def test_a_version_that_cannot_keep_files_from_being_emptied_is_refused() -> None:
@@ -73,10 +42,6 @@ def test_rights_that_a_version_lacks_are_named() -> None:
     assert "truncating files" in landlock.missing_rights(2)
     assert "truncating files" not in landlock.missing_rights(3)
     assert "files" in landlock.missing_rights(0)
-
-
-def test_the_kernel_says_which_mistakes_it_does_not_make() -> None:
-    assert all(number > 0 for number in landlock.mended_errata())
 
 
 # --- places ----------------------------------------------------------------------------------------------
@@ -142,23 +107,3 @@ def test_a_rule_for_a_folder_covers_all_below_it() -> None:
 def test_where_a_link_has_come_since_nothing_is_granted() -> None:
     (skipped,) = python(PLACES, "listed-link").split()
     assert skipped.endswith("/link")
-
-
-LAYERS = """
-import os, sys
-sys.path.insert(0, sys.argv[1])
-from mcp_toolserver.runtime.sandbox.layers import landlock
-rules = landlock.Rules(executes=("/",))
-for layer in range(100):
-    try:
-        landlock.restrict(rules)
-    except OSError as error:
-        print(layer, error.errno)
-        break
-"""
-
-
-def test_the_kernel_tells_when_it_holds_a_process_as_often_as_it_can() -> None:
-    layers, number = map(int, python(LAYERS).split())
-    assert number == errno.E2BIG
-    assert 0 < layers <= 16

@@ -10,19 +10,16 @@ import socket
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
-from mcp import Client
-from mcp_types import Implementation
 
 from tests.lsp.stranger import stranger
 from tests.sandbox.locked import python
+from tests.sandbox.sessions import called, each_once, holders, two_sessions
 from tests.support import live
 from tests.support.confinement import (
     READ_ONLY,
     USERS,
-    WORKSPACE_WRITE,
     Server,
     as_user,
     by_mode,
@@ -33,6 +30,8 @@ from tests.support.confinement import (
 )
 from tests.support.processes import until
 from tests.support.without import around
+
+Servers = Callable[[str, str], Server]
 
 PORT = 8765
 """The same in every session: each has its own."""
@@ -104,11 +103,8 @@ def fetching(tries: int = 200) -> str:
 # --- it works --------------------------------------------------------------------------------------------
 
 
-@by_user
-@by_mode
-def test_a_server_in_the_background_answers_later_calls(
-    servers: Callable[[str, str], Server], user: str, mode: str
-) -> None:
+@each_once
+def test_a_server_in_the_background_answers_later_calls(servers: Servers, user: str, mode: str) -> None:
     server = servers(user, mode)
     job = server.start(WEB_SERVER)
     assert "got 200" in server.bash(fetching())
@@ -116,18 +112,6 @@ def test_a_server_in_the_background_answers_later_calls(
     assert "got 200" in session.text
     server.call("TaskStop", task_id=job)
     assert "got" not in server.bash(fetching(tries=1))
-
-
-@by_user
-@by_mode
-@pytest.mark.parametrize("kind", WHERE)
-def test_each_kind_of_socket_works_between_commands(
-    servers: Callable[[str, str], Server], user: str, mode: str, kind: str
-) -> None:
-    server = servers(user, mode)
-    job = server.start(script(ECHO.format(where=WHERE[kind])))
-    assert "echo hello" in server.bash(script(ASK.format(where=WHERE[kind])))
-    server.call("TaskStop", task_id=job)
 
 
 UNIX_BY_PATH = """
@@ -141,12 +125,15 @@ with socket.socket(socket.AF_UNIX) as one, socket.socket(socket.AF_UNIX) as othe
 """
 
 
-@by_user
-@by_mode
-def test_a_socket_with_a_path_works_in_the_temporary_folder(
-    servers: Callable[[str, str], Server], user: str, mode: str
-) -> None:
-    assert servers(user, mode).bash(f"python3 - <<'END'\n{UNIX_BY_PATH}\nEND") == "connected\n"
+@each_once
+def test_each_kind_of_socket_works_between_commands(servers: Servers, user: str, mode: str) -> None:
+    server = servers(user, mode)
+    jobs = [server.start(script(ECHO.format(where=where))) for where in WHERE.values()]
+    for kind, where in WHERE.items():
+        assert "echo hello" in server.bash(script(ASK.format(where=where))), kind
+    for job in jobs:
+        server.call("TaskStop", task_id=job)
+    assert server.bash(f"python3 - <<'END'\n{UNIX_BY_PATH}\nEND") == "connected\n"
 
 
 HOVER_NETWORK = """
@@ -157,10 +144,6 @@ def behave(method, number, params, message):
     elif number is not None:
         send(id=number, result=None)
 """
-
-
-async def called(client: Client, tool: str, **arguments: Any) -> str:
-    return live.text(await client.call_tool(tool, arguments))
 
 
 def network_in(said: str) -> str:
@@ -226,9 +209,7 @@ print("local", socket.getaddrinfo("localhost", 80, type=socket.SOCK_STREAM)[0][4
 
 @by_user
 @by_mode
-def test_a_connection_to_the_outside_fails_with_an_error(
-    servers: Callable[[str, str], Server], user: str, mode: str
-) -> None:
+def test_a_connection_to_the_outside_fails_with_an_error(servers: Servers, user: str, mode: str) -> None:
     said = servers(user, mode).bash(f"python3 - <<'END'\n{WAYS_OUT}\nEND")
     found = dict(line.split(" ", 1) for line in said.splitlines())
     for name in ("tcp", "public", "tcp6", "udp", "multicast", "metadata"):
@@ -238,25 +219,17 @@ def test_a_connection_to_the_outside_fails_with_an_error(
     assert found["local"] == "80"
 
 
-@by_mode
-def test_a_failed_connection_comes_with_a_hint(servers: Callable[[str, str], Server], mode: str) -> None:
-    said = servers(USERS[0], mode).bash(
-        "python3 -c \"import urllib.request as u; u.urlopen('http://example.com')\""
-    )
+@pytest.mark.xdist_group(USERS[0])
+def test_a_failed_connection_comes_with_a_hint(servers: Servers) -> None:
+    server = servers(USERS[0], READ_ONLY)
+    said = server.bash("python3 -c \"import urllib.request as u; u.urlopen('http://example.com')\"")
     assert "--network commands" in said
-
-
-@by_mode
-@pytest.mark.parametrize("registry", ["http://10.255.255.1/", "https://registry.example.com/"])
-def test_an_installation_gives_up_and_says_why(
-    servers: Callable[[str, str], Server], mode: str, registry: str
-) -> None:
-    server = servers(USERS[0], mode)
     if "missing" in server.bash("npm --version || echo missing"):
-        pytest.skip("npm is not installed")
-    said = server.bash(f"cd $TMPDIR && npm install --registry={registry} left-pad 2>&1")
-    assert "npm error" in said
-    assert "--network commands" in said
+        return
+    for registry in ("http://10.255.255.1/", "https://registry.example.com/"):
+        said = server.bash(f"cd $TMPDIR && npm install --registry={registry} left-pad 2>&1")
+        assert "npm error" in said
+        assert "--network commands" in said
 
 
 CHANGES = """
@@ -292,9 +265,7 @@ attempt("parent", lambda: fcntl.ioctl(os.open("/proc/self/ns/user", os.O_RDONLY)
 
 @by_user
 @by_mode
-def test_a_command_cannot_change_the_interface(
-    servers: Callable[[str, str], Server], user: str, mode: str
-) -> None:
+def test_a_command_cannot_change_the_interface(servers: Servers, user: str, mode: str) -> None:
     said = servers(user, mode).bash(f"python3 - <<'END'\n{CHANGES}\nEND")
     assert "done" not in said, said
     assert said.count("refused") == 8, said
@@ -302,9 +273,7 @@ def test_a_command_cannot_change_the_interface(
 
 @by_user
 @by_mode
-def test_nobody_outside_reaches_a_server_of_a_session(
-    servers: Callable[[str, str], Server], user: str, mode: str
-) -> None:
+def test_nobody_outside_reaches_a_server_of_a_session(servers: Servers, user: str, mode: str) -> None:
     server = servers(user, mode)
     with socket.create_server(("127.0.0.1", 0)) as here:
         port: int = here.getsockname()[1]
@@ -316,29 +285,20 @@ def test_nobody_outside_reaches_a_server_of_a_session(
 
 
 @pytest.mark.parametrize("era", live.ERAS)
-@by_user
-async def test_another_session_does_not_reach_it(user: str, era: str) -> None:
+async def test_another_session_does_not_reach_it(url: str, era: str) -> None:
     asked = script(ASK.format(where=WHERE["abstract"]).replace("range(200)", "range(1)"))
-    with scene(user) as made:
-        setup = live.Setup(root=made.root, home=made.base, around=as_user(made))
-        with live.serving(setup, "http") as url:
-            # Without a handshake, the name is all that tells two clients of one token apart.
-            first, second = (Implementation(name=name, version="1") for name in ("first", "second"))
-            async with (
-                live.connected_to(url, "http", mode=era, client_info=first) as one,
-                live.connected_to(url, "http", mode=era, client_info=second) as other,
-            ):
-                echo = script(ECHO.format(where=WHERE["abstract"]))
-                for command in (WEB_SERVER, echo):
-                    await called(one, "bash", command=command, run_in_background=True)
-                assert "got 200" in await called(one, "bash", command=fetching())
-                assert "got" not in await called(other, "bash", command=fetching(tries=1))
-                waiting = script(ASK.format(where=WHERE["abstract"]))
-                assert "echo hello" in await called(one, "bash", command=waiting)
-                assert "echo" not in await called(other, "bash", command=asked)
-                # Both have the same port: each its own.
-                await called(other, "bash", command=WEB_SERVER, run_in_background=True)
-                assert "got 200" in await called(other, "bash", command=fetching())
+    async with two_sessions(url, era) as (one, other):
+        echo = script(ECHO.format(where=WHERE["abstract"]))
+        for command in (WEB_SERVER, echo):
+            await called(one, "bash", command=command, run_in_background=True)
+        assert "got 200" in await called(one, "bash", command=fetching())
+        assert "got" not in await called(other, "bash", command=fetching(tries=1))
+        waiting = script(ASK.format(where=WHERE["abstract"]))
+        assert "echo hello" in await called(one, "bash", command=waiting)
+        assert "echo" not in await called(other, "bash", command=asked)
+        # Both have the same port: each its own.
+        await called(other, "bash", command=WEB_SERVER, run_in_background=True)
+        assert "got 200" in await called(other, "bash", command=fetching())
 
 
 REACH = """
@@ -355,12 +315,15 @@ for path in sys.argv[1:]:
 
 
 @by_user
-def test_a_read_only_command_reaches_no_service_by_its_socket(user: str) -> None:
-    with scene(user) as made, serving(made, READ_ONLY) as server, ExitStack() as stack:
+def test_a_read_only_command_reaches_no_service_by_its_socket(servers: Servers, user: str) -> None:
+    server = servers(user, READ_ONLY)
+    made = server.scene
+    with ExitStack() as stack:
         paths = [made.root / "s", made.root / "d" / "s", made.outside / "s", made.home / "s"]
         for path in paths:
             listener = stack.enter_context(socket.socket(socket.AF_UNIX))
             listener.bind(str(path))
+            stack.callback(path.unlink)
             path.chmod(0o777)
             listener.listen()
             stack.enter_context(socket.socket(socket.AF_UNIX)).connect(str(path))
@@ -376,54 +339,30 @@ def test_a_read_only_command_reaches_no_service_by_its_socket(user: str) -> None
 
 def members(network: str) -> list[str]:
     """The processes in a network namespace."""
-    return [place.name for place in processes() if leads_to(place / "ns/net", network)]
-
-
-def holders(network: str) -> list[str]:
-    """The processes that hold it open."""
     found: list[str] = []
-    for place in processes():
+    for place in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
-            found += [place.name for link in (place / "fd").iterdir() if leads_to(link, network)]
+            found += [place.name] if os.readlink(place / "ns/net") == network else []
     return found
 
 
-def processes() -> list[Path]:
-    return list(Path("/proc").glob("[0-9]*"))
-
-
-def leads_to(link: Path, target: str) -> bool:
-    with suppress(OSError):
-        return os.readlink(link) == target
-    return False
-
-
 @by_user
-async def test_nothing_holds_the_network_of_a_server_that_is_killed(user: str) -> None:
+async def test_no_process_stays_for_it_and_it_ends_with_a_server_that_is_killed(user: str) -> None:
     with scene(user) as made, serving(made, READ_ONLY) as server:
-        job = server.start("exec sleep 600")
-        network = network_in(server.bash(NETWORK))
-        assert job
-        assert members(network)
-        assert holders(network) or os.geteuid() != 0
-        involved = {*members(network), *holders(network)}
-        os.kill(server.client.pid, 9)
-        # Its number may be another namespace's by then, so only these processes are looked at.
-        await until(lambda: not involved & {*members(network), *holders(network)})
-
-
-@by_user
-def test_no_process_stays_for_it(user: str) -> None:
-    with scene(user) as made, serving(made, WORKSPACE_WRITE) as server:
         network = network_in(server.bash(NETWORK))
         assert network_in(server.bash(NETWORK)) == network
-        assert holders(network) or os.geteuid() != 0
         assert members(network) == []
+        assert holders(network.__eq__) or os.geteuid() != 0
+        assert server.start("exec sleep 600")
+        assert members(network)
+        involved = {*members(network), *holders(network.__eq__)}
+        os.kill(server.client.pid, 9)
+        # Its number may be another namespace's by then, so only these processes are looked at.
+        await until(lambda: not involved & {*members(network), *holders(network.__eq__)})
 
 
-@by_mode
-def test_without_a_shared_one_each_command_has_its_own(mode: str) -> None:
-    with scene(USERS[-1]) as made, serving(made, mode, around=around("setns")) as server:
+def test_where_nothing_can_be_shared_each_command_has_its_own() -> None:
+    with scene(USERS[-1]) as made, serving(made, READ_ONLY, around=around("setns")) as server:
         # A session stays, and its network with it.
         session = server.call("REPL", language="shell", code=NETWORK, session="new").text
         assert network_in(session) != network_in(server.bash(NETWORK))
@@ -431,6 +370,9 @@ def test_without_a_shared_one_each_command_has_its_own(mode: str) -> None:
         assert said.count("ENETUNREACH") == 6, said
         both = f"{WEB_SERVER.removeprefix('exec ')} & {fetching()}"
         assert "got 200" in server.bash(both)
+        server.bash("echo gone > /tmp/gone")
+        assert "missing" in server.bash("cat /tmp/gone || echo missing")
+        assert server.call("read_file", path="/tmp/gone").is_error
 
 
 SESSIONS = """

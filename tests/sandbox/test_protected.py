@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcp_toolserver.runtime.sandbox.layers.spec import SandboxSpec
 from mcp_toolserver.runtime.sandbox.protected.folder_scan import LONGEST_PATH, FolderScan
 from mcp_toolserver.runtime.sandbox.protected.names import (
     NAMES,
@@ -19,15 +18,9 @@ from mcp_toolserver.runtime.sandbox.protected.names import (
     same_name,
 )
 from mcp_toolserver.runtime.sandbox.protected.quarantine import ASIDE, set_aside
-from mcp_toolserver.runtime.sandbox.protected.snapshot import (
-    Snapshot,
-    found_now,
-    protected_paths_in,
-    take_snapshot,
-)
 from tests.sandbox.cases import collected
-from tests.sandbox.sandboxed import WRITING, Ground, Starter, git, ground
-from tests.support.confinement import NOBODY
+from tests.sandbox.sandboxed import Ground, Starter, ground
+from tests.support.confinement import NOBODY, git
 
 # --- names -----------------------------------------------------------------------------------------------
 
@@ -64,13 +57,6 @@ def test_a_protected_name_is_protected_at_any_depth_and_in_any_spelling() -> Non
         path for path in (*paths, *TAKEN_FOR_ONE.values()) if not is_protected(path, git_writable=False)
     ] == []
     assert [path for path in FREE if is_protected(path, git_writable=False)] == []
-
-
-@given(st.text())
-def test_any_name_can_be_asked_about(name: str) -> None:
-    assert same_name(name, name)
-    assert protected_name(name) in (None, *NAMES)
-    assert is_protected(f"x/{name}/y", git_writable=True) in (True, False)
 
 
 @given(st.sampled_from(sorted(NAMES)), st.sampled_from(["", ".", " ", ". ", ":x", "\u200b"]), st.booleans())
@@ -198,35 +184,7 @@ def test_what_changed_since_the_last_scan_is_found(tmp_path: Path) -> None:
         assert _found(scan) == _found(_scan(root)), case
 
 
-def _looked_at(root: Path, **sandbox: object) -> tuple[Snapshot, dict[str, int]]:
-    roots = {str(root): os.open(root, os.O_PATH)}
-    wanted = SandboxSpec(mode=WRITING, roots=tuple(roots), home="/nonexistent", state="/nonexistent")
-    return take_snapshot(wanted, roots, protected_paths_in(wanted, roots, found_now(wanted, roots))), roots
-
-
-def test_a_look_holds_what_it_saw_until_it_is_closed(tmp_path: Path) -> None:
-    (tmp_path / ".git").mkdir()
-    before, roots = _looked_at(tmp_path)
-    (held,) = before.protected.values()
-    assert os.fstat(held.descriptor).st_ino == (tmp_path / ".git").stat().st_ino
-    before.close()
-    with pytest.raises(OSError, match="Bad file descriptor"):
-        os.fstat(held.descriptor)
-    os.close(roots[str(tmp_path)])
-
-
 # --- what is there already -------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("where", ["other", "root"])
-def test_the_folder_that_a_git_file_points_to_is_protected(here: Ground, where: str) -> None:
-    config = here.put(f"{where}/store/config")
-    here.put("root/wt/.git", f"gitdir: {config.parent}\n")
-    roots = tuple(str(here.base / name) for name in dict.fromkeys(("root", where)))
-    script = f"echo x > {config}; mv {config.parent} {config.parent}2; touch {config.parent.parent}/free"
-    seen = here.run(script, roots=roots)
-    assert (config.read_text(encoding="utf-8"), seen.notes) == ("before\n", ())
-    assert (config.parent.parent / "free").exists()
 
 
 def test_a_bare_repository_that_a_worktree_belongs_to_is_protected(here: Ground) -> None:
@@ -316,7 +274,6 @@ def test_what_takes_the_place_of_a_folder_closed_to_commands_is_set_aside(here: 
 
 CREATED = {
     "PERS04-new": ("mkdir .vscode; echo run > .vscode/tasks.json", ".vscode/tasks.json"),
-    "shell": ("echo run > .bashrc", ".bashrc"),
     "deep": ("mkdir -p a/b; echo run > a/b/.envrc", "a/b/.envrc"),
     "repository": ("mkdir -p n/.git/hooks; echo run > n/.git/hooks/x", "n/.git/hooks/x"),
     "PERS11-shell": ("mkdir .GIT; echo run > .GIT/config", ".GIT/config"),
@@ -390,13 +347,6 @@ def test_with_several_roots_nothing_is_lost_when_the_same_name_is_made_in_both(h
 # --- what changed from outside ---------------------------------------------------------------------------
 
 WAIT = "echo ready; for i in {1..2000}; do [ -e go ] && break; sleep 0.01; done; "
-
-
-def test_a_file_that_somebody_replaces_meanwhile_is_reported(here: Ground) -> None:
-    here.put("root/.mcp.json")
-    seen = here.run(f"{WAIT} echo evil > .mcp.json", meanwhile="echo host > n; mv n .mcp.json; touch go")
-    assert (here.root / ".mcp.json").read_text(encoding="utf-8") == "evil\n"
-    assert ".mcp.json" in seen.notes[0]
 
 
 def test_a_folder_that_somebody_replaces_meanwhile_is_reported(here: Ground) -> None:
@@ -560,22 +510,6 @@ def test_a_tree_is_moved_whole_and_links_are_not_followed(tmp_path: Path, device
     finally:
         if device == "other":
             shutil.rmtree(base)
-
-
-def test_what_is_too_large_to_copy_is_renamed_in_its_folder(tmp_path: Path) -> None:
-    folder = tmp_path / "root/.vscode"
-    folder.mkdir(parents=True)
-    with (folder / "large").open("wb") as file:
-        file.truncate(65 << 20)
-    base = Path("/dev/shm") / f"mcp-toolserver-{os.getpid()}"
-    try:
-        where = _set_aside(tmp_path / "root", ".vscode", base / "q")
-        assert where.startswith(ASIDE)
-        assert (tmp_path / "root" / where / "large").stat().st_size == 65 << 20
-        assert not (base / "q/.vscode").exists()
-        assert protected_name(where) is None
-    finally:
-        shutil.rmtree(base)
 
 
 def test_what_cannot_go_to_the_quarantine_is_renamed_in_its_folder(tmp_path: Path) -> None:

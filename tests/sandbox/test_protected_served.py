@@ -6,13 +6,12 @@ import re
 import signal
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Generator
 from pathlib import Path
 
 import pytest
 
-from tests.sandbox.cases import until
+from tests.sandbox.cases import collected, until
 from tests.support.confinement import (
     AS_NOBODY,
     BY_USER,
@@ -21,6 +20,7 @@ from tests.support.confinement import (
     WORKSPACE_WRITE,
     Scene,
     Server,
+    put,
     scene,
     serving,
 )
@@ -74,14 +74,14 @@ ATTACKS = {
 }
 
 
-@pytest.mark.parametrize(("commands", "places"), list(ATTACKS.values()), ids=list(ATTACKS))
 @by_user
-def test_what_a_command_prepares_out_of_sight_does_not_come_into_place(
-    server: Server, commands: list[str], places: list[str]
-) -> None:
-    said = [server.bash(command) for command in commands]
-    assert [place for place in places if os.path.lexists(server.scene.root / place)] == []
-    assert "was moved away" in said[0]
+def test_what_a_command_prepares_out_of_sight_does_not_come_into_place(server: Server) -> None:
+    with collected() as case:
+        for name, (commands, places) in ATTACKS.items():
+            with case(name):
+                said = [server.bash(command) for command in commands]
+                assert [place for place in places if os.path.lexists(server.scene.root / place)] == []
+                assert "was moved away" in said[0]
 
 
 @by_user
@@ -98,22 +98,13 @@ def test_thousands_of_folders_hide_nothing(server: Server) -> None:
         assert not os.path.lexists(root / place)
 
 
-@by_user
-def test_a_long_report_arrives_whole(server: Server) -> None:
-    said = server.bash(
-        "for i in $(seq 25); do mkdir -p services/customer-account-api-$i; "
-        "touch services/customer-account-api-$i/.envrc; done; exit 3"
-    )
-    assert "exit status 3" in said
-    assert said.count("customer-account-api") >= 20
-    assert "There are 5 more such paths" in said
-    assert list((server.scene.root / "services").rglob(".envrc")) == []
-
-
 @pytest.mark.parametrize("server", BY_USER[:1], indirect=True)
-def test_a_name_that_makes_every_note_as_long_as_can_be_is_reported(server: Server) -> None:
+def test_a_report_whose_every_note_is_as_long_as_can_be_arrives_whole(server: Server) -> None:
     name = "\N{PILE OF POO}" * 60
-    said = server.bash(f"for i in $(seq 40); do d=long/$i/{name}/{name}/{name}; mkdir -p $d/.vscode; done")
+    made = f"for i in $(seq 40); do d=long/$i/{name}/{name}/{name}; mkdir -p $d/.vscode; done"
+    said = server.bash(f"{made}; exit 3")
+    assert "exit status 3" in said
+    assert said.count("long/") >= 20
     assert "There are 20 more such paths" in said
     assert list((server.scene.root / "long").rglob(".vscode")) == []
 
@@ -209,16 +200,6 @@ def test_what_the_user_makes_between_two_commands_is_protected_from_the_next(ser
     assert (server.scene.root / ".envrc").read_text(encoding="utf-8") == ""
 
 
-@by_user
-def test_what_comes_to_be_protected_later_is_protected(server: Server) -> None:
-    assert server.bash("echo on") == "on\n"
-    settings = server.scene.root / "new" / ".vscode"
-    settings.mkdir(parents=True)
-    server.scene.own()
-    assert "Read-only file system" in server.bash(f"echo evil >{settings}/tasks.json")
-    assert list(settings.iterdir()) == []
-
-
 def test_what_comes_to_be_hidden_later_is_hidden(servers: Callable[[str, str], Server]) -> None:
     server = servers(USERS[-1], READ_ONLY)
     secret = server.scene.home / ".netrc"
@@ -267,22 +248,27 @@ def test_no_command_runs_when_the_verifying_process_has_ended(fresh: Server) -> 
     assert not fresh.call("read_file", path="f").is_error
 
 
+FEWER_FOLDERS = """
+from mcp_toolserver.runtime.sandbox.protected import snapshot
+snapshot.MOST_FOLDERS = 2_000
+"""
+"""The interpreter runs it before the server: as many as the server allows take minutes to make and remove."""
+
+
 def test_more_folders_than_can_be_verified_make_commands_unavailable() -> None:
-    # In memory, because a disk takes minutes to make and remove as many.
-    with tempfile.TemporaryDirectory(prefix="mcp-toolserver-test-", dir="/dev/shm") as folder:
-        at = Scene(base=Path(folder), user=USERS[0])
-        for made in (at.root, at.home, at.state):
-            made.mkdir()
-        with serving(at, WORKSPACE_WRITE) as server:
+    with scene(USERS[0]) as at:
+        patch = put(at.base / "run/patch/sitecustomize.py", FEWER_FOLDERS)
+        environ = {"PYTHONPATH": str(patch.parent)}
+        with serving(at, WORKSPACE_WRITE, environ=environ) as server:
             server.bash("touch ran")
-            for number in range(200_001):
+            for number in range(2_001):
                 (at.root / f"{number}").mkdir()
             said = server.call("bash", command="rm ran")
             assert said.is_error
-            assert "200,000" in said.text
-        with serving(at, WORKSPACE_WRITE) as server:
+            assert "2,000" in said.text
+        with serving(at, WORKSPACE_WRITE, environ=environ) as server:
             assert "bash" not in server.tools()
-            assert "200,000" in server.call("bash", command="rm ran").text
+            assert "2,000" in server.call("bash", command="rm ran").text
         assert (at.root / "ran").exists()
 
 

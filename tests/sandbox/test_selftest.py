@@ -106,11 +106,6 @@ def test_a_granted_network_is_no_problem_of_the_sandbox(mode: str, base: Path) -
     assert proven.shares_session
 
 
-def test_commands_without_a_sandbox_are_not_proven_to_have_one(base: Path) -> None:
-    proven = proof(Wanted(base=base, mode=FULL))
-    assert (proven.commands, proven.helpers, proven.checks) == ("none", "landlock", ())
-
-
 def test_the_first_program_that_is_proven_is_used(base: Path) -> None:
     (works,) = candidates(os.environ["PATH"], ())[:1]
     proven = proof(Wanted(base=base, options={"programs": ["/nonexistent/bwrap", "/bin/false", works]}))
@@ -211,22 +206,11 @@ def test_an_old_landlock_is_not_used(base: Path) -> None:
     assert (lower.commands, lower.helpers) == ("bubblewrap", "bubblewrap")
 
 
-@pytest.mark.parametrize("feature", ["landlock", "landlock-at-boot"])
-def test_without_landlock_bubblewrap_holds_helpers_too(feature: str, base: Path) -> None:
-    proven = proof(Wanted(base=base), around(feature))
-    assert (proven.commands, proven.helpers) == ("bubblewrap", "bubblewrap"), proven.reasons
-
-
 def test_without_user_namespaces_the_reason_is_what_bubblewrap_said(base: Path) -> None:
     proven = proof(Wanted(base=base), around("user-namespaces"))
     assert (proven.commands, proven.helpers) == ("landlock", "landlock"), proven.reasons
     (works,) = candidates(os.environ["PATH"], ())[:1]
     assert any(works in reason and "namespace" in reason for reason in proven.reasons)
-
-
-def test_without_anything_nothing_is_proven(base: Path) -> None:
-    proven = proof(Wanted(base=base), around("landlock", "user-namespaces"))
-    assert (proven.commands, proven.helpers) == ("none", "none")
 
 
 @pytest.mark.parametrize("mode", CONFINED)

@@ -1,16 +1,13 @@
 """Searches of real folders, through a real broker."""
 
-import ctypes
 import os
 import re
-import subprocess
 from collections.abc import AsyncGenerator, Callable, Generator, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import anyio
-import anyio.to_thread
 from pydantic import JsonValue
 
 from mcp_toolserver.capabilities.permissions import Capability
@@ -111,90 +108,33 @@ class Grounds:
         return sorted((await self.files(pattern, hidden=hidden, ignored=ignored)).files)
 
 
-class Unprivileged:
-    """Starts programs that a file's mode can keep out, even when root runs the tests."""
-
-    def open(
-        self, argv: Sequence[str], *, cwd: int, stdin: int | None = None, timeout: float
-    ) -> AbstractAsyncContextManager[Running]:
-        return self._opened(argv, cwd)
-
-    @asynccontextmanager
-    async def _opened(self, argv: Sequence[str], cwd: int) -> AsyncGenerator[Running]:
-        done = await anyio.to_thread.run_sync(_unprivileged, argv, cwd)
-        yield Ended(done.stdout, done.stderr, done.returncode)
-
-
-def _unprivileged(argv: Sequence[str], cwd: int) -> subprocess.CompletedProcess[bytes]:
-    return subprocess.run(
-        argv,
-        cwd=f"/proc/self/fd/{cwd}",
-        check=False,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        preexec_fn=_without_override if os.geteuid() == 0 else None,
-    )
-
-
-def _without_override() -> None:
-    """Drop what lets root read what modes forbid: CAP_DAC_OVERRIDE and CAP_DAC_READ_SEARCH."""
-    drop_from_bounding_set = 24
-    for capability in (1, 2):
-        ctypes.CDLL(None).prctl(drop_from_bounding_set, capability, 0, 0, 0)
-
-
-@dataclass
-class Ended:
-    """A program that has run."""
-
-    output: bytes
-    errors: bytes
-    status: int
-
-    async def chunks(self) -> AsyncGenerator[bytes]:
-        yield self.output
-
-    async def wait(self) -> Exit:
-        return Exit(status=self.status, reason="exited")
-
-    def stderr(self) -> bytes:
-        return self.errors
-
-
-@dataclass
-class Interfering:
-    """Does something right after a program has printed all it found, before anybody looks at it."""
+@dataclass(kw_only=True)
+class Meddling:
+    """Starts programs with another folder or one more input than asked, or acts as soon as one has printed
+    all it found, before anybody looks at it."""
 
     launcher: Launcher
-    act: Callable[[], object]
-
-    def open(
-        self, argv: Sequence[str], *, cwd: int, stdin: int | None = None, timeout: float
-    ) -> AbstractAsyncContextManager[Running]:
-        return self._opened(self.launcher.open(argv, cwd=cwd, stdin=stdin, timeout=timeout))
+    folder: Path | None = None
+    stdin: int | None = None
+    act: Callable[[], object] = lambda: None
 
     @asynccontextmanager
-    async def _opened(self, opening: AbstractAsyncContextManager[Running]) -> AsyncGenerator[Running]:
-        async with opening as running:
-            yield Interfered(running, self.act)
-
-
-@dataclass
-class Endless:
-    """Has the search program read `stdin` too, which does not end."""
-
-    launcher: Launcher
-    stdin: int
-
-    def open(
+    async def open(
         self, argv: Sequence[str], *, cwd: int, stdin: int | None = None, timeout: float
-    ) -> AbstractAsyncContextManager[Running]:
-        return self.launcher.open((*argv, "-"), cwd=cwd, stdin=self.stdin, timeout=timeout)
+    ) -> AsyncGenerator[Running]:
+        away = os.open(self.folder or ".", os.O_RDONLY, dir_fd=cwd)
+        more = () if self.stdin is None else ("-",)
+        stdin = stdin if self.stdin is None else self.stdin
+        try:
+            async with self.launcher.open((*argv, *more), cwd=away, stdin=stdin, timeout=timeout) as running:
+                yield Meddled(running, self.act)
+        finally:
+            os.close(away)
 
 
 @dataclass
-class Interfered:
-    """What `Interfering` gives."""
+class Meddled:
+    """What `Meddling` gives."""
 
     running: Running
     act: Callable[[], object]
@@ -209,33 +149,6 @@ class Interfered:
 
     def stderr(self) -> bytes:
         return self.running.stderr()
-
-
-@dataclass
-class LedAway:
-    """Starts programs in another folder than asked, as if they had been led there on the way."""
-
-    launcher: Launcher
-    folder: Path
-
-    def open(
-        self, argv: Sequence[str], *, cwd: int, stdin: int | None = None, timeout: float
-    ) -> AbstractAsyncContextManager[Running]:
-        return self._opened(argv, timeout)
-
-    @asynccontextmanager
-    async def _opened(self, argv: Sequence[str], timeout: float) -> AsyncGenerator[Running]:
-        away = os.open(self.folder, os.O_RDONLY)
-        try:
-            async with self.launcher.open(argv, cwd=away, timeout=timeout) as running:
-                yield running
-        finally:
-            os.close(away)
-
-
-def programs(started: Broker) -> Programs:
-    """The launcher that the server uses."""
-    return Programs(started)
 
 
 def searcher(folder: Path, started: Broker, *, deadline: float = DEADLINE) -> Dispatcher:

@@ -5,8 +5,8 @@ import io
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+from subprocess import CompletedProcess
 from typing import Any
 
 from mcp_toolserver.commands.setup import setup as command
@@ -28,16 +28,7 @@ PROJECT = "/home/you/project"
 PROGRAM = "/home/you/.local/bin/mcp-toolserver"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Done:
-    """What the command printed, and its exit status."""
-
-    returncode: int
-    stdout: str
-    stderr: str
-
-
-def setup(*arguments: str, home: Path, **environ: str) -> Done:
+def setup(*arguments: str, home: Path, **environ: str) -> CompletedProcess[str]:
     """Run the command for the user of `home`, in the folder `project` next to it.
 
     It runs in this process, because a process of its own takes longer than all that it does.
@@ -56,7 +47,7 @@ def setup(*arguments: str, home: Path, **environ: str) -> Done:
         except SettingsError as error:
             status = 2
             print(f"mcp-toolserver: {error}", file=complained)
-    return Done(returncode=status, stdout=said.getvalue(), stderr=complained.getvalue())
+    return CompletedProcess(arguments, status, said.getvalue(), complained.getvalue())
 
 
 def page(client: Client, printed: str, confined: str | None) -> str:

@@ -22,6 +22,7 @@ from mcp_toolserver.commands.setup.places import Places
 from mcp_toolserver.commands.setup.program import installed_from, server_command
 from mcp_toolserver.errors import SettingsError
 from tests.setup.client_setup import setup, setup_line
+from tests.support.workshop import program
 
 ALL = pytest.mark.parametrize("client", CLIENTS.values(), ids=list(CLIENTS))
 CONFINED = pytest.mark.parametrize(
@@ -81,6 +82,23 @@ def home(tmp_path: Path, project: Path) -> Path:
     return folder
 
 
+def configured(*arguments: str, home: Path, **environ: str) -> subprocess.CompletedProcess[str]:
+    """What the command prints when it succeeds."""
+    done = setup(*arguments, home=home, **environ)
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+def refusal(*arguments: str, home: Path) -> str:
+    """What the command says when it refuses, which changes nothing."""
+    before = files_in(home.parent)
+    refused = setup(*arguments, home=home)
+    assert (refused.returncode, refused.stdout) == (2, ""), arguments
+    assert refused.stderr.startswith("mcp-toolserver: ")
+    assert files_in(home.parent) == before
+    return refused.stderr
+
+
 def config_of(client: Client, home: Path) -> Path:
     return Places.of({"HOME": str(home)}).file(client, "user")
 
@@ -127,18 +145,22 @@ def files_in(folder: Path) -> set[str]:
 def test_setup_on_an_empty_home_configures_a_server_that_starts_and_remove_leaves_nothing(
     name: str, home: Path, project: Path
 ) -> None:
-    """In each of the formats of files."""
+    """In each of the formats of files; and another mode changes nothing else."""
     client = CLIENTS[name]
-    added = setup(name, *roots_for(client, project), "--yes", home=home)
-    assert added.returncode == 0, added.stderr
+    configured(name, *roots_for(client, project), "--yes", home=home)
     before, command = files_in(home), command_of(entry_of(client, home))
     write = [name, *roots_for(client, project), "--permission-mode", "workspace-write"]
-    other = setup(*write, "--yes", home=home)
-    assert other.returncode == 0, other.stderr
+    file = config_of(client, home)
+    mine = file.read_text(encoding="utf-8")
+    if client.format == "json":
+        mine = mine.replace('"type": "stdio",', '"env": {"A": "b"}, // mine\n      "type": "stdio",')
+        file.write_text(mine, encoding="utf-8")
+    configured(*write, "--yes", home=home)
     assert command_of(entry_of(client, home)) == (*command[:2], "workspace-write", *command[3:])
+    # Only the mode is changed, and what the user added stays.
+    assert file.read_text(encoding="utf-8") == mine.replace("read-only", "workspace-write")
     assert files_in(home) == before
-    removed = setup(name, "--remove", "--yes", home=home)
-    assert removed.returncode == 0, removed.stderr
+    configured(name, "--remove", "--yes", home=home)
     assert files_in(home) == set()
 
 
@@ -148,11 +170,9 @@ def test_a_server_that_starts_is_added_to_a_file_that_keeps_every_other_byte(
 ) -> None:
     file, before = existing(client, home)
     write = [client.name, *roots_for(client, project), "--permission-mode", "workspace-write"]
-    printed = setup(*write, "--print", home=home)
-    assert printed.returncode == 0, printed.stderr
+    printed = configured(*write, "--print", home=home)
     assert file.read_text(encoding="utf-8") == before
-    added = setup(*write, "--yes", home=home)
-    assert added.returncode == 0, added.stderr
+    added = configured(*write, "--yes", home=home)
     assert re.search(r"It lists \d\d tools in mode workspace-write", added.stdout)
     assert all(f"Next: {line}" in added.stdout for line in client.next)
     command = command_of(entry_of(client, home))
@@ -175,8 +195,7 @@ def test_a_server_that_starts_is_added_to_a_file_that_keeps_every_other_byte(
 @CONFINED
 def test_confine_is_written_once_and_lifted_with_remove(client: Client, home: Path) -> None:
     file, before = existing(client, home)
-    added = setup(client.name, *HTTP, "--confine", "--yes", home=home)
-    assert added.returncode == 0, added.stderr
+    added = configured(client.name, *HTTP, "--confine", "--yes", home=home)
     assert client.keeps in added.stdout
     for one in client.confine:
         value = parsed(Places.of({"HOME": str(home)}).file(client, "user", one.user, one.project))
@@ -186,8 +205,7 @@ def test_confine_is_written_once_and_lifted_with_remove(client: Client, home: Pa
     assert "stays as it is" in setup(client.name, *HTTP, "--confine", "--print", home=home).stdout
     kept = setup(client.name, "--remove", "--print", home=home)
     assert "--remove --confine" not in kept.stdout
-    removed = setup(client.name, "--remove", "--confine", "--yes", home=home)
-    assert removed.returncode == 0, removed.stderr
+    configured(client.name, "--remove", "--confine", "--yes", home=home)
     assert parsed(file) == (tomllib.loads(before) if client.format == "toml" else parsed(file))
     if client.format == "json":
         assert file.read_text(encoding="utf-8") == before
@@ -198,41 +216,15 @@ def test_a_client_that_cannot_be_confined_says_so_and_nothing_is_written(home: P
     for client in CLIENTS.values():
         if not client.confine:
             line = setup_line(client, str(project))
-            refused = setup(*line, "--confine", "--yes", home=home)
-            assert (refused.returncode, refused.stdout) == (2, "")
-            assert client.keeps in refused.stderr
-    assert files_in(home) == set()
-
-
-def test_another_mode_changes_only_the_mode_and_keeps_what_the_user_added(home: Path) -> None:
-    file = home / ".claude.json"
-    assert setup("claude-code", "--yes", home=home).returncode == 0
-    mine = file.read_text(encoding="utf-8").replace(
-        '"type": "stdio",', '"env": {"A": "b"}, // mine\n      "type": "stdio",'
-    )
-    file.write_text(mine, encoding="utf-8")
-    assert setup("claude-code", "--permission-mode", "workspace-write", "--yes", home=home).returncode == 0
-    assert file.read_text(encoding="utf-8") == mine.replace("read-only", "workspace-write")
+            assert client.keeps in refusal(*line, "--confine", "--yes", home=home)
 
 
 def test_further_flags_are_configured_with_absolute_paths(home: Path, project: Path) -> None:
     (home.parent / "config.toml").write_text("", encoding="utf-8")
-    flags = [
-        "--root",
-        ".",
-        "--root",
-        "../other",
-        "--toolsets",
-        "files,git",
-        "--network",
-        "none",
-        "--raw-output",
-    ]
     (home.parent / "other").mkdir()
-    done = setup(
-        "cursor", *flags, "--config", "../config.toml", "--yes", home=home, MCP_TOOLSERVER_GIT="writable"
-    )
-    assert done.returncode == 0, done.stderr
+    line = "cursor --root . --root ../other --toolsets files,git --network none --raw-output --yes"
+    flags = [*line.split(), "--config", "../config.toml"]
+    configured(*flags, home=home, MCP_TOOLSERVER_GIT="writable")
     other, config = home.parent / "other", home.parent / "config.toml"
     assert entry_of(CLIENTS["cursor"], home)["args"] == [
         *("--permission-mode", "read-only", "--root", str(project), "--root", str(other)),
@@ -241,8 +233,7 @@ def test_further_flags_are_configured_with_absolute_paths(home: Path, project: P
 
 
 def test_a_project_gets_its_own_configuration(home: Path, project: Path) -> None:
-    done = setup("cursor", "--scope", "project", "--yes", home=home)
-    assert done.returncode == 0, done.stderr
+    done = configured("cursor", "--scope", "project", "--yes", home=home)
     written = json.loads((project / ".cursor/mcp.json").read_text(encoding="utf-8"))
     assert written["mcpServers"]["toolserver"]["args"][-2:] == ["--root", str(project)]
     assert files_in(home) == set()
@@ -264,34 +255,26 @@ HEADERS = {
 def test_a_server_over_http_is_configured_with_the_name_of_the_variable_of_its_token(home: Path) -> None:
     url = "http://127.0.0.1:8765/mcp"
     for name, reference in HEADERS.items():
-        done = setup(name, "--transport", "http", "--url", url, "--yes", home=home)
-        assert done.returncode == 0, done.stderr
+        configured(name, "--transport", "http", "--url", url, "--yes", home=home)
         entry = entry_of(CLIENTS[name], home)
         assert entry["url"] == url
         given = (entry.get("bearer_token_env_var"), entry.get("headers", {}).get("Authorization"))
         assert reference in given
-    local = setup("codex", "--yes", home=home)
-    assert local.returncode == 0, local.stderr
+    configured("codex", "--yes", home=home)
     assert "url" not in entry_of(CLIENTS["codex"], home)
+    # A variable of the client moves its files.
+    before, moved = files_in(home), home.parent / "moved"
+    configured("claude-code", *HTTP, "--confine", "--yes", home=home, CLAUDE_CONFIG_DIR=str(moved))
+    assert files_in(home) == before
+    assert files_in(moved) == {".claude.json", "settings.json"}
 
 
-def test_without_a_terminal_and_without_yes_nothing_is_written(home: Path) -> None:
+def test_without_a_yes_nothing_is_written_and_a_server_that_does_not_start_is_reported(home: Path) -> None:
     shown = setup("claude-code", home=home)
     assert shown.returncode == 1
     assert '+      "command": ' in shown.stdout
     assert "--yes" in shown.stderr
     assert files_in(home) == set()
-
-
-def test_a_variable_of_the_client_moves_its_files(home: Path) -> None:
-    moved = home.parent / "moved"
-    done = setup("claude-code", *HTTP, "--confine", "--yes", home=home, CLAUDE_CONFIG_DIR=str(moved))
-    assert done.returncode == 0, done.stderr
-    assert files_in(home) == set()
-    assert files_in(moved) == {".claude.json", "settings.json"}
-
-
-def test_a_server_that_does_not_start_is_reported_with_what_it_says(home: Path) -> None:
     wrong = setup("claude-code", "--tools", "no_such_tool", "--yes", home=home)
     assert wrong.returncode == 1
     assert "no_such_tool" in wrong.stderr
@@ -311,8 +294,7 @@ def test_a_broken_or_read_only_file_is_left_untouched_with_a_message_that_names_
             file.chmod(0o600)
             file.write_text(text, encoding="utf-8")
             file.chmod(mode)
-            refused = setup(*setup_line(client, str(project)), "--yes", home=home)
-            assert (refused.returncode, says in refused.stderr) == (2, True), refused
+            assert says in refusal(*setup_line(client, str(project)), "--yes", home=home)
             assert file.read_text(encoding="utf-8") == text
             assert list(file.parent.glob(f"{file.name}*")) == [file]
 
@@ -320,14 +302,14 @@ def test_a_broken_or_read_only_file_is_left_untouched_with_a_message_that_names_
 def test_files_that_are_no_text_are_left_untouched(home: Path) -> None:
     file = home / ".claude.json"
     file.write_bytes(b'{\n"a": "\xff"}')
-    assert "line 2: the text is not UTF-8" in setup("claude-code", "--yes", home=home).stderr
+    assert "line 2: the text is not UTF-8" in refusal("claude-code", "--yes", home=home)
     file.unlink()
     file.mkdir()
-    assert "not a regular file" in setup("claude-code", "--yes", home=home).stderr
+    assert "not a regular file" in refusal("claude-code", "--yes", home=home)
     file.rmdir()
     with file.open("wb") as large:
         large.truncate(2**25)
-    assert "larger than" in setup("claude-code", "--yes", home=home).stderr
+    assert "larger than" in refusal("claude-code", "--yes", home=home)
 
 
 def test_a_link_is_followed_and_stays_a_link(home: Path) -> None:
@@ -335,8 +317,7 @@ def test_a_link_is_followed_and_stays_a_link(home: Path) -> None:
     target = home / "dotfiles/claude.json"
     target.write_text("{}\n", encoding="utf-8")
     (home / ".claude.json").symlink_to("dotfiles/claude.json")
-    done = setup("claude-code", *HTTP, "--yes", home=home)
-    assert done.returncode == 0, done.stderr
+    done = configured("claude-code", *HTTP, "--yes", home=home)
     assert f"{home}/.claude.json is a link" in done.stdout
     assert (home / ".claude.json").is_symlink()
     assert "toolserver" in json.loads(target.read_text(encoding="utf-8"))["mcpServers"]
@@ -346,9 +327,7 @@ def test_a_link_of_a_project_that_leads_out_of_it_is_not_followed(home: Path, pr
     target = home / ".other.json"
     target.write_text("{}", encoding="utf-8")
     (project / ".mcp.json").symlink_to(target)
-    refused = setup("claude-code", "--scope", "project", "--yes", home=home)
-    assert refused.returncode == 2
-    assert "outside" in refused.stderr
+    assert "outside" in refusal("claude-code", "--scope", "project", "--yes", home=home)
     assert target.read_text(encoding="utf-8") == "{}"
 
 
@@ -357,9 +336,7 @@ def test_another_server_of_the_same_name_is_neither_replaced_nor_removed(home: P
     before = '{"mcpServers": {"toolserver": {"command": "theirs"}}}'
     file.write_text(before, encoding="utf-8")
     for arguments in ([], ["--remove"]):
-        refused = setup("claude-code", *arguments, "--yes", home=home)
-        assert refused.returncode == 2
-        assert "--name" in refused.stderr
+        assert "--name" in refusal("claude-code", *arguments, "--yes", home=home)
     assert file.read_text(encoding="utf-8") == before
     assert setup("claude-code", *HTTP, "--name", "mine", "--yes", home=home).returncode == 0
     assert json.loads(file.read_text(encoding="utf-8"))["mcpServers"].keys() == {"toolserver", "mine"}
@@ -389,25 +366,17 @@ WRONG: tuple[tuple[str, ...], ...] = (
 """Of requests, what the refusal says, and the arguments."""
 
 
-def test_a_wrong_request_ends_with_status_2_and_changes_nothing(home: Path, project: Path) -> None:
+def test_a_wrong_request_ends_with_status_2_and_changes_nothing(home: Path) -> None:
     for says, *arguments in WRONG:
-        refused = setup(*arguments, "--yes", home=home)
-        assert (refused.returncode, refused.stdout) == (2, ""), arguments
-        assert refused.stderr.startswith("mcp-toolserver: ")
-        assert says in refused.stderr, arguments
-    assert files_in(home) == files_in(project) == set()
+        assert says in refusal(*arguments, "--yes", home=home), arguments
 
 
 def test_a_root_in_which_tools_could_change_the_configuration_or_the_program_is_rejected(home: Path) -> None:
     (home / ".cursor").mkdir()
     write = ["--permission-mode", "workspace-write", "--yes"]
-    inside = setup("cursor", "--root", str(home / ".cursor"), *write, home=home)
-    assert inside.returncode == 2
-    assert "mcp.json is in a root" in inside.stderr
-    program = setup("cursor", "--root", str(Path(sys.executable).parent), *write, home=home)
-    assert program.returncode == 2
-    assert "the program" in program.stderr
-    assert files_in(home) == set()
+    programs = Path(sys.executable).parent
+    for root, says in ((home / ".cursor", "mcp.json is in a root"), (programs, "the program")):
+        assert says in refusal("cursor", "--root", str(root), *write, home=home)
 
 
 def test_the_list_shows_what_is_installed_and_configured_and_names_broken_files(home: Path) -> None:
@@ -450,13 +419,6 @@ def test_on_a_terminal_the_change_is_written_after_a_yes(answer: str, written: b
 # --- the program -----------------------------------------------------------------------------------------
 
 
-def fake_program(folder: Path, name: str) -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
-    program = folder / name
-    program.touch(mode=0o755)
-    return program
-
-
 TEMPORARY = {
     ".cache/uv/archive-v0/x": ("uv", "tool", "run", "--python"),
     ".cache/pipx/x": ("pipx", "run", "--spec"),
@@ -474,10 +436,14 @@ def test_in_a_temporary_environment_the_program_that_made_it_is_configured(
         monkeypatch.setattr(sys, "prefix", str(home / prefix))
         with pytest.raises(SettingsError, match=made_by):
             server_command({"PATH": "relative"}, "mcp-toolserver")
-        runner = fake_program(home / f"bin{number}", made_by)
-        command = server_command({"PATH": str(runner.parent)}, "mcp-toolserver")
-        assert command[: 1 + len(words)] == (str(runner), *words)
+        runner = program(home / f"bin{number}", made_by, "")
+        command = server_command({"PATH": str(Path(runner).parent)}, "mcp-toolserver")
+        assert command[: 1 + len(words)] == (runner, *words)
         assert command[-1].replace("_", "-") == "mcp-toolserver"
+    # That of pipx install is permanent.
+    monkeypatch.setattr(sys, "prefix", "/Users/ada/Library/Application Support/pipx/venvs/mcp-toolserver")
+    assert os.path.isabs(server_command({}, "mcp-toolserver")[0])
+    assert "run" not in server_command({}, "mcp-toolserver")
 
 
 @pytest.mark.parametrize(
@@ -491,16 +457,16 @@ def test_in_a_temporary_environment_the_program_that_made_it_is_configured(
 def test_uvx_gets_the_python_that_it_finds_on_the_path_only(
     interpreter: str, link: str, named: str | None, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    program = fake_program((home / interpreter).parent, Path(interpreter).name)
-    fake_program(home / "bin", "uv")
+    python = program((home / interpreter).parent, Path(interpreter).name, "")
+    program(home / "bin", "uv", "")
     (home / link).parent.mkdir(exist_ok=True)
-    (home / link).symlink_to(program)
+    (home / link).symlink_to(python)
     temporary = home / ".cache/uv/archive-v0/x"
     (temporary / "bin").mkdir(parents=True)
-    (temporary / "bin/python3").symlink_to(program)
+    (temporary / "bin/python3").symlink_to(python)
     (temporary / "pyvenv.cfg").touch()
     monkeypatch.setattr(sys, "prefix", str(temporary))
-    monkeypatch.setattr(sys, "executable", str(program))
+    monkeypatch.setattr(sys, "executable", python)
     command = server_command({"PATH": f"{temporary}/bin:{home}/bin"}, "mcp-toolserver")
     flags = command[3 : command.index("--from")]
     assert flags == (("--python", str(home / named)) if named else ())
@@ -509,7 +475,9 @@ def test_uvx_gets_the_python_that_it_finds_on_the_path_only(
 def test_a_link_to_the_program_is_configured_and_not_its_target(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    script = fake_program(home / "venvs/mcp-toolserver/bin", "mcp-toolserver")
+    """An upgrade, also one by Homebrew, leaves the link in place."""
+    script = Path(program(home / "Cellar/mcp-toolserver/0.1.0/libexec/bin", "mcp-toolserver", ""))
+    monkeypatch.setattr(sys, "prefix", str(script.parent.parent))
     monkeypatch.setattr(sys, "executable", str(script.with_name("python")))
     link = home / ".local/bin/mcp-toolserver"
     link.parent.mkdir(parents=True)

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from mcp_toolserver.commands.setup import toml, yaml
 from mcp_toolserver.commands.setup.document import Broken
+from tests.setup.test_setup_jsonc import is_subsequence
 
 ENTRY: dict[str, Any] = {"cmd": "/a b/ü", "args": ["a", '"'], "enabled": True, "timeout": 300}
 PLACE = ("servers", "new")
@@ -37,8 +38,10 @@ TOML_LINES = st.tuples(
 ).map(lambda parts: [*parts[0], *parts[1]])
 
 
-@pytest.mark.parametrize("ending", ["\n", "\r\n"])
-@given(YAML_LINES)
+ENDINGS = st.sampled_from(["\n", "\r\n"])
+
+
+@given(ENDINGS, YAML_LINES)
 def test_a_yaml_text_is_the_same_after_adding_and_removing(ending: str, lines: list[str]) -> None:
     text = "".join(lines).replace("\n", ending)
     added = yaml.put(text, PLACE, ENTRY)
@@ -51,19 +54,13 @@ def test_a_yaml_text_is_the_same_after_adding_and_removing(ending: str, lines: l
         assert is_subsequence(text, removed)
 
 
-@pytest.mark.parametrize("ending", ["\n", "\r\n"])
-@given(TOML_LINES)
+@given(ENDINGS, TOML_LINES)
 def test_a_toml_text_is_the_same_after_adding_and_removing(ending: str, lines: list[str]) -> None:
     text = "".join(lines).replace("\n", ending)
     added = toml.put(text, PLACE, ENTRY)
     assert toml.put(added, PLACE, ENTRY) == added
     assert is_subsequence(text, added)
     assert toml.drop(added, PLACE).rstrip() == text.rstrip()
-
-
-def is_subsequence(short: str, long: str) -> bool:
-    rest = iter(long)
-    return all(char in rest for char in short)
 
 
 YAML_EDITS = {

@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -12,30 +11,8 @@ import pytest
 from mcp_toolserver.commands.setup.clients import CLIENTS, command_of
 from mcp_toolserver.commands.setup.macos import privacy_notes
 from mcp_toolserver.commands.setup.places import Places, contains
-from mcp_toolserver.commands.setup.program import server_command
 from tests import ROOT
 from tests.setup.client_setup import on_macos
-from tests.support.workshop import program
-
-FILES: Mapping[str, str] = {
-    "claude-code": ".claude.json",
-    "claude-desktop": "Library/Application Support/Claude/claude_desktop_config.json",
-    "vscode": "Library/Application Support/Code/User/mcp.json",
-    "vscode-insiders": "Library/Application Support/Code - Insiders/User/mcp.json",
-    "cursor": ".cursor/mcp.json",
-    "windsurf": ".codeium/windsurf/mcp_config.json",
-    "zed": ".config/zed/settings.json",
-    "codex": ".codex/config.toml",
-    "gemini": ".gemini/settings.json",
-    "qwen": ".qwen/settings.json",
-    "opencode": ".config/opencode/opencode.json",
-    "cline": ".cline/data/settings/cline_mcp_settings.json",
-    "cline-vscode": "Library/Application Support/Code/User/globalStorage/saoudrizwan.claude-dev/settings/"
-    "cline_mcp_settings.json",
-    "jetbrains": ".junie/mcp/mcp.json",
-    "goose": ".config/goose/config.yaml",
-}
-"""Below the home folder; the sources are in the docstring of `commands/setup/places.py`."""
 
 
 @pytest.fixture
@@ -50,13 +27,12 @@ def home(tmp_path: Path) -> Path:
 def test_each_file_is_where_the_client_has_it_on_macos_whatever_a_terminal_sets(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """XDG_CONFIG_HOME is for opencode and goose, which read it on macOS too."""
+    """The pages of the clients name each file. opencode and goose read XDG_CONFIG_HOME on macOS too."""
     monkeypatch.setattr(sys, "platform", "darwin")
     plain = Places.of({"HOME": str(home)})
     found = {name: plain.file(client, "user").relative_to(home) for name, client in CLIENTS.items()}
-    assert {name: str(file) for name, file in found.items()} == FILES
-    assert {name: on_macos(client) for name, client in CLIENTS.items()} == {
-        name: f"~/{file}" for name, file in FILES.items()
+    assert {name: f"~/{file}" for name, file in found.items()} == {
+        name: on_macos(client) for name, client in CLIENTS.items()
     }
     moved = Places.of({"HOME": str(home), "XDG_CONFIG_HOME": "/elsewhere"})
     assert {
@@ -64,10 +40,14 @@ def test_each_file_is_where_the_client_has_it_on_macos_whatever_a_terminal_sets(
     } == {"opencode", "goose"}
 
 
-def run(platform: str, *arguments: str, home: Path) -> subprocess.CompletedProcess[str]:
-    """`setup` in a process of its own on a platform of this name."""
+DARWIN = (sys.executable, str(ROOT / "tests/support/stripped.py"), "darwin")
+"""What runs the program on a platform of this name."""
+
+
+def run(*command: str, home: Path) -> subprocess.CompletedProcess[str]:
+    """A command in a process of its own."""
     return subprocess.run(
-        [sys.executable, str(ROOT / "tests/support/stripped.py"), platform, "setup", *arguments],
+        command,
         cwd=home,
         env={"PATH": "/usr/bin:/bin:/usr/sbin:/sbin", "HOME": str(home), "PYTHONPATH": str(ROOT)},
         capture_output=True,
@@ -84,16 +64,16 @@ def test_claude_desktop_gets_a_server_that_starts_without_a_path_and_remove_leav
 ) -> None:
     work = home / "Documents/work"
     work.mkdir()
-    done = run("darwin", "claude-desktop", "--root", str(work), "--yes", home=home)
+    done = run(*DARWIN, "setup", "claude-desktop", "--root", str(work), "--yes", home=home)
     assert done.returncode == 0, done.stderr
-    file = home / FILES["claude-desktop"]
+    file = home / "Library/Application Support/Claude/claude_desktop_config.json"
     entry = json.loads(file.read_text(encoding="utf-8"))["mcpServers"]["toolserver"]
     # Applications that launchd starts have the PATH /usr/bin:/bin:/usr/sbin:/sbin.
     assert os.path.isabs(command_of(entry)[0])
     assert os.access(command_of(entry)[0], os.X_OK)
     assert f"whether Claude Desktop may use {work}." in done.stdout
     assert "Files and Folders → Claude Desktop" in done.stdout
-    removed = run("darwin", "claude-desktop", "--remove", "--yes", home=home)
+    removed = run(*DARWIN, "setup", "claude-desktop", "--remove", "--yes", home=home)
     assert removed.returncode == 0, removed.stderr
     # The server that setup started has a state folder, here that of Linux.
     left = [path for path in home.rglob("*") if path.is_file() and ".local/state" not in str(path)]
@@ -134,19 +114,11 @@ def test_a_folder_is_known_by_what_it_is_and_not_by_its_name(home: Path, tmp_pat
     """On most volumes of macOS, `/users/ADA` is `/Users/ada`. Here a mount gives a folder a second name."""
     (tmp_path / "USERS").mkdir()
     (home / "work").mkdir()
-    as_root = () if os.geteuid() == 0 else ("--user", "--map-root-user")
-    setup = [sys.executable, "-m", "mcp_toolserver", "setup", "cursor", "--print", "--root"]
+    unshare = ("unshare", *(() if os.geteuid() == 0 else ("--user", "--map-root-user")), "--mount")
+    setup = (sys.executable, "-m", "mcp_toolserver", "setup", "cursor", "--print", "--root")
     script = f'mount --bind "{home.parent}" "{tmp_path}/USERS" && exec "$@"'
     for root in ("USERS/ada", "USERS"):
-        done = subprocess.run(
-            ["unshare", *as_root, "--mount", "sh", "-c", script, "sh", *setup, str(tmp_path / root)],
-            env={"HOME": str(home), "PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"},
-            capture_output=True,
-            text=True,
-            encoding="utf-8",
-            timeout=60,
-            check=False,
-        )
+        done = run(*unshare, "sh", "-c", script, "sh", *setup, str(tmp_path / root), home=home)
         assert done.returncode == 2, done.stderr
         assert "contains your home folder" in done.stderr
     assert contains(str(home), str(home / "work"))
@@ -155,22 +127,3 @@ def test_a_folder_is_known_by_what_it_is_and_not_by_its_name(home: Path, tmp_pat
 
 
 # --- the program -----------------------------------------------------------------------------------------
-
-
-def test_homebrew_is_configured_by_its_link_which_an_upgrade_leaves_in_place(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    keg = tmp_path / "opt/homebrew/Cellar/mcp-toolserver/0.1.0/libexec"
-    script = program(keg / "bin", "mcp-toolserver", "")
-    link = tmp_path / "opt/homebrew/bin/mcp-toolserver"
-    link.parent.mkdir(parents=True)
-    link.symlink_to(script)
-    monkeypatch.setattr(sys, "prefix", str(keg))
-    monkeypatch.setattr(sys, "executable", str(keg / "bin/python"))
-    assert server_command({}, str(link)) == (str(link),)
-
-
-def test_a_permanent_environment_of_pipx_on_macos_is_configured(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "prefix", "/Users/ada/Library/Application Support/pipx/venvs/mcp-toolserver")
-    assert os.path.isabs(server_command({}, "mcp-toolserver")[0])
-    assert "run" not in server_command({}, "mcp-toolserver")

@@ -36,11 +36,6 @@ def mark(root: Path) -> Path:
     return root / "mark"
 
 
-async def test_output_comes_as_it_was_printed(server: Dispatcher) -> None:
-    result = await call(server, "bash", command="echo one; echo two >&2; echo three")
-    assert (result.error, result.text, result.truncated) == (None, "one\ntwo\nthree\n", False)
-
-
 async def test_the_end_of_a_command_is_said(server: Dispatcher) -> None:
     texts = {
         "true": "(no output)",
@@ -101,26 +96,11 @@ async def test_notes_survive_output_that_is_longer_when_it_is_escaped(server: Di
         assert len(result.text.encode()) < 31_000
 
 
-async def test_output_of_exactly_the_limit_is_whole(server: Dispatcher) -> None:
-    result = await call(server, "bash", command="head -c 29000 /dev/zero | tr '\\0' x; exit 1")
-    assert result.text == "x" * 29_000 + "\n[exit status 1]"
-    assert not result.truncated
-    assert (await call(server, "bash", command="head -c 29001 /dev/zero | tr '\\0' x")).truncated
-
-
 async def test_a_file_that_does_not_hold_all_is_named_as_such(tmp_path: Path) -> None:
     limits = CommandLimits(capture=CaptureLimits(head=10, tail=10, file=100))
     async with served(tmp_path, limits) as server:
         result = await call(server, "bash", command="head -c 300 /dev/zero | tr '\\0' x")
     assert '[280 bytes left out; the first 100 bytes of it: read_file, path "' in result.text
-
-
-async def test_a_background_command_says_how_to_go_on(server: Dispatcher) -> None:
-    result = await call(server, "bash", command="sleep 100", run_in_background=True)
-    assert result.error is None
-    assert re.search(r"bg_[0-9a-f]{6}", result.text)
-    assert "TaskOutput" in result.text
-    assert "TaskStop" in result.text
 
 
 async def test_a_long_call_moves_to_the_background_with_what_was_printed(tmp_path: Path) -> None:
@@ -138,6 +118,8 @@ async def test_only_a_background_command_has_no_limit_of_time(server: Dispatcher
     ended = await call(server, "TaskOutput", task_id=handles[0], wait_ms=10_000)
     assert "timeout" in ended.text
     assert "running" in (await call(server, "TaskOutput", task_id=handles[1], until="now")).text
+    # Each says how to go on.
+    assert all("TaskOutput" in result.text and "TaskStop" in result.text for result in (bounded, free))
 
 
 async def test_progress_names_what_the_command_does(tmp_path: Path) -> None:

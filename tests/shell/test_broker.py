@@ -63,12 +63,6 @@ def test_the_end_of_a_command_is_reported(at: Broker) -> None:
     assert found == {script: {"status": status, "reason": "exited"} for script, status in statuses.items()}
 
 
-def test_a_start_is_confirmed_before_the_end(at: Broker) -> None:
-    with asked(at, "echo hello") as command:
-        assert command.next() == {"started": True}
-        assert command.next() == ENDED
-
-
 def test_a_shell_that_cannot_be_started_is_no_exit_status() -> None:
     with broker(shell=("/nonexistent/bash", "-c")) as at:
         last, output = outcome(at, "true")
@@ -76,12 +70,13 @@ def test_a_shell_that_cannot_be_started_is_no_exit_status() -> None:
     assert output == ""
 
 
-def test_a_command_runs_in_the_folder_it_was_given(at: Broker, tmp_path: Path) -> None:
+def test_a_command_runs_in_its_folder_and_its_input_is_at_its_end(at: Broker, tmp_path: Path) -> None:
     assert outcome(at, "pwd -P", cwd=str(tmp_path))[1] == f"{tmp_path.resolve()}\n"
-
-
-def test_standard_input_is_at_its_end(at: Broker) -> None:
-    assert outcome(at, "cat; echo done") == (ENDED, "done\n")
+    with asked(at, "cat; echo done") as command:
+        assert command.next() == {"started": True}
+        assert command.end() == (ENDED, "done\n")
+    # There is no temporary folder where commands share none.
+    assert (at.temporary_folder("one"), at.proof.shares_session) == (None, False)
 
 
 def test_only_the_standard_descriptors_reach_a_command() -> None:
@@ -102,14 +97,11 @@ def test_only_the_standard_descriptors_reach_a_command() -> None:
     assert set(long.split()) <= {"0", "1", "2", "255"}
 
 
-def test_a_script_longer_than_any_argument_runs_whole(at: Broker) -> None:
+def test_a_script_longer_than_any_argument_runs_whole_in_any_shell(at: Broker) -> None:
     script = "a=$((1 + 1))\n" + f"b='{'x' * 200_000}'\n" + "echo $a ${#b}; exit 7\n"
     assert outcome(at, script) == ({"status": 7, "reason": "exited"}, "2 200000\n")
-
-
-def test_a_long_script_runs_in_a_plain_shell_too() -> None:
-    with broker(shell=("/bin/sh", "-c")) as at:
-        assert outcome(at, f'# {"x" * 200_000}\necho "it\'s" $((1 + 1))') == (ENDED, "it's 2\n")
+    with broker(shell=("/bin/sh", "-c")) as plain:
+        assert outcome(plain, f'# {"x" * 200_000}\necho "it\'s" $((1 + 1))') == (ENDED, "it's 2\n")
 
 
 def test_signals_act_as_in_any_shell(at: Broker) -> None:
@@ -140,15 +132,7 @@ def test_nothing_dumps_its_memory(at: Broker) -> None:
 
 @LINUX
 def test_what_people_need_is_passed_on() -> None:
-    given = {
-        "HOME": "/h",
-        "USER": "u",
-        "LOGNAME": "u",
-        "LANG": "de_DE.UTF-8",
-        "LC_TIME": "C",
-        "TZ": "UTC",
-        "TMPDIR": "/t",
-    }
+    given = {"HOME": "/h", "USER": "u", "LOGNAME": "u", "LC_TIME": "C", "TZ": "UTC", "TMPDIR": "/t"}
     found = command_environment({**given, "SHELL": "relative", "TERM": "xterm", "EXTRA": "x"}, ["EXTRA"])
     unattended = {"PAGER": "cat", "GIT_PAGER": "cat", "GIT_TERMINAL_PROMPT": "0"}
     assert found == {**given, **unattended, "TERM": "xterm", "EXTRA": "x", "PATH": DEFAULT_PATH}
@@ -302,8 +286,13 @@ def test_a_broker_that_is_gone_is_said_to_be_gone() -> None:
     with broker() as at:
         os.kill(at.pid, signal.SIGKILL)
         os.waitpid(at.pid, 0)
-        with pytest.raises(Unavailable):
-            outcome(at, "true")
+        for ask in (
+            *(lambda: outcome(at, "true"), at.check, lambda: at.hide(["*.key"])),
+            *(lambda: at.temporary_folder("a"), lambda: at.proof),
+        ):
+            with pytest.raises(Unavailable):
+                ask()
+        at.end_session("a")
 
 
 @LINUX
@@ -334,36 +323,24 @@ async def running(daemons: Daemons, command: Asked) -> None:
     await until(lambda: len(daemons.alive()) == 4)
 
 
-async def test_daemons_are_gone_when_a_timeout_is_reported(at: Broker) -> None:
-    daemons = Daemons()
-    script = Script(script=f"{daemons.script}sleep 100", timeout=2.0)
-    with asked(at, script) as command:
-        await running(daemons, command)
-        last, _ = await asyncio.to_thread(command.end)
-        assert last == {"status": 137, "reason": "timed out"}
-        assert daemons.alive() == []
-
-
 async def test_daemons_are_gone_when_the_end_of_their_command_is_reported(at: Broker) -> None:
-    daemons = Daemons()
-    stdin, end = os.pipe()
-    with asked(at, f"{daemons.script}read; exit 4", stdin=stdin) as command:
-        os.close(stdin)
-        await running(daemons, command)
-        os.close(end)
-        last, _ = await asyncio.to_thread(command.end)
-        assert last == {"status": 4, "reason": "exited"}
-        assert daemons.alive() == []
-
-
-async def test_daemons_are_gone_when_a_stop_is_reported(at: Broker) -> None:
-    daemons = Daemons()
-    with asked(at, f"{daemons.script}sleep 100") as command:
-        await running(daemons, command)
-        command.control.shutdown(socket.SHUT_WR)
-        last, _ = await asyncio.to_thread(command.end)
-        assert last == {"status": 137, "reason": "stopped"}
-        assert daemons.alive() == []
+    ends: list[tuple[float, str, int, str]] = [
+        (2.0, "sleep 100", 137, "timed out"),
+        (100.0, "read; exit 4", 4, "exited"),
+        (100.0, "sleep 100", 137, "stopped"),
+    ]
+    for timeout, then, status_then, reason in ends:
+        daemons, (stdin, end) = Daemons(), os.pipe()
+        script = Script(script=f"{daemons.script}{then}", timeout=timeout)
+        with asked(at, script, stdin=stdin) as command:
+            os.close(stdin)
+            await running(daemons, command)
+            os.close(end)
+            if reason == "stopped":
+                command.control.shutdown(socket.SHUT_WR)
+            last, _ = await asyncio.to_thread(command.end)
+            assert last == {"status": status_then, "reason": reason}
+            assert daemons.alive() == [], reason
 
 
 async def test_daemons_die_when_nobody_listens_any_more(at: Broker) -> None:

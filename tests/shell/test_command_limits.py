@@ -16,14 +16,12 @@ from pathlib import Path
 
 import pytest
 
-from mcp_toolserver.capabilities.processes import JobState
 from mcp_toolserver.runtime.processes.broker_client import Broker
 from mcp_toolserver.runtime.processes.helper_launcher import Programs
-from mcp_toolserver.runtime.sandbox.broker.limit_settings import CommandBounds, describe, readable
+from mcp_toolserver.runtime.sandbox.broker.limit_settings import CommandBounds
 from mcp_toolserver.runtime.sandbox.broker.messages import Program, Request, Script
 from mcp_toolserver.runtime.sandbox.broker.resource_limits import LATEST, SOONEST, ended_by, over, pause
 from mcp_toolserver.runtime.sandbox.broker.resource_usage import Usage, measure
-from mcp_toolserver.text.shell.command_output import ending
 from tests.shell.conftest import Brokers
 from tests.support.processes import (
     Daemons,
@@ -167,27 +165,6 @@ async def test_a_command_with_too_many_processes_is_killed_whole_and_others_go_o
             last, _ = await asyncio.to_thread(command.end)
         assert end(last) == ENDED
         assert daemons.alive() == []
-
-
-TREE = """
-import os, sys, time
-for _ in range(4):
-    for _ in range(3):
-        if os.fork() == 0:
-            break
-    else:
-        break
-os.execvp("sleep", ["sleep", sys.argv[1]])
-"""
-"""A process with three children, which each have three, and so on: more than a hundred in all."""
-
-
-@BOTH
-def test_a_storm_in_which_everybody_forks_is_stopped(at: At) -> None:
-    daemons = Daemons()
-    assert end(outcome(at(FEW), patient(program(TREE, daemons.mark)))[0]) == TOO_MANY
-    assert daemons.alive() == []
-    assert outcome(at(FEW), "echo on")[1] == "on\n"
 
 
 DEAD = """
@@ -450,15 +427,6 @@ async def test_the_result_names_the_limit_and_what_to_do(tmp_path: Path) -> None
         assert "more than 1.0 MiB in one file" in result.text
 
 
-def test_an_end_names_its_limit() -> None:
-    ended = {"text": "", "start": 0, "next_offset": 0, "total": 0, "running": False, "exit_status": 153}
-    state = JobState(handle="", reason="over a limit", seconds=1.5, detail="more than 9 files", **ended)
-    assert ending(state).startswith("killed after 1.5 s: it used more than 9 files")
-    by_itself = replace(state, reason="exited")
-    assert ending(by_itself).startswith("exit status 153: it used more than 9 files")
-    assert ending(replace(by_itself, detail="")) == "exit status 153"
-
-
 # --- measuring -------------------------------------------------------------------------------------------
 
 
@@ -480,34 +448,9 @@ def under(script: str) -> str:
     return f"{script} <&0 & wait"
 
 
-def test_all_descendants_count_and_no_stranger() -> None:
-    inner = 'sleep 9 & bash -c "sleep 9 & echo ready; wait" & wait'
-    assert measured(inner).processes == 3
-    alone = measured("echo ready; read")
-    assert (alone.processes, alone.threads, alone.memory) == (0, 0, 0)
-    assert measure(1 << 22, exact_above=0) == Usage(processes=0, threads=0, memory=0, cpu_seconds=0.0)
-
-
 def test_a_name_with_brackets_hides_nothing() -> None:
     script = """(echo ") Z 1 (" > /proc/$BASHPID/comm; echo ready; read) <&0 & wait"""
     assert measured(script).processes == 1
-
-
-def test_the_dead_are_counted_but_where_the_supervisor_waits_for_them() -> None:
-    assert measured(under(program(DEAD, "5"))).processes == 6
-    assert measured(program(DEAD, "5")).processes == 0
-
-
-def test_threads_are_counted() -> None:
-    usage = measured(under(program(THREADS, "7")))
-    assert (usage.processes, usage.threads) == (1, 8)
-
-
-def test_pages_that_processes_share_are_counted_once() -> None:
-    script = under(program(FORKED, "5"))
-    assert measured(script, exact_above=1 << 60).memory > 400 * MIB
-    assert 100 * MIB < measured(script).memory < 180 * MIB
-    assert 100 * MIB < measured(under(program(SHARED, "5"))).memory < 180 * MIB
 
 
 MAPPED = """
@@ -607,19 +550,6 @@ def test_a_command_that_grows_is_looked_at_more_often() -> None:
     }
     for name, (found, expected) in looks.items():
         assert found == pytest.approx(expected), name
-
-
-def test_the_bounds_can_be_read() -> None:
-    bounds = CommandBounds(memory=3 << 29, cpu_seconds=7200)
-    assert describe(bounds) == (
-        "512 processes and 4,096 threads at once",
-        "1.5 GiB of memory in all",
-        "7,200 s of processor time in all",
-        "8.0 GiB in one file",
-        "65,536 open files in one process",
-        "no core dumps",
-    )
-    assert [readable(size) for size in (1, 1024, MIB)] == ["1 bytes", "1.0 KiB", "1.0 MiB"]
 
 
 def test_the_bounds_fit_the_machine() -> None:

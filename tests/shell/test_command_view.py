@@ -23,10 +23,8 @@ import pytest
 from mcp import Client
 from pydantic import FileUrl
 
-from mcp_toolserver.runtime.processes.broker_client import BrokerPolicy, start_standalone_broker
 from mcp_toolserver.runtime.sandbox.broker.messages import Script
 from mcp_toolserver.runtime.sandbox.layers.bubblewrap import ALWAYS, BwrapArgs, candidates
-from mcp_toolserver.runtime.sandbox.layers.environment import command_environment
 from mcp_toolserver.runtime.sandbox.layers.spec import SandboxSpec
 from mcp_toolserver.runtime.sandbox.mounts.hidden_paths import MOST_HIDDEN, HiddenPaths
 from mcp_toolserver.runtime.sandbox.mounts.host_sockets import bound_names
@@ -48,7 +46,7 @@ from tests.support.confinement import (
     serving,
     visible_folder,
 )
-from tests.support.processes import outcome
+from tests.support.processes import broker, outcome
 
 WORD = "the-word-that-is-hidden"
 
@@ -62,14 +60,7 @@ def server(request: pytest.FixtureRequest, servers: Callable[[str, str], Server]
 def background(server: Server, script: str) -> str:
     """All that a background command prints."""
     task = server.start(script)
-    offset, more = 0, ""
-    for _ in range(100):
-        more = server.call("TaskOutput", task_id=task, offset=offset, wait_ms=1000).text
-        if "exit status" in more:
-            # From the start: each part that a poll returned ends with a line on the job's state.
-            return server.call("TaskOutput", task_id=task, offset=0).text
-        offset = int(re.findall(r"next offset (\d+)", more)[-1])
-    raise AssertionError(more)
+    return server.call("TaskOutput", task_id=task, offset=0, until="end", wait_ms=20_000).text
 
 
 def session(server: Server, script: str) -> str:
@@ -113,19 +104,12 @@ def listening(
     with ExitStack() as stack:
         for path in paths:
             one = stack.enter_context(socket.socket(socket.AF_UNIX, kind))
-            bind(one, path, bound_as)
+            with contextlib.chdir(path.parent):
+                one.bind(bound_as or str(path))
             if kind != socket.SOCK_DGRAM:
                 one.listen(64)
             path.chmod(0o777)
         yield
-
-
-def bind(one: socket.socket, path: Path, bound_as: str | None) -> None:
-    if bound_as is None:
-        one.bind(str(path))
-        return
-    with contextlib.chdir(path.parent):
-        one.bind(bound_as)
 
 
 @contextmanager
@@ -156,11 +140,8 @@ def test_no_socket_outside_the_roots_is_reached(
 
 def test_a_socket_that_was_bound_to_a_relative_name_is_not_reached() -> None:
     with scene(USERS[0]) as made, outside() as folder:
-        with (
-            contextlib.chdir(folder),
-            listening(folder / "relative", bound_as="relative"),
-            serving(made, WORKSPACE_WRITE) as server,
-        ):
+        bound = listening(folder / "relative", bound_as="relative")
+        with contextlib.chdir(folder), bound, serving(made, WORKSPACE_WRITE) as server:
             said = server.bash(connecting(folder / "relative"))
         assert said.count("failed") == 3, said
 
@@ -379,6 +360,8 @@ def test_an_absolute_rule_holds_outside_the_roots(in_mode: Callable[[str], Serve
     said = in_mode(READ_ONLY).bash("cat $O/far/word $O/target $O/kept")
     assert WORD not in said
     assert said.count("outside\n") == 1
+    # In full access nothing is hidden from commands.
+    assert WORD in in_mode(FULL).bash("cat secrets/word")
 
 
 def test_a_rule_with_too_many_matches_stops_commands_and_says_why(in_mode: Callable[[str], Server]) -> None:
@@ -401,10 +384,6 @@ def test_a_folder_that_cannot_be_listed_is_hidden(ruled: Callable[[str, str], Se
     closed.chmod(0o311)
     assert WORD not in server.bash("cat closed/c.key; chmod 700 closed; cat closed/c.key")
     closed.chmod(0o755)
-
-
-def test_in_full_access_nothing_is_hidden_from_commands(in_mode: Callable[[str], Server]) -> None:
-    assert WORD in in_mode(FULL).bash("cat secrets/word")
 
 
 @pytest.mark.parametrize("mode", CONFINED)
@@ -444,36 +423,28 @@ def test_hidden_paths_are_found_by_patterns_of_every_kind(tmp_path: Path) -> Non
 # --- the client's roots ----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, kw_only=True)
-class Place(live.Setup):
-    """A server as the scene's user."""
-
-    of: Scene
-    more: Sequence[Path] = ()
-
-    @property
-    def command(self) -> list[str]:
-        roots = [word for root in self.more for word in ("--root", str(root))]
-        return [*as_user(self.of), *super().command, *roots]
-
-    @property
-    def environment(self) -> dict[str, str]:
-        return {**super().environment, **self.of.environment, **self.environ}
-
-
 CONTENT = {"mine": "mine\n", "theirs": WORD}
 
 
-def at(made: Scene, mode: str, *flags: str, more: Sequence[Path] = (), **environ: str) -> Place:
+def at(made: Scene, mode: str, *flags: str, more: Sequence[Path] = (), **environ: str) -> live.Setup:
     """A server on the scene's root, which holds a folder `mine` to work in and a folder `theirs`."""
     put(made.root / "mine/f", "mine\n")
-    put(made.root / "theirs/f", WORD)
-    put(made.root / "f", WORD)
-    for root in more:
-        put(root / "f", WORD)
+    for place in (made.root / "theirs", made.root, *more):
+        put(place / "f", WORD)
     made.own()
-    return Place(
-        root=made.root, home=made.base, mode=mode, flags=flags, of=made, more=more, environ=dict(environ)
+    roots = [word for root in more for word in ("--root", str(root))]
+    return of_user(made, made.root, mode, *flags, *roots, **environ)
+
+
+def of_user(made: Scene, root: Path, mode: str, *flags: str, **environ: str) -> live.Setup:
+    """A server as the scene's user."""
+    return live.Setup(
+        root=root,
+        home=made.base,
+        mode=mode,
+        flags=flags,
+        environ={**made.environment, **environ},
+        around=as_user(made),
     )
 
 
@@ -497,14 +468,8 @@ async def output_by(client: Client, way: str, script: str) -> str:
     if way == "session":
         return await call_text(client, "REPL", language="shell", code=script, session="new")
     started = await call_text(client, "bash", command=script, run_in_background=True)
-    task = re.search(r"bg_\w+", started)
-    assert task is not None, started
-    said = ""
-    for _ in range(20):
-        said = await call_text(client, "TaskOutput", task_id=task[0], offset=0, wait_ms=1000)
-        if "exit status" in said:
-            return said
-    raise AssertionError(said)
+    (task,) = re.findall(r"bg_\w+", started)
+    return await call_text(client, "TaskOutput", task_id=task, offset=0, until="end", wait_ms=20_000)
 
 
 PEEKING = """
@@ -619,7 +584,7 @@ async def test_a_session_does_not_outlast_the_roots_it_was_started_with() -> Non
 
 async def test_a_root_that_holds_the_system_cannot_be_narrowed_and_the_error_says_so() -> None:
     with scene(USERS[0]) as made:
-        setup = Place(root=Path("/usr"), home=made.base, mode=READ_ONLY, of=made)
+        setup = of_user(made, Path("/usr"), READ_ONLY)
         async with live.connected(setup, list_roots_callback=works_in(Path("/usr/share"))) as client:
             said = await call_text(client, "bash", command="echo ran")
     assert "--root" in said
@@ -636,13 +601,10 @@ def test_a_request_to_the_broker_only_narrows(tmp_path: Path) -> None:
         state=f"{root}-state",
         programs=candidates(os.environ["PATH"], ()),
     )
-    broker = start_standalone_broker(
-        BrokerPolicy(sandbox=sandbox, environment=command_environment(os.environ))
-    )
-    outside = (("/etc",), ("/",), (), (f"{root}/../outside",), (f"{root}2",), (root, "/etc"))
-    for roots in outside:
-        end, said = outcome(broker, Script(script="echo ran", timeout=10, roots=roots), cwd=root)
-        assert ("refused" in end, said) == (True, ""), (roots, end)
-    end, said = outcome(broker, Script(script="echo ran", timeout=10, roots=(root,)), cwd=root)
+    elsewhere = (("/etc",), ("/",), (), (f"{root}/../outside",), (f"{root}2",), (root, "/etc"))
+    with broker(sandbox=sandbox) as started:
+        for roots in elsewhere:
+            end, said = outcome(started, Script(script="echo ran", timeout=10, roots=roots), cwd=root)
+            assert ("refused" in end, said) == (True, ""), (roots, end)
+        end, said = outcome(started, Script(script="echo ran", timeout=10, roots=(root,)), cwd=root)
     assert said == "ran\n", end
-    broker.close()

@@ -1,6 +1,5 @@
 """Commands in containers, with a program in the place of an engine that writes down its arguments."""
 
-import os
 import re
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -19,7 +18,7 @@ from mcp_toolserver.pipeline.dispatcher import Dispatcher
 from mcp_toolserver.protocol import translate
 from mcp_toolserver.runtime.containers.containers import Containers
 from mcp_toolserver.runtime.containers.engine import Engine
-from mcp_toolserver.runtime.executables import HostExecutables, find_host_executables
+from mcp_toolserver.runtime.executables import HostExecutables
 from tests.support.processes import Anywhere, Daemons, bench, call, until
 from tests.support.workshop import names, program, workshop
 
@@ -74,7 +73,10 @@ async def stand(tmp_path: Path) -> AsyncGenerator[Stand]:
         yield made
 
 
-async def test_a_command_runs_in_a_new_container_that_is_removed(stand: Stand) -> None:
+SCRIPTS = ("echo '$HOME' \"$((1+1))\" `echo x`", "--privileged", "echo a\necho b # \\")
+
+
+async def test_a_command_runs_as_it_is_in_a_new_container_that_is_removed(stand: Stand) -> None:
     result = await stand.run("echo one; echo two >&2; exit 3")
     assert (result.error, result.text) == (None, "one\ntwo\n[exit status 3]")
     await until(lambda: not stand.left)
@@ -82,8 +84,11 @@ async def test_a_command_runs_in_a_new_container_that_is_removed(stand: Stand) -
     name = stand.argvs[0][3]
     assert re.fullmatch("mcp-toolserver-[0-9a-f]{32}", name)
     assert stand.argvs[1:] == [["start", "--attach", name], ["rm", "--force", name]]
-    await stand.run("true")
-    assert stand.argvs[3][3] != name
+    for script in SCRIPTS:
+        await stand.run(script)
+    created = [words for words in stand.argvs if words[0] == "create"]
+    assert [words[-1] for words in created[1:]] == [*SCRIPTS]
+    assert len({words[3] for words in created}) == len(created)
 
 
 async def test_it_is_shut_off_and_sees_the_first_root_only(stand: Stand, tmp_path: Path) -> None:
@@ -100,13 +105,6 @@ async def test_it_is_shut_off_and_sees_the_first_root_only(stand: Stand, tmp_pat
     assert int(pairs["--pids-limit"]) == 512
     assert int(pairs["--memory"]) > 0
     assert (rest[1:3], rest[4:]) == (["sh", "-c"], ["sh", "2", "true"])
-
-
-async def test_the_script_arrives_as_it_is(stand: Stand) -> None:
-    scripts = ["echo '$HOME' \"$((1+1))\" `echo x`", "--privileged", "echo a\necho b # \\"]
-    for script in scripts:
-        await stand.run(script)
-    assert [words[-1] for words in stand.argvs if words[0] == "create"] == scripts
 
 
 def engine(name: str, **more: Any) -> Engine:
@@ -147,13 +145,7 @@ async def test_the_time_is_kept_in_the_container_too(tmp_path: Path) -> None:
 # --- its end ----------------------------------------------------------------------------------------------
 
 
-async def test_a_timeout_removes_the_container(stand: Stand) -> None:
-    result = await stand.run("echo begun; sleep 100", timeout=400)
-    assert re.fullmatch(r"begun\n\[killed after \d+\.\d s: timeout \(\d+ ms; .*\)\]", result.text)
-    await until(lambda: not stand.left)
-
-
-async def test_cancelling_a_call_removes_the_container(stand: Stand) -> None:
+async def test_a_cancelled_call_and_a_timeout_remove_the_container(stand: Stand) -> None:
     daemons = Daemons()
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(stand.run, f"sleep {daemons.mark}")
@@ -161,6 +153,9 @@ async def test_cancelling_a_call_removes_the_container(stand: Stand) -> None:
         tasks.cancel_scope.cancel()
     await until(lambda: not stand.left)
     assert daemons.alive() == []
+    result = await stand.run("echo begun; sleep 100", timeout=400)
+    assert re.fullmatch(r"begun\n\[killed after \d+\.\d s: timeout \(\d+ ms; .*\)\]", result.text)
+    await until(lambda: not stand.left)
 
 
 async def test_stopping_it_or_the_server_removes_the_container(tmp_path: Path) -> None:
@@ -230,20 +225,6 @@ async def test_a_container_that_cannot_be_started_is_removed(tmp_path: Path) -> 
         assert result.error == "unavailable"
         assert "32 commands run already" in result.text
         await until(lambda: not stand.left)
-
-
-async def test_the_real_engine_without_its_daemon_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    found = find_host_executables(os.environ, [str(tmp_path)])
-    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/nobody")
-    monkeypatch.setenv("CONTAINER_HOST", f"unix://{tmp_path}/nobody")
-    environment = ("DOCKER_HOST", "CONTAINER_HOST")
-    async with workshop(tmp_path, found=found, command_environment=environment) as server:
-        assert ("container_shell" in names(server)) is (found.engine is not None)
-        result = await call(server, "container_shell", command="touch mark")
-    assert result.error == "unavailable"
-    assert not (tmp_path / "root/mark").exists()
 
 
 # --- where it is offered ----------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from mcp_toolserver.errors import Unavailable
 from mcp_toolserver.runtime.processes import interactive as dialogue_module
 from mcp_toolserver.runtime.processes.broker_client import Broker
 from mcp_toolserver.runtime.processes.interactive import InteractiveProcess, start_interactive
+from tests.support.open_files import descriptors
 from tests.support.processes import PATIENCE, Daemons, broker, status, until
 
 BOTH = pytest.mark.parametrize("layer", ["linux", "posix"], indirect=True)
@@ -155,11 +156,11 @@ async def test_what_was_ended_is_not_read_or_written_under_a_descriptor_used_aga
 
 @BOTH
 async def test_a_broker_that_is_gone_starts_nothing(layer: str) -> None:
-    before = set(os.listdir("/proc/self/fd"))
+    before = descriptors()
     folder = os.open("/", os.O_RDONLY)
     with broker() as at:
         pass
     with pytest.raises(Unavailable):
         await start_interactive(at, ("cat",), cwd=folder)
     os.close(folder)
-    assert set(os.listdir("/proc/self/fd")) <= before
+    assert descriptors() <= before

@@ -9,7 +9,6 @@ import shlex
 import sys
 import textwrap
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -146,17 +145,6 @@ def test_the_tests_of_a_node_package_run(servers: Callable[[str, str], Server]) 
     said = work(server, "node", {"package.json": package, "a.test.js": test}, "npm test")
     assert re.search(r"^\S+ pass 1$", said, re.MULTILINE), said
     assert said.splitlines()[-1] == "status 0", said
-
-
-def test_the_tests_of_a_rust_crate_run(servers: Callable[[str, str], Server]) -> None:
-    server = servers(USERS[0], READ_ONLY)
-    # A toolchain in the home folder of the user who runs the tests, if there is one.
-    cargo = f"RUSTUP_HOME={shlex.quote(f'{Path.home()}/.rustup')} CARGO_HOME=$TMPDIR/cargo cargo"
-    needs(server, f"{cargo} --version")
-    manifest = '[package]\nname = "a"\nversion = "0.1.0"\nedition = "2018"\n[lib]\npath = "lib.rs"'
-    test = "#[test]\nfn one() {\n    assert_eq!(1 + 1, 2);\n}"
-    said = work(server, "rust", {"Cargo.toml": manifest, "lib.rs": test}, f"{cargo} test 2>&1")
-    assert "test result: ok. 1 passed" in said, said
 
 
 POSTGRES = """

@@ -58,12 +58,8 @@ def test_a_missing_program_is_named() -> None:
     for output in MISSING:
         (note,) = explain(output, 0, WRITING)
         assert note.startswith("cargo is not on the PATH of commands here")
-    for output in (
-        "the file was not found",
-        "a b: not found",
-        "x: not found (yet)",
-        "error: a: key not found!",
-    ):
+    others = ("the file was not found", "a b: not found", "x: not found (yet)", "error: a: key not found!")
+    for output in others:
         assert explain(output, 0, WRITING) == ()
 
 

@@ -27,8 +27,6 @@ async def test_it_waits_as_long_as_it_says_in_steps_with_progress(tmp_path: Path
         2_500: ([1, 1, 0.5], ["slept 0 of 2.5 s", "slept 1 of 2.5 s", "slept 2 of 2.5 s"]),
         300_000: ([1] * 300, [f"slept {n} of 300 s" for n in range(300)]),
     }
-    clock = Skipping()
-    server = dispatcher(with_services(host(tmp_path), PERMISSIONS, {Capability.CLOCK: lambda _: clock}))
     for milliseconds, (waits, heard) in expected.items():
         clock, person = Skipping(), Person()
         server = dispatcher(

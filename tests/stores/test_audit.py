@@ -16,8 +16,6 @@ from typing import Any
 
 import anyio
 import pytest
-from mcp import Client
-from mcp_types import Implementation
 from pydantic import JsonValue
 
 from mcp_toolserver.capabilities.permissions import Capability, HostFacts, Permission, ServerLock
@@ -26,8 +24,6 @@ from mcp_toolserver.errors import SettingsError, UnknownTool
 from mcp_toolserver.pipeline.call import InputRequired, Result
 from mcp_toolserver.pipeline.call_record import CallRecord
 from mcp_toolserver.pipeline.dispatcher import Dispatcher
-from mcp_toolserver.protocol.build_server import build
-from mcp_toolserver.protocol.handlers import Handlers
 from mcp_toolserver.stores import audit_log
 from mcp_toolserver.stores.audit_chain import ChainHead, VerificationReport, verify
 from mcp_toolserver.stores.audit_entry import AuditContext
@@ -93,15 +89,33 @@ def note(audit: AuditLog, *names: str) -> None:
         assert at_once(audit.end(one)) is None
 
 
+def written(folder: Path, *names: str, keeping: Retention = KEEPING) -> None:
+    """The log of a server with these calls, which has ended."""
+    audit = opened(folder, keeping=keeping)
+    note(audit, *names)
+    audit.close()
+
+
+@contextmanager
+def recording(folder: Path, *entries: Any, values: bool = False, **options: Any) -> Generator[Dispatcher]:
+    """A dispatcher whose calls are recorded in a log that is closed at the end."""
+    audit = opened(folder, values=values)
+    yield recorded(folder, audit, *entries, **options)
+    audit.close()
+
+
+async def forever(_: Args, __: Runtime) -> Output:
+    await anyio.sleep_forever()
+    raise AssertionError
+
+
 # --- one line a call -------------------------------------------------------------------------------------
 
 
 async def test_a_call_leaves_a_line_that_says_who_did_what_and_how_it_ended(tmp_path: Path) -> None:
-    audit = opened(tmp_path)
-    at = recorded(tmp_path, audit)
-    (tmp_path / "root/a").write_text("hello\n", encoding="utf-8")
-    result = await call(at, "Read", {"file_path": "a"}, Person(name="editor 1.2"))
-    audit.close()
+    with recording(tmp_path) as at:
+        (tmp_path / "root/a").write_text("hello\n", encoding="utf-8")
+        result = await call(at, "Read", {"file_path": "a"}, Person(name="editor 1.2"))
     (line,) = lines(tmp_path)
     assert line | {"time": "", "call": "", "server": "", "ms": 0} == {
         "n": 1, "time": "", "call": "", "parent": None, "server": "", "user": None, "session": "editor 1.2",
@@ -137,9 +151,8 @@ async def test_the_log_is_private_and_holds_no_values(tmp_path: Path) -> None:
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     # It is closed also where it was open to others.
     folder.chmod(0o755)
-    audit = opened(tmp_path)
-    await call(recorded(tmp_path, audit), "write_file", {"path": "a", "content": "hunter2"})
-    audit.close()
+    with recording(tmp_path) as at:
+        await call(at, "write_file", {"path": "a", "content": "hunter2"})
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     for file in folder.iterdir():
         assert stat.S_IMODE(file.stat().st_mode) == 0o600
@@ -160,11 +173,6 @@ async def test_every_end_of_a_call_has_its_verdict_and_outcome(
     async def bug(_: Args, __: Runtime) -> Output:
         raise ZeroDivisionError
 
-    async def forever(_: Args, __: Runtime) -> Output:
-        await anyio.sleep_forever()
-        raise AssertionError
-
-    audit = opened(tmp_path)
     entries = (
         tool(work, name="fine"),
         tool(work, name="asks"),
@@ -178,26 +186,18 @@ async def test_every_end_of_a_call_has_its_verdict_and_outcome(
         tool(forever, name="slow", limits=Limits(deadline=0.02)),
         tool(forever, name="forever"),
     )
-    at = recorded(
-        tmp_path,
-        audit,
-        *entries,
-        granted=Permission.READ_ONLY,
-        ask=["asks"],
-        deny=["denied"],
-        allow=["allowed"],
-        offered={entry.spec.name for entry in entries} - {"off"},
-    )
-    for name in ("fine", "asks", "off", "denied", "dear", "shell", "allowed", "lacking", "bug", "slow"):
-        await call(at, name)
-    await call(at, "fine", {"no": 1})
-    await call(at, "asks", {}, Person(says=True))
-    await call(at, "asks", {}, Later())
-    with pytest.raises(UnknownTool):
-        await call(at, "x" * 10_000)
-    with anyio.move_on_after(0.02):
-        await at.call("forever", {}, Person())
-    audit.close()
+    rules: dict[str, Any] = {"ask": ["asks"], "deny": ["denied"], "allow": ["allowed"]}
+    offered = {entry.spec.name for entry in entries} - {"off"}
+    with recording(tmp_path, *entries, granted=Permission.READ_ONLY, offered=offered, **rules) as at:
+        for name in ("fine", "asks", "off", "denied", "dear", "shell", "allowed", "lacking", "bug", "slow"):
+            await call(at, name)
+        await call(at, "fine", {"no": 1})
+        await call(at, "asks", {}, Person(says=True))
+        await call(at, "asks", {}, Later())
+        with pytest.raises(UnknownTool):
+            await call(at, "x" * 10_000)
+        with anyio.move_on_after(0.02):
+            await at.call("forever", {}, Person())
     logged = [(line["name"][:8], line["verdict"], line["outcome"], line["rule"]) for line in lines(tmp_path)]
     assert logged == [
         ("fine", "allowed", "output", ""),
@@ -219,25 +219,21 @@ async def test_every_end_of_a_call_has_its_verdict_and_outcome(
     assert checked(tmp_path).problems == []
 
 
-async def test_a_path_outside_the_roots_differs_from_a_mistake(tmp_path: Path) -> None:
-    audit = opened(tmp_path)
-    at = recorded(tmp_path, audit)
-    await call(at, "read_file", {"path": "/etc/passwd"})
-    await call(at, "read_file", {"path": 1})
-    audit.close()
-    assert [line["verdict"] for line in lines(tmp_path)] == ["refused-path", "invalid"]
-
-
 UNSEEN: tuple[JsonValue, ...] = (float("nan"), "\ud800", json.loads("[" * 900 + "]" * 900), 10**5000)
 
 
-async def test_what_no_tool_may_see_is_recorded_too(tmp_path: Path) -> None:
-    audit = opened(tmp_path, values=True)
-    for value in UNSEEN:
-        await call(recorded(tmp_path, audit), "read_file", {"x": value})
-    note(audit, "a\ud800")
-    audit.close()
-    *invalid, last = lines(tmp_path)
+async def test_values_are_recorded_when_the_operator_wants_them_also_what_no_tool_may_see(
+    tmp_path: Path,
+) -> None:
+    with recording(tmp_path, values=True) as at:
+        await call(at, "write_file", {"path": "a", "content": "TOKEN=hunter2 ok"})
+        await call(at, "read_file", {"path": "/etc/passwd"})
+        for value in UNSEEN:
+            await call(at, "read_file", {"x": value})
+    written(tmp_path, "a\ud800")
+    first, outside, *invalid, last = lines(tmp_path)
+    assert first["arguments"] == {"path": "a", "content": "TOKEN=[redacted] ok"}
+    assert outside["verdict"] == "refused-path"
     assert [line["verdict"] for line in invalid] == ["invalid"] * len(UNSEEN)
     assert last["name"] == "a\ud800"
     assert checked(tmp_path).problems == []
@@ -245,34 +241,15 @@ async def test_what_no_tool_may_see_is_recorded_too(tmp_path: Path) -> None:
 
 async def test_calls_that_run_when_the_server_ends_are_recorded_as_cancelled(tmp_path: Path) -> None:
     audit = opened(tmp_path)
-    running, ended = (
-        CallRecord(name="a", session="", arguments={}),
-        CallRecord(name="b", session="", arguments={}),
-    )
+    running, ended = (CallRecord(name=name, session="", arguments={}) for name in "ab")
     await audit.begin(running)
     await audit.begin(ended)
     running.outcome = "cancelled"
     await audit.end(ended)
     audit.close()
     assert await audit.end(running) is None
-    assert [(line["name"], line["outcome"]) for line in lines(tmp_path)] == [
-        ("b", "unknown_tool"),
-        ("a", "cancelled"),
-    ]
-
-
-async def test_a_client_is_recorded_under_the_name_it_gives_itself(tmp_path: Path) -> None:
-    audit = opened(tmp_path)
-    at = recorded(tmp_path, audit)
-    handlers = Handlers(dispatcher=at, ask_seconds=5)
-    for era in ("legacy", "auto"):
-        named = Implementation(name="an editor", version="7")
-        async with Client(
-            build(handlers, ""), mode=era, client_info=named, read_timeout_seconds=10
-        ) as client:
-            await client.call_tool("read_file", {"path": "a"})
-    audit.close()
-    assert [line["session"] for line in lines(tmp_path)] == ["an editor 7", "an editor 7"]
+    logged = [(line["name"], line["outcome"]) for line in lines(tmp_path)]
+    assert logged == [("b", "unknown_tool"), ("a", "cancelled")]
 
 
 # --- values and secrets ----------------------------------------------------------------------------------
@@ -320,13 +297,6 @@ def test_blanking_takes_linear_time() -> None:
         assert redacted(piece * (1_000_000 // len(piece)))
 
 
-async def test_values_are_recorded_when_the_operator_wants_them(tmp_path: Path) -> None:
-    audit = opened(tmp_path, values=True)
-    await call(recorded(tmp_path, audit), "write_file", {"path": "a", "content": "TOKEN=hunter2 ok"})
-    audit.close()
-    assert lines(tmp_path)[0]["arguments"] == {"path": "a", "content": "TOKEN=[redacted] ok"}
-
-
 # --- the chain -------------------------------------------------------------------------------------------
 
 
@@ -356,9 +326,7 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
 
 
 def test_a_change_of_the_log_shows(tmp_path: Path) -> None:
-    audit = opened(tmp_path)
-    note(audit, *"abcde")
-    audit.close()
+    written(tmp_path, *"abcde")
     assert checked(tmp_path) == VerificationReport(lines=5, files=1)
     file = only_file(tmp_path)
     whole = file.read_bytes().splitlines(keepends=True)
@@ -375,15 +343,11 @@ def test_a_change_of_the_log_shows(tmp_path: Path) -> None:
 def test_a_lost_head_shows_and_the_next_server_goes_on(
     left: bytes | None, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    audit = opened(tmp_path)
-    note(audit, "a", "b")
-    audit.close()
+    written(tmp_path, "a", "b")
     head = tmp_path / "state/audit/head"
     head.unlink() if left is None else head.write_bytes(left)
     assert any("head is missing or damaged" in problem for problem in checked(tmp_path).problems)
-    audit = opened(tmp_path)
-    note(audit, "c")
-    audit.close()
+    written(tmp_path, "c")
     assert "head of the audit log was lost" in caplog.text
     assert [line["name"] for line in lines(tmp_path)] == ["a", "b", "c"]
     assert any("begins anew" in problem for problem in checked(tmp_path).problems)
@@ -391,14 +355,10 @@ def test_a_lost_head_shows_and_the_next_server_goes_on(
 
 def test_cutting_the_log_between_two_servers_shows(tmp_path: Path) -> None:
     for name in "ab":
-        audit = opened(tmp_path)
-        note(audit, name)
-        audit.close()
+        written(tmp_path, name)
     file = only_file(tmp_path)
     file.write_bytes(file.read_bytes().splitlines(keepends=True)[0])
-    audit = opened(tmp_path)
-    note(audit, "c")
-    audit.close()
+    written(tmp_path, "c")
     assert checked(tmp_path).problems == ["000001.jsonl line 2: 1 line is missing before it"]
 
 
@@ -415,18 +375,14 @@ def test_a_log_that_is_removed_under_a_running_server_shows(tmp_path: Path) -> N
 def test_a_server_killed_while_it_wrote_is_named_and_breaks_nothing(tmp_path: Path) -> None:
     for number, torn in enumerate((b'{"n":3,"time', b'{"n":3,"prev":"00"}\n', b"\0\0\n\0")):
         folder = tmp_path / str(number)
-        audit = opened(folder)
-        note(audit, "a", "b")
-        audit.close()
+        written(folder, "a", "b")
         with only_file(folder).open("ab") as file:
             file.write(torn)
         if b"\n" not in torn:
             found = checked(folder)
             assert found.problems == []
             assert found.notes == ["000001.jsonl ends with a piece of a line: a server was killed"]
-        audit = opened(folder)
-        note(audit, "c", "d")
-        audit.close()
+        written(folder, "c", "d")
         found = checked(folder)
         assert found.problems == []
         assert len(found.notes) == 1
@@ -436,9 +392,7 @@ def test_a_server_killed_while_it_wrote_is_named_and_breaks_nothing(tmp_path: Pa
 def test_files_are_rotated_in_one_chain_and_the_oldest_removed(tmp_path: Path) -> None:
     keeping = Retention(file_bytes=1_000, files=3)
     for _ in range(4):
-        audit = opened(tmp_path, keeping=keeping)
-        note(audit, *"abcde")
-        audit.close()
+        written(tmp_path, *"abcde", keeping=keeping)
     names = sorted(file.name for file in (tmp_path / "state/audit").glob("*.jsonl"))
     assert len(names) == 3
     assert names[0] != "000001.jsonl"
@@ -548,12 +502,10 @@ def locked(folder: Path) -> Generator[None]:
 
 
 async def test_a_log_that_another_process_holds_is_not_waited_for_without_end(tmp_path: Path) -> None:
-    audit = opened(tmp_path)
-    at = recorded(tmp_path, audit)
-    with locked(tmp_path):
-        assert (await call(at, "read_file", {"path": "a"})).error == "unavailable"
-    assert (await call(at, "read_file", {"path": "a"})).error == "not_found"
-    audit.close()
+    with recording(tmp_path) as at:
+        with locked(tmp_path):
+            assert (await call(at, "read_file", {"path": "a"})).error == "unavailable"
+        assert (await call(at, "read_file", {"path": "a"})).error == "not_found"
     assert [line["outcome"] for line in lines(tmp_path)] == ["not_found", "not_found"]
 
 
@@ -590,10 +542,6 @@ async def test_calls_that_end_while_the_log_is_locked_are_written_once_and_in_or
 
 @pytest.mark.usefixtures("long_lock")
 async def test_a_call_that_is_cancelled_while_the_log_is_locked_is_written_once(tmp_path: Path) -> None:
-    async def forever(_: Args, __: Runtime) -> Output:
-        await anyio.sleep_forever()
-        raise AssertionError
-
     audit = opened(tmp_path)
     at = recorded(tmp_path, audit, tool(forever))
     with anyio.fail_after(PATIENCE):
@@ -661,25 +609,21 @@ async def test_a_log_that_is_closed_while_another_process_keeps_it_locked_withho
     monkeypatch.setattr("mcp_toolserver.stores.file_lock.LOCK_TIMEOUT_SECONDS", 0.01)
     audit = opened(tmp_path)
     at = recorded(tmp_path, audit)
-    results: list[Result] = []
-
-    async def read() -> None:
-        results.append(await call(at, "read_file", {"path": "a"}))
-
-    with anyio.fail_after(PATIENCE), locked(tmp_path):
+    with locked(tmp_path):
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(read)
-            await anyio.wait_all_tasks_blocked()
-            audit.close()
-    assert [result.error for result in results] == ["unavailable"]
+
+            async def close() -> None:
+                await anyio.wait_all_tasks_blocked()
+                audit.close()
+
+            tasks.start_soon(close)
+            assert (await call(at, "read_file", {"path": "a"})).error == "unavailable"
     assert lines(tmp_path) == []
 
 
 async def test_a_server_answers_others_while_another_process_keeps_its_log_locked(tmp_path: Path) -> None:
-    (tmp_path / "root").mkdir()
-    setup = Setup(root=tmp_path / "root", home=tmp_path)
+    setup = Setup.below(tmp_path)
     ended: list[str] = []
-
     async with connected(setup) as client:
 
         async def read() -> None:
@@ -688,13 +632,13 @@ async def test_a_server_answers_others_while_another_process_keeps_its_log_locke
         with anyio.fail_after(30):
             await read()
             async with anyio.create_task_group() as tasks:
-                with locked(tmp_path):
+                with locked(setup.home):
                     tasks.start_soon(read)
                     await anyio.wait_all_tasks_blocked()
                     await client.send_ping()
                     assert len(ended) == 1
     assert "withheld" not in ended[1]
-    assert [line["outcome"] for line in lines(tmp_path)] == ["not_found", "not_found"]
+    assert [line["outcome"] for line in lines(setup.home)] == ["not_found", "not_found"]
 
 
 def test_a_log_that_cannot_be_opened_stops_the_start(tmp_path: Path) -> None:
@@ -735,9 +679,7 @@ def test_log_prints_a_row_for_each_call(tmp_path: Path, capsys: pytest.CaptureFi
 
 
 def test_log_prints_the_lines_themselves_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    audit = opened(tmp_path, keeping=Retention(file_bytes=1))
-    note(audit, "a", "ü\u202e")
-    audit.close()
+    written(tmp_path, "a", "ü\u202e", keeping=Retention(file_bytes=1))
     assert log(str(tmp_path / "state"), follow=False, verify=False, as_json=True) == 0
     printed = capsys.readouterr().out
     assert printed.isascii()
@@ -762,9 +704,7 @@ def test_log_says_so_when_there_is_none_or_it_cannot_be_read(
 def test_verify_exits_with_1_and_says_what_is_wrong_and_where(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    audit = opened(tmp_path)
-    note(audit, "a", "b", "c")
-    audit.close()
+    written(tmp_path, "a", "b", "c")
     state = str(tmp_path / "state")
     assert log(state, follow=False, verify=True, as_json=False) == 0
     assert capsys.readouterr().out == "3 lines in 1 files: the chain is whole.\n"
@@ -810,9 +750,7 @@ async def test_follow_prints_what_comes_over_files_until_it_is_interrupted(tmp_p
 
 
 def test_a_reader_that_has_seen_enough_is_no_error(tmp_path: Path) -> None:
-    audit = opened(tmp_path)
-    note(audit, *(["x" * 100] * 500))
-    audit.close()
+    written(tmp_path, *(["x" * 100] * 500))
     reading, writing = os.pipe()
     showing = subprocess.Popen(
         python(SHOW, str(tmp_path / "state"), "once"), stdout=writing, stderr=subprocess.PIPE

@@ -4,8 +4,6 @@ import fcntl
 import os
 import sqlite3
 import stat
-import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -16,9 +14,6 @@ import pytest
 
 from mcp_toolserver.errors import Conflict, NotFound, Unavailable
 from mcp_toolserver.stores.database import FOLDER, Database
-from mcp_toolserver.stores.todos import StoredTodos
-from mcp_toolserver.text.todos import added
-from tests import ROOT
 from tests.plan.planning import database
 
 Work = Callable[[sqlite3.Connection], object]
@@ -69,75 +64,23 @@ async def test_what_fails_half_way_changes_nothing(tmp_path: Path) -> None:
         counted(connection)
         raise NotFound("the other half")
 
-    with pytest.raises(NotFound):
-        await made.run(half)
-    assert await made.run(counted) == 2
-
-
-async def test_a_transaction_that_sqlite_ended_itself_changes_nothing(tmp_path: Path) -> None:
-    made = database(tmp_path)
-
-    def ended(connection: sqlite3.Connection) -> None:
+    def ended_by_sqlite(connection: sqlite3.Connection) -> None:
         counted(connection)
         connection.execute("ROLLBACK")
         raise NotFound("the rest")
 
-    with pytest.raises(NotFound):
-        await made.run(ended)
-    assert await made.run(counted) == 1
+    def mistaken(connection: sqlite3.Connection) -> None:
+        """A mistake in the words to SQLite is no damage."""
+        counted(connection)
+        connection.execute("CREATE TABLE t (x NOT NULL)")
+        connection.execute("INSERT INTO t VALUES (NULL)")
 
-
-async def test_a_mistake_in_the_words_to_sqlite_is_no_damage(tmp_path: Path) -> None:
-    made = database(tmp_path)
-    await made.run(counted)
-    with pytest.raises(sqlite3.IntegrityError):
-        await made.run(
-            lambda c: c.execute("CREATE TABLE t (x NOT NULL)") and c.execute("INSERT INTO t VALUES (NULL)")
-        )
-    assert await made.run(counted) == 2
-
-
-async def test_changes_in_one_process_are_serial(tmp_path: Path) -> None:
-    one, other = database(tmp_path), database(tmp_path)
-    found: list[int] = []
-
-    async def count(where: Database) -> None:
-        found.append(await where.run(counted))
-
-    with anyio.fail_after(30):
-        async with anyio.create_task_group() as tasks:
-            for _ in range(10):
-                tasks.start_soon(count, one)
-                tasks.start_soon(count, other)
-    assert sorted(found) == list(range(1, 21))
-
-
-SERVER = """
-import sys
-import anyio
-from pathlib import Path
-from mcp_toolserver.stores.todos import StoredTodos
-from mcp_toolserver.text.todos import added
-from tests.plan.planning import database
-
-async def main(folder, handle):
-    todos = StoredTodos(database(Path(folder)))
-    for number in range(20):
-        await todos.change(handle, lambda before: added(before, f"{number}", "medium"))
-
-anyio.run(main, *sys.argv[1:])
-"""
-
-
-async def test_changes_of_several_servers_are_serial(tmp_path: Path) -> None:
-    todos = StoredTodos(database(tmp_path))
-    handle = (await todos.change("", lambda before: added(before, "first", "medium"))).handle
-    servers = [
-        subprocess.Popen([sys.executable, "-c", SERVER, str(tmp_path), handle], cwd=ROOT) for _ in range(3)
-    ]
-    assert [server.wait(timeout=60) for server in servers] == [0, 0, 0]
-    after = (await todos.change(handle, lambda before: before)).after
-    assert [todo.id for todo in after.todos] == list(range(1, 62))
+    for number, (work, error) in enumerate(
+        ((half, NotFound), (ended_by_sqlite, NotFound), (mistaken, sqlite3.IntegrityError)), 2
+    ):
+        with pytest.raises(error):
+            await made.run(work)
+        assert await made.run(counted) == number
 
 
 async def test_another_server_that_does_not_let_go_is_a_conflict(
@@ -155,21 +98,24 @@ async def test_another_server_that_does_not_let_go_is_a_conflict(
     assert await made.run(counted) == 2
 
 
-async def test_changes_that_wait_for_each_other_leave_the_threads_of_others_free(tmp_path: Path) -> None:
+async def test_changes_of_one_server_are_serial_and_leave_the_threads_of_others_free(tmp_path: Path) -> None:
     made, go = database(tmp_path), threading.Event()
+    threads = int(anyio.to_thread.current_default_thread_limiter().total_tokens)
+    found: list[int] = []
 
-    def stay(connection: sqlite3.Connection) -> int:
+    def stay(connection: sqlite3.Connection) -> None:
         if not go.wait(5):
             go.set()
             raise AssertionError
-        return counted(connection)
+        found.append(counted(connection))
 
     with anyio.fail_after(10):
         async with anyio.create_task_group() as tasks:
-            for _ in range(int(anyio.to_thread.current_default_thread_limiter().total_tokens)):
+            for _ in range(threads):
                 tasks.start_soon(made.run, stay)
             await anyio.wait_all_tasks_blocked()
             await anyio.to_thread.run_sync(go.set)
+    assert sorted(found) == list(range(1, threads + 1))
     made.close()
 
 
@@ -276,38 +222,31 @@ async def test_a_file_put_in_the_place_of_the_open_one_is_used(tmp_path: Path) -
 # --- what cannot be used ---------------------------------------------------------------------------------
 
 
-def link(state: Path, file: Path) -> None:
-    file.parent.mkdir(parents=True, mode=0o700)
-    (state.parent / "elsewhere").write_bytes(b"")
-    file.symlink_to(state.parent / "elsewhere")
-
-
-def open_folder(_: Path, file: Path) -> None:
-    file.parent.mkdir(parents=True)
-    file.parent.chmod(0o755)
-
-
-def linked_folder(state: Path, file: Path) -> None:
-    (state.parent / "elsewhere").mkdir(mode=0o700)
-    state.mkdir()
-    file.parent.symlink_to(state.parent / "elsewhere")
-
-
-def no_folder(state: Path, _: Path) -> None:
-    state.write_bytes(b"")
-
-
-@pytest.mark.parametrize("place", [link, open_folder, linked_folder, no_folder])
-async def test_a_place_that_is_not_private_is_not_used(
-    tmp_path: Path, place: Callable[[Path, Path], None]
-) -> None:
-    made = database(tmp_path)
-    place(tmp_path / "state", Path(made.path))
-    with pytest.raises(Unavailable, match="cannot be read or written"):
-        await made.run(counted)
-    elsewhere = tmp_path / "elsewhere"
-    assert not elsewhere.exists() or elsewhere.is_file() or os.listdir(elsewhere) == []
-    assert not elsewhere.is_file() or elsewhere.read_bytes() == b""
+async def test_a_place_that_is_not_private_is_not_used(tmp_path: Path) -> None:
+    for kind in ("a link", "a folder open to others", "a linked folder", "no folder"):
+        made, state, elsewhere = (
+            database(tmp_path / kind),
+            tmp_path / kind / "state",
+            tmp_path / kind / "else",
+        )
+        file = Path(made.path)
+        elsewhere.mkdir(parents=True, mode=0o700)
+        (elsewhere / "file").write_bytes(b"")
+        if kind == "no folder":
+            state.write_bytes(b"")
+        elif kind == "a linked folder":
+            state.mkdir()
+            file.parent.symlink_to(elsewhere)
+        else:
+            file.parent.mkdir(parents=True, mode=0o700)
+            if kind == "a link":
+                file.symlink_to(elsewhere / "file")
+            else:
+                file.parent.chmod(0o755)
+        with pytest.raises(Unavailable, match="cannot be read or written"):
+            await made.run(counted)
+        assert os.listdir(elsewhere) == ["file"]
+        assert (elsewhere / "file").read_bytes() == b""
 
 
 async def test_a_full_disk_and_a_file_of_another_kind_have_different_errors(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 import json
 import os
 import subprocess
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,8 +21,7 @@ from tests.support.processes import python
 
 @pytest.fixture
 def setup(tmp_path: Path) -> Setup:
-    (tmp_path / "root").mkdir()
-    return Setup(root=tmp_path / "root", home=tmp_path, mode="workspace-write")
+    return Setup.below(tmp_path, "workspace-write")
 
 
 def configured(setup: Setup, **settings: int) -> Setup:
@@ -103,30 +101,20 @@ async def test_the_oldest_outputs_make_room_for_new_ones(setup: Setup) -> None:
     assert "the rest could not be saved, because saved outputs take 1 MiB at most" in text(cut)
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.seconds = 0.0
-
-    def __call__(self) -> float:
-        return self.seconds
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-def stored(folder: Path, clock: Callable[[], float], **bounds: int) -> OutputStore:
-    return OutputStore(str(folder / "state"), OutputLimits(**bounds), now=clock)
-
-
-async def test_an_output_is_kept_for_so_long_after_it_was_written(tmp_path: Path, clock: Clock) -> None:
-    outputs = stored(tmp_path, clock, seconds=60)
+async def test_an_output_that_fits_is_kept_for_so_long_after_it_was_written(tmp_path: Path) -> None:
+    clock = [0.0]
+    limits = OutputLimits(seconds=60, total=10_000)
+    outputs = OutputStore(str(tmp_path / "state"), limits, now=lambda: clock[-1])
+    with pytest.raises(OSError, match="at most"):
+        await outputs.save("x" * 10_001, LOCAL)
+    folder = outputs.folder(LOCAL)
+    assert folder is not None
+    assert os.listdir(folder) == [], "nothing is left behind"
     open_one = outputs.create(LOCAL)
     first = await outputs.save("first", LOCAL)
-    clock.seconds = 60
+    clock.append(60)
     assert await outputs.read(first.handle, LOCAL, 10) == b"first"
-    clock.seconds = 61
+    clock.append(61)
     with pytest.raises(NotFound, match="removed"):
         await outputs.read(first.handle, LOCAL, 10)
     assert not Path(first.path).exists()
@@ -135,19 +123,8 @@ async def test_an_output_is_kept_for_so_long_after_it_was_written(tmp_path: Path
     outputs.close()
 
 
-async def test_a_text_that_does_not_fit_leaves_nothing_behind(tmp_path: Path, clock: Clock) -> None:
-    outputs = stored(tmp_path, clock, total=10_000)
-    with pytest.raises(OSError, match="at most"):
-        await outputs.save("x" * 10_001, LOCAL)
-    folder = outputs.folder(LOCAL)
-    assert folder is not None
-    assert os.listdir(folder) == []
-    assert (await outputs.save("x" * 5_000, LOCAL)).size == 5_000
-    outputs.close()
-
-
-async def test_only_so_many_owners_have_a_folder(tmp_path: Path, clock: Clock) -> None:
-    outputs = stored(tmp_path, clock)
+async def test_only_so_many_owners_have_a_folder(tmp_path: Path) -> None:
+    outputs = OutputStore(str(tmp_path / "state"))
     first = await outputs.save("x", "owner 0")
     for number in range(1, OWNERS + 1):
         await outputs.save("x", f"owner {number}")
@@ -182,25 +159,19 @@ print(json.dumps([[result.error for result in results], lines, results[0].text])
 """
 
 
-def called_on_a_full_disk(folder: Path, size: int) -> tuple[list[str | None], int, str]:
-    """The errors of a hundred calls on a state folder of `size` that something else fills after the start of
-    the server; the number of their lines in the audit log, and the first answer."""
-    (folder / "state").mkdir(parents=True)
-    bwrap = next(path for path in candidates(os.environ.get("PATH", ""), ()) if Path(path).exists())
-    sandbox = [bwrap, "--dev-bind", "/", "/", "--size", str(size), "--tmpfs", str(folder / "state")]
-    command = [*sandbox, *python(CALLS, str(folder))]
-    done = subprocess.run(command, capture_output=True, encoding="utf-8", timeout=60, check=True)
-    errors, number, answer = json.loads(done.stdout)
-    return errors, number, answer
-
-
 def test_calls_go_on_and_are_recorded_when_something_else_fills_the_disk(tmp_path: Path) -> None:
-    errors, number, _ = called_on_a_full_disk(tmp_path, 16 << 20)
-    assert (errors, number) == ([None] * 100, 100)
-
-
-def test_nothing_runs_on_a_disk_that_has_no_room_for_the_log(tmp_path: Path) -> None:
-    errors, number, answer = called_on_a_full_disk(tmp_path, 1 << 19)
-    assert (errors, number) == (["unavailable"] * 100, 0)
-    assert "the disk is full" in answer
-    assert not (tmp_path / "root/a").exists()
+    """The state folder is of a size that something else fills after the start of the server. Nothing runs
+    where not even the log has room."""
+    for size, error, recorded, says in (
+        (16 << 20, None, 100, ""),
+        (1 << 19, "unavailable", 0, "disk is full"),
+    ):
+        folder = tmp_path / str(size)
+        (folder / "state").mkdir(parents=True)
+        bwrap = next(path for path in candidates(os.environ.get("PATH", ""), ()) if Path(path).exists())
+        sandbox = [bwrap, "--dev-bind", "/", "/", "--size", str(size), "--tmpfs", str(folder / "state")]
+        command = [*sandbox, *python(CALLS, str(folder))]
+        done = subprocess.run(command, capture_output=True, encoding="utf-8", timeout=60, check=True)
+        errors, lines, answer = json.loads(done.stdout)
+        assert (errors, lines, says in answer) == ([error] * 100, recorded, True)
+        assert (folder / "root/a").exists() == (error is None)

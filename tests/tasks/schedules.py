@@ -35,10 +35,6 @@ class SetClock:
         self.slept: list[float] = []
         self.awake = anyio.Event()
 
-    @classmethod
-    def at(cls, moment: str) -> "SetClock":
-        return cls(seconds(moment))
-
     async def now(self, zone: str = "") -> datetime:
         return datetime.fromtimestamp(self.moment, UTC)
 

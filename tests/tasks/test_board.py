@@ -52,14 +52,6 @@ def task(result: Result) -> dict[str, Any]:
 # --- tasks that run --------------------------------------------------------------------------------------
 
 
-async def test_a_command_runs_and_its_output_stays(server: Dispatcher) -> None:
-    made = await call(server, "TaskCreate", command="echo hello", subject="Greet")
-    assert re.fullmatch(r"Task created: task_\w+ \[pending\] Greet \(runs a command\)", made.text)
-    name = task(made)["task_id"]
-    assert await ended(server, name) == "hello\n[completed; next offset 6]"
-    assert (await call(server, "TaskOutput", id=name, offset=3)).text == "lo\n[completed; next offset 6]"
-
-
 async def test_tasks_run_in_the_order_of_their_dependencies(server: Dispatcher, tmp_path: Path) -> None:
     first = await created(server, command="until [ -e go ]; do sleep 0.01; done; echo first >> log")
     second = await created(server, command="echo second >> log", blockedBy=[first])
@@ -68,13 +60,9 @@ async def test_tasks_run_in_the_order_of_their_dependencies(server: Dispatcher, 
     assert shown.text == f"[pending: waits for {second}, {first}; next offset 0]"
     (tmp_path / "root" / "go").touch()
     assert await ended(server, third) == "first\nsecond\nthird\n[completed; next offset 19]"
-
-
-async def test_independent_tasks_run_at_the_same_time(server: Dispatcher) -> None:
-    meet = "touch {0}; until [ -e {1} ]; do sleep 0.01; done"
-    one, other = [await created(server, command=meet.format(*names)) for names in (("a", "b"), ("b", "a"))]
-    assert "[completed" in await ended(server, one)
-    assert "[completed" in await ended(server, other)
+    assert (
+        await call(server, "TaskOutput", id=third, offset=13)
+    ).text == "third\n[completed; next offset 19]"
 
 
 async def test_a_task_after_a_failed_or_cancelled_one_is_blocked_with_the_reason(server: Dispatcher) -> None:
@@ -94,7 +82,9 @@ async def test_a_task_after_a_failed_or_cancelled_one_is_blocked_with_the_reason
 
 
 async def test_the_output_of_a_running_task_is_live_and_stopping_kills_it(server: Dispatcher) -> None:
-    name = await created(server, command="echo begun; sleep 100")
+    made = await call(server, "TaskCreate", command="echo begun; sleep 100", subject="Greet")
+    assert re.fullmatch(r"Task created: task_\w+ \[pending\] Greet \(runs a command\)", made.text)
+    name = task(made)["task_id"]
     live = await call(server, "TaskOutput", task_id=name, until="output", wait_ms=20_000)
     while "begun" not in live.text:
         live = await call(server, "TaskOutput", task_id=name, until="output", wait_ms=20_000)
@@ -154,13 +144,6 @@ async def test_a_task_keeps_the_rights_under_which_it_was_created(tmp_path: Path
     assert [path.name for path in (tmp_path / "root").iterdir()] == ["now"]
 
 
-async def test_without_a_model_a_task_with_a_prompt_is_refused(server: Dispatcher) -> None:
-    refused = await call(server, "TaskCreate", prompt="do it", description="do")
-    assert refused.error == "unavailable"
-    assert refused.text.startswith("The task was not created, because it needs the tool Agent: ")
-    assert (await call(server, "TaskList")).text == "No tasks."
-
-
 # --- notes -----------------------------------------------------------------------------------------------
 
 
@@ -194,7 +177,9 @@ async def test_a_note_goes_from_status_to_status_until_a_final_one(server: Dispa
     assert failed.text == f"Task updated: {name} [failed] a; no time"
 
 
-async def test_tasks_are_listed_by_status_and_owner(server: Dispatcher) -> None:
+async def test_tasks_are_listed_by_status_and_owner_with_subjects_taken_from_other_texts(
+    server: Dispatcher,
+) -> None:
     one = await created(server, subject="a", owner="ann")
     other = await created(server, subject="b", blocked_by=[one])
     listed = await call(server, "TaskList")
@@ -208,6 +193,11 @@ async def test_tasks_are_listed_by_status_and_owner(server: Dispatcher) -> None:
     }
     assert (await call(server, "TaskList", owner="ann")).text == f"{one} [pending] a (owner: ann)"
     assert (await call(server, "TaskList", status="completed")).text == "No tasks."
+    await created(server, command="\n true \n# x")
+    await created(server, command="true", description="y" * 300)
+    *_, first, second = (await call(server, "TaskList")).text.splitlines()
+    assert "] true (runs a command)" in first
+    assert f"] {'y' * 199}… (runs a command)" in second
 
 
 async def test_dependencies_are_added_from_both_sides_and_cycles_refused(server: Dispatcher) -> None:
@@ -268,18 +258,15 @@ async def test_what_makes_no_task_or_no_change_is_refused(server: Dispatcher) ->
     for arguments, says in NO_TASK:
         refused = await call(server, "TaskCreate", **arguments)
         assert (refused.error, says in refused.text) == ("invalid_input", True), refused.text
+    # There is no model.
+    refused = await call(server, "TaskCreate", prompt="do it", description="do")
+    assert refused.error == "unavailable"
+    assert refused.text.startswith("The task was not created, because it needs the tool Agent: ")
+    assert (await call(server, "TaskList")).text == "No tasks."
     name = await created(server, command="sleep 100")
     for arguments, says in NO_CHANGE:
         refused = await call(server, "TaskUpdate", task_id=name, **arguments)
         assert (refused.error, says in refused.text) == ("invalid_input", True), refused.text
-
-
-async def test_a_subject_is_taken_from_the_other_texts(server: Dispatcher) -> None:
-    await created(server, command="\n true \n# x")
-    await created(server, command="true", description="y" * 300)
-    first, second = (await call(server, "TaskList")).text.splitlines()
-    assert "] true (runs a command)" in first
-    assert f"] {'y' * 199}… (runs a command)" in second
 
 
 async def test_the_tasks_of_another_owner_are_not_found(server: Dispatcher) -> None:

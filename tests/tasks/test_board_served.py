@@ -23,7 +23,7 @@ from tests.protocol.test_matrix import Ear, listening
 from tests.support.following import following, said
 from tests.support.live import ERAS, Setup, connected, text
 from tests.support.processes import Daemons, until
-from tests.tasks.killed_boards import Server
+from tests.tasks.test_board_killed import Server
 
 TASKS = "toolserver://tasks"
 ID = re.compile(r"task_[0-9a-f]{8}")
@@ -77,10 +77,17 @@ async def test_tasks_are_resources_whose_changes_are_told(tmp_path: Path, era: s
             one.uri_template for one in (await client.list_resource_templates()).resource_templates
         }
         async with listening(client, ear, (TASKS,)):
-            task = name_of(await client.call_tool("TaskCreate", {"command": "sleep 100", "subject": "a"}))
+            arguments = {"command": "sleep 100", "subject": "a", "description": "b"}
+            task = name_of(await client.call_tool("TaskCreate", arguments))
             await ear.until(ResourceUpdated(TASKS))
         uri = f"{TASKS}/{task}"
         assert {TASKS, uri} <= set(await listed(client))
+        found = json.loads(await read(client, uri))
+        assert (found["subject"], found["description"]) == ("a", "b")
+        assert [one["task_id"] for one in json.loads(await read(client, TASKS))] == [task]
+        async with made.client() as other:
+            assert await read(other, TASKS) == "[]"
+            assert (await refusal(other, uri)).error.code == -32002
         assert await completed(client, f"{TASKS}/{{id}}", "task_", "id") == [task]
         async with listening(client, ear, (uri,)):
             await client.call_tool("TaskStop", {"task_id": task})
@@ -90,16 +97,6 @@ async def test_tasks_are_resources_whose_changes_are_told(tmp_path: Path, era: s
         assert [one for one in await listed(client) if one.startswith(uri)] == []
         assert "not found" in str(await refusal(client, uri))
         assert (await refusal(client, f"{TASKS}x")).error.data == {"uri": f"{TASKS}x"}
-
-
-async def test_a_task_as_a_resource_is_the_whole_task(tmp_path: Path) -> None:
-    async with commanding(tmp_path) as made, made.client() as client, made.client() as other:
-        task = name_of(await client.call_tool("TaskCreate", {"subject": "a", "description": "b"}))
-        found = json.loads(await read(client, f"{TASKS}/{task}"))
-        assert (found["subject"], found["description"]) == ("a", "b")
-        assert [one["task_id"] for one in json.loads(await read(client, TASKS))] == [task]
-        assert await read(other, TASKS) == "[]"
-        assert (await refusal(other, f"{TASKS}/{task}")).error.code == -32002
 
 
 async def test_without_the_tools_there_are_no_such_resources(tmp_path: Path) -> None:
@@ -181,8 +178,11 @@ async def test_an_mcp_task_is_a_background_job_as_well(tmp_path: Path) -> None:
         assert "terminal state: completed" in said(await client.call("TaskStop", task_id=brief))
         stopped = said(await client.call("TaskStop", task_id=endless))
         assert stopped.startswith(f"{endless}: cancelled")
-        unknown = said(await client.call("TaskOutput", task_id=f"task_{'0' * 32}"))
-        assert unknown.startswith("task not found: task_000")
+        for handle in ("x", "cron_1", f"task_{'0' * 32}"):
+            for tool in ("TaskOutput", "TaskStop"):
+                refused = await client.call(tool, task_id=handle)
+                assert refused["isError"]
+                assert re.match("No background job|task not found: task_000", said(refused))
 
 
 async def test_an_mcp_task_of_another_server_cannot_be_stopped_here(tmp_path: Path) -> None:
@@ -218,12 +218,3 @@ async def test_damaged_rights_let_no_task_run(tmp_path: Path) -> None:
         found = await board.get(LOCAL, "task_damaged")
         assert "stored rights are damaged" in found.detail.summary.reason
     assert not (tmp_path / "root/never").exists()
-
-
-async def test_an_id_of_no_background_job_is_not_found(tmp_path: Path) -> None:
-    async with commanding(tmp_path) as made, made.client() as client:
-        for handle in ("x", "cron_1", f"task_{'0' * 32}"):
-            for tool in ("TaskOutput", "TaskStop"):
-                refused = await client.call_tool(tool, {"task_id": handle})
-                assert refused.is_error
-                assert "No background job" in text(refused) or "task not found" in text(refused)

@@ -69,12 +69,6 @@ def end_of(task: str) -> Claim:
     return Claim(id=task, owner=LOCAL, subject="", prompt="", command="", rights="", messages=())
 
 
-async def test_nothing_is_opened_before_the_first_task(tmp_path: Path) -> None:
-    await board(tmp_path).aclose()
-    assert not any_dead(database(tmp_path).path + BOARD)
-    assert list(tmp_path.iterdir()) == []
-
-
 async def test_a_server_claims_its_own_ready_tasks_in_order(tmp_path: Path) -> None:
     at, other = board(tmp_path), board(tmp_path)
     note = await create(at)
@@ -86,10 +80,7 @@ async def test_a_server_claims_its_own_ready_tasks_in_order(tmp_path: Path) -> N
     await at.finish(end_of(first), Outcome(status="completed", output=b"x"))
     await other.update(LOCAL, TaskChange(id=note, status="completed"))
     assert await claim(at) == ([last], False)
-
-
-async def test_more_than_asked_for_wait(tmp_path: Path) -> None:
-    at = board(tmp_path)
+    # More than it asks for waits.
     for _ in range(3):
         await create(at, command="x")
     claims, waits = await at.claim(2, adopts=False)
@@ -145,7 +136,9 @@ async def test_servers_that_take_over_at_the_same_time_share_the_tasks(tmp_path:
     assert (len(taken), set(taken)) == (20, left)
 
 
-async def test_a_server_that_ends_leaves_what_waits_to_the_next(tmp_path: Path) -> None:
+async def test_a_server_that_ends_leaves_what_waits_to_the_next_and_who_leaves_takes_its_tasks_along(
+    tmp_path: Path,
+) -> None:
     first = board(tmp_path)
     running = await create(first, command="x")
     await claim(first)
@@ -156,14 +149,18 @@ async def test_a_server_that_ends_leaves_what_waits_to_the_next(tmp_path: Path) 
     with pytest.raises(Unavailable, match="shutting down"):
         await create(first)
     at = board(tmp_path)
+    mine = await create(at)
+    ended, left = await create(at, OTHER), await create(at, OTHER)
+    await at.update(OTHER, TaskChange(id=ended, status="completed"))
+    assert await at.leave(OTHER) == (left,)
+    assert [await status(at, task, OTHER) for task in (ended, left)] == ["completed", "cancelled"]
+    assert await status(at, mine) == "pending"
     assert await status(at, running) == "failed"
     assert await status(at, gone, OTHER) == "cancelled"
     assert await claim(at, adopts=True) == ([waiting], False)
     await at.aclose()
     assert not any_dead(database(tmp_path).path + BOARD)
-
-
-async def test_a_server_that_cannot_write_its_end_leaves_that_to_the_next(tmp_path: Path) -> None:
+    # What cannot be written at the end is left to the next server.
     stored = database(tmp_path)
     at = StoredBoard(stored)
     task = await create(at, command="x")
@@ -171,16 +168,6 @@ async def test_a_server_that_cannot_write_its_end_leaves_that_to_the_next(tmp_pa
     with pytest.raises(Unavailable):
         await at.aclose()
     assert await claim(board(tmp_path), adopts=True) == ([task], False)
-
-
-async def test_who_leaves_takes_its_tasks_along(tmp_path: Path) -> None:
-    at = board(tmp_path)
-    ended, note = await create(at, OTHER), await create(at, OTHER)
-    await at.update(OTHER, TaskChange(id=ended, status="completed"))
-    mine = await create(at)
-    assert await at.leave(OTHER) == (note,)
-    assert [await status(at, task, OTHER) for task in (ended, note)] == ["completed", "cancelled"]
-    assert await status(at, mine) == "pending"
 
 
 async def test_a_full_board_drops_the_oldest_ended_tasks_nobody_needs(tmp_path: Path) -> None:
@@ -198,8 +185,14 @@ async def test_a_full_board_drops_the_oldest_ended_tasks_nobody_needs(tmp_path: 
         await at.get(LOCAL, ended)
 
 
-async def test_texts_are_bounded_together(tmp_path: Path) -> None:
-    at = board(tmp_path, size=200, messages=2)
+async def test_texts_are_bounded_together_and_of_the_output_the_end_is_kept(tmp_path: Path) -> None:
+    at = board(tmp_path, output=4)
+    task = await create(at, command="x")
+    await claim(at)
+    await at.finish(end_of(task), Outcome(status="completed", output=b"abcdef", output_start=10))
+    found = await at.get(LOCAL, task)
+    assert (found.output, found.output_start, found.detail.output_bytes) == (b"cdef", 12, 16)
+    at = board(tmp_path / "texts", size=200, messages=2)
     task = await create(at)
     await at.update(LOCAL, TaskChange(id=task, description="x" * 70))
     for change in (
@@ -214,15 +207,6 @@ async def test_texts_are_bounded_together(tmp_path: Path) -> None:
     await at.update(LOCAL, TaskChange(id=task, message="2"))
     with pytest.raises(Conflict, match="2 messages already"):
         await at.update(LOCAL, TaskChange(id=task, message="3"))
-
-
-async def test_of_the_output_the_end_is_kept(tmp_path: Path) -> None:
-    at = board(tmp_path, output=4)
-    task = await create(at, command="x")
-    await claim(at)
-    await at.finish(end_of(task), Outcome(status="completed", output=b"abcdef", output_start=10))
-    found = await at.get(LOCAL, task)
-    assert (found.output, found.output_start, found.detail.output_bytes) == (b"cdef", 12, 16)
 
 
 async def test_dependencies_are_limited_and_stay_as_they_are_once_a_task_runs(tmp_path: Path) -> None:

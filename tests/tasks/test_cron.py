@@ -33,27 +33,30 @@ async def test_a_schedule_is_created_listed_and_deleted_in_every_mode(
     tmp_path: Path, mode: Permission
 ) -> None:
     async with application(tmp_path, mode) as app:
-        await check_life(app)
-
-
-async def check_life(app: Application) -> None:
-    arguments = {"schedule": "@daily", "command": "make test", "description": "tests"}
-    created = await call(app, "CronCreate", time_zone="Asia/Kathmandu", **arguments)
-    assert created.data is not None, created.text
-    handle = created.data["cron_id"]
-    assert HANDLE.fullmatch(str(handle))
-    following = datetime.fromisoformat(str(created.data["next_run_at"]))
-    assert (following.hour, following.minute, following.utcoffset()) == (0, 0, timedelta(minutes=345))
-    assert timedelta() < following - datetime.now(UTC) <= timedelta(days=1)
-    shown = await call(app, "CronList")
-    assert shown.data is not None
-    assert shown.data["count"] == 1
-    assert f"{handle}: tests\n  0 0 * * * in Asia/Kathmandu, next " in shown.text
-    deleted = await call(app, "CronDelete", cron_id=handle)
-    assert deleted.text == f"{handle} (0 0 * * *) is deleted."
-    assert (await call(app, "CronDelete", cron_id=handle)).error == "not_found"
-    assert (await call(app, "CronList", cron_id=handle)).error == "not_found"
-    assert (await call(app, "CronList")).text == "There are no schedules."
+        arguments = {"schedule": "@daily", "command": "make test", "description": "tests"}
+        created = await call(app, "CronCreate", time_zone="Asia/Kathmandu", **arguments)
+        assert created.data is not None, created.text
+        handle = created.data["cron_id"]
+        assert HANDLE.fullmatch(str(handle))
+        following = datetime.fromisoformat(str(created.data["next_run_at"]))
+        assert (following.hour, following.minute, following.utcoffset()) == (0, 0, timedelta(minutes=345))
+        assert timedelta() < following - datetime.now(UTC) <= timedelta(days=1)
+        shown = await call(app, "CronList")
+        assert shown.data is not None
+        assert shown.data["count"] == 1
+        assert f"{handle}: tests\n  0 0 * * * in Asia/Kathmandu, next " in shown.text
+        deleted = await call(app, "CronDelete", cron_id=handle)
+        assert deleted.text == f"{handle} (0 0 * * *) is deleted."
+        assert (await call(app, "CronDelete", cron_id=handle)).error == "not_found"
+        assert (await call(app, "CronList", cron_id=handle)).error == "not_found"
+        assert (await call(app, "CronList")).text == "There are no schedules."
+        # The zone is that of the machine, and arguments of other servers are understood.
+        created = await call(app, "CronCreate", name="nightly", schedule="@daily", command="true")
+        assert created.data is not None, created.text
+        following = datetime.fromisoformat(str(created.data["next_run_at"]))
+        assert following.utcoffset() == following.astimezone().utcoffset()
+        assert "nightly" in (await call(app, "CronList")).text
+        assert (await call(app, "CronDelete", id=created.data["cron_id"])).error is None
 
 
 REFUSED = (
@@ -74,17 +77,6 @@ async def test_what_cannot_run_is_refused(app: Application) -> None:
     result = await call(app, "CronCreate", schedule="@daily", prompt="Look after the tests.", time_zone="UTC")
     assert result.error == "unavailable"
     assert "Give a command" in result.text
-
-
-async def test_the_zone_is_that_of_the_machine_and_arguments_of_other_servers_are_understood(
-    app: Application,
-) -> None:
-    created = await call(app, "CronCreate", name="nightly", schedule="@daily", command="true")
-    assert created.data is not None, created.text
-    following = datetime.fromisoformat(str(created.data["next_run_at"]))
-    assert following.utcoffset() == following.astimezone().utcoffset()
-    assert "nightly" in (await call(app, "CronList")).text
-    assert (await call(app, "CronDelete", id=created.data["cron_id"])).error is None
 
 
 ASKS = """
@@ -180,7 +172,13 @@ RUNS = (
 )
 
 
-def test_the_last_three_runs_are_listed_with_their_first_line() -> None:
+def test_the_last_three_runs_are_listed_with_their_first_line_and_all_in_full_of_a_single_schedule() -> None:
+    assert listed(scheduled(RUNS[3])).endswith("x" * 160 + " …")
+    shown = detailed(scheduled(*RUNS, following=None))
+    assert "never again" in shown
+    assert "Then repair them." in shown
+    assert "failed after 7 s\none\ntwo\n" in shown
+    assert shown.endswith(f"succeeded after 0 s\n{'x' * 200}")
     assert listed(scheduled(*RUNS)) == (
         "cron_1\n"
         "  0 12 * * * in UTC, next 2026-06-01T12:00+00:00, catches up\n"
@@ -191,15 +189,3 @@ def test_the_last_three_runs_are_listed_with_their_first_line() -> None:
         "    2026-06-01T12:00+00:00 interrupted, because its server ended; it is not repeated\n"
         "    2026-06-01T12:00+00:00 failed after 7 s: one …"
     )
-
-
-def test_a_single_schedule_is_shown_with_the_output_of_every_run() -> None:
-    shown = detailed(scheduled(*RUNS, following=None))
-    assert "never again" in shown
-    assert "Then repair them." in shown
-    assert "failed after 7 s\none\ntwo\n" in shown
-    assert shown.endswith(f"succeeded after 0 s\n{'x' * 200}")
-
-
-def test_a_long_line_is_cut() -> None:
-    assert listed(scheduled(RUNS[3])).endswith("x" * 160 + " …")

@@ -12,7 +12,7 @@ import anyio
 import pytest
 
 from mcp_toolserver.capabilities.call_scope import LOCAL
-from mcp_toolserver.errors import Conflict, InvalidInput, NotFound, Unavailable
+from mcp_toolserver.errors import Conflict, InvalidInput, Unavailable
 from mcp_toolserver.runtime.cron.scheduler import RunLimits
 from mcp_toolserver.stores.cron import (
     KEPT_RUNS,
@@ -50,10 +50,33 @@ async def only(stored: StoredSchedules) -> StoredSchedule:
 CHANGES = ("2026-03-29T00:00+01:00", "2026-10-25T00:00+02:00")
 """The days on which Berlin's clocks change, of 23 and of 25 hours."""
 
-DAY = 24 * HOUR
-
 EVERY_HOUR = tuple(f"{minute} * * * *" for minute in range(0, 60, rounds(30, 5)))
 """A thousand times in all in the long step."""
+
+
+DAILY: dict[str, tuple[str, ...]] = {
+    "cron_30 2 * * *": (
+        "2026-03-29T03:00+02:00",  # 02:30 does not exist
+        "2026-03-30T02:30+02:00",
+        "2026-10-25T02:30+02:00",  # the first of two
+        "2026-10-26T02:30+01:00",
+    ),
+    "cron_0 3 * * *": (
+        *("2026-03-29T03:00+02:00", "2026-03-30T03:00+02:00"),
+        *("2026-10-25T03:00+01:00", "2026-10-26T03:00+01:00"),
+    ),
+    "cron_*/20 2 * * *": tuple(
+        f"{day[:13]}:{minute}{day[13:]}"
+        for day in (
+            "2026-03-30T02+02:00",
+            "2026-10-25T02+02:00",
+            "2026-10-25T02+01:00",
+            "2026-10-26T02+01:00",
+        )
+        for minute in ("00", "20", "40")
+    ),
+}
+"""By job, its times on the days that follow each change."""
 
 
 def expected() -> set[_Done]:
@@ -64,37 +87,7 @@ def expected() -> set[_Done]:
         for start in map(seconds, CHANGES)
         for hour in range(41)
     }
-    daily = {
-        ("cron_30 2 * * *", int(seconds(moment)))
-        for moment in (
-            "2026-03-29T03:00+02:00",  # 02:30 does not exist
-            "2026-03-30T02:30+02:00",
-            "2026-10-25T02:30+02:00",  # the first of two
-            "2026-10-26T02:30+01:00",
-        )
-    } | {
-        ("cron_0 3 * * *", int(seconds(moment)))
-        for moment in (
-            "2026-03-29T03:00+02:00",
-            "2026-03-30T03:00+02:00",
-            "2026-10-25T03:00+01:00",
-            "2026-10-26T03:00+01:00",
-        )
-    }
-    return (
-        hourly
-        | daily
-        | {
-            ("cron_*/20 2 * * *", int(seconds(moment)))
-            for day in (
-                "2026-03-30T02:{}+02:00",
-                "2026-10-25T02:{}+02:00",
-                "2026-10-25T02:{}+01:00",
-                "2026-10-26T02:{}+01:00",
-            )
-            for moment in (day.format(minute) for minute in ("00", "20", "40"))
-        }
-    )
+    return hourly | {(job, int(seconds(moment))) for job, moments in DAILY.items() for moment in moments}
 
 
 def serve(folder: Path, moments: list[int], together: Barrier, done: "Queue[list[_Done]]") -> None:
@@ -217,11 +210,7 @@ async def test_a_server_looks_at_each_whole_minute_and_while_something_runs_each
             serving.cancel_scope.cancel()
 
 
-async def test_without_schedules_no_file_is_created_or_changed(tmp_path: Path) -> None:
-    stored = store(tmp_path)
-    await look(scheduler(stored, SetClock(NOON), succeed))
-    assert await stored.all() == ()
-    assert list(tmp_path.iterdir()) == []
+async def test_without_schedules_no_file_is_changed(tmp_path: Path) -> None:
     database = Database(str(tmp_path), ["root"])
     await database.run(lambda opened: opened.execute("CREATE TABLE other (x)") and None)
     before = Path(database.path).read_bytes()
@@ -343,15 +332,6 @@ async def test_runs_wait_for_a_free_place_and_are_then_started_or_missed(tmp_pat
     assert missed == {"cron_a": 0, "cron_b": 0, "cron_c": 1}
 
 
-async def test_a_run_over_its_time_is_stopped(tmp_path: Path) -> None:
-    stored, jobs = store(tmp_path), Held()
-    await stored.create(schedule(first=NOON))
-    await look(scheduler(stored, SetClock(NOON), jobs.run, limits=RunLimits(seconds=0.01)))
-    (run,) = (await only(stored)).runs
-    assert (run.outcome, run.output) == ("failed", "It was stopped after 0.01 s.")
-    assert jobs.stopped == ["cron_a"]
-
-
 async def test_an_owner_has_a_limited_number_of_schedules(tmp_path: Path) -> None:
     stored = store(tmp_path)
     for number in range(MAX_SCHEDULES):
@@ -361,29 +341,22 @@ async def test_an_owner_has_a_limited_number_of_schedules(tmp_path: Path) -> Non
     await stored.create(schedule("cron_other", first=NOON, owner="other"))
 
 
-async def test_long_output_loses_its_middle(tmp_path: Path) -> None:
-    stored = store(tmp_path)
+async def test_the_last_runs_are_kept_without_the_middle_of_long_output(tmp_path: Path) -> None:
+    stored, clock = store(tmp_path), SetClock()
     await stored.create(schedule(first=NOON))
 
     async def run(_: StoredSchedule) -> Outcome:
         return Outcome(succeeded=True, output="a" * 50_000 + "ü" * 50_000)
 
-    await look(scheduler(stored, SetClock(NOON), run))
-    (done,) = (await only(stored)).runs
-    assert len(done.output.encode()) < MAX_OUTPUT_BYTES + 100
-    assert done.output.startswith("aaa")
-    assert done.output.endswith("üüü")
-    assert "[142000 bytes are left out]" in done.output
-
-
-async def test_the_last_runs_are_kept(tmp_path: Path) -> None:
-    stored, clock = store(tmp_path), SetClock()
-    await stored.create(schedule(first=NOON))
-    server = scheduler(stored, clock, succeed)
+    server = scheduler(stored, clock, run)
     for number in range(KEPT_RUNS + 2):
         clock.moment = NOON + number * HOUR
         await look(server)
     after = await only(stored)
+    output = after.runs[0].output
+    assert len(output.encode()) < MAX_OUTPUT_BYTES + 100
+    assert (output[:3], output[-3:]) == ("aaa", "üüü")
+    assert "[142000 bytes are left out]" in output
     assert after.run_count == KEPT_RUNS + 2
     assert [run.due for run in after.runs] == [NOON + n * HOUR for n in range(KEPT_RUNS + 1, 1, -1)]
 
@@ -475,22 +448,14 @@ async def test_deleting_a_schedule_stops_its_run_in_whatever_server(tmp_path: Pa
     assert [(one.handle, one.runs[0].outcome) for one in await stored.all()] == [("cron_b", "succeeded")]
 
 
-async def test_only_the_owner_deletes_a_schedule_and_without_the_owner_it_does_not_run(
-    tmp_path: Path,
-) -> None:
-    stored = store(tmp_path)
-    await stored.create(schedule(first=NOON, owner="revoked"))
-    for handle, owner in (("cron_a", LOCAL), ("cron_b", "revoked")):
-        with pytest.raises(NotFound):
-            await stored.delete(handle, owner)
-    assert await stored.all(LOCAL) == ()
-    assert len(await stored.all("revoked")) == 1
-    await look(scheduler(stored, SetClock(NOON), succeed))
-    assert (await only(stored)).run_count == 0
-
-
-async def test_a_run_stops_when_the_rights_of_its_owner_change(tmp_path: Path) -> None:
-    stored, jobs = store(tmp_path), Held()
+async def test_a_run_stops_over_its_time_or_when_the_rights_of_its_owner_change(tmp_path: Path) -> None:
+    stored, jobs = store(tmp_path / "long"), Held()
+    await stored.create(schedule(first=NOON))
+    await look(scheduler(stored, SetClock(NOON), jobs.run, limits=RunLimits(seconds=0.01)))
+    (run,) = (await only(stored)).runs
+    assert (run.outcome, run.output) == ("failed", "It was stopped after 0.01 s.")
+    assert jobs.stopped == ["cron_a"]
+    stored = store(tmp_path / "changed")
     await stored.create(schedule(first=NOON, owner="anna"))
     rights: Iterator[Mapping[str, object]] = iter(({"anna": "all"}, {"anna": "few"}, {"anna": "few"}))
     server = scheduler(stored, SetClock(NOON), jobs.run, lambda: next(rights))

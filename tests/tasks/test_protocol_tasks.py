@@ -1,6 +1,5 @@
 """Calls that outlive their request: what the client learns of them, and what becomes of the work."""
 
-import asyncio
 import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -9,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-import httpx
 import mcp_types as mcp
 import pytest
 from mcp import Client
@@ -17,26 +15,25 @@ from mcp.shared.exceptions import MCPError
 
 from mcp_toolserver.capabilities.permissions import Capability
 from mcp_toolserver.capabilities.user import Question
-from mcp_toolserver.pipeline.call_record import CallRecord
+from mcp_toolserver.pipeline.call_record import CompositeRecorder
 from mcp_toolserver.pipeline.dispatcher import Dispatcher
 from mcp_toolserver.pipeline.registry import Entry
 from mcp_toolserver.protocol.build_server import build
 from mcp_toolserver.protocol.client_timeouts import seconds_to_answer
 from mcp_toolserver.protocol.elicitation import elicit
 from mcp_toolserver.protocol.handlers import Handlers
-from mcp_toolserver.protocol.http.server import HttpOptions, bind, serve_http
 from mcp_toolserver.protocol.mcp_server import ToolServer
 from mcp_toolserver.protocol.tasks.feature import EXTENSION, TaskFeature
 from mcp_toolserver.protocol.tasks.task import CANCELLED, Task, Wire
 from mcp_toolserver.protocol.tasks.tasks import TaskLimits, Tasks
 from mcp_toolserver.runtime.processes.commands import CommandLimits
 from mcp_toolserver.stores.database import Database
-from mcp_toolserver.stores.tasks import SHUT_DOWN, StoredTasks, TaskRetention
+from mcp_toolserver.stores.tasks import StoredTasks, TaskRetention
 from mcp_toolserver.tools.search.call_tool import TOOL as CALL_TOOL
 from tests.conformance.task_tools import TaskTools
-from tests.support import processes
+from tests.support import http_server, processes
 from tests.support.following import PATIENCE, Follower, bare, following, options, said
-from tests.support.live import TOKEN, connected_to
+from tests.support.live import connected_to
 from tests.support.workbench import Args, Output, Runtime, dispatcher, machine, required, tool
 
 AT_ONCE = TaskLimits(grace=0.01)
@@ -66,27 +63,14 @@ class Work:
 
 
 @dataclass
-class Lines:
-    """What is written down of calls."""
-
-    outcomes: list[str] = field(default_factory=list[str])
-
-    async def begin(self, _: CallRecord) -> str | None:
-        return None
-
-    async def end(self, call: CallRecord) -> str | None:
-        self.outcomes.append(f"{call.tool}: {call.outcome}")
-        return None
-
-
-@dataclass
 class Stand:
     """A server with tasks."""
 
     server: ToolServer
     store: StoredTasks
     handlers: Handlers
-    lines: Lines
+    outcomes: list[str]
+    """Of every call the tool and what became of it."""
     notified: list[Wire]
 
 
@@ -101,15 +85,17 @@ def stand(
     only_client: str = "",
 ) -> Stand:
     """A server of `tools`, which keeps its tasks in `folder/kept`."""
-    lines, notified = Lines(), list[Wire]()
-    target = replace(served or dispatcher(machine(folder), *tools, ask=ask), recorder=lines)
+    outcomes, notified = list[str](), list[Wire]()
+    recorder = CompositeRecorder(
+        recorder=None, observers=(lambda call: outcomes.append(f"{call.tool}: {call.outcome}"),)
+    )
+    target = replace(served or dispatcher(machine(folder), *tools, ask=ask), recorder=recorder)
     handlers = Handlers(dispatcher=target, ask_seconds=5, only_client=only_client)
     store = StoredTasks(Database(str(folder / "kept"), ["root"]), bounds)
     tasks = Tasks(handlers, store, principal=principal, limits=limits)
     tasks.changed = notified.append
-    return Stand(
-        build(handlers, "hello", [TaskFeature(lambda: tasks), TaskTools()]), store, handlers, lines, notified
-    )
+    server = build(handlers, "hello", [TaskFeature(lambda: tasks), TaskTools()])
+    return Stand(server, store, handlers, outcomes, notified)
 
 
 def long(work: Work, **more: Any) -> Entry:
@@ -117,21 +103,17 @@ def long(work: Work, **more: Any) -> Entry:
 
 
 @asynccontextmanager
-async def asking(folder: Path, *tools: Entry, **options_of_server: Any) -> AsyncGenerator[Follower]:
-    """A client that can be asked, of a server of a long tool or of `tools`."""
+async def talking(
+    folder: Path, *tools: Entry, can_be_asked: bool = False, **options_of_server: Any
+) -> AsyncGenerator[tuple[Stand, Follower]]:
+    """A server of a long tool or of `tools`, and a client of it."""
     made = stand(folder, *(tools or (long(Work()),)), **options_of_server)
-    async with following(made.server, elicitation_callback=nobody) as client:
-        yield client
+    more: dict[str, Any] = {"elicitation_callback": nobody} if can_be_asked else {}
+    async with following(made.server, **more) as client:
+        yield made, client
 
 
-@asynccontextmanager
-async def simple(folder: Path) -> AsyncGenerator[Follower]:
-    """A client of a server of a long tool."""
-    async with following(stand(folder, long(Work())).server) as client:
-        yield client
-
-
-async def nobody(*_: Any) -> mcp.ElicitResult:
+async def nobody(context: object, params: object) -> mcp.ElicitResult:
     raise AssertionError("a task is not asked about in its request")
 
 
@@ -151,22 +133,28 @@ def changed_to(notified: Sequence[Wire]) -> list[object]:
 # --- how a call becomes a task ---------------------------------------------------------------------------
 
 
-async def test_a_call_that_ends_soon_is_answered_as_any_other(tmp_path: Path) -> None:
+async def test_a_call_that_ends_soon_or_of_a_tool_that_is_never_long_is_answered_as_any_other(
+    tmp_path: Path,
+) -> None:
+    async def late(_: Args, __: Runtime) -> Output:
+        await anyio.sleep(0.05)
+        return Output("late")
+
+    async with talking(tmp_path, tool(late)) as (_, client):
+        assert said(await client.call("probe")) == "late"
     work = Work()
     work.go_on.set()
-    made = stand(tmp_path, long(work), limits=TaskLimits())
-    async with following(made.server) as client:
+    async with talking(tmp_path, long(work), limits=TaskLimits()) as (made, client):
         answer = await client.call("probe")
     assert (answer["resultType"], said(answer)) == ("complete", "done")
     assert not (tmp_path / "kept").exists()
     assert made.notified == []
-    assert made.lines.outcomes == ["probe: output"]
+    assert made.outcomes == ["probe: output"]
 
 
 async def test_a_call_that_takes_longer_is_followed_by_its_handle(tmp_path: Path) -> None:
     work = Work(words=["looking", "half way"])
-    made = stand(tmp_path, long(work))
-    async with following(made.server) as client:
+    async with talking(tmp_path, long(work)) as (made, client):
         handle = await client.call("probe")
         assert handle["status"] == "working"
         assert handle["pollIntervalMs"] > 0
@@ -183,33 +171,18 @@ async def test_a_call_that_takes_longer_is_followed_by_its_handle(tmp_path: Path
     assert (state["status"], said(state["result"])) == ("completed", "done")
     assert "io.modelcontextprotocol/related-task" not in state["result"]["_meta"]
     assert bare(again) == bare(state)
-    assert (work.begun, made.lines.outcomes) == (1, ["probe: output"])
+    assert (work.begun, made.outcomes) == (1, ["probe: output"])
     assert changed_to(made.notified) == ["completed"]
-
-
-async def test_a_tool_that_is_never_long_is_no_task(tmp_path: Path) -> None:
-    async def run(_: Args, __: Runtime) -> Output:
-        await anyio.sleep(0.05)
-        return Output("late")
-
-    async with following(stand(tmp_path, tool(run)).server) as client:
-        assert said(await client.call("probe")) == "late"
 
 
 async def test_a_call_of_another_tool_is_as_long_as_that(tmp_path: Path) -> None:
     work = Work()
-    made = stand(tmp_path, long(work), Entry(CALL_TOOL, toolset="search"))
-    async with following(made.server) as client:
+    async with talking(tmp_path, long(work), Entry(CALL_TOOL, toolset="search")) as (made, client):
         task = await client.begun("CallTool", name="probe", arguments={})
         work.go_on.set()
         assert said((await client.ended(task))["result"]) == "done"
         assert (await client.call("CallTool", name="nothing", arguments={}))["isError"]
-    assert made.lines.outcomes == ["probe: output", "CallTool: not_found"]
-
-
-async def test_an_unknown_tool_is_an_error_of_the_protocol(tmp_path: Path) -> None:
-    async with simple(tmp_path) as client:
-        assert await code_of(client.call("nothing")) == mcp.INVALID_PARAMS
+    assert made.outcomes == ["probe: output", "CallTool: not_found"]
 
 
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
@@ -241,22 +214,12 @@ async def test_a_tool_that_must_be_a_task_is_refused_to_others(tmp_path: Path) -
     assert code == mcp.MISSING_REQUIRED_CLIENT_CAPABILITY
 
 
-async def test_the_server_says_that_it_knows_tasks_and_has_no_methods_of_earlier_drafts(
-    tmp_path: Path,
-) -> None:
-    async with simple(tmp_path) as client:
-        assert (client.client.server_capabilities.extensions or {})[EXTENSION] == {}
-        for method in ("tasks/list", "tasks/result"):
-            assert await code_of(client.ask(method, "task_" + "0" * 32)) == mcp.METHOD_NOT_FOUND
-
-
 # --- its end ---------------------------------------------------------------------------------------------
 
 
 async def test_cancelling_a_task_ends_its_work(tmp_path: Path) -> None:
     work = Work()
-    made = stand(tmp_path, long(work))
-    async with following(made.server) as client:
+    async with talking(tmp_path, long(work)) as (made, client):
         task = await client.begun("probe")
         await client.cancel(task)
         state = await client.ended(task)
@@ -265,7 +228,7 @@ async def test_cancelling_a_task_ends_its_work(tmp_path: Path) -> None:
     assert (state["status"], state["statusMessage"]) == ("cancelled", CANCELLED)
     assert not state.keys() & {"result", "error"}
     assert work.cancelled == 1
-    assert made.lines.outcomes == ["probe: cancelled"]
+    assert made.outcomes == ["probe: cancelled"]
 
 
 async def test_a_client_that_leaves_before_it_has_the_handle_ends_the_work(tmp_path: Path) -> None:
@@ -275,22 +238,8 @@ async def test_a_client_that_leaves_before_it_has_the_handle_ends_the_work(tmp_p
         group.start_soon(client.call, "probe")
         await processes.until(lambda: work.begun == 1)
         group.cancel_scope.cancel()
-    assert made.lines.outcomes == ["probe: cancelled"]
+    assert made.outcomes == ["probe: cancelled"]
     assert not (tmp_path / "kept").exists()
-
-
-async def test_what_runs_when_the_server_ends_was_cancelled(tmp_path: Path) -> None:
-    work = Work()
-    made = stand(tmp_path, long(work))
-    async with following(made.server) as client:
-        task = await client.begun("probe")
-    assert work.cancelled == 1
-    await made.store.aclose()
-    async with following(stand(tmp_path, long(work)).server) as client:
-        state = await client.get(task)
-        await client.cancel(task)
-    assert (state["status"], state["statusMessage"]) == ("cancelled", SHUT_DOWN)
-    assert made.lines.outcomes == ["probe: cancelled"]
 
 
 async def test_another_server_of_the_workspace_knows_the_task_and_leaves_it_alone(tmp_path: Path) -> None:
@@ -303,28 +252,24 @@ async def test_another_server_of_the_workspace_knows_the_task_and_leaves_it_alon
         work.go_on.set()
         await client.ended(task)
         await stranger.update(task, {"approval-1": YES})
+        await stranger.cancel(task)
         assert said((await stranger.get(task))["result"]) == "done"
 
 
-async def test_a_failure_of_the_call_is_a_result_and_an_answer_that_comes_then_is_passed_over(
+async def test_a_failure_of_the_call_is_a_result_and_one_of_the_protocol_an_error_whatever_is_answered_then(
     tmp_path: Path,
 ) -> None:
-    async with simple(tmp_path) as client:
-        task = await client.begun("failing_job")
-        state = await client.ended(task)
-        assert (state["status"], state["result"]["isError"]) == ("completed", True)
-        await client.update(task, {"approval-1": YES})
-        assert bare(await client.get(task)) == bare(state)
-
-
-async def test_an_error_of_the_protocol_is_reported_as_such(tmp_path: Path) -> None:
-    async with simple(tmp_path) as client:
-        task = await client.begun("protocol_error_job")
-        state = await client.ended(task)
-        again = await client.get(task)
-    assert (state["status"], state["error"]["code"]) == ("failed", mcp.INTERNAL_ERROR)
-    assert "result" not in state
-    assert bare(again) == bare(state)
+    async with talking(tmp_path) as (_, client):
+        for tool, status in (("failing_job", "completed"), ("protocol_error_job", "failed")):
+            task = await client.begun(tool)
+            state = await client.ended(task)
+            assert state["status"] == status
+            await client.update(task, {"approval-1": YES})
+            assert bare(await client.get(task)) == bare(state)
+            if status == "completed":
+                assert state["result"]["isError"]
+            else:
+                assert (state["error"]["code"], "result" in state) == (mcp.INTERNAL_ERROR, False)
 
 
 class Broken:
@@ -388,8 +333,8 @@ async def test_an_end_while_the_handle_is_being_written_is_the_answer(tmp_path: 
 async def test_a_task_waits_for_its_answer_and_goes_on_where_it_was(tmp_path: Path) -> None:
     work = Work()
     work.go_on.set()
-    made = stand(tmp_path, long(work), ask=["probe"], limits=TaskLimits())
-    async with following(made.server, elicitation_callback=nobody) as client:
+    asking: dict[str, Any] = {"ask": ["probe"], "limits": TaskLimits(), "can_be_asked": True}
+    async with talking(tmp_path, long(work), **asking) as (made, client):
         task = await client.begun("probe")
         asked = await client.asking(task)
         assert list(asked) == ["approval-1"]
@@ -402,7 +347,7 @@ async def test_a_task_waits_for_its_answer_and_goes_on_where_it_was(tmp_path: Pa
         await client.update(task, {"approval-1": YES, "unknown": YES})
         state = await client.ended(task)
     assert said(state["result"]) == "done"
-    assert (work.begun, made.lines.outcomes) == (1, ["probe: output"])
+    assert (work.begun, made.outcomes) == (1, ["probe: output"])
     assert changed_to(made.notified) == ["working", "completed"]
 
 
@@ -410,7 +355,7 @@ async def test_a_no_is_an_answer_and_so_is_none_in_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     work = Work()
-    async with asking(tmp_path, long(work), ask=["probe"]) as client:
+    async with talking(tmp_path, long(work), ask=["probe"], can_be_asked=True) as (_, client):
         task = await client.begun("probe")
         await client.update(task, {"approval-1": {"action": "decline"}})
         assert (await client.ended(task))["result"]["isError"]
@@ -426,8 +371,7 @@ async def test_each_question_has_a_key_of_its_own_and_is_reported(tmp_path: Path
 
     entry = tool(run, may_be_long=True, needs=[Capability.ASK])
     host = machine(tmp_path, required(Capability.ASK))
-    made = stand(tmp_path, served=dispatcher(host, entry))
-    async with following(made.server, elicitation_callback=nobody) as client:
+    async with talking(tmp_path, served=dispatcher(host, entry), can_be_asked=True) as (made, client):
         task = await client.begun("probe")
         for key, word in (("answers-1", "that one"), ("answers-2", "yes")):
             state = await client.until(task, lambda state, key=key: key in state.get("inputRequests", {}))
@@ -440,7 +384,7 @@ async def test_each_question_has_a_key_of_its_own_and_is_reported(tmp_path: Path
 
 
 async def test_questions_can_be_answered_one_by_one(tmp_path: Path) -> None:
-    async with asking(tmp_path) as client:
+    async with talking(tmp_path, can_be_asked=True) as (_, client):
         task = await client.begun("multi_input")
         asked = await client.until(task, lambda state: len(state.get("inputRequests", {})) == 2)
         first, second = asked["inputRequests"]
@@ -453,34 +397,24 @@ async def test_questions_can_be_answered_one_by_one(tmp_path: Path) -> None:
 NO_ANSWERS: tuple[object, ...] = ({"approval-1": {"action": "perhaps"}}, {"approval-1": None}, [], None)
 
 
-async def test_what_is_no_answer_is_refused_and_asked_on(tmp_path: Path) -> None:
-    async with asking(tmp_path, ask=["probe"]) as client:
+async def test_what_is_no_answer_is_refused_and_asked_on_until_the_task_is_cancelled(tmp_path: Path) -> None:
+    async with talking(tmp_path, long(Work()), ask=["probe"]) as (made, client):
+        assert (await client.call("probe"))["isError"], "a client that cannot ask is not asked"
+    async with following(made.server, elicitation_callback=nobody) as client:
         task = await client.begun("probe")
         for answers in NO_ANSWERS:
             update = client.ask("tasks/update", task, inputResponses=answers)
             assert await code_of(update) == mcp.INVALID_PARAMS
             assert list(await client.asking(task)) == ["approval-1"]
-
-
-async def test_a_task_that_asks_can_be_cancelled(tmp_path: Path) -> None:
-    made = stand(tmp_path, long(Work()), ask=["probe"])
-    async with following(made.server, elicitation_callback=nobody) as client:
-        task = await client.begun("probe")
-        await client.asking(task)
         await client.cancel(task)
         state = await client.ended(task)
     assert state["status"] == "cancelled"
     assert "inputRequests" not in state
-    assert made.lines.outcomes == ["probe: cancelled"]
-
-
-async def test_a_client_that_cannot_ask_is_not_asked(tmp_path: Path) -> None:
-    async with following(stand(tmp_path, long(Work()), ask=["probe"]).server) as client:
-        assert (await client.call("probe"))["isError"]
+    assert made.outcomes == ["probe: denied", "probe: cancelled"]
 
 
 async def test_questions_before_a_task_come_with_the_request(tmp_path: Path) -> None:
-    async with asking(tmp_path) as client:
+    async with talking(tmp_path, can_be_asked=True) as (_, client):
         first = await client.call("test_tool_with_task")
         assert first["resultType"] == "input_required"
         answer = mcp.ElicitResult(action="accept", content={"name": "Ada"})
@@ -494,9 +428,15 @@ async def test_questions_before_a_task_come_with_the_request(tmp_path: Path) -> 
 # --- bounds ----------------------------------------------------------------------------------------------
 
 
-async def test_an_id_that_was_never_given_is_refused(tmp_path: Path) -> None:
+async def test_unknown_tools_methods_of_earlier_drafts_and_ids_never_given_are_refused(
+    tmp_path: Path,
+) -> None:
     accepted: list[object] = []
-    async with simple(tmp_path) as client:
+    async with talking(tmp_path) as (_, client):
+        assert (client.client.server_capabilities.extensions or {})[EXTENSION] == {}
+        assert await code_of(client.call("nothing")) == mcp.INVALID_PARAMS
+        for method in ("tasks/list", "tasks/result"):
+            assert await code_of(client.ask(method, "task_" + "0" * 32)) == mcp.METHOD_NOT_FOUND
         for method in ("tasks/get", "tasks/update", "tasks/cancel"):
             for task in ("task_" + "0" * 32, "made up", "", 7, None):
                 request = mcp.Request[dict[str, Any], str](
@@ -521,8 +461,7 @@ async def test_another_principal_does_not_learn_of_a_task(tmp_path: Path) -> Non
 
 async def test_only_so_many_tasks_run_at_once(tmp_path: Path) -> None:
     work = Work()
-    made = stand(tmp_path, long(work), limits=TaskLimits(grace=0.01, running=2))
-    async with following(made.server) as client:
+    async with talking(tmp_path, long(work), limits=TaskLimits(grace=0.01, running=2)) as (_, client):
         first, second = await client.begun("probe"), await client.begun("probe")
         refused = await client.call("probe")
         assert refused["isError"]
@@ -566,8 +505,8 @@ async def test_a_store_that_cannot_be_read_says_so(tmp_path: Path) -> None:
 async def test_a_result_without_room_is_remembered_if_it_is_small(tmp_path: Path, kept: bool) -> None:
     work = Work()
     limits = replace(AT_ONCE, unkept_bytes=10_000 if kept else 10)
-    made = stand(tmp_path, long(work), bounds=TaskRetention(outcome_bytes=10), limits=limits)
-    async with following(made.server) as client:
+    bounds = TaskRetention(outcome_bytes=10)
+    async with talking(tmp_path, long(work), bounds=bounds, limits=limits) as (_, client):
         task = await client.begun("probe")
         work.go_on.set()
         state = await client.ended(task)
@@ -603,42 +542,23 @@ async def test_only_so_many_results_without_room_are_remembered(tmp_path: Path) 
     assert state["error"]["message"] == state["statusMessage"]
 
 
-@asynccontextmanager
-async def over_http(server: ToolServer) -> AsyncGenerator[str]:
-    """The server over HTTP; gives its address."""
-    chosen = HttpOptions(token=TOKEN)
-    up = asyncio.get_running_loop().create_future()
-    sockets = bind(chosen.host, 0)
-    task = asyncio.create_task(serve_http(server, chosen, sockets, sse=False, started=up.set_result))
-    try:
-        yield await asyncio.wait_for(up, PATIENCE)
-    finally:
-        task.cancel()
-        await asyncio.wait((task,), timeout=PATIENCE)
-
-
 async def test_a_header_that_names_another_task_is_refused(tmp_path: Path) -> None:
     work = Work()
-    headers = {
-        "authorization": f"Bearer {TOKEN}",
-        "accept": "application/json, text/event-stream",
-        "mcp-protocol-version": "2026-07-28",
-        "mcp-method": "tasks/get",
-    }
+    headers = {"mcp-protocol-version": "2026-07-28", "mcp-method": "tasks/get"}
     meta = {
         "io.modelcontextprotocol/protocolVersion": "2026-07-28",
         "io.modelcontextprotocol/clientCapabilities": {"extensions": {EXTENSION: {}}},
     }
     async with (
-        over_http(stand(tmp_path, long(work)).server) as url,
-        connected_to(url, "http", **options()) as connection,
-        httpx.AsyncClient(headers=headers, trust_env=False) as http,
+        http_server.serving(server=stand(tmp_path, long(work)).server) as served,
+        connected_to(served.url, "http", token=http_server.TOKEN, **options()) as connection,
+        served.http(**headers) as http,
     ):
         client = Follower(connection)
         task = await client.begun("probe")
         body = {"method": "tasks/get", "params": {"taskId": task, "_meta": meta}}
         for named in ({"mcp-name": "task_of_another"}, {"mcp-name": "=?base64?!?="}, {}):
-            answer = await http.post(url, json={"jsonrpc": "2.0", "id": 1, **body}, headers=named)
+            answer = await http.post(served.url, json={"jsonrpc": "2.0", "id": 1, **body}, headers=named)
             refused = (answer.status_code, answer.json()["error"]["code"])
             assert refused == (400, mcp.HEADER_MISMATCH), named
         work.go_on.set()
@@ -686,26 +606,18 @@ async def test_a_command_is_handed_over_when_its_client_would_give_up(
     assert answered == [False, False, True, True]
 
 
-async def test_the_operator_decides_when_a_command_is_handed_over(tmp_path: Path) -> None:
-    async with processes.served(tmp_path, CommandLimits(foreground_seconds=0.1)) as served:
-        made = stand(tmp_path, served=served)
-        named = implementation("goose 1.0")
-        async with Client(made.server, mode="legacy", client_info=named, read_timeout_seconds=10) as client:
-            answer = await client.call_tool("bash", {"command": "sleep 100"})
-    assert "bg_" in str(answer.content)
-
-
 async def test_a_command_that_is_a_task_is_not_handed_over(tmp_path: Path) -> None:
     async with processes.served(tmp_path, CommandLimits(foreground_seconds=0.1)) as served:
-        made = stand(tmp_path, served=served)
-        async with following(made.server) as client:
+        async with talking(tmp_path, served=served) as (made, client):
             task = await client.begun("bash", command="sleep 0.5; echo at the end")
             state = await client.ended(task)
             assert "at the end" in said(state["result"])
             behind = await client.call("bash", command="sleep 100", run_in_background=True)
             if behind["resultType"] == "task":
                 behind = (await client.ended(behind["taskId"]))["result"]
-        async with Client(made.server, mode="auto", read_timeout_seconds=10) as client:
-            handed = await client.call_tool("bash", {"command": "sleep 100"})
-    assert "bg_" in str(handed.content)
+        # The operator's setting is for every client, also one that is not known to give up.
+        for mode in ("legacy", "auto"):
+            named = implementation("goose 1.0")
+            async with Client(made.server, mode=mode, client_info=named, read_timeout_seconds=10) as client:
+                assert "bg_" in str((await client.call_tool("bash", {"command": "sleep 100"})).content)
     assert "bg_" in said(behind)

@@ -19,6 +19,7 @@ from tests.conformance.task_tools import TaskTools
 from tests.protocol.resource_clients import place
 from tests.support.following import Anything, Follower, KnowsTasks, bare
 from tests.support.processes import until
+from tests.tasks.test_protocol_tasks import nobody
 
 
 class Params(BaseModel):
@@ -66,14 +67,10 @@ async def listening(folder: Path, listener: Listener) -> AsyncGenerator[Follower
         yield Follower(client)
 
 
-async def nobody(context: object, params: object) -> mcp.ElicitResult:
-    raise AssertionError("a task is not asked about in its request")
-
-
-async def listen(client: Client, *tasks: object) -> None:
+async def listen(client: Client, tasks: object) -> None:
     """Listen until cancelled."""
     request = mcp.Request[dict[str, Any], str](
-        method="subscriptions/listen", params={"notifications": {"taskIds": list(tasks)}}
+        method="subscriptions/listen", params={"notifications": {"taskIds": tasks}}
     )
     await client.session.send_request(request, Anything)
 
@@ -83,7 +80,7 @@ async def test_a_client_hears_of_the_tasks_that_it_listens_for(tmp_path: Path) -
     async with listening(tmp_path, listener) as client:
         mine, other = await client.begun("confirm_delete"), await client.begun("confirm_delete")
         async with anyio.create_task_group() as group:
-            group.start_soon(listen, client.client, mine, "task_" + "0" * 32, 7, None)
+            group.start_soon(listen, client.client, [mine, "task_" + "0" * 32, 7, None])
             await until(lambda: listener.statuses(mine) == ["input_required"])
             (key,) = await client.asking(mine)
             await client.update(mine, {key: {"action": "accept", "content": {"name": "x"}}})
@@ -104,10 +101,7 @@ async def test_nothing_is_agreed_to_of_which_there_is_no_news(tmp_path: Path) ->
     wanted: tuple[object, ...] = (["task_" + "0" * 32], [], "task_" + "0" * 32)
     async with listening(tmp_path, listener) as client, anyio.create_task_group() as group:
         for number, tasks in enumerate(wanted, 1):
-            request = mcp.Request[dict[str, Any], str](
-                method="subscriptions/listen", params={"notifications": {"taskIds": tasks}}
-            )
-            group.start_soon(client.client.session.send_request, request, Anything)
+            group.start_soon(listen, client.client, tasks)
             await until(lambda number=number: len(listener.agreed) == number)
         # Nor is there any for a client that does not listen.
         await client.ended(await client.begun("failing_job"))
@@ -122,7 +116,7 @@ async def test_a_client_that_does_not_know_tasks_can_listen_for_all_but_them(tmp
         Client(mcp_server(made.app), mode="auto", read_timeout_seconds=20) as client,
     ):
         with pytest.raises(MCPError) as failure:
-            await listen(client, "task_" + "0" * 32)
+            await listen(client, ["task_" + "0" * 32])
         async with client.listen(resources_list_changed=True) as stream:
             assert stream is not None
     assert failure.value.code == mcp.MISSING_REQUIRED_CLIENT_CAPABILITY

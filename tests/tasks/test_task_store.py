@@ -38,52 +38,27 @@ def record(name: str = "task_a", **fields: Any) -> TaskRecord:
     return replace(TaskRecord(id=name, principal="me"), **fields)
 
 
+async def found(store: StoredTasks, name: str = "task_a") -> TaskRecord:
+    kept = await store.find(name, "me")
+    assert kept is not None
+    return kept
+
+
 def presences(folder: Path) -> list[Path]:
     return list(folder.rglob("*.tasks-*"))
 
 
-async def test_what_came_of_a_task_is_there_for_the_next_server(tmp_path: Path) -> None:
-    first = stored(tmp_path)
-    await first.keep(record())
-    await first.keep(done := record(status="completed", outcome='{"content": []}', message="all done"))
-    await first.aclose()
-    assert await stored(tmp_path).find("task_a", "me") == done
-
-
-async def test_nothing_is_opened_before_the_first_task(tmp_path: Path) -> None:
-    await stored(tmp_path).aclose()
-    assert list(tmp_path.iterdir()) == []
-
-
-async def test_only_its_principal_finds_a_task_also_in_another_server(tmp_path: Path) -> None:
-    store = stored(tmp_path)
-    await store.keep(record())
-    assert await store.find("task_a", "another") is None
-    assert await store.find("task_b", "me") is None
-    found = await stored(tmp_path).find("task_a", "me")
-    assert found is not None
-    assert found.status == "working"
-
-
-async def test_what_works_when_its_server_ends_was_cancelled(tmp_path: Path) -> None:
+async def test_a_server_that_ends_keeps_no_more_and_cancels_what_works(tmp_path: Path) -> None:
     running = stored(tmp_path)
     await running.keep(record())
-    await running.keep(record("task_b", status="failed", outcome='{"code": 1, "message": "x"}'))
+    await running.keep(failed := record("task_b", status="failed", outcome='{"code": 1, "message": "x"}'))
     await running.aclose()
-    found = await stored(tmp_path).find("task_a", "me")
-    assert found is not None
-    assert (found.status, found.message) == ("cancelled", SHUT_DOWN)
-    found = await stored(tmp_path).find("task_b", "me")
-    assert found is not None
-    assert found.status == "failed"
-    assert presences(tmp_path) == []
-
-
-async def test_a_server_that_ends_keeps_no_more(tmp_path: Path) -> None:
-    store = stored(tmp_path)
-    await store.aclose()
     with pytest.raises(Unavailable):
-        await store.keep(record())
+        await running.keep(record())
+    left = await found(stored(tmp_path))
+    assert (left.status, left.message) == ("cancelled", SHUT_DOWN)
+    assert await found(stored(tmp_path), "task_b") == failed
+    assert presences(tmp_path) == []
 
 
 async def test_a_store_that_cannot_be_written_does_not_keep_a_server_from_ending(tmp_path: Path) -> None:
@@ -94,38 +69,33 @@ async def test_a_store_that_cannot_be_written_does_not_keep_a_server_from_ending
     await store.aclose()
 
 
-@pytest.mark.parametrize("how", ["asked for", "another is begun"])
-async def test_the_task_of_a_server_that_died_has_failed(tmp_path: Path, how: str) -> None:
-    died = subprocess.run([sys.executable, "-c", KEEPS, str(tmp_path)], check=False)
+@pytest.mark.parametrize("how", ["asked for", "another is begun", "it has ended"])
+async def test_the_task_of_a_server_that_died_has_failed_unless_it_had_ended(
+    tmp_path: Path, how: str
+) -> None:
+    """The sign of life of that server goes with the last of its tasks that worked, or with the next task."""
+    ends = ["and ends it"] if how == "it has ended" else []
+    died = subprocess.run([sys.executable, "-c", KEEPS, str(tmp_path), *ends], check=False)
     assert died.returncode == 9
     assert len(presences(tmp_path)) == 1
     after = stored(tmp_path)
     if how == "another is begun":
         await after.keep(record("task_b"))
-    found = await after.find("task_left", "me")
-    assert found is not None
-    assert (found.status, found.outcome) == ("failed", "")
-    assert found.message
-    assert len(presences(tmp_path)) == (how == "another is begun")
+    left = await found(after, "task_left")
+    if ends:
+        assert left.status == "completed"
+        await after.keep(record())
+    else:
+        assert (left.status, left.outcome) == ("failed", "")
+        assert left.message
+    assert len(presences(tmp_path)) == (how != "asked for")
 
 
 async def test_a_server_that_shows_no_sign_of_life_is_gone(tmp_path: Path) -> None:
     await stored(tmp_path).keep(record())
     for sign in presences(tmp_path):
         sign.unlink()
-    found = await stored(tmp_path).find("task_a", "me")
-    assert found is not None
-    assert found.status == "failed"
-
-
-async def test_what_a_dead_server_has_left_lying_is_removed(tmp_path: Path) -> None:
-    subprocess.run([sys.executable, "-c", KEEPS, str(tmp_path), "and ends it"], check=False)
-    after = stored(tmp_path)
-    found = await after.find("task_left", "me")
-    assert found is not None
-    assert found.status == "completed"
-    await after.keep(record())
-    assert len(presences(tmp_path)) == 1
+    assert (await found(stored(tmp_path))).status == "failed"
 
 
 async def test_a_task_expires_some_time_after_its_end(tmp_path: Path) -> None:

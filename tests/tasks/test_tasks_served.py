@@ -1,6 +1,5 @@
 """Tasks of real servers: over each transport, for clients that come back, and for those of the older era."""
 
-import json
 import os
 import re
 import signal
@@ -8,13 +7,13 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import anyio
 import pytest
 from mcp import Client
 
 from mcp_toolserver.stores.tasks import DIED, SHUT_DOWN
+from tests.support.families import outcomes
 from tests.support.following import PATIENCE, Follower, options, said
 from tests.support.live import Setup, connected, connected_to, serving, text
 from tests.support.processes import Daemons, arguments, processes, until
@@ -26,16 +25,6 @@ LONG = "echo begun; sleep 1.5; echo at the end"
 def setup(tmp_path: Path) -> Setup:
     (tmp_path / "root").mkdir()
     return Setup(root=tmp_path / "root", home=tmp_path, mode="danger-full-access")
-
-
-def audited(setup: Setup) -> list[tuple[str, str]]:
-    """Tool and outcome of every call, in order of their ends."""
-    lines = [
-        json.loads(line)
-        for file in sorted((setup.home / "state/audit").glob("*.jsonl"))
-        for line in file.read_text(encoding="utf-8").splitlines()
-    ]
-    return [(line["tool"], line["outcome"]) for line in lines]
 
 
 def servers(setup: Setup) -> list[int]:
@@ -52,10 +41,8 @@ async def test_a_long_command_is_followed_and_can_be_ended(setup: Setup, transpo
     mark = Daemons().mark
     async with connected(setup, transport, **options()) as connection:
         client = Follower(connection)
-        done, endless = (
-            await client.begun("bash", command=LONG),
-            await client.begun("bash", command=f"sleep {mark}"),
-        )
+        done = await client.begun("bash", command=LONG)
+        endless = await client.begun("bash", command=f"sleep {mark}")
         assert "begun" not in str(await client.get(endless))
         state = await client.ended(done)
         assert "begun\nat the end" in said(state["result"])
@@ -70,42 +57,16 @@ async def test_a_long_command_is_followed_and_can_be_ended(setup: Setup, transpo
             lambda state: state.get("statusMessage"),
         )
         assert "a nap: running for" in state["statusMessage"]
-    assert audited(setup) == [
-        ("bash", "output"),
-        ("bash", "cancelled"),
-        ("bash", "output"),
-        ("bash", "cancelled"),
-    ]
-
-
-def configured(setup: Setup, config: str) -> Setup:
-    file = setup.home / "config.toml"
-    file.write_text(config, encoding="utf-8")
-    return replace(setup, flags=("--config", str(file)))
-
-
-async def test_a_question_within_a_task_is_answered(setup: Setup) -> None:
-    asking = configured(setup, '[rules]\nask = ["bash"]\n')
-
-    async def nobody(*_: Any) -> Any:
-        raise AssertionError("it is asked as part of the task")
-
-    async with connected(asking, "http", **options(elicitation_callback=nobody)) as connection:
-        client = Follower(connection)
-        task = await client.begun("bash", command="echo allowed")
-        (key,) = await client.asking(task)
-        await client.update(task, {key: {"action": "accept", "content": {"decision": "allow"}}})
-        assert said((await client.ended(task))["result"]).startswith("allowed")
+    # The last one runs until its server ends.
+    assert outcomes(setup.home) == [("bash", outcome) for outcome in ("output", "cancelled") * 2]
 
 
 async def test_the_next_server_on_stdio_knows_what_came_of_tasks(setup: Setup) -> None:
     mark = Daemons().mark
     async with connected(setup, **options()) as connection:
         client = Follower(connection)
-        done, endless = (
-            await client.begun("bash", command=LONG),
-            await client.begun("bash", command=f"sleep {mark}"),
-        )
+        done = await client.begun("bash", command=LONG)
+        endless = await client.begun("bash", command=f"sleep {mark}")
         await client.ended(done)
     assert not sleeping(mark)
     async with connected(setup, **options()) as connection:
@@ -136,7 +97,9 @@ async def test_another_connection_over_http_follows_a_task_and_not_a_background_
 ) -> None:
     """The command is in the background, because in the older era there are no tasks."""
     command = "echo begun; until [ -e go ]; do sleep 0.05; done; echo at the end"
-    with serving(configured(setup, "foreground-seconds = 0.5\n"), "http") as url:
+    config = setup.home / "config.toml"
+    config.write_text("foreground-seconds = 0.5\n", encoding="utf-8")
+    with serving(replace(setup, flags=("--config", str(config))), "http") as url:
         async with (
             connected_to(url, "http", **options(mode="legacy")) as own,
             connected_to(url, "http", mode="legacy") as other,

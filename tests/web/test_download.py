@@ -28,20 +28,12 @@ async def test_a_download_is_the_file_byte_for_byte(tmp_path: Path) -> None:
     assert made.person.heard[0] == "downloading http://good.example/a.bin"
 
 
-async def test_a_download_stays_in_the_workspace(tmp_path: Path) -> None:
-    (tmp_path / "root").mkdir()
-    (tmp_path / "root/link").symlink_to(tmp_path)
-    with reaching(tmp_path, {"/": page("fine")}) as (made, _):
-        for path in ("../outside", "/etc/outside", "link/outside"):
-            assert (await made.call("download", url="http://good.example/", path=path)).error == "denied"
-    assert not (tmp_path / "outside").exists()
-
-
 async def test_a_path_that_cannot_be_written_costs_no_request_to_the_site(tmp_path: Path) -> None:
     root, home = tmp_path / "root", tmp_path / "home"
     (root / "folder").mkdir(parents=True)
     home.mkdir()
     os.mkfifo(root / "pipe")
+    (root / "link").symlink_to(tmp_path)
     with site({"/": page("fine")}) as outside:
         config = home / "config.toml"
         config.write_text(
@@ -56,6 +48,7 @@ async def test_a_path_that_cannot_be_written_costs_no_request_to_the_site(tmp_pa
                 ("folder", "folder"),
                 (".", "folder"),
                 ("pipe", "FIFO"),
+                *((path, "outside") for path in ("../outside", "/etc/outside", "link/outside")),
             ):
                 refused = await client.call_tool("download", {"url": outside.url + "/", "path": path})
                 assert refused.is_error, path
@@ -64,13 +57,7 @@ async def test_a_path_that_cannot_be_written_costs_no_request_to_the_site(tmp_pa
             written = await client.call_tool("download", {"url": outside.url + "/", "path": "new/file"})
             assert not written.is_error, text(written)
     assert outside.pages == ["/"]
-
-
-async def test_in_read_only_nothing_is_downloaded(tmp_path: Path) -> None:
-    with reaching(tmp_path, {"/": page("fine")}, ceiling=Permission.READ_ONLY) as (made, outside):
-        assert (await made.call("download", url="http://good.example/", path="a")).error == "denied"
-    assert outside.asked == []
-    assert os.listdir(tmp_path / "root") == []
+    assert not (tmp_path / "outside").exists()
 
 
 async def test_a_download_that_fails_or_is_too_large_writes_nothing(tmp_path: Path) -> None:

@@ -37,15 +37,9 @@ AMBIGUOUS: Mapping[str, str] = {
     "no scheme": "example.com",
     "no slashes": "http:example.com",
     "no host": "http:///path",
-    "scheme": "ftp://example.com/",
-    "space": "http://a b/",
-    "backslash": "http://a\\b/",
     "invisible": "http://a\u200bb.example/",
-    "user": "http://user@example.com/",
     "empty port": "http://example.com:/",
     "port in letters": "http://example.com:x/",
-    "port 0": "http://example.com:0/",
-    "port too high": "http://example.com:99999/",
     "port with zeros": "http://example.com:000080/",
     "hyphen first": "http://-a.example/",
     "empty label": "http://a..b/",
@@ -58,7 +52,6 @@ AMBIGUOUS: Mapping[str, str] = {
     "hexadecimal": "http://0x1/",
     "zone": "http://[::1%25eth0]/",
     "no address in brackets": "http://[nonsense]/",
-    "foreign dot": "http://a\u3002example/",
     "wide digit": "http://１.example/",
 }
 

@@ -70,13 +70,9 @@ async def test_no_spelling_of_this_machine_is_fetched(tmp_path: Path) -> None:
         assert service.asked == []
         opened = bench(tmp_path, private=[f"127.0.0.1:{service.port}"])
         assert SECRET in await opened.text("WebFetch", url=f"http://127.0.0.1:{service.port}/")
-
-
-async def test_a_name_that_the_operator_named_may_lead_to_this_machine(tmp_path: Path) -> None:
-    with site({"/": page("at home")}) as service:
-        made = bench(tmp_path, private=[f"localhost:{service.port}"])
-        assert "at home" in await made.text("WebFetch", url=f"http://localhost:{service.port}/")
-        await refused(made, f"http://127.0.0.2:{service.port}/")
+        named = bench(tmp_path, private=[f"localhost:{service.port}"])
+        assert SECRET in await named.text("WebFetch", url=f"http://localhost:{service.port}/")
+        await refused(named, f"http://127.0.0.2:{service.port}/")
 
 
 NOT_PUBLIC = (
@@ -141,14 +137,6 @@ async def test_a_name_that_turns_inside_between_two_hops_is_refused(tmp_path: Pa
         internet = Internet(names={"rebind.example": lambda: next(answers)}, sites={PUBLIC: outside})
         await refused(bench(tmp_path, internet=internet, robots=False), "http://rebind.example/")
         assert internet.dialled == [(PUBLIC, 80)]
-
-
-async def test_a_name_too_long_to_be_one_is_never_looked_up(tmp_path: Path) -> None:
-    """SSRF47."""
-    internet = Internet()
-    for name in ("a" * 64 + ".example", ".".join(["a" * 60] * 5)):
-        await refused(bench(tmp_path, internet=internet), f"http://{name}/")
-    assert internet.looked_up == []
 
 
 async def test_only_so_many_names_are_looked_up_in_a_minute(tmp_path: Path) -> None:
@@ -284,7 +272,7 @@ async def test_no_proxy_of_the_environment_is_used(tmp_path: Path, monkeypatch: 
 MB = 1_000_000
 
 
-async def test_a_bomb_is_unpacked_no_further_than_asked(tmp_path: Path) -> None:
+async def test_a_bomb_and_a_body_without_end_are_read_no_further_than_asked(tmp_path: Path) -> None:
     """SSRF39: 300 MB in 300 kB."""
     bomb = gzip_bomb(300 * MB)
 
@@ -292,7 +280,9 @@ async def test_a_bomb_is_unpacked_no_further_than_asked(tmp_path: Path) -> None:
         reply.say(bomb, kind="text/plain", headers={"content-encoding": "gzip"})
 
     small = {"content-encoding": "gzip"}
-    routes = {"/": explode, "/small": page(gzip_bomb(3), kind="text/plain", headers=small)}
+    routes: dict[str, Route] = {"/": explode}
+    routes["/small"] = page(gzip_bomb(3), kind="text/plain", headers=small)
+    routes["/endless"] = lambda reply: reply.pour(itertools.repeat(b"x" * 65_536))
     with reaching(tmp_path, routes) as (made, _):
         await made.text("WebFetch", url="http://good.example/small")
         peak = Peak.of(os.getpid())
@@ -300,11 +290,8 @@ async def test_a_bomb_is_unpacked_no_further_than_asked(tmp_path: Path) -> None:
         assert "only the start of it was read" in text
         assert len(text) < 200_000
         assert peak.growth() < 150 * MB
-
-
-async def test_a_body_without_end_is_cut(tmp_path: Path) -> None:
-    with reaching(tmp_path, {"/": lambda reply: reply.pour(itertools.repeat(b"x" * 65_536))}) as (made, _):
-        assert "only the start of it was read" in await made.text("WebFetch", url="http://good.example/")
+        endless = await made.text("WebFetch", url="http://good.example/endless")
+        assert "only the start of it was read" in endless
 
 
 async def test_an_answer_that_comes_too_slowly_is_left(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from typing import Any
 
 from benchmarks.client import Client, Launch
 from tests import ROOT
-from tests.support.process_layer import server_command
+from tests.support.live import Setup
 from tests.web.authority import Authority
 from tests.web.web import PUBLIC, page, site
 
@@ -55,17 +55,11 @@ def main(asked: Mapping[str, Any]) -> None:
 
 
 def _answers(folder: Path, asked: Mapping[str, Any], authority: Authority) -> list[dict[str, Any]]:
-    (folder / "root").mkdir()
     config = folder / "config.toml"
     config.write_text('web-private = ["wiki.example"]\n', encoding="utf-8")
-    command = [
-        *server_command(), "--permission-mode", asked["mode"],
-        "--network", asked["network"], "--root", str(folder / "root"),
-        "--state-dir", str(folder / "state"), "--toolsets", "all",
-        "--config", str(config),
-    ]  # fmt: skip
-    environment = {**os.environ, "SSL_CERT_FILE": str(authority.file)}
-    with Client(Launch(command=command, cwd=ROOT, environment=environment)) as client:
+    setup = Setup.below(folder, asked["mode"], "--network", asked["network"], "--config", str(config))
+    environment = {**setup.environment, "SSL_CERT_FILE": str(authority.file)}
+    with Client(Launch(command=setup.command, cwd=ROOT, environment=environment)) as client:
         found = [
             client.request("tools/call", {"name": name, "arguments": arguments}).result
             for name, arguments in asked["calls"]
