@@ -103,6 +103,10 @@ async def test_a_file_is_parsed_again_only_when_it_changed(
         assert "\nrelease" in await listing(made)
         (made.root / RELEASE).unlink()
         assert "release" not in await listing(made)
+        # A full cache hides nothing.
+        monkeypatch.setattr(discovery, "_CACHED", 1)
+        made.write(RELEASE, skill())
+        assert "new: Do it.\nrelease: Do it." in await listing(made)
 
 
 # --- hostile files ---------------------------------------------------------------------------------------
