@@ -9,9 +9,8 @@ import re
 import shutil
 import threading
 from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Self
 
@@ -24,6 +23,7 @@ from mcp_toolserver.pipeline.dispatcher import Dispatcher
 from mcp_toolserver.runtime.agents.agents import CallAgents
 from tests.support.workbench import Person
 from tests.support.workshop import granted, workshop
+from tests.web.web import Reply, site
 
 PATIENCE = 60.0
 """Seconds that a test waits for what must come."""
@@ -117,50 +117,23 @@ class Model:
 def model_api(scripts: Mapping[str, Sequence[Says]]) -> Generator[Model]:
     """A model API on a free port of loopback."""
 
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
+    def route(reply: Reply) -> None:
+        says = model.answer(json.loads(reply.asked.body))
+        content = "".join(f"data: {json.dumps(chunk)}\n\n" for chunk in _chunks(says))
+        reply.say(f"{content}data: [DONE]\n\n", status=says.status, kind="text/event-stream")
 
-        def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
-            """Log nothing."""
-
-        def do_POST(self) -> None:
-            says = model.answer(json.loads(self.rfile.read(int(self.headers["content-length"]))))
-            content = "".join(f"data: {json.dumps(chunk)}\n\n" for chunk in _chunks(says))
-            data = f"{content}data: [DONE]\n\n".encode()
-            self.send_response(says.status)
-            self.send_header("content-type", "text/event-stream")
-            self.send_header("content-length", str(len(data)))
-            self.end_headers()
-            with suppress(BrokenPipeError):
-                self.wfile.write(data)
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as http:
-        model = Model(f"http://127.0.0.1:{http.server_address[1]}/v1", scripts)
-        thread = threading.Thread(target=http.serve_forever)
-        thread.start()
-        try:
-            yield model
-        finally:
-            http.shutdown()
-            thread.join()
+    with site({"/v1/chat/completions": route}) as at:
+        model = Model(f"{at.url}/v1", scripts)
+        yield model
 
 
 def _chunks(says: Says) -> Generator[dict[str, Any]]:
     head = {"id": "chat", "object": "chat.completion.chunk", "created": 1, "model": "scripted"}
-    calls = [
-        {
-            "index": index,
-            "id": f"call_{index}",
-            "type": "function",
-            "function": {
-                "name": call.tool,
-                "arguments": call.arguments
-                if isinstance(call.arguments, str)
-                else json.dumps(call.arguments),
-            },
-        }
-        for index, call in enumerate(says.calls)
-    ]
+    calls: list[dict[str, Any]] = []
+    for index, call in enumerate(says.calls):
+        given = call.arguments if isinstance(call.arguments, str) else json.dumps(call.arguments)
+        function = {"name": call.tool, "arguments": given}
+        calls.append({"index": index, "id": f"call_{index}", "type": "function", "function": function})
     delta = {"role": "assistant", "content": says.text or None, **({"tool_calls": calls} if calls else {})}
     yield {**head, "choices": [{"index": 0, "delta": delta, "finish_reason": None}]}
     reason = "tool_calls" if calls else "stop"

@@ -10,10 +10,8 @@ from typing import Any
 import mcp_types as mcp
 import pytest
 from mcp import Client
-from mcp.client.context import ClientRequestContext
 from mcp.shared.exceptions import MCPError
 
-from mcp_toolserver.app.serve import mcp_server
 from mcp_toolserver.capabilities.permissions import Permission
 from tests.agents.agents import HANDLE, Call, Says, model_api
 from tests.protocol.resource_clients import ERAS, Place, completed, listed, place, read, refusal
@@ -98,56 +96,29 @@ async def test_without_a_model_the_tools_are_not_listed_and_a_call_says_what_to_
 
 
 @eras
-async def test_a_client_follows_and_stops_agents_in_the_background(
+async def test_a_client_follows_agents_in_the_background_sends_them_messages_and_stops_them(
     era: str, tmp_path: Path, gate: threading.Event
 ) -> None:
     scripts = {"look": SCRIPT, "wait": [Says("Too late.", after=gate)]}
+    message = {"to": "ann", "message": "go"}
     async with agent_client(tmp_path, era, scripts) as (client, _):
         later = {**TASK, "run_in_background": True}
         started = HANDLE.findall(text(await client.call_tool("Agent", later)))[0]
         said = text(await client.call_tool("TaskOutput", {"task_id": started}))
         assert said.startswith("All is well.\n[agent_")
         assert "[finished; 2 turns, 30 tokens; next offset " in said
-        waits = {**later, "prompt": "wait"}
+        waits = {**later, "prompt": "wait", "name": "ann"}
         waiting = HANDLE.findall(text(await client.call_tool("Agent", waits)))[0]
         running = await client.call_tool("TaskOutput", {"task_id": waiting, "until": "now"})
         assert text(running).startswith("[running for ")
+        assert text(await client.call_tool("SendMessage", message)) == "Sent to ann."
+        refused = await client.call_tool("SendMessage", {**message, "to": "bob"})
+        assert refused.is_error
+        assert "There is: ann." in text(refused)
         stopped = await client.call_tool("TaskStop", {"task_id": waiting})
         assert text(stopped).startswith(f"{waiting}: stopped after ")
         unknown = await client.call_tool("TaskOutput", {"task_id": "agent_000000000000"})
         assert unknown.is_error
-
-
-def sampler(asked: list[mcp.CreateMessageRequestParams]) -> dict[str, Any]:
-    """The options of a client whose own model looks once."""
-
-    async def answer(
-        _: ClientRequestContext, params: mcp.CreateMessageRequestParams
-    ) -> mcp.CreateMessageResult | mcp.CreateMessageResultWithTools:
-        asked.append(params)
-        if len(asked) > 1:
-            return mcp.CreateMessageResult(role="assistant", content=mcp.TextContent(text="Seen."), model="m")
-        call = mcp.ToolUseContent(id="1", name="ls", input={})
-        return mcp.CreateMessageResultWithTools(
-            role="assistant", content=[call], model="m", stop_reason="toolUse"
-        )
-
-    with_tools = mcp.SamplingCapability(tools=mcp.SamplingToolsCapability())
-    return {"sampling_callback": answer, "sampling_capabilities": with_tools}
-
-
-@eras
-async def test_an_agent_has_the_model_of_its_client_where_there_is_no_other(era: str, tmp_path: Path) -> None:
-    asked: list[mcp.CreateMessageRequestParams] = []
-    async with place(tmp_path) as made:
-        server = mcp_server(made.app, only_client="local")
-        async with Client(server, mode=era, read_timeout_seconds=20, **sampler(asked)) as client:
-            result = await client.call_tool("Agent", TASK)
-            assert text(result).startswith("Seen.\n[agent_")
-            assert len(asked) == 2
-            again = await client.call_tool("Agent", {**TASK, "run_in_background": True})
-            assert again.is_error
-            assert "Leave run_in_background out" in text(again)
 
 
 async def test_without_the_tool_there_are_no_addresses(tmp_path: Path) -> None:

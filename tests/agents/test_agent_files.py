@@ -95,20 +95,15 @@ def test_a_folder_that_is_none_or_leads_out_is_not_read(tmp_path: Path, root: Pa
     assert custom_types(Workspace([str(root)])).types == ()
 
 
-def test_a_file_that_a_rule_hides_is_not_read(root: Path) -> None:
-    (folder(root) / "bad.md").write_text(GOOD, encoding="utf-8")
-    workspace = Workspace([str(root)], hides=lambda spellings: spellings[-1].endswith("bad.md"))
-    found = custom_types(workspace)
-    assert found.types == ()
-    assert "hidden" in found.skipped[0]
-
-
-def test_the_first_of_two_files_with_a_name_counts(root: Path) -> None:
+def test_a_file_that_a_rule_hides_and_the_second_of_a_name_are_skipped(root: Path) -> None:
     for name in ("a", "b"):
         (folder(root) / f"{name}.md").write_text(GOOD.replace("Do good", name), encoding="utf-8")
     found = custom_types(Workspace([str(root)]))
     assert [one.instructions for one in found.types] == ["a."]
     assert "has the name good, which another file has" in found.skipped[0]
+    found = custom_types(Workspace([str(root)], hides=lambda spellings: spellings[-1].endswith("a.md")))
+    assert [one.instructions for one in found.types] == ["b."]
+    assert "hidden" in found.skipped[0]
 
 
 def test_the_files_of_a_folder_are_limited(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

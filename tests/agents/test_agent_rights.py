@@ -36,13 +36,6 @@ def before(root: Path) -> dict[str, bytes]:
     return held(root)
 
 
-async def test_the_attempts_change_files_where_they_may(at: Agents) -> None:
-    files = before(at.root)
-    at.model.scripts = {"write": [Says(calls=WRITES), Says("done")]}
-    assert (await at.agent("write")).error is None
-    assert held(at.root) == {**files, "a.txt": b"changed\n", "b.txt": b"new"}
-
-
 async def test_a_reading_agent_of_a_writing_caller_changes_nothing(at: Agents) -> None:
     scripts = {
         "explore": [Says(calls=[*WRITES, STARTS]), Says("I could not.")],
@@ -61,6 +54,9 @@ async def test_a_reading_agent_of_a_writing_caller_changes_nothing(at: Agents) -
         assert not {"write_file", "bash", "Agent", "REPL"} & {*at.model.requests[0].tools}
         assert {"read_file", "grep_search"} <= {*at.model.requests[0].tools}
         assert held(at.root) == files
+    # Without the type they change files.
+    assert (await at.agent("write")).error is None
+    assert held(at.root) == {**files, "a.txt": b"changed\n", "b.txt": b"new"}
 
 
 async def test_a_mode_lowers_an_agent_and_those_that_it_starts(at: Agents) -> None:

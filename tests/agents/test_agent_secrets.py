@@ -2,13 +2,13 @@
 
 import json
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.agents.test_sampling import SamplingSetup
 from tests.client_programs.scripted_model import Answer, Messages
-from tests.support.live import connected, text
+from tests.support.live import Setup, connected, text
 from tests.web.web import Reply, Site, site
 
 KEY = "sk-canary-5f3a9c"
@@ -20,21 +20,21 @@ SERVED = Messages()
 
 def model(reply: Reply, at: Site) -> None:
     """Looks once, says "done", then fails with what must not be shown."""
-    asked = json.loads(at.asked[-1].body)
+    asked = json.loads(reply.asked.body)
     if "fail" in str(asked["messages"][0]):
         message = f"the key {KEY} is not for http://{HOST}:{at.port}"
         reply.say(json.dumps({"error": {"type": "authentication_error", "message": message}}), status=401)
         return
-    answer = Answer(number=1, name="look", arguments={}) if len(asked["messages"]) == 1 else Answer(number=2)
+    answer = Answer(number=1, name="ls", arguments={}) if len(asked["messages"]) == 1 else Answer(number=2)
     events = "".join(
         f"event: {one['type']}\ndata: {json.dumps(one)}\n\n" for one in SERVED.events(answer, asked)
     )
     reply.say(events, kind="text/event-stream")
 
 
-def configured(folder: Path, at: Site, host: str, mode: str, *flags: str) -> SamplingSetup:
+def configured(folder: Path, at: Site, host: str, mode: str, *flags: str) -> Setup:
     """A server whose model is at this address; its messages go to `stderr` in the folder."""
-    made = SamplingSetup.below(folder, mode)
+    made = Setup.below(folder, mode)
     key, config = folder / "home/model-key", folder / "home/config.toml"
     key.write_text(KEY, encoding="utf-8")
     key.chmod(0o600)
@@ -43,13 +43,10 @@ def configured(folder: Path, at: Site, host: str, mode: str, *flags: str) -> Sam
         f'base-url = "http://{host}:{at.port}"\n',
         encoding="utf-8",
     )
-    errors = str(folder / "stderr")
-    return SamplingSetup(
-        root=made.root,
-        home=made.home,
-        mode=mode,
+    return replace(
+        made,
         flags=("--config", str(config), "--log-level", "debug", *flags),
-        around=("bash", "-c", 'exec "$@" 2>>"$0"', errors),
+        around=("bash", "-c", 'exec "$@" 2>>"$0"', str(folder / "stderr")),
     )
 
 
@@ -71,19 +68,20 @@ async def test_the_key_and_the_address_appear_nowhere(
         setup = configured(tmp_path, at, host, mode, "--network", network)
         async with connected(setup, era=era) as client:
             seen.append(str(await client.list_tools()))
-            assert "delegate" in seen[0]
-            done = text(await client.call_tool("delegate", {"task": "find"}))
-            assert done == "done after 2 turns, tokens: True"
-            failed = text(await client.call_tool("delegate", {"task": "fail"}))
-            assert "answered 401: check the key" in failed
-            unknown = text(await client.call_tool("delegate", {"task": "find", "model": "dear"}))
-            assert "choose from large" in unknown
-            seen += [done, failed, unknown]
-            for resource in (await client.list_resources()).resources:
-                seen.append(str(await client.read_resource(resource.uri)))
+            assert "'Agent'" in seen[0]
+            for arguments, words in (
+                ({"prompt": "find", "model": "large"}, "finished; 2 turns"),
+                ({"prompt": "fail"}, "answered 401: check the key"),
+                ({"prompt": "find", "model": "dear"}, "choose from large"),
+            ):
+                said = text(await client.call_tool("Agent", {"description": "a test", **arguments}))
+                assert words in said
+                seen.append(said)
+            resources = (await client.list_resources()).resources
+            seen += [str(await client.read_resource(one.uri)) for one in resources]
             if mode != "danger-full-access":
-                for command in (f"cat {tmp_path}/home/model-key", "env; cat /proc/*/environ /proc/*/cmdline"):
-                    seen.append(str(await client.call_tool("bash", {"command": command})))
+                commands = (f"cat {tmp_path}/home/model-key", "env; cat /proc/*/environ /proc/*/cmdline")
+                seen += [str(await client.call_tool("bash", {"command": one})) for one in commands]
         assert {asked.headers["x-api-key"] for asked in at.asked} == {KEY}
     if mode == "workspace-write":
         seen.append(reported_by_doctor(setup))
@@ -97,10 +95,9 @@ async def test_the_key_and_the_address_appear_nowhere(
         assert f"localhost:{at.port}" not in one
 
 
-def reported_by_doctor(setup: SamplingSetup) -> str:
+def reported_by_doctor(setup: Setup) -> str:
     done = subprocess.run(
-        [word.replace("tests.agents.sampling_server", "mcp_toolserver") for word in setup.command[4:7]]
-        + ["doctor", "--json", *setup.command[7:]],
+        [*setup.command[4:7], "doctor", "--json", *setup.command[7:]],
         env=setup.environment,
         capture_output=True,
         check=False,

@@ -9,7 +9,7 @@ import pytest
 from mcp_toolserver.app.agent_model import model_options
 from mcp_toolserver.app.compose import build_application
 from mcp_toolserver.app.confinement import check, sandbox
-from mcp_toolserver.errors import SettingsError, Unavailable
+from mcp_toolserver.errors import SettingsError
 from mcp_toolserver.invocation import load
 from mcp_toolserver.runtime.executables import HostExecutables
 from mcp_toolserver.runtime.models.options import ModelOptions
@@ -151,16 +151,6 @@ def test_without_its_packages_the_start_says_what_to_install(monkeypatch: pytest
     )
     with pytest.raises(SettingsError, match=r"mcp-toolserver\[agent\]"):
         model_options(Settings(**GIVEN))
-
-
-def test_an_agent_gets_only_models_that_the_operator_named() -> None:
-    options = chosen(**GIVEN, agent_models=("Explore=small",))
-    assert options.chosen("", "general-purpose") == "m"
-    assert options.chosen("", "Explore") == "small"
-    assert options.chosen("small", "general-purpose") == "small"
-    assert options.chosen("Explore", "general-purpose") == "small"
-    with pytest.raises(Unavailable, match=r"'dear'.*m, small"):
-        options.chosen("dear", "general-purpose")
 
 
 def test_a_table_that_is_wrong_stops_the_start(tmp_path: Path) -> None:

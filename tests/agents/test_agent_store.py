@@ -5,6 +5,7 @@ import sqlite3
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -75,28 +76,22 @@ async def test_the_lock_of_a_killed_server_is_removed(database: Database, tmp_pa
     assert not list(tmp_path.rglob("*.agents-*"))
 
 
-def stored(database: Database) -> list[str]:
-    with sqlite3.connect(database.path) as connection:
-        return [handle for (handle,) in connection.execute("SELECT handle FROM agents ORDER BY handle")]
+async def test_what_ended_long_ago_or_first_is_removed_and_what_runs_stays(database: Database) -> None:
+    def stored() -> list[str]:
+        with sqlite3.connect(database.path) as connection:
+            return [handle for (handle,) in connection.execute("SELECT handle FROM agents ORDER BY handle")]
 
+    async def save(store: StoredAgents, number: int, after: float, **more: Any) -> None:
+        made = replace(RECORD, handle=f"agent_{number}", updated=RECORD.updated + after, **more)
+        await store.save(made)
 
-async def test_those_that_ended_first_are_removed_first_and_those_that_run_stay(database: Database) -> None:
     store = StoredAgents(database, AgentRetention(agents=3, message_bytes=100, seconds=7 * DAY))
-    await store.save(replace(RECORD, handle="agent_0", size=90))
+    await save(store, 0, 0, size=90)
     for number in range(1, 6):
-        await store.save(
-            replace(RECORD, handle=f"agent_{number}", status="finished", updated=RECORD.updated + number)
-        )
-    assert stored(database) == ["agent_0", "agent_4", "agent_5"]
-    await store.save(
-        replace(RECORD, handle="agent_6", status="finished", size=20, updated=RECORD.updated + 9)
-    )
-    assert stored(database) == ["agent_0"]
-
-
-async def test_what_ended_long_ago_is_removed(database: Database) -> None:
-    store = StoredAgents(database)
-    old = RECORD.updated - 8 * DAY
-    await store.save(replace(RECORD, handle="agent_2", updated=old))
-    await store.save(replace(RECORD, handle="agent_1", status="stopped", updated=old))
-    assert stored(database) == ["agent_2"]
+        await save(store, number, number, status="finished")
+    assert stored() == ["agent_0", "agent_4", "agent_5"]
+    await save(store, 6, 9, status="finished", size=20)
+    assert stored() == ["agent_0"]
+    await save(store, 7, -8 * DAY)
+    await save(store, 8, -8 * DAY, status="stopped")
+    assert stored() == ["agent_0", "agent_7"]

@@ -5,27 +5,12 @@ from dataclasses import replace
 import pytest
 
 from mcp_toolserver.capabilities.agents import AgentState
-from mcp_toolserver.capabilities.model import Message, ModelTurn, ToolCall, ToolReply, UserText
+from mcp_toolserver.capabilities.model import ModelTurn, ToolCall, ToolReply, UserText
 from mcp_toolserver.text.agents.agent_file import custom_type
-from mcp_toolserver.text.agents.conversation import cleaned, decoded, encoded, role, unanswered
+from mcp_toolserver.text.agents.conversation import cleaned
 from mcp_toolserver.text.agents.result_text import result_text
-from mcp_toolserver.text.agents.types import BUILT_IN, canonical_type, choices, system_prompt
+from mcp_toolserver.text.agents.types import BUILT_IN, canonical_type, choices
 from tests.support.workbench import real_tools
-
-CALL = ToolCall(id="1", name="ls", arguments={"path": ".", "n": [1, None, {"a": True}]})
-BROKEN = ToolCall(id="2", name="ls", arguments='{"path"')
-TURN = ModelTurn(text="I look.", calls=(CALL, BROKEN), input_tokens=3, output_tokens=2, cost=0.25)
-
-MESSAGES: tuple[Message, ...] = (
-    UserText("find it ☂"),
-    TURN,
-    (ToolReply(id="1", name="ls", text="a\0"), ToolReply(id="2", name="ls", text="bad", is_error=True)),
-    ModelTurn(text=""),
-)
-
-
-def test_a_message_comes_back_as_it_was() -> None:
-    assert tuple(decoded(role(message), encoded(message)) for message in MESSAGES) == MESSAGES
 
 
 def test_halves_of_surrogate_pairs_are_replaced() -> None:
@@ -37,13 +22,6 @@ def test_halves_of_surrogate_pairs_are_replaced() -> None:
     assert cleaned((ToolReply(id="\ud800", name="\ud800", text="\ud800"),)) == (
         ToolReply(id="?", name="?", text="?"),
     )
-    assert all(cleaned(message) == message for message in MESSAGES)
-
-
-def test_calls_that_did_not_end_get_a_reply() -> None:
-    assert [one.id for one in unanswered(MESSAGES[:2])] == ["1", "2"]
-    assert all(one.is_error for one in unanswered(MESSAGES[:2]))
-    assert unanswered(MESSAGES) == unanswered(MESSAGES[:1]) == unanswered(()) == ()
 
 
 def test_types_have_other_spellings() -> None:
@@ -89,13 +67,6 @@ def test_the_texts_of_a_file_show_what_hides() -> None:
     assert kind.instructions == "He\\u{202e}lp."
     assert choices([kind]).endswith("; x (a b\\u{1b}[2J)")
     assert choices([custom_type("---\nname: y\n---\nHelp.")]).endswith("; y")
-
-
-def test_the_system_prompt_names_the_folders_and_the_agent() -> None:
-    prompt = system_prompt(BUILT_IN["Explore"], name="ann", roots=["/a", "/b"])
-    assert "Others call you ann." in prompt
-    assert prompt.endswith("- /a\n- /b")
-    assert "call you" not in system_prompt(BUILT_IN["Explore"], name="", roots=["/a"])
 
 
 STATE = AgentState(handle="agent_1", type="Plan", description="d", turns=1, tokens=1234, seconds=61.4)

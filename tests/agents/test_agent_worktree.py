@@ -16,14 +16,9 @@ from tests.support.workbench import Person
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
-SCRIPT = [
-    Says(
-        calls=[
-            Call(tool="write_file", arguments={"path": "new.txt", "content": "new"}),
-            Call(tool="bash", arguments={"command": "pwd; cat a.txt"}),
-        ]
-    ),
-    Says("Done."),
+WORK = [
+    Call(tool="write_file", arguments={"path": "new.txt", "content": "new"}),
+    Call(tool="bash", arguments={"command": "pwd; cat a.txt"}),
 ]
 
 
@@ -38,7 +33,7 @@ def repository(root: Path) -> Path:
 
 async def test_an_agent_works_in_a_worktree_that_stays_with_its_work(full: Agents) -> None:
     root = repository(full.root)
-    full.model.scripts = {"go": SCRIPT}
+    full.model.scripts = {"go": [Says(calls=WORK), Says("Done.")]}
     result = await full.agent("go", isolation="worktree")
     agent = HANDLE.findall(result.text)[-1]
     place = root / ".worktrees" / agent

@@ -76,16 +76,9 @@ async def test_mistakes_of_the_model_are_told_to_it(at: Agents) -> None:
 
 
 async def test_a_long_result_is_shortened_and_a_picture_is_named(at: Agents) -> None:
-    script = [
-        Says(
-            calls=[
-                Call(tool="read_file", arguments={"path": "a"}),
-                Call(tool="view_image", arguments={"path": "a.png"}),
-            ]
-        ),
-        Says("done"),
-    ]
-    at.plays({"read": script})
+    shows = [Call(tool="read_file", arguments={"path": "a"})]
+    shows.append(Call(tool="view_image", arguments={"path": "a.png"}))
+    at.plays({"read": [Says(calls=shows), Says("done")]})
     (at.root / "a").write_text("ä" * 29_000, encoding="utf-8")
     (at.root / "a.png").write_bytes(PIXEL)
     await at.agent("read")
@@ -103,18 +96,13 @@ PIXEL = bytes.fromhex(
 
 async def test_reading_calls_run_together_and_others_in_their_order(at: Agents) -> None:
     # The first command waits for a file that the second call would write if it did not wait for the first.
-    script = [
-        Says(
-            calls=[
-                bash("sleep 0.2; ls; echo one > a"),
-                Call(tool="read_file", arguments={"path": "a"}),
-                Call(tool="grep_search", arguments={"pattern": "one"}),
-                Call(tool="write_file", arguments={"path": "b", "content": "two"}),
-            ]
-        ),
-        Says("done"),
+    calls = [
+        bash("sleep 0.2; ls; echo one > a"),
+        Call(tool="read_file", arguments={"path": "a"}),
+        Call(tool="grep_search", arguments={"pattern": "one"}),
+        Call(tool="write_file", arguments={"path": "b", "content": "two"}),
     ]
-    at.plays({"go": script})
+    at.plays({"go": [Says(calls=calls), Says("done")]})
     person = Person()
     result = await at.agent("go", person)
     assert result.error is None
@@ -296,18 +284,31 @@ async def test_a_call_that_the_client_would_not_wait_for_goes_on_in_the_backgrou
         assert state.text.startswith("Done.\n")
 
 
-async def test_a_background_agent_is_followed_and_its_result_is_read(
+async def test_a_background_agent_is_followed_step_by_step_and_its_result_is_read(
     at: Agents, gate: threading.Event
 ) -> None:
-    at.plays({"go": [Says("I start.", [Call(tool="ls")]), Says("The ätherial result.", after=gate)]})
+    begin = threading.Event()
+    script = [Says("I start.", [Call(tool="ls")], after=begin), Says("The ätherial result.", after=gate)]
+    at.plays({"go": script})
     started = await at.agent("go", run_in_background=True)
     name, jobs = handle(started.text), at.jobs
-    await at.model.has_been_asked(2, "go")
-    running = await jobs.output(JobQuery(handle=name, limit=1000))
-    assert (running.running, running.text, running.next_offset) == (True, "", 0)
-    assert running.notes == ("it said last: I start.",)
-    assert re.fullmatch(r"running for \d+\.\d s: waits for its model; 1 turn, 15 tokens", running.status)
-    gate.set()
+    next_step = JobQuery(handle=name, limit=10, wait=PATIENCE, until="output")
+    steps: list[str] = []
+
+    async def follow() -> None:
+        while (state := await jobs.output(next_step)).running:
+            steps.append(state.status)
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(follow)
+        begin.set()
+        await at.model.has_been_asked(2, "go")
+        running = await jobs.output(JobQuery(handle=name, limit=1000))
+        assert (running.running, running.text, running.next_offset) == (True, "", 0)
+        assert running.notes == ("it said last: I start.",)
+        assert re.fullmatch(r"running for \d+\.\d s: waits for its model; 1 turn, 15 tokens", running.status)
+        gate.set()
+    assert any(": waits for its model; 1 turn" in step for step in steps)
     state = await jobs.output(JobQuery(handle=name, limit=8, wait=PATIENCE))
     assert (state.running, state.text, state.next_offset) == (False, "The ätheri"[:7], 8)
     rest = await jobs.output(JobQuery(handle=name, limit=1000, offset=8))
@@ -315,25 +316,6 @@ async def test_a_background_agent_is_followed_and_its_result_is_read(
     assert rest.next_offset == rest.total
     with pytest.raises(NotFound):
         await jobs.output(JobQuery(handle="agent_000000000000", limit=1))
-
-
-async def test_the_next_step_of_an_agent_can_be_waited_for(at: Agents, gate: threading.Event) -> None:
-    begin = threading.Event()
-    at.plays({"go": [Says("I start.", [Call(tool="ls")], after=begin), Says("Done.", after=gate)]})
-    name = handle((await at.agent("go", run_in_background=True)).text)
-    next_step = JobQuery(handle=name, limit=10, wait=PATIENCE, until="output")
-    steps: list[str] = []
-
-    async def follow() -> None:
-        while (state := await at.jobs.output(next_step)).running:
-            steps.append(state.status)
-
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(follow)
-        begin.set()
-        await at.model.has_been_asked(2, "go")
-        gate.set()
-    assert any(": waits for its model; 1 turn" in step for step in steps)
 
 
 # --- what an agent started -------------------------------------------------------------------------------

@@ -3,14 +3,10 @@
 import os
 import signal
 import threading
-from collections.abc import Generator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
-import pytest
-
-from tests.agents.agents import HANDLE, Call, Model, Says, model_api
+from tests.agents.agents import HANDLE, Call, Says, model_api
 from tests.agents.test_agent_rights import WRITES
 from tests.agents.test_agent_worktree import repository
 from tests.agents.test_run_task_packet import PACKET
@@ -19,97 +15,66 @@ from tests.support.live import ERAS, Setup, connected, connected_to, serving, te
 from tests.support.processes import arguments, processes
 from tests.tasks.test_cron_served import ended, set_back
 
-# The tests share a server.
-pytestmark = pytest.mark.xdist_group("test_agents_served")
-
 TASK = {"description": "a test", "prompt": "go"}
 
 
 def setup(folder: Path, url: str, mode: str) -> Setup:
     """How to start a server whose agents have the model at `url`."""
-    made = Setup.below(folder, mode)
-    config = made.home / "config.toml"
+    config = folder / "home/config.toml"
+    made = Setup.below(folder, mode, "--config", str(config))
     config.write_text(
         f'[agent]\nprovider = "openai"\nbase-url = "{url}"\nmodel = "scripted"\n', encoding="utf-8"
     )
     (made.root / "a.txt").write_bytes(b"old\n")
-    return Setup(root=made.root, home=made.home, mode=mode, flags=("--config", str(config)))
+    return made
 
 
-@dataclass
-class Writing:
-    """A server in workspace-write over HTTP, which the tests of this file share, and its model."""
-
-    url: str
-    setup: Setup
-    model: Model
-
-    @property
-    def root(self) -> Path:
-        return self.setup.root
-
-    def plays(self, scripts: Mapping[str, Sequence[Says]]) -> None:
-        """The next test: the file is as it was, and the model follows these scripts."""
-        self.model.scripts = scripts
-        self.model.requests.clear()
-        (self.root / "b.txt").unlink(missing_ok=True)
-        (self.root / "a.txt").write_bytes(b"old\n")
-
-
-@pytest.fixture(scope="module")
-def writing(tmp_path_factory: pytest.TempPathFactory) -> Generator[Writing]:
-    with model_api({}) as model:
-        at = setup(tmp_path_factory.mktemp("served"), model.url, "workspace-write")
-        with serving(at, "http") as url:
-            yield Writing(url, at, model)
-
-
-@pytest.mark.parametrize("era", ERAS)
-async def test_a_reading_agent_changes_nothing_and_another_writes(era: str, writing: Writing) -> None:
-    writing.plays({"go": [Says(calls=WRITES), Says("I could not.")]})
-    before = held(writing.root)
-    async with connected_to(writing.url, "http", mode=era) as client:
-        result = await client.call_tool("Agent", {**TASK, "subagent_type": "Explore"})
-        assert text(result).startswith("I could not.")
-        assert all("the agent type Explore allows" in reply for reply in writing.model.requests[-1].results)
-        assert held(writing.root) == before
-        await client.call_tool("Agent", TASK)
-        assert held(writing.root) == {**before, "a.txt": b"changed\n", "b.txt": b"new"}
+async def test_a_reading_agent_changes_nothing_another_writes_and_an_isolated_one_sees_its_worktree_only(
+    tmp_path: Path,
+) -> None:
+    """One server for all three, because each imports the library of its model."""
+    root = tmp_path / "root"
+    command = f"cat a.txt; cat {root}/elsewhere.txt; ls -a {root}; echo x > {root}/planted; echo y > mine"
+    scripts = {
+        "go": [Says(calls=WRITES), Says("I could not.")],
+        "apart": [Says(calls=[Call(tool="bash", arguments={"command": command})]), Says("Done.")],
+    }
+    with model_api(scripts) as model, serving(setup(tmp_path, model.url, "workspace-write"), "http") as url:
+        before = held(root)
+        for era in ERAS:
+            async with connected_to(url, "http", mode=era) as client:
+                result = await client.call_tool("Agent", {**TASK, "subagent_type": "Explore"})
+                assert text(result).startswith("I could not.")
+                replies = model.requests[-1].results
+                assert all("the agent type Explore allows" in reply for reply in replies)
+                assert held(root) == before
+                await client.call_tool("Agent", TASK)
+                assert held(root) == {**before, "a.txt": b"changed\n", "b.txt": b"new"}
+            (root / "a.txt").write_bytes(b"old\n")
+            (root / "b.txt").unlink()
+        repository(root)
+        (root / "elsewhere.txt").write_text("of the user\n", encoding="utf-8")
+        async with connected_to(url, "http", mode="auto") as client:
+            done = await client.call_tool("Agent", {**TASK, "prompt": "apart", "isolation": "worktree"})
+            assert text(done).startswith("Done."), text(done)
+        result = model.requests[-1].results[0]
+    assert result.startswith("old\n")
+    assert "of the user" not in result
+    assert not (root / "planted").exists()
+    assert len(list(root.glob(".worktrees/*/mine"))) == 1
 
 
 async def test_the_prompt_of_a_schedule_runs_as_an_agent(tmp_path: Path) -> None:
     with model_api({"the schedule": [Says(calls=[Call(tool="ls")]), Says("The schedule is done.")]}) as model:
         at = setup(tmp_path, model.url, "workspace-write")
         async with connected(at) as client:
-            arguments = {
-                "schedule": "@hourly",
-                "prompt": "the schedule",
-                "time_zone": "UTC",
-                "catch_up": True,
-            }
-            assert not (await client.call_tool("CronCreate", arguments)).is_error
+            schedule = {"schedule": "@hourly", "prompt": "the schedule", "time_zone": "UTC"}
+            assert not (await client.call_tool("CronCreate", {**schedule, "catch_up": True})).is_error
         await set_back(at)
         async with connected(at):
             run = await ended(at)
         assert run.outcome == "succeeded"
         assert run.output.startswith("The schedule is done.")
-
-
-async def test_the_commands_of_an_isolated_agent_see_its_worktree_only(writing: Writing) -> None:
-    root = writing.root
-    outside = f"cat {root}/elsewhere.txt; ls -a {root}; echo x > {root}/planted"
-    command = f"cat a.txt; {outside}; echo y > mine"
-    writing.plays({"go": [Says(calls=[Call(tool="bash", arguments={"command": command})]), Says("Done.")]})
-    repository(root)
-    (root / "elsewhere.txt").write_text("of the user\n", encoding="utf-8")
-    async with connected_to(writing.url, "http", mode="auto") as client:
-        done = await client.call_tool("Agent", {**TASK, "isolation": "worktree"})
-        assert text(done).startswith("Done."), text(done)
-    result = writing.model.requests[-1].results[0]
-    assert result.startswith("old\n")
-    assert "of the user" not in result
-    assert not (root / "planted").exists()
-    assert len(list(root.glob(".worktrees/*/mine"))) == 1
 
 
 def kill(at: Setup) -> None:

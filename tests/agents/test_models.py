@@ -87,17 +87,15 @@ def schema_of(provider: ProviderName) -> dict[str, Any]:
 
 
 NAMES: Mapping[ProviderName, str] = {"anthropic": "claude-sonnet-5-5", "openai": "gpt-5"}
+BROKEN_CALL = ToolCall(id="broken", name="look", arguments="{")
 
 
 @both
-async def test_requests_are_those_that_the_official_package_describes(provider: ProviderName) -> None:
-    schema = schema_of(provider)
-    for name in (NAMES[provider], "x"):
-        await check_requests(provider, name, schema)
-
-
-async def check_requests(provider: ProviderName, name: str, schema: dict[str, Any]) -> None:
-    """Check those of three turns with the model of this name."""
+@pytest.mark.parametrize("known", [True, False])
+async def test_requests_are_those_that_the_official_package_describes(
+    provider: ProviderName, known: bool
+) -> None:
+    schema, name = schema_of(provider), NAMES[provider] if known else "x"
     script = [Call(tool="look", arguments={"at": "a"}), Call(tool="look", arguments={"at": "b"})]
     with scripted_model(script) as played:
         async with model(provider, played.url, model=name, models={"Explore": "small"}) as asked:
@@ -128,9 +126,6 @@ async def check_requests(provider: ProviderName, name: str, schema: dict[str, An
         assert body["stream"]
         jsonschema.validate(body, schema)
     assert "nothing" in played.requests[1].results[0]
-
-
-BROKEN_CALL = ToolCall(id="broken", name="look", arguments="{")
 
 
 def served(provider: ProviderName, route: Callable[[Reply], None]) -> Any:
@@ -193,27 +188,25 @@ async def failed(provider: ProviderName, route: Callable[[Reply], None], **given
     return str(caught.value), at
 
 
-STATUSES = (
-    (400, 1, "check provider, model and base-url"),
-    (401, 1, "check the key"),
-    (403, 1, "the key may not use this model"),
-    (404, 1, "it does not have this model"),
-    (413, 1, "too long"),
-    (418, 1, "check provider"),
-    (429, 3, "too many requests"),
-    (500, 3, "Try again later"),
-    (529, 3, "Try again later"),
+TOO_LONG = {
+    "code": "context_length_exceeded",
+    "type": "invalid_request_error",
+    "message": "prompt is too long",
+}
+ERRORS: tuple[tuple[int, int, str, dict[str, str]], ...] = (
+    (400, 1, "check provider, model and base-url", {}),
+    (401, 1, "check the key", {}),
+    (403, 1, "the key may not use this model", {}),
+    (404, 1, "it does not have this model", {}),
+    (413, 1, "too long", {}),
+    (418, 1, "check provider", {}),
+    (429, 3, "too many requests", {}),
+    (500, 3, "Try again later", {}),
+    (529, 3, "Try again later", {}),
+    (402, 1, "no credit left", {"code": "insufficient_quota", "type": "billing_error"}),
+    (400, 1, "longer than the model can", TOO_LONG),
 )
-MEANINGS = (
-    (
-        400,
-        "context_length_exceeded",
-        "invalid_request_error",
-        "prompt is too long",
-        "longer than the model can",
-    ),
-    (402, "insufficient_quota", "billing_error", "no credit", "no credit left"),
-)
+"""Status, how often the model is asked, what the error says, and what the body says besides the status."""
 
 
 @both
@@ -222,28 +215,21 @@ async def test_an_error_says_what_to_do_and_nothing_else(
 ) -> None:
     """The client libraries log nothing of it either."""
     caplog.set_level(logging.DEBUG)
-    for status, times, says in STATUSES:
+    for status, times, says, more in ERRORS:
 
-        def fail(reply: Reply, status: int = status) -> None:
+        def fail(reply: Reply, status: int = status, more: dict[str, str] = more) -> None:
             # It repeats what must not be shown.
             message = f"key {KEY} at port {reply.site.port} failed with {status}"
-            body = {"type": "error", "error": {"type": "an_error", "message": message, "code": None}}
-            headers = {"retry-after-ms": "1"}
-            reply.say(json.dumps(body), status=status, kind="application/json", headers=headers)
+            error = {"type": "an_error", "message": message, "code": None, **more}
+            body = json.dumps({"type": "error", "error": error})
+            reply.say(body, status=status, kind="application/json", headers={"retry-after-ms": "1"})
 
         said, at = await failed(provider, fail)
-        assert (says in said, f"answered {status}" in said) == (True, True), said
+        assert says in said, (status, said)
+        assert more or f"answered {status}" in said, said
         assert len(at.asked) == times
         assert KEY not in caplog.text
         assert str(at.port) not in caplog.text
-    for status, code, kind, message, says in MEANINGS:
-        error = json.dumps({"type": "error", "error": {"type": kind, "message": message, "code": code}})
-
-        def mean(reply: Reply, status: int = status, error: str = error) -> None:
-            reply.say(error, status=status, kind="application/json")
-
-        said, _ = await failed(provider, mean)
-        assert says in said
 
 
 async def test_an_answer_that_a_filter_stopped_is_an_error() -> None:

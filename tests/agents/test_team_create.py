@@ -117,6 +117,7 @@ async def test_an_agent_reaches_the_agent_that_started_it_and_not_others(
     assert sent == "Sent to leader."
     assert "No running agent within reach is named far. There is: nobody." in refused
     assert "Message from ina:\nfrom below" in at.model.of("outer")[-1].said
+    assert "Others call you ina." in at.model.of("inner")[0].system
 
 
 async def test_a_message_to_an_agent_that_has_ended_is_refused(crew: MakeCrew) -> None:

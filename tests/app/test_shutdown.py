@@ -19,8 +19,9 @@ import pytest
 
 from tests.protocol.lines import Running, call, on_pipes, opening, running
 from tests.support.extent import rounds
-from tests.support.families import Family, eventually, lines, outcomes
+from tests.support.families import Family, lines, outcomes
 from tests.support.live import MODES, TOKEN, Setup, connected, connected_to
+from tests.support.processes import until
 
 
 @pytest.fixture
@@ -77,7 +78,7 @@ async def test_a_server_on_stdio_ends_with_all_that_it_started(
         server.say(*opening(era))
         await server.first_answer()
         server.say(call("bash", era=era, command=family.command))
-        await eventually(lambda: family.runs)
+        await until(lambda: family.runs)
         way(server)
         assert await server.ended() == status
         assert "Traceback" not in server.said
@@ -89,7 +90,7 @@ async def test_a_server_on_stdio_ends_with_all_that_it_started(
 @asynccontextmanager
 async def calling(server: Running, transport: str, era: str, family: Family | None) -> AsyncGenerator[None]:
     """A client over HTTP; with a family, of which it waits for the end."""
-    await eventually(lambda: "listening on" in server.said)
+    await until(lambda: "listening on" in server.said)
     found = re.search(r"http://\S+", server.said)
     assert found
 
@@ -109,7 +110,7 @@ async def calling(server: Running, transport: str, era: str, family: Family | No
         with anyio.fail_after(20):
             await ready.wait()
         if family is not None:
-            await eventually(lambda: family.runs)
+            await until(lambda: family.runs)
         yield
         tasks.cancel_scope.cancel()
 
@@ -147,8 +148,8 @@ async def test_sessions_and_background_commands_end_with_the_call_in_flight(setu
             call("bash", 3, command=background, run_in_background=True),
             call("bash", 4, command=flight),
         )
-        await eventually(lambda: all(family.runs for family in families))
-        await eventually(lambda: len(lines(setup.home)) == 2)
+        await until(lambda: all(family.runs for family in families))
+        await until(lambda: len(lines(setup.home)) == 2)
         server.process.send_signal(signal.SIGTERM)
         assert await server.ended() == 143
     assert all(family.is_gone for family in families)
@@ -165,7 +166,7 @@ async def test_a_server_at_a_terminal_ends_though_a_thread_waits_for_input(
     family = Family()
     with on_a_terminal(setup) as server:
         server.say(*opening("legacy"), call("bash", command=family.command))
-        await eventually(lambda: family.runs)
+        await until(lambda: family.runs)
         assert "waiting for an MCP client" in server.said
         way(server)
         assert await server.ended() == status
@@ -208,7 +209,7 @@ async def test_a_signal_while_starting_leaves_nothing_behind(
     when: str, number: signal.Signals, setup: Setup
 ) -> None:
     with on_pipes(setup) as server:
-        await eventually(lambda: MILESTONES[when](server))
+        await until(lambda: MILESTONES[when](server))
         server.process.send_signal(number)
         assert await server.ended() != 0
         if when != "at-once":
@@ -306,14 +307,14 @@ async def test_a_call_that_cannot_be_cancelled_does_not_hold_the_end_up(setup: S
     todo = {"content": "look", "activeForm": "looking", "status": "in_progress"}
     with on_pipes(setup) as server:
         server.say(*opening("legacy"), call("TodoWrite", todos=[todo]))
-        await eventually(lambda: len(lines(setup.home)) == 1)
+        await until(lambda: len(lines(setup.home)) == 1)
         (store,) = (setup.home / "state").rglob("*.sqlite*")
         with contextlib.closing(sqlite3.connect(store)) as other:
             other.execute("BEGIN EXCLUSIVE")
             server.say(call("TodoWrite", 3, todos=[todo]))
             # A thread of the server's waits for the lock now.
             threads = Path(f"/proc/{server.process.pid}/task")
-            await eventually(lambda: len(list(threads.iterdir())) > 1)
+            await until(lambda: len(list(threads.iterdir())) > 1)
             server.process.send_signal(signal.SIGTERM)
             assert await server.ended() == 143
     assert outcomes(setup.home) == [("TodoWrite", "output"), ("TodoWrite", "cancelled")]

@@ -16,6 +16,7 @@ from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.pipeline.dispatcher import Dispatcher
 from mcp_toolserver.runtime.desktop.executables import find_desktop
 from mcp_toolserver.runtime.executables import HostExecutables
+from tests.support.processes import call
 from tests.support.workshop import program, workshop
 
 _PICTURE = bytes.fromhex(
@@ -88,9 +89,7 @@ def on_mac(folder: Path, scripts: Mapping[str, str], **more: Any) -> AbstractAsy
     return desktop_server(folder, path=stand_ins(folder, scripts), environ={}, platform="darwin", **more)
 
 
-RUNNERS = [name for name in ("node",) if has(name)]
-"""What can run a script for osascript here."""
-NEEDS_RUNNER = pytest.mark.skipif(not RUNNERS, reason="nothing here runs JavaScript")
+NEEDS_RUNNER = pytest.mark.skipif(not has("node"), reason="nothing here runs JavaScript")
 
 _HERE = Path(__file__).parent
 
@@ -98,13 +97,19 @@ _HERE = Path(__file__).parent
 def osascript(folder: Path, provider: str, state: Mapping[str, object]) -> str:
     """The stand-in for osascript that runs its script, with the applications and functions of `provider`."""
     (folder / "state").write_text(json.dumps(state), encoding="utf-8")
-    runner = next(f"{place}/{RUNNERS[0]}" for place in PATH if Path(place, RUNNERS[0]).exists())
-    return f'exec {runner} {_HERE}/osascript.js {_HERE}/{provider} {folder}/state "$@"'
+    return f'exec {shutil.which("node")} {_HERE}/osascript.js {_HERE}/{provider} {folder}/state "$@"'
 
 
 def state_of(folder: Path) -> dict[str, Any]:
     """What the state of `osascript` is by now."""
     return json.loads((folder / "state").read_text(encoding="utf-8"))
+
+
+async def refusal(server: Dispatcher, kind: str, words: str, tool: str, /, **arguments: Any) -> str:
+    """The text of a call that must fail like this, with these words in it."""
+    result = await call(server, tool, **arguments)
+    assert (result.error, words in result.text) == (kind, True), result.text
+    return result.text
 
 
 def stand_ins(folder: Path, scripts: Mapping[str, str]) -> list[str]:

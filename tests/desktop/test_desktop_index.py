@@ -14,12 +14,11 @@ from tests.support.workshop import names
 HOSTILE = "-x'; touch evil; \" $(touch evil) `touch evil` \\ \U0001f600"
 
 
-def indexed(folder: Path, program: str, *files: str, ending: str = "\0", status: int = 0) -> list[str]:
+def indexed(folder: Path, program: str, *files: str) -> list[str]:
     """A program that names `files`, which lie in the root unless absolute; where it lies."""
     paths = [file if file.startswith("/") else f"{folder}/root/{file}" for file in files]
-    listing = "".join(f"{path}{ending}" for path in paths)
-    (folder / "named").write_text(listing, encoding="utf-8", errors="surrogateescape")
-    return stand_ins(folder, {program: f"cat {folder}/named; exit {status}"})
+    (folder / "named").write_text("".join(f"{path}\0" for path in paths), encoding="utf-8")
+    return stand_ins(folder, {program: f"cat {folder}/named"})
 
 
 def fill(folder: Path, *files: str) -> None:
@@ -85,14 +84,6 @@ async def test_only_what_lies_in_the_roots_and_is_not_hidden_is_reported(tmp_pat
     assert "secrets" not in result.text
 
 
-async def test_on_macos_what_is_spelt_as_no_path_of_the_workspace_is_counted(tmp_path: Path) -> None:
-    fill(tmp_path, "a.txt")
-    path = indexed(tmp_path, "mdfind", "a.txt", "", f"{tmp_path}/ROOT/b.txt")
-    async with desktop_server(tmp_path, path=path, environ={}, platform="darwin") as server:
-        result = await call(server, "mdfind", query="x")
-    assert result.text.splitlines() == ["a.txt", "[1 left out: hidden, or outside the workspace]"]
-
-
 async def test_no_more_than_a_hundred_are_reported_and_more_is_said_to_be_there(tmp_path: Path) -> None:
     files = [f"f{at:03}" for at in range(101)]
     fill(tmp_path, *files)
@@ -126,7 +117,7 @@ def test_what_mdutil_reports_is_that_of_the_volume() -> None:
 LOADS = "echo '[UserQueryParser] Loading keywords' >&2"
 
 
-async def test_nothing_is_concluded_from_a_failure_or_a_volume_without_index(tmp_path: Path) -> None:
+async def test_nothing_is_concluded_from_a_failure_or_where_there_is_no_index(tmp_path: Path) -> None:
     rows: tuple[tuple[str, dict[str, str], str | None, str], ...] = (
         ("linux", {"plocate": "exit 1"}, None, "nothing found"),
         (
@@ -153,35 +144,31 @@ async def test_nothing_is_concluded_from_a_failure_or_a_volume_without_index(tmp
             result = await call(server, "mdfind", query="x")
         assert (result.error, words in result.text) == (error, True), result.text
         assert "secret" not in result.text
-
-
-async def test_it_is_not_listed_where_there_is_no_index(tmp_path: Path) -> None:
     async with desktop_server(tmp_path, path=[str(tmp_path)], environ={}) as server:
         assert "mdfind" not in names(server)
-        assert (
-            "no plocate or locate or localsearch or tracker3"
-            in (await call(server, "mdfind", query="x")).text
-        )
+        none = "no plocate or locate or localsearch or tracker3"
+        assert none in (await call(server, "mdfind", query="x")).text
 
 
-async def test_what_an_index_of_the_desktop_tells_in_lines_is_read(tmp_path: Path) -> None:
+async def test_each_index_names_paths_in_its_own_way(tmp_path: Path) -> None:
     fill(tmp_path, "a b.txt", "ä.txt")
-    lines = (
-        "Results:",
-        "  file://{root}/a%20b.txt",
-        "    some words",
-        "  file://{root}/%C3%A4.txt",
-        "http://x/",
-    )
-    listing = "\n".join(lines).format(root=tmp_path / "root") + "\n"
-    (tmp_path / "named").write_text(listing, encoding="utf-8")
-    path = stand_ins(tmp_path, {"localsearch": f"cat {tmp_path}/named"})
-    async with desktop_server(tmp_path, path=path, environ={}) as server:
-        result = await call(server, "mdfind", query="x")
-    assert result.text.splitlines() == ["a b.txt", "ä.txt"]
+    root = tmp_path / "root"
+    lines = f"Results:\n  file://{root}/a%20b.txt\n    words\n  file://{root}/%C3%A4.txt\nhttp://x/\n"
+    # On macOS, what is spelt as no path of the workspace is counted.
+    spelt = f"{root}/ä.txt\0\0{tmp_path}/ROOT/b.txt\0"
+    left_out = "[1 left out: hidden, or outside the workspace]"
+    for program, platform, listing, answer in (
+        ("localsearch", "linux", lines, ["a b.txt", "ä.txt"]),
+        ("mdfind", "darwin", spelt, ["ä.txt", left_out]),
+    ):
+        (tmp_path / "named").write_text(listing, encoding="utf-8")
+        path = stand_ins(tmp_path, {program: f"cat {tmp_path}/named"})
+        async with desktop_server(tmp_path, path=path, environ={}, platform=platform) as server:
+            result = await call(server, "mdfind", query="x")
+        assert result.text.splitlines() == answer
 
 
-def test_a_name_that_was_cut_off_is_none() -> None:
+def test_a_name_that_was_cut_off_is_none_and_a_folder_is_no_pattern() -> None:
     messages = b'2026 mdfind[1:2] [UserQueryParser] Loading "en"\nand more\n/a\n/b\0/c\0'
     for program, printed, expected in (
         ("plocate", b"/a\0/b\0/c", ["/a", "/b"]),
@@ -190,9 +177,6 @@ def test_a_name_that_was_cut_off_is_none() -> None:
         ("mdfind", messages, ["/a\n/b", "/c"]),
     ):
         assert named(program, printed, whole=False) == expected
-
-
-def test_a_folder_is_never_a_pattern() -> None:
+    # A folder is never a pattern.
     words = lookup("/usr/bin/locate", "q", "/a/[b]*?\\c/")
     assert words[-3:] == ("--", r"/a/\[b\]\*\?\\c/*", "q")
-    assert lookup("/usr/bin/mdfind", "q", "/a")[-1] == "q"

@@ -33,6 +33,7 @@ from tests.desktop.desktop import (
     on_mac,
     only,
     osascript,
+    refusal,
     stand_ins,
     state_of,
 )
@@ -161,8 +162,7 @@ async def test_a_screen_that_cannot_be_seen_or_understood_is_an_error(tmp_path: 
             assert (await call(server, TOOL)).error == "unavailable"
         for script in ("echo x", "cat /dev/zero"):
             stand_ins(tmp_path, {**screen_of(tmp_path, [], managed=False), "xwininfo": script})
-            result = await call(server, TOOL)
-            assert (result.error, "xwininfo" in result.text) == ("unavailable", True)
+            await refusal(server, "unavailable", "xwininfo", TOOL)
         stand_ins(tmp_path, screen_of(tmp_path, []))
         assert (await call(server, TOOL)).text == "There is no window on the screen."
 
@@ -178,8 +178,7 @@ async def test_it_is_not_offered_where_windows_look_alike_or_are_private(tmp_pat
     for environ, place, private, why in reasons:
         async with desktop_server(tmp_path, path=place, environ=environ, private=private) as server:
             assert TOOL not in names(server)
-            result = await call(server, TOOL)
-            assert (result.error, why in result.text) == ("unavailable", True)
+            await refusal(server, "unavailable", why, TOOL)
     Path(path[0], "xprop").unlink()
     async with desktop_server(tmp_path, path=path, environ=X) as server:
         assert "no xprop was found" in (await call(server, TOOL)).text
@@ -212,8 +211,7 @@ async def test_on_macos_each_window_is_seen_by_its_number(tmp_path: Path) -> Non
             ("osascript", "echo '{}x'", "osascript"),
         ):
             stand_ins(tmp_path, {program: script})
-            result = await call(server, TOOL)
-            assert (result.error, words in result.text) == ("unavailable", True)
+            await refusal(server, "unavailable", words, TOOL)
 
 
 WINDOWS = [
@@ -253,14 +251,12 @@ async def test_the_script_of_macos_names_windows_and_says_what_cannot_be_seen(tm
         assert (await call(server, "take_screenshot")).error is None
         assert "requested" not in state_of(tmp_path)
         shows(windows=[])
-        result = await call(server, "take_screenshot", mode="window")
-        assert (result.error, "no window" in result.text) == ("unavailable", True)
+        await refusal(server, "unavailable", "no window", "take_screenshot", mode="window")
         assert (await call(server, TOOL)).text == "There is no window on the screen."
         for state, words in UNSEEN:
             for tool in ("take_screenshot", TOOL):
                 shows(**state)
-                result = await call(server, tool)
-                assert (result.error, words in result.text) == ("unavailable", True), result.text
+                await refusal(server, "unavailable", words, tool)
                 # No picture is taken.
                 assert given(tmp_path)[0] == "osascript"
                 assert state_of(tmp_path).get("requested", False) == ("Recording" in words)
@@ -281,16 +277,13 @@ def test_windows_are_named_as_they_were_reported() -> None:
     assert child_ids(listed) == ["0x2", "0x3"]
 
 
-def test_a_title_cannot_pass_for_the_rest() -> None:
+def test_a_title_cannot_pass_for_the_rest_and_a_window_is_one_argument() -> None:
     imitation = stats("0x2", '"x"', width=99, state="IsUnMapped")
     found = described("0x1", stats("0x1", f'"{imitation}"', x=-5))
     assert found is not None
     assert found.area is not None
     assert found.area == Area(x=-5, y=0, width=20, height=10)
     assert found.area.clipped_to(Area(x=0, y=0, width=10, height=5)) == Area(x=0, y=0, width=10, height=5)
-
-
-def test_a_window_is_an_argument_of_its_own() -> None:
     shown = Window(id="0x1", title="", area=Area(x=1, y=2, width=3, height=4))
     scrot = ("/b/scrot", "--silent", "--autoselect", "1,2,3,4", "-")
     for expected in (scrot, ("/b/import", "-silent", "-window", "0x1", "png:-")):

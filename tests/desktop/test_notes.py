@@ -19,13 +19,14 @@ from mcp_toolserver.pipeline.dispatcher import Dispatcher
 from mcp_toolserver.runtime.desktop.executables import find_desktop
 from mcp_toolserver.runtime.desktop.helper_process import DesktopHelpers
 from mcp_toolserver.runtime.desktop.notes import AppleNotes
-from mcp_toolserver.text.desktop.notes import below_title, notes_script
+from mcp_toolserver.text.desktop.notes import notes_script
 from tests.desktop.desktop import (
     NEEDS_RUNNER,
     given,
     on_linux,
     on_mac,
     osascript,
+    refusal,
     stand_ins,
     state_of,
 )
@@ -33,7 +34,7 @@ from tests.support.processes import broker, call
 from tests.support.workshop import granted, names
 
 TOOLS = {"list_notes", "read_note", "create_note", "update_note"}
-CREATES = ("create_note", {"title": "a", "body": "b"})
+CREATES = {"title": "a", "body": "b"}
 HOSTILE = "-x'; touch evil; \" $(touch evil) `touch evil` \\ </div><b>&amp; \U0001f600 \u2028 ${app} "
 
 
@@ -64,13 +65,6 @@ async def mac(folder: Path, **state: object) -> AsyncGenerator[Dispatcher]:
 
 
 Calls = tuple[tuple[str, dict[str, Any]], ...]
-
-
-async def refused(server: Dispatcher, calls: Calls, words: str) -> None:
-    """Each of these calls is unavailable, and that is why."""
-    for tool, arguments in calls:
-        result = await call(server, tool, **arguments)
-        assert (result.error, words in result.text) == ("unavailable", True)
 
 
 def bodies(folder: Path) -> dict[str, str]:
@@ -142,9 +136,8 @@ async def test_which_note_is_meant_is_never_guessed(tmp_path: Path) -> None:
                 assert (await call(server, tool, **which, **more)).error == "invalid_input"
             assert "locked" in (await call(server, tool, title="Locked", **more)).text
         assert "attachments" in (await call(server, "update_note", id="n5", body="x")).text
-        twice = await call(server, "create_note", title="a", body="b", folder="Shop")
-        assert (twice.error, "ACCOUNT/FOLDER" in twice.text) == ("invalid_input", True)
-        assert (await call(server, "create_note", title="a", body="b", folder="No")).error == "not_found"
+        await refusal(server, "invalid_input", "ACCOUNT/FOLDER", "create_note", **CREATES, folder="Shop")
+        assert (await call(server, "create_note", **CREATES, folder="No")).error == "not_found"
     before = {one["id"]: one["body"] for one in accounts()["accounts"][1]["folders"][0]["notes"]}
     assert before.items() <= bodies(tmp_path).items()
 
@@ -247,15 +240,16 @@ async def test_a_refusal_says_what_to_do(tmp_path: Path) -> None:
         for tool, arguments, words in cut:
             result = await call(server, tool, **arguments)
             assert (result.truncated, words in result.text) == (True, True)
+        # Only a title is no part of the text.
+        answer(tmp_path, {"notes": [CARD], "text": "other\nx"})
+        assert "]\nother\nx" in (await call(server, "read_note", title="VAT")).text
         for said, kind, words in REFUSALS:
             answer(tmp_path, said)
-            result = await call(server, "read_note", title="VAT")
-            assert (result.error, words in result.text) == (kind, True), result.text
+            await refusal(server, kind, words, "read_note", title="VAT")
         answer(tmp_path, {"problem": "no folder"})
         calls: Calls = (("list_notes", {}), ("read_note", {"id": "n9"}))
         for tool, arguments in calls:
-            result = await call(server, tool, folder="Shop", **arguments)
-            assert (result.error, "'Shop'" in result.text) == ("not_found", True)
+            await refusal(server, "not_found", "'Shop'", tool, folder="Shop", **arguments)
 
 
 # What osascript prints: https://github.com/ankurk91/google-chat-electron/issues/13 (-1743) and
@@ -282,9 +276,7 @@ async def test_what_macos_forbids_names_the_setting_and_shows_nothing_private(tm
     async with on_mac(tmp_path, {"osascript": "cat {folder}/answer >&2; exit 1"}) as server:
         for printed, words in FORBIDDEN:
             answer(tmp_path, printed)
-            result = await call(server, "list_notes")
-            assert (result.error, words in result.text) == ("unavailable", True), result.text
-            assert "secret" not in result.text
+            assert "secret" not in await refusal(server, "unavailable", words, "list_notes")
 
 
 async def test_a_dialog_that_waits_for_the_user_ends_the_call_with_advice(tmp_path: Path) -> None:
@@ -300,30 +292,28 @@ async def test_a_dialog_that_waits_for_the_user_ends_the_call_with_advice(tmp_pa
 async def test_an_error_of_an_apple_event_ends_the_script_and_no_account_is_one(tmp_path: Path) -> None:
     error = {"message": "Not authorized to send Apple events to Notes.", "number": -1743}
     async with mac(tmp_path, error=error) as server:
-        await refused(server, (("read_note", {"title": "VAT"}),), "Automation")
+        await refusal(server, "unavailable", "Automation", "read_note", title="VAT")
     async with mac(tmp_path, accounts=[]) as server:
-        await refused(server, (("list_notes", {}), CREATES), "no account")
+        await refusal(server, "unavailable", "no account", "list_notes")
+        await refusal(server, "unavailable", "no account", "create_note", **CREATES)
 
 
 @NEEDS_RUNNER
-async def test_thousands_of_notes_need_few_apple_events(tmp_path: Path) -> None:
-    many = [note(f"m{at}", f"Note {at}", 1 + at % 9) for at in range(5_000)]
+async def test_thousands_of_notes_need_few_apple_events_and_the_longest_text_arrives_whole(
+    tmp_path: Path,
+) -> None:
+    text = "\U0001f600" * 99_990
+    many = [note(f"m{at}", f"Note {at}", 1 + at % 9) for at in range(4_999)]
     many[7]["changed"] = None
-    folder = {"id": "f1", "name": "Many", "notes": many}
+    folder = {"id": "f1", "name": "Many", "notes": [*many, note("long", f"Long\n{text}", 1)]}
     async with mac(tmp_path, accounts=[{"name": "Mac", "folders": [folder]}]) as server:
         result = await call(server, "list_notes")
         assert (result.error, "[100 of 5000 notes" in result.text) == (None, True)
         assert state_of(tmp_path)["events"] < 20
         assert (await call(server, "read_note", title="Note 7")).error is None
-
-
-@NEEDS_RUNNER
-async def test_the_longest_text_of_a_note_arrives_whole(tmp_path: Path) -> None:
-    text = "\U0001f600" * 99_990
-    longest = {"id": "f1", "name": "Long", "notes": [note("l1", f"Long\n{text}", 1)]}
-    async with mac(tmp_path, accounts=[{"name": "Mac", "folders": [longest]}]) as server:
-        read = await granted(server, Capability.NOTES_READ).desktop.notes.read(NoteQuery(id="l1"), 100_000)
-    assert (read.text == text, read.whole) == (True, True)
+        notes = granted(server, Capability.NOTES_READ).desktop.notes
+        read = await notes.read(NoteQuery(id="long"), 100_000)
+        assert (read.text == text, read.whole) == (True, True)
 
 
 @NEEDS_RUNNER
@@ -334,22 +324,17 @@ async def test_notes_that_change_while_they_are_listed_are_read_again(tmp_path: 
 
 
 async def test_notes_that_are_private_are_neither_read_nor_changed(tmp_path: Path) -> None:
-    lists: tuple[str, dict[str, Any]] = ("list_notes", {})
     async with on_mac(tmp_path, {"osascript": ""}, private=False) as server:
         assert names(server) & TOOLS == {"create_note"}
-        updates = ("update_note", {"title": "a", "body": "b"})
-        await refused(server, (lists, updates), "--desktop-private")
+        await refusal(server, "unavailable", "--desktop-private", "list_notes")
+        await refusal(server, "unavailable", "--desktop-private", "update_note", **CREATES)
     async with on_linux(tmp_path, {"osascript": ""}) as server:
         assert not names(server) & TOOLS
-        await refused(server, (lists, CREATES), "macOS only")
+        await refusal(server, "unavailable", "macOS only", "list_notes")
+        await refusal(server, "unavailable", "macOS only", "create_note", **CREATES)
     async with saying(tmp_path, {"notes": [CARD]}) as server:
         # Changing a note needs the right to read it.
         made = granted(server, Capability.NOTES_WRITE).desktop.notes
         with pytest.raises(RegistrationError, match="notes_read"):
             await made.update(NoteQuery(id="n1"), "x", append=True)
     assert not (tmp_path / "argv").exists()
-
-
-def test_the_title_is_reported_once() -> None:
-    assert below_title("VAT", " VAT \nx\ny") == "x\ny"
-    assert below_title("VAT", "other\nx") == "other\nx"

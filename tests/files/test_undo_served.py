@@ -11,10 +11,10 @@ import pytest
 from mcp import Client
 from mcp_types import Implementation
 
-from tests.protocol.resource_clients import until
 from tests.support.calling import HANDLE
 from tests.support.confinement import BY_USER, WORKSPACE_WRITE, Server
 from tests.support.live import Setup, SharedServers, connected, connected_to, text
+from tests.support.processes import until
 
 TEXT = "".join(f"line {number} of the user\n" for number in range(20))
 

@@ -16,12 +16,12 @@ import pytest
 from mcp import Client
 from mcp.shared.exceptions import MCPError
 
-from tests.protocol.resource_clients import background, listed, read, until
+from tests.protocol.resource_clients import background, listed, read
 from tests.support.confinement import USERS, Scene, as_user, visible_folder
 from tests.support.following import Follower, KnowsTasks
 from tests.support.live import TOKEN, Setup, connected, connected_to, serving, text
 from tests.support.named import file_of_tokens
-from tests.support.processes import Daemons
+from tests.support.processes import Daemons, until
 
 HEX = re.compile(r"[0-9a-f]{32}|(?<=_)[0-9a-f]{6,}")
 """The random part of a handle: those of commands and sessions are short."""

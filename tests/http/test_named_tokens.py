@@ -16,13 +16,13 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import CLIENT_INFO_META_KEY, Implementation
 
 from mcp_toolserver.protocol.resources.client_identity import MAX_STATELESS
-from tests.protocol.resource_clients import background, listed, until
+from tests.protocol.resource_clients import background, listed
 from tests.support.families import lines
 from tests.support.following import Follower, KnowsTasks
 from tests.support.http_server import modern, open_session, sse_session
 from tests.support.live import Setup, connected_to, text
 from tests.support.named import Names, file_of_tokens
-from tests.support.processes import Daemons
+from tests.support.processes import Daemons, until
 
 # All tests but two share one server.
 pytestmark = pytest.mark.xdist_group("test_named_tokens")

@@ -11,7 +11,6 @@ import json
 import os
 import re
 import shutil
-import subprocess
 import threading
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -40,8 +39,8 @@ from mcp_toolserver.runtime.web.provider import web_provider
 from mcp_toolserver.settings import Settings
 from tests import ROOT
 from tests.agents.agents import Call, Says, model_api
-from tests.git.hostile_git import GIT
 from tests.support.calling import HANDLE
+from tests.support.confinement import git
 from tests.support.workbench import Person
 from tests.web.web import Internet, Route, Site, page, site
 
@@ -49,6 +48,11 @@ FOLDER = ROOT / "tests" / "examples"
 
 TOOLSETS = {entry.spec.name: entry.toolset for entry in discover()}
 
+ADA = {
+    f"GIT_{role}_{key}": value
+    for role in ("AUTHOR", "COMMITTER")
+    for key, value in (("NAME", "Ada"), ("EMAIL", "ada@example.org"), ("DATE", "2026-03-02T09:00:00+01:00"))
+}
 NOON = datetime(2026, 3, 4, 12, 0, tzinfo=timezone(timedelta(hours=1), "CET"))
 _FILES = {
     "README.md": "# Shop\n\nPrices are in cents.\n",
@@ -159,7 +163,6 @@ class Stage:
         host = self.dispatcher.host
         assert isinstance(host, HostServices)
         host.worktrees.forget(LOCAL)
-        shown, person = example(tool), Person(says=True)
         # An owner of its own, so that no example changes what another one may do.
         shown, person = example(tool), Person(says=True, owner=f"the example of {tool}")
         person.answers = None if shown.says is None else tuple(map(tuple, shown.says))
@@ -203,42 +206,28 @@ def _fill(folder: Path) -> None:
     """Restore the project."""
     root, template = folder / "root", folder / "template"
     if not template.exists():
-        _make(template, folder / "home")
+        _make(template)
     for path in root.iterdir():
         shutil.rmtree(path) if path.is_dir() else path.unlink()
     shutil.copytree(template, root, dirs_exist_ok=True, symlinks=True)
 
 
-def _make(project: Path, home: Path) -> None:
+def _make(project: Path) -> None:
     project.mkdir()
-    _git(project, home, "init", "--quiet", "--initial-branch=main")
+    git(project, "init", "--quiet", "--initial-branch=main")
     for name, content in _FILES.items():
         (project / name).parent.mkdir(exist_ok=True)
         (project / name).write_text(content, encoding="utf-8")
     (project / "logo.png").write_bytes(_PIXEL)
     rate = project / "src/shop.py"
     rate.write_text(_FILES["src/shop.py"].replace("19", "16"), encoding="utf-8")
-    _git(project, home, "add", ".")
-    _git(project, home, "commit", "--quiet", "--message=Open the shop")
+    git(project, "add", ".")
+    git(project, "commit", "--quiet", "--message=Open the shop", **ADA)
     rate.write_text(_FILES["src/shop.py"], encoding="utf-8")
-    _git(project, home, "commit", "--quiet", "--all", "--message=Raise the rate")
+    git(project, "commit", "--quiet", "--all", "--message=Raise the rate", **ADA)
     (project / "README.md").write_text(_FILES["README.md"] + "Taxes are in percent.\n", encoding="utf-8")
     for age, path in enumerate(sorted(project.rglob("[!.]*"))):
         os.utime(path, (NOON.timestamp() - age, NOON.timestamp() - age))
-
-
-def _git(project: Path, home: Path, *words: str) -> None:
-    who = {"NAME": "Ada", "EMAIL": "ada@example.org", "DATE": "2026-03-02T09:00:00+01:00"}
-    subprocess.run(
-        [GIT, *words],
-        cwd=project,
-        env={
-            "PATH": os.environ["PATH"],
-            "HOME": str(home),
-            **{f"GIT_{role}_{key}": value for role in ("AUTHOR", "COMMITTER") for key, value in who.items()},
-        },
-        check=True,
-    )
 
 
 def _agents(end: threading.Event) -> dict[str, list[Says]]:

@@ -15,7 +15,6 @@ from mcp_toolserver.settings import OPTIONS, PREFIX, TABLES
 from tests import ROOT
 from tests.project.examples_stage import example
 from tests.support import official
-from tests.support.live import Setup, connected
 
 PACKAGE = ROOT / "mcp_toolserver"
 
@@ -32,28 +31,21 @@ def anchors(text: str) -> set[str]:
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-EACH_PAGE = pytest.mark.parametrize(
-    "file", [ROOT / "README.md", *(ROOT / "docs").glob("*.md")], ids=lambda path: path.stem
-)
+def test_links_lead_to_pages_and_sections_that_exist() -> None:
+    for file in (ROOT / "README.md", *(ROOT / "docs").glob("*.md")):
+        written = file.read_text(encoding="utf-8")
+        assert not re.search(r"^(<{7}|>{7}) ", written, re.MULTILINE), f"a merge is half done in {file}"
+        text = re.sub(r"^```.*?^```$", "", written, flags=re.MULTILINE | re.DOTALL)
+        for target in re.findall(r"\]\((?!https?:)([^)\s]+)\)", re.sub(r"`[^`\n]*`", "", text)):
+            path, _, section = target.partition("#")
+            found = file.parent / path if path else file
+            assert found.is_file(), (file, target)
+            assert not section or section in anchors(found.read_text(encoding="utf-8")), (file, target)
 
 
-@EACH_PAGE
-def test_no_merge_is_left_half_done(file: Path) -> None:
-    assert not re.search(r"^(<{7}|>{7}) ", file.read_text(encoding="utf-8"), re.MULTILINE)
-
-
-@EACH_PAGE
-def test_links_lead_to_pages_and_sections_that_exist(file: Path) -> None:
-    text = re.sub(r"^```.*?^```$", "", file.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
-    for target in re.findall(r"\]\((?!https?:)([^)\s]+)\)", re.sub(r"`[^`\n]*`", "", text)):
-        path, _, section = target.partition("#")
-        found = file.parent / path if path else file
-        assert found.is_file(), target
-        assert not section or section in anchors(found.read_text(encoding="utf-8")), target
-
-
-def test_the_readme_is_short() -> None:
+def test_pages_that_people_read_whole_are_short() -> None:
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) < 120
+    assert len(page("architecture").splitlines()) <= 280
 
 
 # --- adding a tool ---------------------------------------------------------------------------------------
@@ -81,27 +73,20 @@ def test_the_example_tool_passes_the_type_check_of_the_tools(tmp_path: Path) -> 
     assert not found["generalDiagnostics"]
 
 
-@pytest.fixture
-def count_lines(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """The example tool, where its test imports it from."""
+async def test_the_example_test_passes_and_its_call_has_arguments_of_the_tool(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     module = ModuleType("mcp_toolserver.tools.files.count_lines")
     exec(compile(TOOL, "count_lines.py", "exec"), module.__dict__)
     monkeypatch.setitem(sys.modules, module.__name__, module)
-    return module
-
-
-async def test_the_example_test_passes(count_lines: ModuleType, tmp_path: Path) -> None:
     names: dict[str, Any] = {}
     exec(compile(TEST, "test_count_lines.py", "exec"), names)
     tests = [value for name, value in names.items() if name.startswith("test_")]
     assert len(tests) == 2
     for number, test in enumerate(tests):
         await test(tmp_path / str(number))
-
-
-def test_the_example_call_has_arguments_of_the_tool(count_lines: ModuleType) -> None:
     (arguments,) = re.findall(r"^EXAMPLE = (.*)$", TEST, re.MULTILINE)
-    assert count_lines.CountLines.model_validate_json(arguments)
+    assert module.CountLines.model_validate_json(arguments)
 
 
 def test_without_an_example_the_message_names_the_file_to_write() -> None:
@@ -127,18 +112,12 @@ def test_the_drawing_of_the_layers_is_the_contract() -> None:
     assert drawn == LAYERS["contracts"][0]["layers"]
 
 
-def test_the_architecture_page_is_short() -> None:
-    assert len(page("architecture").splitlines()) <= 280
-
-
-def test_every_folder_has_one_paragraph() -> None:
-    text = page("architecture").partition("## Folders")[2].partition("\n## ")[0]
+def test_every_folder_has_one_paragraph_and_every_module_that_is_named_exists() -> None:
+    text = page("architecture")
+    paragraphs = text.partition("## Folders")[2].partition("\n## ")[0]
     folders = [path.name for path in PACKAGE.iterdir() if (path / "__init__.py").exists()]
-    assert sorted(re.findall(r"^\*\*`(\w+)/`\*\*", text, re.MULTILINE)) == sorted(folders)
-
-
-def test_modules_that_the_architecture_names_exist() -> None:
-    for path in re.findall(r"`((?:\w+/)+(?:\w+\.py)?|\w+\.py)`", page("architecture")):
+    assert sorted(re.findall(r"^\*\*`(\w+)/`\*\*", paragraphs, re.MULTILINE)) == sorted(folders)
+    for path in re.findall(r"`((?:\w+/)+(?:\w+\.py)?|\w+\.py)`", text):
         assert any(PACKAGE.rglob(path.rstrip("/"))), path
 
 
@@ -198,15 +177,7 @@ def test_the_configuration_page_names_only_settings_that_exist() -> None:
 
 
 def test_the_variables_of_the_tests_are_none_of_the_server() -> None:
-    assert {official.CACHE, official.WITHOUT} <= set(
-        re.findall(r"\b[A-Z]+(?:_[A-Z]+)+\b", page("contributing"))
-    )
-    assert not official.CACHE.startswith(PREFIX)
-    assert not official.WITHOUT.startswith(PREFIX)
-
-
-async def test_a_server_starts_where_the_official_programs_are_left_out(tmp_path: Path) -> None:
-    (tmp_path / "root").mkdir()
-    environ = {official.WITHOUT: "1", official.CACHE: str(tmp_path / "cache")}
-    async with connected(Setup(root=tmp_path / "root", home=tmp_path, environ=environ)) as client:
-        assert (await client.list_tools()).tools
+    """The server refuses a variable with its own prefix that it does not know."""
+    variables = {official.CACHE, official.WITHOUT}
+    assert variables <= set(re.findall(r"\b[A-Z]+(?:_[A-Z]+)+\b", page("contributing")))
+    assert not any(name.startswith(PREFIX) for name in variables)

@@ -11,9 +11,10 @@ from typing import Any
 import anyio
 import mcp_types as mcp
 
-from tests.support.families import eventually, mentioning
+from tests.support.families import mentioning
 from tests.support.http_server import INITIALIZE, MODERN
 from tests.support.live import Setup
+from tests.support.processes import until
 
 READY = {"jsonrpc": "2.0", "method": "notifications/initialized"}
 ENVELOPE = {"_meta": {mcp.PROTOCOL_VERSION_META_KEY: MODERN, mcp.CLIENT_CAPABILITIES_META_KEY: {}}}
@@ -60,8 +61,8 @@ class Running:
 
     async def ended(self) -> int:
         """Its exit status, once it and all of its processes are gone."""
-        await eventually(lambda: self.process.poll() is not None)
-        await eventually(lambda: not mentioning(str(self.setup.home)))
+        await until(lambda: self.process.poll() is not None)
+        await until(lambda: not mentioning(str(self.setup.home)))
         return self.process.returncode
 
 

@@ -1,13 +1,12 @@
 """A whole server in the test's own process, and the official client connected to it in memory."""
 
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import anyio
 import mcp_types as mcp
 from mcp import Client
 from mcp.shared.exceptions import MCPError
@@ -121,13 +120,6 @@ async def refusal(client: Client, uri: str) -> MCPError:
     except MCPError as error:
         return error
     raise AssertionError(f"{uri} was read")
-
-
-async def until(holds: Callable[[], object]) -> None:
-    """Wait, bounded, until something holds."""
-    with anyio.fail_after(10):
-        while not holds():
-            await anyio.sleep(0.01)
 
 
 async def completed(client: Client, ref: str, value: str, argument: str = "path") -> Sequence[str]:

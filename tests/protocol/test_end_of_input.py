@@ -12,8 +12,9 @@ import anyio
 import pytest
 
 from tests.protocol.lines import Running, call, on_pipes, opening, running
-from tests.support.families import Family, eventually, lines, outcomes
+from tests.support.families import Family, lines, outcomes
 from tests.support.live import Setup
+from tests.support.processes import until
 
 
 @pytest.fixture
@@ -75,7 +76,7 @@ async def test_a_command_is_cancelled_before_the_reads_are_through(setup: Setup)
     with piped(setup, "auto") as server:
         server.say(call("Sleep", 1, era="auto", duration_ms=4000))
         server.say(call("bash", 2, era="auto", command=family.command))
-        await eventually(lambda: family.runs)
+        await until(lambda: family.runs)
         server.close(server.ends[0])
         answers = await all_answers(server)
     assert [answer["id"] for answer in answers] == [0, 2, 1]
@@ -110,7 +111,7 @@ async def test_a_large_answer_waits_for_a_slow_reader(setup: Setup) -> None:
         server.say(call("read_file", 1, path="b"))
         server.close(server.ends[0])
         # It has been called, and its answer does not fit into the pipe.
-        await eventually(lambda: len(lines(setup.home)) == 1)
+        await until(lambda: len(lines(setup.home)) == 1)
         answers = await answers_by_id(server)
     # A pipe holds no more than 64 KiB, and JSON adds escapes.
     assert len(json.dumps(answers[1])) > 1 << 16
@@ -121,10 +122,10 @@ async def test_a_signal_ends_the_wait_for_reads(setup: Setup) -> None:
     with piped(setup, "legacy") as server:
         server.say(call("Sleep", 1, duration_ms=4000))
         server.say(call("bash", 2, command=family.command))
-        await eventually(lambda: family.runs)
+        await until(lambda: family.runs)
         server.close(server.ends[0])
         # The command is cancelled, so the wait has begun.
-        await eventually(lambda: family.is_gone)
+        await until(lambda: family.is_gone)
         server.process.send_signal(signal.SIGTERM)
         assert await server.ended() == 143
     assert ("Sleep", "cancelled") in outcomes(setup.home)

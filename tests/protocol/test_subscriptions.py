@@ -24,9 +24,10 @@ from mcp.shared.exceptions import MCPError
 from mcp_toolserver.app.serve import mcp_server
 from mcp_toolserver.protocol.resources import subscriptions
 from mcp_toolserver.protocol.resources.subscriptions import change_notification
-from tests.protocol.resource_clients import ERAS, background, commanding, place, read, until
+from tests.protocol.resource_clients import ERAS, background, commanding, place, read
 from tests.protocol.test_resources import NumberedSource
 from tests.support.following import following
+from tests.support.processes import until
 from tests.tasks.test_task_notifications import Listener, listen
 
 TODOS, JOBS, CONFIG = "toolserver://todos", "toolserver://jobs", "toolserver://config"

@@ -28,7 +28,7 @@ from tests.support.confinement import (
     scene,
     serving,
 )
-from tests.support.families import eventually
+from tests.support.processes import until
 from tests.support.without import around
 
 Servers = Callable[[str, str], Server]
@@ -176,7 +176,7 @@ async def test_a_language_server_is_in_the_network_of_its_session() -> None:
                     servers = members(second)
                     assert servers
                 # Its number may be another namespace's by now, so only these processes are looked at.
-                await eventually(lambda: not set(servers) & set(members(second)))
+                await until(lambda: not set(servers) & set(members(second)))
                 assert members(first)
 
 
@@ -358,7 +358,7 @@ async def test_no_process_stays_for_it_and_it_ends_with_a_server_that_is_killed(
         involved = {*members(network), *holders(network.__eq__)}
         os.kill(server.client.pid, 9)
         # Its number may be another namespace's by then, so only these processes are looked at.
-        await eventually(lambda: not involved & {*members(network), *holders(network.__eq__)})
+        await until(lambda: not involved & {*members(network), *holders(network.__eq__)})
 
 
 def test_where_nothing_can_be_shared_each_command_has_its_own() -> None:

@@ -34,8 +34,7 @@ from tests.support.confinement import (
     serving,
     visible_folder,
 )
-from tests.support.families import eventually
-from tests.support.processes import asked, outcome
+from tests.support.processes import asked, outcome, until
 
 Servers = Callable[[str, str], Server]
 
@@ -150,7 +149,7 @@ async def test_it_goes_with_the_session() -> None:
                 await called(client, "bash", command="echo mine > /tmp/mine")
                 assert "mine" in await called(client, "read_file", path="/tmp/mine")
                 assert len(held(folder)) > 1
-            await eventually(lambda: not held(folder))
+            await until(lambda: not held(folder))
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="who holds it can be seen by root alone")
@@ -160,7 +159,7 @@ async def test_it_goes_with_a_server_that_is_killed(user: str) -> None:
         server.bash("head -c 1M /dev/zero > /tmp/large")
         assert held(made.state / "temporary")
         os.kill(server.client.pid, 9)
-        await eventually(lambda: not held(made.state / "temporary"))
+        await until(lambda: not held(made.state / "temporary"))
         assert list((made.state / "temporary").iterdir()) == []
 
 

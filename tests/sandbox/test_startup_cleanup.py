@@ -15,10 +15,9 @@ import pytest
 
 from mcp_toolserver.runtime.files.workspace import Workspace
 from mcp_toolserver.stores.running_servers import RunningServer, oldest_start, sweep
-from tests.protocol.resource_clients import until
 from tests.support.http_server import INITIALIZE
 from tests.support.live import Setup, connected
-from tests.support.processes import python
+from tests.support.processes import python, until
 
 WRITER = """
 import os, signal

@@ -11,15 +11,16 @@ import anyio
 import httpx
 import pytest
 
-from tests.support.families import Family, eventually, outcomes
+from tests.support.families import Family, outcomes
 from tests.support.live import TOKEN, Setup, SharedServers
+from tests.support.processes import until
 
 FULL = "danger-full-access"
 
 
 async def gone(family: Family) -> None:
     """Within a second, as promised."""
-    await eventually(lambda: family.is_gone, seconds=1)
+    await until(lambda: family.is_gone, seconds=1)
 
 
 @pytest.mark.asyncio(loop_scope="session")
@@ -35,12 +36,12 @@ async def test_a_cancelled_call_takes_its_family_along(
     before = Counter(outcomes(setup.home))
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(client.call_tool, "bash", {"command": family.command})
-        await eventually(lambda: family.runs, seconds=30)
+        await until(lambda: family.runs, seconds=30)
         tasks.cancel_scope.cancel()
     await gone(family)
     assert "again" in str((await client.call_tool("bash", {"command": "echo again"})).content)
     recorded = Counter({("bash", "cancelled"): 1, ("bash", "output"): 1})
-    await eventually(lambda: Counter(outcomes(setup.home)) - before == recorded)
+    await until(lambda: Counter(outcomes(setup.home)) - before == recorded)
 
 
 def lines(command: str) -> bytes:
@@ -76,7 +77,7 @@ async def test_a_server_that_is_killed_takes_every_family_along(tmp_path: Path) 
         assert server.stdin is not None
         server.stdin.write(lines(family.command))
         server.stdin.flush()
-        await eventually(lambda: family.runs, seconds=30)
+        await until(lambda: family.runs, seconds=30)
         server.send_signal(signal.SIGKILL)
         await gone(family)
     finally:
@@ -99,8 +100,8 @@ async def test_a_handshake_http_client_that_hangs_up_takes_its_family_along(shar
         await http.post(url, json=ready, headers=session)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(lambda: http.post(url, json=call, headers=session))
-            await eventually(lambda: family.runs, seconds=30)
+            await until(lambda: family.runs, seconds=30)
             tasks.cancel_scope.cancel()
         await gone(family)
         recorded = Counter({("bash", "cancelled"): 1})
-        await eventually(lambda: Counter(outcomes(setup.home)) - before == recorded)
+        await until(lambda: Counter(outcomes(setup.home)) - before == recorded)

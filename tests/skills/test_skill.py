@@ -105,27 +105,19 @@ async def test_a_file_that_is_not_in_the_folder_of_the_skill_is_refused(tmp_path
 # --- allowed-tools ---------------------------------------------------------------------------------------
 
 
-async def test_allowed_tools_refuse_other_calls_until_the_skill_ends(tmp_path: Path) -> None:
-    async with skilled(tmp_path, {RELEASE: ONLY_READ, "a.txt": "text"}) as made:
-        assert "Read" in await load(made, "release")
-        refused = await call(made, "write_file", path="b.txt", content="x")
-        assert refused.error == "denied"
-        assert "'release'" in refused.text
-        assert "Skill with end: true" in refused.text
-        assert not (made.root / "b.txt").exists()
-        assert (await call(made, "read_file", path="a.txt")).error is None
-        ended = await call(made, "Skill", end=True)
-        assert ended.text == "The skill 'release' has ended."
-        assert (await call(made, "write_file", path="b.txt", content="x")).error is None
-        assert (await call(made, "Skill", end=True)).text.startswith("No skill")
-
-
 async def test_what_no_rule_allows_is_refused_but_the_skill_can_be_ended(tmp_path: Path) -> None:
     async with skilled(tmp_path, {"docs/a": "a", "src/b": "b"}) as made:
         made.write(RELEASE, skill(allowed_tools="Read(docs/**)"))
         await load(made, "release")
         assert (await call(made, "read_file", path="docs/a")).error is None
-        assert (await call(made, "read_file", path="src/b")).error == "denied"
+        refused = await call(made, "read_file", path="src/b")
+        assert refused.error == "denied"
+        assert "'release'" in refused.text
+        assert "Skill with end: true" in refused.text
+        assert (await call(made, "write_file", path="b.txt", content="x")).error == "denied"
+        assert not (made.root / "b.txt").exists()
+        assert (await call(made, "Skill", end=True)).text == "The skill 'release' has ended."
+        assert (await call(made, "Skill", end=True)).text.startswith("No skill")
         for allowed in ("[]", "NoSuchTool", "'mcp__other__tool'"):
             made.write(RELEASE, skill(allowed_tools=allowed))
             await load(made, "release")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mcp_toolserver.text.skill_file import MAX_TOOLS, SkillText, parse_skill, tool_rules
+from mcp_toolserver.text.skill_file import MAX_TOOLS, SkillText, parse_skill
 from mcp_toolserver.text.skills import with_arguments, wrapped
 
 
@@ -28,17 +28,10 @@ def test_a_skill_says_what_it_is() -> None:
     assert skill.body == "Do it."
 
 
-def test_a_file_without_front_matter_is_a_skill() -> None:
-    skill = parse_skill("\n## Release notes\n\nWrite them.", "notes")
-    assert (skill.name, skill.description, skill.aliases) == ("notes", "Release notes", ())
-    assert skill.allowed_tools is None
-    assert skill.user_invocable
-    assert skill.model_invocable
-
-
 def test_allowed_tools_are_rules_and_an_argument_hint_is_text() -> None:
     rules: tuple[tuple[str, tuple[str, ...] | None], ...] = (
         ("allowed-tools: [Read, 'Bash(npm run *)']", ("Read", "Bash(npm run *)")),
+        ("allowed-tools: Read,Bash(git add:*), Edit(src/**)", ("Read", "Bash(git add:*)", "Edit(src/**)")),
         ("allowed_tools: Read", ("Read",)),
         ("allowed-tools:", ()),
         ("allowed-tools: []", ()),
@@ -74,10 +67,6 @@ def test_a_file_that_is_no_valid_skill_says_why() -> None:
             _skill(fields)
     with pytest.raises(ValueError, match="no text"):
         _skill("name: a", " \n")
-
-
-def test_rules_keep_what_is_in_brackets_together() -> None:
-    assert tool_rules(" Read,Bash(git add:*),\tEdit(src/**) ") == ("Read", "Bash(git add:*)", "Edit(src/**)")
 
 
 def test_arguments_replace_their_placeholder_or_follow() -> None:

@@ -12,7 +12,7 @@ from mcp_toolserver.pipeline.narrowings import Narrowings
 from mcp_toolserver.policy.narrowing import Narrowing
 from mcp_toolserver.runtime.files.workspace import Workspace
 from mcp_toolserver.runtime.skills import discovery
-from mcp_toolserver.runtime.skills.discovery import MAX_BYTES, MAX_SKILLS, Discovery, Found, places_of
+from mcp_toolserver.runtime.skills.discovery import MAX_BYTES, MAX_SKILLS, Discovery, places_of
 from tests.protocol.resource_clients import Place
 from tests.skills.skilled import RELEASE, call, listing, load, skill, skilled
 from tests.support.workbench import Person
@@ -46,16 +46,6 @@ async def test_the_nearest_skill_of_a_name_counts_and_the_others_are_reported(tm
         assert await load(made, "b", inside, file="x.md") == "the file"
 
 
-async def test_nothing_above_a_root_is_read(tmp_path: Path) -> None:
-    async with skilled(tmp_path, {"a.txt": ""}) as made:
-        outside = made.folder / ".agents/skills/above/SKILL.md"
-        outside.parent.mkdir(parents=True)
-        outside.write_text(skill("Above."), encoding="utf-8")
-        assert "There are no skills" in await listing(made)
-        nowhere = Person(works_in=[str(made.folder)])
-        assert "There are no skills" in await listing(made, nowhere)
-
-
 async def test_a_folder_outside_the_roots_is_searched_if_the_operator_names_it(tmp_path: Path) -> None:
     home = tmp_path / "home"
     for name, content in {
@@ -76,8 +66,14 @@ async def test_a_folder_outside_the_roots_is_searched_if_the_operator_names_it(t
         assert "read_file" not in said
         assert await load(made, "mine", file="more.md") == "more"
         assert (await call(made, "read_file", path=str(home / "skills/mine/more.md"))).error == "denied"
+    # Nothing above a root is read, wherever the client works.
+    above = tmp_path / ".agents/skills/above/SKILL.md"
+    above.parent.mkdir(parents=True)
+    above.write_text(skill("Above."), encoding="utf-8")
     async with skilled(tmp_path, {RELEASE: skill()}) as made:
         assert (await call(made, "Skill", skill="mine")).error == "not_found"
+        for person in (Person(), Person(works_in=[str(made.folder)])):
+            assert (await listing(made, person)).splitlines() == ["release: Do it."]
     with pytest.raises(SettingsError, match="--skills"):
         async with skilled(tmp_path, skills=(str(tmp_path / "none"),)):
             raise AssertionError("it started")
@@ -107,19 +103,10 @@ async def test_a_file_is_parsed_again_only_when_it_changed(
         assert "\nrelease" in await listing(made)
         (made.root / RELEASE).unlink()
         assert "release" not in await listing(made)
-
-
-def test_the_cache_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(discovery, "_CACHED", 1)
-    for name in ("a", "b", "c"):
-        (tmp_path / f".agents/skills/{name}").mkdir(parents=True)
-        (tmp_path / f".agents/skills/{name}/SKILL.md").write_text(skill(), encoding="utf-8")
-    found = _found(Workspace([str(tmp_path)]))
-    assert sorted(found.sources) == ["a", "b", "c"]
-
-
-def _found(workspace: Workspace) -> Found:
-    return Discovery().run(places_of(workspace, workspace, ()))
+        # A full cache hides nothing.
+        monkeypatch.setattr(discovery, "_CACHED", 1)
+        made.write(RELEASE, skill())
+        assert "new: Do it.\nrelease: Do it." in await listing(made)
 
 
 # --- hostile files ---------------------------------------------------------------------------------------
@@ -335,7 +322,8 @@ async def test_a_file_that_is_no_skill_any_more_when_it_is_loaded_is_a_conflict(
     (workspace_root / ".agents/skills/a").mkdir(parents=True)
     file = workspace_root / ".agents/skills/a/SKILL.md"
     file.write_text(skill(), encoding="utf-8")
-    (source,) = _found(Workspace([str(workspace_root)])).sources.values()
+    workspace = Workspace([str(workspace_root)])
+    (source,) = Discovery().run(places_of(workspace, workspace, ())).sources.values()
     file.write_text("---\n", encoding="utf-8")
     with pytest.raises(discovery.Conflict, match="changed meanwhile"):
         discovery.read_skill(source)

@@ -119,8 +119,8 @@ def visible_folder() -> Generator[Path]:
         shutil.rmtree(folder)
 
 
-def git(folder: Path, *arguments: str) -> str:
-    """Run git as the scene is built."""
+def git(folder: Path, *arguments: str, **more: str) -> str:
+    """Run git as the scene is built; `more` is its environment besides."""
     environment = {
         "PATH": os.environ["PATH"],
         "HOME": "/nonexistent",
@@ -128,6 +128,7 @@ def git(folder: Path, *arguments: str) -> str:
         **dict.fromkeys(("GIT_AUTHOR_NAME", "GIT_COMMITTER_NAME"), "A"),
         **dict.fromkeys(("GIT_AUTHOR_EMAIL", "GIT_COMMITTER_EMAIL"), "a@example.com"),
         **dict.fromkeys(("GIT_AUTHOR_DATE", "GIT_COMMITTER_DATE"), "2026-01-02T03:04:05Z"),
+        **more,
     }
     command = ["git", "-C", str(folder), "-c", "gc.auto=0", "-c", "safe.directory=*", *arguments]
     done = subprocess.run(command, env=environment, check=True, capture_output=True, encoding="utf-8")

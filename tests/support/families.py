@@ -2,34 +2,16 @@
 
 import json
 import secrets
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import anyio
-
 from mcp_toolserver.commands.log import log
-
-
-async def eventually(condition: Callable[[], bool], seconds: float = 20) -> None:
-    """Wait, bounded, until something is so."""
-    with anyio.fail_after(seconds):
-        while not condition():
-            await anyio.sleep(0.01)
-
-
-def words(pid: str) -> list[str]:
-    """The command line of a process; nothing for one that is dead."""
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")[:-1]
-    except OSError:
-        return []
+from tests.support.processes import arguments, processes
 
 
 def mentioning(mark: str) -> list[list[str]]:
     """The command lines in which `mark` occurs, of all processes, whatever holds them."""
-    found = (words(path.name) for path in Path("/proc").iterdir() if path.name.isdigit())
-    return [line for line in found if any(mark in word for word in line)]
+    return [line for line in map(arguments, processes()) if any(mark in word for word in line)]
 
 
 class Family:

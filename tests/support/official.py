@@ -35,6 +35,7 @@ CACHE = "TOOLSERVER_TESTS_CACHE"
 WITHOUT = "TOOLSERVER_TESTS_WITHOUT_OFFICIAL"
 """Set to 1, the tests that need these programs are left out."""
 
+_PIP = ("-m", "pip", "install", "--quiet", "--disable-pip-version-check")
 _READY = "ready"
 _SECONDS = 600
 """For an installation, on a slow line."""
@@ -71,7 +72,10 @@ def old_python() -> Path:
 
 def bundle_tool() -> Path:
     """The folder of the package that validates bundles."""
-    return _installed("bundles", BUNDLE_TOOL, _install_bundle_tool) / "node_modules/@anthropic-ai/mcpb"
+    return (
+        _installed("bundles", BUNDLE_TOOL, partial(_install_by_npm, BUNDLE_TOOL))
+        / "node_modules/@anthropic-ai/mcpb"
+    )
 
 
 def registry_schema(version: str) -> Path:
@@ -115,28 +119,22 @@ def _alone(lock: Path) -> Generator[None]:
 def _install_node(wanted: str, folder: Path) -> None:
     (folder / "package.json").write_text(wanted, encoding="utf-8")
     # The packages ask for the Node that comes with them, not for the one that npm runs on.
-    _npm_install("--engine-strict=false", folder)
+    _install_by_npm("--engine-strict=false", folder)
 
 
-def _install_bundle_tool(folder: Path) -> None:
-    _npm_install(BUNDLE_TOOL, folder)
-
-
-def _npm_install(argument: str, folder: Path) -> None:
+def _install_by_npm(argument: str, folder: Path) -> None:
     npm = shutil.which("npm")
     assert npm is not None, "npm was there when the tests began"
     _run([npm, "install", "--no-audit", "--no-fund", "--no-package-lock", argument], folder)
 
 
 def _install_registry_schemas(folder: Path) -> None:
-    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
-    _run([*pip, "--target", ".", REGISTRY_SCHEMAS], folder)
+    _run([sys.executable, *_PIP, "--no-deps", "--target", ".", REGISTRY_SCHEMAS], folder)
 
 
 def _install_python(folder: Path) -> None:
     venv.create(folder, with_pip=True, symlinks=True)
-    pip = [str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    _run([*pip, OLD_CLIENT], folder)
+    _run([str(folder / "bin" / "python"), *_PIP, OLD_CLIENT], folder)
 
 
 def _run(command: Sequence[str], folder: Path) -> None:

@@ -242,9 +242,9 @@ def _files_below(limit: int, pid: int) -> Generator[None]:
         resource.prlimit(pid, resource.RLIMIT_NOFILE, before)
 
 
-async def until(condition: Callable[[], bool]) -> None:
+async def until(condition: Callable[[], object], seconds: float = 2 * PATIENCE) -> None:
     """Wait for `condition`, within bounds."""
-    with anyio.fail_after(PATIENCE):
+    with anyio.fail_after(seconds):
         while not condition():
             await anyio.sleep(0.01)
 

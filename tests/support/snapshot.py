@@ -5,7 +5,6 @@ import hashlib
 import os
 import stat
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
 from pathlib import Path
 
 KINDS = {
@@ -19,26 +18,14 @@ KINDS = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
-class Entry:
-    """One name in a tree."""
+NUMBERS = (
+    *("st_ino", "st_size", "st_mode", "st_uid", "st_gid", "st_nlink", "st_mtime_ns"),
+    # It moves with every change, also with one that was taken back.
+    "st_ctime_ns",
+)
 
-    kind: str
-    inode: int
-    size: int
-    mode: int
-    uid: int
-    gid: int
-    nlink: int
-    mtime_ns: int
-    ctime_ns: int
-    """It moves with every change, also with one that was taken back."""
-    target: str
-    """Of a link."""
-    digest: str
-    """Of a file's content."""
-    xattrs: Mapping[str, bytes]
-
+Entry = Mapping[str, object]
+"""One name in a tree: kind, numbers, the target of a link, the digest of a file, and attributes."""
 
 Snapshot = Mapping[str, Entry]
 
@@ -52,7 +39,7 @@ def snapshot(*trees: Path, without: Iterable[Path] = ()) -> Snapshot:
 def differences(before: Snapshot, after: Snapshot) -> list[str]:
     """What changed, one line an entry; empty when nothing did."""
     gone = [f"{path}: gone" for path in before if path not in after]
-    new = [f"{path}: new {entry.kind}" for path, entry in after.items() if path not in before]
+    new = [f"{path}: new {entry['kind']}" for path, entry in after.items() if path not in before]
     changed = [
         f"{path}: {_changes(entry, after[path])}"
         for path, entry in before.items()
@@ -61,8 +48,7 @@ def differences(before: Snapshot, after: Snapshot) -> list[str]:
     return sorted([*gone, *new, *changed])
 
 
-def _changes(before: Entry, after: Entry) -> str:
-    old, new = asdict(before), asdict(after)
+def _changes(old: Entry, new: Entry) -> str:
     return ", ".join(f"{name} {old[name]!r} → {new[name]!r}" for name in old if old[name] != new[name])
 
 
@@ -78,20 +64,13 @@ def _below(path: str, left_out: set[str]) -> Iterator[str]:
 def _entry(path: str) -> Entry:
     seen = os.lstat(path)
     kind = KINDS[stat.S_IFMT(seen.st_mode)]
-    return Entry(
-        kind=kind,
-        inode=seen.st_ino,
-        size=seen.st_size,
-        mode=stat.S_IMODE(seen.st_mode),
-        uid=seen.st_uid,
-        gid=seen.st_gid,
-        nlink=seen.st_nlink,
-        mtime_ns=seen.st_mtime_ns,
-        ctime_ns=seen.st_ctime_ns,
-        target=os.readlink(path) if kind == "link" else "",
-        digest=_digest(path) if kind == "file" else "",
-        xattrs=_xattrs(path),
-    )
+    return {
+        "kind": kind,
+        **{name: getattr(seen, name) for name in NUMBERS},
+        "target": os.readlink(path) if kind == "link" else "",
+        "digest": _digest(path) if kind == "file" else "",
+        "xattrs": _xattrs(path),
+    }
 
 
 def _digest(path: str) -> str:

@@ -18,11 +18,11 @@ from mcp_toolserver.capabilities.tasks import NewTask
 from mcp_toolserver.stores.board import DIED, LEFT, StoredBoard
 from mcp_toolserver.stores.liveness import BOARD, any_dead
 from mcp_toolserver.stores.tasks import StoredTasks, TaskRecord
-from tests.protocol.resource_clients import commanding, completed, listed, place, read, refusal, until
+from tests.protocol.resource_clients import commanding, completed, listed, place, read, refusal
 from tests.protocol.test_matrix import Ear, listening
 from tests.support.following import following, said
 from tests.support.live import ERAS, Setup, connected, text
-from tests.support.processes import Daemons
+from tests.support.processes import Daemons, until
 from tests.tasks.test_board_killed import Server
 
 TASKS = "toolserver://tasks"

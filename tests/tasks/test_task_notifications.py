@@ -16,8 +16,9 @@ from pydantic import BaseModel, ConfigDict
 
 from mcp_toolserver.app.serve import mcp_server
 from tests.conformance.task_tools import TaskTools
-from tests.protocol.resource_clients import place, until
+from tests.protocol.resource_clients import place
 from tests.support.following import Anything, Follower, KnowsTasks, bare
+from tests.support.processes import until
 from tests.tasks.test_protocol_tasks import nobody
 
 

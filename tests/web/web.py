@@ -45,6 +45,8 @@ class Reply(BaseHTTPRequestHandler):
 
     protocol_version = "HTTP/1.1"
     site: "Site"
+    asked: Asked
+    """The request."""
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  the name is http.server's
         pass
@@ -89,13 +91,13 @@ class Reply(BaseHTTPRequestHandler):
 
     def answer(self) -> None:
         length = int(self.headers.get("content-length") or 0)
-        asked = Asked(
+        self.asked = Asked(
             method=self.command,
             path=self.path,
             headers={name.lower(): value for name, value in self.headers.items()},
             body=self.rfile.read(length),
         )
-        self.site.asked.append(asked)
+        self.site.asked.append(self.asked)
         route = self.site.routes.get(self.path) or self.site.routes.get(self.path.partition("?")[0])
         if route is None:
             self.say("not here", status=404)
