@@ -22,6 +22,7 @@ from tests.macos.linux_guarantees import SUITES
 from tests.support.extent import VARIABLE
 
 SOURCES = ("mcp_toolserver", "tests", "benchmarks", "examples", "packaging")
+
 IN_PARALLEL = ("-n", "4", "--dist", "loadgroup")
 """Tests wait more than they compute, so there are more processes than the two cores of a small machine."""
 
