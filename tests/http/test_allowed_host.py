@@ -8,12 +8,12 @@ import pytest
 from tests.support.http_server import ACCEPT, INITIALIZE
 from tests.support.live import TOKEN, Setup, serving
 
-NAMES = ("tools.lan", "proxy.example.org", "localhost:9000")
+NAMES = ("Tools.lan", "proxy.example.org", "localhost:9000", "[2001:db8::7]:80")
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Generator[httpx.URL]:
-    """A server on every address, with three names that it does not know by itself."""
+    """A server on every address, with names that it does not know by itself."""
     flags = ("--host", "0.0.0.0", *(word for name in NAMES for word in ("--allowed-host", name)))
     with serving(Setup.below(tmp_path_factory.mktemp("allowed"), "read-only", *flags), "http") as url:
         yield httpx.URL(url).copy_with(host="127.0.0.1")
@@ -34,6 +34,7 @@ ALLOWED: Mapping[str, dict[str, str]] = {
     "own port": {"Host": "tools.lan:PORT"},
     "capitals": {"Host": "TOOLS.lan"},
     "mapped port": {"Host": "localhost:9000"},
+    "version 6": {"Host": "[2001:db8::7]:80"},
     "loopback": {"Host": "127.0.0.1:PORT"},
     "behind TLS": {"Host": "proxy.example.org", "Origin": "https://proxy.example.org"},
     "mapped origin": {"Host": "localhost:9000", "Origin": "http://localhost:9000"},

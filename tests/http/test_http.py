@@ -455,17 +455,6 @@ async def test_a_handler_sees_neither_the_token_nor_the_name_that_was_used(era: 
         assert not {"authorization", "cookie", "origin"} & set(server.calls.headers)
 
 
-async def test_one_connection_serves_many_requests() -> None:
-    async with serving() as server:
-        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
-        for _ in range(5):
-            writer.write(server.head("GET", "/healthz"))
-            with anyio.fail_after(5):
-                assert status_of(await reader.readuntil(b"\r\n\r\n")) == 200
-                assert await reader.readexactly(2) == b"ok"
-        writer.close()
-
-
 async def test_what_is_not_http_or_too_long_is_refused_without_a_word_in_the_log(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -629,13 +618,3 @@ def test_the_address_that_was_reached_is_the_server_on_a_wildcard_bind() -> None
     assert _status(reached, GOOD[1], rules=rules, local="192.0.2.7:8765") == 200
     assert _status(reached, GOOD[1], rules=rules, local="192.0.2.8:8765") == 421
     assert _status((b"host", b"localhost:8765"), GOOD[1], rules=rules, local="192.0.2.8:8765") == 200
-
-
-def test_names_given_by_the_operator_are_the_server() -> None:
-    options = HttpOptions(host="192.0.2.7", token=TOKEN, names=("Tools.example.org", "[2001:db8::7]:80"))
-    assert own_hosts(options, ["192.0.2.7"], 8765) == {
-        "192.0.2.7:8765",
-        "tools.example.org",
-        "tools.example.org:8765",
-        "[2001:db8::7]:80",
-    }

@@ -12,7 +12,6 @@ import httpx
 from mcp_types import CLIENT_INFO_META_KEY
 
 from mcp_toolserver.protocol.http.body import message_in
-from mcp_toolserver.protocol.http.errors import FULL
 from mcp_toolserver.protocol.http.gate import LARGE_BODIES
 from mcp_toolserver.protocol.http.request_checks import RequestHead
 from mcp_toolserver.protocol.rate_limit import ConcurrencyLimiter, RateLimiter, RequestLimits
@@ -21,19 +20,6 @@ from tests.support.live import TOKEN, Setup
 from tests.support.live import serving as started
 
 POST = RequestHead(method="POST", path="/mcp")
-
-
-def test_one_client_has_less_than_all_and_others_get_the_rest() -> None:
-    limiter = ConcurrencyLimiter(RequestLimits(requests=3, of_one=2))
-    assert [limiter.acquire("a", "x") for _ in range(2)] == [None, None]
-    refused = limiter.acquire("a", "x")
-    assert refused is not None
-    assert (refused.status, refused.retry_seconds) == (429, 1)
-    assert "2 requests" in refused.text
-    assert limiter.acquire("b", "x") is None
-    assert limiter.acquire("c", "x") == FULL
-    limiter.release("a")
-    assert limiter.acquire("c", "x") is None
 
 
 def test_the_calls_of_a_minute_can_be_made_at_once_and_then_evenly() -> None:
@@ -62,15 +48,6 @@ def test_little_is_remembered_of_clients_without_a_request() -> None:
         pace.take(str(number))
     assert pace.clients <= 1024
     assert [pace.take("4999") for _ in range(2)] == [0, 30]
-
-
-def test_only_calls_of_tools_are_paced() -> None:
-    limiter = ConcurrencyLimiter(RequestLimits(per_minute=1), lambda: 1000.0)
-    assert limiter.acquire("a", "tools/call") is None
-    assert limiter.acquire("a", "tools/list") is None
-    refused = limiter.acquire("a", "tools/call")
-    assert refused is not None
-    assert (refused.status, refused.retry_seconds, limiter.in_progress) == (429, 60, 2)
 
 
 def test_a_client_without_a_session_goes_by_its_name() -> None:

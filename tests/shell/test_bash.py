@@ -11,7 +11,6 @@ from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.pipeline.dispatcher import Dispatcher
 from mcp_toolserver.policy.rules import RuleContext, parse
 from mcp_toolserver.runtime.processes.commands import CommandLimits
-from mcp_toolserver.runtime.processes.output_capture import CaptureLimits
 from tests.support.processes import call, served
 from tests.support.workbench import Person
 
@@ -96,19 +95,21 @@ async def test_notes_survive_output_that_is_longer_when_it_is_escaped(server: Di
         assert len(result.text.encode()) < 31_000
 
 
-async def test_a_file_that_does_not_hold_all_is_named_as_such(tmp_path: Path) -> None:
-    limits = CommandLimits(capture=CaptureLimits(head=10, tail=10, file=100))
-    async with served(tmp_path, limits) as server:
-        result = await call(server, "bash", command="head -c 300 /dev/zero | tr '\\0' x")
-    assert '[280 bytes left out; the first 100 bytes of it: read_file, path "' in result.text
-
-
-async def test_a_long_call_moves_to_the_background_with_what_was_printed(tmp_path: Path) -> None:
+async def test_a_long_call_moves_to_the_background_and_goes_on_within_its_time(tmp_path: Path) -> None:
     async with served(tmp_path, CommandLimits(foreground_seconds=0.3)) as server:
-        result = await call(server, "bash", command="echo begun; sleep 100")
-        assert result.text.startswith("begun\n[running for ")
-        assert re.search(r"bg_[0-9a-f]{6}", result.text)
-        assert "offset 6" in result.text
+
+        async def ended(moved: str, offset: int) -> str:
+            (task,) = set(re.findall(r"bg_[0-9a-f]{6}", moved))
+            return (await call(server, "TaskOutput", task_id=task, offset=offset, wait_ms=10_000)).text
+
+        waits = "echo begun; until [ -e go ]; do sleep 0.01; done; echo done"
+        moved = (await call(server, "bash", command=waits)).text
+        assert moved.startswith("begun\n[running for ")
+        assert "offset 6" in moved
+        (tmp_path / "root/go").touch()
+        assert (await ended(moved, 6)).startswith("done\n[exit status 0")
+        moved = (await call(server, "bash", command="sleep 100", timeout=600)).text
+        assert "timeout" in await ended(moved, 0)
 
 
 async def test_only_a_background_command_has_no_limit_of_time(server: Dispatcher) -> None:

@@ -21,17 +21,13 @@ from mcp_toolserver.runtime.processes.linux_broker import LinuxBroker
 from mcp_toolserver.runtime.processes.posix_broker import PosixBroker
 from mcp_toolserver.runtime.sandbox.broker.fd_passing import MOST_AT_ONCE, receive, send
 from mcp_toolserver.runtime.sandbox.broker.messages import REQUEST, Program, Script, decode, encode
-from mcp_toolserver.runtime.sandbox.layers.bubblewrap import candidates
 from mcp_toolserver.runtime.sandbox.layers.environment import DEFAULT_PATH, command_environment
-from mcp_toolserver.runtime.sandbox.layers.spec import SandboxSpec
 from mcp_toolserver.runtime.sandbox.posix.frames import Frame
 from tests.support.processes import (
-    FULL,
     Asked,
     Daemons,
     asked,
     broker,
-    few_files_of_broker,
     outcome,
     processes,
     python,
@@ -232,38 +228,6 @@ def test_a_packet_with_too_few_descriptors_does_no_harm(at: Broker) -> None:
     assert outcome(at, "echo on")[1] == "on\n"
 
 
-TOO_MANY = b"too many files are open"
-
-
-@LINUX
-@pytest.mark.parametrize("mode", [FULL, "workspace-write"])
-def test_a_broker_without_descriptors_says_so_and_goes_on_when_there_are_some(
-    mode: str, tmp_path: Path
-) -> None:
-    root, said = tmp_path / "root", set[str]()
-    root.mkdir()
-    sandbox = SandboxSpec(
-        mode=mode,
-        roots=(str(root),),
-        home="/nonexistent",
-        state=str(tmp_path / "state"),
-        programs=candidates(os.environ["PATH"], ()),
-    )
-    with broker(sandbox=sandbox) as at:
-        # The supervisor that waits was forked before, with the files that it needs.
-        assert outcome(at, "echo on", cwd=str(root)) == (ENDED, "on\n")
-        for free in range(0, 24, 2):
-            with few_files_of_broker(at.pid, free):
-                for _ in range(2):
-                    last, output = outcome(at, "echo on", cwd=str(root))
-                    assert output == "on\n" or TOO_MANY.decode() in str(last.get("failed")), (free, last)
-                    said.add(output or str(last["failed"]))
-            # A supervisor that was forked in need may still be there to refuse.
-            after = [outcome(at, "echo on", cwd=str(root)) for _ in range(10)]
-            assert after[-1] == (ENDED, "on\n"), (free, after)
-    assert len(said) >= 2
-
-
 @LINUX
 def test_a_broker_is_not_forked_where_other_threads_run() -> None:
     script = """
@@ -382,15 +346,6 @@ def _waiting(at: Broker) -> list[int]:
     """The supervisor that waits for a request and the fork that waits for the supervisor."""
     supervisors = [pid for pid in processes() if parent(pid) == at.pid]
     return supervisors + [pid for pid in processes() if parent(pid) in supervisors]
-
-
-@LINUX
-async def test_a_supervisor_waits_before_there_is_a_request() -> None:
-    with broker() as at:
-        await until(lambda: len(_waiting(at)) == 2)
-        first = _waiting(at)
-        assert outcome(at, "echo $$ $PPID")[1].split() == [str(first[1]), str(first[0])]
-        await until(lambda: len(_waiting(at)) == 2 and not set(first) & set(_waiting(at)))
 
 
 @LINUX

@@ -479,24 +479,6 @@ def test_the_time_of_children_that_are_gone_is_counted() -> None:
     assert measured("echo ready; read").cpu_seconds < 0.2
 
 
-def copied(family: list[int], folder: Path) -> str:
-    """What the kernel says of processes, as it says it where it was built to list children."""
-    children = {pid: [] for pid in family}
-    for pid in family:
-        here = folder / str(pid)
-        (here / "task" / str(pid)).mkdir(parents=True)
-        for name in ("stat", "smaps_rollup"):
-            (here / name).write_bytes(Path(f"/proc/{pid}/{name}").read_bytes())
-        children.get(parent(pid), []).append(pid)
-    for pid, found in children.items():
-        (folder / str(pid) / "task" / str(pid) / "children").write_text(
-            "".join(f"{child} " for child in found), encoding="ascii"
-        )
-    (folder / "thread-self").mkdir()
-    (folder / "thread-self" / "children").touch()
-    return str(folder)
-
-
 def parent(pid: int) -> int:
     """0 for a process that is gone."""
     return int(status(pid).get("PPid", 0))
@@ -511,10 +493,15 @@ def test_both_ways_of_looking_see_the_same(tmp_path: Path) -> None:
         assert shell.stdout.readline() == b"ready\n"
         child = next(pid for pid in processes() if parent(pid) == shell.pid)
         grandchild = next(pid for pid in processes() if parent(pid) == child)
-        listed = copied([shell.pid, child, grandchild], tmp_path)
-        (tmp_path / str(child) / "task" / "1").mkdir()
-        seen = measure(shell.pid, exact_above=0, proc=listed)
+        # Where the kernel was not built to list children, /proc holds the processes alone.
+        for pid in (shell.pid, child, grandchild):
+            (tmp_path / str(pid)).symlink_to(f"/proc/{pid}")
+        seen = measure(shell.pid, exact_above=0, proc=str(tmp_path))
         assert seen == measure(shell.pid, exact_above=0)
+        # A thread may end after it was listed.
+        (tmp_path / "ended" / str(shell.pid) / "task" / "1").mkdir(parents=True)
+        (tmp_path / "ended/thread-self/children").mkdir(parents=True)
+        assert measure(shell.pid, exact_above=0, proc=str(tmp_path / "ended")).processes == 0
         assert seen.processes == 2
         shell.stdin.write(b"\n")
 

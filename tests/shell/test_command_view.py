@@ -11,7 +11,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Awaitable, Callable, Generator, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -448,7 +448,7 @@ def of_user(made: Scene, root: Path, mode: str, *flags: str, **environ: str) -> 
     )
 
 
-def works_in(*folders: Path) -> Callable[[Any], Awaitable[mcp.ListRootsResult]]:
+def works_in(folders: Iterable[Path]) -> Callable[[Any], Awaitable[mcp.ListRootsResult]]:
     """A client's answer about its roots."""
 
     async def roots(_: Any) -> mcp.ListRootsResult:
@@ -499,7 +499,7 @@ class Listening:
 
     def client(self, *folders: Path) -> AbstractAsyncContextManager[Client]:
         """A client that works in these folders."""
-        return live.connected_to(self.url, "http", mode="legacy", list_roots_callback=works_in(*folders))
+        return live.connected_to(self.url, "http", mode="legacy", list_roots_callback=works_in(folders))
 
 
 @pytest.fixture(scope="module", params=CONFINED)
@@ -567,11 +567,7 @@ async def test_a_session_does_not_outlast_the_roots_it_was_started_with() -> Non
     reading = {"language": "shell", "code": "cat ../theirs/f"}
     with scene(USERS[0]) as made:
         works = [made.root / "mine", made.root / "theirs"]
-
-        async def roots(_: Any) -> mcp.ListRootsResult:
-            return mcp.ListRootsResult(roots=[mcp.Root(uri=FileUrl(folder.as_uri())) for folder in works])
-
-        async with live.connected(at(made, READ_ONLY), list_roots_callback=roots) as client:
+        async with live.connected(at(made, READ_ONLY), list_roots_callback=works_in(works)) as client:
             said = await call_text(client, "REPL", **reading, session="new")
             assert WORD in said
             handle = re.findall(r"repl_[0-9a-f]{6}", said)[0]
@@ -585,7 +581,7 @@ async def test_a_session_does_not_outlast_the_roots_it_was_started_with() -> Non
 async def test_a_root_that_holds_the_system_cannot_be_narrowed_and_the_error_says_so() -> None:
     with scene(USERS[0]) as made:
         setup = of_user(made, Path("/usr"), READ_ONLY)
-        async with live.connected(setup, list_roots_callback=works_in(Path("/usr/share"))) as client:
+        async with live.connected(setup, list_roots_callback=works_in([Path("/usr/share")])) as client:
             said = await call_text(client, "bash", command="echo ran")
     assert "--root" in said
     assert "ran\n" not in said

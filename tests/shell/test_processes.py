@@ -194,38 +194,7 @@ async def test_nothing_of_a_cancelled_command_is_left(here: Bench) -> None:
     assert daemons.alive() == []
 
 
-async def test_commands_run_side_by_side(here: Bench) -> None:
-    found: dict[int, JobState] = {}
-
-    async def one(number: int) -> None:
-        found[number] = await here.run(f"for i in {{1..200}}; do echo {number} $i; done")
-
-    async with anyio.create_task_group() as tasks:
-        for number in range(8):
-            tasks.start_soon(one, number)
-    for number in range(8):
-        assert found[number].text == "".join(f"{number} {i}\n" for i in range(1, 201))
-
-
 # --- the background --------------------------------------------------------------------------------------
-
-
-async def test_a_background_command_returns_at_once_and_can_be_read_to_its_end(
-    here: Bench, tmp_path: Path
-) -> None:
-    go = tmp_path / "go"
-    job = await here.run(
-        f"echo one; until [ -e {go} ]; do sleep 0.01; done; echo two; exit 3", background=True
-    )
-    assert (job.running, job.exit_status, job.reason) == (True, None, "running")
-    assert len(job.handle) == len("bg_") + 6
-    first = await page(here, job.handle, wait=PATIENCE)
-    assert (first.text, first.next_offset) == ("one\n", 4)
-    go.touch()
-    last = await here.ended(job)
-    assert (last.text, last.exit_status, last.reason) == ("one\ntwo\n", 3, "exited")
-    assert (await page(here, job.handle, offset=4, limit=2)).text == "tw"
-    assert (await page(here, job.handle, offset=99, wait=PATIENCE)).text == ""
 
 
 @BOTH
@@ -236,19 +205,6 @@ async def test_a_background_command_that_cannot_start_is_an_error(tmp_path: Path
             await until(lambda: state(started.pid) == "Z")
             with pytest.raises(Unavailable):
                 await made.run("true", background=True)
-
-
-async def test_a_long_call_moves_to_the_background_and_goes_on(at: Broker, tmp_path: Path) -> None:
-    go = tmp_path / "go"
-    async with bench(at, tmp_path, CommandLimits(foreground_seconds=0.3)) as made:
-        job = await made.run(f"echo one; until [ -e {go} ]; do sleep 0.01; done; echo two")
-        assert (job.running, job.text, job.next_offset) == (True, "one\n", 4)
-        go.touch()
-        assert (await made.ended(job)).text == "one\ntwo\n"
-        # Its timeout holds there too.
-        job = await made.run("sleep 100", timeout=0.6)
-        assert job.running
-        assert (await made.ended(job)).reason == "timed out"
 
 
 async def test_all_output_of_a_background_command_can_be_read_in_pages(small: Bench) -> None:
@@ -264,13 +220,6 @@ async def test_all_output_of_a_background_command_can_be_read_in_pages(small: Be
     assert text == "€uro " * 500
 
 
-async def test_output_past_the_limit_of_its_file_is_skipped_with_its_place(small: Bench) -> None:
-    job = await small.run("head -c 2000000 /dev/zero; echo end", background=True)
-    await small.ended(job)
-    past = await page(small, job.handle, offset=1 << 20)
-    assert (past.start, past.text[-4:], past.next_offset) == (2_000_004 - 50, "end\n", 2_000_004)
-
-
 @BOTH
 @pytest.mark.parametrize("ending", ["stop", "close"])
 async def test_nothing_of_a_stopped_background_command_is_left(here: Bench, ending: str) -> None:
@@ -284,23 +233,6 @@ async def test_nothing_of_a_stopped_background_command_is_left(here: Bench, endi
         with pytest.raises(Unavailable):
             await here.run("true")
     assert daemons.alive() == []
-
-
-async def test_stopping_a_command_that_has_ended_changes_nothing(here: Bench) -> None:
-    job = await here.run("echo bye", background=True)
-    await here.ended(job)
-    assert (await here.commands.stop(job.handle)).reason == "exited"
-    assert (await page(here, job.handle)).text == "bye\n"
-
-
-async def test_a_handle_that_was_never_given_finds_nothing(here: Bench) -> None:
-    job = await here.run("sleep 100", background=True)
-    for handle in ("", "bg_", "bg_" + "0" * 32, "../../etc/passwd"):
-        with pytest.raises(NotFound):
-            await page(here, handle)
-        with pytest.raises(NotFound):
-            await here.commands.stop(handle)
-    assert (await page(here, job.handle)).running
 
 
 async def test_only_so_many_commands_run_at_once(at: Broker, tmp_path: Path) -> None:

@@ -30,7 +30,6 @@ from mcp_toolserver.stores.audit_entry import AuditContext
 from mcp_toolserver.stores.audit_log import AuditLog, Retention
 from mcp_toolserver.text.redact_secrets import redacted
 from mcp_toolserver.tool_spec import Args, Limits, Output, Runtime
-from tests.support.live import Setup, connected, text
 from tests.support.processes import PATIENCE, python, until
 from tests.support.workbench import Person, dispatcher, machine, tool
 
@@ -619,26 +618,6 @@ async def test_a_log_that_is_closed_while_another_process_keeps_it_locked_withho
             tasks.start_soon(close)
             assert (await call(at, "read_file", {"path": "a"})).error == "unavailable"
     assert lines(tmp_path) == []
-
-
-async def test_a_server_answers_others_while_another_process_keeps_its_log_locked(tmp_path: Path) -> None:
-    setup = Setup.below(tmp_path)
-    ended: list[str] = []
-    async with connected(setup) as client:
-
-        async def read() -> None:
-            ended.append(text(await client.call_tool("read_file", {"path": "a"})))
-
-        with anyio.fail_after(30):
-            await read()
-            async with anyio.create_task_group() as tasks:
-                with locked(setup.home):
-                    tasks.start_soon(read)
-                    await anyio.wait_all_tasks_blocked()
-                    await client.send_ping()
-                    assert len(ended) == 1
-    assert "withheld" not in ended[1]
-    assert [line["outcome"] for line in lines(setup.home)] == ["not_found", "not_found"]
 
 
 def test_a_log_that_cannot_be_opened_stops_the_start(tmp_path: Path) -> None:

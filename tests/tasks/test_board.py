@@ -229,6 +229,8 @@ async def test_a_task_is_deleted_unless_it_runs_or_is_needed(server: Dispatcher)
     await call(server, "TaskStop", task_id=one)
     needed = await call(server, "TaskUpdate", task_id=one, status="deleted")
     assert needed.text == f"{one} cannot be removed, because {other} depends on it."
+    shown = await call(server, "TaskOutput", task_id=other, until="now")
+    assert shown.text == f"[blocked: {one}, which it depends on, was cancelled; next offset 0]"
     deleted = await call(server, "TaskUpdate", task_id=other, status="deleted")
     assert deleted.text == f"Task deleted: {other} b"
     assert task(deleted)["status"] == "deleted"

@@ -4,9 +4,9 @@ After each kill the next server on the same state folder must know everything th
 report what ran as failed, and must never run a command a second time.
 """
 
-import json
+import os
 import random
-import subprocess
+import signal
 import tempfile
 import threading
 import time
@@ -17,7 +17,9 @@ from typing import Any
 
 import pytest
 
+from benchmarks.client import Client, Launch, Unanswered
 from mcp_toolserver.stores.board import DIED, BoardLimits
+from tests import ROOT
 from tests.support.extent import rounds
 from tests.support.live import Setup
 
@@ -34,58 +36,14 @@ BOUND = 60.0
 FINAL = ("completed", "failed", "cancelled")
 
 
-class Gone(Exception):
-    """The server was killed."""
+def begun(setup: Setup) -> Client:
+    """A server over stdio, to which nobody has connected yet."""
+    return Client(Launch(command=setup.command, cwd=ROOT, environment=setup.environment))
 
 
-class Server:
-    """A server over stdio."""
-
-    def __init__(self, setup: Setup) -> None:
-        self.process = subprocess.Popen(
-            setup.command,
-            env=setup.environment,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-        )
-        self._number = 0
-
-    def begin(self) -> None:
-        """Connect. Raises: Gone."""
-        info = {"name": "t", "version": "1"}
-        self.ask("initialize", {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": info})
-        self._send({"method": "notifications/initialized"})
-
-    def ask(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
-        """The result of a request. Raises: Gone."""
-        self._number += 1
-        self._send({"id": self._number, "method": method, "params": params})
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            if not line.endswith(b"\n"):
-                break
-            found = json.loads(line)
-            if found.get("id") == self._number:
-                return found["result"]
-        raise Gone
-
-    def call(self, tool: str, **arguments: Any) -> dict[str, Any]:
-        """The result of a call. Raises: Gone."""
-        return self.ask("tools/call", {"name": tool, "arguments": arguments})
-
-    def end(self) -> None:
-        """Kill it, if that has not happened, and wait for its end."""
-        self.process.kill()
-        self.process.communicate()
-
-    def _send(self, message: dict[str, Any]) -> None:
-        assert self.process.stdin is not None
-        try:
-            self.process.stdin.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
-            self.process.stdin.flush()
-        except OSError:
-            raise Gone from None
+def call(server: Client, tool: str, **arguments: Any) -> dict[str, Any]:
+    """The result of a call. Raises: Unanswered or BrokenPipeError when the server was killed."""
+    return server.request("tools/call", {"name": tool, "arguments": arguments}).result
 
 
 @dataclass
@@ -107,25 +65,27 @@ class Scene:
 
     def kill(self, seconds: float, *, at_work: bool) -> None:
         """Run a server until it is killed, `seconds` after its start, or after it has answered."""
-        server = Server(self.setup)
-        killer = threading.Timer(seconds, server.process.kill)
-        try:
-            if at_work:
-                server.begin()
+        server = begun(self.setup)
+        killer = threading.Timer(seconds, os.kill, (server.pid, signal.SIGKILL))
+        if not at_work:
             killer.start()
-            if not at_work:
-                server.begin()
-            self.check(server)
-            while True:
-                self.act(server)
-        except Gone:
+        try:
+            with server:
+                if at_work:
+                    killer.start()
+                self.check(server)
+                while True:
+                    self.act(server)
+        except BrokenPipeError:
             pass
+        except Unanswered as error:
+            if "the server ended" not in str(error):
+                raise
         finally:
-            server.end()
             killer.join()
 
-    def act(self, server: Server) -> None:
-        """One call of the client, chosen at random. Raises: Gone."""
+    def act(self, server: Client) -> None:
+        """One call of the client, chosen at random."""
         self.numbers += 1
         open_tasks = [name for name, task in self.known.items() if task["status"] not in FINAL]
         notes = [name for name in open_tasks if "runs" not in self.known[name]]
@@ -133,18 +93,18 @@ class Scene:
         match self.chosen.randrange(6):
             case 0:
                 note = {"subject": f"note {self.numbers}", "blocked_by": needs}
-                self.acknowledged(server.call("TaskCreate", **note))
+                self.acknowledged(call(server, "TaskCreate", **note))
             case 1 | 2:
                 script = f"echo {self.numbers} >> log; sleep 0.{self.chosen.randrange(3)}"
                 command = {"subject": f"command {self.numbers}", "command": script, "blocked_by": needs}
-                self.acknowledged(server.call("TaskCreate", **command))
+                self.acknowledged(call(server, "TaskCreate", **command))
             case 3 if notes:
                 self.asked = self.chosen.choice(notes)
                 status = self.chosen.choice(("in_progress", "completed", "completed", "failed"))
-                self.acknowledged(server.call("TaskUpdate", task_id=self.asked, status=status))
+                self.acknowledged(call(server, "TaskUpdate", task_id=self.asked, status=status))
             case 4 if open_tasks and not self.chosen.randrange(4):
                 self.asked = self.chosen.choice(open_tasks)
-                if not server.call("TaskStop", task_id=self.asked).get("isError"):
+                if not call(server, "TaskStop", task_id=self.asked).get("isError"):
                     self.known[self.asked]["status"] = "cancelled"
             case _:
                 self.listed(server)
@@ -157,16 +117,16 @@ class Scene:
         task = result["structuredContent"]["task"]
         self.known[task["task_id"]] = task
 
-    def listed(self, server: Server) -> dict[str, dict[str, Any]]:
-        """The whole board. Raises: Gone."""
-        found = server.call("TaskList")["structuredContent"]["tasks"]
+    def listed(self, server: Client) -> dict[str, dict[str, Any]]:
+        """The whole board."""
+        found = call(server, "TaskList")["structuredContent"]["tasks"]
         self.known.update({task["task_id"]: task for task in found})
         return self.known
 
-    def check(self, server: Server) -> None:
-        """Compare what a new server says with what was acknowledged. Raises: Gone."""
+    def check(self, server: Client) -> None:
+        """Compare what a new server says with what was acknowledged."""
         before = dict(self.known)
-        after = {task["task_id"]: task for task in server.call("TaskList")["structuredContent"]["tasks"]}
+        after = {task["task_id"]: task for task in call(server, "TaskList")["structuredContent"]["tasks"]}
         for name, task in before.items():
             now = after.get(name)
             if now is None:
@@ -183,18 +143,14 @@ class Scene:
 
     def finish(self) -> None:
         """Let the last server run what can run, and compare with what the commands did."""
-        server = Server(self.setup)
-        try:
-            server.begin()
+        with begun(self.setup) as server:
             self.check(server)
             until = time.monotonic() + BOUND
             while open_commands := self._open(self.listed(server)):
                 if time.monotonic() > until:
                     self.wrong.append(f"not run: {open_commands}")
                     break
-                server.call("TaskOutput", task_id=open_commands[0], wait_ms=1000)
-        finally:
-            server.end()
+                call(server, "TaskOutput", task_id=open_commands[0], wait_ms=1000)
         ran = self.once()
         for task in self.known.values():
             if "runs" in task:

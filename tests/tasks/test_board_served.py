@@ -1,6 +1,7 @@
 """The task board over real connections, in both eras; and every kind of background job by its id."""
 
 import json
+import os
 import re
 import signal
 import sqlite3
@@ -23,7 +24,7 @@ from tests.protocol.test_matrix import Ear, listening
 from tests.support.following import following, said
 from tests.support.live import ERAS, Setup, connected, text
 from tests.support.processes import Daemons, until
-from tests.tasks.test_board_killed import Server
+from tests.tasks.test_board_killed import begun, call
 
 TASKS = "toolserver://tasks"
 ID = re.compile(r"task_[0-9a-f]{8}")
@@ -41,31 +42,6 @@ async def ended(client: Client, task: str) -> str:
             found = text(await client.call_tool("TaskOutput", {"task_id": task}))
             if not re.search(r"\[(running|pending)", found):
                 return found
-
-
-@pytest.mark.parametrize("era", ERAS)
-async def test_the_tools_of_the_board_over_stdio(tmp_path: Path, era: str) -> None:
-    async with connected(Setup.below(tmp_path, "workspace-write"), "stdio", era) as client:
-        offered = {tool.name for tool in (await client.list_tools()).tools}
-        assert offered >= {"TaskCreate", "TaskGet", "TaskList", "TaskUpdate", "TaskOutput", "TaskStop"}
-        assert "RunTaskPacket" not in offered
-        note = name_of(await client.call_tool("TaskCreate", {"subject": "decide"}))
-        run = name_of(await client.call_tool("TaskCreate", {"command": "echo ran", "blocked_by": [note]}))
-        await client.call_tool("TaskUpdate", {"task_id": note, "status": "completed"})
-        assert await ended(client, run) == "ran\n[completed; next offset 4]"
-        found = await client.call_tool("TaskGet", {"task_id": run})
-        assert found.structured_content is not None
-        assert found.structured_content["task"]["status"] == "completed"
-        stopped = await client.call_tool("TaskStop", {"task_id": run})
-        assert (stopped.is_error, text(stopped)) == (
-            True,
-            f"task {run} is already in terminal state: completed",
-        )
-        assert text(await client.call_tool("TaskList", {})) == (
-            f"{note} [completed] decide\n{run} [completed] echo ran (runs a command)"
-        )
-        packet = await client.call_tool("RunTaskPacket", {"objective": "x"})
-        assert packet.is_error
 
 
 @pytest.mark.parametrize("era", ERAS)
@@ -128,19 +104,17 @@ async def test_the_tasks_of_a_client_that_left_are_cancelled_with_all_they_start
 
 async def test_the_next_server_runs_what_waited_and_reports_what_ran(tmp_path: Path) -> None:
     setup = Setup.below(tmp_path, "workspace-write")
-    first = Server(setup)
-    first.begin()
-
-    def created(**arguments: object) -> str:
-        return first.call("TaskCreate", **arguments)["structuredContent"]["task"]["task_id"]
-
-    running = created(command="echo once >> log; sleep 100")
-    note = created(subject="wait")
-    later = created(command="echo later >> log", blocked_by=[note])
     log = setup.root / "log"
-    await until(log.exists)
-    first.process.send_signal(signal.SIGKILL)
-    first.end()
+    with begun(setup) as first:
+
+        def created(**arguments: object) -> str:
+            return call(first, "TaskCreate", **arguments)["structuredContent"]["task"]["task_id"]
+
+        running = created(command="echo once >> log; sleep 100")
+        note = created(subject="wait")
+        later = created(command="echo later >> log", blocked_by=[note])
+        await until(log.exists)
+        os.kill(first.pid, signal.SIGKILL)
     async with connected(setup) as client:
         assert await ended(client, running) == f"[failed: {DIED.removesuffix('.')}; next offset 0]"
         await client.call_tool("TaskUpdate", {"task_id": note, "status": "completed"})

@@ -87,19 +87,6 @@ async def test_a_server_claims_its_own_ready_tasks_in_order(tmp_path: Path) -> N
     assert (len(claims), waits) == (2, True)
 
 
-async def test_what_can_never_start_is_not_waited_for(tmp_path: Path) -> None:
-    at = board(tmp_path)
-    first = await create(at)
-    after = await create(at, LOCAL, first)
-    last = await create(at, LOCAL, after, command="x")
-    await at.cancel(LOCAL, first, "no")
-    assert await claim(at) == ([], False)
-    assert (await at.get(LOCAL, last)).detail.summary.reason == (
-        f"{first}, which it depends on, was cancelled."
-    )
-    assert await status(at, last) == "blocked"
-
-
 async def test_the_tasks_of_a_killed_server_are_failed_taken_over_or_cancelled(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", SERVER, str(tmp_path)], check=False)
     assert any_dead(database(tmp_path).path + BOARD)

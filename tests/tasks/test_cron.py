@@ -1,8 +1,7 @@
 """What CronCreate, CronList and CronDelete answer."""
 
 import re
-import subprocess
-import sys
+import time
 from collections.abc import AsyncGenerator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -79,17 +78,6 @@ async def test_what_cannot_run_is_refused(app: Application) -> None:
     assert "Give a command" in result.text
 
 
-ASKS = """
-import sys
-from mcp_toolserver.errors import InvalidInput
-from mcp_toolserver.runtime.clock import machine_zone
-try:
-    print(machine_zone(sys.argv[1]))
-except InvalidInput as error:
-    print(error)
-"""
-
-
 ZONES = (
     ("/usr/share/zoneinfo/Europe/Berlin", "Europe/Berlin", "Europe/Berlin"),
     ("/usr/share/zoneinfo/Etc/UTC", "Europe/Berlin", "Give one"),
@@ -104,9 +92,15 @@ def test_the_zone_of_the_machine_has_a_name_or_must_be_given(tmp_path: Path) -> 
         place = tmp_path / str(number)
         if link:
             place.symlink_to(link)
-        command = [sys.executable, "-c", ASKS, str(place)]
-        said = subprocess.run(command, env={"TZ": variable}, capture_output=True, text=True, encoding="utf-8")
-        assert says in said.stdout, said.stderr
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("TZ", variable)
+            time.tzset()
+            try:
+                found = machine_zone(str(place))
+            except InvalidInput as error:
+                found = str(error)
+        time.tzset()
+        assert says in found, (link, variable)
     (tmp_path / "localtime").write_bytes(b"TZif")
     with pytest.raises(InvalidInput, match="Give one"):
         machine_zone(str(tmp_path / "localtime"))

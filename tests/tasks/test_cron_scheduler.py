@@ -210,7 +210,10 @@ async def test_a_server_looks_at_each_whole_minute_and_while_something_runs_each
             serving.cancel_scope.cancel()
 
 
-async def test_without_schedules_no_file_is_changed(tmp_path: Path) -> None:
+async def test_without_schedules_no_file_is_created_or_changed(tmp_path: Path) -> None:
+    fresh = store(tmp_path)
+    await look(scheduler(fresh, SetClock(NOON), succeed))
+    assert (await fresh.all(), list(tmp_path.iterdir())) == ((), [])
     database = Database(str(tmp_path), ["root"])
     await database.run(lambda opened: opened.execute("CREATE TABLE other (x)") and None)
     before = Path(database.path).read_bytes()

@@ -75,15 +75,6 @@ async def test_deleting_a_schedule_stops_its_run(tmp_path: Path) -> None:
                 now = (setup.root / "alive").read_text(encoding="utf-8")
 
 
-async def test_a_server_without_schedules_creates_no_database(tmp_path: Path) -> None:
-    setup = Setup.below(tmp_path, "workspace-write")
-    async with connected(setup) as client:
-        # The server has looked at its schedules after two seconds.
-        await client.call_tool("Sleep", {"duration_ms": 2_000})
-        assert "There are no schedules" in text(await client.call_tool("CronList", {}))
-    assert not list((setup.home / "state").rglob("*.sqlite3*"))
-
-
 async def test_schedules_run_and_are_listed_without_a_client(tmp_path: Path) -> None:
     setup = Setup.below(tmp_path, "workspace-write")
     listing = cron(setup, "list")

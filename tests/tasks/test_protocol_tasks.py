@@ -1,7 +1,7 @@
 """Calls that outlive their request: what the client learns of them, and what becomes of the work."""
 
 import re
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -81,7 +81,6 @@ def stand(
     bounds: TaskRetention | None = None,
     ask: Sequence[str] = (),
     served: Dispatcher | None = None,
-    principal: str = "me",
     only_client: str = "",
 ) -> Stand:
     """A server of `tools`, which keeps its tasks in `folder/kept`."""
@@ -92,7 +91,7 @@ def stand(
     target = replace(served or dispatcher(machine(folder), *tools, ask=ask), recorder=recorder)
     handlers = Handlers(dispatcher=target, ask_seconds=5, only_client=only_client)
     store = StoredTasks(Database(str(folder / "kept"), ["root"]), bounds)
-    tasks = Tasks(handlers, store, principal=principal, limits=limits)
+    tasks = Tasks(handlers, store, principal="me", limits=limits)
     tasks.changed = notified.append
     server = build(handlers, "hello", [TaskFeature(lambda: tasks), TaskTools()])
     return Stand(server, store, handlers, outcomes, notified)
@@ -272,21 +271,6 @@ async def test_a_failure_of_the_call_is_a_result_and_one_of_the_protocol_an_erro
                 assert (state["error"]["code"], "result" in state) == (mcp.INTERNAL_ERROR, False)
 
 
-class Broken:
-    """A feature whose tool has a bug."""
-
-    def __init__(self, work: Callable[[Task], Awaitable[Wire]], grace: float) -> None:
-        self._work = work
-        self._grace = grace
-
-    def join(self, server: ToolServer) -> None:
-        async def call(context: Any, _: mcp.CallToolRequestParams) -> Wire:
-            feature: TaskFeature = context.lifespan_context[EXTENSION]
-            return await feature.tasks().carry(context, self._work, grace=self._grace)
-
-        server.add_request_handler("tools/call", mcp.CallToolRequestParams, call)
-
-
 @pytest.mark.parametrize("grace", [0.0, 5.0], ids=["as a task", "in its request"])
 async def test_a_bug_ends_one_task_and_tells_nobody_how(tmp_path: Path, grace: float) -> None:
     go_on = anyio.Event()
@@ -295,8 +279,12 @@ async def test_a_bug_ends_one_task_and_tells_nobody_how(tmp_path: Path, grace: f
         await go_on.wait()
         raise ValueError("a secret")
 
+    async def call(context: Any, _: mcp.CallToolRequestParams) -> Wire:
+        feature: TaskFeature = context.lifespan_context[EXTENSION]
+        return await feature.tasks().carry(context, work, grace=grace)
+
     made = stand(tmp_path, long(Work()))
-    Broken(work, grace).join(made.server)
+    made.server.add_request_handler("tools/call", mcp.CallToolRequestParams, call)
     async with following(made.server) as client:
         if grace:
             go_on.set()
@@ -446,17 +434,6 @@ async def test_unknown_tools_methods_of_earlier_drafts_and_ids_never_given_are_r
                 if await code_of(send) != mcp.INVALID_PARAMS:
                     accepted.append((method, task))
     assert accepted == []
-
-
-async def test_another_principal_does_not_learn_of_a_task(tmp_path: Path) -> None:
-    work = Work()
-    work.go_on.set()
-    mine = stand(tmp_path, long(work))
-    async with following(mine.server) as client:
-        done = await client.begun("failing_job")
-        await client.ended(done)
-        async with following(stand(tmp_path, long(work), principal="another").server) as other:
-            assert await code_of(other.get(done)) == mcp.INVALID_PARAMS
 
 
 async def test_only_so_many_tasks_run_at_once(tmp_path: Path) -> None:

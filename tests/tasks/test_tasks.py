@@ -48,6 +48,7 @@ async def test_output_is_read_on_from_the_next_offset(server: Dispatcher, tmp_pa
     assert (
         await call(server, "TaskOutput", task_id=task, offset=4)
     ).text == "two\n[exit status 3; next offset 8]"
+    assert (await call(server, "TaskOutput", task_id=task, offset=99)).text.startswith("[exit status 3;")
 
 
 async def test_one_call_waits_for_the_end(server: Dispatcher) -> None:
@@ -156,7 +157,8 @@ async def test_stopping_what_has_ended_says_how_it_ended(server: Dispatcher) -> 
 async def test_an_unknown_id_finds_nothing_and_what_makes_no_sense_is_refused(server: Dispatcher) -> None:
     await started(server, "sleep 100")
     for name in ("TaskOutput", "TaskStop"):
-        assert (await call(server, name, task_id="bg_" + "0" * 32)).error == "not_found"
+        for handle in ("bg_", "bg_" + "0" * 32, "../../etc/passwd"):
+            assert (await call(server, name, task_id=handle)).error == "not_found", handle
     for wrong in ({}, {"task_id": "x", "offset": -1}, {"task_id": "x", "wait_ms": 600_001}):
         assert (await call(server, "TaskOutput", **wrong)).error == "invalid_input"
 

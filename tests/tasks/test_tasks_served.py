@@ -1,10 +1,7 @@
 """Tasks of real servers: over each transport, for clients that come back, and for those of the older era."""
 
-import os
 import re
-import signal
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,11 +9,11 @@ import anyio
 import pytest
 from mcp import Client
 
-from mcp_toolserver.stores.tasks import DIED, SHUT_DOWN
+from mcp_toolserver.stores.tasks import SHUT_DOWN
 from tests.support.families import outcomes
 from tests.support.following import PATIENCE, Follower, options, said
 from tests.support.live import Setup, connected, connected_to, serving, text
-from tests.support.processes import Daemons, arguments, processes, until
+from tests.support.processes import Daemons, arguments, processes
 
 LONG = "echo begun; sleep 1.5; echo at the end"
 
@@ -25,11 +22,6 @@ LONG = "echo begun; sleep 1.5; echo at the end"
 def setup(tmp_path: Path) -> Setup:
     (tmp_path / "root").mkdir()
     return Setup(root=tmp_path / "root", home=tmp_path, mode="danger-full-access")
-
-
-def servers(setup: Setup) -> list[int]:
-    """The processes of a server of this test."""
-    return [pid for pid in processes() if str(setup.home / "state") in arguments(pid)]
 
 
 def sleeping(mark: str) -> Sequence[int]:
@@ -74,22 +66,6 @@ async def test_the_next_server_on_stdio_knows_what_came_of_tasks(setup: Setup) -
         assert "begun\nat the end" in said((await client.get(done))["result"])
         state = await client.get(endless)
         assert (state["status"], state["statusMessage"]) == ("cancelled", SHUT_DOWN)
-
-
-async def test_the_next_server_finds_the_tasks_of_one_that_was_killed(setup: Setup) -> None:
-    with serving(setup, "http") as url:
-        async with connected_to(url, "http", **options()) as connection:
-            task = await Follower(connection).begun("bash", command="sleep 100")
-            for pid in servers(setup):
-                # The others end with the first.
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-            await until(lambda: not servers(setup))
-    with serving(setup, "http") as url:
-        async with connected_to(url, "http", **options()) as connection:
-            state = await Follower(connection).get(task)
-    assert (state["status"], state["statusMessage"]) == ("failed", DIED)
-    assert state["error"]["message"] == DIED
 
 
 async def test_another_connection_over_http_follows_a_task_and_not_a_background_command(

@@ -1,12 +1,9 @@
 """Fetching a page: what is shown of it, how it is read on, and what is asked of the site."""
 
 import socket
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 from tests.files.test_read_documents import operators, pdf
 from tests.support.workbench import Person
@@ -78,17 +75,6 @@ async def test_a_pdf_is_shown_page_by_page_unless_it_is_damaged(tmp_path: Path) 
         assert shown.startswith("[page 1]\n1\tHello from a page\n")
         damaged = await made.call("WebFetch", url="http://good.example/damaged")
         assert damaged.error == "invalid_input"
-
-
-async def test_without_the_library_for_it_a_pdf_says_how_to_get_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # A name that is None in this table cannot be imported, nor found.
-    monkeypatch.setitem(sys.modules, "pypdf", None)
-    with reaching(tmp_path, {"/": page(b"%PDF-1.7", kind="application/pdf")}) as (made, _):
-        result = await made.call("WebFetch", url="http://good.example/")
-    assert result.error == "unavailable"
-    assert "mcp-toolserver[documents]" in result.text
 
 
 # --- reading on ------------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ CALLS = {
 @pytest.mark.parametrize("mode", [READ_ONLY, WORKSPACE_WRITE])
 def test_a_server_looks_names_up_and_checks_certificates_behind_its_lock(mode: str, tmp_path: Path) -> None:
     """Names by the system's resolver over UDP, certificates by the file of SSL_CERT_FILE."""
-    answers = dict(zip(CALLS, inside(tmp_path, mode, "fetch", list(CALLS.values())), strict=True))
+    answers = dict(zip(CALLS, inside(tmp_path, mode, list(CALLS.values())), strict=True))
     for fetched in ("plain", "sealed"):
         assert not answers[fetched]["error"], answers[fetched]["text"]
         assert "# read" in answers[fetched]["text"]
@@ -34,9 +34,3 @@ def test_a_server_looks_names_up_and_checks_certificates_behind_its_lock(mode: s
         assert answers["download"]["error"]
     else:
         assert (tmp_path / "root/page.html").read_text(encoding="utf-8") == "<h1>read</h1>"
-
-
-def test_without_a_network_a_server_fetches_nothing(tmp_path: Path) -> None:
-    (answer,) = inside(tmp_path, WORKSPACE_WRITE, "none", [CALLS["plain"]])
-    assert answer["error"]
-    assert "--network none" in answer["text"]

@@ -29,9 +29,9 @@ NAMES = {"wiki.example": "127.0.0.1", "stranger.example": "127.0.0.1", "me.examp
 Calls = Sequence[tuple[str, Mapping[str, str]]]
 
 
-def inside(folder: Path, mode: str, network: str, calls: Calls) -> list[dict[str, Any]]:
-    """What a server of this mode and network answers to the calls, as text and whether it is an error."""
-    asked = json.dumps({"folder": str(folder), "mode": mode, "network": network, "calls": calls})
+def inside(folder: Path, mode: str, calls: Calls) -> list[dict[str, Any]]:
+    """What a server of this mode that may fetch answers to the calls, as text and whether it is an error."""
+    asked = json.dumps({"folder": str(folder), "mode": mode, "calls": calls})
     apart = ("unshare", "--map-root-user", "--mount", "--net")
     command = [*apart, sys.executable, "-m", "tests.web.world", asked]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, encoding="utf-8", timeout=60, check=False)
@@ -57,7 +57,7 @@ def main(asked: Mapping[str, Any]) -> None:
 def _answers(folder: Path, asked: Mapping[str, Any], authority: Authority) -> list[dict[str, Any]]:
     config = folder / "config.toml"
     config.write_text('web-private = ["wiki.example"]\n', encoding="utf-8")
-    setup = Setup.below(folder, asked["mode"], "--network", asked["network"], "--config", str(config))
+    setup = Setup.below(folder, asked["mode"], "--network", "fetch", "--config", str(config))
     environment = {**setup.environment, "SSL_CERT_FILE": str(authority.file)}
     with Client(Launch(command=setup.command, cwd=ROOT, environment=environment)) as client:
         found = [
