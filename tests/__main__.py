@@ -100,7 +100,7 @@ STEPS: dict[str, Sequence[Sequence[str]]] = {
     "arrows": [("lint-imports",)],
     "types": [("pyright", "--pythonpath", sys.executable, *SOURCES)],
     "tests": [("pytest", *IN_PARALLEL, "-m", "not long", "--cov", "--cov-report=")],
-    "coverage": [("coverage", "report", "--fail-under=90")],
+    "coverage": [("coverage", "report", "--fail-under=98")],
     "pure": [("pytest", "-n", "2", *without_programs())],
     "portable": [("pytest", "-n", "2", *(f"--deselect={test}" for test in DESELECTED), *portable())],
     "long": [
