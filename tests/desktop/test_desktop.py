@@ -18,11 +18,11 @@ from mcp_toolserver.pipeline.dispatcher import Dispatcher
 from mcp_toolserver.runtime.desktop import clipboard
 from mcp_toolserver.runtime.desktop.executables import DesktopExecutables, find_desktop
 from mcp_toolserver.runtime.desktop.helper_process import DesktopHelpers
+from mcp_toolserver.runtime.desktop.notes import AppleNotes
 from mcp_toolserver.text.desktop import commands as argv
 from mcp_toolserver.text.desktop.osascript import NOTICE, script_command
 from tests.desktop import desktop
 from tests.desktop.desktop import (
-    NEEDS_RUNNER,
     X,
     desktop_server,
     display,
@@ -166,7 +166,6 @@ async def test_a_helper_gets_each_text_as_one_argument(place: Any, calls: Calls,
     assert not list(tmp_path.rglob("evil"))
 
 
-@NEEDS_RUNNER
 async def test_the_script_of_macos_shows_the_notification(tmp_path: Path) -> None:
     async with on_mac(tmp_path, osascript=osascript(tmp_path, "macos_screen.js", {})) as server:
         assert (await call(server, "notify", title=HOSTILE, message="ä")).error is None
@@ -217,6 +216,9 @@ async def test_a_program_that_never_answers_or_is_one_too_many_ends_the_call(tmp
             await clipboard.paste(helpers, f"{path[0]}/pbpaste", 10)
         with pytest.raises(TimedOut, match="answer the dialog on the screen"):
             await clipboard.copy(helpers, f"{path[0]}/pbcopy", "a")
+        notes = AppleNotes(helpers=helpers, program=lambda _: f"{path[0]}/pbpaste", seconds=0.1)
+        with pytest.raises(TimedOut, match="answer the dialog on the screen"):
+            await notes.listed("", "", 1)
         helpers = DesktopHelpers(started, DesktopExecutables())
         with pytest.raises(TimedOut, match="xclip took too long"):
             await clipboard.copy(helpers, f"{path[0]}/xclip", "a", seconds=0.5)

@@ -1,6 +1,5 @@
 """Pictures of windows: on a real display where there is one to be had, and with stand-ins for programs."""
 
-import json
 import subprocess
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
@@ -18,12 +17,10 @@ from mcp_toolserver.text.desktop.window_commands import (
     child_ids,
     described,
     managed_ids,
-    parse_macos_screen,
     portrait,
 )
 from mcp_toolserver.text.documents.image import pixels
 from tests.desktop.desktop import (
-    NEEDS_RUNNER,
     X,
     desktop_server,
     display,
@@ -184,34 +181,7 @@ async def test_it_is_not_offered_where_windows_look_alike_or_are_private(tmp_pat
         assert "no xprop was found" in (await call(server, TOOL)).text
 
 
-SHOWN = {"problem": "", "windows": [{"id": 7, "title": "Mail: Inbox"}, {"id": 8, "title": ""}]}
-
-
-MAC = {
-    "osascript": f"echo '{json.dumps(SHOWN)}'",
-    "screencapture": 'cp {folder}/picture "${@: -1}"',
-    "sips": "",
-}
-
-
-async def test_on_macos_each_window_is_seen_by_its_number(tmp_path: Path) -> None:
-    async with on_mac(tmp_path, MAC) as server:
-        result = await call(server, TOOL)
-        assert result.text.splitlines()[:2] == [
-            "1. Mail: Inbox: 2 x 3 pixels",
-            "2. without a title: 2 x 3 pixels",
-        ]
-        assert given(tmp_path)[:-1] == ["screencapture", "-x", "-t", "png", "-o", "-l8"]
-        front = await call(server, "take_screenshot", mode="window")
-        assert front.text.startswith("The window: 2 x 3 pixels.")
-        assert given(tmp_path)[:-1] == ["screencapture", "-x", "-t", "png", "-o", "-l7"]
-        fails = "echo 'could not create image from window' >&2; exit 1"
-        for program, script, words in (
-            ("screencapture", fails, "Screen & System Audio Recording"),
-            ("osascript", "echo '{}x'", "osascript"),
-        ):
-            stand_ins(tmp_path, {program: script})
-            await refusal(server, "unavailable", words, TOOL)
+MAC = {"screencapture": 'cp {folder}/picture "${@: -1}"', "sips": ""}
 
 
 WINDOWS = [
@@ -236,8 +206,9 @@ UNSEEN: tuple[tuple[dict[str, object], str], ...] = (
 )
 
 
-@NEEDS_RUNNER
-async def test_the_script_of_macos_names_windows_and_says_what_cannot_be_seen(tmp_path: Path) -> None:
+async def test_on_macos_each_window_is_seen_by_its_number_and_what_cannot_be_seen_is_said(
+    tmp_path: Path,
+) -> None:
     def shows(**state: object) -> str:
         return osascript(tmp_path, "macos_screen.js", {**DESKTOP, **state})
 
@@ -245,6 +216,10 @@ async def test_the_script_of_macos_names_windows_and_says_what_cannot_be_seen(tm
         result = await call(server, TOOL)
         # Not what floats above them.
         assert result.text.splitlines()[:2] == ["1. Mail: Inbox: 2 x 3 pixels", "2. Maps: 2 x 3 pixels"]
+        assert given(tmp_path)[:-1] == ["screencapture", "-x", "-t", "png", "-o", "-l8"]
+        front = await call(server, "take_screenshot", mode="window")
+        assert front.text.startswith("The window: 2 x 3 pixels.")
+        assert given(tmp_path)[:-1] == ["screencapture", "-x", "-t", "png", "-o", "-l7"]
         assert "requested" not in state_of(tmp_path)
         # A title of another app proves the permission.
         shows(allowed=False)
@@ -260,14 +235,15 @@ async def test_the_script_of_macos_names_windows_and_says_what_cannot_be_seen(tm
                 # No picture is taken.
                 assert given(tmp_path)[0] == "osascript"
                 assert state_of(tmp_path).get("requested", False) == ("Recording" in words)
+        shows()
+        stand_ins(tmp_path, {"screencapture": "echo 'could not create image from window' >&2; exit 1"})
+        await refusal(server, "unavailable", "Screen & System Audio Recording", TOOL)
+        for said in ('{"problem": "", "windows": [{"id": "x", "title": ""}]}', "[1]", "{}", "{}x", "no"):
+            stand_ins(tmp_path, {"osascript": f"echo '{said}'"})
+            await refusal(server, "unavailable", "osascript", TOOL)
 
 
 def test_windows_are_named_as_they_were_reported() -> None:
-    problem, windows = parse_macos_screen(json.dumps(SHOWN).encode())
-    assert (problem, windows[0]) == ("", Window(id="7", title="Mail: Inbox"))
-    for strange in (b'{"problem": "", "windows": [{"id": "x", "title": ""}]}', b"[1]", b"{}", b"no"):
-        with pytest.raises(ValueError):  # noqa: PT011  whatever is wrong with it
-            parse_macos_screen(strange)
     assert managed_ids("_NET_CLIENT_LIST(WINDOW): window id # ") == []
     assert managed_ids("_NET_CLIENT_LIST:  no such atom on any window.\n") is None
     listed = (

@@ -32,15 +32,21 @@ def on(before: str = "", **statements: str) -> str:
     """A server that runs these statements for requests, by the last word of their method. It answers all
     others with nothing."""
     branches = "".join(
-        f"    {'if' if number == 0 else 'elif'} method == {_METHODS.get(name, f'textDocument/{name}')!r}:\n"
+        f"    elif method == {_METHODS.get(name, f'textDocument/{name}')!r}:\n"
         + textwrap.indent(textwrap.dedent(statement).strip(), "        ")
         + "\n"
-        for number, (name, statement) in enumerate(statements.items())
+        for name, statement in statements.items()
     )
-    others = "    elif number is not None and method:\n        send(id=number, result=None)\n"
-    return f"{before}\ndef behave(method, number, params, message):\n{branches}{others}"
+    others = "    elif number is not None:\n        send(id=number, result=None)\n"
+    return f"{before}\n{_BEHAVE}    if method is None:\n        return\n{branches}{others}"
 
 
+def answers(result: str) -> str:
+    """A server that answers each request with `result`, in Python."""
+    return f"{_BEHAVE}    if number is not None and method:\n        send(id=number, result={result})\n"
+
+
+_BEHAVE = "def behave(method, number, params, message):\n"
 _METHODS = {"initialized": "initialized", "symbol": "workspace/symbol"}
 
 

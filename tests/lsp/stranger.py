@@ -24,6 +24,9 @@ def place(uri, line=0, character=0):
     at = {{"line": line, "character": character}}
     return {{"uri": uri, "range": {{"start": at, "end": at}}}}
 
+def hears(method, params):
+    pass
+
 CAPABILITIES = {{
     name + "Provider": True
     for name in ("definition", "references", "hover", "documentSymbol", "workspaceSymbol", "callHierarchy")
@@ -35,6 +38,7 @@ knows = False
 while True:
     message = read()
     method, number, params = message.get("method"), message.get("id"), message.get("params")
+    hears(method, params or {})
     knows |= method == "workspace/didChangeWatchedFiles"
     if method == "initialize":
         root = params["rootUri"]
@@ -47,7 +51,8 @@ while True:
 def stranger(folder: Path, behaviour: str, name: str = "pyright-langserver") -> str:
     """The folder that holds a server in whose `behave` each request, answer and `initialized` ends up.
 
-    `knows` says there whether it was notified of a change.
+    Its `hears`, if it has one, gets every message first. `knows` says there whether it was notified of a
+    change.
     """
     program = folder / "bin" / name
     program.parent.mkdir(exist_ok=True)

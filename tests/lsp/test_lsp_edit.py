@@ -99,7 +99,7 @@ async def test_code_that_keeps_the_old_name_is_reported(at: LspTool) -> None:
     assert " and 2 more. " in text
 
 
-async def test_when_one_file_cannot_be_written_none_is(at: LspTool) -> None:
+async def test_when_one_file_cannot_be_written_or_a_rule_forbids_it_none_is(at: LspTool) -> None:
     (at.root / "py/uses.py").chmod(0o444)
     try:
         for preview in (False, True):
@@ -110,9 +110,6 @@ async def test_when_one_file_cannot_be_written_none_is(at: LspTool) -> None:
         assert content(at) == FILES
     finally:
         (at.root / "py/uses.py").chmod(0o644)
-
-
-async def test_a_rule_on_one_file_refuses_the_whole_change(at: LspTool) -> None:
     at.put("py/generated.py", "from shapes import doubled\ndoubled(3.0)\n")
     result = await at.edit("rename", "py/shapes.py", query="doubled", new_name="twice")
     assert result.error == "denied"

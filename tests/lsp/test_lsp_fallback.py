@@ -161,8 +161,6 @@ UNKNOWABLE: list[tuple[str, str, dict[str, Any], str, str]] = [
     ("diagnostics", "e.odd", {}, "unavailable", "No language server is known for files like 'e.odd'"),
     ("workspaceSymbol", ".", {}, "invalid_input", "give `query`"),
     ("goToDefinition", "a.py", {"line": 4, "character": 1}, "invalid_input", "There is no name"),
-    ("goToDefinition", "a.py", {"line": 40, "character": 1}, "invalid_input", "past the end"),
-    ("goToDefinition", "a.py", {"query": "nobody", "line": 1}, "invalid_input", "not on line 1"),
     ("documentSymbol", "hidden.py", {}, "denied", "hidden"),
 ]
 
@@ -180,6 +178,9 @@ async def test_without_a_sandbox_no_server_is_started(tmp_path: Path, starting: 
         text = await at.text("goToDefinition", "a.py", query="doubled")
         assert "a.py:6:5: def doubled(x):" in text
         assert "In this mode language servers run only in a sandbox" in text
+        result = await at.edit("format", "a.py")
+        assert result.error == "unavailable"
+        assert "format needs one; edit_file and apply_patch" in result.text
         assert at.started == []
 
 

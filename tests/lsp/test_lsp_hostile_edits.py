@@ -4,14 +4,12 @@ import json
 import os
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 from unittest.mock import ANY
 
-from mcp_toolserver.runtime.processes.broker_client import Broker
 from tests.lsp import hostile
-from tests.lsp.hostile import PRESCRIBED, QUICK, on, prescribe
-from tests.lsp.languages import LspTool, Place, lsp_tool
+from tests.lsp.hostile import PRESCRIBED, QUICK, answers, on, prescribe
+from tests.lsp.languages import LspTool, Place
 
 FILES = {"a.py": "a = 1\n", "b.py": "é𝒳 = a\n", "sub/c.py": "c = 3\n", "hidden.py": "a = 2\n"}
 
@@ -39,15 +37,6 @@ def talking_to(place: Place, behaviour: str, **more: Any) -> AbstractAsyncContex
 
 def _hides(spellings: tuple[str, ...]) -> bool:
     return "hidden.py" in spellings
-
-
-def renames(result: str) -> str:
-    """A server that answers each request with `result`, in Python."""
-    return f"""
-def behave(method, number, params, message):
-    if number is not None and method:
-        send(id=number, result={result})
-"""
 
 
 def content(at: LspTool) -> dict[str, str]:
@@ -92,6 +81,7 @@ async def test_an_edit_inside_the_workspace_is_made(place: Place) -> None:
     async with talking_to(place, PRESCRIBED) as at:
         for name, (answer, after) in ACCEPTED.items():
             restore(at)
+            (at.root / "sub/c.py").chmod(0o750)
             prescribe(place, f"send(id=number, result={answer})")
             error, text = await rename(at, preview=True)
             assert error is None, (name, text)
@@ -100,6 +90,9 @@ async def test_an_edit_inside_the_workspace_is_made(place: Place) -> None:
             assert error is None, (name, text)
             expected = {**FILES, **after}
             assert content(at) == {one: text for one, text in expected.items() if text is not None}, name
+            if "sub/c.py" in after:
+                assert "- sub/c.py moved to d.py: 2 edits" in text
+                assert (at.root / "d.py").stat().st_mode & 0o777 == 0o750
 
 
 def restore(at: LspTool) -> None:
@@ -109,15 +102,6 @@ def restore(at: LspTool) -> None:
     for name, text in FILES.items():
         if content(at).get(name) != text:
             at.put(name, text)
-
-
-async def test_a_moved_file_keeps_its_mode(place: Place) -> None:
-    moves = 'steps({"kind": "rename", "oldUri": root + "/sub/c.py", "newUri": root + "/d.py"})'
-    async with talking_to(place, renames(moves)) as at:
-        (at.root / "sub/c.py").chmod(0o750)
-        _, text = await rename(at)
-        assert "- sub/c.py moved to d.py: 0 edits" in text
-        assert (at.root / "d.py").stat().st_mode & 0o777 == 0o750
 
 
 GOOD = 'document("/b.py", edit(0, 0, 1))'
@@ -210,67 +194,60 @@ def changing(name: str, text: str, time: int) -> str:
     return f"if times == {time}: open({name!r}, 'w', encoding='utf-8').write({text!r})"
 
 
-async def test_an_edit_is_about_the_files_as_they_are(place: Place) -> None:
-    """The server changes a file between two answers, as somebody else could."""
-    changes = changing("b.py", "new = a\n", 4)
-    edits = 'document("/b.py", edit(0, 0, 3) if times > 4 else edit(0, 0, 1))'
-    async with talking_to(place, counting(changes, edits)) as at:
-        error, text = await rename(at)
-        assert error is None, text
-        assert content(at)["b.py"] == "x = a\n"
+MEANWHILE: tuple[tuple[str, str, str | None, str, dict[str, str]], ...] = (
+    (
+        *(changing("b.py", "new = a\n", 4), 'document("/b.py", edit(0, 0, 3 if times > 4 else 1))'),
+        *(None, "", {"b.py": "x = a\n"}),
+    ),
+    (
+        *("", 'document("/a.py", edit(text=str(times if times > 4 else 0)))'),
+        *("conflict", "Files changed each time", {}),
+    ),
+    (
+        changing("notes.txt", "b = 1", 5),
+        'document("/a.py", edit()), document("/notes.txt", edit())',
+        *("conflict", "'notes.txt' was changed by somebody meanwhile. No file was changed"),
+        {"notes.txt": "b = 1"},
+    ),
+)
+"""What the server does between two answers, as somebody else could, its edits, and what becomes of them."""
 
 
-async def test_an_edit_that_changes_with_every_answer_is_not_made(place: Place) -> None:
-    changes = counting("", 'document("/a.py", edit(text=str(times if times > 4 else 0)))')
-    async with talking_to(place, changes) as at:
-        error, text = await rename(at)
-        assert error == "conflict"
-        assert "Files changed each time" in text
-        assert content(at) == FILES
+async def test_an_edit_is_about_the_files_as_they_are_and_what_changes_meanwhile_is_kept(
+    place: Place,
+) -> None:
+    for changes, edits, kind, words, after in MEANWHILE:
+        async with talking_to(place, counting(changes, edits)) as at:
+            at.put("notes.txt", "a = 1")
+            error, text = await rename(at)
+            assert (error, words in text) == (kind, True), text
+            assert content(at) == {**FILES, "notes.txt": "a = 1", **after}
 
 
 async def test_a_rename_waits_until_the_server_has_read_the_project(place: Place) -> None:
     differs = 'steps(document("/a.py", edit(text=str(number))))'
-    async with talking_to(place, renames(differs), limits=replace(QUICK, indexing=0.2)) as at:
+    async with talking_to(place, answers(differs), limits=replace(QUICK, indexing=0.2)) as at:
         error, text = await rename(at)
         assert error == "unavailable"
         assert "still reading the project and could miss a place" in text
         assert content(at) == FILES
 
 
-async def test_a_file_that_changes_after_it_was_read_is_kept(place: Place) -> None:
-    changes = changing("notes.txt", "b = 1", 5)
-    edits = 'document("/a.py", edit()), document("/notes.txt", edit())'
-    async with talking_to(place, counting(changes, edits)) as at:
-        at.put("notes.txt", "a = 1")
-        error, text = await rename(at)
-        assert error == "conflict"
-        assert "'notes.txt' was changed by somebody meanwhile. No file was changed" in text
-        assert content(at) == {**FILES, "notes.txt": "b = 1"}
-
-
-async def test_without_a_search_a_rename_is_made_all_the_same(place: Place) -> None:
-    async with talking_to(place, renames('steps(document("/a.py", edit()))'), searched=False) as at:
-        error, text = await rename(at)
-        assert error is None, text
-        assert content(at) == {**FILES, "a.py": "x = 1\n"}
-
-
-async def test_an_earlier_version_that_had_the_same_text_is_as_good(place: Place) -> None:
-    async with talking_to(place, renames('steps(document("/a.py", edit(), version=1))')) as at:
+async def test_an_earlier_version_that_had_the_same_text_is_as_good_even_without_a_search(
+    place: Place,
+) -> None:
+    edits = answers('steps(document("/a.py", edit(), version=1))')
+    async with talking_to(place, edits, searched=False) as at:
         assert await rename(at) == (None, ANY)
         # It is version 2 now, which differs from version 1.
         assert await rename(at) == ("conflict", ANY)
         at.put("a.py", FILES["a.py"])
         assert await rename(at) == (None, ANY)
         assert content(at) == {**FILES, "a.py": "x = 1\n"}
-
-
-async def test_a_byte_order_mark_and_line_ends_are_kept(place: Place) -> None:
-    async with talking_to(place, renames('steps(document("/a.py", edit(), version=1))')) as at:
+    async with talking_to(place, answers('steps(document("/a.py", edit()))')) as at:
+        # A byte order mark and line ends are kept.
         (at.root / "a.py").write_bytes(b"\xef\xbb\xbfa = 1\r\n")
-        error, text = await rename(at)
-        assert error is None, text
+        assert await rename(at) == (None, ANY)
         assert (at.root / "a.py").read_bytes() == b"\xef\xbb\xbfx = 1\r\n"
 
 
@@ -295,13 +272,10 @@ ACTIONS = [
 ]
 def spot(line):
     return {"start": {"line": line, "character": 0}, "end": {"line": line, "character": 1}}
-real = read
-def read():
-    message = real()
-    if message.get("method") == "textDocument/didOpen":
+def hears(method, params):
+    if method == "textDocument/didOpen":
         some = [{"range": spot(0), "message": "near"}, {"range": spot(7)}, 5, {"range": {"start": 5}}]
         send(method="textDocument/publishDiagnostics", params={"uri": root + "/a.py", "diagnostics": some})
-    return message
 def behave(method, number, params, message):
     edits = steps(document("/a.py", edit()))
     if method == "textDocument/codeAction":
@@ -316,24 +290,12 @@ def behave(method, number, params, message):
         for how in params["arguments"]:
             if how != "at once":
                 send(id=f"e{number}", method="workspace/applyEdit", params={"edit": edits})
-                assert not json.loads(json.dumps(real()))["result"]["applied"]
+                assert not json.loads(json.dumps(read()))["result"]["applied"]
         if params["arguments"] in (["fails"], ["at once"]):
             send(id=number, error={"code": -32603, "message": "not applied"})
         else:
             send(id=number, result=None)
 """
-
-
-async def test_actions_are_listed_unless_they_are_switched_off(place: Place) -> None:
-    async with talking_to(place, ACTIONS, limits=replace(QUICK, action_diagnostics=10.0)) as at:
-        text = (await at.edit("codeAction", "a.py", line=1)).text
-        context = json.loads((at.root / "context").read_text(encoding="utf-8"))
-        assert [one["message"] for one in context["diagnostics"]] == ["near"]
-        assert text.splitlines()[:4] == ["- edit it [quickfix]", "- resolve it", "- edit and run", "- run"]
-        assert text.endswith(
-            "[15 code actions, says pyright-langserver; apply one with its title as `action`]"
-        )
-        assert "switched off" not in text
 
 
 APPLIED = [
@@ -355,8 +317,18 @@ APPLIED = [
 ]
 
 
-async def test_an_action_is_an_edit_that_is_checked(place: Place) -> None:
+async def test_an_action_that_is_not_switched_off_is_listed_and_is_an_edit_that_is_checked(
+    place: Place,
+) -> None:
     async with talking_to(place, ACTIONS, limits=replace(QUICK, action_diagnostics=10.0)) as at:
+        text = (await at.edit("codeAction", "a.py", line=1)).text
+        context = json.loads((at.root / "context").read_text(encoding="utf-8"))
+        assert [one["message"] for one in context["diagnostics"]] == ["near"]
+        assert text.splitlines()[:4] == ["- edit it [quickfix]", "- resolve it", "- edit and run", "- run"]
+        assert text.endswith(
+            "[15 code actions, says pyright-langserver; apply one with its title as `action`]"
+        )
+        assert "switched off" not in text
         for action, kind, words in APPLIED:
             restore(at)
             result = await at.edit("codeAction", "a.py", line=1, action=action)
@@ -385,14 +357,6 @@ def behave(method, number, params, message):
         for more, start, end in ranges:
             text = (await at.edit("codeAction", "a.py", **more)).text
             assert text.splitlines()[0] == f"- {[start, end]}", more
-    async with talking_to(place, renames("None")) as at:
+    async with talking_to(place, answers("None")) as at:
         text = (await at.edit("codeAction", "a.py", line=1)).text
         assert text == "No code actions here, says pyright-langserver."
-
-
-async def test_without_a_server_a_change_says_what_to_do(tmp_path: Path, starting: Broker) -> None:
-    async with lsp_tool(tmp_path, starting, served=False) as at:
-        at.put("a.py", "a = 1\n")
-        result = await at.edit("format", "a.py")
-        assert result.error == "unavailable"
-        assert "format needs one; edit_file and apply_patch" in result.text

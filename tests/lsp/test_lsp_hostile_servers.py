@@ -11,16 +11,12 @@ import anyio
 
 from mcp_toolserver.runtime.lsp.session import SessionLimits
 from tests.lsp import hostile
-from tests.lsp.hostile import PRESCRIBED, QUICK, on, prescribe
+from tests.lsp.hostile import PRESCRIBED, QUICK, answers, on, prescribe
 from tests.lsp.languages import LspTool, Place, lsp_tool
 from tests.lsp.stranger import stranger
 from tests.support.processes import Daemons, until
 
-HERE = """
-def behave(method, number, params, message):
-    if number is not None and method:
-        send(id=number, result=[place(root + "/a.py")])
-"""
+HERE = answers('[place(root + "/a.py")]')
 
 talking_to: Callable[..., AbstractAsyncContextManager[LspTool]] = partial(
     hostile.talking_to, files={"a.py": "def a(): ...\n"}
@@ -88,26 +84,7 @@ def behave(method, number, params, message):
         assert "a.py:1:1:" in await asked(at)
 
 
-async def test_a_server_at_work_is_not_ended_for_being_late(place: Place) -> None:
-    works = """
-def behave(method, number, params, message):
-    if method == "initialized":
-        send(method="$/progress", params={"token": 1, "value": {"kind": "begin", "title": "indexing"}})
-    elif os.path.exists("done"):
-        send(method="$/progress", params={"token": 1, "value": {"kind": "end"}})
-        send(id=number, result=[place(root + "/a.py")])
-"""
-    limits = SessionLimits(answer=0.5, indexing=0.1, min_age=0.0, poll_interval=0.01, progress_timeout=30.0)
-    async with talking_to(place, works, limits) as at:
-        text = await asked(at)
-        assert "a.py:1:5: def a(): ..." in text
-        assert "is still indexing the project" in text
-        at.put("done", "")
-        assert "a.py:1:1:" in await asked(at)
-        assert len(at.started) == 1
-
-
-async def test_an_answer_from_half_a_project_says_so(place: Place) -> None:
+async def test_a_server_at_work_is_not_ended_and_an_answer_from_half_a_project_says_so(place: Place) -> None:
     reads = on(
         initialized="""
             value = {"kind": "begin", "title": "indexing"}
@@ -116,14 +93,22 @@ async def test_an_answer_from_half_a_project_says_so(place: Place) -> None:
         definition="""
             if os.path.exists("done"):
                 send(method="$/progress", params={"token": 1, "value": {"kind": "end"}})
-            send(id=number, result=[place(root + "/a.py")])
+            if os.path.exists("half"):
+                send(id=number, result=[place(root + "/a.py")])
         """,
     )
-    limits = SessionLimits(indexing=0.2, min_age=0.0, poll_interval=0.01, progress_timeout=30.0)
+    limits = SessionLimits(answer=0.5, indexing=0.2, min_age=0.0, poll_interval=0.01, progress_timeout=30.0)
     async with talking_to(place, reads, limits) as at:
+        text = await asked(at)
+        assert "a.py:1:5: def a(): ..." in text
+        assert "is still indexing the project" in text
+        at.put("half", "")
         assert "is still reading the project" in await asked(at)
         at.put("done", "")
-        assert "still reading" not in await asked(at)
+        text = await asked(at)
+        assert "a.py:1:1:" in text
+        assert "still" not in text
+        assert len(at.started) == 1
 
 
 async def test_a_new_server_is_asked_until_it_says_the_same_or_wants_no_more_questions(place: Place) -> None:
@@ -142,35 +127,25 @@ async def test_a_new_server_is_asked_until_it_says_the_same_or_wants_no_more_que
         assert "a.py:1:1:" in await asked(at)
 
 
-async def test_an_error_is_reported_without_its_words(place: Place) -> None:
-    fails = on(definition='send(id=number, error={"code": -32603, "message": "secret words"})')
-    async with talking_to(place, fails) as at:
-        result = await at.ask("goToDefinition", "a.py", line=1, character=5)
-        assert result.error == "unavailable"
-        assert "(error -32603)" in result.text
-        assert "secret" not in result.text
-
-
 async def test_diagnostics_that_are_not_published_again_are_marked(place: Place) -> None:
     once = """
-real = read
-def read():
-    message = real()
-    if message.get("method") == "textDocument/didOpen":
+def hears(method, params):
+    if method == "textDocument/didOpen":
         there = place("")["range"]
         given = {"uri": root + "/a.py", "diagnostics": [{"range": there, "message": "wrong"}]}
         send(method="textDocument/publishDiagnostics", params=given)
-    return message
-def behave(method, number, params, message):
-    if number is not None and method:
-        send(id=number, result=None)
 """
-    async with talking_to(place, once, replace(QUICK, diagnostics=1.0)) as at:
+    async with talking_to(place, on(once), replace(QUICK, diagnostics=1.0)) as at:
         assert "published nothing" not in await at.text("diagnostics", "a.py")
         at.put("a.py", "def a(): ... # changed\n")
         text = await at.text("diagnostics", "a.py")
         assert "a.py:1:1: [error] wrong" in text
         assert "published nothing since the file changed" in text
+        # A server that tells of no problems is no reason to believe there are none.
+        at.put("b.py", "")
+        result = await at.ask("diagnostics", "b.py")
+        assert result.error == "unavailable"
+        assert "has not reported on 'b.py' yet" in result.text
 
 
 async def test_a_question_is_asked_once_of_a_server_that_knows_all(place: Place) -> None:
@@ -299,15 +274,12 @@ async def test_a_server_may_count_as_it_likes(place: Place) -> None:
 async def test_few_documents_stay_open_and_large_ones_too(place: Place) -> None:
     counts = """
 opened = set()
-real = read
-def read():
-    message = real()
-    document = (message.get("params") or {}).get("textDocument", {})
-    if message.get("method") == "textDocument/didOpen":
+def hears(method, params):
+    document = params.get("textDocument", {})
+    if method == "textDocument/didOpen":
         opened.add((document["uri"], len(document["text"])))
-    if message.get("method") == "textDocument/didClose":
+    if method == "textDocument/didClose":
         opened.difference_update({one for one in opened if one[0] == document["uri"]})
-    return message
 """
     says = """send(id=number, result={"contents": f"{len(opened)} of {sum(size for _, size in opened)}"})"""
     async with talking_to(place, on(counts, hover=says)) as at:
@@ -324,36 +296,34 @@ def read():
         assert "language servers get files of at most 4,194,304" in result.text
 
 
-async def test_many_places_are_cut_with_their_number(place: Place) -> None:
-    places = '[place(root + "/a.py", character=index % 12) for index in range(2_500)]'
-    many = on(references=f"send(id=number, result={places})")
-    async with talking_to(place, many) as at:
-        at.put("a.py", "\n".join(f"line{number}" for number in range(2_500)))
-        found = await at.ask("findReferences", "a.py", line=1, character=1)
-        assert "[12 of 512 references; 500 more, says pyright-langserver; grep_search" in found.text
-        assert found.truncated
+HOVERS = (
+    ("{'kind': 'markdown', 'value': ' said '}", "said"),
+    ("'said'", "said"),
+    ("{'language': 'python', 'value': 'said'}", "said"),
+    ("['said', {'language': 'python', 'value': 'more'}]", "said\n\nmore"),
+    ("''", "No words on this found, says pyright-langserver."),
+    ("{'kind': 'markdown', 'value': 'é' * 500_000}", "é" * 10_000),
+)
 
 
-HOVERS = {
-    "markup": ("{'kind': 'markdown', 'value': ' said '}", "said"),
-    "a string": ("'said'", "said"),
-    "code": ("{'language': 'python', 'value': 'said'}", "said"),
-    "several": ("['said', {'language': 'python', 'value': 'more'}]", "said\n\nmore"),
-    "nothing": ("''", "No words on this found, says pyright-langserver."),
-    "much": ("{'kind': 'markdown', 'value': 'é' * 500_000}", "é" * 10_000),
-}
-
-
-async def test_every_form_of_a_hover_is_shown(place: Place) -> None:
+async def test_every_form_of_a_hover_is_shown_and_an_error_without_its_words(place: Place) -> None:
     async with talking_to(place, PRESCRIBED) as at:
-        for name, (contents, text) in HOVERS.items():
+        for contents, text in HOVERS:
             said = f"{{'contents': {contents}}} if method == 'textDocument/hover' else None"
             prescribe(place, f"send(id=number, result={said})")
-            assert await at.text("hover", "a.py", line=1, character=5) == text, name
+            assert await at.text("hover", "a.py", line=1, character=5) == text, contents
+        prescribe(place, 'send(id=number, error={"code": -32603, "message": "secret words"})')
+        result = await at.ask("goToDefinition", "a.py", line=1, character=5)
+        assert (result.error, "(error -32603)" in result.text) == ("unavailable", True)
+        assert "secret" not in result.text
 
 
-async def test_other_forms_of_places_and_symbols_are_understood(place: Place) -> None:
+async def test_other_forms_of_places_and_symbols_are_understood_and_many_are_cut(place: Place) -> None:
     old = on(
+        references="""
+            many = [place(root + "/a.py", character=index % 12) for index in range(2_500)]
+            send(id=number, result=many)
+        """,
         definition="""
             there = place(root, line=0, character=4)["range"]
             link = {"targetUri": root + "/a.py", "targetRange": there, "targetSelectionRange": there}
@@ -374,6 +344,9 @@ async def test_other_forms_of_places_and_symbols_are_understood(place: Place) ->
         assert await at.places("documentSymbol", "a.py") == ["a.py:1:5: [function a]"]
         found = await at.places("workspaceSymbol", "a.py", query="a")
         assert found == ["a.py:1:1: [type parameter a in m] def a(): ..."]
+        found = await at.ask("findReferences", "a.py", line=1, character=1)
+        assert "[12 of 512 references; 500 more, says pyright-langserver; grep_search" in found.text
+        assert found.truncated
 
 
 async def test_problems_without_a_version_count_when_they_are_new(place: Place) -> None:
@@ -382,21 +355,15 @@ def tell(message):
     there = place(root)["range"]
     problem = {"range": there, "message": message, "severity": 2, "code": "c", "source": "s"}
     send(method="textDocument/publishDiagnostics", params={"uri": root + "/a.py", "diagnostics": [problem]})
-def behave(method, number, params, message):
+def hears(method, params):
     if method == "initialized":
         send(method="textDocument/publishDiagnostics", params={"uri": 5, "diagnostics": 7})
         send(method="textDocument/publishDiagnostics", params=5)
-    elif number is not None and method:
-        send(id=number, result=None)
-real = read
-def read():
-    message = real()
-    if message.get("method") in ("textDocument/didOpen", "textDocument/didChange"):
-        tell(message["method"])
-        tell(message["method"] + ", again")
-    return message
+    elif method in ("textDocument/didOpen", "textDocument/didChange"):
+        tell(method)
+        tell(method + ", again")
 """
-    async with talking_to(place, tells) as at:
+    async with talking_to(place, on(tells)) as at:
         assert await at.places("diagnostics", "a.py") == [
             "a.py:1:1: [warning] textDocument/didOpen, again [s c]"
         ]
@@ -407,30 +374,21 @@ def read():
 
 
 async def test_a_server_that_wants_to_be_asked_for_problems_is_asked(place: Place) -> None:
-    registers = """
-def behave(method, number, params, message):
-    if method == "textDocument/documentSymbol":
-        send(id=number, result=[])
-        wish = {"id": "1", "method": "textDocument/diagnostic"}
-        time.sleep(0.1)
-        send(id=1, method="client/registerCapability", params={"registrations": [wish]})
-    elif method == "textDocument/diagnostic":
-        problem = {"range": place(root)["range"], "message": "found"}
-        send(id=number, result={"kind": "full", "items": [problem]})
-"""
+    registers = on(
+        documentSymbol="""
+            send(id=number, result=[])
+            wish = {"id": "1", "method": "textDocument/diagnostic"}
+            time.sleep(0.1)
+            send(id=1, method="client/registerCapability", params={"registrations": [wish]})
+        """,
+        diagnostic="""
+            problem = {"range": place(root)["range"], "message": "found"}
+            send(id=number, result={"kind": "full", "items": [problem]})
+        """,
+    )
     async with talking_to(place, registers) as at:
         await at.text("documentSymbol", "a.py")
         assert await at.places("diagnostics", "a.py") == ["a.py:1:1: [error] found"]
-
-
-async def test_a_server_that_tells_of_no_problems_is_no_reason_to_believe_there_are_none(
-    place: Place,
-) -> None:
-    limits = SessionLimits(diagnostics=0.1, min_age=0.0, poll_interval=0.01)
-    async with talking_to(place, on(initialized="pass"), limits) as at:
-        result = await at.ask("diagnostics", "a.py")
-        assert result.error == "unavailable"
-        assert "has not reported on 'a.py' yet" in result.text
 
 
 async def test_a_flood_keeps_nobody_waiting_and_ends(place: Place) -> None:
@@ -460,31 +418,39 @@ def behave(method, number, params, message):
         assert turns > 500
 
 
-async def test_a_server_that_nobody_asks_is_ended(place: Place) -> None:
+async def test_a_server_that_nobody_asks_is_ended_and_none_is_started_when_all_is_closed(
+    place: Place,
+) -> None:
+    # The best does not start, so the next best is taken.
+    stranger(place.folder, "sys.exit(1)", "basedpyright-langserver")
     async with talking_to(place, HERE, idle=0.05) as at:
-        await asked(at)
-        await until(lambda: at.started[0].exit is not None)
+        assert "says pyright-langserver" in await asked(at)
+        await until(lambda: all(dialogue.exit is not None for dialogue in at.started))
         assert "a.py:1:1:" in await asked(at)
-        assert len(at.started) == 2
+        await at.pool.aclose()
+        started = len(at.started)
+        assert "This server is shutting down" in await asked(at)
+        assert len(at.started) == started
+
+
+def projects(at: LspTool, *names: str) -> None:
+    for name in names:
+        at.put(f"{name}/pyproject.toml", "")
+        at.put(f"{name}/a.py", "a = 1\n")
 
 
 async def test_only_a_few_servers_run_at_once(place: Place) -> None:
     async with talking_to(place, HERE, running=2) as at:
-        for name in ("one", "two", "three"):
-            at.put(f"{name}/pyproject.toml", "")
-            at.put(f"{name}/a.py", "a = 1\n")
+        projects(at, "one", "two", "three")
+        for name in ("one", "two", "three", "two"):
             await at.text("goToDefinition", f"{name}/a.py", line=1, character=1)
         assert [dialogue.exit is None for dialogue in at.started] == [False, True, True]
-        await at.text("goToDefinition", "two/a.py", line=1, character=1)
-        assert len(at.started) == 3
 
 
 async def test_no_more_servers_are_started_than_may_run(place: Place) -> None:
     hangs = "def behave(method, number, params, message):\n    pass"
     async with talking_to(place, hangs, running=1) as at:
-        for name in ("one", "two"):
-            at.put(f"{name}/pyproject.toml", "")
-            at.put(f"{name}/a.py", "a = 1\n")
+        projects(at, "one", "two")
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(lambda: at.ask("goToDefinition", "one/a.py", line=1, character=1))
             await until(lambda: len(at.started) == 1)
@@ -492,12 +458,6 @@ async def test_no_more_servers_are_started_than_may_run(place: Place) -> None:
             assert "1 language servers are busy already" in text
             tasks.cancel_scope.cancel()
         assert len(at.started) == 1
-
-
-async def test_the_next_best_server_is_taken_when_the_best_does_not_start(place: Place) -> None:
-    stranger(place.folder, "sys.exit(1)", "basedpyright-langserver")
-    async with talking_to(place, HERE) as at:
-        assert "says pyright-langserver" in await asked(at)
 
 
 async def test_a_program_in_a_root_is_not_run(place: Place) -> None:
@@ -521,35 +481,17 @@ async def test_what_a_server_started_ends_with_it(place: Place) -> None:
     assert daemons.alive() == []
 
 
-async def test_no_server_is_started_when_all_is_closed(place: Place) -> None:
-    async with talking_to(place, HERE) as at:
-        await at.pool.aclose()
-        text = await asked(at)
-        assert "This server is shutting down" in text
-        assert at.started == []
-
-
 async def test_a_caller_who_gives_up_notifies_the_server(place: Place) -> None:
     notes = """
-real = read
-def read():
-    message = real()
-    if message.get("method") == "$/cancelRequest":
-        open("cancelled", "w", encoding="utf-8").close()
-    return message
-def behave(method, number, params, message):
-    if method == "initialized":
-        open("ready", "w", encoding="utf-8").close()
-    elif method == "textDocument/definition":
-        open("asked", "w", encoding="utf-8").close()
-    elif number is not None and method:
-        send(id=number, result=None)
+def hears(method, params):
+    if method in ("$/cancelRequest", "textDocument/definition"):
+        open(method.rpartition("/")[2], "w", encoding="utf-8").close()
 """
-    async with talking_to(place, notes) as at:
+    async with talking_to(place, on(notes, definition="pass")) as at:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(lambda: at.ask("goToDefinition", "a.py", line=1, character=5))
-            await until(lambda: (at.root / "asked").exists())
+            await until(lambda: (at.root / "definition").exists())
             tasks.cancel_scope.cancel()
-        await until(lambda: (at.root / "cancelled").exists())
+        await until(lambda: (at.root / "cancelRequest").exists())
         assert at.started[0].exit is None
         assert "No symbols" in await at.text("documentSymbol", "a.py")

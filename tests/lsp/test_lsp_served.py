@@ -116,15 +116,15 @@ def behave(method, number, params, message):
 """
 
 
-@pytest.mark.parametrize("mode", [READ_ONLY, WORKSPACE_WRITE])
 def test_a_language_server_of_go_gets_a_build_cache_that_it_can_write(
-    mode: str, anywhere: Callable[[str], Server]
+    anywhere: Callable[[str], Server],
 ) -> None:
-    server = anywhere(mode)
-    put(server.scene.root / "a.go", "package x\n")
-    server.scene.own()
-    said = server.call("LSP", operation="hover", path="a.go", line=1, query="x")
-    assert said.text == "/tmp/GOCACHE is a folder", said.text
+    for mode in (READ_ONLY, WORKSPACE_WRITE):
+        server = anywhere(mode)
+        put(server.scene.root / "a.go", "package x\n")
+        server.scene.own()
+        said = server.call("LSP", operation="hover", path="a.go", line=1, query="x")
+        assert said.text == "/tmp/GOCACHE is a folder", said.text
 
 
 def hints(server: Server) -> tuple[str, bool, bool]:
@@ -163,18 +163,10 @@ def test_where_a_language_server_may_write_the_tool_does_not_claim_to_read_only(
     assert definition(anywhere(WORKSPACE_WRITE)) == ANSWER
 
 
-@pytest.mark.parametrize(
-    ("mode", "flags", "expected"),
-    [
-        pytest.param(FULL, (), (FULL, False, True), id="without a sandbox"),
-        pytest.param(READ_ONLY, ("--network", "commands"), (READ_ONLY, False, True), id="with a network"),
-    ],
-)
-def test_where_a_language_server_reaches_further_the_tool_says_so(
-    mode: str, flags: tuple[str, ...], expected: tuple[str, bool, bool]
-) -> None:
-    with scene(USERS[0]) as made, serving(made, mode, *flags) as server:
-        assert hints(server) == expected
+def test_where_a_language_server_reaches_further_the_tool_says_so() -> None:
+    for mode, flags in ((FULL, ()), (READ_ONLY, ("--network", "commands"))):
+        with scene(USERS[0]) as made, serving(made, mode, *flags) as server:
+            assert hints(server) == (mode, False, True)
 
 
 def test_where_no_command_can_be_confined_a_search_answers_and_only_reads() -> None:

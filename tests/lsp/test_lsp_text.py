@@ -39,16 +39,12 @@ LINES = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r\
 ENCODINGS = st.sampled_from(["utf-8", "utf-16", "utf-32"])
 
 
-@given(LINES, ENCODINGS, st.data())
-def test_counting_there_and_back_leads_to_the_same_character(
-    line: str, encoding: Encoding, data: st.DataObject
+@given(LINES, ENCODINGS, st.integers(), st.data())
+def test_whatever_a_server_counts_leads_into_the_line_and_what_we_count_to_the_same_character(
+    line: str, encoding: Encoding, units: int, data: st.DataObject
 ) -> None:
     index = data.draw(st.integers(0, len(line)))
     assert to_index(line, to_units(line, index, encoding), encoding) == index
-
-
-@given(LINES, ENCODINGS, st.integers())
-def test_whatever_a_server_counts_leads_into_the_line(line: str, encoding: Encoding, units: int) -> None:
     assert 0 <= to_index(line, units, encoding) <= len(line)
 
 
@@ -61,9 +57,6 @@ def test_the_name_at_a_place_is_found() -> None:
     assert symbol_at("größe = 1", 3) == "größe"
     assert symbol_at("$x + 1", 0) == "$x"
     assert symbol_at("a + 12", 5) == symbol_at("", 0) == ""
-
-
-def test_a_name_is_found_in_its_line() -> None:
     lines = {"undoubled doubled": 10, "undoubled": 2, "nothing": None, "doubled$ doubled": 9}
     assert {line: symbol_start(line, "doubled") for line in lines} == lines
 
@@ -86,12 +79,9 @@ def test_no_stream_breaks_the_frames(stream: bytes) -> None:
         assert all(len(body) <= len(stream) for body in FrameDecoder().feed(stream))
 
 
-def test_a_stream_may_begin_with_a_warning_and_a_header_say_more_in_any_order() -> None:
+def test_a_stream_may_begin_with_a_warning_a_header_say_more_and_a_message_be_of_the_greatest_size() -> None:
     assert FrameDecoder().feed(b"WARNING: new version\nContent-Length: 2\r\n\r\n{}") == [b"{}"]
     assert FrameDecoder().feed(b"Content-Type: x\r\ncontent-length:  2 \r\n\r\n{}") == [b"{}"]
-
-
-def test_a_message_of_the_greatest_size_is_taken() -> None:
     assert FrameDecoder(most=3).feed(b"Content-Length: 3\r\n\r\nabc") == [b"abc"]
     with pytest.raises(ProtocolError, match="more than 3 bytes"):
         FrameDecoder(most=3).feed(b"Content-Length: 4\r\n\r\n")
@@ -353,19 +343,18 @@ def test_a_name_that_fits_several_places_says_which() -> None:
         (None, "f", (2, 4), "is defined 2 times in this file; this is about line 3"),
         (None, "g", (4, 6), ""),
         (None, "class", (4, 0), "is not defined in this file; this is about its first use, on line 5"),
+        (4, "g", None, "not on line 4 of 'a.py', but on line 5."),
     ]
     for line, symbol, place, words in asked:
         query = CodeQuery(operation="hover", path=CanonicalPath("a.py"), line=line, symbol=symbol, limit=1)
+        if place is None:
+            with pytest.raises(InvalidInput, match=re.escape(words)):
+                asked_place(query, LINES_OF_CODE)
+            continue
         found = asked_place(query, LINES_OF_CODE)
         assert (found.line, found.index) == place
         assert words in found.note
         assert bool(words) == bool(found.note)
-
-
-def test_a_name_on_another_line_says_where() -> None:
-    query = CodeQuery(operation="hover", path=CanonicalPath("a.py"), line=4, symbol="g", limit=1)
-    with pytest.raises(InvalidInput, match=r"not on line 4 of 'a.py', but on line 5\."):
-        asked_place(query, LINES_OF_CODE)
 
 
 def test_a_file_is_indented_as_most_of_its_lines() -> None:
@@ -375,7 +364,7 @@ def test_a_file_is_indented_as_most_of_its_lines() -> None:
     assert indentation(["  a", "\tb", "    c"]) == Indentation(is_tabs=False, width=2)
 
 
-def test_a_long_diff_is_cut_in_the_middle() -> None:
+def test_a_long_diff_is_cut_in_the_middle_and_many_files_are_listed_up_to_a_bound() -> None:
     text = "".join(f"line {number}\n" for number in range(1_000))
     cut = cut_middle(text, 100)
     assert cut.startswith("line 0\n")
@@ -383,13 +372,10 @@ def test_a_long_diff_is_cut_in_the_middle() -> None:
     assert len(cut) < 200
     left_out = 1_000 - (len(cut.splitlines()) - 1)
     assert f"[{left_out} lines in the middle of the diff are left out]" in cut
-
-
-def test_many_files_are_listed_up_to_a_bound() -> None:
     files = tuple(
         ProposedFile(path=CanonicalPath(f"{number}.py"), before=b"a\n", after=b"b\n", edits=1)
         for number in range(120)
     )
-    text = edit_text(CodeEdit(title="x", files=files, source="s"), {})
-    assert "Done: x, by s. Changed 120 files." in text
-    assert "- 99.py: 1 edit\n- and 20 more files\n" in text
+    listed = edit_text(CodeEdit(title="x", files=files, source="s"), {})
+    assert "Done: x, by s. Changed 120 files." in listed
+    assert "- 99.py: 1 edit\n- and 20 more files\n" in listed

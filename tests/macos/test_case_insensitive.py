@@ -76,7 +76,7 @@ def test_it_is_found_out_how_a_folder_compares_names(root: Path, tmp_path: Path)
         assert comparison_within(opened, "/srv") is NameComparison.CASELESS
 
 
-async def test_every_spelling_is_one_path(root: Path) -> None:
+def test_every_spelling_is_one_path_and_a_link_leads_to_the_stored_one(root: Path) -> None:
     (root / "Sub" / COMPOSED).mkdir(parents=True)
     (root / "Sub" / COMPOSED / "Read.me").write_text("text", encoding="utf-8")
     workspace = Workspace([str(root)])
@@ -88,6 +88,12 @@ async def test_every_spelling_is_one_path(root: Path) -> None:
                 os.close(workspace.open_file(found))
     assert workspace.canonical("SUB/New/File") == "Sub/New/File"
     assert workspace.canonical("sub/../SUB/.") == "Sub"
+    (root / "link").symlink_to("SUB")
+    (root / "out").symlink_to("../OUTSIDE")
+    (root.parent / "outside").write_text("outside", encoding="utf-8")
+    assert workspace.canonical("LINK") == "Sub"
+    with pytest.raises(Denied):
+        workspace.canonical("OUT")
 
 
 def test_a_root_is_known_by_its_other_names_and_nothing_beside_it(root: Path) -> None:
@@ -101,17 +107,6 @@ def test_a_root_is_known_by_its_other_names_and_nothing_beside_it(root: Path) ->
         with pytest.raises(Denied):
             workspace.canonical(path)
     assert workspace.restricted_to([f"{root.parent}/ROOT"]).roots == (str(root),)
-
-
-async def test_a_link_by_another_name_leads_to_the_stored_path(root: Path) -> None:
-    (root / "Target").write_text("x", encoding="utf-8")
-    (root / "link").symlink_to("TARGET")
-    (root / "out").symlink_to("../OUTSIDE")
-    (root.parent / "outside").write_text("outside", encoding="utf-8")
-    workspace = Workspace([str(root)])
-    assert workspace.canonical("LINK") == "Target"
-    with pytest.raises(Denied):
-        workspace.canonical("OUT")
 
 
 async def test_two_spellings_of_a_new_file_make_one_file(root: Path) -> None:
@@ -131,12 +126,11 @@ async def test_a_rule_holds_for_every_spelling(root: Path) -> None:
         (root / folder).mkdir(parents=True)
     for name in ("Secrets.env", "Private/deep/key", f"{COMPOSED}/a.txt", "open.txt"):
         (root / name).write_text(f"content of {name[0]}\n", encoding="utf-8")
-    setup = writing(root, *RULES)
     hidden = (
         *("secrets.env", "SECRETS.ENV", "Secrets.env", "secret\u017f.env", "sec\u200crets.env"),
         *("private/deep/key", "PRIVATE/DEEP/KEY", f"{DECOMPOSED}/A.TXT", f"{COMPOSED.upper()}/a.txt"),
     )
-    async with connected(setup) as client:
+    async with connected(writing(root, *RULES)) as client:
         for path in hidden:
             said = text(await client.call_tool("read_file", {"path": path}))
             assert "content of" not in said, path
@@ -165,9 +159,8 @@ async def test_commands_do_not_see_a_hidden_folder_by_any_name(root: Path) -> No
     (root / "Private/deep").mkdir(parents=True)
     for name in ("Private/deep/key", "open.txt"):
         (root / name).write_text(f"content of {name[0]}\n", encoding="utf-8")
-    setup = writing(root, "Read(private/**)")
     spelt = ("Private/deep/key", "PRIVATE/DEEP/KEY", "private/Deep/key", "./pri\u200dvate/deep/key")
-    async with connected(setup) as client:
+    async with connected(writing(root, "Read(private/**)")) as client:
         said = text(await client.call_tool("bash", {"command": f"cat open.txt {' '.join(spelt)}"}))
         assert "content of o" in said
         assert "content of P" not in said
@@ -192,13 +185,12 @@ def test_no_server_starts_where_commands_could_write_a_protected_file_by_another
 async def test_protected_names_hold_for_every_spelling(root: Path) -> None:
     subprocess.run(["git", "-C", str(root), "init", "-q"], check=True, capture_output=True)
     before = (root / ".git/config").read_bytes()
-    setup = writing(root)
     names = (
         *(".GIT/config", ".Git/Hooks/pre-commit", ".g\u0131t/config", ".gi\u200ct/config"),
         *(".g\u0130t/hooks/x", ".VSCODE/tasks.json", ".Mcp.JSON", "sub/.GIT/config"),
     )
     commands = ("echo evil >> .GIT/CONFIG", "echo evil > .git/HOOKS/x", "mkdir .VSCODE", "touch .MCP.json")
-    async with connected(setup) as client:
+    async with connected(writing(root)) as client:
         for name in names:
             arguments = {"path": name, "content": "evil", "overwrite": True}
             assert "protected" in text(await client.call_tool("write_file", arguments)), name
@@ -210,29 +202,21 @@ async def test_protected_names_hold_for_every_spelling(root: Path) -> None:
     assert not (root / ".mcp.json").exists()
 
 
-async def test_what_was_read_by_one_name_may_be_replaced_by_another(
+async def test_what_was_read_by_one_name_is_replaced_by_another_and_no_patch_makes_two_of_one(
     root: Path,
 ) -> None:
     long = "".join(f"line {number}\n" for number in range(50))
     (root / "Notes.txt").write_text(long, encoding="utf-8")
-    setup = writing(root)
-    async with connected(setup) as client:
+    patch = "*** Begin Patch\n*** Add File: a.txt\n+1\n*** Add File: A.TXT\n+2\n*** End Patch\n"
+    async with connected(writing(root)) as client:
         refused = await client.call_tool("write_file", {"path": "NOTES.TXT", "content": "short\n"})
         assert refused.is_error
         assert (root / "Notes.txt").read_text(encoding="utf-8") == long
         assert not (await client.call_tool("read_file", {"path": "notes.txt"})).is_error
-        assert not (
-            await client.call_tool("write_file", {"path": "NOTES.txt", "content": "short\n"})
-        ).is_error
-    assert os.listdir(root) == ["Notes.txt"]
-
-
-async def test_a_patch_makes_all_its_files_or_none_where_two_are_one(root: Path) -> None:
-    patch = "*** Begin Patch\n*** Add File: a.txt\n+1\n*** Add File: A.TXT\n+2\n*** End Patch\n"
-    setup = writing(root)
-    async with connected(setup) as client:
+        written = await client.call_tool("write_file", {"path": "NOTES.txt", "content": "short\n"})
+        assert not written.is_error
         assert (await client.call_tool("apply_patch", {"patch": patch})).is_error
-        assert os.listdir(root) == []
+    assert os.listdir(root) == ["Notes.txt"]
 
 
 def test_a_name_that_is_gone_meanwhile_is_refused(root: Path) -> None:

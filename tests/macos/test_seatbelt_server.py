@@ -26,10 +26,12 @@ def allows(wanted: ServerProfile, operation: str, path: str = "") -> bool:
     return seatbelt_profile.allows(forms, {}, operation, path)
 
 
-def test_the_server_writes_where_its_mode_says_and_starts_nothing() -> None:
+def test_the_server_writes_where_its_mode_says_for_a_reason_and_starts_nothing() -> None:
     reading = replace(WANTED, mode="read-only", writes=("/Users/u/state",))
     assert allows(WANTED, "file-write-create", "/Users/u/work/a")
     assert not allows(reading, "file-write-create", "/Users/u/work/a")
+    for wanted in (WANTED, replace(WANTED, network=True), replace(WANTED, port=1, listens=True)):
+        assert all(REASONS[rule.why].source for rule in wanted.rules())
     for wanted in (WANTED, reading):
         assert allows(wanted, "file-write-create", "/Users/u/state/a")
         assert allows(wanted, "file-read-data", "/Users/u/work/a")
@@ -58,11 +60,6 @@ def test_the_server_connects_as_its_settings_say() -> None:
     assert rules["http"] == ["(allow network-inbound (local ip))"]
 
 
-def test_every_rule_of_the_server_has_a_reason() -> None:
-    for wanted in (WANTED, replace(WANTED, network=True), replace(WANTED, port=1, listens=True)):
-        assert all(REASONS[rule.why].source for rule in wanted.rules())
-
-
 def test_no_path_of_the_server_becomes_a_rule() -> None:
     for path in ('/Users/u/a")(allow default)("', "/Users/u/back\\", "/Users/u/größe", "/Users/u/a;b",
                  "/Users/u/(x"):  # fmt: skip
@@ -70,16 +67,8 @@ def test_no_path_of_the_server_becomes_a_rule() -> None:
         assert allows(wanted, "file-write-create", f"{path}/x"), path
         assert not allows(wanted, "file-write-create", "/Users/u/else"), path
         assert not allows(wanted, "process-fork"), path
-
-
-def test_a_path_with_a_control_character_is_refused() -> None:
     with pytest.raises(LockError, match="control character"):
         list(replace(WANTED, reads=("/Users/u/a\n(allow default)",)).rules())
-
-
-@pytest.fixture
-def one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(threading, "active_count", lambda: 1)
 
 
 def wanted_in(folder: Path) -> ServerProfile:
@@ -89,16 +78,12 @@ def wanted_in(folder: Path) -> ServerProfile:
     return ServerProfile(mode="read-only", reads=(state, root), writes=(state,), network=False)
 
 
-@pytest.mark.usefixtures("one_thread")
-def test_a_system_without_sandbox_init_does_not_confine_the_server(tmp_path: Path) -> None:
-    with pytest.raises(LockError, match="no sandbox_init"):
-        lock_server(wanted_in(tmp_path))
-
-
-@pytest.mark.usefixtures("one_thread")
 def test_a_lock_that_holds_nothing_is_noticed_and_each_thing_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(threading, "active_count", lambda: 1)
+    with pytest.raises(LockError, match="no sandbox_init"):
+        lock_server(wanted_in(tmp_path))
     monkeypatch.setattr(seatbelt_server, "_apply", lambda _: None)
     with pytest.raises(LockError) as raised:
         lock_server(wanted_in(tmp_path))

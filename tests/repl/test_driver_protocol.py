@@ -34,14 +34,11 @@ def test_words_are_the_same_in_any_pieces(words: list[dict[str, int]], sizes: li
         assert heard == words
 
 
-def test_what_is_no_object_is_nonsense_to_the_server_and_nothing_to_the_driver() -> None:
+def test_what_is_no_object_or_has_no_end_is_nonsense_to_the_server_and_nothing_to_the_driver() -> None:
     for line in (b"", b"1", b"[{}]", b"{", b"\xff", b'{"a":' * 100_000):
         with pytest.raises(DriverProtocolError):
             list(Decoder().feed(line + b"\n"))
         assert list(LineDecoder().feed(line + b"\n{}\n")) == [{}]
-
-
-def test_a_line_without_end_is_given_up() -> None:
     words = Decoder()
     assert list(words.feed(b"x" * MAX_LINE)) == []
     with pytest.raises(DriverProtocolError):

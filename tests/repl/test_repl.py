@@ -9,6 +9,7 @@ import socket
 import sys
 from collections.abc import AsyncGenerator, Generator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -106,6 +107,8 @@ async def test_code_gives_what_it_prints(server: Dispatcher) -> None:
         if (result.error, result.text) != (None, expected):
             wrong.append((language, code, result.text))
     assert not wrong
+    # Nothing is kept of what came before.
+    assert "ReferenceError" in (await repl(server, "js", "x")).text
 
 
 SHOWN_IN_ORDER = {
@@ -137,11 +140,6 @@ async def test_an_error_is_a_result_with_its_traceback(server: Dispatcher, pytho
     no_input = await repl(server, "python", "input()", session=python)
     assert "EOFError: EOF when reading a line" in no_input.text
     assert "SyntaxError: invalid syntax" in (await repl(server, "python", "def f(:", session=python)).text
-
-
-async def test_nothing_is_kept_without_a_session(server: Dispatcher) -> None:
-    await repl(server, "python", "x = 1")
-    assert "NameError" in (await repl(server, "python", "x")).text
 
 
 async def test_modules_of_the_workspace_are_found_after_those_of_python(
@@ -177,22 +175,20 @@ async def test_what_makes_no_sense_is_refused_and_the_error_names_what_to_do(ser
 # --- sessions ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("language", "first", "then", "text"),
-    [
-        pytest.param("python", "x = 41", "x + 1", "42\n", id="python"),
-        pytest.param("javascript", "const x = 41; let y = await 1", "x + y", "42\n", id="javascript"),
-        pytest.param("shell", "x=41; cd /; f() { echo $((x + 1)) $PWD; }", "f", "42 /\n", id="shell"),
-    ],
-)
-async def test_a_session_keeps_its_state(
-    server: Dispatcher, language: str, first: str, then: str, text: str
-) -> None:
-    session = await started(server, language, first)
-    assert (await repl(server, language, then, session=session)).text == text
-    ended = await repl(server, language, "", session=session, end_session=True)
-    assert ended.text == "(no output)\n[the session has ended]"
-    assert (await repl(server, language, then, session=session)).error == "not_found"
+KEPT_STATE = [
+    ("python", "x = 41", "x + 1", "42\n"),
+    ("javascript", "const x = 41; let y = await 1", "x + y", "42\n"),
+    ("shell", "x=41; cd /; f() { echo $((x + 1)) $PWD; }", "f", "42 /\n"),
+]
+
+
+async def test_a_session_keeps_its_state(server: Dispatcher) -> None:
+    for language, first, then, text in KEPT_STATE:
+        session = await started(server, language, first)
+        assert (await repl(server, language, then, session=session)).text == text
+        ended = await repl(server, language, "", session=session, end_session=True)
+        assert ended.text == "(no output)\n[the session has ended]"
+        assert (await repl(server, language, then, session=session)).error == "not_found"
 
 
 SHOWN_IN_SESSION = [
@@ -249,9 +245,7 @@ async def test_a_value_with_a_picture_comes_with_its_text(server: Dispatcher, py
     mock = await repl(server, "python", "from unittest.mock import Mock\nMock(name='m')", session=python)
     assert mock.images == ()
     assert mock.text.startswith("<Mock name='m'")
-
-
-async def test_what_no_model_can_look_at_is_left_out_and_said(server: Dispatcher, python: str) -> None:
+    # What no model can look at is left out, and that is said.
     wrong = {
         "no picture": "b'no picture'",
         "cut off": "pixel[:20]",
@@ -320,6 +314,7 @@ async def test_a_program_that_lost_the_interrupt_gets_another(server: Dispatcher
 
 STUBBORN = {
     "python": "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nwhile True: pass",
+    "python, whose driver is stopped": "import os, time; os.kill(os.getppid(), 19); time.sleep(100)",
     "javascript": "process.on('SIGINT', () => {}); while (true) { try { while (true) {} } catch {} }",
     "shell": "trap '' INT; sleep 100",
 }
@@ -335,11 +330,11 @@ async def impatient(tmp_path: Path) -> AsyncGenerator[Dispatcher]:
         yield made
 
 
-@every_language
+@pytest.mark.parametrize("way", STUBBORN)
 async def test_a_session_whose_code_does_not_stop_is_killed_with_all_it_started(
-    impatient: Dispatcher, language: str
+    impatient: Dispatcher, way: str
 ) -> None:
-    daemons = Daemons()
+    language, daemons = way.partition(",")[0], Daemons()
     start = {
         "python": f"import subprocess; subprocess.Popen(['bash', '-c', {daemons.script!r} + 'sleep 100'])\n",
         "javascript": f"require('child_process').spawn('bash', ['-c', `{daemons.script}sleep 100`]);\n",
@@ -347,7 +342,7 @@ async def test_a_session_whose_code_does_not_stop_is_killed_with_all_it_started(
     }[language]
     session = await started(impatient, language, start)
     await until(lambda: len(daemons.alive()) == 4)
-    result = await repl(impatient, language, STUBBORN[language], session=session, timeout_ms=300)
+    result = await repl(impatient, language, STUBBORN[way], session=session, timeout_ms=300)
     assert result.error is None
     assert re.search(r"\[timeout after .* s; the session was killed: its code did not stop", result.text)
     assert daemons.alive() == []
@@ -366,12 +361,6 @@ async def test_code_without_a_session_and_what_it_leaves_running_is_interrupted(
     first = texts["print('begun')\nwhile True: pass"]
     assert first.startswith("begun\n")
     assert "KeyboardInterrupt" in first
-
-
-async def test_a_long_call_says_how_it_goes(impatient: Dispatcher) -> None:
-    person = Person()
-    await repl(impatient, "shell", "sleep 0.5", person, session="new")
-    assert person.heard[0] == "running for 0 s"
 
 
 KEPT = re.compile(r"\[session (repl_[0-9a-f]{6}) .*cancelled.*\]")
@@ -417,32 +406,19 @@ async def test_cancelling_the_first_call_keeps_the_session_and_the_next_answer_n
     assert (await repl(server, language, show, person, session=kept)).text == "1\n"
 
 
-@pytest.mark.parametrize("more", [{}, {"session": "new", "end_session": True}], ids=["none", "ended"])
-async def test_cancelling_the_one_call_of_a_session_that_was_not_to_stay_keeps_nothing(
-    server: Dispatcher, more: dict[str, Any]
+async def test_cancelling_the_one_call_of_a_session_that_was_not_to_stay_leaves_nothing(
+    server: Dispatcher,
 ) -> None:
-    person = Person(owner=f"one with {more}")
-    await cancelled(server, "shell", person, **more)
-    assert KEPT.findall((await repl(server, "shell", "echo", person, session="new")).text) == []
-
-
-async def test_sessions_whose_first_calls_were_cancelled_make_room_for_others(impatient: Dispatcher) -> None:
-    for _ in range(3):
-        await cancelled(impatient, "shell", session="new")
-    other = Person(owner="another")
-    results = [await repl(impatient, "shell", "echo", other, session="new") for _ in range(4)]
-    assert [result.error for result in results] == [None, None, None, "unavailable"]
-    assert all(KEPT.findall(result.text) == [] for result in results)
-
-
-async def test_cancelling_a_call_without_a_session_leaves_nothing(server: Dispatcher) -> None:
-    daemons = Daemons()
-    code = f"import subprocess; subprocess.run(['bash', '-c', {daemons.script!r} + 'sleep 100'])"
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(lambda: repl(server, "python", code))
-        await until(lambda: len(daemons.alive()) == 4)
-        tasks.cancel_scope.cancel()
-    assert daemons.alive() == []
+    uses: list[dict[str, Any]] = [{}, {"session": "new", "end_session": True}]
+    for more in uses:
+        person, daemons = Person(owner=f"one with {more}"), Daemons()
+        code = f"import subprocess; subprocess.run(['bash', '-c', {daemons.script!r} + 'sleep 100'])"
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(partial(repl, server, "python", code, person, **more))
+            await until(lambda daemons=daemons: len(daemons.alive()) == 4)
+            tasks.cancel_scope.cancel()
+        assert daemons.alive() == []
+        assert KEPT.findall((await repl(server, "shell", "echo", person, session="new")).text) == []
 
 
 # --- handles ----------------------------------------------------------------------------------------------
@@ -463,60 +439,53 @@ async def test_a_handle_that_was_never_given_finds_nothing(server: Dispatcher) -
     assert "shell" in result.text
 
 
-async def test_calls_in_one_session_take_turns(server: Dispatcher) -> None:
+async def test_calls_in_one_session_take_turns_until_it_has_ended(server: Dispatcher) -> None:
     session = await started(server, "shell", "x=")
-    texts: list[str] = []
+    results: list[Result] = []
 
-    async def add(letter: str) -> None:
+    async def add(letter: str, **more: Any) -> None:
         code = f"sleep 0.2; x=${{x}}{letter}; echo $x"
-        texts.append((await repl(server, "shell", code, session=session)).text)
+        results.append(await repl(server, "shell", code, session=session, **more))
 
     async with anyio.create_task_group() as tasks:
         for letter in "abc":
             tasks.start_soon(add, letter)
-    assert [len(text) for text in texts] == [2, 3, 4]
-
-
-async def test_a_call_that_waits_for_an_ended_session_gets_an_error(server: Dispatcher) -> None:
-    session = await started(server, "shell", "x=1")
-    results: list[Result] = []
-
-    async def run(code: str, **more: Any) -> None:
-        results.append(await repl(server, "shell", code, session=session, **more))
-
+    assert [len(result.text) for result in results] == [2, 3, 4]
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(lambda: run("sleep 0.3", end_session=True))
+        tasks.start_soon(lambda: add("d", end_session=True))
         await anyio.lowlevel.checkpoint()
-        tasks.start_soon(run, "echo $x")
-    assert [result.error for result in results] == [None, "not_found"]
+        tasks.start_soon(add, "e")
+    assert [result.error for result in results[3:]] == [None, "not_found"]
 
 
-async def test_only_so_many_sessions_run_at_once(impatient: Dispatcher) -> None:
-    sessions = [await started(impatient, "shell", "echo") for _ in range(3)]
+async def test_so_many_sessions_run_at_once_and_those_whose_first_calls_were_cancelled_make_room(
+    impatient: Dispatcher,
+) -> None:
+    for _ in range(3):
+        await cancelled(impatient, "shell", session="new")
+    other = Person(owner="another")
+    results = [await repl(impatient, "shell", "sleep 0.5", other, session="new") for _ in range(3)]
+    assert all(KEPT.findall(result.text) == [] for result in results)
+    # A long call says how it goes.
+    assert other.heard[0] == "running for 0 s"
     for session in ("new", ""):
         result = await repl(impatient, "python", "1", session=session)
         assert result.error == "unavailable"
         assert "3 sessions" in result.text
-    await repl(impatient, "shell", "", session=sessions[0], end_session=True)
+    await repl(impatient, "shell", "", other, session=handle(results[0]), end_session=True)
     assert (await repl(impatient, "python", "1", session="new")).error is None
 
 
-async def test_an_unused_session_expires(tmp_path: Path) -> None:
+async def test_only_an_unused_session_expires(tmp_path: Path) -> None:
     daemons = Daemons()
     async with workshop(tmp_path, limits=InterpreterLimits(idle_seconds=1.5)) as server:
-        session = await started(server, "shell", daemons.script)
+        session = await started(server, "shell", f"{daemons.script}sleep 2")
         await until(lambda: len(daemons.alive()) == 4)
         await until(lambda: daemons.alive() == [])
         assert (await repl(server, "shell", "echo", session=session)).error == "not_found"
 
 
-async def test_a_used_session_does_not_expire_meanwhile(tmp_path: Path) -> None:
-    async with workshop(tmp_path, limits=InterpreterLimits(idle_seconds=0.4)) as server:
-        session = await started(server, "shell", "x=1")
-        assert (await repl(server, "shell", "sleep 1; echo $x", session=session)).text == "1\n"
-
-
-async def test_the_end_of_the_server_ends_sessions(tmp_path: Path) -> None:
+async def test_the_end_of_the_server_ends_sessions_and_none_starts(tmp_path: Path) -> None:
     daemons = Daemons()
     run = {
         "python": f"import os; os.system({daemons.script!r})",
@@ -528,28 +497,33 @@ async def test_the_end_of_the_server_ends_sessions(tmp_path: Path) -> None:
             await started(server, language, run[language])
         await until(lambda: len(daemons.alive()) == 12)
     assert daemons.alive() == []
+    assert (await repl(server, "shell", "echo", session="new")).error == "unavailable"
+
+
+ENDS = [
+    ("python", "exit()", "ended with exit status 0"),
+    ("python", "import sys; sys.exit(3)", "ended with exit status 3"),
+    ("python", "import os; os.closerange(0, 100); os._exit(5)", "ended with exit status 5"),
+    # The driver.
+    ("python", "import os, time; os.kill(os.getppid(), 9); time.sleep(100)", "was killed"),
+    ("javascript", "process.exit(3)", "ended with exit status 3"),
+    (
+        *("javascript", "require('fs').closeSync(4); setTimeout(() => process.exit(3), 50)"),
+        "ended with exit status 3",
+    ),
+    ("shell", "exit 3", "ended with exit status 3"),
+    ("shell", "kill -KILL $$", "ended with exit status 137"),
+]
 
 
 async def test_code_may_end_its_session(server: Dispatcher) -> None:
-    ends = [
-        ("python", "exit()", "exit status 0"),
-        ("python", "import sys; sys.exit(3)", "exit status 3"),
-        ("python", "import os; os._exit(7)", "exit status 7"),
-        ("javascript", "process.exit(3)", "exit status 3"),
-        ("javascript", "require('fs').closeSync(4); setTimeout(() => process.exit(3), 50)", "exit status 3"),
-        ("shell", "exit 3", "exit status 3"),
-        ("shell", "kill -KILL $$", "exit status 137"),
-    ]
-    for language, code, said in ends:
+    for language, code, said in ENDS:
         session = await started(server, language)
         result = await repl(server, language, code, session=session)
-        assert (result.error, result.text.endswith(f"[the session ended with {said}]")) == (None, True), code
+        assert (result.error, result.text.endswith(f"[the session {said}]")) == (None, True), code
         assert (await repl(server, language, "1", session=session)).error == "not_found"
-
-
-async def test_a_session_that_died_unseen_is_reported(server: Dispatcher) -> None:
-    session = await started(server, "shell", "(sleep 0.2; kill -KILL $$) & echo")
-    result = await repl(server, "shell", "sleep 5", session=session)
+    unseen = await started(server, "shell", "(sleep 0.2; kill -KILL $$) & echo")
+    result = await repl(server, "shell", "sleep 5", session=unseen)
     assert "the session ended with exit status 137]" in result.text
 
 
@@ -666,48 +640,22 @@ async def test_what_is_no_word_of_the_driver_ends_the_session(server: Dispatcher
         assert (await repl(server, "python", "1", session=session)).error == "not_found", name
 
 
-async def test_words_for_other_code_are_nothing_to_this(server: Dispatcher) -> None:
-    session = await started(server, "python", SAY)
-    words: list[dict[str, object]] = [
-        {"done": 0, "tag": "guessed"},
-        {"picture": "", "tag": "guessed"},
-        {"ready": "no"},
-        {"interpreter": "/no", "note": "no"},
-    ]
-    forged = f"say({''.join(json.dumps(word) + chr(10) for word in words).encode()!r})"
-    result = await repl(server, "python", f"{forged}\nprint('mine')", session=session)
-    assert (result.text, result.images) == ("mine\n", ())
-
-
-async def test_what_an_interpreter_forges_does_not_reach_its_next_code(server: Dispatcher) -> None:
-    session = await started(server, "python", "import os")
-    forged = r"""os.write(4, b'{"done": 0, "tag": ""}\nnonsense\n[]\n{"done": 0}\n' * 3)"""
-    await repl(server, "python", forged, session=session)
-    assert (await repl(server, "python", "print('next')", session=session)).text == "next\n"
+IDLE_WORDS = (
+    r"""say(b'{"done": 0, "tag": "guessed"}\n{"picture": "", "tag": "guessed"}\n{"ready": "no"}\n')""",
+    r"""say(b'{"interpreter": "/no", "note": "no"}\n')""",
+    r"""os.write(4, b'{"done": 0, "tag": ""}\nnonsense\n[]\n{"done": 0}\n' * 3)""",
     # An endless answer is dropped.
-    code = "for _ in range(20): os.write(4, b'x' * (1 << 20))\nos.write(4, b'\\n')\nprint('mine')"
-    assert (await repl(server, "python", code, session=session)).text == "mine\n"
+    r"all(os.write(4, b'x' * (1 << 20)) for _ in range(20)); os.write(4, b'\n')",
+)
+"""Forged words of the driver, and of the interpreter."""
 
 
-async def test_a_driver_that_is_killed_takes_its_session_along(server: Dispatcher) -> None:
-    session = await started(server, "python", "import os, signal, time")
-    code = "os.kill(os.getppid(), signal.SIGKILL)\ntime.sleep(100)"
-    result = await repl(server, "python", code, session=session)
-    assert "the session was killed]" in result.text
-    assert (await repl(server, "python", "1", session=session)).error == "not_found"
-
-
-async def test_a_driver_that_is_stopped_does_not_hold_a_call(impatient: Dispatcher) -> None:
-    session = await started(impatient, "python", "import os, signal, time")
-    code = "os.kill(os.getppid(), signal.SIGSTOP)\ntime.sleep(100)"
-    result = await repl(impatient, "python", code, session=session, timeout_ms=300)
-    assert "did not stop when interrupted]" in result.text
-
-
-async def test_an_interpreter_that_closes_everything_is_still_heard_to_end(server: Dispatcher) -> None:
-    session = await started(server, "python", "import os")
-    result = await repl(server, "python", "os.closerange(0, 100)\nos._exit(5)", session=session)
-    assert result.text.endswith("[the session ended with exit status 5]")
+async def test_forged_words_for_other_code_are_nothing_to_this_and_the_next(server: Dispatcher) -> None:
+    session = await started(server, "python", SAY)
+    for forged in IDLE_WORDS:
+        result = await repl(server, "python", f"{forged}\nprint('mine')", session=session)
+        assert (result.text, result.images) == ("mine\n", ()), forged
+        assert (await repl(server, "python", "print('next')", session=session)).text == "next\n"
 
 
 async def test_a_flood_does_not_keep_others_waiting(server: Dispatcher) -> None:
@@ -739,6 +687,8 @@ async def test_a_missing_program_is_named(tmp_path: Path, monkeypatch: pytest.Mo
                 result = await repl(server, language, "1", session=session)
                 assert result.error == "unavailable"
                 assert f"needs {program}, which is not on the PATH" in result.text
+        result = await repl(server, "shell", "1", session="new")
+        assert "needs bash, which is not on the PATH" in result.text
 
 
 async def test_an_interpreter_that_never_gets_ready_is_given_up_with_all_it_started(tmp_path: Path) -> None:
@@ -757,13 +707,6 @@ async def test_an_interpreter_that_the_sandbox_hides_is_named(tmp_path: Path) ->
     hidden = bool(INTERPRETER)
     assert (result.error == "unavailable") is hidden
     assert ("No such file" in result.text) is hidden
-
-
-async def test_a_server_that_ends_starts_no_session(tmp_path: Path) -> None:
-    async with workshop(tmp_path) as server:
-        pass
-    result = await repl(server, "shell", "echo", session="new")
-    assert result.error == "unavailable"
 
 
 async def test_below_its_level_it_is_neither_offered_nor_run(server: Dispatcher, folder: Path) -> None:
