@@ -29,7 +29,7 @@ from tests.support.processes import call
 from tests.support.workshop import granted, names
 
 TOOLS = {"list_notes", "read_note", "create_note", "update_note"}
-CREATES = {"title": "a", "body": "b"}
+CREATES: dict[str, Any] = {"title": "a", "body": "b"}
 HOSTILE = "-x'; touch evil; \" $(touch evil) `touch evil` \\ </div><b>&amp; \U0001f600 \u2028 ${app} "
 
 

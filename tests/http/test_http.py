@@ -527,8 +527,11 @@ def test_a_token_is_not_shown_and_never_short() -> None:
 
 async def test_a_port_in_use_or_a_host_that_is_not_this_machine_is_a_settings_error() -> None:
     async with serving() as server:
-        hosts = ({"host": "no-such-host.invalid"}, {"host": "192.0.2.1"})
-        places: tuple[dict[str, Any], ...] = ({"port": server.port}, *hosts)
+        places: tuple[dict[str, Any], ...] = (
+            {"port": server.port},
+            {"host": "no-such-host.invalid"},
+            {"host": "192.0.2.1"},
+        )
         for place in places:
             with pytest.raises(SettingsError):
                 async with serving(**place):

@@ -232,7 +232,7 @@ async def test_lists_that_can_change_are_declared_and_announced(era: str, tmp_pa
         assert (declared.tools.list_changed, declared.prompts.list_changed) == (True, True)
         await client.call_tool("current_datetime", {})
         events = (ToolsListChanged(), PromptsListChanged(), ResourcesListChanged())
-        everything = dict.fromkeys(
+        everything: dict[str, Any] = dict.fromkeys(
             [f"{kind}_list_changed" for kind in ("tools", "prompts", "resources")], True
         )
         async with nullcontext() if era == "legacy" else client.listen(**everything) as stream:
