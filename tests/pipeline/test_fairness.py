@@ -40,6 +40,26 @@ async def test_places_go_round_by_client_and_not_by_call() -> None:
     assert turns.clients == 0
 
 
+async def test_who_leaves_just_when_it_is_their_turn_lets_the_next_one_in() -> None:
+    turns = FairSemaphore(slots=1, per_client=1)
+    await turns.acquire("a")
+    scope = anyio.CancelScope()
+
+    async def leave() -> None:
+        with scope:
+            async with turns.slot("b"):
+                raise AssertionError
+
+    with anyio.fail_after(5):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(leave)
+            await anyio.wait_all_tasks_blocked()
+            scope.cancel()
+            turns.release("a")
+        async with turns.slot("c"):
+            assert turns.clients == 1
+
+
 @settings(max_examples=50)
 @given(steps=st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from(("ask", "end", "leave")))))
 def test_no_place_is_lost_or_given_twice(steps: list[tuple[str, str]]) -> None:

@@ -272,7 +272,7 @@ async def test_how_a_task_goes_is_not_sent_to_another_client(tmp_path: Path) -> 
         anyio.create_task_group() as streams,
     ):
         task = await client.begun("bash", command="until [ -e go ]; do sleep 0.02; done")
-        streams.start_soon(listen, other.client, task)
+        streams.start_soon(listen, other.client, [task])
         await until(lambda: stranger.agreed)
         made.write("go", "")
         await client.ended(task)
