@@ -1,26 +1,14 @@
 """EnterWorktree and ExitWorktree of a real server in its sandbox, where files of a repository lead elsewhere,
 and while commands run. What a hostile repository would run is in test_git_served.py."""
 
-import time
-from collections.abc import Callable
-
 import pytest
 
 from tests.git.served import AUTHOR, Place, build, done, worktree
+from tests.sandbox.cases import until
 from tests.support.confinement import USERS, WORKSPACE_WRITE, Scene, changed, git, put, scene, serving
 from tests.support.snapshot import snapshot
 
 pytestmark = pytest.mark.xdist_group("served")
-
-PATIENCE = 20.0
-
-
-def until(holds: Callable[[], object]) -> None:
-    """Wait for something that the verifier does within a second or two."""
-    deadline = time.monotonic() + PATIENCE
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 def quarantined(at: Scene) -> set[str]:

@@ -1,4 +1,4 @@
-"""Tables of cases in one test, of which every case runs and all failures are told, and waiting, bounded."""
+"""Tables of cases in one test, which runs them all and reports every failure, and waiting, bounded."""
 
 import time
 from collections.abc import Callable, Generator
@@ -11,14 +11,14 @@ Case = Callable[[str], AbstractContextManager[None]]
 
 @contextmanager
 def collected() -> Generator[Case]:
-    """Gives `case`. What fails in `with case(name):` is told at the end, when every other case has run."""
+    """Gives `case`. What fails in `with case(name):` is reported at the end, when all cases have run."""
     wrong: list[str] = []
 
     @contextmanager
     def case(name: str) -> Generator[None]:
         try:
             yield
-        except (Exception, pytest.fail.Exception) as error:  # noqa: BLE001  # told below, with the others
+        except (Exception, pytest.fail.Exception) as error:  # noqa: BLE001  # reported below, with the others
             wrong.append(f"{name}: {str(error) or repr(error)}")
 
     yield case
@@ -26,7 +26,7 @@ def collected() -> Generator[Case]:
         pytest.fail("\n".join(wrong))
 
 
-def until(condition: Callable[[], bool], seconds: float = 20) -> None:
+def until(condition: Callable[[], object], seconds: float = 20) -> None:
     """Wait, bounded, until something is so."""
     end = time.monotonic() + seconds
     while not condition():

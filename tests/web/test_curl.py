@@ -49,7 +49,7 @@ async def test_an_error_status_is_an_answer(tool: str, tmp_path: Path) -> None:
     routes["/binary"] = page(bytes(range(256)), kind="image/png")
     with reaching(tmp_path, routes) as (made, _):
         text = await made.text(tool, url="http://good.example/")
-        # Of what is not text, only the size is told.
+        # Of what is not text, only the size is said.
         assert "(256 bytes that are not text)" in await made.text(tool, url="http://good.example/binary")
     assert "503 Service Unavailable (no success)" in text
     assert "not today" in inside(text)
