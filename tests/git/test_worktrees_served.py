@@ -99,8 +99,8 @@ def test_a_running_command_cannot_make_one_or_change_one(place: Place) -> None:
         " while :; do :; done"
     )
     with worktree(server):
-        until(lambda: not (own / ".worktrees/x/.git").exists())
-        assert "appeared" in server.call("TaskOutput", task_id=handle, until="now").text
+        until(lambda: "appeared" in server.call("TaskOutput", task_id=handle, until="now").text)
+        assert not (own / ".worktrees/x/.git").exists()
         done(server.call("TaskStop", task_id=handle))
         forged = (
             "mkdir -p new/.git/worktrees/n w; printf '../..\\n' > new/.git/worktrees/n/commondir;"
