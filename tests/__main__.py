@@ -23,8 +23,8 @@ from tests.support.extent import VARIABLE
 
 SOURCES = ("mcp_toolserver", "tests", "benchmarks", "examples", "packaging")
 
-IN_PARALLEL = ("-n", "4", "--dist", "loadgroup")
-"""Tests wait more than they compute, so there are more processes than the two cores of a small machine."""
+IN_PARALLEL = ("-n", "3", "--dist", "loadgroup")
+"""Tests also wait, so there are more processes than the two cores of a small machine; a fourth makes it slower."""
 
 UPDATE = ("pytest", "--quiet", "-n", "2", "--dist", "loadfile", "--update")
 

@@ -183,13 +183,14 @@ def test_sockets_in_the_roots_and_the_private_folder_work(server: Server) -> Non
         assert "reached" in server.bash(connecting(own))
         said = server.bash(
             "python3 - <<'END'\n"
-            "import socket, threading\n"
+            "import os, socket\n"
             "for path in ('/tmp/own', '/dev/shm/own', 'own'):\n"
             "    with socket.socket(socket.AF_UNIX) as one, socket.socket(socket.AF_UNIX) as other:\n"
             "        one.bind(path)\n"
             "        one.listen()\n"
             "        other.connect(path)\n"
             "        print('connected', path)\n"
+            "    os.unlink(path)\n"
             "END"
         )
     assert said.count("connected") == 3, said
