@@ -24,7 +24,7 @@ from tests.support.extent import VARIABLE
 SOURCES = ("mcp_toolserver", "tests", "benchmarks", "examples", "packaging")
 
 IN_PARALLEL = ("-n", "3", "--dist", "loadgroup")
-"""Tests also wait, so there are more processes than the two cores of a small machine; a fourth makes it slower."""
+"""Tests also wait, so there are more processes than the two cores of a small machine. A fourth is slower."""
 
 UPDATE = ("pytest", "--quiet", "-n", "2", "--dist", "loadfile", "--update")
 

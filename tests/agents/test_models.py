@@ -7,6 +7,8 @@ import json
 import logging
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
+from functools import cache
+from importlib import import_module
 from itertools import repeat
 from typing import Any
 
@@ -15,8 +17,6 @@ import anyio.from_thread
 import anyio.lowlevel
 import jsonschema
 import pytest
-from anthropic.types.message_create_params import MessageCreateParamsStreaming
-from openai.types.chat.completion_create_params import CompletionCreateParamsStreaming
 from pydantic import TypeAdapter
 
 from mcp_toolserver.capabilities.model import (
@@ -48,10 +48,11 @@ PROVIDERS: tuple[ProviderName, ...] = ("anthropic", "openai")
 PREFIX: Mapping[ProviderName, str] = {"anthropic": "", "openai": "/v1"}
 PATH: Mapping[ProviderName, str] = {"anthropic": "/v1/messages", "openai": "/v1/chat/completions"}
 FORMATS: Mapping[ProviderName, Format] = {"anthropic": Messages(), "openai": ChatCompletions()}
-PUBLISHED: Mapping[ProviderName, Any] = {
-    "anthropic": MessageCreateParamsStreaming,
-    "openai": CompletionCreateParamsStreaming,
+PUBLISHED: Mapping[ProviderName, tuple[str, str]] = {
+    "anthropic": ("anthropic.types.message_create_params", "MessageCreateParamsStreaming"),
+    "openai": ("openai.types.chat.completion_create_params", "CompletionCreateParamsStreaming"),
 }
+"""Module and name. Each module takes seconds to import, which only the test that reads it should cost."""
 
 LOOK = ModelTool(
     name="look",
@@ -77,9 +78,11 @@ async def model(provider: ProviderName, url: str, **given: Any) -> AsyncGenerato
         await made.aclose()
 
 
+@cache
 def schema_of(provider: ProviderName) -> dict[str, Any]:
     """The published type of a request, without fields that it does not name."""
-    schema = TypeAdapter(PUBLISHED[provider]).json_schema()
+    module, name = PUBLISHED[provider]
+    schema = TypeAdapter(getattr(import_module(module), name)).json_schema()
     for definition in (schema, *schema["$defs"].values()):
         if "properties" in definition:
             definition["additionalProperties"] = False

@@ -193,6 +193,7 @@ def test_sockets_in_the_roots_and_the_private_folder_work(server: Server) -> Non
             "    os.unlink(path)\n"
             "END"
         )
+    own.unlink()
     assert said.count("connected") == 3, said
 
 
