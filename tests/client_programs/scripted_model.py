@@ -309,7 +309,7 @@ def scripted_model(script: Sequence[Call]) -> Generator[ScriptedModel]:
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as http:
         model = ScriptedModel(f"http://127.0.0.1:{http.server_address[1]}", script)
-        thread = threading.Thread(target=http.serve_forever)
+        thread = threading.Thread(target=http.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         try:
             yield model
