@@ -7,6 +7,7 @@ import contextlib
 import os
 import re
 import shlex
+import shutil
 import socket
 import subprocess
 import sys
@@ -249,6 +250,7 @@ def test_an_entry_of_the_list_is_read_in_every_way_its_line_ends_allow() -> None
 
 RULES = ["Read(secrets/**)", "Read(*.key)", "Read(conf/private/**)", "read_file(deep/**/*.pem)"]
 HIDDEN = ("secrets/word", "secrets/inner/word", "a.key", "d/b.key", "conf/private/word", "deep/x/y/z.pem")
+PROTECTED = (".git", ".mcp.json", ".vscode", "hostile")
 SHOWN = ("conf/public", "deep/x/readable", "d/tracked")
 
 
@@ -280,8 +282,12 @@ def ruled() -> Generator[Callable[[str, str], Server]]:
                 started[user, mode] = stack.enter_context(serving(made, mode, *flags)), pattern
                 return started[user, mode][0]
             found, pattern = started[user, mode]
-            subprocess.run(["find", found.scene.root, "-mindepth", "1", "-delete"], check=True)
-            subprocess.run(["cp", "--archive", f"{pattern}/.", found.scene.root], check=True)
+            # No command changes what is protected, and while a session is there it would be moved away if it
+            # were made again.
+            for path in found.scene.root.iterdir():
+                if path.name not in PROTECTED:
+                    shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+            subprocess.run(["cp", "--archive", "--force", f"{pattern}/.", found.scene.root], check=True)
             return found
 
         yield server
