@@ -18,7 +18,7 @@ from mcp_toolserver.pipeline.user import User
 from mcp_toolserver.policy.client_restrictions import ClientRestrictions
 from mcp_toolserver.runtime.clock import SystemClock
 from mcp_toolserver.runtime.files.file_history import FileHistory
-from mcp_toolserver.runtime.files.lookups import PathLookups
+from mcp_toolserver.runtime.files.lookups import ClientThreads, PathLookups
 from mcp_toolserver.runtime.files.workspace import Temporary, Workspace
 from mcp_toolserver.runtime.worktrees.entered import EnteredWorktrees
 from mcp_toolserver.tool_spec import Runtime
@@ -149,7 +149,11 @@ class HostServices:
         folders = (self.outputs.folder(owner), self.histories.folder(owner))
         readable = [folder for folder in folders if folder is not None]
         usable = (self.temporary(owner), self.plan_folder(owner))
-        workspace = self.workspace.reading(readable, [one for one in usable if one is not None])
+        workspace = self.workspace.reading(
+            readable,
+            [one for one in usable if one is not None],
+            threads=ClientThreads(self.lookups, owner),
+        )
         if (entered := self.worktrees.of(owner)) is not None:
             workspace = workspace.within(entered)
         return replace(self, owner=owner, workspace=workspace)

@@ -1,6 +1,7 @@
 """Paths that clients give are followed where a file system that does not answer stops nobody else."""
 
 import threading
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -125,3 +126,31 @@ async def test_a_hung_mount_of_one_client_stops_no_other(tmp_path: Path) -> None
                     await stuck.send_ping()
                 assert answers == []
     assert "does not answer" in answers[0]
+
+
+async def test_opening_and_reading_what_does_not_answer_stops_no_other(tmp_path: Path) -> None:
+    root, mount = tmp_path / "root", tmp_path / "root/mount"
+    mount.mkdir(parents=True)
+    (root / "own").mkdir()
+    (root / "own/f").write_text("content\n", encoding="utf-8")
+    stuck_calls = (
+        *(("read_file", {"path": "mount/f"}) for _ in range(THREADS_OF_ONE + 4)),
+        ("grep_search", {"pattern": "x", "path": "mount/f"}),
+        ("grep_search", {"pattern": "x", "path": "mount"}),
+        ("bash", {"command": "cat f", "cwd": "mount"}),
+        ("git_status", {"path": "mount"}),
+    )
+    async with AsyncExitStack() as stack:
+        url = stack.enter_context(serving(Setup(root=root, home=tmp_path), "http"))
+        stack.enter_context(hung_mount(mount, answers_look_ups=True))
+        stuck, other = [await stack.enter_async_context(connected_to(url, "http")) for _ in "12"]
+        with anyio.fail_after(60):
+            async with anyio.create_task_group() as tasks:
+                for name, arguments in stuck_calls:
+                    tasks.start_soon(stuck.call_tool, name, arguments)
+                for _ in range(3):
+                    assert "content" in text(await other.call_tool("read_file", {"path": "own/f"}))
+                    found = await other.call_tool("grep_search", {"pattern": "con", "path": "own"})
+                    assert "own/f" in text(found)
+                    await stuck.list_tools()
+                tasks.cancel_scope.cancel()

@@ -255,7 +255,7 @@ class Anywhere:
     roots = None
     is_read_only = False
 
-    def open_dir(self, path: CanonicalPath) -> int:
+    def hold_dir(self, path: CanonicalPath) -> int:
         return os.open(path, os.O_RDONLY | os.O_DIRECTORY)
 
 

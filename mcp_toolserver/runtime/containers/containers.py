@@ -103,7 +103,7 @@ class Containers:
 
     async def _create(self, target: "ContainerContext", name: str, script: str, timeout: float) -> str:
         """Create a container; return the engine's error as a sentence, or an empty string."""
-        cwd = target.folders.open_dir(CanonicalPath("."))
+        cwd = target.folders.hold_dir(CanonicalPath("."))
         try:
             argv = self._engine.create(name, target.roots[0], script, math.ceil(timeout))
             status, stderr = await self._run_engine(argv, cwd, self._create_timeout)

@@ -1,14 +1,15 @@
-"""Resolves the paths that clients give in worker threads.
+"""Looks up, opens and reads the files that clients name in worker threads.
 
-A look-up on a file system that does not answer, such as a network mount whose server is gone, cannot be
+What waits for a file system that does not answer, such as a network mount whose server is gone, cannot be
 interrupted: its thread stays until the file system answers. So the number of threads per client is limited,
-and each look-up has a deadline, so that other clients are not blocked.
+and look-ups have a deadline, so that other clients are not blocked.
 """
 
 import asyncio
 import math
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass, field
 from threading import Lock
 from typing import TypeVar
 
@@ -21,10 +22,10 @@ from mcp_toolserver.pipeline.fair_semaphore import FairSemaphore
 T = TypeVar("T")
 
 THREADS = 128
-"""Concurrent look-ups; a hung one counts until its file system answers."""
+"""Concurrent look-ups and reads; a hung one counts until its file system answers."""
 
 THREADS_OF_ONE = 16
-"""Concurrent look-ups of one client."""
+"""Concurrent look-ups of one client, and reads of one client on one file system."""
 
 SECONDS = 5.0
 """The deadline of a look-up, including the time in the queue."""
@@ -53,6 +54,13 @@ class PathLookups:
             "not answer. Nothing was done. Use another path, or ask the user to check the mount."
         )
 
+    async def read(self, client: str, device: int, work: Callable[[], T]) -> T:
+        """Run `work`, which opens and reads files of a file system for `client`, and return its result; the
+        deadline is that of the call. When the caller leaves, `work` goes on alone: it closes what it opens."""
+        reader = f"{client} on {device}"
+        await self._semaphore.acquire(reader)
+        return await self._in_thread(reader, work)
+
     async def _in_thread(self, client: str, work: Callable[[], T]) -> T:
         """Run `work`, and release the slot when the thread ends, which may be after the caller has left."""
         loop = asyncio.get_running_loop()
@@ -74,3 +82,16 @@ class PathLookups:
         finally:
             if begun.acquire(blocking=False):
                 self._semaphore.release(client)
+
+
+@dataclass(frozen=True)
+class ClientThreads:
+    """The threads that one client may let hang."""
+
+    lookups: PathLookups = field(default_factory=PathLookups)
+    client: str = ""
+
+    async def read(self, device: Callable[[], int], work: Callable[[], T]) -> T:
+        """See `PathLookups.read`; `device` looks the file system up."""
+        found = await self.lookups.run(self.client, device)
+        return await self.lookups.read(self.client, found, work)

@@ -9,16 +9,17 @@ import stat
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from threading import Lock
-from typing import Literal, Protocol
+from typing import Literal, Protocol, TypeVar
 
 from mcp_toolserver.capabilities.call_scope import REMOVED
 from mcp_toolserver.capabilities.files import CanonicalPath, Files
-from mcp_toolserver.errors import Conflict, Denied, InvalidInput, NotFound, SettingsError
+from mcp_toolserver.errors import Conflict, Denied, InvalidInput, NotFound, SettingsError, ToolError
 from mcp_toolserver.runtime.files.atomic_write import Recording
 from mcp_toolserver.runtime.files.file_history import FileHistory
 from mcp_toolserver.runtime.files.located_path import LocatedPath
+from mcp_toolserver.runtime.files.lookups import ClientThreads
 from mcp_toolserver.runtime.files.os_errors import outside, refuse_virtual, require_regular_file, translate
 from mcp_toolserver.runtime.files.path_locks import PathLocks
 from mcp_toolserver.runtime.files.path_resolver import (
@@ -52,6 +53,8 @@ _VIEWS = 64
 """Narrower views that are cached; clients rarely change their folders."""
 
 Kind = Literal["file", "folder", "other", "missing"]
+
+T = TypeVar("T")
 
 
 class Temporary(Protocol):
@@ -90,6 +93,10 @@ class Entered:
         )
 
 
+_Reading = tuple[tuple[str, ...], tuple[Temporary, ...], ClientThreads]
+"""What makes views of `reading` differ."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class _Setup:
     """What a workspace and its narrower views share."""
@@ -104,6 +111,7 @@ class _Setup:
     is_read_only: bool = False
     git_folders: tuple[str, ...] = ()
     locks: PathLocks = field(default_factory=PathLocks)
+    threads: ClientThreads = field(default_factory=ClientThreads)
 
 
 class Workspace:
@@ -142,7 +150,7 @@ class Workspace:
         self._views: dict[tuple[str, ...], Workspace] = {}
         self._views_lock = Lock()
         self._entered: dict[Entered, Workspace] = {}
-        self._readings: dict[tuple[tuple[str, ...], tuple[Temporary, ...]], Workspace] = {}
+        self._readings: dict[_Reading, Workspace] = {}
 
     @property
     def roots(self) -> tuple[str, ...]:
@@ -170,21 +178,26 @@ class Workspace:
         setup = replace(self._setup, protects=protects, is_read_only=True)
         return _View(self._held, setup, self._why)
 
-    def reading(self, folders: Sequence[str], temporary: Sequence[Temporary] = ()) -> "Workspace":
+    def reading(
+        self,
+        folders: Sequence[str],
+        temporary: Sequence[Temporary] = (),
+        *,
+        threads: ClientThreads | None = None,
+    ) -> "Workspace":
         """The same workspace, in which the files in `folders` may be read too, but not changed, and those in
-        each of `temporary` used.
+        each of `temporary` used; `threads` open and read.
 
-        `folders` are the server's own: absolute paths, links resolved.
+        `folders` are the server's own: absolute paths, links resolved. May be called in several threads.
         """
-        if not folders and not temporary:
-            return self
-        key = tuple(folders), tuple(temporary)
-        if key not in self._readings:
-            while len(self._readings) >= _VIEWS:
-                del self._readings[next(iter(self._readings))]
-            setup = replace(self._setup, readable=key[0], temporary=key[1])
-            self._readings[key] = _View(self._held, setup, self._why)
-        return self._readings[key]
+        key = tuple(folders), tuple(temporary), threads or self._setup.threads
+        with self._views_lock:
+            if key not in self._readings:
+                while len(self._readings) >= _VIEWS:
+                    del self._readings[next(iter(self._readings))]
+                setup = replace(self._setup, readable=key[0], temporary=key[1], threads=key[2])
+                self._readings[key] = _View(self._held, setup, self._why)
+            return self._readings[key]
 
     def restricted_to(self, scope: Sequence[str], why: str = "") -> "Workspace":
         """The part of this workspace that lies in the folders `scope`; never more than this one.
@@ -311,12 +324,30 @@ class Workspace:
             os.close(found)
         return "file" if stat.S_ISREG(mode) else "folder" if stat.S_ISDIR(mode) else "other"
 
-    def open_dir(self, path: CanonicalPath) -> int:
-        """Open a folder for listing. The caller closes it.
+    async def read(self, path: CanonicalPath, work: Callable[[], T]) -> T:
+        """Run `work`, which opens and reads `path` or what lies on its file system, in a thread that may
+        hang."""
+        return await self._setup.threads.read(partial(self._device, path), work)
+
+    def _device(self, path: CanonicalPath) -> int:
+        try:
+            found = self._open_path(path)
+        except NotFound:
+            return 0
+        try:
+            return os.fstat(found).st_dev
+        finally:
+            os.close(found)
+
+    def hold_dir(self, path: CanonicalPath) -> int:
+        """Hold a folder, to start a program in it or to open what lies in it. The caller closes it.
+
+        Where `O_PATH` exists this only looks the folder up, so it waits for no file system that hangs in
+        `open`.
 
         Raises:
             NotFound: if missing.
-            Denied: if hidden by a rule, or not readable.
+            Denied: if hidden by a rule.
             InvalidInput: if it is not a folder.
         """
         found = self._open_path(path)
@@ -325,14 +356,30 @@ class Workspace:
                 if not stat.S_ISDIR(os.fstat(found).st_mode):
                     raise InvalidInput(f"'{path}' is not a folder. Name the folder that it lies in.")
                 refuse_virtual(found, path)
+        except ToolError:
+            os.close(found)
+            raise
+        return found
+
+    def open_dir(self, path: CanonicalPath) -> int:
+        """Open a folder for listing. The caller closes it, and is no event loop: this may hang.
+
+        Raises:
+            NotFound, InvalidInput: as for `hold_dir`.
+            Denied: if hidden by a rule, or not readable.
+        """
+        found = self.hold_dir(path)
+        try:
+            with translate(path, self.roots):
                 return os.open(".", FOLDER, dir_fd=found)
         finally:
             os.close(found)
 
     def open_file(self, path: CanonicalPath) -> int:
-        """Open a regular file for reading. The caller closes it.
+        """Open a regular file for reading. The caller closes it, and is no event loop: a file system that
+        does not answer hangs it.
 
-        Never waits, and has no effect on a device: only regular files are opened for reading.
+        It has no effect on a device or FIFO: only regular files are opened for reading.
 
         Raises:
             NotFound: if missing.

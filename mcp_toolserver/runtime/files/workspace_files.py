@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
-from io import BytesIO
+from functools import partial
 from itertools import islice
 from typing import BinaryIO, Literal, Protocol, TypeVar
 
@@ -57,6 +57,7 @@ class WorkspacePaths(Protocol):
     @property
     def roots(self) -> tuple[str, ...]: ...
     def canonical(self, path: str) -> CanonicalPath: ...
+    async def read(self, path: CanonicalPath, work: Callable[[], T]) -> T: ...
     def open_file(self, path: CanonicalPath) -> int: ...
     def open_dir(self, path: CanonicalPath) -> int: ...
     def write_target(self, path: CanonicalPath) -> WriteTarget: ...
@@ -75,10 +76,6 @@ class _Request:
     creates: bool = True
     may_lose: bool = True
     """Whether it may drop content that the session does not know."""
-
-
-_SMALL = 64 * 1024
-"""Bytes of a file that is read without a thread; a thread would take longer."""
 
 
 class ConfinedFiles:
@@ -100,18 +97,10 @@ class ConfinedFiles:
         self._write = write
 
     async def read(self, path: CanonicalPath, reader: Callable[[BinaryIO, int], T]) -> T:
-        try:
-            fd = self._workspace.open_file(path)
-        except NotFound as error:
-            raise await to_thread.run_sync(self._missing, path, error) from None
+        found, status = await self._workspace.read(path, partial(self._read_file, path, reader))
         if self._history is not None:
-            self._history.saw(file_id(os.fstat(fd)))
-        content = _small(path, fd)
-        if content is not None:
-            return reader(BytesIO(content), len(content))
-        # A caller that has given up does not wait for the thread; the file is closed with its object.
-        file = os.fdopen(fd, "rb")
-        return await to_thread.run_sync(_read, path, file, reader, abandon_on_cancel=True)
+            self._history.saw(file_id(status))
+        return found
 
     async def check_writable(self, path: CanonicalPath) -> None:
         self._check_declared()
@@ -171,6 +160,17 @@ class ConfinedFiles:
     async def folders(self, query: FolderQuery) -> Mapping[str, FolderContent]:
         # A caller that has given up does not wait for the thread, which ends by itself.
         return await to_thread.run_sync(folders, self._workspace, query, abandon_on_cancel=True)
+
+    def _read_file(
+        self, path: CanonicalPath, reader: Callable[[BinaryIO, int], T]
+    ) -> tuple[T, os.stat_result]:
+        try:
+            fd = self._workspace.open_file(path)
+        except NotFound as error:
+            raise self._missing(path, error) from None
+        with translate(path), os.fdopen(fd, "rb") as file:
+            status = os.fstat(fd)
+            return reader(file, status.st_size), status
 
     def _check_declared(self) -> None:
         if not self._write:
@@ -368,26 +368,6 @@ class ConfinedFiles:
                 finally:
                     os.close(fd)
         return [f"'{one}'" for one in found if _is_sendable(one) and not self._workspace.is_hidden(one)]
-
-
-def _small(path: CanonicalPath, fd: int) -> bytes | None:
-    """The content of a small file, which is then closed; None for a larger or changing file."""
-    with translate(path):
-        try:
-            size = os.fstat(fd).st_size
-            content = os.pread(fd, size + 1, 0) if size <= _SMALL else b""
-        except OSError:
-            os.close(fd)
-            raise
-    if len(content) != size:
-        return None
-    os.close(fd)
-    return content
-
-
-def _read(path: CanonicalPath, file: BinaryIO, reader: Callable[[BinaryIO, int], T]) -> T:
-    with translate(path), file:
-        return reader(file, os.fstat(file.fileno()).st_size)
 
 
 def _is_sendable(path: str) -> bool:

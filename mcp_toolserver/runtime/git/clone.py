@@ -141,7 +141,7 @@ class GitCloner:
 
     async def _start(self, argv: Sequence[str], path: CanonicalPath) -> InteractiveProcess:
         workspace = self.access.workspace
-        folder = workspace.open_dir(path)
+        folder = workspace.hold_dir(path)
         try:
             access = Access(roots=workspace.roots, read_only=workspace.is_read_only)
             return await start_interactive(self.broker, argv, cwd=folder, access=access)

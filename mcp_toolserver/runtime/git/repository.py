@@ -125,7 +125,7 @@ async def open_repository(access: RepositoryAccess, path: CanonicalPath) -> Asyn
             stack.callback(os.close, descriptor)
             return descriptor
 
-        location = await access.git.locate(cwd=keep_open(workspace.open_dir(folder)), timeout=SECONDS)
+        location = await access.git.locate(cwd=keep_open(workspace.hold_dir(folder)), timeout=SECONDS)
         _check_inside(location, workspace)
         is_shared = location.common_dir in workspace.git_folders
         if (
@@ -139,7 +139,7 @@ async def open_repository(access: RepositoryAccess, path: CanonicalPath) -> Asyn
             access=access,
             location=location,
             top=top,
-            top_fd=keep_open(workspace.open_dir(top)),
+            top_fd=keep_open(workspace.hold_dir(top)),
             relative=relative_to(location.top, workspace.spellings(path)[-1]) or ".",
             kind=kind,
         )

@@ -144,7 +144,7 @@ class CodeQueries:
         for _ in range(_MAX_ATTEMPTS):
             async with self.pool.using(project, lambda: self._folder(project)) as session:
                 try:
-                    document = await session.document(path, self.workspace.open_file)
+                    document = await session.document(path, self.workspace)
                     return await work(session, document, handlers)
                 except ConnectionClosed:
                     continue
@@ -210,7 +210,7 @@ class CodeQueries:
         return root
 
     def _folder(self, project: Project) -> int:
-        return self.workspace.open_dir(CanonicalPath(project.folder))
+        return self.workspace.hold_dir(CanonicalPath(project.folder))
 
 
 def _language_of(path: str) -> Language:

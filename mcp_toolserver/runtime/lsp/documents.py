@@ -9,9 +9,9 @@ import stat
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from time import monotonic
-
-from anyio import to_thread
+from typing import Protocol, TypeVar
 
 from mcp_toolserver.capabilities.files import CanonicalPath
 from mcp_toolserver.errors import InvalidInput, ToolError
@@ -28,15 +28,26 @@ _VERSIONS = 32
 """Of a document, that are remembered."""
 
 _SMALL = 64 << 10
-"""Files up to this size are read on the event loop; a thread would take longer."""
+"""Characters of a file whose lines are cached."""
 
 _MOST_PAGES = 64
 
 Notify = Callable[[str, object], None]
 """Sends a notification."""
 
-OpenFile = Callable[[CanonicalPath], int]
-"""Opens a workspace file for reading, if permitted."""
+T = TypeVar("T")
+
+
+class ReadableFiles(Protocol):
+    """The part of the workspace that is needed here."""
+
+    async def read(self, path: CanonicalPath, work: Callable[[], T]) -> T:
+        """Run `work`, which opens and reads `path`, where it may hang."""
+        ...
+
+    def open_file(self, path: CanonicalPath) -> int:
+        """Open a workspace file for reading, if permitted."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,56 +88,40 @@ class Document:
         return self._hashes.get(version) == hash(self.seen.text)
 
 
-async def read_text(path: CanonicalPath, open_file: OpenFile, previous: FileText | None = None) -> FileText:
+async def read_text(path: CanonicalPath, files: ReadableFiles, previous: FileText | None = None) -> FileText:
     """Read a file; return `previous` if it has not changed.
 
     Raises:
         NotFound, Denied, InvalidInput: the file is missing, unreadable or too large.
     """
-    fd = open_file(path)
-    try:
-        status = os.fstat(fd)
-        if previous is not None and previous.is_stable and previous.state == _state(status):
-            return previous
-        _refuse_large(path, status.st_size)
-        if status.st_size <= _SMALL:
-            return _read(path, fd)
-        # A cancelled caller leaves the thread its own descriptor.
-        copy = os.dup(fd)
-        return await to_thread.run_sync(_read_and_close, path, copy, abandon_on_cancel=True)
-    finally:
-        os.close(fd)
+    return await files.read(path, partial(_read, path, files.open_file, previous))
 
 
-async def read_bytes(path: CanonicalPath, open_file: OpenFile) -> bytes:
+async def read_bytes(path: CanonicalPath, files: ReadableFiles) -> bytes:
     """Read a file that is to be changed.
 
     Raises:
         NotFound, Denied, InvalidInput: the file is missing, unreadable or too large.
     """
-    fd = open_file(path)
-    # The thread owns the descriptor, also when the caller is cancelled.
-    content = await to_thread.run_sync(_read_bytes, fd, abandon_on_cancel=True)
+    content = await files.read(path, partial(_read_bytes, path, files.open_file))
     _refuse_large(path, len(content))
     return content
 
 
-def _read_bytes(fd: int) -> bytes:
-    with os.fdopen(fd, "rb") as file:
+def _read_bytes(path: CanonicalPath, open_file: Callable[[CanonicalPath], int]) -> bytes:
+    with os.fdopen(open_file(path), "rb") as file:
         return file.read(MOST_BYTES + 1)
 
 
-def _read_and_close(path: CanonicalPath, fd: int) -> FileText:
-    try:
-        return _read(path, fd)
-    finally:
-        os.close(fd)
-
-
-def _read(path: CanonicalPath, fd: int) -> FileText:
-    now = time.time_ns()
-    status = os.fstat(fd)
-    with os.fdopen(os.dup(fd), "rb") as file:
+def _read(
+    path: CanonicalPath, open_file: Callable[[CanonicalPath], int], previous: FileText | None
+) -> FileText:
+    with os.fdopen(open_file(path), "rb") as file:
+        now = time.time_ns()
+        status = os.fstat(file.fileno())
+        if previous is not None and previous.is_stable and previous.state == _state(status):
+            return previous
+        _refuse_large(path, status.st_size)
         content = file.read(MOST_BYTES + 1)
     _refuse_large(path, len(content))
     return FileText(
@@ -161,14 +156,14 @@ class LineCache:
     def __init__(self) -> None:
         self._entries: dict[str, tuple[FileText, list[str]]] = {}
 
-    async def lines(self, uri: str, path: CanonicalPath, open_file: OpenFile) -> list[str]:
+    async def lines(self, uri: str, path: CanonicalPath, files: ReadableFiles) -> list[str]:
         """Return the lines of the file at `path`, which servers call `uri`.
 
         Raises:
             NotFound, Denied, InvalidInput: as for `read_text`.
         """
         before = self._entries.pop(uri, None)
-        seen = await read_text(path, open_file, None if before is None else before[0])
+        seen = await read_text(path, files, None if before is None else before[0])
         lines = before[1] if before is not None and before[0] is seen else code_lines(seen.text)
         if len(seen.text) <= _SMALL:
             # The last used goes to the end.
@@ -186,12 +181,12 @@ class Documents:
         self._open: dict[CanonicalPath, Document] = {}
         self._version = 0
 
-    async def refresh(self, open_file: OpenFile) -> bool:
+    async def refresh(self, files: ReadableFiles) -> bool:
         """Send changed and removed documents to the server; return whether there were any."""
         changed = False
         for path, document in tuple(self._open.items()):
             try:
-                seen = await read_text(path, open_file, document.seen)
+                seen = await read_text(path, files, document.seen)
             except ToolError:
                 self._close(path)
                 changed = True
@@ -199,7 +194,7 @@ class Documents:
             changed |= self._update(document, seen)
         return changed
 
-    async def open(self, path: CanonicalPath, language: str, open_file: OpenFile) -> Document:
+    async def open(self, path: CanonicalPath, language: str, files: ReadableFiles) -> Document:
         """Open a file by its absolute path and return its document.
 
         Raises:
@@ -209,7 +204,7 @@ class Documents:
             # The last used goes to the end.
             self._open[path] = document
             return document
-        seen = await read_text(path, open_file)
+        seen = await read_text(path, files)
         while len(self._open) >= MOST_OPEN:
             self._close(next(iter(self._open)))
         self._version += 1

@@ -81,7 +81,7 @@ class EditRequest:
             raise Unavailable(
                 f"{self.session.name} does not support {operation}. Use edit_file or apply_patch."
             )
-        await self.session.sync_files(self.workspace.open_file)
+        await self.session.sync_files(self.workspace)
         match operation:
             case "rename":
                 return await self._rename()
@@ -162,13 +162,13 @@ class EditRequest:
         A server says no version of files that are not open. So the edit is requested again after the files
         were read: if nothing changed meanwhile, and the edit is the same, it is about what was read.
         """
-        edit = await self.session.query_current(ask, self.workspace.open_file)
+        edit = await self.session.query_current(ask, self.workspace)
         for _ in range(_ATTEMPTS):
             if edit is None:
                 raise Unavailable(f"{self.session.name} proposes no change here. Check the position.")
             reader = WorkspaceEditReader(session=self.session, workspace=self.workspace, refuses=self.refuses)
             files = await reader.files(edit)
-            again = await self.session.query_current(ask, self.workspace.open_file)
+            again = await self.session.query_current(ask, self.workspace)
             if again == edit:
                 return CodeEdit(title=title, files=files, source=self.session.name, notes=_notes(*notes))
             edit = again

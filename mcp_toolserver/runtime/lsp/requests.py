@@ -107,11 +107,11 @@ class RequestHandler:
         return asked_place(self.query, self.document.lines).note
 
     async def _current(self, ask: Callable[[], Awaitable[Found]], *, is_local: bool) -> Found:
-        open_file = self.view.workspace.open_file
+        files = self.view.workspace
         # A server that publishes diagnostics has to know of changes first.
         if self.query.operation != "diagnostics" and (is_local or self.session.is_indexed):
-            return await self.session.query_current(ask, open_file)
-        await self.session.sync_files(open_file)
+            return await self.session.query_current(ask, files)
+        await self.session.sync_files(files)
         return await (ask() if is_local else self.session.query_until_stable(ask))
 
     @property

@@ -157,7 +157,7 @@ class SearchFallback:
         return _Named(language, symbol)
 
     async def _text(self, path: CanonicalPath) -> str:
-        return (await read_text(path, self.workspace.open_file)).text
+        return (await read_text(path, self.workspace)).text
 
     async def _everywhere(self, query: CodeQuery, named: _Named, pattern: str, kind: HitKind) -> CodeAnswer:
         """Search the whole root of the queried file."""

@@ -21,7 +21,7 @@ from mcp_toolserver.runtime.lsp.client_capabilities import (
     registered_methods,
 )
 from mcp_toolserver.runtime.lsp.connection import Connection, ConnectionClosed, ResponseError, ServerProcess
-from mcp_toolserver.runtime.lsp.documents import MOST_OPEN, Document, Documents, LineCache, OpenFile
+from mcp_toolserver.runtime.lsp.documents import MOST_OPEN, Document, Documents, LineCache, ReadableFiles
 from mcp_toolserver.runtime.lsp.file_watcher import DELETED, FileFilter, FileWatcher, Kind
 from mcp_toolserver.runtime.lsp.uris import to_uri
 from mcp_toolserver.text.code.languages import Language, ending
@@ -193,7 +193,7 @@ class Session:
         since = monotonic() - self.limits.progress_timeout
         return any(updated > since for updated in self._progress_tokens.values())
 
-    async def document(self, path: CanonicalPath, open_file: OpenFile) -> Document:
+    async def document(self, path: CanonicalPath, files: ReadableFiles) -> Document:
         """Open the document of an absolute path, after sending all changes of open documents.
 
         Raises:
@@ -201,21 +201,21 @@ class Session:
             NotFound, Denied, InvalidInput: see `documents.read_text`.
         """
         async with self._lock:
-            if await self.documents.refresh(open_file):
+            if await self.documents.refresh(files):
                 self._note_change()
-                await self._send_changes(open_file)
-            return await self.documents.open(path, self._identifier(path), open_file)
+                await self._send_changes(files)
+            return await self.documents.open(path, self._identifier(path), files)
 
-    async def sync_files(self, open_file: OpenFile) -> None:
+    async def sync_files(self, files: ReadableFiles) -> None:
         """Send changed files to the server.
 
         Raises:
             ConnectionClosed: the server is gone.
         """
         async with self._lock:
-            await self._send_changes(open_file)
+            await self._send_changes(files)
 
-    async def query_current(self, ask: Callable[[], Awaitable[T]], open_file: OpenFile) -> T:
+    async def query_current(self, ask: Callable[[], Awaitable[T]], files: ReadableFiles) -> T:
         """Return the answer to `ask` from a server that knows all changes on disk.
 
         Files are polled while the server answers. If any changed, the changes are sent and the query is
@@ -226,7 +226,7 @@ class Session:
         try:
             # Let the task send the request first.
             await asyncio.sleep(0)
-            await self.sync_files(open_file)
+            await self.sync_files(files)
             if before == self._change_count:
                 return await asked
             # Some servers fail at the next request if this one is cancelled.
@@ -314,7 +314,7 @@ class Session:
         left = last.received_at + self.limits.quiet_period - monotonic()
         return await self._until(lambda: last not in self.published.values(), left)
 
-    async def _send_changes(self, open_file: OpenFile) -> None:
+    async def _send_changes(self, files: ReadableFiles) -> None:
         """Send changed files to the server and open them."""
         is_small = len(self._watch) <= _FEW_FILES
         news = self._watch.poll() if is_small else await to_thread.run_sync(self._watch.poll)
@@ -325,18 +325,18 @@ class Session:
         if self._wants_did_save():
             self.documents.save_all()
         self._note_change()
-        await self._open_changed(news, open_file)
+        await self._open_changed(news, files)
 
     def _note_change(self) -> None:
         self._changed = monotonic()
         self._change_count += 1
 
-    async def _open_changed(self, changed: Sequence[tuple[str, Kind]], open_file: OpenFile) -> None:
+    async def _open_changed(self, changed: Sequence[tuple[str, Kind]], files: ReadableFiles) -> None:
         """Open changed files: servers may read files late, but know open documents at once."""
         there = (path for path, kind in changed if kind != DELETED and ending(path) in self.language.ids)
         for path in islice(there, MOST_OPEN - 1):
             with suppress(ToolError):
-                await self.documents.open(CanonicalPath(path), self._identifier(path), open_file)
+                await self.documents.open(CanonicalPath(path), self._identifier(path), files)
 
     def _identifier(self, path: str) -> str:
         return self.language.ids[ending(path)]

@@ -87,7 +87,7 @@ class LocationView:
             return None
         try:
             path = self.workspace.canonical(absolute)
-            return path, await self.pages.lines(uri, path, self.workspace.open_file)
+            return path, await self.pages.lines(uri, path, self.workspace)
         except ToolError:
             return None
 

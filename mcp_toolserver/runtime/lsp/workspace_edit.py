@@ -128,7 +128,7 @@ class WorkspaceEditReader:
                 raise self._unusable(f"changes '{path}' after it has moved that file")
             if self.workspace.kind(path) == "folder":
                 raise self._unusable(f"moves the folder '{path}'")
-            content = await read_bytes(path, self.workspace.open_file)
+            content = await read_bytes(path, self.workspace)
             self._bytes += len(content)
             if self._bytes > MOST_BYTES:
                 raise self._unusable(f"touches files of more than {MOST_BYTES:,} bytes")

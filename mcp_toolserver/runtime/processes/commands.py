@@ -56,7 +56,7 @@ class Folders(Protocol):
         """Whether commands there run as in read-only mode, although the server's mode allows more."""
         ...
 
-    def open_dir(self, path: CanonicalPath) -> int:
+    def hold_dir(self, path: CanonicalPath) -> int:
         """Open a folder; the caller closes it.
 
         Raises:
@@ -221,7 +221,7 @@ class Commands:
                 f"{self._limits.running} commands run already, and no more may. Stop one with TaskStop, or "
                 "wait for one to end."
             )
-        cwd = context.folders.open_dir(command.cwd)
+        cwd = context.folders.hold_dir(command.cwd)
         try:
             roots = None if context.folders.roots is None else tuple(context.folders.roots)
             request = Script(

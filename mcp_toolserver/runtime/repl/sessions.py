@@ -197,7 +197,7 @@ class Interpreters:
             )
 
     async def _launch(self, folders: Folders, owner: str, language: Language) -> Session:
-        cwd = folders.open_dir(CanonicalPath("."))
+        cwd = folders.hold_dir(CanonicalPath("."))
         try:
             driver = (sys.executable, "-I", _DRIVER, language)
             access = Access(roots=folders.roots, read_only=folders.is_read_only, owner=owner)

@@ -84,7 +84,7 @@ class Ripgrep:
         """See `Search.files`."""
         including = include(query.pattern)
         query = replace(query, hidden=query.hidden or including.names_hidden)
-        with open_target(self.workspace, query.path, ignored=query.ignored) as place:
+        async with open_target(self.workspace, query.path, ignored=query.ignored) as place:
             if place.file is not None:
                 raise InvalidInput(f"'{query.path}' is a file. Give a folder as `path`.")
             matches = None if including.names_suffice else including.matches
@@ -102,7 +102,7 @@ class Ripgrep:
             )
         including = include(query.glob)
         query = replace(query, hidden=query.hidden or including.names_hidden)
-        with open_target(self.workspace, query.path, ignored=query.ignored) as place:
+        async with open_target(self.workspace, query.path, ignored=query.ignored) as place:
             # The program takes a type or names, not both.
             matches = None if including.names_suffice and query.type is None else including.matches
             is_wanted = self._wanted(matches, place, query.hidden)
@@ -119,7 +119,9 @@ class Ripgrep:
                 found = Results(query, is_wanted, ordered=True)
                 errors = await self._run(ask(ordered=True), place, found, query)
             recheck_in = None if self.landlocked and not self.may_hide else self.workspace
-            return await to_thread.run_sync(format_result, recheck_in, place, query, found, errors)
+            return await self.workspace.read(
+                place.path, partial(format_result, recheck_in, place, query, found, errors)
+            )
 
     async def _run(
         self, arguments: list[str], place: SearchTarget, sink: Sink, query: FileQuery | LineQuery

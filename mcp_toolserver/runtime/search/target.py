@@ -1,26 +1,34 @@
 """The open folder in which ripgrep runs, and its standard input."""
 
 import os
-from collections.abc import Generator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
-from typing import Literal, Protocol
+import weakref
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Literal, Protocol, TypeVar
 
 from mcp_toolserver.capabilities.files import CanonicalPath
 from mcp_toolserver.errors import InvalidInput, NotFound
 from mcp_toolserver.runtime.anonymous_file import anonymous_file
 from mcp_toolserver.runtime.search.ignore_rules import inherited
 
+T = TypeVar("T")
+
 
 class SearchableFiles(Protocol):
     """The part of the workspace that a search needs."""
+
+    async def read(self, path: CanonicalPath, work: Callable[[], T]) -> T:
+        """Run `work`, which opens and reads `path`, where it may hang."""
+        ...
 
     def kind(self, path: CanonicalPath) -> Literal["file", "folder", "other", "missing"]:
         """Raises: Denied: hidden, or outside the roots."""
         ...
 
-    def open_dir(self, path: CanonicalPath) -> int:
-        """The folder, open; the caller closes it."""
+    def hold_dir(self, path: CanonicalPath) -> int:
+        """The folder, held; the caller closes it."""
         ...
 
     def open_file(self, path: CanonicalPath) -> int:
@@ -32,9 +40,9 @@ class SearchableFiles(Protocol):
         ...
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class SearchTarget:
-    """An open folder to search."""
+    """An open folder to search. Its descriptors are closed with it: a caller may leave while it is opened."""
 
     path: CanonicalPath
     """The path that results are relative to."""
@@ -42,6 +50,11 @@ class SearchTarget:
     file: CanonicalPath | None = None
     """The single file to search, which is then standard input."""
     stdin: int | None = None
+    close: Callable[[], object] = field(init=False)
+
+    def __post_init__(self) -> None:
+        descriptors = [one for one in (self.folder, self.stdin) if one is not None]
+        object.__setattr__(self, "close", weakref.finalize(self, _close, descriptors))
 
     @property
     def has_rules(self) -> bool:
@@ -54,8 +67,10 @@ class SearchTarget:
             os.lseek(self.stdin, 0, os.SEEK_SET)
 
 
-@contextmanager
-def open_target(workspace: SearchableFiles, path: CanonicalPath, *, ignored: bool) -> Generator[SearchTarget]:
+@asynccontextmanager
+async def open_target(
+    workspace: SearchableFiles, path: CanonicalPath, *, ignored: bool
+) -> AsyncGenerator[SearchTarget]:
     """Open the folder or file at `path`; add ignore rules from above unless `ignored` files are wanted.
 
     Raises:
@@ -63,27 +78,32 @@ def open_target(workspace: SearchableFiles, path: CanonicalPath, *, ignored: boo
         Denied: if hidden or unreadable.
         InvalidInput: if neither a file nor a folder.
     """
-    with ExitStack() as stack:
+    target = await workspace.read(path, partial(_open, workspace, path, ignored))
+    try:
+        yield target
+    finally:
+        target.close()
 
-        def kept(fd: int) -> int:
-            stack.callback(os.close, fd)
-            return fd
 
-        match workspace.kind(path):
-            case "folder":
-                rules = b"" if ignored else inherited(workspace, path)
-                stdin = kept(_holding(rules)) if rules else None
-                yield SearchTarget(path=path, folder=kept(workspace.open_dir(path)), stdin=stdin)
-            case "file":
-                parent = CanonicalPath(path.rpartition("/")[0] or ("/" if path.startswith("/") else "."))
-                folder = kept(workspace.open_dir(parent))
-                yield SearchTarget(
-                    path=parent, folder=folder, file=path, stdin=kept(workspace.open_file(path))
-                )
-            case "missing":
-                raise NotFound(f"'{path}' does not exist. Search a folder above it.")
-            case "other":
-                raise InvalidInput(f"'{path}' is neither a file nor a folder. Search a folder.")
+def _open(workspace: SearchableFiles, path: CanonicalPath, ignored: bool) -> SearchTarget:
+    match workspace.kind(path):
+        case "folder":
+            rules = b"" if ignored else inherited(workspace, path)
+            folder = workspace.hold_dir(path)
+            return SearchTarget(path=path, folder=folder, stdin=_holding(rules) if rules else None)
+        case "file":
+            parent = CanonicalPath(path.rpartition("/")[0] or ("/" if path.startswith("/") else "."))
+            stdin = workspace.open_file(path)
+            return SearchTarget(path=parent, folder=workspace.hold_dir(parent), file=path, stdin=stdin)
+        case "missing":
+            raise NotFound(f"'{path}' does not exist. Search a folder above it.")
+        case "other":
+            raise InvalidInput(f"'{path}' is neither a file nor a folder. Search a folder.")
+
+
+def _close(descriptors: Sequence[int]) -> None:
+    for descriptor in descriptors:
+        os.close(descriptor)
 
 
 def _holding(content: bytes) -> int:
