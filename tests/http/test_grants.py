@@ -221,14 +221,20 @@ def test_a_name_has_limits_of_its_own_within_those_of_the_server() -> None:
 # --- servers of names ------------------------------------------------------------------------------------
 
 
-async def test_a_name_that_is_revoked_while_a_request_waits_is_refused(tmp_path: Path) -> None:
-    """The request comes when the server of the name is ending, and its name is gone when that has ended."""
+async def test_a_name_that_is_revoked_while_a_request_waits_is_refused(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The request comes when the server of the name is ending, and its name is gone when that has ended.
+
+    That this server fails to end what its clients made ends the server of no other name.
+    """
     at = Book(tmp_path)
     ending, go_on = anyio.Event(), anyio.Event()
 
     async def aclose() -> None:
         ending.set()
         await go_on.wait()
+        raise OSError("something does not end")
 
     @asynccontextmanager
     async def endpoint(_: Server[Any], __: Limiter) -> AsyncGenerator[ASGIApp]:
@@ -267,6 +273,7 @@ async def test_a_name_that_is_revoked_while_a_request_waits_is_refused(tmp_path:
             at.put("[")
             assert await members.of(b"one") is NO_TOKENS
     assert second.disconnects.ended
+    assert "Not all that the clients of ann had made was ended" in caplog.text
 
 
 # --- the command -----------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ request can reach nothing of another name, and revoking a name ends all that it 
 """
 
 import hmac
+import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
@@ -19,6 +20,8 @@ from mcp_toolserver.protocol.http.errors import NO_TOKENS, Refusal
 from mcp_toolserver.protocol.http.grants import Grant, GrantFile, Invalid
 from mcp_toolserver.protocol.http.request_checks import INVALID_TOKEN
 from mcp_toolserver.protocol.rate_limit import ConcurrencyLimiter, Limiter, LimiterOfName, RequestLimits
+
+log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 0.5
 """Interval at which the file of tokens is looked at while no request comes."""
@@ -207,11 +210,23 @@ class ManyTokens:
                 await named.ending.wait()
                 with anyio.move_on_after(_END_SECONDS):
                     await member.idle()
+        except Exception:
+            if grant.name not in self._open:
+                # The request that needed this server gets the error.
+                raise
+            log.exception("The server of the name %s failed and is closed; the others go on.", grant.name)
         finally:
             with anyio.CancelScope(shield=True):
-                await own.aclose()
+                await _close(own, grant.name)
             self._open.pop(grant.name, None)
             ended.set()
+
+
+async def _close(own: OwnServer, name: str) -> None:
+    try:
+        await own.aclose()
+    except Exception:
+        log.exception("Not all that the clients of %s had made was ended.", name)
 
 
 @asynccontextmanager
