@@ -47,6 +47,7 @@ class Ask(Protocol):
 
 
 class Tell(Protocol):
-    """Sends the client a message for the user, without any sign that it was read."""
+    """Sends the client a message for the user, without any sign that it was read. Returns whether it was
+    sent: the client says which messages it takes."""
 
-    async def __call__(self, message: str) -> None: ...
+    async def __call__(self, message: str) -> bool: ...

@@ -30,8 +30,9 @@ class _Terminal:
     async def elicit(self, questions: Sequence[Question]) -> Answers:
         raise NobodyToAsk
 
-    async def tell(self, message: str) -> None:
+    async def tell(self, message: str) -> bool:
         """The result says it."""
+        return False
 
     async def report(self, message: str) -> None:
         print(message, file=sys.stderr)

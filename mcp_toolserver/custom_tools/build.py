@@ -17,7 +17,6 @@ from mcp_toolserver.tool_spec import Args, Output, Runtime
 TOOLSET = "user"
 
 _REQUIRED = ("name", "description", "input_schema", "execute")
-_KNOWN = (*_REQUIRED, *Declared.__annotations__)
 MEMBERS = (*_REQUIRED, "check_permissions", "is_read_only", "is_concurrency_safe")
 """The members of `Tool`, which are keys of `build_tool`."""
 
@@ -32,8 +31,6 @@ def build_tool(definition: Mapping[str, object]) -> BuiltTool:
     if missing := [key for key in _REQUIRED if key not in definition]:
         raise RegistrationError(f"a tool needs {missing[0]}")
     name = str(definition["name"])
-    if unknown := [key for key in definition if key not in _KNOWN]:
-        raise RegistrationError(f"{name}: {unknown[0]} is not known; choose from {', '.join(_KNOWN)}")
     execute, description = definition["execute"], definition["description"]
     if not callable(execute) or not isinstance(description, str):
         raise RegistrationError(f"{name}: execute must be a function, and the description text")
@@ -54,7 +51,7 @@ def define_tool(
     `run(dictionary, context)`; if it is None, as `run(context)`.
 
     Raises:
-        RegistrationError: a declaration is invalid.
+        RegistrationError: a declaration is unknown or invalid.
     """
     if isinstance(takes, type):
         form = from_model(takes)
@@ -84,6 +81,9 @@ def _build(
     form: ArgumentForm,
     declared: Mapping[str, object],
 ) -> BuiltTool:
+    if unknown := [key for key in declared if key not in Declared.__annotations__]:
+        known = ", ".join(Declared.__annotations__)
+        raise RegistrationError(f"{name}: {unknown[0]} is not known; choose from {known}")
     check = declared_check(name, declared)
 
     async def body(args: Args, context: ToolContext) -> object:

@@ -53,7 +53,7 @@ class Caller(Protocol):
         """
         ...
 
-    async def tell(self, message: str) -> None:
+    async def tell(self, message: str) -> bool:
         """See `Tell`."""
         ...
 

@@ -50,8 +50,9 @@ class ServerCaller:
         """Raises: NobodyToAsk."""
         raise NobodyToAsk
 
-    async def tell(self, message: str) -> None:
+    async def tell(self, message: str) -> bool:
         """Nobody listens."""
+        return False
 
     async def ask(self, question: str) -> bool:
         """No."""

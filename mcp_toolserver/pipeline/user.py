@@ -22,9 +22,9 @@ class User:
         """See `Ask`. A choice comes back in the escaped spelling that the user saw."""
         return await self.caller.elicit([self._shown(question) for question in questions])
 
-    async def tell(self, message: str) -> None:
+    async def tell(self, message: str) -> bool:
         """See `Tell`."""
-        await self.caller.tell(self.shown(message))
+        return await self.caller.tell(self.shown(message))
 
     def _shown(self, question: Question) -> Question:
         choices = (

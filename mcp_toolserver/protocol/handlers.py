@@ -284,8 +284,8 @@ class _Client:
         self._reports += 1
         await self._context.session.report_progress(float(self._reports), message=message)
 
-    async def tell(self, message: str) -> None:
-        await self._messages.send(self._context, message)
+    async def tell(self, message: str) -> bool:
+        return await self._messages.send(self._context, message)
 
     async def roots(self) -> ClientFolders | None:
         return await self._roots.of(self._context)

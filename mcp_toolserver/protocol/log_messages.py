@@ -44,14 +44,15 @@ class Messages:
         self._least[id(client)] = params.level
         return mcp.EmptyResult()
 
-    async def send(self, context: _Context, message: str) -> None:
-        """Send `message` within the call that `context` belongs to."""
+    async def send(self, context: _Context, message: str) -> bool:
+        """Send `message` within the call that `context` belongs to; return whether the client wants it."""
         if not self._wants(context):
-            return
+            return False
         params = mcp.LoggingMessageNotificationParams(level=LEVEL, logger=LOGGER, data=message)
         await context.session.send_notification(
             mcp.LoggingMessageNotification(params=params), context.request_id
         )
+        return True
 
     def _wants(self, context: _Context) -> bool:
         if is_version_at_least(context.protocol_version, MODERN):

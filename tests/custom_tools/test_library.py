@@ -184,6 +184,12 @@ async def test_a_check_that_does_anything_but_permit_refuses(tmp_path: Path) -> 
     assert (await call(server, "search_code", pattern="y")).error == "denied"
 
 
+def test_a_misspelt_declaration_of_a_function_builds_no_tool_without_it() -> None:
+    wrong: Any = {"check_permission": lambda *_: False}
+    with pytest.raises(RegistrationError, match="check_permission is not known"):
+        define_tool("look", "Look.", lambda _: "seen", is_read_only=True, **wrong)
+
+
 ELSEWHERE: tuple[dict[str, Any], ...] = (
     {"type": "object", "properties": {"a": {"$ref": "http://127.0.0.1/x"}}},
     {"type": "object", "allOf": [{"$ref": "file:///etc/passwd"}]},

@@ -99,6 +99,7 @@ async def test_a_client_hears_what_it_wants_to(tmp_path: Path) -> None:
                         await client.session.set_logging_level(chosen)
                 result = await client.call_tool("SendUserMessage", {"message": "hello"})
                 assert text(result).endswith(":\nhello")
+                assert text(result).startswith("Sent" if heard else "Not sent")
         assert [(note.level, note.data) for note in notes] == [("notice", "hello")] * heard, (era, level)
 
 

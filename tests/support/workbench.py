@@ -63,8 +63,9 @@ class Person:
         self.questions += questions
         return self.answers
 
-    async def tell(self, message: str) -> None:
+    async def tell(self, message: str) -> bool:
         self.messages.append(message)
+        return True
 
     async def report(self, message: str) -> None:
         self.heard.append(message)

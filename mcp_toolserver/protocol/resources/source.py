@@ -85,8 +85,8 @@ class UnaskedCaller:
     async def elicit(self, questions: Sequence[Question]) -> Answers:
         raise NobodyToAsk
 
-    async def tell(self, message: str) -> None:
-        return
+    async def tell(self, message: str) -> bool:
+        return False
 
     async def report(self, message: str) -> None:
         return

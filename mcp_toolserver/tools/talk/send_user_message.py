@@ -42,7 +42,8 @@ async def run(args: SendUserMessage, rt: Runtime) -> Output:
     sizes = {path: await rt.fs.read(path, lambda _, size: size) for path in args.attachments}
     sent = (await rt.clock.now()).astimezone(UTC)
     text = "\n".join((args.message, *_attached(sizes)))
-    await rt.tell(text)
+    if not await rt.tell(text):
+        return Output(f"Not sent: the client takes no messages now. Write this in your answer:\n{text}")
     return Output(f"Sent to the user ({args.status}) at {sent:%Y-%m-%dT%H:%M:%SZ}:\n{text}")
 
 
