@@ -55,8 +55,11 @@ class PathLookups:
         )
 
     async def read(self, client: str, device: int, work: Callable[[], T]) -> T:
-        """Run `work`, which opens and reads files of a file system for `client`, and return its result; the
-        deadline is that of the call. When the caller leaves, `work` goes on alone: it closes what it opens."""
+        """Run `work`, which opens and reads files of a file system for `client`, and return its result.
+
+        The deadline is that of the call. When the caller leaves, `work` goes on alone: it closes what it
+        opens.
+        """
         reader = f"{client} on {device}"
         await self._semaphore.acquire(reader)
         return await self._in_thread(reader, work)

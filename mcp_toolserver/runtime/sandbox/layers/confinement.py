@@ -12,7 +12,13 @@ from typing import NoReturn
 
 from mcp_toolserver.runtime.sandbox.broker.policy import BrokerPolicy, Helper, SandboxPlan
 from mcp_toolserver.runtime.sandbox.broker.temp_folder import Scratch
-from mcp_toolserver.runtime.sandbox.layers import bubblewrap, kernel, process_locks, seccomp
+from mcp_toolserver.runtime.sandbox.layers import (
+    bubblewrap,
+    inner_landlock,
+    kernel,
+    process_locks,
+    seccomp,
+)
 from mcp_toolserver.runtime.sandbox.layers.bubblewrap import BwrapArgs
 from mcp_toolserver.runtime.sandbox.layers.devices import fix_devices, fixed_devices, reopen_null
 from mcp_toolserver.runtime.sandbox.layers.environment import CACHES
@@ -91,6 +97,8 @@ class LaunchPlan:
     """The values, except descriptors, that a fork of the broker needs to enter the sandbox."""
 
     bwrap_args: BwrapArgs = field(default_factory=BwrapArgs)
+    inner: tuple[str, ...] = ()
+    """What bubblewrap starts in the place of the command, whose arguments follow. See `inner_landlock`."""
     scratch: str = ""
     """The folder for temporary files; empty where nothing confines the program."""
     devices: int = -1
@@ -119,7 +127,7 @@ class LaunchPlan:
         """
         sandbox = plan.sandbox
         if plan.layer == "bubblewrap":
-            return (*self._enter_bubblewrap(has_network=sandbox.network), *argv)
+            return (*self._enter_bubblewrap(has_network=sandbox.network), *self.inner, *argv)
         if plan.layer == "landlock" and plan.helper and _reads_one_folder(plan):
             process_locks.lock_helper(cwd, (argv[0], *plan.helper.places))
         elif plan.layer == "landlock":
@@ -257,8 +265,13 @@ def _in_bubblewrap(
     if plan.filtered:
         passed["--seccomp"] = seccomp.as_descriptor(_filter(plan))
     sandbox = bubblewrap.bwrap_args(before, made, plan.program, cwd=folder, passed=passed)
+    is_held = plan.helper is None and kernel.landlock_abi() > 0
     launch_plan = LaunchPlan(
-        bwrap_args=sandbox, scratch=scratch_folder(made), devices=root_handles.devices, session=session
+        bwrap_args=sandbox,
+        inner=inner_landlock.argv_prefix(made, scopes_sockets=plan.sandbox.network) if is_held else (),
+        scratch=scratch_folder(made),
+        devices=root_handles.devices,
+        session=session,
     )
     return Confinement(plan=plan, launch_plan=launch_plan, before=before, status=reading)
 
@@ -293,6 +306,7 @@ def _visibility(plan: SandboxPlan, root_handles: RootHandles) -> Visibility:
         hidden=_hidden_now(plan, root_handles),
         hides_sockets=root_handles.hides_sockets and has_sockets,
         working=root_handles.working,
+        interpreter=inner_landlock.interpreter_folder(),
     )
 
 

@@ -70,6 +70,8 @@ class Visibility:
     """Whether the command has the temporary folder of its session."""
     working: tuple[str, ...] = ()
     """Folders that processes of this machine work in, see `working_folders`."""
+    interpreter: str = ""
+    """The folder of the Python that starts the command, which the command must see and not change."""
 
 
 EVERYTHING = Visibility()
@@ -98,6 +100,8 @@ def mounts(before: Snapshot, visibility: Visibility = EVERYTHING) -> Mounts:
     if visibility.hides_sockets:
         # What a command asks a service of the machine for may be a change.
         _hide_sockets(made, roots if kind == "writable" else (), visibility.working)
+    if visibility.interpreter and _containing(made, visibility.interpreter) in (*_BARE, "writable"):
+        made.setdefault(visibility.interpreter, "read-only")
     if kind == "writable":
         _pin(made, roots)
     if visibility.shares_temporary and made.get(TEMPORARY) == "scratch" and may_share(before.roots, made):

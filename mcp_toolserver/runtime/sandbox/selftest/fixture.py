@@ -26,6 +26,8 @@ class Fixture:
     """Written where no command may read."""
     listener: socket.socket | None
     """None where this machine has no loopback."""
+    pipe: int
+    """Reads from the named pipe `outside/pipe`, as a program outside does."""
 
     def at(self, name: str) -> str:
         """The path of a file in the fixture."""
@@ -48,6 +50,13 @@ class Fixture:
             for name in (*folders, *files)
         }
 
+    def piped(self) -> bool:
+        """Whether something was written into the named pipe."""
+        try:
+            return os.read(self.pipe, 1) != b""
+        except BlockingIOError:
+            return False
+
     def visited(self) -> bool:
         """Whether a client connected."""
         if self.listener is None:
@@ -67,12 +76,18 @@ def make_fixture(state: str) -> Generator[Fixture]:
         OSError: it cannot be made.
     """
     base = _private_folder(state)
-    listener = _listener()
+    listener, pipe = _listener(), -1
     try:
-        fixture = Fixture(base=base, token=_random_name(), secret=_random_name(), listener=listener)
+        os.mkdir(f"{base}/outside", 0o700)
+        pipe = _pipe(f"{base}/outside/pipe")
+        fixture = Fixture(
+            base=base, token=_random_name(), secret=_random_name(), listener=listener, pipe=pipe
+        )
         _fill(fixture)
         yield fixture
     finally:
+        if pipe >= 0:
+            os.close(pipe)
         if listener:
             listener.close()
         _remove(base)
@@ -111,8 +126,13 @@ def _listener() -> socket.socket | None:
         return listener
 
 
+def _pipe(path: str) -> int:
+    os.mkfifo(path, 0o600)
+    return os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+
+
 def _fill(fixture: Fixture) -> None:
-    for folder in ("root", "root/.git", "root/.git/hooks", "outside", "state"):
+    for folder in ("root", "root/.git", "root/.git/hooks", "state"):
         os.mkdir(fixture.at(folder), 0o700)
     contents = {
         "root/kept": fixture.token,

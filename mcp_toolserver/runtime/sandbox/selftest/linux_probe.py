@@ -51,6 +51,7 @@ def script(probe: Probe, fixture: Fixture) -> str:
         f"echo {WRITTEN} >{root}/new",
         f"echo {WRITTEN} >{outside}/new",
         f"echo {WRITTEN} >>{outside}/kept",
+        f"echo {WRITTEN} >{outside}/pipe",
         f"echo {WRITTEN} >>{root}/.git/config",
         f"echo {WRITTEN} >>{root}/.git/hooks/pre-commit",
         f"echo {WRITTEN} >{root}/.git/hooks/new",
@@ -125,6 +126,9 @@ def _files(ended: Ended) -> Iterator[Check]:
         yield check("files outside of the root are not written", written(ended, "outside"))
     else:
         yield check("nothing outside of the root is changed", changed(ended, "outside"))
+    if probe.holds_pipes:
+        piped = "it was" if ended.fixture.piped() else ""
+        yield check("a named pipe outside of the root is not written", piped)
 
 
 def _network_and_namespaces(ended: Ended) -> Iterator[Check]:

@@ -28,6 +28,8 @@ class Probe:
     """Whether this machine has filters for system calls at all."""
     shares_session: bool = False
     """Whether it is tried in namespaces as the commands of a session share them."""
+    holds_pipes: bool = True
+    """Whether this machine has what keeps a command from named pipes outside its roots."""
     brief: bool = False
     """Leave out what takes a program of its own to try."""
 

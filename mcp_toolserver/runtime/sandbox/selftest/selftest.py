@@ -41,6 +41,12 @@ _NOT_ALLOWED = (
     "--allow-degraded uses it all the same"
 )
 
+_PIPES = (
+    "without Landlock (Linux 5.13, and in `lsm=` on the kernel's command line) commands can write into named "
+    "pipes outside the roots"
+)
+_PIPES_NOT_ALLOWED = f"bubblewrap: {_PIPES}; --allow-degraded uses it all the same"
+
 
 def prove(sandbox: SandboxSpec, run: Run, *, abi: int) -> Proof:
     """Try the layers that `sandbox` may use. `abi` is the version of Landlock here.
@@ -110,8 +116,13 @@ class _SelfTest:
             self.reasons.append(f"commands run without a sandbox in {UNCONFINED}")
             return "none", None, ()
         for program in self.sandbox.programs if self._may_use_bubblewrap() else ():
-            filtered = not self.unfiltered
-            probe = Probe(sandbox=self.sandbox, layer="bubblewrap", program=program, filtered=filtered)
+            probe = Probe(
+                sandbox=self.sandbox,
+                layer="bubblewrap",
+                program=program,
+                filtered=not self.unfiltered,
+                holds_pipes=self.abi > 0,
+            )
             if found := self._bubblewrap(probe):
                 return "bubblewrap", *found
         landlock = Probe(sandbox=self.sandbox, layer="landlock")
@@ -137,6 +148,10 @@ class _SelfTest:
         if self.unfiltered and self.sandbox.network:
             self.reasons.append(f"bubblewrap: commands may use the network, and {self.unfiltered}")
             return False
+        if not self.abi and self.sandbox.programs:
+            self.reasons.append(_PIPES if self.sandbox.allow_degraded else _PIPES_NOT_ALLOWED)
+            if not self.sandbox.allow_degraded:
+                return False
         if self.unfiltered:
             self.reasons.append(f"bubblewrap stands alone: {self.unfiltered}")
         return True
