@@ -31,6 +31,7 @@ from mcp_toolserver.runtime.sandbox.broker.messages import (
     DESCRIPTORS,
     MAX_REQUEST,
     Request,
+    Script,
     decode,
     encode_event,
 )
@@ -253,7 +254,8 @@ def _ready(constants: Constants, descriptors: Descriptors) -> _Ready | dict[str,
             if constants.verification is not None and plan.sandbox.mode == WRITING:
                 verification = Verification(constants.verification)
                 undo.callback(verification.close)
-                places = verification.begin(constants.root_handles.roots)
+                session = request.session if isinstance(request, Script) else ""
+                places = verification.begin(constants.root_handles.roots, session)
                 undo.callback(_ended, verification)
             confinement = Confinement.ready(
                 plan, constants.root_handles, descriptors.cwd, places, session=descriptors.session

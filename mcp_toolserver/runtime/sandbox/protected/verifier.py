@@ -29,6 +29,12 @@ from mcp_toolserver.runtime.sandbox.protected.thread_activity import Activity, h
 SECONDS = 1.0
 """Between two checks while a command runs, unless a check takes longer than half of that."""
 
+SECONDS_AFTER_A_FIND = 0.1
+"""The same after a check that set something aside: who makes it again is stopped soon."""
+
+MOST_REMEMBERED = 4_096
+"""Places that sessions made, which make the next command of the session that makes them again stop."""
+
 Key = tuple[str, str]
 """Root and path of a place."""
 
@@ -41,6 +47,8 @@ class Watched:
     """A running command."""
 
     roots: frozenset[str]
+    session: str
+    """Its name; empty if it belongs to none."""
     mounted: bool
     """Whether protected places are mounted read-only for it."""
     sample: Callable[[], Activity]
@@ -78,6 +86,8 @@ class Verifier:
         self._accepted = {place.key for place in self._places(None)}
         self._unmoved: dict[Key, Identity] = {}
         """What a command made and could not be set aside."""
+        self._made: dict[tuple[str, Key], None] = {}
+        """What was set aside while commands of a session ran, by session; the oldest first."""
         self._running: set[Watched] = set()
         self.due = 0.0
         """When the next check has to be while commands run, by the monotonic clock."""
@@ -92,9 +102,10 @@ class Verifier:
         return self._places(self._accepted)
 
     def begin(
-        self, roots: Iterable[str], sample: Callable[[], Activity]
+        self, roots: Iterable[str], sample: Callable[[], Activity], session: str = ""
     ) -> tuple[Watched, tuple[ProtectedPath, ...]]:
-        """Check, and watch a command from now on that can write in `roots`. It must not have started yet.
+        """Check, and watch a command of `session` from now on that can write in `roots`. It must not have
+        started yet.
 
         Raises:
             TooManyFolders: there are more than can be checked for every command.
@@ -105,6 +116,7 @@ class Verifier:
         places = tuple(place for place in self.places() if place.root in reached)
         watched = Watched(
             roots=reached,
+            session=session,
             mounted=self._mounted,
             sample=sample,
             covered={place.key: self._identity(place) for place in places},
@@ -136,7 +148,7 @@ class Verifier:
 
     def check(self) -> None:
         """Scan the roots, set aside what commands made, and find the commands that have to be stopped."""
-        began = time.monotonic()
+        began, found = time.monotonic(), False
         # Taken before the scan: what runs during it counts both for this check and for the next.
         now = {watched: watched.sample() for watched in self._running}
         for scan in self._scans.values():
@@ -146,26 +158,46 @@ class Verifier:
         self._accepted &= {place.key for place in places}
         fresh = sorted((place for place in places if place.key not in self._accepted), key=_by_parts)
         for place in _outermost(fresh):
-            self._judge(place, [watched for watched in active if place.root in watched.roots])
+            found |= self._judge(place, [watched for watched in active if place.root in watched.roots])
         present = self.places() if now else ()
         for watched, before in now.items():
             watched.before = before
             if watched.mounted and not watched.uncovered:
                 watched.uncovered = self._uncovered(watched, present)
         ended = time.monotonic()
-        self.due = ended + max(SECONDS, 2 * (ended - began))
+        wait = SECONDS_AFTER_A_FIND if found else SECONDS
+        self.due = ended + max(wait, 2 * (ended - began))
 
-    def _judge(self, place: ProtectedPath, suspects: list[Watched]) -> None:
+    def _judge(self, place: ProtectedPath, suspects: list[Watched]) -> bool:
         """Accept what no command can have made, and set aside what one may have made, again and again where
-        that fails."""
+        that fails. Returns whether it was to be set aside."""
         if self._is_work_tree(place):
             # Until no command runs, it is judged again and again: a command could change it.
-            return
+            return False
         unmoved = self._unmoved.get(place.key)
         if not suspects and (unmoved is None or unmoved != self._identity(place)):
             self._accept(place)
         elif not self._is_allowed(place):
             self._remove(place, suspects)
+            self._stop_who_made_it_before(place, suspects)
+            return True
+        return False
+
+    def _stop_who_made_it_before(self, place: ProtectedPath, suspects: list[Watched]) -> None:
+        """Stop the commands during which, or during others of whose session, the place was set aside before.
+
+        Otherwise what is made again and again is there for programs to find most of the time.
+        """
+        for watched in suspects:
+            owner = (watched.session or str(id(watched)), place.key)
+            if owner in self._made:
+                watched.uncovered = watched.uncovered or (
+                    f"{self._shown(place)} was made again after it had been moved away; programs act upon it "
+                    "unasked. Leave it out, or ask the user to make it"
+                )
+            self._made[owner] = None
+        while len(self._made) > MOST_REMEMBERED:
+            del self._made[next(iter(self._made))]
 
     def _accept(self, place: ProtectedPath) -> None:
         self._accepted.add(place.key)

@@ -39,6 +39,8 @@ class Message(TypedDict, total=False):
     ask: Literal["places", "begin", "check", "end"]
     supervisor: int
     """Process id, when a command begins."""
+    session: str
+    """The name of its session; empty if it belongs to none."""
     roots: list[str]
     """Where it can write."""
     places: list[tuple[str, str, Role]]
@@ -91,14 +93,15 @@ class Verification:
         """
         return self._places_of(self._asked({"ask": "places"}))
 
-    def begin(self, roots: Iterable[str]) -> tuple[ProtectedPath, ...]:
-        """Announce a command that will be a descendant of this process and can write in `roots`: what has to
-        be protected from it.
+    def begin(self, roots: Iterable[str], session: str) -> tuple[ProtectedPath, ...]:
+        """Announce a command of `session` that will be a descendant of this process and can write in `roots`:
+        what has to be protected from it.
 
         Raises:
             Unverified, Unprotectable.
         """
-        return self._places_of(self._asked({"ask": "begin", "supervisor": os.getpid(), "roots": list(roots)}))
+        message: Message = {"ask": "begin", "supervisor": os.getpid(), "session": session}
+        return self._places_of(self._asked({**message, "roots": list(roots)}))
 
     def check(self) -> tuple[str, ...]:
         """Have the roots checked now: what there is to report, in sentences.
@@ -279,7 +282,9 @@ class _Service:
     def _begin(self, client: _Client, message: Message) -> Message:
         sample = partial(activity_of, message.get("supervisor", 0))
         try:
-            client.watched, places = self.verifier.begin(message.get("roots", ()), sample)
+            client.watched, places = self.verifier.begin(
+                message.get("roots", ()), sample, message.get("session", "")
+            )
         except TooManyFolders as error:
             return {"refused": str(error), "too_many": True}
         return _listing(places)
