@@ -32,8 +32,12 @@ SECONDS = 1.0
 SECONDS_AFTER_A_FIND = 0.1
 """The same after a check that set something aside: who makes it again is stopped soon."""
 
+AGAIN_SECONDS = 30.0
+"""How soon after a place was set aside another command of the session is stopped that makes it again. Later
+it may be a second installation of what brings such a name along."""
+
 MOST_REMEMBERED = 4_096
-"""Places that sessions made, which make the next command of the session that makes them again stop."""
+"""Places that sessions made."""
 
 Key = tuple[str, str]
 """Root and path of a place."""
@@ -60,6 +64,8 @@ class Watched:
     notes: list[str] = field(default_factory=list[str])
     """Not reported yet."""
     noted: set[Key] = field(default_factory=set[Key])
+    moved: set[Key] = field(default_factory=set[Key])
+    """What was set aside while it ran."""
     uncovered: str = ""
     """Why it has to be stopped; empty as long as it need not be."""
 
@@ -86,8 +92,8 @@ class Verifier:
         self._accepted = {place.key for place in self._places(None)}
         self._unmoved: dict[Key, Identity] = {}
         """What a command made and could not be set aside."""
-        self._made: dict[tuple[str, Key], None] = {}
-        """What was set aside while commands of a session ran, by session; the oldest first."""
+        self._made: dict[tuple[str, Key], float] = {}
+        """When what was set aside last while commands of a session ran, by session; the oldest first."""
         self._running: set[Watched] = set()
         self.due = 0.0
         """When the next check has to be while commands run, by the monotonic clock."""
@@ -178,26 +184,22 @@ class Verifier:
         if not suspects and (unmoved is None or unmoved != self._identity(place)):
             self._accept(place)
         elif not self._is_allowed(place):
-            self._remove(place, suspects)
             self._stop_who_made_it_before(place, suspects)
+            self._remove(place, suspects)
             return True
         return False
 
     def _stop_who_made_it_before(self, place: ProtectedPath, suspects: list[Watched]) -> None:
-        """Stop the commands during which, or during others of whose session, the place was set aside before.
-
-        Otherwise what is made again and again is there for programs to find most of the time.
-        """
+        """Stop the commands from which the place was set aside before: what is made again and again is there
+        for programs to find most of the time."""
+        now = time.monotonic()
         for watched in suspects:
-            owner = (watched.session or str(id(watched)), place.key)
-            if owner in self._made:
+            made = self._made.get((watched.session, place.key)) if watched.session else None
+            if place.key in watched.moved or (made is not None and now - made < AGAIN_SECONDS):
                 watched.uncovered = watched.uncovered or (
                     f"{self._shown(place)} was made again after it had been moved away; programs act upon it "
                     "unasked. Leave it out, or ask the user to make it"
                 )
-            self._made[owner] = None
-        while len(self._made) > MOST_REMEMBERED:
-            del self._made[next(iter(self._made))]
 
     def _accept(self, place: ProtectedPath) -> None:
         self._accepted.add(place.key)
@@ -244,11 +246,20 @@ class Verifier:
             if len(restore) > 3 * LONGEST_SHOWN:
                 restore = f"move it back from {shortened(there)}"
             note = f"{shown} It was moved away. If the user made it, they can restore it: {restore}"
+            self._remember(place, suspects)
         for watched in suspects:
             # What cannot be moved is found again by every check.
             if place.key not in watched.noted or "could not" not in note:
                 watched.noted.add(place.key)
                 watched.notes.append(note)
+
+    def _remember(self, place: ProtectedPath, suspects: list[Watched]) -> None:
+        for watched in suspects:
+            watched.moved.add(place.key)
+            self._made.pop((watched.session, place.key), None)
+            self._made[watched.session, place.key] = time.monotonic()
+        while len(self._made) > MOST_REMEMBERED:
+            del self._made[next(iter(self._made))]
 
     def _uncovered(self, watched: Watched, places: Iterable[ProtectedPath]) -> str:
         for place in places:
