@@ -6,7 +6,7 @@ import os
 import stat
 import struct
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from select import select
 from threading import Thread
@@ -73,12 +73,18 @@ def hung_mount(folder: Path, *, answers_look_ups: bool = False) -> Generator[Non
 
 def _answer_look_ups(server: int, end: int) -> None:
     while server in select([server, end], [], [])[0]:
-        request = os.read(server, 1 << 18)
+        try:
+            request = os.read(server, 1 << 18)
+        except OSError:
+            # It is no longer mounted.
+            return
         operation, unique, node = struct.unpack_from("=4xIQQ", request)
         if operation in _UNANSWERED:
             continue
         error, body = _answer(operation, node, request[40:].rstrip(b"\0"))
-        os.write(server, struct.pack("=IiQ", 16 + len(body), -error, unique) + body)
+        # Who asked may have given up.
+        with suppress(OSError):
+            os.write(server, struct.pack("=IiQ", 16 + len(body), -error, unique) + body)
 
 
 def _answer(operation: int, node: int, name: bytes) -> tuple[int, bytes]:
