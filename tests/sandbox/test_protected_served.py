@@ -131,9 +131,11 @@ def session(server: Server, code: str, handle: str = "new") -> tuple[str, str]:
 @by_user
 def test_what_a_session_plants_is_gone_when_the_evaluation_ends(server: Server) -> None:
     _, handle = session(server, "echo started")
-    said, _ = session(server, "mkdir -p .idea deep/er/still/.vscode; touch .envrc; echo planted", handle)
+    said, _ = session(
+        server, "mkdir -p planted/.idea deep/er/.vscode; touch deep/.envrc; echo planted", handle
+    )
     assert "planted" in said
-    for place in (".idea", "deep/er/still/.vscode", ".envrc"):
+    for place in ("planted/.idea", "deep/er/.vscode", "deep/.envrc"):
         assert not os.path.lexists(server.scene.root / place)
         assert place in said
     assert "goes on" in session(server, "echo it goes on", handle)[0]
@@ -159,13 +161,14 @@ def test_a_session_is_stopped_when_the_user_makes_what_it_is_not_kept_from(serve
 
 @by_user
 def test_what_a_background_job_plants_is_moved_away_while_it_runs(server: Server) -> None:
-    started = server.call("bash", command="mkdir .idea; touch done; exec sleep 300", run_in_background=True)
+    plants = "mkdir -p job/.idea; touch done; exec sleep 300"
+    started = server.call("bash", command=plants, run_in_background=True)
     handle = re.findall(r"bg_[0-9a-f]{6}", started.text)[0]
     until((server.scene.root / "done").exists)
-    until(lambda: not (server.scene.root / ".idea").exists())
-    until(lambda: ".idea appeared" in server.call("TaskOutput", task_id=handle, until="now").text)
+    until(lambda: not (server.scene.root / "job/.idea").exists())
+    until(lambda: "job/.idea appeared" in server.call("TaskOutput", task_id=handle, until="now").text)
     assert "running for" in server.call("TaskOutput", task_id=handle, until="now").text
-    assert ".idea appeared" in server.call("TaskStop", task_id=handle).text
+    assert "job/.idea appeared" in server.call("TaskStop", task_id=handle).text
 
 
 # --- what the user makes -----------------------------------------------------------------------------------
