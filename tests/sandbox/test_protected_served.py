@@ -171,6 +171,22 @@ def test_what_a_background_job_plants_is_moved_away_while_it_runs(server: Server
     assert "job/.idea appeared" in server.call("TaskStop", task_id=handle).text
 
 
+@by_user
+def test_a_command_that_plants_again_and_again_is_stopped_and_the_next_one_of_its_session_too(
+    server: Server,
+) -> None:
+    """ATTACK: what is moved away comes back at once, so that a program of the user finds it most of the time."""
+    planting = "while :; do mkdir -p again/.vscode; touch again/.vscode/tasks.json; sleep 0.01; done"
+    for said in (
+        server.call("TaskOutput", task_id=server.start(planting), wait_ms=20_000).text,
+        server.call("bash", command="mkdir -p again/.vscode; sleep 60").text,
+    ):
+        assert "again/.vscode was made again" in said
+        assert not (server.scene.root / "again/.vscode").exists()
+    # Another name stops nothing.
+    assert "on it goes" in server.bash("mkdir -p again/.idea; sleep 1.5; echo on it goes")
+
+
 # --- what the user makes -----------------------------------------------------------------------------------
 
 
