@@ -3,8 +3,10 @@
 import os
 import re
 import shutil
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 from hypothesis import given
@@ -196,17 +198,26 @@ def _have_ticked(folder: Path) -> None:
 
 async def test_lines_that_were_shown_are_taken_apart_once(tmp_path: Path) -> None:
     old, new = CanonicalPath(__file__), CanonicalPath(str(tmp_path / "new.py"))
-    pages = LineCache()
-    lines = await pages.lines("file:///old", old, _open)
+    pages, files = LineCache(), _Files()
+    lines = await pages.lines("file:///old", old, files)
     assert lines[0].startswith('"""The parts of the LSP tool')
-    assert await pages.lines("file:///old", old, _open) is lines
+    assert await pages.lines("file:///old", old, files) is lines
     for text in ("a\nb", "a\nc"):
         (tmp_path / "new.py").write_text(text, encoding="utf-8")
-        assert await pages.lines("file:///new", new, _open) == text.split()
+        assert await pages.lines("file:///new", new, files) == text.split()
 
 
-def _open(path: CanonicalPath) -> int:
-    return os.open(path, os.O_RDONLY)
+T = TypeVar("T")
+
+
+class _Files:
+    """Every file, read at once."""
+
+    async def read(self, path: CanonicalPath, work: Callable[[], T]) -> T:
+        return work()
+
+    def open_file(self, path: CanonicalPath) -> int:
+        return os.open(path, os.O_RDONLY)
 
 
 def test_programs_are_looked_for_in_our_bin_folder_and_on_the_path(tmp_path: Path) -> None:
