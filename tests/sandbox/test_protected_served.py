@@ -175,7 +175,7 @@ def test_what_a_background_job_plants_is_moved_away_while_it_runs(server: Server
 def test_a_command_that_plants_again_and_again_is_stopped_and_the_next_one_of_its_session_too(
     server: Server,
 ) -> None:
-    """ATTACK: what is moved away comes back at once, so that a program of the user finds it most of the time."""
+    """ATTACK: what is moved away comes back at once, and programs of the user find it most of the time."""
     planting = "while :; do mkdir -p again/.vscode; touch again/.vscode/tasks.json; sleep 0.01; done"
     for said in (
         server.call("TaskOutput", task_id=server.start(planting), wait_ms=20_000).text,

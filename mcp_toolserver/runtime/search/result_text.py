@@ -157,7 +157,7 @@ class Lookup:
         self._workspace = workspace
         self._folder = ExitStack()
         self._path: str = ""
-        self._fd = -1
+        self._fd: int = -1
 
     def __enter__(self) -> Self:
         return self
@@ -182,7 +182,7 @@ class Lookup:
         if folder != self._path:
             self._folder.close()
             self._path = ""
-            self._fd = self._workspace.open_dir(CanonicalPath(folder))
+            self._fd = self._workspace.hold_dir(CanonicalPath(folder))
             self._folder.callback(os.close, self._fd)
             self._path = folder
 

@@ -3,7 +3,6 @@
 It imports as little as it can: every command waits for it.
 """
 
-import _signal
 import ctypes
 import os
 import sys
@@ -14,6 +13,7 @@ VERSION = 1
 FIRST_WITH_SCOPES = 6
 CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446
 NO_NEW_PRIVS = 38
+SIGPIPE, SIGXFSZ = 13, 25
 
 
 def restrict(libc: ctypes.CDLL, folders: list[str], *, scoped: bool) -> None:
@@ -54,11 +54,12 @@ def main() -> None:
     flag, *words = sys.argv[1:]
     split = words.index("--")
     folders, command = words[:split], words[split + 1 :]
+    libc = ctypes.CDLL(None, use_errno=True)
     try:
-        restrict(ctypes.CDLL(None, use_errno=True), folders, scoped=flag == "scoped")
+        restrict(libc, folders, scoped=flag == "scoped")
         # Python ignores these for itself, and sets LC_CTYPE; the command gets what bubblewrap got.
-        for number in (_signal.SIGPIPE, _signal.SIGXFSZ):
-            _signal.signal(number, _signal.SIG_DFL)
+        for number in (SIGPIPE, SIGXFSZ):
+            libc.signal(number, None)
         with open("/proc/self/environ", "rb") as file:  # noqa: PTH123  # pathlib takes milliseconds to import
             given = file.read().split(b"\0")
         environment = dict(line.split(b"=", 1) for line in given if b"=" in line)

@@ -137,7 +137,12 @@ def _mac_fixture(state: str) -> Generator[MacFixture]:
         os.write(secret, f"{plain.secret}\n".encode())
         os.close(secret)
         yield MacFixture(
-            base=plain.base, token=plain.token, secret=plain.secret, listener=plain.listener, local=local
+            base=plain.base,
+            token=plain.token,
+            secret=plain.secret,
+            listener=plain.listener,
+            pipe=plain.pipe,
+            local=local,
         )
 
 
