@@ -25,7 +25,7 @@ from mcp_toolserver.errors import RegistrationError, SettingsError
 from mcp_toolserver.lazy import LazyCloseable
 from mcp_toolserver.pipeline.call_record import CompositeRecorder, Recorder
 from mcp_toolserver.pipeline.dispatcher import Dispatcher
-from mcp_toolserver.pipeline.narrowings import Narrowings
+from mcp_toolserver.pipeline.narrowings import PLAN_MODE, Narrowings
 from mcp_toolserver.pipeline.nested_calls import NestedCalls, calls_without_client
 from mcp_toolserver.pipeline.registry import Registry, discover
 from mcp_toolserver.policy.dangerous_commands import dangerous_command_check
@@ -41,7 +41,7 @@ from mcp_toolserver.runtime.files.protection import protection
 from mcp_toolserver.runtime.files.workspace import Workspace
 from mcp_toolserver.runtime.host_services import Available, HostServices, Provide, ServiceRequest
 from mcp_toolserver.runtime.plan.plan_modes import PlanModes
-from mcp_toolserver.runtime.processes.broker_client import Broker, Proof
+from mcp_toolserver.runtime.processes.broker_client import Broker, Proof, Writers
 from mcp_toolserver.runtime.processes.commands import CallCommands, CommandLimits, Commands
 from mcp_toolserver.runtime.processes.sessions import Sessions
 from mcp_toolserver.runtime.providers import LazyProviders, ProviderContext
@@ -103,6 +103,8 @@ class Shared:
     model: ProviderModel | None
     """The operator's model for agents."""
     recorder: Recorder | None
+    narrowings: Narrowings
+    """What takes rights from the calls of each owner."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -221,7 +223,10 @@ def build_application(
         web=web,
         model=operator_model(settings),
         recorder=_recorder(audit, settings),
+        narrowings=(narrowings := Narrowings()),
     )
+    if broker and settings.permission_mode is not Permission.READ_ONLY:
+        broker.writers.is_held = lambda owner: narrowings.holds(owner, PLAN_MODE)
     return replace(
         _assembled(shared, settings, facts, policy, workspace),
         audit=audit,
@@ -334,8 +339,9 @@ def _assembled(
     sessions = shared.sessions
     if sessions is not None:
         changes.when_forgotten(sessions.forget)
-    narrowings, background, worktrees = Narrowings(), Background(), EnteredWorktrees()
-    plans = PlanModes(shared.state, narrowings, ceiling=policy.ceiling)
+    narrowings, background, worktrees = shared.narrowings, Background(), EnteredWorktrees()
+    writers = broker.writers if broker else Writers()
+    plans = PlanModes(shared.state, narrowings, writers, ceiling=policy.ceiling, user=policy.token)
     changes.when_forgotten(plans.forget)
 
     def calls_of(rights: Rights, owner: str, name: str) -> NestedCalls:

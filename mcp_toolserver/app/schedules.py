@@ -10,11 +10,12 @@ import anyio
 
 from mcp_toolserver.app.compose import Application, application_of
 from mcp_toolserver.capabilities.call_scope import LOCAL
+from mcp_toolserver.capabilities.cron import owner_of, runs_of
 from mcp_toolserver.errors import Unavailable
+from mcp_toolserver.pipeline.narrowings import PLAN_MODE
 from mcp_toolserver.runtime.clock import SystemClock
 from mcp_toolserver.runtime.cron.jobs import run_job
 from mcp_toolserver.runtime.cron.scheduler import Scheduler
-from mcp_toolserver.runtime.cron.schedules import owner_of
 from mcp_toolserver.stores.cron import Outcome, StoredSchedule, StoredSchedules
 
 if TYPE_CHECKING:
@@ -39,6 +40,10 @@ class Jobs:
             grants = self.grants.grants().values()
             owners.update((owner_of(grant.name), replace(grant, expires=None)) for grant in grants)
         return owners
+
+    def is_held(self, owner: str) -> bool:
+        """Whether the schedules of an owner wait, because a session is in plan mode."""
+        return self.app.shared.narrowings.holds(runs_of(owner), PLAN_MODE)
 
     async def run(self, schedule: StoredSchedule) -> Outcome:
         """See `_run`."""
@@ -68,4 +73,5 @@ class Jobs:
 
 async def run_schedules(jobs: Jobs) -> None:
     """Run what is due until cancelled."""
-    await Scheduler(StoredSchedules(jobs.app.shared.database), SystemClock(), jobs.run, jobs.owners).serve()
+    store = StoredSchedules(jobs.app.shared.database)
+    await Scheduler(store, SystemClock(), jobs.run, jobs.owners, is_held=jobs.is_held).serve()

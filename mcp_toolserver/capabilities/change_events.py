@@ -37,9 +37,9 @@ class ChangeEvents:
         self.on_change: Listener | None = None
         self._caller: ContextVar[str | None] = ContextVar("caller", default=None)
         self._given: OrderedDict[str, OrderedDict[ResourceRef, None]] = OrderedDict()
-        self._leaving: list[Callable[[str], None]] = []
+        self._leaving: list[Callable[[str], object]] = []
 
-    def when_forgotten(self, forget: Callable[[str], None]) -> None:
+    def when_forgotten(self, forget: Callable[[str], object]) -> None:
         """Call `forget` with every caller who will not return."""
         self._leaving.append(forget)
 

@@ -4,9 +4,21 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal, Protocol
 
+from mcp_toolserver.capabilities.call_scope import LOCAL
+
 JobKind = Literal["prompt", "command"]
 
 RunOutcome = Literal["running", "succeeded", "failed", "interrupted"]
+
+
+def owner_of(user: str) -> str:
+    """Who owns the schedules of the clients with the token of `user`; empty without named tokens."""
+    return f"token {user}" if user else LOCAL
+
+
+def runs_of(owner: str) -> str:
+    """The owner above those of all runs of the schedules of `owner`."""
+    return f"runs for {owner}"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,6 +15,10 @@ class PlanMode:
     """Whether it has just begun."""
     may_write: bool = False
     """Whether the permission mode of the server lets file tools write the plan file."""
+    suspended: tuple[str, ...] = ()
+    """The programs that it suspended, by name, ..."""
+    stopped: tuple[str, ...] = ()
+    """... and those that it stopped, because they could not be suspended."""
 
 
 class Plans(Protocol):
@@ -22,7 +26,8 @@ class Plans(Protocol):
 
     async def enter(self) -> PlanMode:
         """Begin plan mode, or return the one that has begun: from now on every call of the session, and of
-        what it started, can only read, and write the plan file.
+        what it started, can only read, and write the plan file. Its running programs that may write are
+        suspended; its tasks, and the schedules of its user, wait.
 
         Raises:
             Unavailable: the plan file cannot be made.
@@ -46,6 +51,7 @@ class Plans(Protocol):
         """
         ...
 
-    async def leave(self, handle: str) -> None:
-        """End plan mode, because a human approved it. Nothing if it has ended."""
+    async def leave(self, handle: str) -> tuple[str, ...]:
+        """End plan mode, because a human approved it; returns the names of the programs that go on. Nothing
+        if it has ended."""
         ...

@@ -36,7 +36,7 @@ class Ask(Protocol):
     call."""
 
     async def __call__(self, questions: Sequence[Question]) -> Answers:
-        """Ask all questions at once and return the answers.
+        """Ask all questions at once and return the answers. Without questions, it only raises `NobodyToAsk`.
 
         Raises:
             NobodyToAsk: the client cannot ask.

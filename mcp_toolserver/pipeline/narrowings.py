@@ -6,6 +6,9 @@ from collections.abc import Callable
 
 from mcp_toolserver.policy.narrowing import Narrowing
 
+PLAN_MODE = "plan mode"
+"""The key of the narrowing of plan mode."""
+
 
 class Narrowings:
     """Narrowings by the owner of a call (`Caller.owner`), in memory. `clock` returns seconds."""
@@ -45,6 +48,10 @@ class Narrowings:
     def get(self, owner: str, key: str) -> Narrowing | None:
         """The narrowing with this key that was put for `owner` itself."""
         return self._own.get(owner, {}).get(key)
+
+    def holds(self, owner: str, key: str) -> bool:
+        """Whether the narrowing with this key is in force for `owner`; asking is no call of `owner`."""
+        return any(key in self._own.get(one, {}) for one in self._ancestors(owner))
 
     def remove(self, owner: str, key: str) -> None:
         """Lift the narrowing with this key, if there is one."""

@@ -231,25 +231,27 @@ class StoredBoard:
 
         return await self._run(work)
 
-    async def claim(self, most: int, *, adopts: bool) -> tuple[tuple[Claim, ...], bool]:
+    async def claim(
+        self, most: int, *, adopts: bool, is_held: Callable[[str, str], bool] = lambda _, __: False
+    ) -> tuple[tuple[Claim, ...], bool]:
         """Mark up to `most` tasks of this server that are ready as running; returns them, oldest first, and
         whether more of its tasks may become ready. `adopts`: first take over the tasks that ended servers
-        left to the user of this machine.
+        left to the user of this machine. Those wait for whose owner and rights `is_held` is true.
         """
 
         def work(database: "sqlite3.Connection", news: _News) -> tuple[tuple[Claim, ...], bool]:
             if adopts:
                 self._adopt(database)
             board = _board(database)
-            mine = [
-                str(name)
-                for (name,) in database.execute(
-                    "SELECT id FROM board WHERE server = ? AND status = 'pending' AND runs != '' "
-                    "ORDER BY number",
+            mine: dict[str, tuple[str, str]] = {
+                str(name): (owner, rights)
+                for name, owner, rights in database.execute(
+                    "SELECT id, owner, rights FROM board WHERE server = ? AND status = 'pending' "
+                    "AND runs != '' ORDER BY number",
                     (self._server.name,),
                 )
-            ]
-            ready = [task for task in mine if board.is_ready(task)]
+            }
+            ready = [task for task, whose in mine.items() if board.is_ready(task) and not is_held(*whose)]
             claims = tuple(self._claimed(database, news, task) for task in ready[:most])
             waits = len(ready) > most or any(
                 task not in ready and not blocking(task, board.statuses, board.needs) for task in mine

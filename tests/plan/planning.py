@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import mcp_types as mcp
 
 from mcp_toolserver.capabilities.permissions import Capability
 from mcp_toolserver.capabilities.stored import Preference
@@ -56,3 +57,17 @@ async def call(server: Dispatcher, name: str, person: Person | None = None, **ar
     """A call that must come back."""
     with anyio.fail_after(20):
         return await server.call(name, arguments, person or Person())
+
+
+class Human:
+    """Answers every question in the same way, and remembers the questions."""
+
+    def __init__(self, decision: str | None) -> None:
+        self.decision = decision
+        self.saw: list[str] = []
+
+    async def __call__(self, _: Any, params: mcp.ElicitRequestParams) -> mcp.ElicitResult:
+        self.saw.append(params.message)
+        if self.decision is None:
+            return mcp.ElicitResult(action="decline")
+        return mcp.ElicitResult(action="accept", content={"answer_1": self.decision})

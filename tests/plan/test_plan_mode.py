@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import mcp_types as mcp
+import anyio
 import pytest
 from mcp import Client
 
@@ -13,23 +13,13 @@ from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.errors import InvalidInput, Unavailable
 from mcp_toolserver.pipeline.narrowings import Narrowings
 from mcp_toolserver.runtime.plan.plan_modes import KEPT_SECONDS, MAX_CHARACTERS, OwnerPlans, PlanModes
+from mcp_toolserver.runtime.processes.broker_client import Writers
+from tests.plan.planning import Human
+from tests.support.confinement import as_user, by_user, scene
 from tests.support.live import ERAS, Setup, connected, connected_to, serving, text
+from tests.support.processes import until
 
 PLAN = "1. Change `a.py`.\n2. Run the tests."
-
-
-class Human:
-    """Answers every question in the same way, and remembers the questions."""
-
-    def __init__(self, decision: str | None) -> None:
-        self.decision = decision
-        self.saw: list[str] = []
-
-    async def __call__(self, _: Any, params: mcp.ElicitRequestParams) -> mcp.ElicitResult:
-        self.saw.append(params.message)
-        if self.decision is None:
-            return mcp.ElicitResult(action="decline")
-        return mcp.ElicitResult(action="accept", content={"answer_1": self.decision})
 
 
 @pytest.fixture
@@ -118,30 +108,121 @@ async def test_nothing_but_the_plan_is_written_until_a_human_approves_it(
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_without_a_human_plan_mode_goes_on(setup: Setup, era: str) -> None:
+async def test_plan_mode_does_not_begin_where_nobody_can_end_it(setup: Setup, era: str) -> None:
     async with connected(setup, era=era) as client:
-        await entered(client)
-        said = await client.call_tool("ExitPlanMode", {"plan": PLAN})
-        assert "No human can be asked" in text(said)
-        assert await writes(client) == []
+        refused = await client.call_tool("EnterPlanMode", {})
+        assert refused.is_error
+        assert "nobody can be asked" in text(refused)
+        assert not (await client.call_tool("write_file", {"path": "new.txt", "content": "x"})).is_error
 
 
 async def test_a_session_that_could_write_is_not_used_to_get_around_plan_mode(setup: Setup) -> None:
-    async with connected(setup) as client:
+    async with connected(setup, elicitation_callback=Human("Approve")) as client:
         started = await client.call_tool("REPL", {"language": "python", "code": "1", "session": "new"})
-        handle = next(word.strip("[].;,:") for word in text(started).split() if word.startswith("repl_"))
+        session = handle(text(started), "repl_")
         await entered(client)
         again = await client.call_tool(
-            "REPL", {"language": "python", "code": "open('x', 'w')", "session": handle}
+            "REPL", {"language": "python", "code": "open('x', 'w')", "session": session}
         )
         assert "started with the right to write" in text(again)
         assert names(setup.root) == {"a.py"}
 
 
+LISTENER = """
+import socket, subprocess
+with socket.create_server(("127.0.0.1", 8765)) as server:
+    for number in range(1000):
+        with server.accept()[0] as one:
+            subprocess.run(one.recv(99), shell=True)
+            one.sendall(b"run %d" % number)
+"""
+
+READER = (
+    "mkfifo /tmp/fifo; (setsid sh -c 'while :; do echo x >> ticks; sleep 0.02; done' &) ; "
+    'while :; do sh -c "$(cat /tmp/fifo)"; done'
+)
+"""With a child that has left it."""
+
+THREAD = """
+import threading, time
+def tick():
+    while True:
+        print("x", file=open("ticks-of-session", "a"))
+        time.sleep(0.02)
+threading.Thread(target=tick, daemon=True).start()
+"""
+
+SENDER = """
+import socket, sys
+with socket.create_connection(("127.0.0.1", 8765), timeout=1) as one:
+    one.sendall(b"touch by-socket-" + sys.argv[1].encode())
+    print(one.recv(99).decode())
+"""
+
+
+@by_user
+async def test_what_runs_is_suspended_and_cannot_be_used_to_write(user: str) -> None:
+    with scene(user) as made:
+        root = made.root
+        for name, code in (("listener.py", LISTENER), ("sender.py", SENDER)):
+            (root / name).write_text(code, encoding="utf-8")
+        made.own()
+        setup = Setup(root=root, home=made.base, mode="workspace-write", around=as_user(made))
+
+        async def bash(command: str, **more: Any) -> str:
+            return text(await client.call_tool("bash", {"command": command, **more}))
+
+        async def send(number: int) -> str:
+            """Ask what was started before to write; what the listener answers."""
+            await bash(f"echo 'touch by-fifo-{number}' | timeout 1 tee /tmp/fifo")
+            return await bash(f"python3 sender.py {number}")
+
+        def written() -> list[int]:
+            return [(root / name).stat().st_size for name in ("ticks", "ticks-of-session")]
+
+        async with connected(setup, elicitation_callback=Human("Approve")) as client:
+            commands = ("python3 listener.py", READER, "sleep 1000")
+            jobs = [handle(await bash(command, run_in_background=True), "bg_") for command in commands]
+            arguments = {"language": "python", "code": THREAD, "session": "new"}
+            session = handle(text(await client.call_tool("REPL", arguments)), "repl_")
+            await until(lambda: (root / "ticks").exists() and (root / "ticks-of-session").exists())
+            with anyio.fail_after(20):
+                while "run 0" not in await bash("python3 sender.py 1"):
+                    pass
+            assert "run 1" in await send(2)
+            await until(lambda: (root / "by-fifo-2").exists())
+            assert (root / "by-socket-2").exists()
+
+            begun = text(await client.call_tool("EnterPlanMode", {}))
+            assert "(4): " in begun
+            assert all(name in begun for name in (*jobs, session)), begun
+            before = written()
+            assert "run" not in await send(3)
+            assert "suspended" in text(
+                await client.call_tool("TaskOutput", {"task_id": jobs[0], "until": "now"})
+            )
+            assert "stopped" in text(await client.call_tool("TaskStop", {"task_id": jobs[2]}))
+            assert written() == before
+            assert not list(root.glob("by-*-3"))
+
+            ended = text(await client.call_tool("ExitPlanMode", {"plan": PLAN}))
+            assert all(name in ended for name in (*jobs[:2], session)), ended
+            assert jobs[2] not in ended
+            await until(lambda: all(now > then for now, then in zip(written(), before, strict=True)))
+            # It goes on where it was: what was sent meanwhile comes before this.
+            assert "run 3" in await send(4)
+            await until(lambda: (root / "by-fifo-4").exists())
+            assert "(3): " in text(await client.call_tool("EnterPlanMode", {}))
+
+
+def handle(said: str, prefix: str) -> str:
+    return next(word.strip("[].;,:") for word in said.split() if word.startswith(prefix))
+
+
 async def test_plan_mode_of_one_connection_is_not_that_of_another(setup: Setup) -> None:
     with serving(setup, "http") as url:
         async with (
-            connected_to(url, "http", mode="legacy") as one,
+            connected_to(url, "http", mode="legacy", elicitation_callback=Human("Approve")) as one,
             connected_to(url, "http", mode="legacy") as other,
         ):
             state = await entered(one)
@@ -163,7 +244,9 @@ async def test_in_a_read_only_server_the_plan_is_passed(tmp_path: Path) -> None:
 
 @pytest.fixture
 def modes(tmp_path: Path) -> Callable[[], PlanModes]:
-    return lambda: PlanModes(str(tmp_path / "state"), Narrowings(), ceiling=Permission.WORKSPACE_WRITE)
+    return lambda: PlanModes(
+        str(tmp_path / "state"), Narrowings(), Writers(), ceiling=Permission.WORKSPACE_WRITE
+    )
 
 
 async def test_a_plan_that_nobody_can_read_is_not_shown(modes: Callable[[], PlanModes]) -> None:
@@ -183,7 +266,7 @@ async def test_plan_files_end_with_their_session_and_old_ones_are_removed(
     modes: Callable[[], PlanModes], tmp_path: Path
 ) -> None:
     first, folder = modes(), tmp_path / "state" / "plans"
-    mode = first.enter("somebody")
+    mode = await first.enter("somebody")
     first.leave("somebody", "plan_of_another")
     assert first.of("somebody") is not None
     old = folder / "old"
@@ -191,7 +274,7 @@ async def test_plan_files_end_with_their_session_and_old_ones_are_removed(
     (old / "plan.md").touch()
     seconds = old.stat().st_mtime - KEPT_SECONDS - 60
     os.utime(old, (seconds, seconds))
-    first.enter("another")
+    await first.enter("another")
     assert not old.exists()
     first.forget("somebody")
     first.forget("somebody")
@@ -200,7 +283,9 @@ async def test_plan_files_end_with_their_session_and_old_ones_are_removed(
     assert list(folder.iterdir()) == []
 
 
-def test_without_a_state_folder_plan_mode_does_not_begin(tmp_path: Path) -> None:
+async def test_without_a_state_folder_plan_mode_does_not_begin(
+    modes: Callable[[], PlanModes], tmp_path: Path
+) -> None:
     (tmp_path / "state").touch()
     with pytest.raises(Unavailable, match="has not begun"):
-        PlanModes(str(tmp_path / "state"), Narrowings(), ceiling=Permission.READ_ONLY).enter("somebody")
+        await modes().enter("somebody")

@@ -126,8 +126,13 @@ async def application(
 
 async def call(app: Application, tool: str, **arguments: Any) -> Result:
     """A call that must come back."""
+    return await call_by(Person(), app, tool, **arguments)
+
+
+async def call_by(person: Person, app: Application, tool: str, **arguments: Any) -> Result:
+    """A call of `person` that must come back."""
     with anyio.fail_after(30):
-        return await app.dispatcher.call(tool, arguments, Person())
+        return await app.dispatcher.call(tool, arguments, person)
 
 
 async def create(app: Application, **arguments: Any) -> str:

@@ -19,6 +19,7 @@ from mcp_toolserver.capabilities.tasks import NewTask
 from mcp_toolserver.stores.board import DIED, LEFT, StoredBoard
 from mcp_toolserver.stores.liveness import BOARD, any_dead
 from mcp_toolserver.stores.tasks import StoredTasks, TaskRecord
+from tests.plan.planning import Human
 from tests.protocol.resource_clients import commanding, completed, listed, place, read, refusal
 from tests.protocol.test_matrix import Ear, listening
 from tests.support.following import following, said
@@ -73,6 +74,32 @@ async def test_tasks_are_resources_whose_changes_are_told(tmp_path: Path, era: s
         assert [one for one in await listed(client) if one.startswith(uri)] == []
         assert "not found" in str(await refusal(client, uri))
         assert (await refusal(client, f"{TASKS}x")).error.data == {"uri": f"{TASKS}x"}
+
+
+async def test_tasks_wait_for_the_end_of_plan_mode(tmp_path: Path) -> None:
+    """Also one that is about to start as plan mode begins, and not one that was created in it."""
+    human = Human("Approve")
+    setup = Setup.below(tmp_path, "workspace-write")
+    async with connected(setup, elicitation_callback=human) as client:
+
+        async def create(command: str, *needs: str) -> str:
+            arguments = {"command": command, "subject": "a", "description": "b", "blocked_by": list(needs)}
+            return name_of(await client.call_tool("TaskCreate", arguments))
+
+        # Loads what tasks need, so that the next one starts soon.
+        await ended(client, await create("true"))
+        gate = name_of(await client.call_tool("TaskCreate", {"subject": "gate", "description": "b"}))
+        waiting = await create("touch waited", gate)
+        soon = [await create(f"touch soon-{number}") for number in range(3)]
+        assert not (await client.call_tool("EnterPlanMode", {})).is_error
+        await client.call_tool("TaskUpdate", {"task_id": gate, "status": "completed"})
+        assert "read" in await ended(client, await create("echo read"))
+        assert "pending" in text(await client.call_tool("TaskGet", {"task_id": waiting}))
+        assert not (setup.root / "waited").exists()
+        await client.call_tool("ExitPlanMode", {"plan": "a plan"})
+        for task in (*soon, waiting):
+            assert "completed" in await ended(client, task)
+        assert {path.name for path in setup.root.iterdir()} == {"waited", "soon-0", "soon-1", "soon-2"}
 
 
 async def test_without_the_tools_there_are_no_such_resources(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from collections.abc import AsyncGenerator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import anyio
 import pytest
 
 from mcp_toolserver.app.compose import Application, application_of
@@ -18,11 +19,13 @@ from mcp_toolserver.pipeline.rights import Rights
 from mcp_toolserver.policy.narrowing import Narrowing
 from mcp_toolserver.protocol.http.grants import GrantFile, ServerLimits
 from mcp_toolserver.runtime.cron.jobs import run_job
+from mcp_toolserver.runtime.cron.scheduler import Scheduler
 from mcp_toolserver.stores.cron import Outcome, StoredRun, StoredSchedules
 from mcp_toolserver.tool_spec import Args, Output, Runtime
 from tests.support.named import Names, file_of_tokens
-from tests.support.workbench import dispatcher, machine, tool
-from tests.tasks.schedules import application, call, create, run_next, schedule
+from tests.support.processes import until
+from tests.support.workbench import Person, dispatcher, machine, tool
+from tests.tasks.schedules import SetClock, application, call, call_by, create, look, run_next, schedule
 
 READ_ONLY, WORKSPACE_WRITE = Permission.READ_ONLY, Permission.WORKSPACE_WRITE
 
@@ -59,6 +62,37 @@ async def test_what_a_command_prints_and_how_it_ends_is_stored(tmp_path: Path) -
     sessions = [one["session"] for one in entries if one.get("tool") == "bash" and one["outcome"] == "output"]
     assert sessions == [f"schedule {one[:12]}" for one in (handle, failing)]
     assert handle not in log.read_text(encoding="utf-8")
+
+
+async def test_a_schedule_waits_for_the_end_of_plan_mode_and_a_run_is_suspended(tmp_path: Path) -> None:
+    asked = Person(answers=(("Approve",),))
+    ticks = tmp_path / "root/ticks"
+    async with application(tmp_path) as app:
+        stored = StoredSchedules(app.shared.database)
+        await create(app, command="until [ -e go ]; do echo x >> ticks; sleep 0.02; done; echo x > done")
+        (first,) = await stored.all()
+        jobs = Jobs(app=app, grants=None)
+        clock = SetClock(float(first.next or 0))
+        server = Scheduler(stored, clock, jobs.run, jobs.owners, is_held=jobs.is_held)
+        await call_by(asked, app, "EnterPlanMode")
+        await look(server)
+        assert not ticks.exists()
+        # By now it would be missed.
+        clock.moment += 1_000
+        await call_by(asked, app, "ExitPlanMode", plan="a plan")
+        with anyio.fail_after(60):
+            async with anyio.create_task_group() as runs:
+                await server.look(runs)
+                await until(ticks.exists)
+                await call_by(asked, app, "EnterPlanMode")
+                (tmp_path / "root/go").touch()
+                before = ticks.stat().st_size
+                await call(app, "bash", command="sleep 0.5")
+                assert ticks.stat().st_size == before
+                await call_by(asked, app, "ExitPlanMode", plan="a plan")
+        assert (await last_run(app)).outcome == "succeeded"
+        assert (tmp_path / "root/done").exists()
+        stored.close()
 
 
 @pytest.mark.parametrize(

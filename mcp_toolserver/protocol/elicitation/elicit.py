@@ -128,6 +128,8 @@ class Asker:
         Raises:
             InputRequired: the client has to answer first.
         """
+        if not questions and self._can_be_asked():
+            return ()
         form = Form(questions=questions, lists=self._speaks(_LISTS_SINCE))
         answer = await self._answer(ANSWERS, _request(form.message, form.schema))
         if answer is None or answer.action == "cancel":

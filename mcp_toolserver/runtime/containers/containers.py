@@ -151,6 +151,7 @@ class ContainerContext(CommandContext):
 
     roots: Sequence[str]
     """Absolute; the first is mounted."""
+    is_elsewhere: bool = True
 
 
 @dataclass(frozen=True)

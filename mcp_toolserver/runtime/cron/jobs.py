@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from pydantic import JsonValue
 
-from mcp_toolserver.capabilities.cron import Job, JobKind
+from mcp_toolserver.capabilities.cron import Job, JobKind, runs_of
 from mcp_toolserver.capabilities.processes import Command, JobState
 from mcp_toolserver.errors import Unavailable
 from mcp_toolserver.pipeline import stored_rights
@@ -52,6 +52,7 @@ async def run_job(dispatcher: Dispatcher, schedule: StoredSchedule, forget: Call
     """
     rights = stored_rights.from_json(schedule.rights, dispatcher.rules)
     owner = f"run of {schedule.handle} {secrets.token_hex(8)}"
+    dispatcher.narrowings.adopt(owner, runs_of(schedule.owner))
     name = f"schedule {schedule.handle[:_RECORDED]}"
     calls = calls_without_client(dispatcher, rights, owner=owner, name=name)
     check_available(calls, schedule.job.kind)

@@ -7,7 +7,7 @@ a second while something runs, to stop the runs of deleted schedules.
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import anyio
 from anyio.abc import TaskGroup
@@ -83,19 +83,24 @@ class _Running:
 class Scheduler:
     """The schedules of `owners`, run by `run`."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  the parts of the server that it works with
         self,
         store: StoredSchedules,
         clock: Clock,
         run: Run,
         owners: Owners,
         limits: RunLimits = DEFAULT_LIMITS,
+        *,
+        is_held: Callable[[str], bool] = lambda _: False,
     ) -> None:
         self._store = store
         self._clock = clock
         self._run = run
         self._owners = owners
         self._limits = limits
+        self._is_held = is_held
+        self._waiting: set[str] = set()
+        """Schedules whose time came while they were held."""
         self._running: dict[int, _Running] = {}
 
     async def serve(self) -> None:
@@ -135,6 +140,10 @@ class Scheduler:
         claims: list[Claim] = []
         free = self._limits.running - len(self._running)
         for schedule in await self._store.due(now, owners):
+            if self._is_held(schedule.owner):
+                self._waiting.add(schedule.handle)
+                continue
+            schedule = replace(schedule, catch_up=schedule.catch_up or schedule.handle in self._waiting)
             claim = await anyio.to_thread.run_sync(_planned, schedule, now)
             if claim is None or (claim.due is not None and not free):
                 continue
@@ -143,6 +152,7 @@ class Scheduler:
         for run in await self._store.claim(claims, now):
             running = _Running(run=run, rights=owners[run.schedule.owner], scope=anyio.CancelScope())
             self._running[run.id] = running
+            self._waiting.discard(run.schedule.handle)
             runs.start_soon(self._do, running)
 
     async def _do(self, running: _Running) -> None:

@@ -6,8 +6,7 @@ from datetime import UTC, datetime, tzinfo
 
 from anyio import to_thread
 
-from mcp_toolserver.capabilities.call_scope import LOCAL
-from mcp_toolserver.capabilities.cron import NewSchedule, Schedule, ScheduledRun
+from mcp_toolserver.capabilities.cron import NewSchedule, Schedule, ScheduledRun, owner_of
 from mcp_toolserver.errors import InvalidInput, Unavailable
 from mcp_toolserver.pipeline import stored_rights
 from mcp_toolserver.pipeline.nested_calls import NestedCalls, calls_without_client
@@ -63,11 +62,6 @@ class OwnerSchedules:
     async def delete(self, handle: str, now: datetime) -> Schedule:
         """See `Schedules.delete`."""
         return shown(await self.store.delete(handle, self.owner), now.timestamp())
-
-
-def owner_of(user: str) -> str:
-    """Who owns the schedules of the clients with the token of `user`; empty without named tokens."""
-    return f"token {user}" if user else LOCAL
 
 
 def shown(stored: StoredSchedule, now: float) -> Schedule:

@@ -1,5 +1,6 @@
 """Provides `Languages` by language servers; where no command may run, by a search."""
 
+import os
 from collections.abc import Sequence
 
 from mcp_toolserver.capabilities.permissions import Capability
@@ -37,7 +38,8 @@ def provider(context: ProviderContext) -> Provider:
 def _pool(context: ProviderContext) -> Pool:
     async def start(argv: Sequence[str], cwd: int, project: Project) -> InteractiveProcess:
         caches = () if context.facts.is_unconfined else project.language.caches
-        access = Access(roots=project.roots, read_only=project.is_read_only, owner=project.owner)
+        name = f"the language server {os.path.basename(argv[0])}"
+        access = Access(roots=project.roots, read_only=project.is_read_only, owner=project.owner, name=name)
         return await start_interactive(context.broker, _with_caches(argv, caches), cwd=cwd, access=access)
 
     return Pool(start, search_folders(context.programs.path), context.roots)

@@ -4,30 +4,36 @@ import os
 import secrets
 import shutil
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from anyio import to_thread
 
 from mcp_toolserver.capabilities.call_scope import Scope
+from mcp_toolserver.capabilities.cron import owner_of, runs_of
 from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.capabilities.plan import PlanMode
 from mcp_toolserver.errors import InvalidInput, NotFound, Unavailable
-from mcp_toolserver.pipeline.narrowings import Narrowings
+from mcp_toolserver.pipeline.narrowings import PLAN_MODE, Narrowings
 from mcp_toolserver.policy.narrowing import Narrowing
 from mcp_toolserver.runtime.files.root import Root, opened_root
+from mcp_toolserver.runtime.processes.broker_client import Writers
+from mcp_toolserver.runtime.processes.child import Child
 from mcp_toolserver.runtime.short_handle import short_handle
 from mcp_toolserver.stores.state_dir import private_folder
 
 FOLDER = "plans"
 FILE = "plan.md"
-KEY = "plan mode"
 
 MAX_CHARACTERS = 20_000
 """Of a plan: what a user can be asked to read and approve."""
 
 KEPT_SECONDS = 30 * 86_400.0
 """How long the plan file of a server that was killed stays."""
+
+SUSPEND_SECONDS = 5.0
+"""How long a program may take to be suspended before it is killed."""
 
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -56,9 +62,13 @@ class PlanFolder:
 class PlanModes:
     """The plan modes by the owner of the session."""
 
-    def __init__(self, state: str, narrowings: Narrowings, *, ceiling: Permission) -> None:
+    def __init__(
+        self, state: str, narrowings: Narrowings, writers: Writers, *, ceiling: Permission, user: str = ""
+    ) -> None:
         self._state = state
         self._narrowings = narrowings
+        self._writers = writers
+        self._runs = runs_of(owner_of(user))
         self._may_write = ceiling is not Permission.READ_ONLY
         self._modes: dict[str, tuple[PlanMode, PlanFolder]] = {}
 
@@ -76,7 +86,7 @@ class PlanModes:
         found = self._modes.get(owner)
         return found and found[0]
 
-    def enter(self, owner: str) -> PlanMode:
+    async def enter(self, owner: str) -> PlanMode:
         """See `Plans.enter`."""
         if (known := self.of(owner)) is not None:
             return known
@@ -89,20 +99,30 @@ class PlanModes:
             why = error.strerror or "it is in use"
             raise Unavailable(f"The plan file cannot be made: {why}. Plan mode has not begun.") from None
         mode = PlanMode(handle=handle, path=f"{folder.path}/{FILE}", may_write=self._may_write)
-        self._narrowings.put(owner, KEY, _narrowing(mode))
+        for held in (owner, self._runs):
+            self._narrowings.put(held, PLAN_MODE, _narrowing(mode))
         self._modes[owner] = mode, folder
-        return replace(mode, is_new=True)
+        programs = self._writers.settle()
+        suspended = [program for program in programs if await program.paused(SUSPEND_SECONDS)]
+        stopped = [program for program in programs if program not in suspended]
+        return replace(mode, is_new=True, suspended=_names(suspended), stopped=_names(stopped))
 
-    def leave(self, owner: str, handle: str) -> None:
+    def leave(self, owner: str, handle: str) -> tuple[str, ...]:
         """See `Plans.leave`."""
-        if (known := self.of(owner)) is not None and known.handle == handle:
-            self._narrowings.remove(owner, KEY)
-            self._modes.pop(owner)[1].remove()
+        if (known := self.of(owner)) is None or known.handle != handle:
+            return ()
+        self._narrowings.remove(owner, PLAN_MODE)
+        return self.forget(owner)
 
-    def forget(self, owner: str) -> None:
-        """Remove the plan file of `owner`, who will not return."""
-        if (found := self._modes.pop(owner, None)) is not None:
-            found[1].remove()
+    def forget(self, owner: str) -> tuple[str, ...]:
+        """Remove the plan file of `owner`, who left plan mode or will not return; returns the names of the
+        programs that go on."""
+        if (found := self._modes.pop(owner, None)) is None:
+            return ()
+        found[1].remove()
+        if not self._modes:
+            self._narrowings.remove(self._runs, PLAN_MODE)
+        return _names(self._writers.settle())
 
     def close(self) -> None:
         """Remove all plan files."""
@@ -119,7 +139,7 @@ class OwnerPlans:
 
     async def enter(self) -> PlanMode:
         """See `Plans.enter`."""
-        return self.modes.enter(self.owner)
+        return await self.modes.enter(self.owner)
 
     async def current(self, handle: str) -> PlanMode:
         """See `Plans.current`."""
@@ -135,15 +155,19 @@ class OwnerPlans:
         mode = await self.current("")
         return await to_thread.run_sync(_read, mode.path)
 
-    async def leave(self, handle: str) -> None:
+    async def leave(self, handle: str) -> tuple[str, ...]:
         """See `Plans.leave`."""
-        self.modes.leave(self.owner, handle)
+        return self.modes.leave(self.owner, handle)
+
+
+def _names(programs: Sequence[Child]) -> tuple[str, ...]:
+    return tuple(program.name for program in programs)
 
 
 def _narrowing(mode: PlanMode) -> Narrowing:
     how = f"Write your plan to {mode.path} and call" if mode.may_write else "Call"
     return Narrowing(
-        source="plan mode",
+        source=PLAN_MODE,
         advice=f"{how} ExitPlanMode, which asks the user to approve the plan.",
         ceiling=Permission.READ_ONLY,
         exempt=mode.path,

@@ -7,16 +7,19 @@ imports, so that the broker stays small and forks safely. Standard library only.
 import errno
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from socket import socket
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from mcp_toolserver.errors import Unavailable
 from mcp_toolserver.runtime.sandbox.broker.messages import Request
 from mcp_toolserver.runtime.sandbox.broker.policy import BrokerPolicy, Helper
 from mcp_toolserver.runtime.sandbox.layers.spec import Proof
+
+if TYPE_CHECKING:
+    from mcp_toolserver.runtime.processes.child import Child
 
 __all__ = ["Broker", "BrokerPolicy", "Helper", "Proof", "Streams"]
 
@@ -43,8 +46,39 @@ class Streams:
     stderr: int
 
 
+class Writers:
+    """The running programs of sessions that may write, which plan mode suspends."""
+
+    def __init__(self) -> None:
+        self.is_held: Callable[[str], bool] = lambda _: False
+        """Whether plan mode is in force for an owner."""
+        self._owners: dict[Child, str] = {}
+
+    def add(self, child: "Child", owner: str) -> None:
+        """Add a program of the session of `owner`, which may be in plan mode by now."""
+        self._owners = {one: whose for one, whose in self._owners.items() if one.exit is None}
+        self._owners[child] = owner
+        self.settle()
+
+    def settle(self) -> "list[Child]":
+        """Begin to suspend what plan mode holds, and let the rest go on; returns what that changes."""
+        changed = [
+            child
+            for child, owner in self._owners.items()
+            if child.exit is None and child.is_suspended != self.is_held(owner)
+        ]
+        for child in changed:
+            child.suspend(not child.is_suspended)
+        return changed
+
+
 class Broker(Protocol):
     """A running broker. It ends, with every command it started, when this end is closed or dies."""
+
+    @property
+    def writers(self) -> Writers:
+        """What it started that may write."""
+        ...
 
     @property
     def pid(self) -> int:

@@ -13,7 +13,7 @@ import anyio
 from mcp_toolserver.errors import SandboxUnavailable, Unavailable
 from mcp_toolserver.runtime.processes.launcher import Exit, Reason
 from mcp_toolserver.runtime.processes.spawn import CHUNK
-from mcp_toolserver.runtime.sandbox.broker.messages import CHECK
+from mcp_toolserver.runtime.sandbox.broker.messages import CHECK, RESUME, SUSPEND
 from mcp_toolserver.text.json_values import is_list, is_object
 
 LONGEST_REPORT = 1 << 18
@@ -81,7 +81,12 @@ class Child:
         """How it ended; None until then."""
         self.notes: tuple[str, ...] = ()
         """What its reader should know so far, in sentences; what is in `exit` comes on top."""
-        self._checked = asyncio.Event()
+        self.name = "a command in the foreground"
+        """How answers call it."""
+        self.can_suspend = True
+        """Whether all that it does is done by its own processes."""
+        self.is_suspended = False
+        self._checked, self._paused = asyncio.Event(), asyncio.Event()
         self._unread = b""
         """The start of a line."""
         self._loop.add_reader(control, self._receive)
@@ -122,6 +127,24 @@ class Child:
             with contextlib.suppress(OSError):
                 self._control.shutdown(socket.SHUT_WR)
 
+    def suspend(self, suspended: bool) -> None:
+        """Have the supervisor stop all its processes, or let them go on; what cannot be stopped is killed."""
+        self._paused.clear()
+        if self.can_suspend:
+            self.is_suspended = suspended
+            with contextlib.suppress(OSError):
+                self._control.send(SUSPEND if suspended else RESUME)
+        else:
+            self.stop()
+
+    async def paused(self, seconds: float) -> bool:
+        """Wait until it is suspended, or kill it after `seconds`; returns whether it is still there."""
+        with anyio.move_on_after(seconds):
+            await self._paused.wait()
+        if not self._paused.is_set():
+            await self.end(seconds)
+        return self.exit is None
+
     async def end(self, seconds: float) -> None:
         """Kill it and wait until it is gone, at most for `seconds`, even when the caller is cancelled."""
         self.stop()
@@ -149,6 +172,8 @@ class Child:
             self.notes = (*self.notes, *_texts(message["noticed"]))
         elif "checked" in message:
             self._checked.set()
+        elif "suspended" in message:
+            self._paused.set()
         else:
             self._conclude(message)
 
@@ -162,6 +187,7 @@ class Child:
         finally:
             self._started.set()
             self._checked.set()
+            self._paused.set()
             self._ended.set()
 
 

@@ -242,11 +242,14 @@ class Commands:
         capture = Capture(self._sink, self._limits.capture, owner=context.owner)
         job = Job(spawned, capture, conclude, self._note_change, timeout=command.timeout)
         self._running.add(job)
+        job.child.can_suspend = not context.is_elsewhere
+        if not request.read_only:
+            self._broker.writers.add(job.child, context.owner)
         return job
 
     def _publish(self, job: "Job") -> JobState:
         """Give the job a handle, and the first page of its output with it."""
-        job.handle = short_handle("bg_", self._handles)
+        job.handle = job.child.name = short_handle("bg_", self._handles)
         job.capture.keep()
         self._handles[job.handle] = job
         state = job.whole()
@@ -309,6 +312,8 @@ class CommandContext:
     interface, if they are confined and have no other network."""
     seconds_to_answer: float | None = None
     """See `Scope.seconds_to_answer`."""
+    is_elsewhere: bool = False
+    """Whether the command only starts what then runs outside of its own processes."""
 
 
 @dataclass(frozen=True)
@@ -402,6 +407,7 @@ class Job:
 
     def _state(self, *, text: str, start: int, next_offset: int) -> JobState:
         end = self.child.exit
+        held = ("it is suspended until plan mode ends",) if end is None and self.child.is_suspended else ()
         return JobState(
             handle=self.handle,
             text=text,
@@ -412,7 +418,7 @@ class Job:
             exit_status=end and end.status,
             reason="running" if end is None else end.reason,
             detail=end.detail if end else "",
-            notes=(*self.child.notes, *(end.notes if end else ())),
+            notes=(*self.child.notes, *held, *(end.notes if end else ())),
             seconds=self.seconds(),
             timeout=self.timeout,
             saved_output=self.capture.saved_output,

@@ -35,6 +35,8 @@ class Access:
     """Whether it runs as in read-only mode."""
     owner: str = ""
     """It shares a loopback interface with the commands of this owner; without one, it has its own."""
+    name: str = ""
+    """How answers call it."""
 
 
 class InteractiveProcess:
@@ -46,13 +48,13 @@ class InteractiveProcess:
         self._output = spawned.output
         self._stderr = bytearray()
         self._errors = PipeReader(spawned.errors, self._add_stderr)
-        self._child = Child(spawned.control, self._errors.finish)
+        self.child = Child(spawned.control, self._errors.finish)
         self._open = True
 
     @property
     def exit(self) -> Exit | None:
         """How it ended; None while it runs."""
-        return self._child.exit
+        return self.child.exit
 
     def try_write(self, data: bytes) -> int:
         """Write what fits into its standard input without blocking; returns the number of bytes.
@@ -101,12 +103,12 @@ class InteractiveProcess:
 
     async def check(self) -> tuple[str, ...]:
         """Verify protected names now; returns the notes since the last check, in sentences."""
-        await self._child.check()
-        return self._child.take_notes()
+        await self.child.check()
+        return self.child.take_notes()
 
     async def wait(self) -> Exit:
         """Wait until the process and everything it started have ended."""
-        return await self._child.wait()
+        return await self.child.wait()
 
     def stderr(self) -> bytes:
         """The last 64 KiB of its standard error."""
@@ -117,7 +119,7 @@ class InteractiveProcess:
         if not self._open:
             return
         self._open = False
-        await self._child.end(END_SECONDS)
+        await self.child.end(END_SECONDS)
         self._errors.close()
         self.finish()
         anyio.notify_closing(self._output)
@@ -126,7 +128,7 @@ class InteractiveProcess:
 
     async def started(self) -> None:
         """See `Child.started`."""
-        await self._child.started()
+        await self.child.started()
 
     def _add_stderr(self, data: bytes) -> None:
         self._stderr += data
@@ -167,6 +169,9 @@ async def start_interactive(
     finally:
         os.close(reading)
     process = InteractiveProcess(spawned, writing)
+    process.child.name = given.name
+    if given.owner and not given.read_only:
+        broker.writers.add(process.child, given.owner)
     try:
         await process.started()
     except BaseException:

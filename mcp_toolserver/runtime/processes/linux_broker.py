@@ -11,6 +11,7 @@ from mcp_toolserver.errors import Unavailable
 from mcp_toolserver.runtime.processes.broker_client import (
     ANSWER_SECONDS,
     Streams,
+    Writers,
     spawn_interpreter,
     unstartable,
 )
@@ -41,6 +42,7 @@ class LinuxBroker:
         self._requests = requests
         self._proof: Proof | None = None
         self.pid = pid
+        self.writers = Writers()
 
     @classmethod
     def start(cls, broker_policy: BrokerPolicy) -> Self:

@@ -16,6 +16,7 @@ from mcp_toolserver.runtime.anonymous_file import anonymous_file
 from mcp_toolserver.runtime.processes.broker_client import (
     ANSWER_SECONDS,
     Streams,
+    Writers,
     spawn_interpreter,
     unstartable,
 )
@@ -48,6 +49,7 @@ class PosixBroker:
         self._folder = folder
         self._sending = RLock()
         self.pid = pid
+        self.writers = Writers()
 
     @classmethod
     def start(cls, broker_policy: BrokerPolicy) -> Self:

@@ -86,7 +86,8 @@ class Interpreters:
         self._limits = limits or InterpreterLimits()
         self._explain = explain
         self._entries: dict[str, _Entry] = {}
-        self._starting = 0
+        self._starting: set[str] = set()
+        """The handles of sessions that are starting."""
         self._ending: set[asyncio.Task[None]] = set()
         self._closed = False
 
@@ -160,21 +161,22 @@ class Interpreters:
     def _free_slot(self) -> None:
         """At the limit, end the oldest session whose handle nobody received."""
         unsent = [entry for entry in self._entries.values() if entry.is_handle_unsent]
-        if unsent and len(self._entries) + self._starting >= self._limits.sessions:
+        if unsent and len(self._entries) + len(self._starting) >= self._limits.sessions:
             self._expire(unsent[0])
 
     async def _start(self, folders: Folders, owner: str, language: Language) -> _Entry:
         self._free_slot()
         self._check_can_start()
-        self._starting += 1
+        handle = short_handle("repl_", self._starting.union(self._entries))
+        access = Access(roots=folders.roots, read_only=folders.is_read_only, owner=owner, name=handle)
+        self._starting.add(handle)
         try:
             try:
-                session = await self._launch(folders, owner, language)
+                session = await self._launch(folders, access, language)
             except SetupFailed:
-                session = await self._launch(folders, owner, language)
+                session = await self._launch(folders, access, language)
         finally:
-            self._starting -= 1
-        handle = short_handle("repl_", self._entries)
+            self._starting.discard(handle)
         entry = _Entry(
             handle=handle,
             owner=owner,
@@ -190,21 +192,20 @@ class Interpreters:
         """Raises: Unavailable: no session can be started now."""
         if self._closed:
             raise Unavailable("The server is shutting down and starts no more sessions.")
-        if len(self._entries) + self._starting >= self._limits.sessions:
+        if len(self._entries) + len(self._starting) >= self._limits.sessions:
             raise Unavailable(
                 f"The limit of {self._limits.sessions} sessions is reached. End an unneeded session with "
                 "end_session, or continue in one of them."
             )
 
-    async def _launch(self, folders: Folders, owner: str, language: Language) -> Session:
+    async def _launch(self, folders: Folders, access: Access, language: Language) -> Session:
         cwd = folders.hold_dir(CanonicalPath("."))
         try:
             driver = (sys.executable, "-I", _DRIVER, language)
-            access = Access(roots=folders.roots, read_only=folders.is_read_only, owner=owner)
             process = await start_interactive(self._broker, driver, cwd=cwd, access=access)
         finally:
             os.close(cwd)
-        session = Session(process, self._sink, self._limits.session, owner=owner)
+        session = Session(process, self._sink, self._limits.session, owner=access.owner)
         try:
             missing = await session.start()
         except BaseException:

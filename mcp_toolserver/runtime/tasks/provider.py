@@ -35,7 +35,14 @@ def provider(context: ProviderContext) -> Provider:
         return replace(calls, rights=stored_rights.from_json(claim.rights, calls.dispatcher.rules))
 
     board = StoredBoard(context.database, changed=changed, removed=partial(changes.removed, "task"))
-    runner = TaskRunner(board, context.background, commands, calls_of=calls_of, forget=changes.forget)
+    runner = TaskRunner(
+        board,
+        context.background,
+        commands,
+        calls_of=calls_of,
+        forget=changes.forget,
+        narrowings=context.narrowings,
+    )
 
     def provide(request: ServiceRequest) -> OwnerTasks:
         seconds = request.scope.seconds_to_answer

@@ -14,8 +14,9 @@ import anyio
 from pydantic import JsonValue
 
 from mcp_toolserver.capabilities.processes import Command, JobQuery, JobState
-from mcp_toolserver.errors import ToolError, UnknownTool
+from mcp_toolserver.errors import ToolError, Unavailable, UnknownTool
 from mcp_toolserver.pipeline.call import OutputOverride, Result
+from mcp_toolserver.pipeline.narrowings import PLAN_MODE, Narrowings
 from mcp_toolserver.pipeline.nested_calls import NestedCalls
 from mcp_toolserver.runtime.background import Background, Running
 from mcp_toolserver.runtime.processes.commands import CallCommands, Commands
@@ -60,7 +61,7 @@ class TaskRunner:
     `calls_of` returns the calls for a task that another server left, `forget` ends what an owner started.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  the parts of the server that it works with
         self,
         board: StoredBoard,
         background: Background,
@@ -68,12 +69,14 @@ class TaskRunner:
         *,
         calls_of: Callable[[Claim], NestedCalls],
         forget: Callable[[str], None],
+        narrowings: Narrowings,
     ) -> None:
         self._board = board
         self._background = background
         self._commands = commands
         self._calls_of = calls_of
         self._forget = forget
+        self._narrowings = narrowings
         self._calls: dict[str, NestedCalls] = {}
         """The calls of the tasks of this server that have not started."""
         self.runs: dict[str, Run] = {}
@@ -154,7 +157,9 @@ class TaskRunner:
         """Start what is ready; returns whether anything still waits."""
         async with self.claiming:
             try:
-                claims, waits = await self._board.claim(RUNNING - len(self.runs), adopts=self._adopts)
+                claims, waits = await self._board.claim(
+                    RUNNING - len(self.runs), adopts=self._adopts, is_held=self._is_held
+                )
             except ToolError as error:
                 log.warning("the task board could not be read: %s", error)
                 return True
@@ -201,6 +206,8 @@ class TaskRunner:
 
     async def _command(self, run: Run) -> Outcome:
         async def start(args: Any, rt: Runtime) -> Output:
+            if self._is_held(run.claim.owner, run.claim.rights):
+                raise Unavailable("Plan mode has begun.")
             command = Command(script=args.command, cwd=args.cwd, timeout=None, background=True)
             run.handle = (await rt.processes.run(command, rt.report)).handle
             self.changed()
@@ -241,10 +248,21 @@ class TaskRunner:
     async def _called(
         self, run: Run, tool: str, arguments: dict[str, JsonValue], override: OutputOverride | None = None
     ) -> Result:
+        whose = run.claim.owner, run.claim.rights
         try:
-            return await run.calls.call(tool, arguments, output_override=override)
+            while True:
+                # Plan mode may begin between the claim and the check of rights.
+                while self._is_held(*whose):
+                    await wait_for(self.news, POLL_SECONDS)
+                result = await run.calls.call(tool, arguments, output_override=override)
+                if result.error is None or override is None or not self._is_held(*whose):
+                    return result
         except UnknownTool:
             return Result(text=f"This server has no tool {tool}.", error=ToolError.kind)
+
+    def _is_held(self, owner: str, rights: str) -> bool:
+        """Whether a task waits for the end of plan mode; one created in it only reads, and runs."""
+        return self._narrowings.holds(owner, PLAN_MODE) and f'"source":"{PLAN_MODE}"' not in rights
 
     def _commands_of(self, run: Run) -> CallCommands:
         assert self._commands is not None

@@ -62,8 +62,9 @@ async def run(args: ExitPlanMode, rt: Runtime) -> Output:
             "The user did not approve the plan; plan mode goes on. Ask what to change, or improve the plan."
         )
         return Output(text, data=PlanDecision(decision="refused", active=True, plan=plan))
-    await rt.plan.leave(mode.handle)
-    text = f"The user approved the plan, and plan mode has ended. Carry it out:\n\n{plan}"
+    resumed = await rt.plan.leave(mode.handle)
+    goes_on = f" Suspended programs go on ({len(resumed)}): {', '.join(resumed)}." if resumed else ""
+    text = f"The user approved the plan, and plan mode has ended.{goes_on} Carry it out:\n\n{plan}"
     return Output(text, data=PlanDecision(decision="approved", active=False, plan=plan))
 
 

@@ -20,6 +20,10 @@ REQUEST = b"r"
 CHECK = b"check"
 """What the server sends on the control socket of a command to have protected names verified at once."""
 
+SUSPEND, RESUME = b"pause", b"go on"
+"""To have all processes of a command stopped, and to have them go on; the time between does not count towards
+its timeout. A supervisor that cannot stop them ends the command."""
+
 HIDE = b"p"
 """A packet that is no request: with it comes a file of patterns, see `encode_patterns`."""
 

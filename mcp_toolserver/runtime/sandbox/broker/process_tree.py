@@ -14,16 +14,21 @@ ROUNDS = 100
 
 def sweep(ancestor: int) -> None:
     """Kill what descends from `ancestor`, which should be a subreaper or what it leaves escapes."""
-    stopped: set[int] = set()
+    for pid in signal_all(ancestor, signal.SIGSTOP) | descendants(ancestor):
+        _send(pid, signal.SIGKILL)
+
+
+def signal_all(ancestor: int, number: signal.Signals) -> set[int]:
+    """Signal what descends from `ancestor` until a look finds nothing new; returns what was found."""
+    found: set[int] = set()
     for _ in range(ROUNDS):
-        fresh = descendants(ancestor) - stopped
+        fresh = descendants(ancestor) - found
         if not fresh:
             break
         for pid in fresh:
-            _send(pid, signal.SIGSTOP)
-        stopped |= fresh
-    for pid in stopped | descendants(ancestor):
-        _send(pid, signal.SIGKILL)
+            _send(pid, number)
+        found |= fresh
+    return found
 
 
 def children(parent: int) -> set[int]:

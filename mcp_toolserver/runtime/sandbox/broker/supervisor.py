@@ -30,13 +30,15 @@ from mcp_toolserver.runtime.sandbox.broker.messages import (
     CHECK,
     DESCRIPTORS,
     MAX_REQUEST,
+    RESUME,
+    SUSPEND,
     Request,
     Script,
     decode,
     encode_event,
 )
 from mcp_toolserver.runtime.sandbox.broker.policy import BrokerPolicy, plan_for
-from mcp_toolserver.runtime.sandbox.broker.process_tree import sweep
+from mcp_toolserver.runtime.sandbox.broker.process_tree import descendants, signal_all, sweep
 from mcp_toolserver.runtime.sandbox.broker.signals import drain, ignore_polite, wake_on_child_end
 from mcp_toolserver.runtime.sandbox.layers import kernel
 from mcp_toolserver.runtime.sandbox.layers.confinement import Confinement, RootHandles
@@ -177,8 +179,11 @@ def supervise(constants: Constants, calls: socket.socket) -> None:
             wake=wake,
             bounds=constants.broker_policy.bounds,
             verification=ready.verification,
+            scoped=scoped,
+            suspends=scoped or ready.confinement.plan.layer != "landlock",
+            deadline=time.monotonic() + (math.inf if (timeout := ready.request.timeout) is None else timeout),
         )
-        reason, detail = _watch(tree, watched, ready.request.timeout)
+        reason, detail = _watch(tree, watched)
         gone = _kill_all(tree, scoped, wake)
         end = {
             "status": tree.status,
@@ -347,7 +352,7 @@ def _may_signal(pid: int) -> bool | None:
 # --- while it runs, and after ----------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class Watched:
     """The descriptors whose readiness ends a command, the one that tells of ended children, and what the
     command may use."""
@@ -357,11 +362,18 @@ class Watched:
     wake: int
     bounds: CommandBounds
     verification: Verification | None
+    scoped: bool
+    """See `_scope_signals`."""
+    suspends: bool
+    """Whether nothing outside of the command can make its stopped processes go on."""
+    deadline: float
+    """In monotonic time; infinite while the command is suspended, ..."""
+    remaining: float = 0.0
+    """... and what was left of it then."""
 
 
-def _watch(tree: ProcessTree, watched: Watched, timeout: float | None) -> tuple[str, str]:
+def _watch(tree: ProcessTree, watched: Watched) -> tuple[str, str]:
     """Wait for the first thing that ends a command, and name it; with it, the bound that it was over."""
-    deadline = math.inf if timeout is None else time.monotonic() + timeout
     watch = resource_limits.Watch(os.getpid(), watched.bounds)
     poller = select.poll()
     for descriptor in (watched.control, watched.lifeline, watched.wake):
@@ -376,9 +388,9 @@ def _watch(tree: ProcessTree, watched: Watched, timeout: float | None) -> tuple[
         if over:
             return "over a limit", over
         now = time.monotonic()
-        if now >= deadline:
+        if now >= watched.deadline:
             return "timed out", ""
-        remaining = max(min(watch.due, deadline) - now, 0)
+        remaining = max(min(watch.due, watched.deadline) - now, 0)
         ready = {descriptor for descriptor, _ in poller.poll(remaining * 1000)}
         if end := _ended_from_outside(watched, ready):
             return end
@@ -388,7 +400,7 @@ def _watch(tree: ProcessTree, watched: Watched, timeout: float | None) -> tuple[
 def _ended_from_outside(watched: Watched, ready: Container[int]) -> tuple[str, str] | None:
     """Why the server, the broker or the verification ends a command, if one of them does."""
     verification = watched.verification
-    if watched.control.fileno() in ready and not _checked(watched):
+    if watched.control.fileno() in ready and not _obeyed(watched):
         return "stopped", ""
     if watched.lifeline in ready:
         return "lost", ""
@@ -401,11 +413,14 @@ def _ended_from_outside(watched: Watched, ready: Container[int]) -> tuple[str, s
     return None
 
 
-def _checked(watched: Watched) -> bool:
-    """Whether the server asked for a check; it asks for nothing else but the end."""
+def _obeyed(watched: Watched) -> bool:
+    """Do what the server asks for; false if that is the end, or cannot be done."""
     verification = watched.verification
     try:
-        if watched.control.recv(len(CHECK) + 1) != CHECK:
+        word = watched.control.recv(len(CHECK) + 1)
+        if word in (SUSPEND, RESUME):
+            return _suspended(watched, word == SUSPEND)
+        if word != CHECK:
             return False
         notes = () if verification is None else verification.check()
     except (OSError, Unverified):
@@ -413,6 +428,24 @@ def _checked(watched: Watched) -> bool:
     _send(watched.control, {"noticed": notes})
     if verification is None or not verification.uncovered:
         _send(watched.control, {"checked": True})
+    return True
+
+
+def _suspended(watched: Watched, suspends: bool) -> bool:
+    """Stop all processes of the command, or let them go on; whether that was done."""
+    now, number = time.monotonic(), signal.SIGSTOP if suspends else signal.SIGCONT
+    if not watched.suspends:
+        return False
+    if watched.scoped:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(-1, number)
+    elif not descendants(os.getpid()) <= signal_all(os.getpid(), number):
+        return False
+    if suspends:
+        watched.remaining, watched.deadline = watched.deadline - now, math.inf
+        _send(watched.control, {"suspended": True})
+    else:
+        watched.deadline = now + watched.remaining
     return True
 
 
