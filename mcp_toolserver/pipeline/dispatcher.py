@@ -378,16 +378,13 @@ class Dispatcher:
             ToolError: a path leaves the roots or cannot be used, or its file system does not answer.
         """
         folders, restrictions, policy = await caller.roots(), caller.restrictions(), self.policy
-        rights = Rights(
-            folders=None if folders is None else folders.paths,
-            confined_to=restrictions,
-            depth=options.depth,
-        )
         if restrictions is not None:
             policy = policy.under(restrictions)
             call.mode = policy.ceiling.flag
 
         def located() -> tuple[_CallContext, Args]:
+            own = self.host if folders is None else self.host.restricted_to(folders)
+            rights = Rights(folders=own.roots, confined_to=restrictions, depth=options.depth)
             host = self.host.owned_by(caller.owner)
             host = host if restrictions is None else host.under(restrictions)
             host = host if folders is None else host.restricted_to(folders)

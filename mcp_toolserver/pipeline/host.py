@@ -32,6 +32,11 @@ class Host(PathCanonicalizer, Protocol):
         ...
 
     @property
+    def roots(self) -> tuple[str, ...]:
+        """Absolute paths of the folders that calls may use."""
+        ...
+
+    @property
     def open_world(self) -> frozenset[Capability]:
         """The capabilities that reach beyond this machine's files."""
         ...

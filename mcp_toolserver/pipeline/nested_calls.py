@@ -39,7 +39,7 @@ class ServerCaller:
     name: str
     owner: str
     folders: tuple[str, ...] | None = None
-    """The folders of the client for which the calls are made; None if it announced none."""
+    """The folders that the calls may use; None for all roots of the server."""
     confined_to: ClientRestrictions | None = None
     """The restrictions of that client."""
     progress: Report = _no_report

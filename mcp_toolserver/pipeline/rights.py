@@ -13,7 +13,7 @@ class Rights:
 
     narrowings: tuple[Narrowing, ...] = ()
     folders: tuple[str, ...] | None = None
-    """The folders that the client announced, absolute; None if it announced none."""
+    """The folders that the call may use, absolute; None for all roots of the server."""
     confined_to: ClientRestrictions | None = None
     """The restrictions of the client."""
     depth: int = 0

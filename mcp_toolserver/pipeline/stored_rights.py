@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from pydantic import TypeAdapter, ValidationError
 
 from mcp_toolserver.capabilities.permissions import Permission
-from mcp_toolserver.errors import Unavailable
+from mcp_toolserver.errors import Denied, Unavailable
 from mcp_toolserver.pipeline.rights import Rights
 from mcp_toolserver.policy.client_restrictions import ClientRestrictions
 from mcp_toolserver.policy.narrowing import Narrowing
 from mcp_toolserver.policy.rules import Rule
+from mcp_toolserver.text.path_syntax import lies_in
 
 
 def to_json(rights: Rights) -> str:
@@ -39,7 +40,7 @@ def from_json(text: str, rules: Callable[[Sequence[str]], tuple[Rule, ...]]) -> 
         Unavailable: the text is damaged, so the rights are unknown and nothing may run with them.
     """
     try:
-        stored = _adapter().validate_json(text)
+        stored = _parsed(text)
         client = stored.client
         return Rights(
             narrowings=tuple(_narrowing(one, rules) for one in stored.narrowings),
@@ -56,6 +57,49 @@ def from_json(text: str, rules: Callable[[Sequence[str]], tuple[Rule, ...]]) -> 
         )
     except (ValidationError, KeyError):
         raise Unavailable("Its stored rights are damaged, so it cannot run. Create it anew.") from None
+
+
+def require(rights: Rights, text: str, what: str) -> None:
+    """Check that a caller with `rights` may change `what`, which runs with the rights in `text`.
+
+    Raises:
+        Denied: the caller lacks one of them; the message names it. Damaged rights count as all rights.
+    """
+    mine = _parsed(to_json(rights))
+    try:
+        lacking = _lacking(mine, _parsed(text))
+    except (ValidationError, KeyError):
+        lacking = _lacking(mine, _parsed(to_json(Rights())))
+    if lacking:
+        raise Denied(
+            f"{what} runs with a right that this call does not have: {lacking}. Without it, {what} can only "
+            "be read. Ask the user to change it from a session that has this right."
+        )
+
+
+def _lacking(mine: "_Stored", wanted: "_Stored") -> str:
+    """What `wanted` allows and `mine` does not; empty if nothing."""
+    if _ceiling(mine) < (ceiling := _ceiling(wanted)):
+        return f"the permission mode {ceiling.flag}"
+    for folder in wanted.folders or ():
+        if mine.folders is not None and not any(lies_in(own, folder) for own in mine.folders):
+            return f"the folder {folder}"
+    limits = [set(one.tools) for one in wanted.narrowings if one.tools is not None]
+    for one in mine.narrowings:
+        if one.tools is not None and not any(tools <= set(one.tools) for tools in limits):
+            return f"the tools that {one.source} takes away"
+    client, other = mine.client, wanted.client
+    if client is None or client == other:
+        return ""
+    kept = other is not None and all(area in other.areas for area in client.areas)
+    if other is None or not kept or client.network < other.network or client.hides > other.hides:
+        return f"what the client's own sandbox policy ({client.named}) forbids"
+    return ""
+
+
+def _ceiling(stored: "_Stored") -> Permission:
+    flags = [one.ceiling for one in (*stored.narrowings, stored.client) if one is not None]
+    return min(map(_permission, flags), default=Permission.DANGER_FULL_ACCESS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,6 +129,10 @@ class _Stored:
 
 def _adapter() -> TypeAdapter[_Stored]:
     return TypeAdapter(_Stored)
+
+
+def _parsed(text: str) -> _Stored:
+    return _adapter().validate_json(text)
 
 
 def _stored(narrowing: Narrowing) -> _StoredNarrowing:

@@ -144,6 +144,11 @@ class HostServices:
     """Those beyond `BUILT_IN`."""
     lookups: PathLookups = field(default_factory=PathLookups)
 
+    @property
+    def roots(self) -> tuple[str, ...]:
+        """See `Host.roots`."""
+        return self.workspace.roots
+
     def owned_by(self, owner: str) -> HostServices:
         """See `Host.owned_by`."""
         folders = (self.outputs.folder(owner), self.histories.folder(owner))
@@ -160,6 +165,8 @@ class HostServices:
 
     def restricted_to(self, folders: ClientFolders) -> HostServices:
         """See `Host.restricted_to`."""
+        if folders.paths == self.roots:
+            return self
         return replace(self, workspace=self.workspace.restricted_to(folders.paths, folders.why))
 
     async def look_up(self, client: str, work: Callable[[], T]) -> T:

@@ -23,6 +23,8 @@ from mcp_toolserver.capabilities.tasks import (
     TaskSummary,
 )
 from mcp_toolserver.errors import Conflict, InvalidInput, NotFound, Unavailable
+from mcp_toolserver.pipeline.rights import Rights
+from mcp_toolserver.pipeline.stored_rights import require
 from mcp_toolserver.stores.database import Database, T
 from mcp_toolserver.stores.liveness import BOARD, ServerLiveness
 from mcp_toolserver.text.board import blocking, reachable
@@ -180,8 +182,8 @@ class StoredBoard:
         """Every task of `owner`, oldest first."""
         return await self._run(lambda database, _: _summaries(database, owner))
 
-    async def update(self, owner: str, change: TaskChange) -> TaskDetail:
-        """See `Tasks.update`."""
+    async def update(self, owner: str, change: TaskChange, rights: Rights) -> TaskDetail:
+        """See `Tasks.update`. `rights` are those of the caller."""
 
         def work(database: "sqlite3.Connection", news: _News) -> TaskDetail:
             before = _stored(database, owner, change.id)
@@ -191,13 +193,14 @@ class StoredBoard:
             news.add_dependents(database, owner, change.id)
             return _stored(database, owner, change.id).detail
 
-        return await self._run(work)
+        return await self._change(owner, (change.id, *change.add_blocks), rights, work)
 
-    async def remove(self, owner: str, task: str) -> TaskSummary:
-        """Remove a task.
+    async def remove(self, owner: str, task: str, rights: Rights) -> TaskSummary:
+        """Remove a task. `rights` are those of the caller.
 
         Raises:
             NotFound: `owner` has no such task.
+            Denied: see `_change`.
             Conflict: it runs, or a task that has not ended depends on it.
         """
 
@@ -211,25 +214,31 @@ class StoredBoard:
             news.removed.append(task)
             return found
 
-        return await self._run(work)
+        return await self._change(owner, (task,), rights, work)
 
-    async def cancel(self, owner: str, task: str, reason: str) -> StoredTask:
-        """Cancel a task that does not run.
+    async def cancel(
+        self, owner: str, task: str, reason: str, rights: Rights, *, runs_here: bool = False
+    ) -> StoredTask:
+        """Cancel a task that does not run. `rights` are those of the caller; a task that `runs_here` is left
+        to the caller.
 
         Raises:
             NotFound: `owner` has no such task.
-            Conflict: it has ended, or a server runs it.
+            Denied: see `_change`.
+            Conflict: it has ended, or another server runs it.
         """
 
         def work(database: "sqlite3.Connection", news: _News) -> StoredTask:
             before = _stored(database, owner, task)
+            if runs_here:
+                return before
             _refuse_ended(before.detail.summary)
             if before.detail.summary.runs and before.detail.summary.status == "in_progress":
                 raise Conflict(f"{task} runs in another server of the workspace, which alone can stop it.")
             _set_status(database, news, owner, task, Outcome(status="cancelled", reason=reason))
             return _stored(database, owner, task)
 
-        return await self._run(work)
+        return await self._change(owner, (task,), rights, work)
 
     async def claim(
         self, most: int, *, adopts: bool, is_held: Callable[[str, str], bool] = lambda _, __: False
@@ -308,6 +317,28 @@ class StoredBoard:
             left = await self._run(work)
         finally:
             self._server.release(leave_file=left)
+
+    async def _change(
+        self,
+        owner: str,
+        tasks: Iterable[str],
+        rights: Rights,
+        work: "Callable[[sqlite3.Connection, _News], T]",
+    ) -> T:
+        """Run `work`, which changes `tasks` of `owner` for a caller with `rights`, as `_run` does.
+
+        Raises:
+            Denied: one of them, or one that waits for them, runs with a right that the caller does not have.
+        """
+
+        def checked(database: "sqlite3.Connection", news: _News) -> T:
+            found = "SELECT rights FROM board WHERE id = ? AND owner = ? AND rights != ''"
+            for one in (one for task in tasks for one in (task, *_waiting(database, task))):
+                for (stored,) in database.execute(found, (one, owner)).fetchall():
+                    require(rights, stored, one)
+            return work(database, news)
+
+        return await self._run(checked)
 
     async def _run(self, work: "Callable[[sqlite3.Connection, _News], T]") -> T:
         """Run `work` as one transaction, and announce what it changed."""
@@ -473,13 +504,15 @@ class _News:
 
     def add_dependents(self, database: "sqlite3.Connection", owner: str, task: str) -> None:
         """Add the tasks that wait for `task`, directly or not: whether they are blocked may change."""
-        pending, seen = [task], {task}
-        while pending:
-            for other in _dependents(database, pending.pop()):
-                if other not in seen:
-                    seen.add(other)
-                    pending.append(other)
-                    self.changed.append((owner, other))
+        self.changed.extend((owner, other) for other in _waiting(database, task))
+
+
+def _waiting(database: "sqlite3.Connection", task: str) -> list[str]:
+    """The tasks that have not ended and wait for `task`, directly or not."""
+    found = [task]
+    for one in found:
+        found.extend(other for other in _dependents(database, one) if other not in found)
+    return found[1:]
 
 
 def _refuse_ended(task: TaskSummary) -> None:

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 
 from mcp_toolserver.capabilities.cron import Job, JobKind, RunOutcome
 from mcp_toolserver.errors import InvalidInput, NotFound
+from mcp_toolserver.pipeline.rights import Rights
+from mcp_toolserver.pipeline.stored_rights import require
 from mcp_toolserver.stores.database import Database
 from mcp_toolserver.stores.liveness import ServerLiveness
 from mcp_toolserver.text.lines.truncate import head_bytes, tail_bytes
@@ -170,14 +172,18 @@ class StoredSchedules:
 
         return await self._database.run(work)
 
-    async def delete(self, handle: str, owner: str) -> StoredSchedule:
-        """Delete a schedule with its runs; whoever runs it stops it. Returns what it was.
+    async def delete(self, handle: str, owner: str, rights: Rights) -> StoredSchedule:
+        """Delete a schedule with its runs; whoever runs it stops it. Returns what it was. `rights` are those
+        of the caller.
 
         Raises:
             NotFound: `owner` has no such schedule.
+            Denied: it runs with a right that the caller does not have.
             Conflict, Unavailable: see `Database.run`.
         """
         found = next((one for one in await self.all(owner) if one.handle == handle), None)
+        if found is not None:
+            require(rights, found.rights, f"{handle} ({found.fields})")
 
         def work(database: "sqlite3.Connection") -> int:
             deleted = database.execute(

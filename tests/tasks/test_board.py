@@ -117,15 +117,19 @@ async def test_no_more_than_eight_tasks_run_at_once_and_the_rest_waits(
 
 async def test_what_is_in_force_when_a_task_runs_binds_it(server: Dispatcher, tmp_path: Path) -> None:
     only = Narrowing(source="plan mode", tools=server.rules(("TaskCreate", "TaskUpdate", "TaskOutput")))
-    blocker = await created(server, subject="wait")
+    blocker = await created(server, command="echo begun; until [ -e go ]; do sleep 0.01; done")
     name = await created(server, command="touch made", blocked_by=[blocker])
+    while "begun" not in (await call(server, "TaskOutput", task_id=blocker, until="now")).text:
+        await anyio.sleep(0.01)
     server.narrowings.put("local", "plan", only)
     refused = await call(server, "TaskCreate", command="touch made")
     assert (refused.error, refused.text) == (
         "unavailable",
         "The task was not created, because it needs the tool bash: your calls may not use bash here.",
     )
-    await call(server, "TaskUpdate", task_id=blocker, status="completed")
+    refused = await call(server, "TaskUpdate", task_id=name, message="x")
+    assert (refused.error, "the tools that plan mode takes away" in refused.text) == ("denied", True)
+    (tmp_path / "root" / "go").touch()
     assert (await ended(server, name)).startswith(
         "[failed: plan mode allows only TaskCreate, TaskUpdate, TaskOutput, and not this call of bash"
     )

@@ -10,6 +10,7 @@ import pytest
 from mcp_toolserver.capabilities.call_scope import LOCAL
 from mcp_toolserver.capabilities.tasks import NewTask, TaskChange, TaskDetail
 from mcp_toolserver.errors import Conflict, InvalidInput, NotFound, Unavailable
+from mcp_toolserver.pipeline.rights import Rights
 from mcp_toolserver.stores.board import (
     DIED,
     LEFT,
@@ -78,7 +79,7 @@ async def test_a_server_claims_its_own_ready_tasks_in_order(tmp_path: Path) -> N
     assert await claim(at, adopts=True) == ([first], True)
     assert await claim(at) == ([], True)
     await at.finish(end_of(first), Outcome(status="completed", output=b"x"))
-    await other.update(LOCAL, TaskChange(id=note, status="completed"))
+    await other.update(LOCAL, TaskChange(id=note, status="completed"), Rights())
     assert await claim(at) == ([last], False)
     # More than it asks for waits.
     for _ in range(3):
@@ -138,7 +139,7 @@ async def test_a_server_that_ends_leaves_what_waits_to_the_next_and_who_leaves_t
     at = board(tmp_path)
     mine = await create(at)
     ended, left = await create(at, OTHER), await create(at, OTHER)
-    await at.update(OTHER, TaskChange(id=ended, status="completed"))
+    await at.update(OTHER, TaskChange(id=ended, status="completed"), Rights())
     assert await at.leave(OTHER) == (left,)
     assert [await status(at, task, OTHER) for task in (ended, left)] == ["completed", "cancelled"]
     assert await status(at, mine) == "pending"
@@ -162,7 +163,7 @@ async def test_a_full_board_drops_the_oldest_ended_tasks_nobody_needs(tmp_path: 
     at = StoredBoard(database(tmp_path), BoardLimits(tasks=3), removed=removed.append)
     needed, ended = await create(at), await create(at)
     for task in (needed, ended):
-        await at.update(LOCAL, TaskChange(id=task, status="completed"))
+        await at.update(LOCAL, TaskChange(id=task, status="completed"), Rights())
     await create(at, LOCAL, needed)
     await create(at)
     assert removed == [ended]
@@ -181,19 +182,19 @@ async def test_texts_are_bounded_together_and_of_the_output_the_end_is_kept(tmp_
     assert (found.output, found.output_start, found.detail.output_bytes) == (b"cdef", 12, 16)
     at = board(tmp_path / "texts", size=200, messages=2)
     task = await create(at)
-    await at.update(LOCAL, TaskChange(id=task, description="x" * 70))
+    await at.update(LOCAL, TaskChange(id=task, description="x" * 70), Rights())
     for change in (
         TaskChange(id=task, subject="x" * 140),
         TaskChange(id=task, output="x" * 140),
         TaskChange(id=task, message="x" * 140),
     ):
         with pytest.raises(Unavailable, match="full"):
-            await at.update(LOCAL, change)
+            await at.update(LOCAL, change, Rights())
     assert (await at.get(LOCAL, task)).detail.summary.subject == "a task"
-    await at.update(LOCAL, TaskChange(id=task, message="1"))
-    await at.update(LOCAL, TaskChange(id=task, message="2"))
+    await at.update(LOCAL, TaskChange(id=task, message="1"), Rights())
+    await at.update(LOCAL, TaskChange(id=task, message="2"), Rights())
     with pytest.raises(Conflict, match="2 messages already"):
-        await at.update(LOCAL, TaskChange(id=task, message="3"))
+        await at.update(LOCAL, TaskChange(id=task, message="3"), Rights())
 
 
 async def test_dependencies_are_limited_and_stay_as_they_are_once_a_task_runs(tmp_path: Path) -> None:
@@ -204,13 +205,13 @@ async def test_dependencies_are_limited_and_stay_as_they_are_once_a_task_runs(tm
     runs = await create(at, command="x")
     await claim(at)
     with pytest.raises(Conflict, match="has started"):
-        await at.update(LOCAL, TaskChange(id=runs, blocked_by=()))
+        await at.update(LOCAL, TaskChange(id=runs, blocked_by=()), Rights())
     with pytest.raises(Conflict, match="has started"):
-        await at.update(LOCAL, TaskChange(id=one, add_blocks=(runs,)))
+        await at.update(LOCAL, TaskChange(id=one, add_blocks=(runs,)), Rights())
     with pytest.raises(Conflict, match="runs now"):
-        await at.remove(LOCAL, runs)
+        await at.remove(LOCAL, runs, Rights())
     with pytest.raises(Conflict, match="in another server"):
-        await board(tmp_path).cancel(LOCAL, runs, "no")
+        await board(tmp_path).cancel(LOCAL, runs, "no", Rights())
 
 
 async def test_a_change_is_announced_with_all_that_it_may_block(tmp_path: Path) -> None:
@@ -220,7 +221,7 @@ async def test_a_change_is_announced_with_all_that_it_may_block(tmp_path: Path) 
     second = await create(at, LOCAL, first)
     third = await create(at, LOCAL, second, first)
     news.clear()
-    await at.update(LOCAL, TaskChange(id=first, status="failed", message="why"))
+    await at.update(LOCAL, TaskChange(id=first, status="failed", message="why"), Rights())
     assert [task for _, task in news] == [first, second, third]
     made: TaskDetail = (await at.get(LOCAL, third)).detail
     assert made.summary.is_blocked

@@ -218,6 +218,9 @@ async def test_the_schedule_of_a_name_runs_within_its_roots_and_its_mode_of_toda
     assert "of Ben" not in (await last_run(office.app)).output
     (office.root / "a/file").unlink()
     office.names.change("ann", **{"permission-mode": "read-only"})
+    (schedule,) = await StoredSchedules(office.app.shared.database).all()
+    refused = await call(office.own, "CronDelete", cron_id=schedule.handle)
+    assert (refused.error, "mode workspace-write" in refused.text) == ("denied", True)
     await run_next(office.app, office.grants)
     assert (await last_run(office.app)).outcome == "failed"
     assert not (office.root / "a/file").exists()

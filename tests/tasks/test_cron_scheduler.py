@@ -13,6 +13,7 @@ import pytest
 
 from mcp_toolserver.capabilities.call_scope import LOCAL
 from mcp_toolserver.errors import Conflict, InvalidInput, Unavailable
+from mcp_toolserver.pipeline.rights import Rights
 from mcp_toolserver.runtime.cron.scheduler import RunLimits
 from mcp_toolserver.stores.cron import (
     KEPT_RUNS,
@@ -443,7 +444,7 @@ async def test_deleting_a_schedule_stops_its_run_in_whatever_server(tmp_path: Pa
     with anyio.fail_after(SECONDS):
         async with anyio.create_task_group() as runs:
             await server.look(runs)
-            deleted = await store(tmp_path).delete("cron_a", LOCAL)
+            deleted = await store(tmp_path).delete("cron_a", LOCAL, Rights())
             assert deleted.runs[0].outcome == "running"
             await server.look(runs)
             jobs.end.set()

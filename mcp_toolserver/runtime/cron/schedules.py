@@ -61,7 +61,7 @@ class OwnerSchedules:
 
     async def delete(self, handle: str, now: datetime) -> Schedule:
         """See `Schedules.delete`."""
-        return shown(await self.store.delete(handle, self.owner), now.timestamp())
+        return shown(await self.store.delete(handle, self.owner, self.calls.rights), now.timestamp())
 
 
 def shown(stored: StoredSchedule, now: float) -> Schedule:

@@ -55,13 +55,13 @@ class OwnerTasks:
 
     async def update(self, change: TaskChange) -> TaskDetail:
         """See `Tasks.update`."""
-        changed = await self.board.update(self.owner, change)
+        changed = await self.board.update(self.owner, change, self.calls.rights)
         self.runner.look()
         return changed
 
     async def remove(self, task: str) -> TaskSummary:
         """See `Tasks.remove`."""
-        removed = await self.board.remove(self.owner, task)
+        removed = await self.board.remove(self.owner, task, self.calls.rights)
         self.runner.drop(task)
         return removed
 
@@ -80,11 +80,12 @@ class OwnerTasks:
 
     async def stop(self, handle: str) -> JobState:
         """See `JobSource.stop`."""
-        stored = await self.board.get(self.owner, handle)
         async with self.runner.claiming:
             run = self.runner.runs.get(handle)
+            stored = await self.board.cancel(
+                self.owner, handle, _STOPPED, self.calls.rights, runs_here=run is not None
+            )
             if run is None:
-                stored = await self.board.cancel(self.owner, handle, _STOPPED)
                 self.runner.drop(handle)
         if run is not None:
             await self.runner.stop(run, _STOPPED)
