@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING
 from anyio import create_task_group, to_thread
 
 from mcp_toolserver.app.agent_model import operator_model
-from mcp_toolserver.app.confinement import command_bounds
+from mcp_toolserver.app.confinement import broker_policy, command_bounds
 from mcp_toolserver.app.policy import build_policy, command_tools, hide_from_commands, lenient_rules
 from mcp_toolserver.capabilities.change_events import ChangeEvents
 from mcp_toolserver.capabilities.permissions import JOB_SOURCES, Capability, HostFacts, Permission, ServerLock
-from mcp_toolserver.errors import RegistrationError, SettingsError
+from mcp_toolserver.errors import RegistrationError, SettingsError, Unavailable
 from mcp_toolserver.lazy import LazyCloseable
 from mcp_toolserver.pipeline.call_record import CompositeRecorder, Recorder
 from mcp_toolserver.pipeline.dispatcher import Dispatcher
@@ -41,7 +41,7 @@ from mcp_toolserver.runtime.files.protection import protection
 from mcp_toolserver.runtime.files.workspace import Workspace
 from mcp_toolserver.runtime.host_services import Available, HostServices, Provide, ServiceRequest
 from mcp_toolserver.runtime.plan.plan_modes import PlanModes
-from mcp_toolserver.runtime.processes.broker_client import Broker, Proof, Writers
+from mcp_toolserver.runtime.processes.broker_client import Broker, Proof, Writers, start_standalone_broker
 from mcp_toolserver.runtime.processes.commands import CallCommands, CommandLimits, Commands
 from mcp_toolserver.runtime.processes.sessions import Sessions
 from mcp_toolserver.runtime.providers import LazyProviders, ProviderContext
@@ -82,12 +82,37 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
+class LowerBrokers:
+    """The brokers of a danger-full-access server for commands of a lower mode. Each is started when its mode
+    is first used, and confines commands as that of a server in this mode does."""
+
+    settings: Settings
+    policy: Policy
+    found: HostExecutables
+    started: dict[Permission, Broker] = field(default_factory=dict[Permission, "Broker"])
+
+    def of(self, mode: Permission) -> Broker:
+        """The broker for `mode`. Raises: Unavailable: there is none."""
+        if mode not in self.started:
+            lower = replace(self.settings, permission_mode=mode)
+            broker = start_standalone_broker(broker_policy(lower, self.found))
+            try:
+                hide_from_commands(lower, self.policy, broker)
+            except SettingsError as error:
+                broker.close()
+                raise Unavailable(f"No command runs in {mode.flag}: {error}") from None
+            self.started[mode] = broker
+        return self.started[mode]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Shared:
     """What a server has once, also where each name of a token has an application of its own."""
 
     facts: HostFacts
     registry: Registry
     broker: Broker | None
+    lower_brokers: LowerBrokers
     found: HostExecutables
     state: str
     """The state folder."""
@@ -146,9 +171,10 @@ class Application:
             await self.end()
             if self.shared.model is not None:
                 await self.shared.model.aclose()
-            if (broker := self.shared.broker) is not None:
-                # The broker waits for processes that do not die at once.
-                await to_thread.run_sync(broker.close, abandon_on_cancel=True)
+            for broker in (self.shared.broker, *self.shared.lower_brokers.started.values()):
+                if broker is not None:
+                    # The broker waits for processes that do not die at once.
+                    await to_thread.run_sync(broker.close, abandon_on_cancel=True)
         finally:
             self.shared.outputs.close()
             self.shared.database.close()
@@ -210,6 +236,7 @@ def build_application(
         facts=facts,
         registry=registry,
         broker=broker,
+        lower_brokers=LowerBrokers(settings=settings, policy=policy, found=found),
         found=found,
         state=state,
         workspace=workspace,
@@ -406,7 +433,12 @@ def _assembled(
 
     @cache
     def in_mode(mode: Permission) -> Available:
-        return _available(_facts_in(facts, mode), settings)
+        lower = _available(_facts_in(facts, mode), settings)
+        if not facts.is_unconfined or Capability.PROCESS not in available.permissions:
+            return lower
+        # A broker for this mode confines commands, and refuses them where it cannot.
+        others = {need: why for need, why in lower.unavailable.items() if need is not Capability.PROCESS}
+        return replace(lower, permissions={**lower.permissions, Capability.PROCESS: mode}, unavailable=others)
 
     dispatcher = Dispatcher(
         registry=registry,
@@ -428,7 +460,7 @@ def _assembled(
             temporary=(lambda _: None) if sessions is None else sessions.temporary,
             providers={
                 **{need: providers.provide(need) for need in Capability if need.provider},
-                **_command_services(commands, found),
+                **_command_services(commands, found, shared.lower_brokers if facts.is_unconfined else None),
                 Capability.JOBS: jobs.for_call,
                 Capability.TODOS: lambda request: todos.owned_by(request.scope.owner),
                 Capability.PREFERENCES: lambda _: preferences,
@@ -466,14 +498,18 @@ def _assembled(
     )
 
 
-def _command_services(commands: Commands | None, found: HostExecutables) -> Mapping[Capability, Provide]:
+def _command_services(
+    commands: Commands | None, found: HostExecutables, lower: LowerBrokers | None
+) -> Mapping[Capability, Provide]:
     """The services of commands, imported at start, because clients also subscribe to commands as
-    resources."""
+    resources. `lower` runs those of lowered calls, where the server's own broker confines none."""
     if commands is None:
         return {}
 
     def for_call(request: ServiceRequest) -> CallCommands:
-        return commands.for_call(request.workspace, request.scope)
+        mode = request.lowered_to
+        broker = None if lower is None or mode is None else lower.of(mode)
+        return commands.for_call(request.workspace, request.scope, broker)
 
     services: dict[Capability, Provide] = {Capability.PROCESS: for_call}
     if found.powershell is not None:

@@ -63,6 +63,8 @@ class ServiceRequest:
     """Every capability that the tool declares."""
     workspace: Workspace
     history: FileHistory
+    lowered_to: Permission | None
+    """The mode to which what is in force lowers the call; None if it has the mode of the server."""
     scope: Scope
     user: User
     calls: NestedCalls
@@ -143,6 +145,8 @@ class HostServices:
     providers: Mapping[Capability, Provide] = field(default_factory=dict[Capability, Provide])
     """Those beyond `BUILT_IN`."""
     lookups: PathLookups = field(default_factory=PathLookups)
+    lowered_to: Permission | None = None
+    """See `ServiceRequest.lowered_to`."""
 
     @property
     def roots(self) -> tuple[str, ...]:
@@ -210,6 +214,7 @@ class HostServices:
             },
             unavailable={**available.unavailable, **by_client},
             workspace=workspace,
+            lowered_to=ceiling,
         )
 
     def canonical(self, path: str) -> CanonicalPath:
@@ -237,6 +242,7 @@ class HostServices:
                     needs=needs,
                     workspace=self.workspace,
                     history=self.histories.of(self.owner),
+                    lowered_to=self.lowered_to,
                     scope=scope,
                     user=user,
                     calls=calls,

@@ -5,6 +5,7 @@ import os
 import re
 import signal
 import sqlite3
+from dataclasses import replace
 from pathlib import Path
 
 import anyio
@@ -139,14 +140,16 @@ async def test_the_next_server_runs_what_waited_and_reports_what_ran(tmp_path: P
 
         running = created(command="echo once >> log; sleep 100")
         note = created(subject="wait")
-        later = created(command="echo later >> log", blocked_by=[note])
+        later = created(command="echo later >> log; touch ../out 2> /dev/null; true", blocked_by=[note])
         await until(log.exists)
         os.kill(first.pid, signal.SIGKILL)
-    async with connected(setup) as client:
+    # It keeps the task in the sandbox of the mode in which it was created.
+    async with connected(replace(setup, mode="danger-full-access")) as client:
         assert await ended(client, running) == f"[failed: {DIED.removesuffix('.')}; next offset 0]"
         await client.call_tool("TaskUpdate", {"task_id": note, "status": "completed"})
         assert await ended(client, later) == "[completed; next offset 0]"
     assert log.read_text(encoding="utf-8").split() == ["once", "later"]
+    assert not (tmp_path / "out").exists()
 
 
 async def test_another_server_sees_a_running_task_but_cannot_stop_it(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ from tests.support.processes import until
 from tests.support.workbench import Person, dispatcher, machine, tool
 from tests.tasks.schedules import SetClock, application, call, call_by, create, look, run_next, schedule
 
-READ_ONLY, WORKSPACE_WRITE = Permission.READ_ONLY, Permission.WORKSPACE_WRITE
+READ_ONLY, WORKSPACE_WRITE, DANGER = Permission
 
 WRITES = "echo written > file"
 
@@ -96,23 +96,28 @@ async def test_a_schedule_waits_for_the_end_of_plan_mode_and_a_run_is_suspended(
 
 
 @pytest.mark.parametrize(
-    ("created", "fires", "says"),
+    ("created", "fires", "writes"),
     [
-        pytest.param(WORKSPACE_WRITE, READ_ONLY, "", id="the mode is lower now"),
-        pytest.param(READ_ONLY, WORKSPACE_WRITE, "", id="the mode was lower when it was created"),
-        pytest.param(READ_ONLY, Permission.DANGER_FULL_ACCESS, "bash", id="nothing can confine it now"),
+        pytest.param(WORKSPACE_WRITE, READ_ONLY, [], id="the mode is lower now"),
+        pytest.param(READ_ONLY, WORKSPACE_WRITE, [], id="the mode was lower when it was created"),
+        pytest.param(READ_ONLY, DANGER, [], id="the mode was the lowest"),
+        pytest.param(WORKSPACE_WRITE, DANGER, ["file"], id="the mode allows everything now"),
     ],
 )
 async def test_a_job_has_the_lower_of_the_two_modes(
-    tmp_path: Path, created: Permission, fires: Permission, says: str
+    tmp_path: Path, created: Permission, fires: Permission, writes: list[str]
 ) -> None:
     async with application(tmp_path, created) as app:
-        await create(app, command=WRITES)
-    async with application(tmp_path, fires) as app:
+        await create(app, command=f"{WRITES}; cat hidden; echo no > ../outside; ls ../secret")
+    (tmp_path / "secret").touch()
+    (tmp_path / "root/hidden").write_text("hush", encoding="utf-8")
+    async with application(tmp_path, fires, deny=("Read(hidden)",)) as app:
         await run_next(app)
         run = await last_run(app)
-        assert (run.outcome, says in run.output) == ("failed", True)
-    assert list((tmp_path / "root").iterdir()) == []
+        assert (run.outcome, "No such file" in run.output) == ("failed", True), run.output
+        assert "hush" not in run.output
+    assert {file.name for file in (tmp_path / "root").iterdir()} == {"hidden", *writes}
+    assert not (tmp_path / "outside").exists()
 
 
 async def test_a_job_keeps_what_was_taken_from_the_call_that_created_it_and_damaged_rights_run_nothing(

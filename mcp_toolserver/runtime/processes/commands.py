@@ -113,14 +113,18 @@ class Commands:
         `removed` when its output is removed."""
         self._changed, self._removed = changed, removed
 
-    def for_call(self, folders: Folders, scope: Scope | None = None) -> "CallCommands":
-        """Return the commands of one call: they start in `folders` only, and of those in the background the
-        call sees only its owner's."""
+    def for_call(
+        self, folders: Folders, scope: Scope | None = None, broker: Broker | None = None
+    ) -> "CallCommands":
+        """Return the commands of one call: they start in `folders` only, by `broker` if given, and of those
+        in the background the call sees only its owner's."""
         if scope is None:
             return CallCommands(self, CommandContext(folders=folders))
         return CallCommands(
             self,
-            CommandContext(folders=folders, owner=scope.owner, seconds_to_answer=scope.seconds_to_answer),
+            CommandContext(
+                folders=folders, owner=scope.owner, seconds_to_answer=scope.seconds_to_answer, broker=broker
+            ),
         )
 
     def for_owner(self, owner: str) -> "CallCommands":
@@ -228,10 +232,11 @@ class Commands:
                 script=command.script,
                 timeout=command.timeout,
                 roots=roots,
-                session=context.owner,
+                # Only the server's own broker is told when a session ends.
+                session="" if context.broker else context.owner,
                 read_only=context.folders.is_read_only,
             )
-            spawned = spawn(self._broker, request, cwd=cwd)
+            spawned = spawn(context.broker or self._broker, request, cwd=cwd)
         finally:
             os.close(cwd)
 
@@ -314,6 +319,8 @@ class CommandContext:
     """See `Scope.seconds_to_answer`."""
     is_elsewhere: bool = False
     """Whether the command only starts what then runs outside of its own processes."""
+    broker: Broker | None = None
+    """What starts the command; None for the server's own broker."""
 
 
 @dataclass(frozen=True)
