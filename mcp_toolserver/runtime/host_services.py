@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from anyio import to_thread
 
 from mcp_toolserver.capabilities.call_scope import LOCAL
 from mcp_toolserver.capabilities.custom_tools import ToolContext
@@ -98,10 +97,6 @@ BUILT_IN: Mapping[Capability, Provide] = {
     Capability.OWN_CODE: _tool_context,
 }
 """What needs nothing beyond the call itself."""
-
-
-async def _compute(work: Callable[[], T]) -> T:
-    return await to_thread.run_sync(work, abandon_on_cancel=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -249,4 +244,8 @@ class HostServices:
                 )
             )
 
-        return Runtime(services={need: service(need) for need in needs}, report=report, compute=_compute)
+        return Runtime(
+            services={need: service(need) for need in needs},
+            report=report,
+            compute=lambda work: self.lookups.compute(self.owner, work),
+        )

@@ -1,9 +1,11 @@
 """Paths that clients give are followed where a file system that does not answer stops nobody else."""
 
 import threading
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import anyio
 import mcp_types as mcp
@@ -154,3 +156,28 @@ async def test_opening_and_reading_what_does_not_answer_stops_no_other(tmp_path:
                     assert "own/f" in text(found)
                     await stuck.list_tools()
                 tasks.cancel_scope.cancel()
+
+
+async def test_a_client_computes_one_thing_at_a_time_and_leaves_others_room(tmp_path: Path) -> None:
+    """Heavy documents of one client, for all of which Python runs one thread at a time."""
+    host = machine(tmp_path)
+    unused: Any = None
+
+    async def compute(owner: str, work: Callable[[], str]) -> str:
+        runtime = host.owned_by(owner).runtime(frozenset(), unused, unused, unused, unused)
+        return await runtime.compute(work)
+
+    hung = Hung(host.lookups)
+    try:
+        with anyio.fail_after(10):
+            async with anyio.create_task_group() as tasks:
+                for _ in range(3):
+                    tasks.start_soon(compute, "one", hung.work)
+                while not hung.began:
+                    await anyio.sleep(0.001)
+                assert await compute("other", lambda: "found") == "found"
+                assert hung.began == 1
+                hung.go.set()
+            assert hung.began == 3
+    finally:
+        hung.go.set()

@@ -1,6 +1,7 @@
 """What read_file answers."""
 
 import re
+import struct
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,14 @@ from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.tools.files.read_file import TOOL
 from tests.support.calling import Bench, make
 
-PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 20
+
+
+def png(width: int, height: int) -> bytes:
+    """The beginning of a picture."""
+    return b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + struct.pack(">II", width, height) + b"\0" * 20
+
+
+PNG = png(3, 2)
 
 
 @pytest.fixture
@@ -104,7 +112,7 @@ async def test_images_are_shown_by_content_not_by_name(bench: Bench) -> None:
     (bench.root / "f.txt").write_bytes(PNG)
     output = await bench.result(path="f.txt")
     assert [(image.data, image.mime_type) for image in output.images] == [(PNG, "image/png")]
-    assert output.text == f"f.txt: image/png, {len(PNG)} bytes"
+    assert output.text == f"f.txt: image/png, 3 x 2 pixels, {len(PNG)} bytes"
 
 
 async def test_an_image_too_big_to_be_shown_is_refused(bench: Bench) -> None:
@@ -114,6 +122,10 @@ async def test_an_image_too_big_to_be_shown_is_refused(bench: Bench) -> None:
     assert len((await bench.result(path="f.png")).images[0].data) == 5 * 1024 * 1024
     with (bench.root / "f.png").open("ab") as file:
         file.write(b"\0")
+    await bench.refusal("invalid_input", path="f.png")
+    (bench.root / "f.png").write_bytes(png(30_000, 30_000))
+    assert "30000 x 30000 pixels" in await bench.refusal("invalid_input", path="f.png")
+    (bench.root / "f.png").write_bytes(PNG[:10])
     await bench.refusal("invalid_input", path="f.png")
 
 

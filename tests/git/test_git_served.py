@@ -301,3 +301,35 @@ async def test_without_bubblewrap_they_need_the_operators_consent(degraded: bool
                 await call(server, "ExitWorktree", id=worktree_id(entered.text), action="remove")
         assert not sprung(made.base)
         assert not changed(before, made.around())
+
+
+# --- named pipes in the place of files -------------------------------------------------------------------
+
+PIPES = {
+    ".gitignore": ("git_status",),
+    "deep/down/.ignore": ("grep_search",),
+    ".git/info/exclude": ("glob_search", "EnterWorktree"),
+    ".git/config": ("git_log",),
+}
+"""Each with the tools that read it."""
+
+
+def test_a_named_pipe_that_a_program_would_wait_for_is_named(anywhere: Place) -> None:
+    pattern = {"pattern": "naught"}
+    arguments = {"grep_search": pattern, "glob_search": pattern, "EnterWorktree": {"name": "x"}}
+    (anywhere.own / "deep/down").mkdir(parents=True)
+    wrong: dict[tuple[str, str], str] = {}
+    for name, tools in PIPES.items():
+        pipe, kept = anywhere.own / name, anywhere.own / "kept"
+        if pipe.exists():
+            pipe.rename(kept)
+        os.mkfifo(pipe)
+        anywhere.scene.own()
+        for tool in tools:
+            answer = anywhere.server.call(tool, path="own", **arguments.get(tool, {}))
+            if not (answer.is_error and f"{name}' is a named pipe" in answer.text):
+                wrong[name, tool] = answer.text
+        pipe.unlink()
+        if kept.exists():
+            kept.rename(pipe)
+    assert not wrong

@@ -1,4 +1,4 @@
-"""Looks up, opens and reads the files that clients name in worker threads.
+"""Looks up, opens and reads the files that clients name, and computes, in worker threads.
 
 What waits for a file system that does not answer, such as a network mount whose server is gone, cannot be
 interrupted: its thread stays until the file system answers. So the number of threads per client is limited,
@@ -31,12 +31,18 @@ SECONDS = 5.0
 """The deadline of a look-up, including the time in the queue."""
 
 
+COMPUTATIONS = 2
+"""Concurrent computations, one per client: Python runs one thread at a time, so more would only delay every
+other client's calls."""
+
+
 class PathLookups:
-    """Runs look-ups for clients, by name."""
+    """Runs look-ups and computations for clients, by name."""
 
     def __init__(self, *, seconds: float = SECONDS) -> None:
         self._seconds = seconds
         self._semaphore = FairSemaphore(THREADS, THREADS_OF_ONE)
+        self._computations = FairSemaphore(COMPUTATIONS, 1)
         # The semaphore is the limit. A limit of the thread pool's own would end with the wait for a thread.
         self._no_limit = CapacityLimiter(math.inf)
 
@@ -47,8 +53,7 @@ class PathLookups:
             TimedOut: the file system did not answer in time.
         """
         with anyio.move_on_after(self._seconds):
-            await self._semaphore.acquire(client)
-            return await self._in_thread(client, work)
+            return await self._in_thread(self._semaphore, client, work)
         raise TimedOut(
             f"A path could not be looked up within {self._seconds:g} s: the file system that it lies on does "
             "not answer. Nothing was done. Use another path, or ask the user to check the mount."
@@ -60,12 +65,15 @@ class PathLookups:
         The deadline is that of the call. When the caller leaves, `work` goes on alone: it closes what it
         opens.
         """
-        reader = f"{client} on {device}"
-        await self._semaphore.acquire(reader)
-        return await self._in_thread(reader, work)
+        return await self._in_thread(self._semaphore, f"{client} on {device}", work)
 
-    async def _in_thread(self, client: str, work: Callable[[], T]) -> T:
-        """Run `work`, and release the slot when the thread ends, which may be after the caller has left."""
+    async def compute(self, client: str, work: Callable[[], T]) -> T:
+        """Run `work`, which only computes, and return its result; see `Compute`."""
+        return await self._in_thread(self._computations, client, work)
+
+    async def _in_thread(self, semaphore: FairSemaphore, client: str, work: Callable[[], T]) -> T:
+        """Run `work` in a slot that is released when the thread ends, which may be after the caller has left."""
+        await semaphore.acquire(client)
         loop = asyncio.get_running_loop()
         begun = Lock()
         """Taken by the thread when it begins, or by the caller when it leaves before that."""
@@ -78,13 +86,13 @@ class PathLookups:
             finally:
                 # A closed event loop does not need the slot.
                 with suppress(RuntimeError):
-                    loop.call_soon_threadsafe(self._semaphore.release, client)
+                    loop.call_soon_threadsafe(semaphore.release, client)
 
         try:
             return await to_thread.run_sync(run, abandon_on_cancel=True, limiter=self._no_limit)
         finally:
             if begun.acquire(blocking=False):
-                self._semaphore.release(client)
+                semaphore.release(client)
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 import struct
 from collections.abc import Callable, Mapping
 
+from mcp_toolserver.errors import InvalidInput
 from mcp_toolserver.text.documents.file_type import HEAD_BYTES, image_type
 
 _OTHERS: Mapping[bytes, str] = {
@@ -33,6 +34,29 @@ def viewable(data: bytes) -> str | None:
     mime_type = image_type(data[:HEAD_BYTES])
     found = pixels(data, mime_type) if mime_type and len(data) <= MOST_BYTES else None
     return mime_type if found and min(found) > 0 and max(found) <= MOST_PIXELS else None
+
+
+def caption(path: str, data: bytes, mime_type: str, size: int) -> str:
+    """Return a line that describes the picture in the file at `path`, which has `size` bytes and begins with
+    `data`.
+
+    Raises:
+        InvalidInput: models cannot look at it.
+    """
+    if size > MOST_BYTES:
+        raise InvalidInput(
+            f"'{path}' is an image of {size} bytes, and at most {MOST_BYTES} can be shown. Scale it down."
+        )
+    found = pixels(data, mime_type)
+    if found is None or 0 in found:
+        raise InvalidInput(f"'{path}' begins like {mime_type}, but is damaged or cut off.")
+    width, height = found
+    if max(found) > MOST_PIXELS:
+        raise InvalidInput(
+            f"'{path}' is {width} x {height} pixels, and models take at most {MOST_PIXELS} either way. "
+            "Scale it down, or cut a part out."
+        )
+    return f"{path}: {mime_type}, {width} x {height} pixels, {size} bytes"
 
 
 def other_type(head: bytes) -> str | None:

@@ -7,6 +7,7 @@ from io import BytesIO
 from typing import BinaryIO
 
 from mcp_toolserver.text.documents.file_type import HEAD_BYTES, DocumentKind, document_kind, image_type
+from mcp_toolserver.text.documents.image import MOST_BYTES, caption
 from mcp_toolserver.text.lines.page import Page, page
 from mcp_toolserver.tool import (
     Alias,
@@ -29,7 +30,6 @@ _LINES = 2_000
 _TEXT_BYTES = 59_000
 """Below the limit of the answer, which also holds the notes at its end."""
 _WHOLE_BYTES = 10 * 1024 * 1024
-_IMAGE_BYTES = 5 * 1024 * 1024
 _DOCUMENT_BYTES = 50 * 1024 * 1024
 
 
@@ -103,12 +103,8 @@ def _lines(args: ReadFile, file: BinaryIO, size: int) -> Output:
 
 
 def _image(path: str, mime_type: str, file: BinaryIO, size: int) -> Output:
-    if size > _IMAGE_BYTES:
-        raise InvalidInput(
-            f"'{path}' is an image of {size} bytes, and at most {_IMAGE_BYTES} can be shown. Scale it down."
-        )
-    image = Image(data=file.read(_IMAGE_BYTES), mime_type=mime_type)
-    return Output(f"{path}: {mime_type}, {size} bytes", images=(image,))
+    data = file.read(MOST_BYTES)
+    return Output(caption(path, data, mime_type, size), images=(Image(data=data, mime_type=mime_type),))
 
 
 def _text(found: Page) -> str:

@@ -5,7 +5,7 @@ rejected with the reason.
 from typing import BinaryIO
 
 from mcp_toolserver.text.documents.file_type import HEAD_BYTES, image_type
-from mcp_toolserver.text.documents.image import MOST_BYTES, MOST_PIXELS, other_type, pixels
+from mcp_toolserver.text.documents.image import MOST_BYTES, caption, other_type
 from mcp_toolserver.tool import (
     Args,
     Capability,
@@ -36,21 +36,8 @@ def _shown(path: str, file: BinaryIO, size: int) -> Output:
         raise InvalidInput(
             f"'{path}' is no PNG, JPEG, GIF or WebP image{what}. Convert it, or use read_file for text."
         )
-    if size > MOST_BYTES:
-        raise InvalidInput(
-            f"'{path}' is an image of {size} bytes, and at most {MOST_BYTES} can be shown. Scale it down."
-        )
     data = head + file.read(MOST_BYTES)
-    found = pixels(data, mime_type)
-    if found is None or 0 in found:
-        raise InvalidInput(f"'{path}' begins like {mime_type}, but is damaged or cut off.")
-    width, height = found
-    if max(found) > MOST_PIXELS:
-        raise InvalidInput(
-            f"'{path}' is {width} x {height} pixels, and at most {MOST_PIXELS} either way can be shown. "
-            "Scale it down, or cut a part out."
-        )
-    text = f"{path}: {mime_type}, {width} x {height} pixels, {size} bytes"
+    text = caption(path, data, mime_type, size)
     return Output(text, images=(Image(data=data, mime_type=mime_type),))
 
 
