@@ -78,6 +78,7 @@ def sandbox(settings: Settings) -> SandboxSpec:
         network=settings.network == "commands",
         git_writable=settings.git == "writable",
         allow_degraded=settings.allow_degraded,
+        quarantine_bytes=settings.quarantine_size * MIB,
         programs=_programs(settings.permission_mode, roots),
     )
 

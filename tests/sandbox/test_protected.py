@@ -315,6 +315,19 @@ def test_what_is_too_large_for_another_file_system_hides_nothing_for_the_next_co
         shutil.rmtree(folder)
 
 
+def test_what_the_quarantine_has_no_room_for_stays_in_its_folder_under_another_name(here: Ground) -> None:
+    room = 1 << 20
+    (here.state / "quarantine/before").mkdir(parents=True)
+    here.own()
+    script = "mkdir .idea .vscode; truncate -s 600K .idea/large .vscode/large; echo run > .envrc"
+    seen = here.run(script, quarantine_bytes=room)
+    assert sum(file.stat().st_size for file in (here.state / "quarantine").rglob("large")) == 600 << 10
+    (aside,) = here.root.glob(f"{ASIDE}*")
+    assert aside.name in "".join(seen.notes)
+    here.run("mkdir .zed; truncate -s 600K .zed/large", quarantine_bytes=room)
+    assert len(list(here.root.glob(f"{ASIDE}*"))) == 2
+
+
 def test_a_repository_cannot_be_moved_however_deep_it_lies(here: Ground) -> None:
     config = here.put("root/a/b/c/d/repo/.git/config")
     here.run("mv a/b/c/d/repo repo; mv a/b/c z")
@@ -490,7 +503,7 @@ def _tree(folder: Path) -> None:
 def _set_aside(root: Path, path: str, quarantine: Path) -> str:
     descriptor = os.open(root, os.O_PATH)
     try:
-        return set_aside(descriptor, path, str(quarantine))
+        return set_aside(descriptor, path, str(quarantine), 1 << 30)[0]
     finally:
         os.close(descriptor)
 

@@ -178,7 +178,7 @@ def _saved(settings: Settings) -> tuple[str, ...]:
     return (
         f"saved outputs: {settings.output_size} MiB together, for {settings.output_hours} hours",
         f"left free on the disk of the state folder: {settings.disk_reserve} MiB",
-        f"quarantine, at start: {settings.quarantine_size} MiB, for {settings.quarantine_days} days",
+        f"quarantine: {settings.quarantine_size} MiB, for {settings.quarantine_days} days",
         f"replaced contents, for undo: {settings.undo_size} MiB, at start for {settings.undo_days} days",
     )
 

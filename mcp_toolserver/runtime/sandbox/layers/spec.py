@@ -35,6 +35,8 @@ class SandboxSpec:
     """Whether commands may commit; hooks and configuration stay read-only."""
     allow_degraded: bool = False
     """Whether Landlock alone will do for commands that may write."""
+    quarantine_bytes: int = 1 << 30
+    """How much the quarantine takes; more stays next to where it was, under another name."""
     programs: tuple[str, ...] = ()
     """Where bubblewrap may be, absolute; the first that is proven is used."""
 

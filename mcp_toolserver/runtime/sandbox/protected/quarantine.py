@@ -17,6 +17,9 @@ LARGEST_COPY = 64 << 20
 ASIDE = "quarantined-"
 """How the new name begins of what has to stay in its folder. Nothing acts upon such a name."""
 
+ENTRY_BYTES = 4096
+"""Counted for each file or folder besides its content."""
+
 LONGEST_KEPT = 1_000
 """Bytes of a path that the quarantine repeats. Of a longer one it keeps the last name: neither the kernel nor
 Python's own functions take folders nested without limit."""
@@ -44,10 +47,38 @@ def new_name() -> str:
     return f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(4)}"
 
 
-def set_aside(root: int, path: str, quarantine: str) -> str:
-    """Move `path` below the folder open as `root` into `quarantine`, or where that fails next to itself.
+def size_of(name: str, most: int, *, folder: int | None = None) -> int:
+    """Return how many bytes the file or folder `name` takes, in the open `folder` if given; stops counting
+    beyond `most`.
 
-    Returns where it is: absolute in the quarantine, else from the root.
+    Raises:
+        OSError, RecursionError: it cannot be told.
+    """
+    total = 0
+    with contextlib.suppress(FileNotFoundError):
+        total += _entry_size(name, folder)
+        for _, folders, files, descriptor in os.fwalk(name, onerror=_refuse, dir_fd=folder):
+            total += sum(_entry_size(inner, descriptor) for inner in (*folders, *files))
+            if total > most:
+                break
+    return total
+
+
+def _entry_size(name: str, folder: int | None) -> int:
+    status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+    return ENTRY_BYTES + (status.st_size if stat.S_ISREG(status.st_mode) else 0)
+
+
+def _refuse(error: OSError) -> None:
+    if not isinstance(error, NotADirectoryError):
+        raise error
+
+
+def set_aside(root: int, path: str, quarantine: str, room: int) -> tuple[str, int]:
+    """Move `path` below the folder open as `root` into `quarantine`, or next to itself where that fails or it
+    has more than `room` bytes.
+
+    Returns where it is, absolute in the quarantine, else from the root; and the bytes it takes there.
 
     Raises:
         OSError: it could not be moved at all.
@@ -57,15 +88,26 @@ def set_aside(root: int, path: str, quarantine: str) -> str:
     parent = opened(root, folder) if folder else os.dup(root)
     try:
         try:
+            size = _size_permitted(parent, name, room)
+            if size > room:
+                raise TooLarge
             os.makedirs(os.path.dirname(target), mode=0o700, exist_ok=True)
             _move(parent, name, target)
-        except (OSError, TooLarge):
+        except (OSError, RecursionError, TooLarge):
             sibling = f"{ASIDE}{secrets.token_hex(4)}{name[:_NAME_KEPT]}"
             os.rename(name, sibling, src_dir_fd=parent, dst_dir_fd=parent)
-            return f"{folder}/{sibling}" if folder else sibling
-        return target
+            return f"{folder}/{sibling}" if folder else sibling, 0
+        return target, size
     finally:
         os.close(parent)
+
+
+def _size_permitted(parent: int, name: str, most: int) -> int:
+    try:
+        return size_of(name, most, folder=parent)
+    except PermissionError:
+        _permit(parent, name)
+        return size_of(name, most, folder=parent)
 
 
 def _move(parent: int, name: str, target: str) -> None:

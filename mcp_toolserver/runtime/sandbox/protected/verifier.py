@@ -18,7 +18,7 @@ from mcp_toolserver.runtime.sandbox.protected.folder_scan import FolderScan
 from mcp_toolserver.runtime.sandbox.protected.git_dir import is_harmless, linked_repository
 from mcp_toolserver.runtime.sandbox.protected.names import GIT
 from mcp_toolserver.runtime.sandbox.protected.open_nofollow import is_out_of_reach, opened
-from mcp_toolserver.runtime.sandbox.protected.quarantine import is_aside, new_name, set_aside
+from mcp_toolserver.runtime.sandbox.protected.quarantine import is_aside, new_name, set_aside, size_of
 from mcp_toolserver.runtime.sandbox.protected.snapshot import (
     ProtectedPath,
     protected_paths_in,
@@ -94,6 +94,8 @@ class Verifier:
         """What a command made and could not be set aside."""
         self._made: dict[tuple[str, Key], float] = {}
         """When what was set aside last while commands of a session ran, by session; the oldest first."""
+        self._room: int | None = None
+        """Bytes that the quarantine may still take; None when they have to be counted again."""
         self._running: set[Watched] = set()
         self.due = 0.0
         """When the next check has to be while commands run, by the monotonic clock."""
@@ -140,6 +142,7 @@ class Verifier:
         watched.before = None
         self.check()
         self._running.discard(watched)
+        self._room = None
         if not self._running:
             # What commands may make cannot change any more.
             made = (place for place in self.places() if self._is_allowed(place) or self._is_work_tree(place))
@@ -227,10 +230,9 @@ class Verifier:
         return repository is not None and (place.root, repository) in self._accepted
 
     def _remove(self, place: ProtectedPath, suspects: list[Watched]) -> None:
-        quarantine = os.path.join(self._sandbox.state, "quarantine", new_name())
         shown = f"While the command ran, {self._shown(place)} appeared, which programs act upon unasked."
         try:
-            where = set_aside(self._roots[place.root], place.path, quarantine)
+            where = self._set_aside(place)
         except OSError as error:
             self._unmoved[place.key] = self._identity(place)
             note = (
@@ -252,6 +254,19 @@ class Verifier:
             if place.key not in watched.noted or "could not" not in note:
                 watched.noted.add(place.key)
                 watched.notes.append(note)
+
+    def _set_aside(self, place: ProtectedPath) -> str:
+        quarantine = os.path.join(self._sandbox.state, "quarantine")
+        if self._room is None:
+            limit = self._sandbox.quarantine_bytes
+            try:
+                self._room = limit - size_of(quarantine, limit)
+            except (OSError, RecursionError):
+                self._room = 0
+        root = self._roots[place.root]
+        where, size = set_aside(root, place.path, os.path.join(quarantine, new_name()), self._room)
+        self._room -= size
+        return where
 
     def _remember(self, place: ProtectedPath, suspects: list[Watched]) -> None:
         for watched in suspects:
