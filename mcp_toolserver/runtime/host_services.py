@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-
 from mcp_toolserver.capabilities.call_scope import LOCAL
 from mcp_toolserver.capabilities.custom_tools import ToolContext
 from mcp_toolserver.capabilities.permissions import Capability, Permission, Reason

@@ -1,80 +1,26 @@
-"""Ends a search or git command that waits for a named pipe in the place of an ignore file or a file of git.
+"""Finds the named pipe that ripgrep or git waits for, in the place of an ignore file or a file of git.
 
-ripgrep and git open these files by themselves, and opening a pipe that nobody writes into never returns. No
-sandbox refuses pipes only, and looking for them before each call would take as long as a search. So the
-server looks for them once a call takes long.
+Both open such files by themselves, and opening a pipe that nobody writes into never returns. No sandbox
+refuses pipes only, and looking for them before each call would take as long as a search.
 """
 
 import os
 import stat
 import sys
 import threading
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 
-from anyio import create_task_group, sleep
-
-from mcp_toolserver.errors import ToolError, Unavailable
 from mcp_toolserver.runtime.descriptor_path import descriptor_path
-
-FIRST_LOOK = 2.0
-"""Seconds until the first look; each further one comes after twice as long."""
 
 _NAMES = frozenset({".gitignore", ".ignore", ".rgignore", ".gitattributes", ".gitmodules", ".mailmap"})
 
 
-@asynccontextmanager
-async def ended_by_pipes(
-    folder: int,
-    in_thread: Callable[[Callable[[], str]], Awaitable[str]],
-    shown: Callable[[str], str] = lambda path: path,
-) -> AsyncGenerator[None]:
-    """Cancel the body when it takes long and there is such a pipe in the folder open as `folder`, or in the
-    `.git` of a folder above.
-
-    `in_thread` runs what may hang in a thread, and leaves it there. `shown` turns a path from the folder, or
-    an absolute one, into what the error names.
-
-    Raises:
-        Unavailable: there is one.
-    """
-    is_over, found, failure = threading.Event(), "", None
-
-    async def look() -> None:
-        nonlocal found
-        wait = FIRST_LOOK
-        while not found:
-            await sleep(wait)
-            with suppress(ToolError):
-                found = await in_thread(lambda: _find(folder, is_over))
-            wait *= 2
-        group.cancel_scope.cancel()
-
-    try:
-        async with create_task_group() as group:
-            group.start_soon(look)
-            try:
-                yield
-            except ToolError as error:
-                # As it is, not in an exception group.
-                failure = error
-            group.cancel_scope.cancel()
-    finally:
-        is_over.set()
-    if found:
-        raise Unavailable(
-            f"'{shown(found)}' is a named pipe or leads to one, and who reads it waits forever. Remove it, or "
-            "ask the user to, and try again."
-        )
-    if failure is not None:
-        raise failure
-
-
-def _find(folder: int, is_over: threading.Event) -> str:
-    """Return the path of such a pipe; empty if there is none, or nobody waits for the answer any more."""
+def find_pipe(folder: int, is_over: threading.Event) -> str:
+    """Return the path of such a pipe in the folder open as `folder`, from there, or in the `.git` of a folder
+    above; empty if there is none, or `is_over` before it is found."""
     with suppress(OSError):
         above = descriptor_path(folder)
-        # A path by name may lead nowhere for the server, or elsewhere by now.
+        # By its name a folder of a session's /tmp cannot be reached.
         top = f"/proc/self/fd/{folder}" if sys.platform == "linux" else above
         waiting = [top]
         while (above := os.path.dirname(above)) != "/":

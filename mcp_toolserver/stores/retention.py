@@ -8,6 +8,7 @@ import os
 import shutil
 import stat
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 from mcp_toolserver.stores.disk_space import ENTRY_BYTES
@@ -51,7 +52,7 @@ def enforce_limits(folder: str, bounds: RetentionLimits, *, since: float, now: f
             )
     except FileNotFoundError:
         return Removed()
-    sizes = {name: _size(f"{folder}/{name}") for _, name in found}
+    sizes = {name: size_of(f"{folder}/{name}") for _, name in found}
     total = sum(sizes.values())
     names: list[str] = []
     for moment, name in found:
@@ -64,15 +65,21 @@ def enforce_limits(folder: str, bounds: RetentionLimits, *, since: float, now: f
     return Removed(names=tuple(name for name in names if name not in stuck), stuck=stuck)
 
 
-def _size(path: str) -> int:
-    """Return the total size of a folder. Links are not followed."""
-    total = 0
-    for _, folders, files, descriptor in os.fwalk(path, onerror=None):
-        total += ENTRY_BYTES * (1 + len(files))
-        for name in (*folders, *files):
-            status = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
-            total += status.st_size if stat.S_ISREG(status.st_mode) else 0
+def size_of(path: str, onerror: Callable[[OSError], object] | None = None) -> int:
+    """Return the total size of a folder or file. Links are not followed, and what is gone counts nothing;
+    `onerror` gets the errors of folders that cannot be listed."""
+    if not (total := _entry_size(path)):
+        return 0
+    for _, folders, files, descriptor in os.fwalk(path, onerror=onerror):
+        total += sum(_entry_size(name, descriptor) for name in (*folders, *files))
     return total
+
+
+def _entry_size(name: str, folder: int | None = None) -> int:
+    with suppress(FileNotFoundError):
+        status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+        return ENTRY_BYTES + (status.st_size if stat.S_ISREG(status.st_mode) else 0)
+    return 0
 
 
 def _remove(path: str) -> None:

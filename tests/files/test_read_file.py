@@ -11,7 +11,6 @@ from mcp_toolserver.tools.files.read_file import TOOL
 from tests.support.calling import Bench, make
 
 
-
 def png(width: int, height: int) -> bytes:
     """The beginning of a picture."""
     return b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + struct.pack(">II", width, height) + b"\0" * 20

@@ -72,7 +72,7 @@ class PathLookups:
         return await self._in_thread(self._computations, client, work)
 
     async def _in_thread(self, semaphore: FairSemaphore, client: str, work: Callable[[], T]) -> T:
-        """Run `work` in a slot that is released when the thread ends, which may be after the caller has left."""
+        """Run `work` in a slot, released when the thread ends, which may be after the caller has left."""
         await semaphore.acquire(client)
         loop = asyncio.get_running_loop()
         begun = Lock()

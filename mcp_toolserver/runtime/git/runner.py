@@ -8,13 +8,10 @@ every configured program disabled. Later queries take one, while the cached resu
 
 import os
 import time
-from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager
 from dataclasses import dataclass
-from functools import partial
 from typing import Protocol
-
-from anyio import CapacityLimiter, to_thread
 
 from mcp_toolserver.errors import Denied, NotFound, SandboxUnavailable, TimedOut, Unavailable
 from mcp_toolserver.runtime.anonymous_file import anonymous_file
@@ -29,7 +26,6 @@ from mcp_toolserver.runtime.git.repository_cache import (
     take_snapshot,
     unchanged_since,
 )
-from mcp_toolserver.runtime.named_pipes import ended_by_pipes
 from mcp_toolserver.runtime.processes.launcher import Running
 from mcp_toolserver.runtime.sandbox.broker.messages import Program
 
@@ -78,7 +74,6 @@ class Git:
         self._home = home
         self._racy_window_ns = racy_window_ns
         self._cache = RepositoryCache()
-        self._in_thread = partial(to_thread.run_sync, abandon_on_cancel=True, limiter=CapacityLimiter(4))
 
     async def locate(self, *, cwd: int, timeout: float) -> RepositoryPaths:
         """Return the repository that contains the folder with descriptor `cwd`.
@@ -175,11 +170,7 @@ class Git:
 
     def _run(self, cwd: int, timeout: float, argv_prefix: tuple[str, ...]) -> "_Run":
         return _Run(
-            starter=self._starter,
-            argv_prefix=argv_prefix,
-            cwd=cwd,
-            deadline=time.monotonic() + timeout,
-            in_thread=self._in_thread,
+            starter=self._starter, argv_prefix=argv_prefix, cwd=cwd, deadline=time.monotonic() + timeout
         )
 
 
@@ -191,7 +182,6 @@ class _Run:
     argv_prefix: tuple[str, ...]
     cwd: int
     deadline: float
-    in_thread: Callable[[Callable[[], str]], Awaitable[str]]
 
     async def ask(
         self,
@@ -208,8 +198,7 @@ class _Run:
             argv=(*self.argv_prefix, *words), timeout=left, environment=tuple(variables), writes=writes
         )
         with _as_file(stdin) as file:
-            async with ended_by_pipes(self.cwd, self.in_thread):
-                return await self._finish(self.starter.start(program, cwd=self.cwd, stdin=file), limit)
+            return await self._finish(self.starter.start(program, cwd=self.cwd, stdin=file), limit)
 
     async def _finish(self, opening: AbstractAsyncContextManager[Running], limit: int) -> GitResult:
         output = bytearray()

@@ -7,7 +7,6 @@ workspace.
 """
 
 from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol
@@ -16,7 +15,6 @@ from anyio import sleep, to_thread
 
 from mcp_toolserver.capabilities.search import FileQuery, FoundFiles, FoundLines, LineQuery
 from mcp_toolserver.errors import InvalidInput, SandboxUnavailable, TimedOut, Unavailable
-from mcp_toolserver.runtime.named_pipes import ended_by_pipes
 from mcp_toolserver.runtime.processes.launcher import Exit, Launcher
 from mcp_toolserver.runtime.search import ripgrep_args
 from mcp_toolserver.runtime.search.display_path import inside, showable
@@ -132,7 +130,7 @@ class Ripgrep:
         place.rewind()
         argv = (*start(self.program), *arguments)
         opening = self.launcher.open(argv, cwd=place.folder, stdin=place.stdin, timeout=self.deadline)
-        async with self._ended_by_pipes(place, query), opening as running:
+        async with opening as running:
             async for batch in _batches(running.chunks()):
                 if await to_thread.run_sync(sink.add, batch):
                     return ()
@@ -146,18 +144,6 @@ class Ripgrep:
             for name, reason in errors[:MAX_ERRORS]
             if not self._is_hidden(place, name)
         )
-
-    def _ended_by_pipes(
-        self, place: SearchTarget, query: FileQuery | LineQuery
-    ) -> AbstractAsyncContextManager[None]:
-        if query.ignored or place.file is not None:
-            # No ignore file is read.
-            return nullcontext()
-
-        def shown(path: str) -> str:
-            return "a hidden file" if self._is_hidden(place, path) else showable(inside(place.path, path))
-
-        return ended_by_pipes(place.folder, partial(self.workspace.read, place.path), shown)
 
     def _refuse_failure(
         self, exit_: Exit, complaints: bytes, query: FileQuery | LineQuery, *, searched: bool

@@ -10,15 +10,13 @@ import stat
 import time
 
 from mcp_toolserver.runtime.sandbox.protected.open_nofollow import opened
+from mcp_toolserver.stores.retention import size_of
 
 LARGEST_COPY = 64 << 20
 """Bytes that are copied to another file system; more than that stays next to where it was."""
 
 ASIDE = "quarantined-"
 """How the new name begins of what has to stay in its folder. Nothing acts upon such a name."""
-
-ENTRY_BYTES = 4096
-"""Counted for each file or folder besides its content."""
 
 LONGEST_KEPT = 1_000
 """Bytes of a path that the quarantine repeats. Of a longer one it keeps the last name: neither the kernel nor
@@ -47,33 +45,6 @@ def new_name() -> str:
     return f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(4)}"
 
 
-def size_of(name: str, most: int, *, folder: int | None = None) -> int:
-    """Return how many bytes the file or folder `name` takes, in the open `folder` if given; stops counting
-    beyond `most`.
-
-    Raises:
-        OSError, RecursionError: it cannot be told.
-    """
-    total = 0
-    with contextlib.suppress(FileNotFoundError):
-        total += _entry_size(name, folder)
-        for _, folders, files, descriptor in os.fwalk(name, onerror=_refuse, dir_fd=folder):
-            total += sum(_entry_size(inner, descriptor) for inner in (*folders, *files))
-            if total > most:
-                break
-    return total
-
-
-def _entry_size(name: str, folder: int | None) -> int:
-    status = os.stat(name, dir_fd=folder, follow_symlinks=False)
-    return ENTRY_BYTES + (status.st_size if stat.S_ISREG(status.st_mode) else 0)
-
-
-def _refuse(error: OSError) -> None:
-    if not isinstance(error, NotADirectoryError):
-        raise error
-
-
 def set_aside(root: int, path: str, quarantine: str, room: int) -> tuple[str, int]:
     """Move `path` below the folder open as `root` into `quarantine`, or next to itself where that fails or it
     has more than `room` bytes.
@@ -86,28 +57,36 @@ def set_aside(root: int, path: str, quarantine: str, room: int) -> tuple[str, in
     folder, _, name = path.rpartition("/")
     target = os.path.join(quarantine, path if len(os.fsencode(path)) <= LONGEST_KEPT else name)
     parent = opened(root, folder) if folder else os.dup(root)
+    sibling = f"{ASIDE}{secrets.token_hex(4)}{name[:_NAME_KEPT]}"
+    beside = f"{folder}/{sibling}" if folder else sibling
     try:
         try:
-            size = _size_permitted(parent, name, room)
-            if size > room:
-                raise TooLarge
             os.makedirs(os.path.dirname(target), mode=0o700, exist_ok=True)
             _move(parent, name, target)
-        except (OSError, RecursionError, TooLarge):
-            sibling = f"{ASIDE}{secrets.token_hex(4)}{name[:_NAME_KEPT]}"
+        except (OSError, TooLarge):
             os.rename(name, sibling, src_dir_fd=parent, dst_dir_fd=parent)
-            return f"{folder}/{sibling}" if folder else sibling, 0
-        return target, size
+            return beside, 0
+        # Only now: programs act upon it for as long as it takes.
+        if (size := bytes_of(target, room)) <= room:
+            return target, size
+        os.rename(target, sibling, dst_dir_fd=parent)
+        return beside, 0
     finally:
         os.close(parent)
 
 
-def _size_permitted(parent: int, name: str, most: int) -> int:
+def bytes_of(path: str, room: int) -> int:
+    """Return the size of the quarantine or of something in it; more than `room` if nobody can tell."""
     try:
-        return size_of(name, most, folder=parent)
-    except PermissionError:
-        _permit(parent, name)
-        return size_of(name, most, folder=parent)
+        if os.path.isdir(path) and not os.path.islink(path):
+            os.chmod(path, stat.S_IRWXU)
+        return size_of(path, _refuse)
+    except (OSError, RecursionError):
+        return room + 1
+
+
+def _refuse(error: OSError) -> None:
+    raise error
 
 
 def _move(parent: int, name: str, target: str) -> None:

@@ -18,7 +18,7 @@ from mcp_toolserver.runtime.sandbox.protected.folder_scan import FolderScan
 from mcp_toolserver.runtime.sandbox.protected.git_dir import is_harmless, linked_repository
 from mcp_toolserver.runtime.sandbox.protected.names import GIT
 from mcp_toolserver.runtime.sandbox.protected.open_nofollow import is_out_of_reach, opened
-from mcp_toolserver.runtime.sandbox.protected.quarantine import is_aside, new_name, set_aside, size_of
+from mcp_toolserver.runtime.sandbox.protected.quarantine import bytes_of, is_aside, new_name, set_aside
 from mcp_toolserver.runtime.sandbox.protected.snapshot import (
     ProtectedPath,
     protected_paths_in,
@@ -259,10 +259,7 @@ class Verifier:
         quarantine = os.path.join(self._sandbox.state, "quarantine")
         if self._room is None:
             limit = self._sandbox.quarantine_bytes
-            try:
-                self._room = limit - size_of(quarantine, limit)
-            except (OSError, RecursionError):
-                self._room = 0
+            self._room = limit - bytes_of(quarantine, limit)
         root = self._roots[place.root]
         where, size = set_aside(root, place.path, os.path.join(quarantine, new_name()), self._room)
         self._room -= size
