@@ -4,7 +4,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Generator
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +93,29 @@ async def said(client: Client, tool: str, **arguments: Any) -> str:
     """The text of a result, with `!` before that of an error."""
     result = await client.call_tool(tool, arguments)
     return ("!" if result.is_error else "") + text(result)
+
+
+FEWER_FOLDERS = """
+from mcp_toolserver.runtime.sandbox.protected import snapshot
+snapshot.MOST_FOLDERS = 500
+"""
+"""The interpreter runs it before the server: as many as the server allows take minutes to make."""
+
+
+async def test_what_one_name_fills_its_root_with_stops_no_command_of_another(tmp_path: Path) -> None:
+    setup = Setup.below(tmp_path, "workspace-write")
+    for name, count, inner in (("ann", 1_001, ""), ("ben", 1, ""), ("cleo", 401, "/.envrc")):
+        for number in range(count):
+            (setup.root / name / f"{number}{inner}").mkdir(parents=True)
+    patch = setup.home / "patch"
+    patch.mkdir()
+    (patch / "sitecustomize.py").write_text(FEWER_FOLDERS, encoding="utf-8")
+    terms = {name: {"roots": [str(setup.root / name)]} for name in ("ann", "ben", "cleo")}
+    names = file_of_tokens(setup.home, terms)
+    with names.serving(replace(setup, environ={"PYTHONPATH": str(patch)})) as url:
+        for name, answer in (("ann", "folders"), ("ben", "worked"), ("cleo", "too many")):
+            async with connected_to(url, "http", token=names.tokens[name]) as client:
+                assert answer in await said(client, "bash", command="echo worked")
 
 
 ROUNDS = 20

@@ -260,7 +260,7 @@ def _ready(constants: Constants, descriptors: Descriptors) -> _Ready | dict[str,
                 verification = Verification(constants.verification)
                 undo.callback(verification.close)
                 session = request.session if isinstance(request, Script) else ""
-                places = verification.begin(constants.root_handles.roots, session)
+                places = verification.begin(plan.shown_roots, session)
                 undo.callback(_ended, verification)
             confinement = Confinement.ready(
                 plan, constants.root_handles, descriptors.cwd, places, session=descriptors.session

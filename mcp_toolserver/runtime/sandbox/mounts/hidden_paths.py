@@ -166,7 +166,7 @@ class _Search:
             raise Unprotectable(
                 f"The operator's deny rules on reading hide more than {MOST_HIDDEN} files and folders, too "
                 f"many to keep from commands; {place} is one. Hide a folder as a whole (`folder/**`), or "
-                "remove files that match."
+                "ask the user to remove files that match outside of this server; commands run again at once."
             )
 
     def _listing(self, spelt: str, place: str) -> _Listing:

@@ -60,6 +60,12 @@ class FolderScan:
         """How many folders there are, those within protected folders not counted."""
         return len(self._folders)
 
+    def count(self, folder: str) -> int:
+        """How many of them lie in `folder`, a path from the root, or are that folder."""
+        if not folder:
+            return len(self)
+        return sum(path == folder or path.startswith(f"{folder}/") for path in self._folders)
+
     def found(self) -> tuple[tuple[str, Kind], ...]:
         """The paths of all that has a protected name or was set aside, and of folders that cannot be looked
         into."""

@@ -23,14 +23,15 @@ MOST_PLACES = 400
 """Each costs a mount and a descriptor, and programs may have 1,024 of those."""
 
 MOST_FOLDERS = 200_000
-"""With more, no command that may write is started: each check would take half a second or longer."""
+"""With more, each check would take half a second or longer. A command that makes more is stopped; with twice
+as many none is started."""
 
 Role = Literal["whole", "repository", "git_hooks_and_config"]
 """All of it is protected; it is the folder of a repository; it lies in one and makes git run programs."""
 
 
-class TooManyFolders(Unprotectable):
-    """There are more folders than protected names can be verified in."""
+class TooMany(Unprotectable):
+    """There are more folders or protected places than commands can be kept from."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,21 +94,22 @@ def found_now(sandbox: SandboxSpec, roots: Mapping[str, int]) -> Found:
     """What a scan of every root finds; nothing where commands cannot write.
 
     Raises:
-        TooManyFolders: there are more than can be verified.
+        TooMany: there are more folders than can be verified.
     """
     if sandbox.mode != WRITING:
         return {}
     scans = {root: FolderScan(descriptor) for root, descriptor in roots.items()}
-    refuse_too_many(scans.values())
+    refuse_too_many(sum(map(len, scans.values())))
     return {root: scan.found() for root, scan in scans.items()}
 
 
-def refuse_too_many(scans: Iterable[FolderScan]) -> None:
-    """Raises: TooManyFolders: the roots hold more than can be verified for every command."""
-    if (count := sum(map(len, scans))) > MOST_FOLDERS:
-        raise TooManyFolders(
+def refuse_too_many(count: int) -> None:
+    """Raises: TooMany: so many folders are more than can be verified for every command."""
+    if count > 2 * MOST_FOLDERS:
+        raise TooMany(
             f"The roots hold {count:,} folders, and protected names can be verified in at most "
-            f"{MOST_FOLDERS:,}. Name folders with fewer of them with --root."
+            f"{MOST_FOLDERS:,}. Ask the user to remove some outside of this server (commands run again at "
+            "once), or the operator to name folders with fewer of them with --root."
         )
 
 
@@ -184,9 +186,10 @@ def _escapes_mounts(root: int, path: str) -> bool:
 
 
 def _too_many(place: ProtectedPath) -> Unprotectable:
-    return Unprotectable(
-        f"{place.root} holds too many repositories and settings folders to protect all. "
-        "Name a folder with fewer of them with --root."
+    return TooMany(
+        f"{place.root} holds too many repositories and settings folders to protect all; {place.path} is one. "
+        "Ask the user to remove some outside of this server (commands run again at once), or the operator to "
+        "name a folder with fewer of them with --root."
     )
 
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from mcp_toolserver.runtime.sandbox.layers.spec import SandboxSpec
+from mcp_toolserver.runtime.sandbox.protected import snapshot
 from mcp_toolserver.runtime.sandbox.protected.compare import LONGEST_SHOWN, bounded, shortened
 from mcp_toolserver.runtime.sandbox.protected.folder_scan import FolderScan
 from mcp_toolserver.runtime.sandbox.protected.git_dir import is_harmless, linked_repository
@@ -25,6 +26,7 @@ from mcp_toolserver.runtime.sandbox.protected.snapshot import (
     refuse_too_many,
 )
 from mcp_toolserver.runtime.sandbox.protected.thread_activity import Activity, has_run
+from mcp_toolserver.text.path_syntax import lies_in
 
 SECONDS = 1.0
 """Between two checks while a command runs, unless a check takes longer than half of that."""
@@ -50,7 +52,8 @@ Identity = tuple[int, int] | None
 class Watched:
     """A running command."""
 
-    roots: frozenset[str]
+    folders: frozenset[str]
+    """The roots, or the parts of them, that it can write in."""
     session: str
     """Its name; empty if it belongs to none."""
     mounted: bool
@@ -59,6 +62,8 @@ class Watched:
     """Tells what its processes have done so far."""
     covered: Mapping[Key, Identity]
     """What its mounts protect."""
+    most_folders: int
+    """With more in its roots it is stopped."""
     before: Activity
     """What its processes had done when the last check began."""
     notes: list[str] = field(default_factory=list[str])
@@ -68,6 +73,10 @@ class Watched:
     """What was set aside while it ran."""
     uncovered: str = ""
     """Why it has to be stopped; empty as long as it need not be."""
+
+    def writes_in(self, root: str) -> bool:
+        """Whether it can write in a part of the root."""
+        return any(lies_in(root, folder) for folder in self.folders)
 
 
 class Verifier:
@@ -110,32 +119,39 @@ class Verifier:
         return self._places(self._accepted)
 
     def begin(
-        self, roots: Iterable[str], sample: Callable[[], Activity], session: str = ""
+        self, folders: Iterable[str], sample: Callable[[], Activity], session: str = ""
     ) -> tuple[Watched, tuple[ProtectedPath, ...]]:
-        """Check, and watch a command of `session` from now on that can write in `roots`. It must not have
+        """Check, and watch a command of `session` from now on that can write in `folders`. It must not have
         started yet.
 
         Raises:
-            TooManyFolders: there are more than can be checked for every command.
+            TooMany: there are more folders than can be checked for every command.
         """
         self.check()
-        self.refuse_too_many()
-        reached = frozenset(roots)
-        places = tuple(place for place in self.places() if place.root in reached)
+        reached = frozenset(folders)
+        count = self._count(reached)
+        refuse_too_many(count)
+        places = tuple(place for place in self.places() if _reaches(reached, place))
         watched = Watched(
-            roots=reached,
+            folders=reached,
             session=session,
             mounted=self._mounted,
             sample=sample,
             covered={place.key: self._identity(place) for place in places},
+            most_folders=max(count, snapshot.MOST_FOLDERS),
             before=sample(),
         )
         self._running.add(watched)
         return watched, places
 
-    def refuse_too_many(self) -> None:
-        """Raises: TooManyFolders: there are more than can be checked for every command."""
-        refuse_too_many(self._scans.values())
+    def _count(self, folders: Iterable[str]) -> int:
+        """How many folders there are in `folders`, which lie in roots."""
+        return sum(
+            scan.count(folder.removeprefix(root).strip("/"))
+            for root, scan in self._scans.items()
+            for folder in folders
+            if lies_in(root, folder)
+        )
 
     def end(self, watched: Watched) -> tuple[str, ...]:
         """Check, stop watching the command, and return its notes. Call it once all its processes are gone."""
@@ -167,10 +183,12 @@ class Verifier:
         self._accepted &= {place.key for place in places}
         fresh = sorted((place for place in places if place.key not in self._accepted), key=_by_parts)
         for place in _outermost(fresh):
-            found |= self._judge(place, [watched for watched in active if place.root in watched.roots])
+            found |= self._judge(place, [one for one in active if one.writes_in(place.root)])
         present = self.places() if now else ()
         for watched, before in now.items():
             watched.before = before
+            if sum(map(len, self._scans.values())) > snapshot.MOST_FOLDERS:
+                self._stop_if_too_many(watched)
             if watched.mounted and not watched.uncovered:
                 watched.uncovered = self._uncovered(watched, present)
         ended = time.monotonic()
@@ -203,6 +221,14 @@ class Verifier:
                     f"{self._shown(place)} was made again after it had been moved away; programs act upon it "
                     "unasked. Leave it out, or ask the user to make it"
                 )
+
+    def _stop_if_too_many(self, watched: Watched) -> None:
+        if not watched.uncovered and (count := self._count(watched.folders)) > watched.most_folders:
+            watched.uncovered = (
+                f"its roots hold {count:,} folders, and protected names can be verified in at most "
+                f"{snapshot.MOST_FOLDERS:,}. Until there are fewer, commands may remove folders and not make "
+                "any"
+            )
 
     def _accept(self, place: ProtectedPath) -> None:
         self._accepted.add(place.key)
@@ -275,7 +301,7 @@ class Verifier:
 
     def _uncovered(self, watched: Watched, places: Iterable[ProtectedPath]) -> str:
         for place in places:
-            if place.root not in watched.roots or place.key not in self._accepted:
+            if not _reaches(watched.folders, place) or place.key not in self._accepted:
                 continue
             if (place.role == "repository" and self._sandbox.git_writable) or is_aside(_name(place)):
                 continue
@@ -325,6 +351,10 @@ class Verifier:
 def _by_parts(place: ProtectedPath) -> tuple[str, list[str]]:
     """Sorts what lies in a place directly after it."""
     return place.root, place.path.split("/")
+
+
+def _reaches(folders: Iterable[str], place: ProtectedPath) -> bool:
+    return any(lies_in(folder, place.absolute) or lies_in(place.absolute, folder) for folder in folders)
 
 
 def _name(place: ProtectedPath) -> str:

@@ -21,7 +21,7 @@ from mcp_toolserver.runtime.sandbox.protected.folder_scan import FolderScan
 from mcp_toolserver.runtime.sandbox.protected.snapshot import (
     ProtectedPath,
     Role,
-    TooManyFolders,
+    TooMany,
     Unprotectable,
 )
 from mcp_toolserver.runtime.sandbox.protected.thread_activity import activity_of
@@ -48,8 +48,6 @@ class Message(TypedDict, total=False):
     notes: list[str]
     refused: str
     """Why there is no answer."""
-    too_many: bool
-    """It is refused because there are too many folders."""
     stop: str
     """Why the command has to be stopped."""
     notice: bool
@@ -88,7 +86,7 @@ class Verification:
         """What was protected at the last check.
 
         Raises:
-            Unverified, Unprotectable.
+            Unverified.
             OSError: too many files are open; also raised by the other questions.
         """
         return self._places_of(self._asked({"ask": "places"}))
@@ -163,7 +161,7 @@ class Verification:
 
     def _places_of(self, answer: Message) -> tuple[ProtectedPath, ...]:
         if (why := answer.get("refused")) is not None:
-            raise TooManyFolders(why) if answer.get("too_many") else Unprotectable(why)
+            raise Unprotectable(why)
         return tuple(
             ProtectedPath(root=root, path=path, role=role) for root, path, role in answer.get("places", ())
         )
@@ -272,7 +270,7 @@ class _Service:
                 client.watched = None
                 return {"notes": list(self.verifier.end(watched))}
             case _:
-                return self._last_places()
+                return _listing(self.verifier.places())
 
     def _news(self, watched: Watched) -> Message:
         """What there is to report of a command, and why to stop it; both once."""
@@ -285,16 +283,9 @@ class _Service:
             client.watched, places = self.verifier.begin(
                 message.get("roots", ()), sample, message.get("session", "")
             )
-        except TooManyFolders as error:
-            return {"refused": str(error), "too_many": True}
+        except TooMany as error:
+            return {"refused": str(error)}
         return _listing(places)
-
-    def _last_places(self) -> Message:
-        try:
-            self.verifier.refuse_too_many()
-        except TooManyFolders as error:
-            return {"refused": str(error), "too_many": True}
-        return _listing(self.verifier.places())
 
     def _notify(self) -> None:
         """Tell supervisors what there is to report and to stop, and forget those that died."""
