@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from mcp_toolserver.capabilities.call_scope import LOCAL
@@ -246,5 +247,5 @@ class HostServices:
         return Runtime(
             services={need: service(need) for need in needs},
             report=report,
-            compute=lambda work: self.lookups.compute(self.owner, work),
+            compute=partial(self.lookups.compute, self.owner),
         )
