@@ -121,8 +121,7 @@ def _lines(client: Client, printed: str, confined: str | None) -> Iterator[str]:
     yield "To remove the server:"
     yield ""
     yield "```sh"
-    confine = "" if confined is None else " --confine"
-    yield f"mcp-toolserver setup {client.name} --remove{confine}"
+    yield f"mcp-toolserver setup {client.name} --remove"
     yield "```"
 
 

@@ -203,13 +203,43 @@ def test_confine_is_written_once_and_lifted_with_remove(client: Client, home: Pa
             value = value[key]
         assert value == one.value
     assert "stays as it is" in setup(client.name, *HTTP, "--confine", "--print", home=home).stdout
-    kept = setup(client.name, "--remove", "--print", home=home)
-    assert "--remove --confine" not in kept.stdout
-    configured(client.name, "--remove", "--confine", "--yes", home=home)
+    configured(client.name, "--remove", "--yes", home=home)
     assert parsed(file) == (tomllib.loads(before) if client.format == "toml" else parsed(file))
     if client.format == "json":
         assert file.read_text(encoding="utf-8") == before
         assert files_in(home) == {str(file.relative_to(home))}
+
+
+@CONFINED
+@pytest.mark.parametrize("first", [(), ("--confine",)], ids=["remove", "remove-confine"])
+def test_remove_undoes_all_and_again_it_does_no_harm(
+    client: Client, home: Path, first: tuple[str, ...]
+) -> None:
+    configured(client.name, *HTTP, "--confine", "--yes", home=home)
+    for more in (first, (), ("--confine",)):
+        again = setup(client.name, "--remove", *more, "--yes", home=home)
+        assert (again.returncode, again.stderr) == (0, "")
+        assert "is not configured in" in again.stdout
+        assert files_in(home) == set()
+
+
+def test_remove_keeps_what_the_user_had_before_or_changed_since(home: Path) -> None:
+    file = home / ".claude/settings.json"
+    file.parent.mkdir(parents=True)
+    own = {"permissions": {"deny": ["Bash", "Read(secrets/**)"]}}
+    file.write_text(json.dumps(own), encoding="utf-8")
+    configured("claude-code", *HTTP, "--yes", home=home)
+    left = setup("claude-code", "--remove", "--yes", home=home)
+    assert "Settings as of --confine stay" in left.stdout
+    configured("claude-code", *HTTP, "--confine", "--yes", home=home)
+    configured("claude-code", "--remove", "--yes", home=home)
+    assert parsed(file) == own
+    codex = home / ".codex/config.toml"
+    codex.parent.mkdir()
+    codex.write_text('sandbox_mode = "workspace-write"\n', encoding="utf-8")
+    configured("codex", *HTTP, "--confine", "--yes", home=home)
+    configured("codex", "--remove", "--yes", home=home)
+    assert parsed(codex) == {"sandbox_mode": "workspace-write"}
 
 
 def test_a_client_that_cannot_be_confined_says_so_and_nothing_is_written(home: Path, project: Path) -> None:

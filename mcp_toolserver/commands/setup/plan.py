@@ -60,7 +60,9 @@ class Change:
             raise SettingsError(f"{self.file.path}, {error}; nothing was changed") from None
 
     def content(self) -> JsonValue:
-        """The parsed text. Raises: SettingsError: as `edit`."""
+        """The parsed text; of an empty one, an empty object. Raises: SettingsError: as `edit`."""
+        if not self.text.strip():
+            return {}
         found: list[JsonValue] = []
 
         def parse(of: Editor, text: str) -> str:
@@ -70,15 +72,18 @@ class Change:
         self.edit(parse)
         return found[0]
 
+    def original(self, path: Sequence[str]) -> JsonValue:
+        """What the backup has at `path`."""
+        backup = files.read(self.file.backup)
+        return _at(Change(file=backup, text=backup.text, form=self.form).content(), path)
+
     def prune(self, path: Sequence[str]) -> None:
         """Remove objects and lists on the way to `path` that are empty and that the backup does not have."""
-        backup = files.read(self.file.backup)
-        if backup.content is None:
+        if files.read(self.file.backup).content is None:
             return
-        original = Change(file=backup, text=backup.text, form=self.form).content()
         for end in range(len(path), 0, -1):
             place = path[:end]
-            if _at(self.content(), place) in ({}, []) and _at(original, place) is None:
+            if _at(self.content(), place) in ({}, []) and self.original(place) is None:
                 self.edit(lambda of, text, place=place: of.drop(text, place))
 
 
@@ -126,7 +131,8 @@ class Plan:
         """Remove the server."""
         self.check_name(name)
         path = (*self.client.path, name)
-        self.servers.edit(lambda of, text: of.drop(text, path))
+        if self.entry(name) is not None:
+            self.servers.edit(lambda of, text: of.drop(text, path))
         self.servers.prune(path)
 
     def confine(self) -> None:
@@ -138,15 +144,31 @@ class Plan:
             else:
                 change.edit(lambda _, text, one=one, items=items: jsonc.add_items(text, one.path, items))
 
+    def written(self) -> list[bool]:
+        """Of each value and item that `confine` writes in this scope, whether it is there."""
+        found: list[bool] = []
+        for one in self._confining():
+            there, items = _at(self._of(one).content(), one.path), _items(one.value)
+            own = _items(there) or ()
+            found += [there == one.value] if items is None else [item in own for item in items]
+        return found
+
     def lift(self) -> None:
-        """Undo `confine`; a value that is not the one that it writes stays."""
-        for one in self.client.confine:
+        """Undo `confine`; a value that is not the one that it writes stays, and what the backup has."""
+        for one in self._confining():
             change, items = self._of(one), _items(one.value)
-            if items is not None:
+            there, own = _at(change.content(), one.path), change.original(one.path)
+            if items is not None and there is not None:
+                items = [item for item in items if item not in (_items(own) or ())]
                 change.edit(lambda _, text, one=one, items=items: jsonc.drop_items(text, one.path, items))
-            elif _at(change.content(), one.path) == one.value:
+            elif there == one.value and own is not None:
+                change.edit(lambda of, text, one=one, own=own: of.put(text, one.path, own))
+            elif there == one.value:
                 change.edit(lambda of, text, one=one: of.drop(text, one.path))
             change.prune(one.path)
+
+    def _confining(self) -> list[Confine]:
+        return [one for one in self.client.confine if self.scope == "user" or one.project is not None]
 
     def changed(self) -> list[Change]:
         """The files that change, each of which may be replaced.

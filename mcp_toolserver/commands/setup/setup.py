@@ -94,16 +94,19 @@ def _is_protected(path: str) -> bool:
 
 
 def _remove(plan: Plan, request: SetupRequest) -> int:
+    written = plan.written()
+    # Without an entry, the user may have made the same settings.
+    lifts = request.confine or (all(written) and plan.entry(request.name) is not None)
     plan.remove(request.name)
-    if request.confine:
+    if lifts:
         plan.lift()
     ended = _apply(plan, request)
     if ended is not None:
         return ended
     for change in plan.changes.values():
         _clean_up(change)
-    if plan.client.confine and not request.confine:
-        print(f"Settings of --confine stay. To undo them: setup {plan.client.name} --remove --confine")
+    if any(written) and not lifts:
+        print(f"Settings as of --confine stay. To undo them: setup {plan.client.name} --remove --confine")
     print(f"{request.name} is not configured in {plan.client.title}. Restart it.")
     return 0
 
