@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,15 @@ from mcp_toolserver.runtime.processes.broker_client import Broker
 from mcp_toolserver.runtime.processes.linux_broker import LinuxBroker
 from mcp_toolserver.runtime.processes.posix_broker import PosixBroker
 from mcp_toolserver.runtime.sandbox.broker.fd_passing import MOST_AT_ONCE, receive, send
-from mcp_toolserver.runtime.sandbox.broker.messages import REQUEST, Program, Script, decode, encode
+from mcp_toolserver.runtime.sandbox.broker.messages import (
+    REQUEST,
+    RESUME,
+    SUSPEND,
+    Program,
+    Script,
+    decode,
+    encode,
+)
 from mcp_toolserver.runtime.sandbox.layers.environment import DEFAULT_PATH, command_environment
 from mcp_toolserver.runtime.sandbox.posix.frames import Frame
 from tests.support.processes import (
@@ -431,6 +440,33 @@ async def test_a_chain_that_forks_and_exits_at_once_is_caught(tmp_path: Path) ->
             assert reached > 10
     finally:
         on.unlink()
+
+
+TICKS = "while :; do echo x; sleep 0.02; done"
+
+
+async def test_a_suspended_command_stands_still_and_its_timeout_too(at: Broker, layer: str) -> None:
+    script = f"setsid sh -c '{TICKS}' & {TICKS}"
+    with asked(at, Script(script=script, timeout=2.0)) as command:
+        await asyncio.to_thread(command.next)
+        command.control.send(SUSPEND)
+        word = await asyncio.to_thread(command.next)
+        if layer == "posix":
+            # Its supervisor cannot suspend, and ends the command.
+            assert word["reason"] == "stopped"
+            return
+        assert word == {"suspended": True}
+        os.set_blocking(command.output, False)
+        with suppress(BlockingIOError):
+            while os.read(command.output, 1 << 20):
+                pass
+        await asyncio.sleep(2.5)
+        with pytest.raises(BlockingIOError):
+            os.read(command.output, 1)
+        command.control.send(RESUME)
+        os.set_blocking(command.output, True)
+        assert await asyncio.to_thread(command.line) == "x"
+        assert (await asyncio.to_thread(command.end))[0] == {"status": 137, "reason": "timed out"}
 
 
 SWEEPER = """

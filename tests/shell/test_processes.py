@@ -5,6 +5,7 @@ import os
 import signal
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 
 import anyio
@@ -12,10 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcp_toolserver.capabilities.processes import JobQuery, JobState
+from mcp_toolserver.capabilities.files import CanonicalPath
+from mcp_toolserver.capabilities.processes import Command, JobQuery, JobState
 from mcp_toolserver.errors import NotFound, Unavailable
 from mcp_toolserver.runtime.processes.broker_client import Broker
-from mcp_toolserver.runtime.processes.commands import CommandLimits, Commands
+from mcp_toolserver.runtime.processes.commands import CommandContext, CommandLimits, Commands
 from mcp_toolserver.runtime.processes.helper_launcher import Programs
 from mcp_toolserver.runtime.processes.output_capture import Capture, CaptureLimits, Saved
 from mcp_toolserver.stores.saved_outputs import OutputStore
@@ -32,6 +34,9 @@ from tests.support.processes import (
     status,
     until,
 )
+
+ELSEWHERE = CommandContext(folders=Anywhere(), is_elsewhere=True)
+"""As of a command in a container."""
 
 SMALL = CommandLimits(capture=CaptureLimits(head=100, tail=50, file=1 << 20))
 ECHO = ("/bin/echo", "--fixed")
@@ -376,3 +381,38 @@ def test_a_capture_holds_both_ends_whatever_the_pieces(pieces: list[bytes], head
     assert whole[start:].startswith(end)
     if len(whole) <= head + tail:
         assert capture.excerpt(last=True).end == len(whole)
+
+
+# --- plan mode -------------------------------------------------------------------------------------------
+
+
+async def test_what_starts_as_plan_mode_begins_is_suspended_and_what_cannot_be_is_stopped(
+    tmp_path: Path,
+) -> None:
+    async def report(_: str) -> None:
+        pass
+
+    ticks = Command(
+        script="while :; do echo x; sleep 0.02; done", cwd=CanonicalPath("/"), timeout=None, background=True
+    )
+    with broker() as at:
+        async with bench(at, tmp_path) as here:
+            at.writers.is_held = lambda _: True
+            handles = [
+                (await here.commands.run_in(context, ticks, report)).handle
+                for context in (CommandContext(folders=Anywhere()), ELSEWHERE)
+            ]
+            query = JobQuery(handle=handles[1], limit=0, wait=PATIENCE)
+            assert (await here.commands.output(query)).reason == "stopped"
+            query = JobQuery(handle=handles[0], limit=0)
+            seen, held = -1, await here.commands.output(query)
+            with anyio.fail_after(PATIENCE):
+                while held.total != seen:
+                    seen = held.total
+                    await anyio.sleep(0.3)
+                    held = await here.commands.output(query)
+            assert (held.running, held.notes) == (True, ("it is suspended until plan mode ends",))
+            at.writers.is_held = lambda _: False
+            assert len(at.writers.settle()) == 1
+            grown = replace(query, offset=seen, wait=PATIENCE, until="output")
+            assert (await here.commands.output(grown)).total > seen
