@@ -99,7 +99,13 @@ class Rule:
 
     def covers(self, tool: str, needs: frozenset[Capability] = frozenset()) -> bool:
         """Whether the rule, where it denies or asks, is about `tool`, which needs `needs`."""
-        return self.tool in ("*", tool) or self.capability in needs
+        return self.tool == tool or self._is_about_all(needs) or self.capability in needs
+
+    def _is_about_all(self, needs: frozenset[Capability]) -> bool:
+        """Whether it names every tool, and its pattern can be about what one with `needs` touches: a glob on
+        paths says nothing of the text of a command."""
+        is_glob = self.pattern != "*" and not _SITE.match(self.pattern)
+        return self.tool == "*" and not (is_glob and needs and needs <= _RUNS_COMMANDS)
 
     def touches(self, subject: Subject) -> bool:
         """Whether any spelling of the subject matches."""
@@ -111,7 +117,7 @@ class Rule:
         One that names a capability is about tools that need nothing else.
         """
         alone = self.capability in request.needs and len(request.needs) == 1
-        about = alone or self.tool in ("*", request.tool)
+        about = alone or self.tool == request.tool or self._is_about_all(request.needs)
         return about and any(self.permits(spelling) for spelling in subject)
 
 

@@ -6,7 +6,7 @@ from tests.support.live import Setup, connected, text
 
 RULES = """
 [rules]
-deny = ["Bash(git push:*)", "capability:fs_write(*.lock)", "capability:fs_read(secrets/**)"]
+deny = ["Bash(git push:*)", "capability:fs_write(*.lock)", "capability:fs_read(secrets/**)", "*(*.key)"]
 """
 
 
@@ -27,6 +27,18 @@ async def test_a_denied_command_is_denied_however_it_is_spelt(tmp_path: Path) ->
                 await client.call_tool("bash", {"command": command})
             )
         assert text(await client.call_tool("bash", {"command": "echo git push"})) == "git push\n"
+
+
+async def test_a_rule_on_paths_hides_files_and_is_about_no_text_of_a_command(tmp_path: Path) -> None:
+    setup = ruled(tmp_path, "read-only")
+    (setup.root / "a.key").write_text("the key\n", encoding="utf-8")
+    async with connected(setup) as client:
+        assert "denied here by the rule" in text(await client.call_tool("read_file", {"path": "a.key"}))
+        said = await client.call_tool("bash", {"command": "echo item.key; cat a.key"})
+        assert text(said).startswith("item.key\n")
+        assert "the key" not in text(said)
+        code = {"language": "python", "code": "class Item:\n    key = 1\nprint(Item.key)\nItem.key"}
+        assert text(await client.call_tool("REPL", code)).startswith("1\n")
 
 
 async def test_a_rule_on_a_capability_stops_every_tool_that_needs_it(tmp_path: Path) -> None:
