@@ -381,6 +381,13 @@ class Settings:
         metavar="POLICY",
         group="confinement",
     )
+    client_roots: str = setting(
+        "narrow",
+        _one_of("narrow", "ignore"),
+        "folders that the client declares (MCP roots): narrow the roots to them, or ignore them",
+        metavar="USE",
+        group="confinement",
+    )
     allow_degraded: bool = setting(
         False,
         _yes_or_no,

@@ -117,7 +117,7 @@ def mcp_server(
         ask_seconds=app.settings.ask_seconds,
         changes=app.changes,
         only_client=only_client,
-        roots=ClientRoots(app.windows),
+        roots=ClientRoots(app.windows, ignored=app.settings.client_roots == "ignore"),
         background=app.background,
     )
     own = adapt(resource_feature(app, handlers))

@@ -12,7 +12,7 @@ from mcp_toolserver.capabilities.call_scope import LOCAL
 from mcp_toolserver.capabilities.user import Answers, Question
 from mcp_toolserver.errors import NobodyToAsk, UnknownTool
 from mcp_toolserver.invocation import Invocation
-from mcp_toolserver.pipeline.call import ClientFolders, Result
+from mcp_toolserver.pipeline.call import Result
 from mcp_toolserver.policy.client_restrictions import ClientRestrictions
 
 _EXAMPLE = """quote them for the shell, as in '{"path": "README.md"}'"""
@@ -37,7 +37,7 @@ class _Terminal:
     async def report(self, message: str) -> None:
         print(message, file=sys.stderr)
 
-    async def roots(self) -> ClientFolders | None:
+    async def roots(self) -> None:
         return None
 
     def restrictions(self) -> ClientRestrictions | None:

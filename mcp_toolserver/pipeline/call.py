@@ -18,16 +18,6 @@ if TYPE_CHECKING:
     from mcp_toolserver.capabilities.model import Model
 
 
-@dataclass(frozen=True, kw_only=True)
-class ClientFolders:
-    """The workspace folders that a client announces."""
-
-    paths: tuple[str, ...] = ()
-    """Absolute."""
-    why: str = ""
-    """If the client leaves no folder: why, and what to do, as sentences for the caller."""
-
-
 class InputRequired(Exception):
     """The client has to answer a question and send the call again."""
 
@@ -69,8 +59,9 @@ class Caller(Protocol):
         """Report progress of a long call."""
         ...
 
-    async def roots(self) -> ClientFolders | None:
-        """The folders that the client works in, which narrow the server's roots; None if it declares none."""
+    async def roots(self) -> tuple[str, ...] | None:
+        """The absolute paths of the folders that narrow the server's roots to those that the client works in;
+        None if nothing narrows them."""
         ...
 
     def restrictions(self) -> ClientRestrictions | None:

@@ -1,12 +1,11 @@
 """The interface between the dispatcher and the operating system's side."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from mcp_toolserver.capabilities.call_scope import Report, SavedOutput, Scope
 from mcp_toolserver.capabilities.permissions import Capability, Permission, Reason
 from mcp_toolserver.errors import SandboxUnavailable, Unavailable
-from mcp_toolserver.pipeline.call import ClientFolders
 from mcp_toolserver.pipeline.user import User
 from mcp_toolserver.pipeline.validation import PathCanonicalizer
 from mcp_toolserver.policy.client_restrictions import ClientRestrictions
@@ -45,7 +44,7 @@ class Host(PathCanonicalizer, Protocol):
         """The same host for the calls of `owner`, which may read the saved outputs of `owner` only."""
         ...
 
-    def restricted_to(self, folders: ClientFolders) -> "Host":
+    def restricted_to(self, folders: Sequence[str]) -> "Host":
         """The same host, restricted to those of `folders` that lie inside its own roots. Blocks."""
         ...
 

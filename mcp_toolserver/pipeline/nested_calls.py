@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.capabilities.user import Answers, Question
 from mcp_toolserver.errors import NobodyToAsk
-from mcp_toolserver.pipeline.call import Caller, CallOptions, ClientFolders, OutputOverride, Result
+from mcp_toolserver.pipeline.call import Caller, CallOptions, OutputOverride, Result
 from mcp_toolserver.pipeline.rights import Rights
 from mcp_toolserver.policy.narrowing import Narrowing
 
@@ -62,12 +62,9 @@ class ServerCaller:
         """See `Caller.report`."""
         await self.progress(message)
 
-    async def roots(self) -> ClientFolders | None:
+    async def roots(self) -> tuple[str, ...] | None:
         """See `Caller.roots`."""
-        if self.folders is None:
-            return None
-        why = "" if self.folders else "the client for which this call is made left no folder to work in."
-        return ClientFolders(paths=self.folders, why=why)
+        return self.folders
 
     def restrictions(self) -> ClientRestrictions | None:
         """See `Caller.restrictions`."""

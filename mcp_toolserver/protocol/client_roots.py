@@ -1,12 +1,12 @@
 """The roots that a client declares. They can only narrow the roots of the server.
 
-A client of the handshake protocol (<= 2025-11-25) that declares roots is restricted to them: until it names
-at least one folder, its calls have no root, and the server asks again at every call. Other clients work in
-the roots of the server; the stateless protocol (2026-07-28) deprecates roots.
+A client of the handshake protocol (<= 2025-11-25) that declares roots is asked for them at its first call.
+An answer that is empty or fails narrows nothing, because many clients declare roots and name none. From the
+first list with a root on, the last list restricts the client, also an empty one. Other clients work in the
+roots of the server; the stateless protocol (2026-07-28) deprecates roots.
 """
 
 import weakref
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -17,58 +17,59 @@ from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
 from mcp.shared.message import ServerMessageMetadata
 from mcp_types.version import is_version_at_least
+from pydantic import BaseModel
 
-from mcp_toolserver.pipeline.call import ClientFolders
 from mcp_toolserver.protocol.translate import MODERN
 from mcp_toolserver.text.windows_paths import WindowsPaths
 
 _SECONDS = 5.0
 """How long a client may take to name its roots."""
 
-_Context = ServerRequestContext[Any, Any]
+_ATTEMPTS = 3
+"""How often a client that fails to answer is asked, because a call waits for each answer."""
 
-_AGAIN = (
-    " It is asked again at the next call, so try once more. If that does not help, ask the user to check the "
-    "roots of the client."
-)
-_LATE = f"the client declares roots, but did not answer roots/list within {_SECONDS:g} s.{_AGAIN}"
-_ERROR = (
-    "the client declares roots, but its answer to roots/list was an error or held something else than "
-    f"addresses that start with file:.{_AGAIN}"
-)
-_NONE = (
-    "the client declares roots, but named no folder of this machine as one. Ask the user to open a folder in "
-    "the client, then try again."
-)
+_Context = ServerRequestContext[Any, Any]
 
 
 @dataclass(eq=False)
 class _Named:
-    """The answer of one connection to roots/list."""
+    """What one connection answered to roots/list."""
 
     generation: int = 0
     """Number of list_changed notifications."""
-    folders: ClientFolders | None = None
-    """The last valid answer since the last notification."""
+    attempts: int = _ATTEMPTS
+    """How often the client may still be asked before its next notification."""
+    folders: tuple[str, ...] | None = None
+    """Those of the last valid answer; None before the first that names a place."""
+
+
+class _Root(BaseModel):
+    uri: str
+    """Of any scheme: one that is no `file:` address does not invalidate the list."""
+
+
+class _Answer(mcp.Result):
+    roots: list[_Root]
 
 
 class ClientRoots:
-    """Asks each connection until it names its roots, and again after each list_changed notification."""
+    """Asks each connection until it answers, and again after each list_changed notification."""
 
-    def __init__(self, windows: WindowsPaths | None = None) -> None:
+    def __init__(self, windows: WindowsPaths | None = None, *, ignored: bool = False) -> None:
         self._named: dict[int, _Named] = {}
         self._windows = windows
+        self._ignored = ignored
 
     @property
     def clients(self) -> int:
         """How many connections are remembered."""
         return len(self._named)
 
-    async def of(self, context: _Context) -> ClientFolders | None:
-        """The client's roots; None if it is not restricted to any."""
+    async def of(self, context: _Context) -> tuple[str, ...] | None:
+        """The absolute paths of the client's roots; None if it is not restricted to any."""
         declared = context.session.client_capabilities
         client = context.session.client_params
-        if declared is None or declared.roots is None or client is None:
+        if self._ignored or declared is None or declared.roots is None or client is None:
             return None
         if is_version_at_least(context.protocol_version, MODERN):
             return None
@@ -77,39 +78,41 @@ class ClientRoots:
             weakref.finalize(client, self._named.pop, key)
             self._named[key] = _Named()
         named = self._named[key]
-        return named.folders or await self._asked(context, named)
+        if named.attempts > 0:
+            await self._ask(context, named)
+        return named.folders
 
     def changed(self, context: _Context) -> None:
-        """Discard the last answer, and one that may be on its way."""
+        """Ask again before the next call, and discard an answer that may be on its way."""
         if (named := self._named.get(id(context.session.client_params))) is not None:
             named.generation += 1
-            named.folders = None
+            named.attempts = _ATTEMPTS
 
-    async def _asked(self, context: _Context, named: _Named) -> ClientFolders:
-        """Ask the client now; store the answer in `named` if it names a folder."""
+    async def _ask(self, context: _Context, named: _Named) -> None:
+        """Ask the client now. If it fails to answer, its last list stays."""
         try:
             with anyio.fail_after(_SECONDS):
                 generation = -1
-                paths: Sequence[str] = ()
+                roots: list[_Root] = []
                 while generation != named.generation:
                     generation = named.generation
-                    paths = await self._paths(context)
-        except TimeoutError:
-            return ClientFolders(why=_LATE)
-        except (MCPError, ValueError):
-            return ClientFolders(why=_ERROR)
-        if not paths:
-            return ClientFolders(why=_NONE)
-        named.folders = ClientFolders(paths=tuple(paths))
-        return named.folders
+                    roots = await _listed(context)
+        except (TimeoutError, MCPError, ValueError):
+            named.attempts -= 1
+            return
+        named.attempts = 0
+        if roots or named.folders is not None:
+            paths = (_path(root.uri, self._windows) for root in roots)
+            named.folders = tuple(path for path in paths if path is not None)
 
-    async def _paths(self, context: _Context) -> Sequence[str]:
-        answer = await context.session.send_request(
-            mcp.ListRootsRequest(),
-            mcp.ListRootsResult,
-            metadata=ServerMessageMetadata(related_request_id=context.request_id),
-        )
-        return [path for root in answer.roots if (path := _path(str(root.uri), self._windows))]
+
+async def _listed(context: _Context) -> list[_Root]:
+    answer = await context.session.send_request(
+        mcp.ListRootsRequest(),
+        _Answer,
+        metadata=ServerMessageMetadata(related_request_id=context.request_id),
+    )
+    return answer.roots
 
 
 def _path(uri: str, windows: WindowsPaths | None) -> str | None:
@@ -117,8 +120,11 @@ def _path(uri: str, windows: WindowsPaths | None) -> str | None:
 
     A URI with a query or a fragment is rejected: without them the path could name another, wider folder.
     """
-    parts = urlsplit(uri)
-    path = unquote(parts.path, errors="strict")
+    try:
+        parts = urlsplit(uri)
+        path = unquote(parts.path, errors="strict")
+    except ValueError:
+        return None
     plain = path.startswith("/") and "\0" not in path and not (parts.query or parts.fragment)
     host = "" if parts.netloc == "localhost" else parts.netloc
     found = windows and windows.local(f"//{host}{path}" if host else path)

@@ -15,7 +15,7 @@ from pydantic import JsonValue
 
 from mcp_toolserver.capabilities.change_events import ChangeEvents
 from mcp_toolserver.errors import Unavailable, UnknownTool
-from mcp_toolserver.pipeline.call import Caller, CallOptions, ClientFolders, Result
+from mcp_toolserver.pipeline.call import Caller, CallOptions, Result
 from mcp_toolserver.pipeline.dispatcher import Dispatcher
 from mcp_toolserver.policy.client_restrictions import ClientRestrictions
 from mcp_toolserver.protocol import translate
@@ -287,7 +287,7 @@ class _Client:
     async def tell(self, message: str) -> bool:
         return await self._messages.send(self._context, message)
 
-    async def roots(self) -> ClientFolders | None:
+    async def roots(self) -> tuple[str, ...] | None:
         return await self._roots.of(self._context)
 
     def restrictions(self) -> ClientRestrictions | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Protocol, TypeVar
@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 from mcp_toolserver.capabilities.call_scope import LOCAL
 from mcp_toolserver.capabilities.custom_tools import ToolContext
 from mcp_toolserver.capabilities.permissions import Capability, Permission, Reason
-from mcp_toolserver.pipeline.call import ClientFolders
 from mcp_toolserver.pipeline.nested_calls import NestedCalls
 from mcp_toolserver.pipeline.user import User
 from mcp_toolserver.policy.client_restrictions import ClientRestrictions
@@ -162,11 +161,11 @@ class HostServices:
             workspace = workspace.within(entered)
         return replace(self, owner=owner, workspace=workspace)
 
-    def restricted_to(self, folders: ClientFolders) -> HostServices:
+    def restricted_to(self, folders: Sequence[str]) -> HostServices:
         """See `Host.restricted_to`."""
-        if folders.paths == self.roots:
+        if tuple(folders) == self.roots:
             return self
-        return replace(self, workspace=self.workspace.restricted_to(folders.paths, folders.why))
+        return replace(self, workspace=self.workspace.restricted_to(folders))
 
     async def look_up(self, client: str, work: Callable[[], T]) -> T:
         """See `PathLookups.run`."""

@@ -46,6 +46,7 @@ VALUES = {
     "permission-mode": "read-only",
     "network": "none",
     "client-sandbox": "ignore",
+    "client-roots": "ignore",
     "git": "writable",
     "git-author": "n <n@example.org>",
     "transport": "sse",

@@ -10,7 +10,6 @@ import anyio
 import pytest
 
 from mcp_toolserver.errors import ToolError, Unavailable
-from mcp_toolserver.pipeline.call import ClientFolders
 from mcp_toolserver.runtime.git.allowed_commands import GitInvocation
 from mcp_toolserver.runtime.git.executable import helper
 from mcp_toolserver.runtime.git.repository_cache import MOST, RACY_WINDOW_NS, RepositoryCache, RepositoryPaths
@@ -102,7 +101,7 @@ async def test_a_hidden_git_folder_is_not_read(at: GitTools) -> None:
 async def test_a_client_s_narrower_folders_hold(at: GitTools) -> None:
     lair = at.lair
     at = at.like(roots=[lair.folder])
-    narrow = at.at.host.restricted_to(ClientFolders(paths=(str(lair.repository / "deep"),)))
+    narrow = at.at.host.restricted_to((str(lair.repository / "deep"),))
     assert (await at.ask("git_log", path="repository")).error is None
     narrowed = replace(at, at=replace(at.at, host=narrow))
     assert (await narrowed.ask("git_log", path=str(lair.repository / "deep"))).error == "denied"

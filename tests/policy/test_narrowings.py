@@ -10,7 +10,6 @@ from mcp_toolserver.app.policy import lenient_rules
 from mcp_toolserver.capabilities.permissions import Capability, Permission
 from mcp_toolserver.errors import NobodyToAsk, Unavailable
 from mcp_toolserver.pipeline import stored_rights
-from mcp_toolserver.pipeline.call import ClientFolders
 from mcp_toolserver.pipeline.dispatcher import Dispatcher
 from mcp_toolserver.pipeline.narrowings import Narrowings
 from mcp_toolserver.pipeline.nested_calls import NestedCalls, ServerCaller, calls_without_client
@@ -129,10 +128,8 @@ async def test_nobody_is_asked_for_calls_without_a_client() -> None:
     with pytest.raises(NobodyToAsk):
         await caller.elicit(())
     assert await caller.roots() is None
-    assert await replace(caller, folders=("/a",)).roots() == ClientFolders(paths=("/a",))
-    nowhere = await replace(caller, folders=()).roots()
-    assert nowhere is not None
-    assert "left no folder" in nowhere.why
+    assert await replace(caller, folders=("/a",)).roots() == ("/a",)
+    assert await replace(caller, folders=()).roots() == ()
 
 
 async def test_a_tool_gets_the_rights_of_its_call_in_a_form_that_can_be_stored(tmp_path: Path) -> None:

@@ -1,6 +1,9 @@
-"""A server whose roots lie elsewhere than its client works says so before the first call."""
+"""What a client's folders and its declared roots mean for the roots of a real server."""
 
+import asyncio
 import os
+import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +22,26 @@ APART = "is outside all roots"
 STATUS = EnforcementStatus(
     mode=Permission.WORKSPACE_WRITE, commands=True, network=False, summary="x" * enforcement_summary.LONGEST
 )
+
+
+def named(folder: Path) -> mcp.ListRootsResult:
+    return mcp.ListRootsResult(roots=[mcp.Root(uri=FileUrl(folder.as_uri()))])
+
+
+Answer = mcp.ListRootsResult | mcp.ErrorData | None
+
+
+def answering(*answers: Answer) -> Any:
+    """A client that gives these answers to roots/list, the last one again and again; None is no answer."""
+    rest = list(answers)
+
+    async def roots(_: object) -> Answer:
+        answer = rest[0] if len(rest) == 1 else rest.pop(0)
+        if answer is None:
+            await asyncio.Event().wait()
+        return answer
+
+    return roots
 
 
 @pytest.fixture
@@ -51,14 +74,59 @@ async def test_the_folder_of_a_server_over_http_says_nothing_of_its_clients(shar
     assert APART not in client.instructions
 
 
-async def test_the_first_call_says_that_the_declared_roots_are_elsewhere(setup: Setup) -> None:
-    async def roots(_: Any) -> mcp.ListRootsResult:
-        return mcp.ListRootsResult(roots=[mcp.Root(uri=FileUrl((setup.home / "elsewhere").as_uri()))])
-
+@pytest.mark.parametrize(("use", "refused"), [("narrow", True), ("ignore", False)])
+async def test_the_first_call_says_how_to_use_a_server_whose_roots_the_client_does_not_name(
+    use: str, refused: bool, setup: Setup
+) -> None:
+    setup = replace(setup, flags=("--client-roots", use))
+    roots = answering(named(setup.home / "elsewhere"))
     async with connected(setup, list_roots_callback=roots) as client:
-        result = await client.call_tool("ls", {})
-        assert result.is_error
-        assert "no folder that the client works in" in text(result)
+        for tool, arguments in (("ls", {}), ("bash", {"command": "true"})):
+            result = await client.call_tool(tool, arguments)
+            assert result.is_error is refused, tool
+            assert ("--client-roots ignore" in text(result)) is refused, tool
+
+
+FIRST: dict[str, Answer] = {
+    "the Inspector and mcp-use": mcp.ListRootsResult(roots=[]),
+    "a proxy of FastMCP whose client has no roots": mcp.ErrorData(code=-32601, message="Method not found"),
+    "late": None,
+}
+"""What clients that declare roots and name none answer."""
+
+
+@pytest.mark.parametrize("transport", ["stdio", "http"])
+async def test_a_client_that_declares_roots_and_names_none_calls_tools(transport: str, setup: Setup) -> None:
+    (setup.root / "f").write_text("in the root", encoding="utf-8")
+    calls = (("read_file", {"path": "f"}), ("bash", {"command": "cat f"}))
+
+    async def works(answer: Answer) -> None:
+        async with connected(setup, transport, list_roots_callback=answering(answer)) as client:
+            results = await asyncio.gather(*(client.call_tool(*call) for call in calls))
+        assert ["in the root" in text(result) for result in results] == [True, True], answer
+
+    await asyncio.gather(*map(works, FIRST.values()))
+
+
+async def test_running_and_waiting_work_keeps_the_roots_of_the_call_that_created_it(setup: Setup) -> None:
+    (setup.root / "f").write_text("outer", encoding="utf-8")
+    roots = answering(mcp.ListRootsResult(roots=[]), named(setup.root / "inner"))
+    async with connected(replace(setup, mode="workspace-write"), list_roots_callback=roots) as client:
+
+        async def said(tool: str, **arguments: object) -> str:
+            return text(await client.call_tool(tool, arguments))
+
+        script = f"cd {setup.root}; until [ -e inner/go ]; do sleep 0.1; done; cat f"
+        command = await said("bash", command=script, run_in_background=True)
+        note = await said("TaskCreate", subject="wait")
+        (first,) = re.findall(r"task_\w+", note)
+        task = await said("TaskCreate", command=f"cat {setup.root}/f", blocked_by=[first])
+        await client.session.send_roots_list_changed()
+        assert "outer" not in await said("bash", command=f"cat {setup.root}/f")
+        await said("write_file", path="go", content="")
+        await said("TaskUpdate", task_id=first, status="completed")
+        for handle in (re.findall(r"bg_\w+", command)[0], re.findall(r"task_\w+", task)[0]):
+            assert "outer" in await said("TaskOutput", task_id=handle, until="end", wait_ms=20_000), handle
 
 
 def test_folders_meet_where_one_lies_in_the_other() -> None:

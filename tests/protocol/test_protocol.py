@@ -161,43 +161,56 @@ async def test_a_client_is_asked_for_its_roots_once_and_again_when_they_change(t
         assert calls == 2
 
 
-NO_FOLDERS: Mapping[str, list[Any]] = {
-    "none": [],
-    "no file": ["https://example.com/a"],
-    "of another machine": ["file://elsewhere/a"],
-    "NUL": ["file:///a%00b"],
-    "no text": ["file:///a%FF"],
-    "fragment": ["file:///#a"],
-    "query": ["file:///?a"],
-    "no address": [7],
-}
+ELSEWHERE = (
+    "https://example.com/a",
+    "file://elsewhere/a",
+    "file:///a%00b",
+    "file:///a%FF",
+    "file:///#a",
+    "file:///?a",
+    "file:///nowhere",
+)
+"""Roots that are no folder in the root of the server: of another machine, no path, elsewhere."""
+
+Answer = mcp.ListRootsResult | mcp.ErrorData
 
 
-async def test_a_client_that_names_no_folder_has_none_until_it_does(tmp_path: Path) -> None:
+class Listed(mcp.ListRootsResult):
+    """A list that may hold anything."""
+
+    roots: Any
+
+
+async def test_an_empty_or_failed_answer_narrows_only_what_a_list_has_narrowed(tmp_path: Path) -> None:
     served = with_files(tmp_path)
-    wrong: dict[str, mcp.ListRootsResult | mcp.ErrorData] = {
-        name: mcp.ListRootsResult.model_construct(roots=[mcp.Root.model_construct(uri=uri) for uri in uris])
-        for name, uris in NO_FOLDERS.items()
-    }
-    wrong["error"] = mcp.ErrorData(code=-32603, message="no roots today")
-    for name, first in wrong.items():
-        answers = [first, named(tmp_path / "root/a")]
+    error = mcp.ErrorData(code=-32601, message="Method not found")
+    wrong: Mapping[str, Answer] = {"empty": named(), "error": error, "no list": Listed(roots=7)}
+    for name, answer in wrong.items():
+        answers = [answer, named(tmp_path / "root/a"), answer]
 
-        async def roots(
-            _: Any, answers: list[mcp.ListRootsResult | mcp.ErrorData] = answers
-        ) -> mcp.ListRootsResult | mcp.ErrorData:
+        async def roots(_: Any, answers: list[Answer] = answers) -> Answer:
             return answers.pop(0)
 
         async with client(served, list_roots_callback=roots) as connected:
-            refused = await connected.call_tool("read_file", {"path": str(tmp_path / "root/a/f")})
-            assert refused.is_error, name
-            says = "roots/list was an error" if name == "error" else "the client declares roots"
-            assert says in text(refused), name
-            assert await read(connected, "f") == "a", name
-            assert answers == []
+            assert await read(connected, "b/f") == "b", name
+            for expected in ("a", "--client-roots ignore" if name == "empty" else "a"):
+                await connected.session.send_roots_list_changed()
+                assert expected in await read(connected, "f"), name
+            assert await read(connected, str(tmp_path / "root/b/f")) != "b", name
 
 
-async def test_a_client_that_answers_too_late_has_no_roots_until_it_names_them(
+async def test_a_list_of_other_places_narrows_to_nothing(tmp_path: Path) -> None:
+    served = with_files(tmp_path)
+    for uri in ELSEWHERE:
+
+        async def roots(_: Any, uri: object = uri) -> Answer:
+            return Listed(roots=[{"uri": uri}])
+
+        async with client(served, list_roots_callback=roots) as connected:
+            assert "--client-roots ignore" in await read(connected, "a/f"), uri
+
+
+async def test_a_client_that_answers_too_late_is_not_asked_for_ever(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("mcp_toolserver.protocol.client_roots._SECONDS", 0.05)
@@ -206,13 +219,15 @@ async def test_a_client_that_answers_too_late_has_no_roots_until_it_names_them(
     async def roots(_: Any) -> mcp.ListRootsResult:
         nonlocal asked
         asked += 1
-        if asked == 1:
+        if asked <= 3:
             await anyio.sleep_forever()
         return named(tmp_path / "root/a")
 
     async with client(with_files(tmp_path), list_roots_callback=roots) as connected:
-        assert "did not answer roots/list" in await read(connected, "a/f")
+        assert [await read(connected, "b/f") for _ in range(5)] == ["b"] * 5
+        assert asked == 3
         monkeypatch.setattr("mcp_toolserver.protocol.client_roots._SECONDS", 5.0)
+        await connected.session.send_roots_list_changed()
         assert await read(connected, "f") == "a"
 
 

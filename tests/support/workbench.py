@@ -11,7 +11,6 @@ from mcp_toolserver.capabilities.model import Model
 from mcp_toolserver.capabilities.permissions import Capability, Permission, Reason
 from mcp_toolserver.capabilities.user import Answers, Question
 from mcp_toolserver.errors import NobodyToAsk
-from mcp_toolserver.pipeline.call import ClientFolders
 from mcp_toolserver.pipeline.dispatcher import Dispatcher
 from mcp_toolserver.pipeline.registry import Entry, Registry, discover
 from mcp_toolserver.policy.client_restrictions import ClientRestrictions
@@ -70,8 +69,8 @@ class Person:
     async def report(self, message: str) -> None:
         self.heard.append(message)
 
-    async def roots(self) -> ClientFolders | None:
-        return None if self.works_in is None else ClientFolders(paths=tuple(self.works_in))
+    async def roots(self) -> tuple[str, ...] | None:
+        return None if self.works_in is None else tuple(self.works_in)
 
     def restrictions(self) -> ClientRestrictions | None:
         return self.confines_itself_to

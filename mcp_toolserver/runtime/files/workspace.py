@@ -207,7 +207,7 @@ class Workspace:
         """
         key = tuple(scope)
         if not key:
-            return _View((), self._setup, why)
+            return _View((), self._setup, why or self._why)
         with self._views_lock:
             if (known := self._views.get(key)) is not None:
                 return known
@@ -578,7 +578,7 @@ class _View(Workspace):
     def _nowhere(self, path: str) -> Denied:
         why = self._why or (
             "no folder that the client works in lies inside the roots of this server. Ask the user to open a "
-            "folder inside them, or to start the server with another root."
+            "folder inside them, or to start the server with another --root, or with --client-roots ignore."
         )
         return Denied(f"'{path}' cannot be used: {why}")
 
