@@ -336,7 +336,7 @@ class Capability(Enum):
         provider="git.clone_provider",
     )
     PROCESS = _command("process", _outside_containers, open_world=_commands_reach_network)
-    JOBS = _Row(name="jobs", permission=Permission.READ_ONLY, layers=_command_layers, required=_mode)
+    JOBS = _Row(name="jobs", permission=Permission.READ_ONLY, layers=_command_layers)
     SESSIONS = _command("sessions", _outside_containers, provider="repl.provider")
     POWERSHELL = _command("powershell", _outside_containers, _installed("powershell"))
     # No sandbox lowers it: whoever can ask a container engine for something can do everything.

@@ -12,7 +12,7 @@ import anyio
 import pytest
 from mcp import Client
 from mcp.shared.subscriptions import ResourcesListChanged, ResourceUpdated
-from mcp_types import CallToolResult
+from mcp_types import CallToolResult, ElicitRequestParams, ElicitResult
 
 from mcp_toolserver.app.serve import mcp_server
 from mcp_toolserver.capabilities.call_scope import LOCAL
@@ -222,3 +222,23 @@ async def test_damaged_rights_let_no_task_run(tmp_path: Path) -> None:
         found = await board.get(LOCAL, "task_damaged")
         assert "stored rights are damaged" in found.detail.summary.reason
     assert not (tmp_path / "root/never").exists()
+
+
+@pytest.mark.parametrize("mode", ["workspace-write", "danger-full-access"])
+async def test_reading_what_an_approved_command_printed_asks_nobody(mode: str, tmp_path: Path) -> None:
+    config = tmp_path / "config.toml"
+    config.write_text('granted = "read-only"\n', encoding="utf-8")
+    asked: list[str] = []
+
+    async def human(_: object, params: ElicitRequestParams) -> ElicitResult:
+        asked.append(params.message)
+        return ElicitResult(action="accept", content={"decision": "allow"})
+
+    setup = Setup.below(tmp_path, mode, "--config", str(config))
+    async with connected(setup, elicitation_callback=human) as client:
+        started = await client.call_tool("bash", {"command": "echo ran", "run_in_background": True})
+        (job,) = re.findall(r"bg_\w+", text(started))
+        assert "ran" in text(await client.call_tool("TaskOutput", {"task_id": job}))
+        assert len(asked) == 1
+        await client.call_tool("TaskStop", {"task_id": job})
+    assert ["TaskStop" in question for question in asked] == [False, True]
