@@ -98,11 +98,11 @@ class _CallContext:
     host: Host
     rights: Rights
 
-    def lowered(self, ceiling: Permission, narrowings: Sequence[Narrowing]) -> "_CallContext":
-        """The same with fewer rights. `ceiling` is that of the server."""
-        lowest = min((one.ceiling for one in narrowings), default=ceiling)
+    def lowered(self, narrowings: Sequence[Narrowing]) -> "_CallContext":
+        """The same with fewer rights."""
+        lowest = min(one.ceiling for one in narrowings)
         host = self.host
-        if lowest < ceiling:
+        if lowest < self.policy.ceiling:
             source = next(one.source for one in narrowings if one.ceiling is lowest)
             host = host.lowered(lowest, source)
         return replace(self, policy=self.policy.narrowed(narrowings), host=host)
@@ -299,14 +299,14 @@ class Dispatcher:
         context, args = await self._located(entry, args, call, caller, options)
         request = Request(
             tool=spec.name,
-            level=self.level(entry),
+            level=level(spec, context.host.permissions),
             subjects=subjects_of(entry, args, context.host),
             needs=spec.needs,
             through=found.through,
         )
         in_force = (*self.narrowings.of(caller.owner), *options.narrowings)
         if narrowings := [one for one in in_force if one.applies(request)]:
-            context = context.lowered(self.policy.ceiling, narrowings)
+            context = context.lowered(narrowings)
             request = replace(request, level=level(spec, context.host.permissions))
             call.permission, call.mode = request.level, context.policy.ceiling.flag
         host, output_override = context.host, options.output_override
@@ -386,7 +386,10 @@ class Dispatcher:
             own = self.host if folders is None else self.host.restricted_to(folders)
             rights = Rights(folders=own.roots, confined_to=restrictions, depth=options.depth)
             host = self.host.owned_by(caller.owner)
-            host = host if restrictions is None else host.under(restrictions)
+            if restrictions is not None:
+                if policy.ceiling < self.policy.ceiling:
+                    host = host.lowered(policy.ceiling, restrictions.source)
+                host = host.under(restrictions)
             host = host if folders is None else host.restricted_to(folders)
             return _CallContext(policy=policy, host=host, rights=rights), respelt(entry, args, host)
 

@@ -271,12 +271,13 @@ STRICTER: Mapping[str, tuple[str, Any, tuple[str, dict[str, Any]], str | None]] 
     "commands-in-a-part": ("workspace-write", part, BASH, "the sandbox of commands"),
     "read-only": ("workspace-write", of(policy("read-only")), WRITE, "(read-only)"),
     "through-another": ("workspace-write", of(policy("read-only")), THROUGH, "(read-only)"),
-    "read-only-commands": ("workspace-write", of(policy("read-only")), BASH, "(read-only)"),
+    "read-only-commands": ("workspace-write", of(policy("read-only")), BASH, None),
+    "read-only-profile": ("workspace-write", of({**policy("read-only"), **profile(ROOT)}), BASH, None),
     "read-only-reads": ("workspace-write", of(policy("read-only")), READ, None),
     "protected-git": ("workspace-write", workspace, COMMIT, "protects .git"),
     "no-network": ("workspace-write", of(policy("read-only")), FETCH, "no network"),
     "nonsense": ("workspace-write", of("nonsense"), WRITE, "cannot be read"),
-    "nested": ("workspace-write", of(nested(80)), BASH, "cannot be read"),
+    "nested": ("workspace-write", of(nested(80)), BASH, None),
     "ATTACK-full-on-read-only": ("read-only", of(FULL), WRITE, "--permission-mode"),
     "ATTACK-full-on-read-only-commands": ("read-only", of(FULL), BASH, None),
     "ATTACK-workspace-on-read-only": ("read-only", workspace, WRITE, "--permission-mode"),
@@ -300,8 +301,10 @@ async def test_the_stricter_of_server_and_client_counts(
         said = text(result)
         assert bool(result.is_error) == (denied is not None), (name, said)
         assert (denied or "") in said, (name, said)
+        assert ("ran" in said) == (call is BASH and denied is None), (name, said)
         changed = any(setup.root.rglob("*.txt")) or (setup.root / "from-bash").exists()
-        assert changed == (denied is None and mode == "workspace-write" and call is not READ), name
+        writes = mode == "workspace-write" and state in (workspace, part)
+        assert changed == (denied is None and writes), name
         line = lines(setup.home)[-1]
         assert line["mode"] == (mode if state in (workspace, part) else "read-only"), name
         assert (line["outcome"] == "denied") == (denied is not None), name

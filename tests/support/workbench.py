@@ -17,7 +17,7 @@ from mcp_toolserver.policy.client_restrictions import ClientRestrictions
 from mcp_toolserver.policy.dangerous_commands import dangerous_command_check
 from mcp_toolserver.policy.rules import Policy, parse
 from mcp_toolserver.runtime.files.workspace import Workspace
-from mcp_toolserver.runtime.host_services import HostServices, Provide
+from mcp_toolserver.runtime.host_services import Available, HostServices, Provide
 from mcp_toolserver.stores.file_history import FileHistories
 from mcp_toolserver.stores.saved_outputs import OutputStore
 from mcp_toolserver.tool_spec import Args, Kind, Limits, Output, Runtime, ToolSpec
@@ -126,6 +126,7 @@ def with_services(
     return replace(
         host,
         permissions=permissions,
+        in_mode=lambda _: Available(permissions=permissions),
         unavailable=dict.fromkeys(missing, Reason("configuration", "the test leaves it out")),
         providers={**host.providers, **providers},
     )
