@@ -20,7 +20,7 @@ ACTIONS: Mapping[Action, str] = {
     "call": "run one tool and print its result",
     "doctor": "test what is enforced on this machine, and say what is missing",
     "log": "print the audit log, or verify that nobody changed it",
-    "token": "add, list or revoke the users in a file of tokens",
+    "token": "add, rotate, list or revoke the users in a file of tokens",
     "cron": "run the schedules of a workspace without a client, or list them",
     "demo": "show a client that uses a read-only server on a folder",
     "completion": "print a script that completes commands, flags and values in a shell",
@@ -275,7 +275,7 @@ def _add_setup_arguments(parser: argparse.ArgumentParser) -> argparse.Action:
 def _add_token_arguments(parser: argparse.ArgumentParser) -> None:
     parser.argument_default = argparse.SUPPRESS
     parser.add_argument(
-        "what", choices=("add", "list", "revoke"), help="what to do with the file of --tokens"
+        "what", choices=("add", "rotate", "list", "revoke"), help="what to do with the file of --tokens"
     )
     parser.add_argument("token_name", metavar="NAME", nargs="?", help="who gets or loses the token")
     parser.add_argument("--expires", metavar="WHEN", help="12h, 90d, 4w, or a date and time with a zone")

@@ -46,7 +46,7 @@ class TokenRequest:
     """What `token` is to do."""
 
     what: str
-    """`add`, `list` or `revoke`."""
+    """`add`, `rotate`, `list` or `revoke`."""
     name: str = ""
     """Empty with `list`."""
     expires: str = ""
@@ -154,7 +154,7 @@ def _setup_request(parsed: CommandLine) -> SetupRequest:
 
 def _token_request(parsed: CommandLine, configured: Mapping[str, Value]) -> TokenRequest:
     if (parsed.what == "list") == bool(parsed.token_name):
-        raise SettingsError("token list takes no NAME; token add and token revoke take one")
+        raise SettingsError("token list takes no NAME; token add, rotate and revoke take one")
     ceiling, roots = configured.get("permission_mode"), configured.get("root")
     return TokenRequest(
         what=parsed.what,

@@ -308,7 +308,7 @@ class Settings:
     allowed_host: tuple[str, ...] = setting(
         (),
         _host_names,
-        "additional name of this server in the HTTP Host header, NAME or NAME:PORT; repeatable",
+        "additional name of this server in the HTTP Host header, NAME (any port) or NAME:PORT; repeatable",
         metavar="HOST",
         repeatable=True,
         separator=",",

@@ -281,7 +281,10 @@ def application_of(app: Application, grant: Grant) -> Application:
         # Without a root it says why.
         workspace = workspace if workspace.roots else workspace.restricted_to((), _NO_ROOT)
     if ceiling is Permission.READ_ONLY:
-        workspace = workspace.read_only(f"cannot be written: the token {grant.name!r} is read-only.")
+        workspace = workspace.read_only(
+            f"cannot be written: the token {grant.name!r} is read-only. "
+            "The operator of the server can change the token."
+        )
     policy = app.dispatcher.policy.for_token(grant.name, ceiling)
     made = _assembled(shared, settings, facts, policy, workspace)
     # All names share the slots of calls.
@@ -356,7 +359,9 @@ def _assembled(
     registry = shared.registry.on(facts)
     listed = registry.select(settings.toolsets, settings.tools, settings.exclude_tools)
     unlisted = registry.unlisted(settings.toolsets, listed, settings.exclude_tools)
-    explained = partial(explain, confined=_confined(settings, _git_tools(registry, listed, facts)))
+    explained = partial(
+        explain, confined=_confined(settings, _git_tools(registry, listed, facts), policy.token)
+    )
     limits = CommandLimits(foreground_seconds=settings.foreground_seconds)
     commands = Commands(broker, workspace, outputs, limits, explain=explained) if broker else None
     changes = ChangeEvents()
@@ -691,7 +696,7 @@ def _git_tools(registry: Registry, listed: frozenset[str], facts: HostFacts) -> 
     return tuple(sorted(name for name in listed if any(one <= needs[name] for one in changing)))
 
 
-def _confined(settings: Settings, git_tools: tuple[str, ...]) -> Confined | None:
+def _confined(settings: Settings, git_tools: tuple[str, ...], token: str) -> Confined | None:
     if settings.permission_mode is Permission.DANGER_FULL_ACCESS:
         return None
     return Confined(
@@ -699,6 +704,7 @@ def _confined(settings: Settings, git_tools: tuple[str, ...]) -> Confined | None
         git=settings.git == "writable",
         network=settings.network == "commands",
         git_tools=git_tools,
+        token=token,
     )
 
 

@@ -1,4 +1,4 @@
-"""`token`: adds, lists and revokes the names in a file of tokens.
+"""`token`: adds, lists and revokes the names in a file of tokens, and gives them new tokens.
 
 The command makes each token, so that none can be guessed; the file gets its hash only.
 """
@@ -30,11 +30,12 @@ from mcp_toolserver.protocol.http.grants import (
 from mcp_toolserver.protocol.http.token import make_token
 from mcp_toolserver.settings import Settings
 from mcp_toolserver.stores.file_lock import FileLock
+from mcp_toolserver.text.json_values import is_list, is_object
 
 _DURATION = re.compile(r"([1-9][0-9]{0,4})([hdw])")
 _UNITS = {"h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}
 
-_NEW = "# One table for each name. Change it with: mcp-toolserver token add, token revoke\n"
+_NEW = "# One table for each name. Change it with: mcp-toolserver token add, rotate, revoke\n"
 
 
 def token(settings: Settings, request: TokenRequest) -> int:
@@ -49,7 +50,7 @@ def token(settings: Settings, request: TokenRequest) -> int:
         os.path.realpath(settings.tokens), ServerLimits(ceiling=request.ceiling, roots=request.roots)
     )
     match request.what:
-        case "add":
+        case "add" | "rotate":
             _add(file, settings, request)
         case "revoke":
             file.change(lambda document: _remove(document, request.name))
@@ -60,19 +61,27 @@ def token(settings: Settings, request: TokenRequest) -> int:
 
 
 def _add(file: "_File", settings: Settings, request: TokenRequest) -> None:
-    if "permission-mode" not in request.given:
-        raise SettingsError("give the name a --permission-mode")
     made = make_token()
-    table = {"sha256": token_hash(made.encode()), **_terms(settings, request)}
+    hashed = token_hash(made.encode())
 
     def add(document: tomlkit.TOMLDocument) -> None:
         if NAME.fullmatch(request.name) is None:
             raise SettingsError(f"{request.name!r} is no name; use 1 to 64 of A-Z a-z 0-9 . _ -")
+        if "permission-mode" not in request.given:
+            raise SettingsError("give the name a --permission-mode")
         if request.name in document:
-            raise SettingsError(f"{request.name} has a token already; revoke it first")
-        document.append(request.name, tomlkit.item(table))
+            raise SettingsError(f"{request.name} has a token already; rotate or revoke it")
+        document.append(request.name, tomlkit.item({"sha256": hashed, **_terms(settings, request)}))
 
-    file.change(add)
+    def rotate(document: tomlkit.TOMLDocument) -> None:
+        if request.name not in document or not is_object(table := document[request.name]):
+            raise _no_token(request.name)
+        last = table.get("sha256")
+        table["sha256"] = [hashed, last[0] if is_list(last) else last]
+        if request.expires:
+            table["expires"] = expiry(request.expires, datetime.now(UTC))
+
+    file.change(add if request.what == "add" else rotate)
     print(made)
     print(
         f"mcp-toolserver: this is the token of {request.name}, shown once. The client sends it in the header "
@@ -123,8 +132,12 @@ def expiry(text: str, now: datetime) -> datetime:
 
 def _remove(document: tomlkit.TOMLDocument, name: str) -> None:
     if name not in document:
-        raise SettingsError(f"there is no token of the name {name!r}")
+        raise _no_token(name)
     document.remove(name)
+
+
+def _no_token(name: str) -> SettingsError:
+    return SettingsError(f"there is no token of the name {name!r}")
 
 
 def _list(file: "_File") -> None:

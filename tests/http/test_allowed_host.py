@@ -19,39 +19,42 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Generator[httpx.URL]:
         yield httpx.URL(url).copy_with(host="127.0.0.1")
 
 
-def status(server: httpx.URL, **headers: str) -> int:
-    """The status of a handshake with these headers, in which PORT is that of the server."""
+def answer(server: httpx.URL, **headers: str) -> httpx.Response:
+    """The answer to a handshake with these headers, in which PORT is that of the server."""
     filled = {
         name.replace("_", "-"): value.replace("PORT", str(server.port)) for name, value in headers.items()
     }
     given = {**ACCEPT, "authorization": f"Bearer {TOKEN}", **filled}
     with httpx.Client(timeout=10, trust_env=False) as http:
-        return http.post(server, json=INITIALIZE, headers=given).status_code
+        return http.post(server, json=INITIALIZE, headers=given)
 
 
 ALLOWED: Mapping[str, dict[str, str]] = {
     "usual port": {"Host": "tools.lan"},
     "own port": {"Host": "tools.lan:PORT"},
     "capitals": {"Host": "TOOLS.lan"},
+    "any port": {"Host": "tools.lan:8444"},
     "mapped port": {"Host": "localhost:9000"},
     "version 6": {"Host": "[2001:db8::7]:80"},
     "loopback": {"Host": "127.0.0.1:PORT"},
     "behind TLS": {"Host": "proxy.example.org", "Origin": "https://proxy.example.org"},
+    "behind TLS at any port": {"Host": "tools.lan:8444", "Origin": "https://tools.lan:8444"},
     "mapped origin": {"Host": "localhost:9000", "Origin": "http://localhost:9000"},
 }
 
 
 def test_an_allowed_name_is_the_server(server: httpx.URL) -> None:
-    assert {name: status(server, **headers) for name, headers in ALLOWED.items()} == dict.fromkeys(
-        ALLOWED, 200
-    )
+    for path in ("/mcp", "/mcp/"):
+        at = server.copy_with(path=path)
+        statuses = {name: answer(at, **headers).status_code for name, headers in ALLOWED.items()}
+        assert statuses == dict.fromkeys(ALLOWED, 200), path
 
 
 REFUSED: Mapping[str, tuple[dict[str, str], int]] = {
     "another name": ({"Host": "evil.example"}, 421),
     "suffix": ({"Host": "tools.lan.evil.example"}, 421),
     "subdomain": ({"Host": "x.tools.lan"}, 421),
-    "another port": ({"Host": "tools.lan:9"}, 421),
+    "another name at another port": ({"Host": "evil.example:8444"}, 421),
     "another mapped port": ({"Host": "localhost:9001"}, 421),
     "another origin": ({"Host": "tools.lan", "Origin": "http://evil.example"}, 403),
     "origin at another port": ({"Host": "tools.lan", "Origin": "http://tools.lan:3000"}, 403),
@@ -61,5 +64,10 @@ REFUSED: Mapping[str, tuple[dict[str, str], int]] = {
 
 
 def test_a_name_that_a_page_could_bring_is_not(server: httpx.URL) -> None:
-    statuses = {name: status(server, **headers) for name, (headers, _) in REFUSED.items()}
+    statuses = {name: answer(server, **headers).status_code for name, (headers, _) in REFUSED.items()}
     assert statuses == {name: refused for name, (_, refused) in REFUSED.items()}
+
+
+def test_the_refusal_names_the_host_and_its_port(server: httpx.URL) -> None:
+    for host, shown in (("Localhost:9001", "localhost:9001"), ("<b>x", "NAME")):
+        assert f"--allowed-host {shown}." in answer(server, Host=host).text

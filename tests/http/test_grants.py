@@ -50,7 +50,7 @@ def test_a_table_gives_a_name_its_terms() -> None:
     (grant,) = parsed(table(mode="workspace-write", more=more)).values()
     assert grant == Grant(
         name="ann",
-        sha256=HASH,
+        sha256=(HASH,),
         ceiling=WRITE,
         roots=("/srv/a", "/srv"),
         per_minute=60,
@@ -67,6 +67,8 @@ WRONG: Sequence[tuple[str, str]] = (
     (table("'a b'"), "'a b' is no name"),
     (table(more="root = []"), r"\[ann\] has the unknown key 'root'"),
     (table(sha256="A" * 64), r"\[ann\] sha256"),
+    (table().replace(f'"{HASH}"', "[]"), r"\[ann\] sha256"),
+    (table().replace(f'"{HASH}"', f'["{HASH}", 1]'), r"\[ann\] sha256"),
     ("[ann]\npermission-mode = 'read-only'", r"\[ann\] sha256"),
     (table(mode="root"), r"\[ann\] permission-mode must"),
     (table(mode="danger-full-access"), r"\[ann\] permission-mode .* above"),
@@ -303,7 +305,7 @@ def test_a_name_is_added_listed_and_revoked(folder: Path, capsys: pytest.Capture
     assert grant.expires is not None
     assert grant == Grant(
         name="ann",
-        sha256=token_hash(shown.encode()),
+        sha256=(token_hash(shown.encode()),),
         ceiling=Permission.READ_ONLY,
         roots=(str(folder / "work"),),
         per_minute=9,
@@ -328,6 +330,19 @@ def test_a_name_is_added_listed_and_revoked(folder: Path, capsys: pytest.Capture
     assert "2020-01-01T00:00:00Z (over)" in capsys.readouterr().out
 
 
+def test_a_new_token_leaves_the_last_one_until_the_next(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(folder, "add", "ann", "--permission-mode", "read-only", "--max-calls", "3")
+    run(folder, "rotate", "ann")
+    run(folder, "rotate", "ann", "--expires", "2w")
+    first, second, third = capsys.readouterr().out.split()
+    (grant,) = parsed((folder / "etc/tokens.toml").read_text(encoding="utf-8")).values()
+    assert grant.sha256 == (token_hash(third.encode()), token_hash(second.encode()))
+    assert (grant.max_calls, grant.expires is None) == (3, False)
+    assert first not in (second, third)
+
+
 def test_what_cannot_be_done_changes_nothing(folder: Path) -> None:
     reading = ("add", "ann", "--permission-mode", "read-only")
     for arguments, why in (
@@ -337,6 +352,7 @@ def test_what_cannot_be_done_changes_nothing(folder: Path) -> None:
         ((*reading, "--expires", "1y"), "give 12h"),
         ((*reading, "--expires", "2020-01-01T00:00:00Z"), "over"),
         (("revoke", "ann"), "no token of the name"),
+        (("rotate", "ann"), "no token of the name"),
         (("revoke",), "NAME"),
         (("list", "ann"), "NAME"),
     ):

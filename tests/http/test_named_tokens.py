@@ -15,6 +15,8 @@ from mcp import Client
 from mcp.shared.exceptions import MCPError
 from mcp_types import CLIENT_INFO_META_KEY, Implementation
 
+from mcp_toolserver.protocol.http.grants import token_hash
+from mcp_toolserver.protocol.http.token import make_token
 from mcp_toolserver.protocol.resources.client_identity import MAX_STATELESS
 from tests.protocol.resource_clients import background, listed
 from tests.support.families import lines
@@ -83,6 +85,7 @@ def office(tmp_path_factory: pytest.TempPathFactory) -> Generator[Office]:
         "revoked": {},
         "with-tasks": {},
         "changed": {"permission-mode": "read-only"},
+        "rotated": {},
     }
     names = file_of_tokens(setup.home, terms)
     with names.serving(setup) as url:
@@ -132,6 +135,8 @@ async def test_modes_and_roots_hold_for_each_call_of_names_that_call_at_once(off
                 f"the text of {mine}" in it
                 and other not in it.split()
                 and ("Read-only file system" in it) == reads
+                and ("The token 'ben' is read-only" in it) == reads
+                and "--permission-mode" not in it
             ),
         }
 
@@ -302,6 +307,25 @@ async def test_a_changed_name_begins_anew_and_a_later_end_changes_nothing(office
     await office.until_status("ann", 503)
     office.names.change("changed")
     await office.until_status("ann", 200)
+
+
+async def test_a_token_is_replaced_while_clients_work(office: Office) -> None:
+    name, old, new = "rotated", office.names.tokens["rotated"], make_token()
+    hashes = [token_hash(token.encode()) for token in (new, old)]
+    running = Daemons()
+    async with office.client(name) as client:
+        await background(client, f"exec sleep {running.mark}")
+        await until(running.alive)
+        office.names.change(name, sha256=hashes)
+        assert [await office.status(name, token) for token in (old, new)] == [200, 200]
+        office.names.tokens[name] = new
+        async with office.client(name) as other:
+            office.names.change(name, sha256=hashes[0])
+            assert [await office.status(name, token) for token in (old, new)] == [401, 200]
+            assert not (await said(other, "ls")).startswith("!")
+            with pytest.raises((MCPError, httpx.HTTPError)):
+                await client.call_tool("ls", {})
+        assert running.alive()
 
 
 async def test_an_invalid_file_accepts_nobody_until_it_is_corrected(office: Office) -> None:

@@ -23,7 +23,7 @@ READ, WRITE, ALL = Permission
 
 
 def grant(name: str, ceiling: Permission, *roots: str) -> Grant:
-    return Grant(name=name, sha256="a" * 64, ceiling=ceiling, roots=roots)
+    return Grant(name=name, sha256=("a" * 64,), ceiling=ceiling, roots=roots)
 
 
 def test_the_broker_refuses_to_run_read_only_what_nothing_confines() -> None:

@@ -45,8 +45,8 @@ class Grant:
     """What the holder of a token may do."""
 
     name: str
-    sha256: str = field(repr=False)
-    """The hash of the token, in hexadecimal."""
+    sha256: tuple[str, ...] = field(repr=False)
+    """The hashes of its tokens, in hexadecimal: several while one replaces another."""
     ceiling: Permission
     roots: tuple[str, ...] = ()
     """Absolute, links resolved; empty for all roots of the server."""
@@ -61,8 +61,9 @@ class Grant:
         return self.expires is not None and self.expires.timestamp() <= now
 
     def permits_like(self, other: "Grant") -> bool:
-        """Whether it differs from `other` in nothing but the time at which it ends."""
-        return replace(self, expires=None) == replace(other, expires=None)
+        """Whether it permits the same, and has one of the tokens of `other`."""
+        same = replace(self, expires=None, sha256=()) == replace(other, expires=None, sha256=())
+        return same and not set(self.sha256).isdisjoint(other.sha256)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,8 +92,9 @@ def parse_grants(text: str, limits: ServerLimits) -> Mapping[str, Grant]:
     grants = {name: _grant(name, table, limits) for name, table in tables.items()}
     names: dict[str, str] = {}
     for grant in grants.values():
-        if (other := names.setdefault(grant.sha256, grant.name)) != grant.name:
-            raise SettingsError(f"[{grant.name}] and [{other}] have the same token; give each its own")
+        for known in grant.sha256:
+            if (other := names.setdefault(known, grant.name)) != grant.name:
+                raise SettingsError(f"[{grant.name}] and [{other}] have the same token; give each its own")
     return grants
 
 
@@ -107,7 +109,7 @@ def _grant(name: str, table: _Value, limits: ServerLimits) -> Grant:
     try:
         return Grant(
             name=name,
-            sha256=_hash(table.get("sha256")),
+            sha256=_hashes(table.get("sha256")),
             ceiling=_ceiling(table.get("permission-mode"), limits.ceiling),
             roots=_roots(table, limits),
             per_minute=_count(table, "calls-per-minute"),
@@ -118,10 +120,14 @@ def _grant(name: str, table: _Value, limits: ServerLimits) -> Grant:
         raise SettingsError(f"[{name}] {error}") from None
 
 
-def _hash(value: object) -> str:
-    if not isinstance(value, str) or _HASH.fullmatch(value) is None:
-        raise ValueError("sha256 must be the SHA-256 of a token: 64 hexadecimal digits in lower case")
-    return value
+def _hashes(value: object) -> tuple[str, ...]:
+    given = value if is_list(value) else [value]
+    found = tuple(one for one in given if isinstance(one, str) and _HASH.fullmatch(one))
+    if not found or len(found) < len(given):
+        raise ValueError(
+            "sha256 must be the SHA-256 of a token, 64 hexadecimal digits in lower case, or a list of them"
+        )
+    return found
 
 
 def _ceiling(value: object, highest: Permission) -> Permission:
@@ -233,7 +239,8 @@ class GrantFile:
         grants = self.grants()
         if self.problem:
             raise Invalid(self.problem)
-        found = [grant for grant in grants.values() if hmac.compare_digest(grant.sha256, given)]
+        hashes = ((known, grant) for grant in grants.values() for known in grant.sha256)
+        found = [grant for known, grant in hashes if hmac.compare_digest(known, given)]
         return found[0] if found else None
 
     def _refreshed(self) -> str:

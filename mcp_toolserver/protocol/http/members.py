@@ -178,6 +178,8 @@ class ManyTokens:
             grant = grants.get(name)
             if grant is None or not grant.permits_like(named.grant):
                 named.end()
+            else:
+                named.grant = grant
 
     def end(self) -> None:
         """End all servers."""

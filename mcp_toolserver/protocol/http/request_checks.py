@@ -1,7 +1,7 @@
 """Checks the head of a request; pure.
 
 The checks run in the order of `CHECKS` and the first that objects decides. Nothing here reads a body, and no
-text repeats what the client sent: a token in the wrong place stays out of answers and logs.
+text repeats what the client sent but a host: a token in the wrong place stays out of answers and logs.
 """
 
 import re
@@ -15,6 +15,12 @@ PublicAnswer = Callable[[], Awaitable[tuple[int, bytes]]]
 Check = Callable[["RequestHead", "Rules"], Refusal | None]
 
 NO_QUERY = re.compile(rb"")
+
+PORT = re.compile(r":[0-9]+$")
+"""The port in a Host header."""
+
+_HOST = re.compile(r"[a-z0-9._-]{1,253}(:[0-9]{1,5})?|\[[0-9a-f:.]{2,45}\](:[0-9]{1,5})?")
+"""A host that an answer may repeat."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +59,9 @@ class Rules:
     """The names of the server and the routes that are accepted."""
 
     hosts: frozenset[str]
-    """Every accepted Host header, in lower case."""
+    """Accepted Host headers, in lower case."""
+    names: frozenset[str] = frozenset()
+    """Names that are accepted with any port, in lower case."""
     origins: frozenset[str]
     routes: Mapping[str, Route]
 
@@ -89,17 +97,21 @@ def _target(head: RequestHead, rules: Rules) -> Refusal | None:
 
 def _host(head: RequestHead, rules: Rules) -> Refusal | None:
     hosts = [_lower(value) for value in head.values(b"host")]
-    if len(hosts) == 1 and (hosts[0] in rules.hosts or hosts[0] == head.local):
+    host = hosts[0] if len(hosts) == 1 else ""
+    if host and (host in rules.hosts or host == head.local or PORT.sub("", host) in rules.names):
         return None
+    shown = host if _HOST.fullmatch(host) else "NAME"
     return Refusal(
         status=421,
-        text="The Host header is not a name of this server. Use the address that it printed at start, or let "
-        "the operator start it with --allowed-host NAME.",
+        text=f"The Host header ({shown}) is not a name of this server. Use the address that it printed at "
+        f"start, or let the operator start it with --allowed-host {shown}.",
     )
 
 
 def _origin(head: RequestHead, rules: Rules) -> Refusal | None:
     allowed = rules.origins | {f"http://{head.local}"}
+    if (host := _lower(head.values(b"host")[0])) not in rules.hosts:
+        allowed |= {f"http://{host}", f"https://{host}"}
     if all(_lower(value) in allowed for value in head.values(b"origin")):
         return None
     return Refusal(status=403, text="Requests from web pages of other origins are not served.")

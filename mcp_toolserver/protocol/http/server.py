@@ -6,7 +6,6 @@ reach a loopback port.
 
 import errno
 import ipaddress
-import re
 import socket
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, closing
@@ -24,11 +23,9 @@ from mcp_toolserver.protocol.http.connection import Timeouts
 from mcp_toolserver.protocol.http.gate import Bounds, Gateway
 from mcp_toolserver.protocol.http.listener import Address, listen, listening, port_of
 from mcp_toolserver.protocol.http.members import Member, Members, NamedTokens, OneToken, many_tokens
-from mcp_toolserver.protocol.http.request_checks import Route, Rules, authority
+from mcp_toolserver.protocol.http.request_checks import PORT, Route, Rules, authority
 from mcp_toolserver.protocol.http.token import MIN_TOKEN
 from mcp_toolserver.protocol.rate_limit import ConcurrencyLimiter, Limiter, RequestLimits
-
-_PORT = re.compile(r":[0-9]+$")
 
 _LOOPBACK_NAMES = ("127.0.0.1", "localhost", "::1")
 
@@ -45,9 +42,8 @@ class HttpOptions:
     token: str | None = field(default=None, repr=False)
     """The only token; None with named tokens."""
     names: tuple[str, ...] = ()
-    """More names of this server in the Host header. One with a port means exactly that, as where a
-    container's port is mapped to another. One without means the name at the usual port, as behind a proxy,
-    and at the port that is listened on."""
+    """More names of this server in the Host header. One with a port means exactly that, one without means
+    the name at every port, because only the name protects from other web pages."""
     max_body: int = 4 * 1024 * 1024
     max_sessions: int = 256
     """Also bounds the open event streams."""
@@ -185,6 +181,7 @@ def _rules(
     }
     return Rules(
         hosts=hosts,
+        names=frozenset(name.lower() for name in options.names if not PORT.search(name)),
         origins=origins | {f"http://{host}" for host in hosts},
         routes={**routes, **health},
     )
@@ -203,7 +200,7 @@ def own_hosts(options: HttpOptions, addresses: list[str], port: int) -> frozense
 
 def _extra_hosts(options: HttpOptions, port: int) -> frozenset[str]:
     names = [name.lower() for name in options.names]
-    return frozenset((*names, *(f"{name}:{port}" for name in names if not _PORT.search(name))))
+    return frozenset((*names, *(f"{name}:{port}" for name in names if not PORT.search(name))))
 
 
 def _bounds(options: HttpOptions) -> Bounds:

@@ -21,7 +21,8 @@ from mcp_toolserver.protocol.http.gate import INNER_HOST, POSTED
 from mcp_toolserver.protocol.http.request_checks import Route
 
 PATH = "/mcp"
-ROUTES = {PATH: Route(methods=frozenset({"GET", "POST", "DELETE"}), awaits=True)}
+_ROUTE = Route(methods=frozenset({"GET", "POST", "DELETE"}), awaits=True)
+ROUTES = {PATH: _ROUTE, f"{PATH}/": _ROUTE}
 
 SECURITY = TransportSecuritySettings(
     enable_dns_rebinding_protection=True, allowed_hosts=[INNER_HOST], allowed_origins=[]

@@ -37,6 +37,8 @@ class Confined:
     network: bool
     git_tools: tuple[str, ...] = ()
     """Tools that the model may call and that write in `.git`, where commands cannot."""
+    token: str = ""
+    """The name of the caller's token, where it limits the commands more than the server does."""
 
 
 def explain(output: str, status: int | None, confined: Confined | None) -> tuple[str, ...]:
@@ -71,15 +73,15 @@ def _refusals(output: str, confined: Confined) -> list[str]:
 
 def _why_unwritable(output: str, confined: Confined) -> str:
     if not confined.writes:
-        return (
-            "This server is read-only: commands write to $TMPDIR only. The operator can start it with "
-            "--permission-mode workspace-write."
-        )
+        source, advice = "This server", "start it with --permission-mode workspace-write"
+        if confined.token:
+            source, advice = f"The token {confined.token!r}", "change the token"
+        return f"{source} is read-only: commands write to $TMPDIR only. The operator can {advice}."
     if not confined.git and _GIT.search(output):
         return _why_no_git(confined.git_tools)
     return (
-        "Commands write to the roots and to $TMPDIR only; and not to what editors, shells, agents and git "
-        "act upon by themselves."
+        "Commands write to the roots and to $TMPDIR only, where the call may write; and not to what editors, "
+        "shells, agents and git act upon by themselves."
     )
 
 
