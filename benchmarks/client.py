@@ -89,7 +89,7 @@ class Client:
         try:
             if self._era is Era.HANDSHAKE:
                 opening = {"protocolVersion": self._era.value, "capabilities": {}, "clientInfo": CLIENT}
-                self.request("initialize", opening)
+                self.instructions = str(self.request("initialize", opening).result.get("instructions", ""))
                 self._send({"jsonrpc": "2.0", "method": "notifications/initialized"})
         except BaseException:
             self.close()

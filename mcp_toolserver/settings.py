@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Literal, Required, TypedDict, TypeVar, Unpack
 
 from mcp_toolserver.capabilities.permissions import Permission
+from mcp_toolserver.runtime.sandbox.protected.names import EXCEPTABLE
 from mcp_toolserver.text.git.author import parse_author
 
 PREFIX = "MCP_TOOLSERVER_"
@@ -201,6 +202,13 @@ def _paths(raw: Raw) -> tuple[str, ...]:
     return tuple(_text(part) for part in (raw if isinstance(raw, list) else [raw]))
 
 
+def _writable_names(raw: Raw) -> tuple[str, ...]:
+    names = tuple(text.lower() for text in _paths(raw))
+    if unknown := [name for name in names if name not in EXCEPTABLE]:
+        raise ValueError(f"{unknown[0]!r} cannot be excepted; give one of {', '.join(sorted(EXCEPTABLE))}")
+    return names
+
+
 _LABEL = "[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?"
 _HOST = re.compile(rf"(?P<name>{_LABEL}(?:\.{_LABEL})*|\[[0-9a-f:.]+\])(?::(?P<port>[0-9]{{1,5}}))?")
 
@@ -364,6 +372,15 @@ class Settings:
         _one_of("protected", "writable"),
         "whether confined commands may write the .git folder",
         metavar="ACCESS",
+        group="confinement",
+    )
+    writable_name: tuple[str, ...] = setting(
+        (),
+        _writable_names,
+        "protected name (.vscode) that tools and confined commands may write; repeatable",
+        metavar="NAME",
+        repeatable=True,
+        separator=",",
         group="confinement",
     )
     git_author: str = setting(
@@ -672,9 +689,9 @@ TABLES: Mapping[str, tuple[Option, ...]] = {
 """Those in its tables."""
 
 _PUBLIC = (
-    *("transport", "toolsets", "tools", "exclude_tools", "sandbox", "network", "git", "allow_degraded"),
-    *("allow_unconfined_server", "desktop_private", "raw_output", "audit_values", "ask_seconds"),
-    *("foreground_seconds", "web_robots", "containers", "command_processes", "command_memory"),
+    *("transport", "toolsets", "tools", "exclude_tools", "sandbox", "network", "git", "writable_name"),
+    *("allow_degraded", "allow_unconfined_server", "desktop_private", "raw_output", "audit_values"),
+    *("ask_seconds", "foreground_seconds", "web_robots", "containers", "command_processes", "command_memory"),
     *("command_file_size", "command_cpu_seconds", "output_size", "output_hours", "disk_reserve"),
     *("max_body", "max_calls", "max_sessions"),
 )

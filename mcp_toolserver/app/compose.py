@@ -344,7 +344,12 @@ def _available(facts: HostFacts, settings: Settings) -> Available:
 
 
 def _protection(settings: Settings) -> Callable[[str], str | None]:
-    return protection(settings.root, mode=settings.permission_mode, git_writable=settings.git == "writable")
+    return protection(
+        settings.root,
+        mode=settings.permission_mode,
+        git_writable=settings.git == "writable",
+        writable_names=settings.writable_name,
+    )
 
 
 def _assembled(
@@ -488,7 +493,7 @@ def _assembled(
             mode=settings.permission_mode,
             commands=Capability.PROCESS in available.permissions,
             network=facts.is_networked,
-            summary=summary(_enforcement(facts)),
+            summary=summary(_enforcement(facts)) + _excepted(settings),
         ),
         audit=None,
         roots=workspace.roots,
@@ -604,6 +609,15 @@ def _registry(settings: Settings) -> Registry:
         return Registry((*discover(), *own))
     except RegistrationError as error:
         raise SettingsError(f"tools of your own: {error}; give yours another name") from None
+
+
+def _excepted(settings: Settings) -> str:
+    """What the operator took out of the protection, which is said to clients and at the start."""
+    if settings.permission_mode is not Permission.WORKSPACE_WRITE or not settings.writable_name:
+        return ""
+    names = ", ".join(settings.writable_name)
+    log.warning("not protected, because of --writable-name: %s", names)
+    return f"; not protected (--writable-name): {names}"
 
 
 def _enforcement(facts: HostFacts) -> Enforcement:

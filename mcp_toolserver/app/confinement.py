@@ -77,6 +77,7 @@ def sandbox(settings: Settings) -> SandboxSpec:
         hidden=tuple(_as_stored(os.path.realpath(file)) for file in secrets if file),
         network=settings.network == "commands",
         git_writable=settings.git == "writable",
+        writable_names=settings.writable_name,
         allow_degraded=settings.allow_degraded,
         quarantine_bytes=settings.quarantine_size * MIB,
         programs=_programs(settings.permission_mode, roots),

@@ -356,6 +356,7 @@ CASES: dict[str, tuple[Facts, int, str, str]] = {
         1, "deny rules that commands are not kept to", "note",
     ),
     "git writable": (replace(WRITING, git_writable=True), 0, "protected names in the roots", "holds"),
+    "excepted": (replace(WRITING, writable_names=("x",)), 0, "protected names in the roots", "holds"),
     "network file system": (on("/r", file_system="nfs4"), 0, "file system", "note"),
     "case": (on("/r", ignores_case=True), 0, "file names", "note"),
 }  # fmt: skip

@@ -49,6 +49,7 @@ VALUES = {
     "client-roots": "ignore",
     "git": "writable",
     "git-author": "n <n@example.org>",
+    "writable-name": ".vscode",
     "transport": "sse",
     "sandbox": "off",
     "log-level": "info",
@@ -66,6 +67,18 @@ def test_every_flag_has_an_environment_twin() -> None:
             value = "true" if option.switch else VALUES.get(option.name, "x")
             by_flag = read(f"--{option.name}", *([] if option.switch else [value])).settings
             assert by_flag == read(**{option.variable: value}).settings
+
+
+def test_only_a_protected_name_is_excepted_and_never_a_repository() -> None:
+    assert read("--writable-name", ".Vscode", "--writable-name", "crush.json").settings.writable_name == (
+        ".vscode",
+        "crush.json",
+    )
+    for name in (".git", "src", ".github"):
+        with pytest.raises(
+            SettingsError, match=r"--writable-name: .* give one of .*\.vscode, .*opencode\.json"
+        ):
+            read("--writable-name", name)
 
 
 def test_an_author_of_commits_has_a_name_and_an_address() -> None:

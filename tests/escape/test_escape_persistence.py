@@ -60,6 +60,10 @@ CASES = {
     "PERS04-below": new("d/.claude", "mkdir d/.claude && echo x > d/.claude/settings.json"),
     "PERS04-renamed": new(".cursor", "mkdir made && echo x > made/rules && mv made .cursor"),
     "PERS04-within": new("b/.husky", "mkdir -p a/.husky && echo x > a/.husky/pre-commit && mv a b"),
+    "PERS04-no-dot": new("d/opencode.json", "echo x > d/opencode.json"),
+    "PERS04-shared": new(
+        ".github/hooks", "mkdir -p a/hooks && mv a .github && echo x > .github/hooks/x.json"
+    ),
     "PERS04-closed": new(
         ".devcontainer", "mkdir .devcontainer && echo x > .devcontainer/x && chmod 0 .devcontainer"
     ),
@@ -168,6 +172,8 @@ PROTECTED_SPELLINGS = {
     "PERS11": ".GIT/config",
     "PERS12-short": "GIT~1/config",
     "shell": ".bashrc",
+    "no-dot": "d/opencode.json",
+    "shared": ".github/hooks/x.json",
     "around": "d/../.mcp.json",
 }
 

@@ -1,6 +1,7 @@
 """What commands that may write must leave alone: by name, by mounts, and by looking again afterwards."""
 
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Callable
@@ -15,9 +16,9 @@ from mcp_toolserver.runtime.sandbox.protected.names import (
     NAMES,
     is_protected,
     protected_name,
-    same_name,
 )
 from mcp_toolserver.runtime.sandbox.protected.quarantine import ASIDE, set_aside
+from tests import ROOT
 from tests.sandbox.cases import collected
 from tests.sandbox.sandboxed import Ground, Starter, ground
 from tests.support.confinement import NOBODY, git
@@ -28,6 +29,7 @@ PLACES = ("{}", "{}/inside", "sub/{}", "a/b/c/d/e/{}/inside", "./{}", "a//{}")
 
 FREE = (
     *("a", "git", ".github/workflows/x.yml", ".gitignore", ".gitattributes", "x.git/config", "bashrc"),
+    *(".github/hook", "hooks/x", "x/.github/x/hooks", "crush", "json", "mise.tom", "Config"),
     *("Makefile", "package.json", ".env", ".vscodes/x", "a.vscode", "claude", ".config/x", "git~/x", "..."),
     *("", ".c\u017fud", ".\u017fcode"),
 )
@@ -46,6 +48,10 @@ TAKEN_FOR_ONE = {
     "full-width-dot": "\uff0egit/config",
     "full-width": ".\uff27\uff29\uff34",
     "long-s": ".v\u017fcode",
+    "short-with-dots": "AIDERC~1.YML",
+    "without-a-dot": "OpenCode.json ",
+    "in-a-shared-folder": ".GitHub/Hooks./x",
+    "in-a-short-folder": "GITHUB~1/hooks/x",
     "backslash": "a\\.git\\config",
 }
 """Spellings that some file system takes for a protected name."""
@@ -59,11 +65,17 @@ def test_a_protected_name_is_protected_at_any_depth_and_in_any_spelling() -> Non
     assert [path for path in FREE if is_protected(path, git_writable=False)] == []
 
 
+def test_the_page_has_every_protected_name_with_its_source() -> None:
+    page = (ROOT / "docs/protected-names.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `([^`]+)` \| .+ \| .+ \| <https?://\S+> \|$", page, re.MULTILINE)
+    assert sorted(map(str.lower, rows)) == sorted(NAMES)
+
+
 @given(st.sampled_from(sorted(NAMES)), st.sampled_from(["", ".", " ", ". ", ":x", "\u200b"]), st.booleans())
 def test_a_dressed_up_name_is_the_same_name(name: str, tail: str, upper: bool) -> None:
     dressed = (name.upper() if upper else name) + tail
-    assert same_name(dressed, name)
-    assert protected_name(dressed) == name
+    folder, _, last = dressed.rpartition("/")
+    assert protected_name(last, folder) == name
 
 
 STEERING = (

@@ -117,6 +117,20 @@ def test_the_notice_tells_how_to_restore(server: Server) -> None:
     assert (server.scene.root / "a b/.envrc").read_text(encoding="utf-8") == "mine\n"
 
 
+def test_a_name_that_the_operator_excepts_is_written_and_no_other() -> None:
+    with scene(USERS[-1]) as at, serving(at, WORKSPACE_WRITE, "--writable-name", ".vscode") as server:
+        assert "not protected (--writable-name): .vscode" in server.client.instructions
+        said = server.bash(
+            "echo x >> .vscode/settings.json; mkdir -p n/.vscode/.idea; touch .envrc; echo ended"
+        )
+        assert "ended" in said
+        assert (at.root / ".vscode/settings.json").read_text(encoding="utf-8") == "{}\nx\n"
+        assert not server.call("write_file", path="n/.vscode/tasks.json", content="{}").is_error
+        assert server.call("write_file", path="n/.vscode/.envrc", content="x").is_error
+        left = (path for path in ("n/.vscode/.idea", ".envrc") if os.path.lexists(at.root / path))
+        assert list(left) == []
+
+
 # --- sessions and background jobs --------------------------------------------------------------------------
 
 

@@ -14,7 +14,6 @@ from mcp_toolserver.commands.setup.clients import Client
 from mcp_toolserver.commands.setup.places import Places
 from mcp_toolserver.errors import SettingsError
 from mcp_toolserver.invocation import load
-from mcp_toolserver.runtime.sandbox.protected.names import protected_name
 from tests import ROOT
 
 PAGES = ROOT / "docs" / "clients"
@@ -83,8 +82,6 @@ def _lines(client: Client, printed: str, confined: str | None) -> Iterator[str]:
     yield from _files(printed)
     if client.project is not None:
         yield f"With `--scope project` the file is `{client.project}` in the current folder."
-        if all(protected_name(part) is None for part in Path(client.project).parts):
-            yield "Tools in workspace-write can change that file, because its name is not a protected one."
         yield ""
     if client.on_windows:
         yield "The client of Windows, with the server in WSL (a root on a drive is `/mnt/c/…`):"

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from mcp_toolserver.commands.setup.clients import CLIENTS, Client
+from mcp_toolserver.runtime.sandbox.protected.names import PROJECT_FILES, is_protected
 from tests.client_programs.programs import PROGRAMS
 from tests.setup.client_setup import DOCUMENTED, OBSERVED, PAGES, PROGRAM, PROJECT, page, setup, setup_line
 
@@ -32,6 +33,12 @@ def test_the_page_of_a_client_shows_what_setup_prints(client: Client, tmp_path: 
         PAGES.mkdir(exist_ok=True)
         file.write_text(text, encoding="utf-8")
     assert file.read_text(encoding="utf-8") == text, "run python -m tests update"
+
+
+def test_every_file_of_a_project_is_one_that_no_tool_changes() -> None:
+    files = {one.project for client in CLIENTS.values() for one in (client, *client.confine) if one.project}
+    assert files == {path for paths in PROJECT_FILES.values() for path in paths}
+    assert [path for path in files if not is_protected(path, git_writable=True)] == []
 
 
 def test_every_page_is_of_a_client() -> None:

@@ -263,12 +263,10 @@ def test_further_flags_are_configured_with_absolute_paths(home: Path, project: P
 
 
 def test_a_project_gets_its_own_configuration(home: Path, project: Path) -> None:
-    done = configured("cursor", "--scope", "project", "--yes", home=home)
+    configured("cursor", "--scope", "project", "--yes", home=home)
     written = json.loads((project / ".cursor/mcp.json").read_text(encoding="utf-8"))
     assert written["mcpServers"]["toolserver"]["args"][-2:] == ["--root", str(project)]
     assert files_in(home) == set()
-    assert "can change" not in done.stdout
-    assert "can change opencode.json" in setup("opencode", "--scope", "project", "--yes", home=home).stdout
     shown = setup("--list", home=home).stdout
     assert re.search(rf"^cursor .* project +read-only +{re.escape(str(project))}", shown, re.MULTILINE)
 

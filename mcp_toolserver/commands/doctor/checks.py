@@ -103,10 +103,13 @@ def _protection(facts: Facts) -> Iterator[Finding]:
         yield Finding(what=what, standing="missing", detail=facts.unprotectable)
         return
     git = "its hooks and configuration" if facts.git_writable else ".git"
+    excepted = (
+        f"; but not {', '.join(facts.writable_names)} (--writable-name)" if facts.writable_names else ""
+    )
     yield Finding(
         what=what,
         standing="holds",
-        detail=f"{git}, and what editors, agents and shells start from, is read-only",
+        detail=f"{git}, and what editors, agents and shells start from, is read-only{excepted}",
     )
 
 

@@ -103,6 +103,8 @@ class Facts:
     """Why the settings of the model are invalid; empty when they are valid."""
     tool_rules: tuple[str, ...] = ()
     """Deny rules that bind only calls of the tool they name, and not what commands do."""
+    writable_names: tuple[str, ...] = ()
+    """Protected names that the operator excepted."""
 
 
 def examine(settings: Settings, found: HostExecutables, *, broker: bool) -> Facts:
@@ -140,6 +142,7 @@ def examine(settings: Settings, found: HostExecutables, *, broker: bool) -> Fact
         git_version=host.version(found.git),
         network=sandbox.network,
         git_writable=sandbox.git_writable,
+        writable_names=sandbox.writable_names,
         allow_unconfined_server=settings.allow_unconfined_server,
         limits=describe(broker_policy.bounds),
         saved=_saved(settings),

@@ -10,6 +10,8 @@ from typing import Literal
 
 from pydantic import JsonValue
 
+from mcp_toolserver.runtime.sandbox.protected.names import PROJECT_FILES
+
 TOKEN = "TOOLSERVER_TOKEN"  # noqa: S105 – the name of a variable
 """The environment variable from which clients take the token of a server over HTTP."""
 
@@ -72,7 +74,7 @@ class Client:
     macos: str | None = None
     """Its file on macOS, where that is another one than `user`."""
     project: str | None = None
-    """Its file in a project, relative to the project's folder."""
+    """Its file in a project, relative to the project's folder: from `PROJECT_FILES`, which protects it."""
     home: tuple[str, str] | None = None
     """A variable that moves its files, and the folder that it replaces in `user`."""
     format: Format = "json"
@@ -187,7 +189,7 @@ _ALL = (
         name="claude-code",
         title="Claude Code",
         user="~/.claude.json",
-        project=".mcp.json",
+        project=PROJECT_FILES["claude-code"][0],
         home=("CLAUDE_CONFIG_DIR", "~"),
         path=("mcpServers",),
         shape=_CLAUDE_CODE,
@@ -197,7 +199,7 @@ _ALL = (
         confine=(
             Confine(
                 user="~/.claude/settings.json",
-                project=".claude/settings.json",
+                project=PROJECT_FILES["claude-code"][1],
                 path=("permissions", "deny"),
                 value=[
                     *("Bash", "Monitor", "PowerShell", "Edit", "Write", "NotebookEdit"),
@@ -233,7 +235,7 @@ _ALL = (
             name=name,
             title=title,
             user=f"{{application}}/{folder}/User/mcp.json",
-            project=".vscode/mcp.json",
+            project=PROJECT_FILES["vscode"][0],
             path=("servers",),
             shape=_VSCODE,
             root="${workspaceFolder}",
@@ -253,7 +255,7 @@ _ALL = (
         name="cursor",
         title="Cursor",
         user="~/.cursor/mcp.json",
-        project=".cursor/mcp.json",
+        project=PROJECT_FILES["cursor"][0],
         path=("mcpServers",),
         shape=_CURSOR,
         on_windows=True,
@@ -278,7 +280,7 @@ _ALL = (
         title="Zed",
         user="{config}/zed/settings.json",
         macos="~/.config/zed/settings.json",
-        project=".zed/settings.json",
+        project=PROJECT_FILES["zed"][0],
         path=("context_servers",),
         shape=_ZED,
         programs=("zed",),
@@ -328,7 +330,7 @@ _ALL = (
         name="gemini",
         title="Gemini CLI",
         user="~/.gemini/settings.json",
-        project=".gemini/settings.json",
+        project=PROJECT_FILES["gemini"][0],
         path=("mcpServers",),
         shape=_GEMINI,
         root=".",
@@ -361,7 +363,7 @@ _ALL = (
         name="qwen",
         title="Qwen Code",
         user="~/.qwen/settings.json",
-        project=".qwen/settings.json",
+        project=PROJECT_FILES["qwen"][0],
         path=("mcpServers",),
         shape=_GEMINI,
         root=".",
@@ -370,7 +372,7 @@ _ALL = (
         confine=(
             Confine(
                 user="~/.qwen/settings.json",
-                project=".qwen/settings.json",
+                project=PROJECT_FILES["qwen"][0],
                 path=("tools", "exclude"),
                 value=["run_shell_command", "monitor", "write_file", "edit"],
             ),
@@ -384,7 +386,7 @@ _ALL = (
         name="opencode",
         title="opencode",
         user="{config}/opencode/opencode.json",
-        project="opencode.json",
+        project=PROJECT_FILES["opencode"][0],
         path=("mcp",),
         shape=_OPENCODE,
         root=".",
@@ -393,7 +395,7 @@ _ALL = (
         confine=tuple(
             Confine(
                 user="{config}/opencode/opencode.json",
-                project="opencode.json",
+                project=PROJECT_FILES["opencode"][0],
                 path=("permission", tool),
                 value="deny",
             )
@@ -432,7 +434,7 @@ _ALL = (
         name="jetbrains",
         title="JetBrains (Junie)",
         user="~/.junie/mcp/mcp.json",
-        project=".junie/mcp/mcp.json",
+        project=PROJECT_FILES["jetbrains"][0],
         path=("mcpServers",),
         shape=_PLAIN,
         known="its documentation",

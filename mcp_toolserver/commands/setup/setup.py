@@ -17,7 +17,6 @@ from mcp_toolserver.commands.setup.program import server_command
 from mcp_toolserver.commands.setup.windows import launcher, on_windows, windows_places
 from mcp_toolserver.errors import SettingsError
 from mcp_toolserver.invocation import SetupRequest
-from mcp_toolserver.runtime.sandbox.protected.names import protected_name
 from mcp_toolserver.settings import Settings
 
 _WIDTH = 200
@@ -83,14 +82,7 @@ def _add(plan: Plan, settings: Settings, request: SetupRequest) -> int:
     if ended is not None:
         return ended
     _say_confinement(client, confined=request.confine)
-    if plan.scope == "project" and not _is_protected(client.project or ""):
-        print(f"Tools in workspace-write can change {client.project}: review it before each start.")
     return _finish(plan, request, inputs.mode.flag)
-
-
-def _is_protected(path: str) -> bool:
-    """Whether the server keeps tools from changing the file of a project."""
-    return any(protected_name(part) is not None for part in path.split("/"))
 
 
 def _remove(plan: Plan, request: SetupRequest) -> int:

@@ -1,7 +1,7 @@
 """Decides which paths file tools leave alone in workspace-write, just as commands do."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 
 from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.runtime.files.path_resolver import relative_to
@@ -11,7 +11,9 @@ from mcp_toolserver.text.file_names import folded
 _PROTECTED = "is protected: programs act upon it unasked, so no tool changes it in workspace-write. "
 
 
-def protection(roots: Sequence[str], *, mode: Permission, git_writable: bool) -> Callable[[str], str | None]:
+def protection(
+    roots: Sequence[str], *, mode: Permission, git_writable: bool, writable_names: Container[str]
+) -> Callable[[str], str | None]:
     """A function that says why an absolute path must not be written; None where it may."""
     real_roots = tuple(map(os.path.realpath, roots))
 
@@ -19,9 +21,9 @@ def protection(roots: Sequence[str], *, mode: Permission, git_writable: bool) ->
         if mode is not Permission.WORKSPACE_WRITE:
             return None
         inner = next((found for root in real_roots if (found := _relative(root, absolute)) is not None), "")
-        if not is_protected(inner, git_writable=git_writable):
+        if not is_protected(inner, git_writable=git_writable, writable_names=writable_names):
             return None
-        git = not git_writable and not is_protected(inner, git_writable=True)
+        git = not is_protected(inner, git_writable=True, writable_names=writable_names)
         remedy = "The operator can start the server with --git writable." if git else "Tell the user instead."
         return _PROTECTED + remedy
 

@@ -26,7 +26,7 @@ from mcp_toolserver.runtime.git.changing import ChangingRepository
 from mcp_toolserver.runtime.git.repository import SECONDS, Repository
 from mcp_toolserver.runtime.git.switch import REF, commit_id, is_sparse, is_spelt
 from mcp_toolserver.runtime.git.versions import SUBMODULE, filtered_paths, filters, in_parts, peeled_commit
-from mcp_toolserver.runtime.sandbox.protected.names import protected_name
+from mcp_toolserver.runtime.sandbox.protected.names import GIT, protected_name
 
 MAX_FILES = 50_000
 """Files of a new work tree."""
@@ -295,10 +295,10 @@ def _entry(words: str, path: str) -> _Entry:
 
 def _is_left_out(workspace: Workspace, place: WorkTreePlace, name: str) -> bool:
     """Whether no file tool may write the file, or a rule hides it."""
-    if not is_spelt(name) or any(protected_name(part) for part in name.split("/")):
-        return True
     # Without resolving it, because a link there has nothing to do with the new file.
-    return workspace.is_hidden(CanonicalPath(f"{os.path.dirname(place.common_dir)}/{name}"))
+    path = CanonicalPath(f"{os.path.dirname(place.common_dir)}/{name}")
+    has_git = any(protected_name(part) == GIT for part in name.split("/"))
+    return not is_spelt(name) or has_git or workspace.is_protected(path) or workspace.is_hidden(path)
 
 
 @contextmanager

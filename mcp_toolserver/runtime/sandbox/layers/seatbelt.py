@@ -332,7 +332,7 @@ def _why(views: Mapping[str, str], path: str) -> str | None:
 
 
 def _protected(plan: SandboxPlan, paths: Paths, written: Sequence[str]) -> Iterator[Rule]:
-    for pattern in whole_names():
+    for pattern in whole_names(plan.sandbox.writable_names):
         yield from _denied(pattern, paths, written)
     commands_write_git = plan.sandbox.git_writable and plan.helper is None
     for pattern in git_of_commands() if commands_write_git else whole_git():

@@ -6,7 +6,7 @@ folds to. That protects a few names too many and none too few.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from mcp_toolserver.runtime.sandbox.protected.names import (
@@ -47,9 +47,9 @@ class Pattern:
         return f"{self.regex}(/.*)?" * own + self.regex + end
 
 
-def whole_names() -> Iterator[Pattern]:
-    """All protected names but `.git`, each with what lies below it."""
-    for name in sorted(NAMES - {GIT}):
+def whole_names(writable_names: Iterable[str]) -> Iterator[Pattern]:
+    """All protected names but `.git` and `writable_names`, each with what lies below it."""
+    for name in sorted(NAMES.difference((GIT, *writable_names))):
         yield Pattern(regex=_path(name))
 
 

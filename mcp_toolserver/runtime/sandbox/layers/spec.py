@@ -33,6 +33,8 @@ class SandboxSpec:
     """Whether commands may use it."""
     git_writable: bool = False
     """Whether commands may commit; hooks and configuration stay read-only."""
+    writable_names: tuple[str, ...] = ()
+    """Protected names that the operator excepted."""
     allow_degraded: bool = False
     """Whether Landlock alone will do for commands that may write."""
     quarantine_bytes: int = 1 << 30

@@ -8,6 +8,7 @@ looks into would be where a command prepares what it moves into place later.
 import errno
 import os
 import stat
+from collections.abc import Container
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -47,9 +48,13 @@ class _Folder:
 class FolderScan:
     """What is known of one root. Only `update` reads the file system."""
 
-    def __init__(self, root: int) -> None:
-        """Scan the folder open as `root` for the first time. It has to stay open."""
+    def __init__(self, root: int, writable_names: Container[str] = ()) -> None:
+        """Scan the folder open as `root` for the first time. It has to stay open.
+
+        The operator excepted `writable_names`.
+        """
         self._root = root
+        self._writable_names = writable_names
         self._folders: dict[str, _Folder] = {}
         """By path from the root, which itself is the empty path; each after the one it lies in."""
         self._found: tuple[tuple[str, Kind], ...] | None = None
@@ -186,9 +191,11 @@ class FolderScan:
             changed = settled_change(status)
             folders: list[str] = []
             found: list[tuple[str, Kind]] = []
+            folder = path.rpartition("/")[2]
             with os.scandir(descriptor) as entries:
                 for entry in entries:
-                    if protected_name(entry.name) is not None or is_aside(entry.name):
+                    name = protected_name(entry.name, folder)
+                    if (name and name not in self._writable_names) or is_aside(entry.name):
                         found.append((below(path, entry.name), _kind(entry)))
                     elif entry.is_dir(follow_symlinks=False):
                         folders.append(below(path, entry.name))

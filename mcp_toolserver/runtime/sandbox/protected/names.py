@@ -6,29 +6,62 @@ opened by its folded spelling.
 
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Container, Mapping, Sequence
 
 from mcp_toolserver.text.file_names import folded
 
 GIT = ".git"
 
-FOLDERS = frozenset(
+PROJECT_FILES: Mapping[str, tuple[str, ...]] = {
+    "claude-code": (".mcp.json", ".claude/settings.json"),
+    "vscode": (".vscode/mcp.json",),
+    "cursor": (".cursor/mcp.json",),
+    "zed": (".zed/settings.json",),
+    "gemini": (".gemini/settings.json",),
+    "qwen": (".qwen/settings.json",),
+    "opencode": ("opencode.json",),
+    "jetbrains": (".junie/mcp/mcp.json",),
+}
+"""The files of a project in which each client of `setup` keeps its servers, and settings apart from them."""
+
+_SHARED = (".github",)
+"""Folders of many programs: what one of them acts upon in there is protected, not all of it."""
+
+
+def _protected_part(path: str) -> str:
+    """What to protect for a program to which a project gives the file `path`."""
+    first, _, rest = path.partition("/")
+    return f"{first}/{rest.partition('/')[0]}" if first in _SHARED else first
+
+
+NAMES = frozenset(
     (
-        *(GIT, ".husky", ".vscode", ".idea", ".zed", ".devcontainer", ".agents", ".claude", ".codex"),
-        *(".cursor", ".gemini", ".junie", ".opencode", ".qwen", ".windsurf"),
+        *(_protected_part(path) for paths in PROJECT_FILES.values() for path in paths),
+        # Version control
+        *(GIT, ".gitconfig", ".gitmodules", ".hg", ".husky", ".jj", ".sl"),
+        # Agents
+        *(".agents", ".aider.conf.yml", ".amazonq", ".amp", ".clinerules", ".codex", ".continue"),
+        *(".crush.json", "crush.json", ".factory", ".github/copilot", ".github/hooks", ".kilo", ".kilocode"),
+        *("kilo.json", "kilo.jsonc", ".kiro", ".opencode", "opencode.jsonc", ".openhands", ".roo", ".trae"),
+        ".windsurf",
+        # Editors
+        *(".devcontainer", ".devcontainer.json", ".dir-locals.el", ".dir-locals-2.el", ".exrc", ".gvimrc"),
+        *(".helix", ".idea", ".nvim.lua", ".nvimrc", ".vimrc"),
+        # Shells
+        *(".bash_aliases", ".bash_login", ".bash_logout", ".bash_profile", ".bashrc", ".cshrc", ".inputrc"),
+        *(".kshrc", ".login", ".logout", ".mkshrc", ".profile", ".tcshrc", ".zlogin", ".zlogout"),
+        *(".zprofile", ".zshenv", ".zshrc", ".envrc", ".mise.toml", "mise.toml", ".mise.local.toml"),
+        "mise.local.toml",
+        # Interpreters, debuggers and searches
+        *(".gdbinit", ".ghci", ".iex.exs", ".irbrc", ".lldbinit", ".ocamlinit", ".octaverc", ".pdbrc"),
+        *(".perldb", ".pryrc", ".renviron", ".ripgreprc", ".rprofile"),
     )
 )
+"""Protected at any depth, whatever lies there: a folder, a file or a link. In lower case; one with a slash is
+a name in a folder of `_SHARED`. docs/protected-names.md has the program that acts on each."""
 
-FILES = frozenset(
-    (
-        *(".bashrc", ".bash_profile", ".bash_login", ".bash_logout", ".profile"),
-        *(".zshrc", ".zshenv", ".zprofile", ".zlogin", ".zlogout"),
-        *(".envrc", ".ripgreprc", ".gitconfig", ".gitmodules", ".mcp.json"),
-    )
-)
-
-NAMES = FOLDERS | FILES
-"""Protected at any depth, whatever lies there: a folder, a file or a link."""
+EXCEPTABLE = NAMES - {GIT}
+"""The names that the operator can except with --writable-name."""
 
 IN_GIT_FOLDER = ("hooks", "config", "config.worktree", "commondir", "info/attributes")
 """What git runs, or takes the names of programs from, in the folder of a repository, module or worktree."""
@@ -42,41 +75,42 @@ _NUMBERED = re.compile(r"~\d+")
 
 def _short(name: str) -> str:
     """The first 8.3 alias that Windows gives `name`: `git~1`, `mcp~1.jso`."""
-    stem, _, extension = name.strip(".").partition(".")
-    return f"{stem[:6]}~1" + (f".{extension[:3]}" if extension else "")
+    stem, dot, extension = name.strip(".").rpartition(".")
+    stem = (stem if dot else extension).replace(".", "")
+    return f"{stem[:6]}~1" + (f".{extension[:3]}" if dot else "")
 
 
-_SHORT = {_short(name): name for name in NAMES}
+_SHORT = {_short(name): name for name in (*NAMES, *_SHARED) if "/" not in name}
+_LAST_PARTS = frozenset(name.rpartition("/")[2] for name in NAMES)
+_FIRST = frozenset(letter for name in _LAST_PARTS for letter in (name[0], name[0].upper()))
 
 
-def same_name(one: str, other: str) -> bool:
-    """Whether some file system takes both for the same name."""
-    return _folded(one) == _folded(other)
-
-
-def protected_name(name: str) -> str | None:
-    """The protected name that `name` is or may stand for, or None."""
+def protected_name(name: str, folder: str = "") -> str | None:
+    """The protected name that `name` in a folder called `folder` is or may stand for, or None."""
     if name in NAMES:
         return name
-    if name.isascii() and not name.startswith(".") and "~" not in name:
+    if name.isascii() and name[:1] not in _FIRST and "~" not in name:
         return None
-    folded = _folded(name)
-    return folded if folded in NAMES else _SHORT.get(_NUMBERED.sub("~1", folded))
+    long = _long(name)
+    inner = f"{_long(folder)}/{long}"
+    return long if long in NAMES else inner if inner in NAMES else None
 
 
-def is_protected(relative_path: str, git_writable: bool) -> bool:
+def is_protected(relative_path: str, *, git_writable: bool, writable_names: Container[str] = ()) -> bool:
     """Whether a tool must leave `relative_path` alone.
 
     With `git_writable` the folder of a repository may change, but for what git runs or configures itself by.
+    The operator excepts `writable_names`.
     """
-    parts = [_folded(part) for part in relative_path.replace("\\", "/").split("/")]
+    folded = (_folded(part) for part in relative_path.replace("\\", "/").split("/"))
+    parts = [part for part in folded if part]
     for index, part in enumerate(parts):
-        name = protected_name(part)
-        inside = [part for part in parts[index + 1 :] if part]
+        name = protected_name(part, parts[index - 1] if index else "")
+        inside = parts[index + 1 :]
         if name == GIT and git_writable and inside:
             if _is_git_hook_or_config(inside):
                 return True
-        elif name:
+        elif name and name not in writable_names:
             return True
     return False
 
@@ -90,6 +124,12 @@ def _is_git_hook_or_config(inside: Sequence[str]) -> bool:
         for start in starts
         for protected in _IN_GIT_FOLDER
     )
+
+
+def _long(name: str) -> str:
+    """`name` folded, in place of an 8.3 alias the name that it may stand for."""
+    folded = _folded(name)
+    return _SHORT.get(_NUMBERED.sub("~1", folded), folded)
 
 
 def _folded(name: str) -> str:

@@ -98,7 +98,7 @@ def found_now(sandbox: SandboxSpec, roots: Mapping[str, int]) -> Found:
     """
     if sandbox.mode != WRITING:
         return {}
-    scans = {root: FolderScan(descriptor) for root, descriptor in roots.items()}
+    scans = {root: FolderScan(descriptor, sandbox.writable_names) for root, descriptor in roots.items()}
     refuse_too_many(sum(map(len, scans.values())))
     return {root: scan.found() for root, scan in scans.items()}
 

@@ -307,7 +307,7 @@ def _listing(places: Iterable[ProtectedPath]) -> Message:
 def serve(calls: socket.socket, sandbox: SandboxSpec, roots: Mapping[str, int]) -> None:
     """Scan the roots, wait for the message of `configure`, then serve until nobody can connect and every
     command that began has ended."""
-    scans = {root: FolderScan(descriptor) for root, descriptor in roots.items()}
+    scans = {root: FolderScan(descriptor, sandbox.writable_names) for root, descriptor in roots.items()}
     first = _receive_message(calls)
     if first is not None:
         verifier = Verifier(sandbox, roots, scans, mounted=first.get("mounted") is True)

@@ -39,8 +39,9 @@ class Fixture:
         return self.listener.getsockname()[1] if self.listener else 0
 
     def sandbox(self, sandbox: SandboxSpec) -> SandboxSpec:
-        """`sandbox` with the paths of this fixture."""
-        return replace(sandbox, roots=(self.at("root"),), state=self.at("state"), hidden=(self.at("hidden"),))
+        """`sandbox` with the paths of this fixture, and all protected names."""
+        paths = {"roots": (self.at("root"),), "state": self.at("state"), "hidden": (self.at("hidden"),)}
+        return replace(sandbox, **paths, writable_names=())
 
     def seen(self) -> Seen:
         """All that is there."""

@@ -19,7 +19,7 @@ from mcp_toolserver.runtime.sandbox.broker.policy import READ_ONLY, UNCONFINED, 
 from mcp_toolserver.runtime.sandbox.layers import seatbelt
 from mcp_toolserver.runtime.sandbox.layers.environment import DEFAULT_PATH
 from mcp_toolserver.runtime.sandbox.layers.spec import Check, Proof, SandboxSpec
-from mcp_toolserver.runtime.sandbox.protected.names import protected_name
+from mcp_toolserver.runtime.sandbox.protected.names import is_protected
 from mcp_toolserver.runtime.sandbox.selftest.fixture import Fixture, make_fixture
 from mcp_toolserver.runtime.sandbox.selftest.probe import (
     MODE,
@@ -282,7 +282,7 @@ def _checks(ended: Ended, fixture: MacFixture) -> Iterator[Check]:
 
 def _protected_changes(ended: Ended) -> str:
     differing = ended.before.keys() ^ ended.after.keys()
-    names = sorted(path for path in differing if any(map(protected_name, path.split("/"))))
+    names = sorted(path for path in differing if is_protected(path, git_writable=False))
     return f"{', '.join(names)} appeared or disappeared" if names else ""
 
 
