@@ -389,7 +389,7 @@ def test_a_capture_holds_both_ends_whatever_the_pieces(pieces: list[bytes], head
 async def test_what_starts_as_plan_mode_begins_is_suspended_and_what_cannot_be_is_stopped(
     tmp_path: Path,
 ) -> None:
-    async def report(_: str) -> None:
+    async def report(message: str) -> None:
         pass
 
     ticks = Command(
