@@ -93,11 +93,14 @@ async def test_tasks_wait_for_the_end_of_plan_mode(tmp_path: Path) -> None:
         waiting = await create("touch waited", gate)
         soon = [await create(f"touch soon-{number}") for number in range(3)]
         assert not (await client.call_tool("EnterPlanMode", {})).is_error
-        await client.call_tool("TaskUpdate", {"task_id": gate, "status": "completed"})
+        complete = {"task_id": gate, "status": "completed"}
+        # What may only read starts no task that may write.
+        assert "workspace-write" in text(await client.call_tool("TaskUpdate", complete))
         assert "read" in await ended(client, await create("echo read"))
         assert "pending" in text(await client.call_tool("TaskGet", {"task_id": waiting}))
         assert not (setup.root / "waited").exists()
         await client.call_tool("ExitPlanMode", {"plan": "a plan"})
+        await client.call_tool("TaskUpdate", complete)
         for task in (*soon, waiting):
             assert "completed" in await ended(client, task)
         assert {path.name for path in setup.root.iterdir()} == {"waited", "soon-0", "soon-1", "soon-2"}
