@@ -51,6 +51,7 @@ class CommandLine(argparse.Namespace):
     windows: bool = False
     confine: bool = False
     remove: bool = False
+    print_entry: bool = False
     print: bool = False
     yes: bool = False
     list: bool = False
@@ -265,6 +266,11 @@ def _add_setup_arguments(parser: argparse.ArgumentParser) -> argparse.Action:
         help="remove the server; with --confine, also turn the client's own tools on again",
     )
     parser.add_argument("--print", action="store_true", help="show the change and write nothing")
+    parser.add_argument(
+        "--print-entry",
+        action="store_true",
+        help="without CLIENT: print the `mcpServers` entry for any other",
+    )
     parser.add_argument("--yes", action="store_true", help="write without asking")
     parser.add_argument(
         "--list", action="store_true", help="show all clients, and how this server is configured in each"

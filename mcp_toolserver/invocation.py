@@ -23,7 +23,7 @@ class SetupRequest:
     """What `setup` is to do."""
 
     client: str | None
-    """None with `listed` only."""
+    """None with `listed` and `entry` only."""
     given: frozenset[str]
     """Names of the settings that were given as flags: these are configured in the client."""
     config: str | None = None
@@ -37,6 +37,8 @@ class SetupRequest:
     confine: bool = False
     removed: bool = False
     printed: bool = False
+    entry: bool = False
+    """Print the entry for a client that setup does not know."""
     confirmed: bool = False
     listed: bool = False
 
@@ -132,7 +134,7 @@ def serves_stdio(argv: Sequence[str], environ: Mapping[str, str]) -> bool:
 
 
 def _setup_request(parsed: CommandLine) -> SetupRequest:
-    if parsed.client is None and not parsed.list:
+    if parsed.client is None and not (parsed.list or parsed.print_entry):
         raise SettingsError(f"name a client; `{PROGRAM} setup --list` shows all")
     if not re.fullmatch(r"[A-Za-z0-9_-]{1,64}", parsed.name):
         raise SettingsError(f"--name: {parsed.name!r} must have 1 to 64 of the characters A-Z a-z 0-9 _ -")
@@ -147,6 +149,7 @@ def _setup_request(parsed: CommandLine) -> SetupRequest:
         confine=parsed.confine,
         removed=parsed.remove,
         printed=parsed.print,
+        entry=parsed.print_entry,
         confirmed=parsed.yes,
         listed=parsed.list,
     )

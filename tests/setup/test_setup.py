@@ -271,7 +271,17 @@ def test_a_project_gets_its_own_configuration(home: Path, project: Path) -> None
     assert re.search(rf"^cursor .* project +read-only +{re.escape(str(project))}", shown, re.MULTILINE)
 
 
+def test_the_entry_for_a_client_that_setup_does_not_know_is_printed(home: Path, project: Path) -> None:
+    printed = configured("--print-entry", "--root", ".", "--name", "mine", home=home).stdout
+    assert json.loads(printed)["mcpServers"]["mine"]["args"][-2:] == ["--root", str(project)]
+    assert json.loads(configured("--print-entry", *HTTP, home=home).stdout)["mcpServers"]["toolserver"]["url"]
+    assert files_in(home) == set()
+    assert setup("--print-entry", home=home).returncode == 2
+
+
 HEADERS = {
+    "kiro": f"Bearer ${{{TOKEN}}}",
+    "crush": f"$(echo Bearer ${TOKEN})",
     "claude-code": f"Bearer ${{{TOKEN}}}",
     "vscode": f"Bearer ${{env:{TOKEN}}}",
     "opencode": f"Bearer {{env:{TOKEN}}}",

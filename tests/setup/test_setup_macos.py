@@ -27,7 +27,7 @@ def home(tmp_path: Path) -> Path:
 def test_each_file_is_where_the_client_has_it_on_macos_whatever_a_terminal_sets(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The pages of the clients name each file. opencode and goose read XDG_CONFIG_HOME on macOS too."""
+    """The pages of the clients name each file. These read XDG_CONFIG_HOME on macOS too."""
     monkeypatch.setattr(sys, "platform", "darwin")
     plain = Places.of({"HOME": str(home)})
     found = {name: plain.file(client, "user").relative_to(home) for name, client in CLIENTS.items()}
@@ -37,7 +37,7 @@ def test_each_file_is_where_the_client_has_it_on_macos_whatever_a_terminal_sets(
     moved = Places.of({"HOME": str(home), "XDG_CONFIG_HOME": "/elsewhere"})
     assert {
         name for name, client in CLIENTS.items() if moved.file(client, "user").is_relative_to("/elsewhere")
-    } == {"opencode", "goose"}
+    } == {"crush", "goose", "kilo", "opencode"}
 
 
 DARWIN = (sys.executable, str(ROOT / "tests/support/stripped.py"), "darwin")

@@ -138,6 +138,17 @@ _OPENCODE = Shape(
     local=lambda server, _: {"type": "local", "command": list(server.command), "enabled": True},
     remote=_with_url("url", f"{{env:{TOKEN}}}", type="remote"),
 )
+_KIRO = Shape(local=_PLAIN.local, remote=_with_url("url", f"${{{TOKEN}}}"))
+_CRUSH = Shape(
+    local=_CLAUDE_CODE.local,
+    remote=lambda server, _: {
+        "type": "http",
+        "url": server.url,
+        "headers": {"Authorization": f"$(echo Bearer ${TOKEN})"},
+    },
+)
+_DROID = Shape(local=lambda server, _: {"type": "stdio", **_split(server), "disabled": False})
+_COPILOT = Shape(local=lambda server, _: {"type": "local", **_split(server), "tools": ["*"]})
 _GOOSE = Shape(
     local=lambda server, name: {
         "name": name,
@@ -183,6 +194,25 @@ _NONE = "it has no tools of its own that change files or run commands"
 _OPEN_TRUSTED = (
     "Start {title} in a project and run /mcp. If the server is shown as disabled, trust the folder."
 )
+
+_ALIKE = (
+    ("copilot", "GitHub Copilot CLI", "~/.copilot/mcp-config.json", None, "mcpServers", _COPILOT,
+     ("copilot",), "Restart GitHub Copilot CLI; /mcp show lists the server."),
+    ("droid", "Factory Droid", "~/.factory/mcp.json", ".factory/mcp.json", "mcpServers", _DROID,
+     ("droid",), "Start droid; /mcp shows the server."),
+    ("kiro", "Kiro (formerly Amazon Q)", "~/.kiro/settings/mcp.json", ".kiro/settings/mcp.json",
+     "mcpServers", _KIRO, ("kiro", "kiro-cli"), "Open the MCP servers of Kiro; /mcp in its CLI."),
+    ("crush", "Crush", "{config}/crush/crush.json", "crush.json", "mcp", _CRUSH,
+     ("crush",), "Start Crush; its sidebar lists the server."),
+    ("amp", "Amp", "~/.config/amp/settings.json", ".amp/settings.json", "amp.mcpServers", _PLAIN,
+     ("amp",), "Start Amp; it asks once to approve a server of the project scope."),
+    ("kilo", "Kilo Code", "{config}/kilo/kilo.jsonc", ".kilo/kilo.jsonc", "mcp", Shape(local=_OPENCODE.local),
+     ("kilo",), "Open Settings → Agent Behaviour → MCP Servers; the server is in the list."),
+    ("roo", "Roo Code",
+     "{application}/Code/User/globalStorage/rooveterinaryinc.roo-cline/settings/mcp_settings.json",
+     ".roo/mcp.json", "mcpServers", _PLAIN, (), "Open the MCP settings of Roo Code."),
+)  # fmt: skip
+"""Name, title, files for the user and a project, key of the servers, shape, commands and next step."""
 
 _ALL = (
     Client(
@@ -456,7 +486,34 @@ _ALL = (
         keeps="the developer extension stays active; turn it off with `goose configure`",
         next=("Start a new goose session.",),
     ),
+    *(
+        Client(
+            name=name,
+            title=title,
+            user=user,
+            project=project,
+            path=(key,),
+            shape=shape,
+            programs=programs,
+            known="its documentation",
+            keeps="its terminal and edit tools stay active",
+            next=(step,),
+        )
+        for name, title, user, project, key, shape, programs, step in _ALIKE
+    ),
 )
+
+ANY = Client(
+    name="",
+    title="A client",
+    user="~/mcp.json",
+    path=("mcpServers",),
+    shape=Shape(local=_PLAIN.local, remote=_CLAUDE_CODE.remote),
+    known="its documentation",
+    keeps="",
+    next=(),
+)
+"""Stands for a client that is not in the table: `setup --print-entry` prints what most take."""
 
 CLIENTS: Mapping[str, Client] = {client.name: client for client in _ALL}
 

@@ -4,12 +4,13 @@ It shows the change, asks, writes it, starts the server as the client will, and 
 """
 
 import difflib
+import json
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 from mcp_toolserver.commands.setup import files, server, verify
-from mcp_toolserver.commands.setup.clients import CLIENTS, TOKEN, Client, Scope, command_of, quoted
+from mcp_toolserver.commands.setup.clients import ANY, CLIENTS, TOKEN, Client, Scope, command_of, quoted
 from mcp_toolserver.commands.setup.macos import privacy_notes
 from mcp_toolserver.commands.setup.places import Places
 from mcp_toolserver.commands.setup.plan import Change, Plan
@@ -37,7 +38,7 @@ def setup(settings: Settings, request: SetupRequest, environ: Mapping[str, str])
         from mcp_toolserver.commands.setup.overview import show
 
         return show(places, request.name)
-    client = _client(request.client)
+    client = ANY if request.entry else _client(request.client)
     if request.windows:
         client = on_windows(client)
     plan = Plan(client=client, scope=_scope(request), places=places)
@@ -69,7 +70,11 @@ def _add(plan: Plan, settings: Settings, request: SetupRequest) -> int:
         project=places.project,
         file=plan.servers.file.path,
     )
-    plan.add(request.name, server.entry(inputs))
+    entry = server.entry(inputs)
+    if request.entry:
+        print(json.dumps({"mcpServers": {request.name: entry}}, indent=2))
+        return 0
+    plan.add(request.name, entry)
     for note in privacy_notes(client.title, settings.root, places.home):
         print(note)
     if request.confine:
