@@ -1,5 +1,6 @@
 """Searching for lines in a large tree, against ripgrep itself on the same tree."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -84,8 +85,8 @@ def _compared(client: Client, tree: Path, search: Search, rounds: int) -> Row:
 
 def _whole(answer: Answer) -> str:
     """The text of an answer, from its saved output if it is too long to be sent whole."""
-    saved = answer.result["_meta"]["mcp-toolserver/metadata"].get("output_path")
-    return answer.text if saved is None else Path(saved).read_text(encoding="utf-8")
+    saved = re.search(r'bytes are left out; read all of it with read_file, path "(.+)"\]', answer.text)
+    return answer.text if saved is None else Path(saved[1]).read_text(encoding="utf-8")
 
 
 BENCHMARK = Benchmark(name="grep", title="grep_search against `rg`", run=run)

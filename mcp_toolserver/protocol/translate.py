@@ -12,7 +12,6 @@ from mcp_toolserver.pipeline.dispatcher import Dispatcher
 from mcp_toolserver.pipeline.registry import Entry
 from mcp_toolserver.protocol.version_compat import downgrade
 
-TOOL = "mcp-toolserver/tool"
 METADATA = "mcp-toolserver/metadata"
 OUTPUT_URI = "toolserver://output/"
 
@@ -40,7 +39,6 @@ def tool(entry: Entry, level: Permission, reaches: frozenset[Capability]) -> mcp
             idempotent_hint=spec.idempotent or reads,
             open_world_hint=bool(reaches),
         ),
-        _meta={TOOL: {"permission": level.flag, "kind": spec.kind}},
     )
 
 
@@ -57,17 +55,19 @@ def tools(dispatcher: Dispatcher, *, samples: bool = False) -> list[mcp.Tool]:
     return [tool(entry, dispatcher.level(entry), dispatcher.reach(entry)) for entry in listed]
 
 
-def result(answer: Result, version: str) -> dict[str, JsonValue]:
+def result(answer: Result, version: str, *, metadata: bool = False) -> dict[str, JsonValue]:
     """A result in the form of this protocol version.
 
-    It is the JSON of a `CallToolResult`, because the SDK validates JSON anyway.
+    It is the JSON of a `CallToolResult`, because the SDK validates JSON anyway. Some clients show `_meta` to
+    their model, so it has the `metadata` only for one that traces its calls.
     """
     wire: dict[str, JsonValue] = {
         "content": list(_content(answer)),
         "isError": answer.error is not None,
         "resultType": "complete",
-        "_meta": {METADATA: answer.metadata()},
     }
+    if metadata:
+        wire["_meta"] = {METADATA: answer.metadata()}
     if answer.data is not None:
         wire["structuredContent"] = answer.data
     return downgrade("tools/call", wire, version)

@@ -98,7 +98,7 @@ def test_tools_lists_what_the_mode_offers(tmp_path: Path) -> None:
 
 
 FIELDS = {
-    "mcp": {"name", "title", "description", "inputSchema", "annotations", "_meta"},
+    "mcp": {"name", "title", "description", "inputSchema", "annotations"},
     "anthropic": {"name", "description", "input_schema"},
     "openai": {"type", "name", "description", "parameters"},
     "acp": {"name", "kind"},

@@ -23,13 +23,12 @@ from mcp_toolserver.protocol.build_server import build
 from mcp_toolserver.protocol.handlers import Handlers
 from mcp_toolserver.protocol.resources.feature import ResourceFeature
 from mcp_toolserver.protocol.resources.source import LARGEST
-from mcp_toolserver.protocol.translate import METADATA
 from mcp_toolserver.runtime.processes.broker_client import Broker
 from mcp_toolserver.text.edit.edit import Edit, apply
 from mcp_toolserver.text.lines.escape_invisible import escape, escapes, is_hidden, unescape, visible
 from mcp_toolserver.tool_spec import Record
 from tests.search.searching import ask, searcher
-from tests.support import processes
+from tests.support import live, processes
 from tests.support.processes import served
 from tests.support.workbench import Args, Output, Person, Runtime, dispatcher, machine, tool
 
@@ -322,7 +321,8 @@ async def test_a_sidecar_is_served_with_escapes(tmp_path: Path) -> None:
             whole = (await client.read_resource(link.uri)).contents[0]
             assert isinstance(whole, TextResourceContents)
             assert whole.text == "\\u{1b}[8m" * 60_000
-            raw = Path((answer.meta or {})[METADATA]["output_path"])
+            (path,) = re.findall(r'read_file, path "(.+)"\]', live.text(answer))
+            raw = Path(path)
             raw.write_bytes(b"\x1b" * (LARGEST - 1))
             with pytest.raises(MCPError):
                 await client.read_resource(link.uri)

@@ -127,11 +127,10 @@ def test_a_language_server_of_go_gets_a_build_cache_that_it_can_write(
         assert said.text == "/tmp/GOCACHE is a folder", said.text
 
 
-def hints(server: Server) -> tuple[str, bool, bool]:
-    """What a call needs, whether it only reads, and whether it reaches further than this machine."""
+def hints(server: Server) -> tuple[bool, bool]:
+    """Whether a call only reads, and whether it reaches further than this machine."""
     listed = server.tools()["LSP"]
-    permission = listed["_meta"]["mcp-toolserver/tool"]["permission"]
-    return permission, listed["annotations"]["readOnlyHint"], listed["annotations"]["openWorldHint"]
+    return listed["annotations"]["readOnlyHint"], listed["annotations"]["openWorldHint"]
 
 
 ANSWER = "code/a.c:1:5: int doubled(int x) { return 2 * x; }\n[1 definition, says clangd]"
@@ -149,7 +148,7 @@ def left_of(of: Scene) -> list[int]:
 def test_read_only_holds_for_a_language_server_and_it_ends_with_the_server(place: Scene) -> None:
     before = place.seen()
     with serving(place, READ_ONLY, environ=with_clangd(place)) as server:
-        assert hints(server) == (READ_ONLY, True, False)
+        assert hints(server) == (True, False)
         assert definition(server) == ANSWER
         assert left_of(place)
     assert not left_of(place)
@@ -159,14 +158,14 @@ def test_read_only_holds_for_a_language_server_and_it_ends_with_the_server(place
 def test_where_a_language_server_may_write_the_tool_does_not_claim_to_read_only(
     anywhere: Callable[[str], Server],
 ) -> None:
-    assert hints(anywhere(WORKSPACE_WRITE)) == (WORKSPACE_WRITE, False, False)
+    assert hints(anywhere(WORKSPACE_WRITE)) == (False, False)
     assert definition(anywhere(WORKSPACE_WRITE)) == ANSWER
 
 
 def test_where_a_language_server_reaches_further_the_tool_says_so() -> None:
     for mode, flags in ((FULL, ()), (READ_ONLY, ("--network", "commands"))):
         with scene(USERS[0]) as made, serving(made, mode, *flags) as server:
-            assert hints(server) == (mode, False, True)
+            assert hints(server) == (False, True)
 
 
 def test_where_no_command_can_be_confined_a_search_answers_and_only_reads() -> None:
@@ -174,7 +173,7 @@ def test_where_no_command_can_be_confined_a_search_answers_and_only_reads() -> N
     with scene(USERS[0]) as made:
         prepared(made)
         with serving(made, WORKSPACE_WRITE, environ=with_clangd(made), around=missing) as server:
-            assert hints(server) == (READ_ONLY, True, False)
+            assert hints(server) == (True, False)
             text = definition(server)
             assert text.startswith("code/a.c:1:5: int doubled(int x) { return 2 * x; }\n")
             assert "In this mode language servers run only in a sandbox" in text

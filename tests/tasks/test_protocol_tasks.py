@@ -168,7 +168,7 @@ async def test_a_call_that_takes_longer_is_followed_by_its_handle(tmp_path: Path
         state = await client.ended(handle["taskId"])
         again = await client.get(handle["taskId"])
     assert (state["status"], said(state["result"])) == ("completed", "done")
-    assert "io.modelcontextprotocol/related-task" not in state["result"]["_meta"]
+    assert "io.modelcontextprotocol/related-task" not in state["result"].get("_meta", {})
     assert bare(again) == bare(state)
     assert (work.begun, made.outcomes) == (1, ["probe: output"])
     assert changed_to(made.notified) == ["completed"]
