@@ -44,8 +44,7 @@ class _Named:
 
 
 class _Root(BaseModel):
-    uri: str
-    """Of any scheme: one that is no `file:` address does not invalidate the list."""
+    uri: str  # of any scheme: one that is no `file:` address does not invalidate the list
 
 
 class _Answer(mcp.Result):

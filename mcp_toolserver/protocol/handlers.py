@@ -132,7 +132,7 @@ class Handlers:
             raise MCPError(mcp.INVALID_PARAMS, f"Unknown tool: {visible(params.name[:128])}") from None
         if answer.pending and asker.pending is not None:
             return asker.pending
-        return self._wire(context, answer)
+        return translate.result(answer, context.protocol_version, context.meta)
 
     def runs_in_rounds(self, context: _Context, params: mcp.CallToolRequestParams) -> bool:
         """Whether a call uses the model of a stateless client. Raises: UnknownTool."""
@@ -169,7 +169,7 @@ class Handlers:
             return answer
         if answer.pending and call.client.pending is not None:
             return call.client.pending
-        return self._wire(context, answer)
+        return translate.result(answer, context.protocol_version, context.meta)
 
     async def _dispatched(
         self, context: _Context, params: mcp.CallToolRequestParams, caller: "_Client"
@@ -194,11 +194,7 @@ class Handlers:
         options = CallOptions(seconds_to_answer=math.inf, call_id=correlation(context.meta))
         with self.changes.on_behalf_of(self.client_ids.id_for(context)):
             answer = self._listing(await self.dispatcher.call(params.name, params.arguments, caller, options))
-        return self._wire(context, answer)
-
-    def _wire(self, context: _Context, answer: Result) -> dict[str, JsonValue]:
-        traced = bool(correlation(context.meta))
-        return translate.result(answer, context.protocol_version, metadata=traced)
+        return translate.result(answer, context.protocol_version, context.meta)
 
     def _listing(self, answer: Result) -> Result:
         """List the saved output of a truncated result as a resource."""

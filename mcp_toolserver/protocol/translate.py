@@ -1,7 +1,8 @@
 """Translates tools and results to MCP, in the form that each protocol version knows."""
 
 import base64
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import mcp_types as mcp
 from pydantic import JsonValue
@@ -10,6 +11,7 @@ from mcp_toolserver.capabilities.permissions import Capability, Permission
 from mcp_toolserver.pipeline.call import Result
 from mcp_toolserver.pipeline.dispatcher import Dispatcher
 from mcp_toolserver.pipeline.registry import Entry
+from mcp_toolserver.protocol.call_id import correlation
 from mcp_toolserver.protocol.version_compat import downgrade
 
 METADATA = "mcp-toolserver/metadata"
@@ -55,18 +57,18 @@ def tools(dispatcher: Dispatcher, *, samples: bool = False) -> list[mcp.Tool]:
     return [tool(entry, dispatcher.level(entry), dispatcher.reach(entry)) for entry in listed]
 
 
-def result(answer: Result, version: str, *, metadata: bool = False) -> dict[str, JsonValue]:
+def result(answer: Result, version: str, request: Mapping[str, Any] | None = None) -> dict[str, JsonValue]:
     """A result in the form of this protocol version.
 
     It is the JSON of a `CallToolResult`, because the SDK validates JSON anyway. Some clients show `_meta` to
-    their model, so it has the `metadata` only for one that traces its calls.
+    their model, so it has metadata only where the `_meta` of the `request` traces the call.
     """
     wire: dict[str, JsonValue] = {
         "content": list(_content(answer)),
         "isError": answer.error is not None,
         "resultType": "complete",
     }
-    if metadata:
+    if correlation(request):
         wire["_meta"] = {METADATA: answer.metadata()}
     if answer.data is not None:
         wire["structuredContent"] = answer.data
