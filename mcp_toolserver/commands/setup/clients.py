@@ -196,23 +196,23 @@ _OPEN_TRUSTED = (
 )
 
 _ALIKE = (
-    ("copilot", "GitHub Copilot CLI", "~/.copilot/mcp-config.json", None, "mcpServers", _COPILOT,
+    ("copilot", "GitHub Copilot CLI", "~/.copilot/mcp-config.json", "mcpServers", _COPILOT,
      ("copilot",), "Restart GitHub Copilot CLI; /mcp show lists the server."),
-    ("droid", "Factory Droid", "~/.factory/mcp.json", ".factory/mcp.json", "mcpServers", _DROID,
+    ("droid", "Factory Droid", "~/.factory/mcp.json", "mcpServers", _DROID,
      ("droid",), "Start droid; /mcp shows the server."),
-    ("kiro", "Kiro (formerly Amazon Q)", "~/.kiro/settings/mcp.json", ".kiro/settings/mcp.json",
+    ("kiro", "Kiro (formerly Amazon Q)", "~/.kiro/settings/mcp.json",
      "mcpServers", _KIRO, ("kiro", "kiro-cli"), "Open the MCP servers of Kiro; /mcp in its CLI."),
-    ("crush", "Crush", "{config}/crush/crush.json", "crush.json", "mcp", _CRUSH,
+    ("crush", "Crush", "{config}/crush/crush.json", "mcp", _CRUSH,
      ("crush",), "Start Crush; its sidebar lists the server."),
-    ("amp", "Amp", "~/.config/amp/settings.json", ".amp/settings.json", "amp.mcpServers", _PLAIN,
+    ("amp", "Amp", "~/.config/amp/settings.json", "amp.mcpServers", _PLAIN,
      ("amp",), "Start Amp; it asks once to approve a server of the project scope."),
-    ("kilo", "Kilo Code", "{config}/kilo/kilo.jsonc", ".kilo/kilo.jsonc", "mcp", Shape(local=_OPENCODE.local),
+    ("kilo", "Kilo Code", "{config}/kilo/kilo.jsonc", "mcp", Shape(local=_OPENCODE.local),
      ("kilo",), "Open Settings → Agent Behaviour → MCP Servers; the server is in the list."),
     ("roo", "Roo Code",
      "{application}/Code/User/globalStorage/rooveterinaryinc.roo-cline/settings/mcp_settings.json",
-     ".roo/mcp.json", "mcpServers", _PLAIN, (), "Open the MCP settings of Roo Code."),
+     "mcpServers", _PLAIN, (), "Open the MCP settings of Roo Code."),
 )  # fmt: skip
-"""Name, title, files for the user and a project, key of the servers, shape, commands and next step."""
+"""Name, title, file for the user, key of the servers, shape, commands and next step."""
 
 _ALL = (
     Client(
@@ -491,7 +491,7 @@ _ALL = (
             name=name,
             title=title,
             user=user,
-            project=project,
+            project=PROJECT_FILES.get(name, (None,))[0],
             path=(key,),
             shape=shape,
             programs=programs,
@@ -499,7 +499,7 @@ _ALL = (
             keeps="its terminal and edit tools stay active",
             next=(step,),
         )
-        for name, title, user, project, key, shape, programs, step in _ALIKE
+        for name, title, user, key, shape, programs, step in _ALIKE
     ),
 )
 

@@ -21,6 +21,12 @@ PROJECT_FILES: Mapping[str, tuple[str, ...]] = {
     "qwen": (".qwen/settings.json",),
     "opencode": ("opencode.json",),
     "jetbrains": (".junie/mcp/mcp.json",),
+    "droid": (".factory/mcp.json",),
+    "kiro": (".kiro/settings/mcp.json",),
+    "crush": ("crush.json",),
+    "amp": (".amp/settings.json",),
+    "kilo": (".kilo/kilo.jsonc",),
+    "roo": (".roo/mcp.json",),
 }
 """The files of a project in which each client of `setup` keeps its servers, and settings apart from them."""
 
@@ -40,10 +46,9 @@ NAMES = frozenset(
         # Version control
         *(GIT, ".gitconfig", ".gitmodules", ".hg", ".husky", ".jj", ".sl"),
         # Agents
-        *(".agents", ".aider.conf.yml", ".amazonq", ".amp", ".clinerules", ".codex", ".continue"),
-        *(".crush.json", "crush.json", ".factory", ".github/copilot", ".github/hooks", ".kilo", ".kilocode"),
-        *("kilo.json", "kilo.jsonc", ".kiro", ".opencode", "opencode.jsonc", ".openhands", ".roo", ".trae"),
-        ".windsurf",
+        *(".agents", ".aider.conf.yml", ".amazonq", ".clinerules", ".codex", ".continue", ".crush.json"),
+        *(".github/copilot", ".github/hooks", ".kilocode", "kilo.json", "kilo.jsonc", ".opencode"),
+        *("opencode.jsonc", ".openhands", ".trae", ".windsurf"),
         # Editors
         *(".devcontainer", ".devcontainer.json", ".dir-locals.el", ".dir-locals-2.el", ".exrc", ".gvimrc"),
         *(".helix", ".idea", ".nvim.lua", ".nvimrc", ".vimrc"),
