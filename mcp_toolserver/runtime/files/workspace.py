@@ -52,6 +52,9 @@ _MAX_DEPTH = 255
 _VIEWS = 64
 """Narrower views that are cached; clients rarely change their folders."""
 
+_READINGS = 8
+"""Views of single clients that are cached. They are few, so that those of clients that left soon go."""
+
 Kind = Literal["file", "folder", "other", "missing"]
 
 T = TypeVar("T")
@@ -193,7 +196,7 @@ class Workspace:
         key = tuple(folders), tuple(temporary), threads or self._setup.threads
         with self._views_lock:
             if key not in self._readings:
-                while len(self._readings) >= _VIEWS:
+                while len(self._readings) >= _READINGS:
                     del self._readings[next(iter(self._readings))]
                 setup = replace(self._setup, readable=key[0], temporary=key[1], threads=key[2])
                 self._readings[key] = _View(self._held, setup, self._why)
