@@ -338,6 +338,10 @@ def test_what_the_quarantine_has_no_room_for_stays_in_its_folder_under_another_n
     assert aside.name in "".join(seen.notes)
     here.run("mkdir .zed; truncate -s 600K .zed/large", quarantine_bytes=room)
     assert len(list(here.root.glob(f"{ASIDE}*"))) == 2
+    # A link needs no protection under its new name.
+    here.run("ln -s a .zshrc", quarantine_bytes=0)
+    assert len(list(here.root.glob(f"{ASIDE}*"))) == 3
+    assert here.run("echo ended", quarantine_bytes=0).output == "ended\n"
 
 
 def test_a_repository_cannot_be_moved_however_deep_it_lies(here: Ground) -> None:

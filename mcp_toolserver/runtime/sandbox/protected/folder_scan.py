@@ -72,7 +72,7 @@ class FolderScan:
         return sum(path == folder or path.startswith(f"{folder}/") for path in self._folders)
 
     def found(self) -> tuple[tuple[str, Kind], ...]:
-        """The paths of all that has a protected name or was set aside, and of folders that cannot be looked
+        """The paths of all that has a protected name, and of folders that were set aside or cannot be looked
         into."""
         if self._found is None:
             self._found = tuple(entry for folder in self._folders.values() for entry in folder.found)
@@ -195,9 +195,10 @@ class FolderScan:
             with os.scandir(descriptor) as entries:
                 for entry in entries:
                     name = protected_name(entry.name, folder)
-                    if (name and name not in self._writable_names) or is_aside(entry.name):
+                    is_folder = entry.is_dir(follow_symlinks=False)
+                    if (name and name not in self._writable_names) or (is_folder and is_aside(entry.name)):
                         found.append((below(path, entry.name), _kind(entry)))
-                    elif entry.is_dir(follow_symlinks=False):
+                    elif is_folder:
                         folders.append(below(path, entry.name))
         finally:
             os.close(descriptor)

@@ -31,7 +31,7 @@ _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 def is_aside(name: str) -> bool:
-    """Whether `name` is that of something that was set aside where it lay. What it holds is protected as a
+    """Whether `name` is that of something that was set aside where it lay. Such a folder is protected as a
     whole, because it may hold further protected names."""
     return _ASIDE.match(name) is not None
 
