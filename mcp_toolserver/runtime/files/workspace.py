@@ -37,6 +37,8 @@ from mcp_toolserver.runtime.files.path_resolver import (
 from mcp_toolserver.runtime.files.root import Root, nested, open_root, part_of, reading
 from mcp_toolserver.runtime.files.workspace_files import ConfinedFiles
 from mcp_toolserver.runtime.files.write_target import WriteTarget
+from mcp_toolserver.runtime.sandbox.protected.git_dir import steers_git
+from mcp_toolserver.runtime.sandbox.protected.names import GIT
 from mcp_toolserver.text.file_names import EXACT, NameComparison, VolumePath, folded
 from mcp_toolserver.text.path_syntax import check_spelling
 
@@ -414,6 +416,12 @@ class Workspace:
             raise Denied(f"'{path}' {why}")
         folder, _, name = located.relative.rpartition("/")
         is_temporary = located.root not in self._held
+        is_head = folded(name, located.comparison) == folded("HEAD", located.comparison)
+        if (is_head or steers_git(located.spellings[-1])) and setup.protects(located.root.at(GIT)):
+            raise Denied(
+                f"'{path}' could make its folder a git repository, or belongs to one: git acts upon "
+                "that unasked, so no tool does it in workspace-write. Use another name, or tell the user."
+            )
         return WriteTarget(
             resolver=self._resolver(located.root),
             root=located.root,

@@ -297,8 +297,9 @@ def _is_left_out(workspace: Workspace, place: WorkTreePlace, name: str) -> bool:
     """Whether no file tool may write the file, or a rule hides it."""
     # Without resolving it, because a link there has nothing to do with the new file.
     path = CanonicalPath(f"{os.path.dirname(place.common_dir)}/{name}")
-    has_git = any(protected_name(part) == GIT for part in name.split("/"))
-    return not is_spelt(name) or has_git or workspace.is_protected(path) or workspace.is_hidden(path)
+    parts = name.split("/")
+    is_git = parts[-1].upper() == "HEAD" or any(protected_name(part) == GIT for part in parts)
+    return not is_spelt(name) or is_git or workspace.is_protected(path) or workspace.is_hidden(path)
 
 
 @contextmanager

@@ -12,17 +12,14 @@ from collections.abc import Container
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from mcp_toolserver.runtime.sandbox.protected.git_dir import LONGEST_PATH, is_git_directory
 from mcp_toolserver.runtime.sandbox.protected.names import protected_name
 from mcp_toolserver.runtime.sandbox.protected.quarantine import is_aside
 from mcp_toolserver.runtime.sandbox.protected.settled_change import UNSETTLED, settled_change
 
-LONGEST_PATH = 3_500
-"""Bytes of a path from its root. A folder with a longer one is not looked into but reported as a whole: the
-kernel takes at most 4,096 bytes at once, which has to do for the quarantine as well."""
-
-Kind = Literal["folder", "file", "link", "unreadable", "too deep"]
-"""A file is whatever is neither folder nor link. The last two are folders that cannot be looked into,
-whatever their names."""
+Kind = Literal["folder", "file", "link", "unreadable", "too deep", "repository"]
+"""A file is whatever is neither folder nor link. The last three are folders whatever their names: two that
+cannot be looked into, and what git takes for a repository."""
 
 _LIST = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _REOPEN = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
@@ -43,6 +40,8 @@ class _Folder:
     """The paths of what has a protected name, or cannot be looked into."""
     is_closed: bool = False
     """Whether it cannot be read."""
+    has_head: bool = False
+    """Whether it may be a repository."""
 
 
 class FolderScan:
@@ -59,7 +58,9 @@ class FolderScan:
         """By path from the root, which itself is the empty path; each after the one it lies in."""
         self._found: tuple[tuple[str, Kind], ...] | None = None
         """What `found` gave; None when it has to be collected again."""
+        self._repositories: tuple[tuple[str, Kind], ...] = ()
         self._add("", make_readable=False)
+        self._find_repositories()
 
     def __len__(self) -> int:
         """How many folders there are, those within protected folders not counted."""
@@ -72,11 +73,11 @@ class FolderScan:
         return sum(path == folder or path.startswith(f"{folder}/") for path in self._folders)
 
     def found(self) -> tuple[tuple[str, Kind], ...]:
-        """The paths of all that has a protected name, and of folders that were set aside or cannot be looked
-        into."""
+        """The paths of all that has a protected name, of folders that were set aside or cannot be looked into,
+        and of repositories."""
         if self._found is None:
             self._found = tuple(entry for folder in self._folders.values() for entry in folder.found)
-        return self._found
+        return (*self._found, *self._repositories)
 
     def update(self, *, make_readable: bool) -> None:
         """Look at every known folder again, and list those that changed.
@@ -91,6 +92,13 @@ class FolderScan:
             # It may have gone meanwhile, with the folder it lies in.
             if path in self._folders:
                 self._refresh(path, make_readable=make_readable)
+        self._find_repositories()
+
+    def _find_repositories(self) -> None:
+        # Looked for each time: what is written into a file does not change the folder.
+        candidates = [path for path, folder in self._folders.items() if folder.has_head]
+        found = (path for path in candidates if is_git_directory(path, self._root))
+        self._repositories = tuple((path, "repository") for path in found)
 
     def _changed(self) -> list[str]:
         """The paths of folders that have to be listed again: in one loop, because there may be 200,000."""
@@ -191,7 +199,7 @@ class FolderScan:
             changed = settled_change(status)
             folders: list[str] = []
             found: list[tuple[str, Kind]] = []
-            folder = path.rpartition("/")[2]
+            folder, has_head = path.rpartition("/")[2], False
             with os.scandir(descriptor) as entries:
                 for entry in entries:
                     name = protected_name(entry.name, folder)
@@ -200,6 +208,8 @@ class FolderScan:
                         found.append((below(path, entry.name), _kind(entry)))
                     elif is_folder:
                         folders.append(below(path, entry.name))
+                    elif entry.name.lower() == "head":
+                        has_head = True
         finally:
             os.close(descriptor)
         return _Folder(
@@ -208,6 +218,7 @@ class FolderScan:
             changed,
             folders=tuple(folders),
             found=tuple(found),
+            has_head=has_head,
         )
 
     def _make_readable(self, path: str) -> None:
@@ -239,7 +250,7 @@ class FolderScan:
 def _closed_again(known: _Folder, now: _Folder) -> _Folder:
     """A folder that was known and cannot be read any more."""
     found = (*(entry for entry in known.found if entry not in now.found), *now.found)
-    return replace(now, folders=known.folders, found=found)
+    return replace(now, folders=known.folders, found=found, has_head=known.has_head)
 
 
 def below(folder: str, name: str) -> str:

@@ -1,18 +1,22 @@
-"""The folder of a repository: what in it makes git run programs, and where a `.git` file points."""
+"""The folder of a repository: what git takes for one, and what in it makes git run programs."""
 
 import os
 import re
 import stat
 from collections.abc import Iterator
 
-from mcp_toolserver.runtime.sandbox.protected.folder_scan import LONGEST_PATH
 from mcp_toolserver.runtime.sandbox.protected.names import (
     GIT,
     IN_GIT_FOLDER,
     NESTED_GIT_FOLDERS,
+    is_protected,
     protected_name,
 )
 from mcp_toolserver.runtime.sandbox.protected.open_nofollow import opened
+
+LONGEST_PATH = 3_500
+"""Bytes of a path from its root. A folder with a longer one is not looked into but reported as a whole: the
+kernel takes at most 4,096 bytes at once, which has to do for the quarantine as well."""
 
 LONGEST_POINTER = 4_096
 LONGEST_CONFIG = 65_536
@@ -36,6 +40,59 @@ _TAME = re.compile(
 """A line of the configuration that `git init` and `git clone` write; git runs nothing because of it."""
 
 
+_HEAD = re.compile(rb"ref:[ \t\n\r]*refs/|[0-9a-fA-F]{40}")
+
+
+def is_git_directory(folder: str, root: int | None = None) -> bool:
+    """Whether git takes `folder`, absolute or below `root`, for a repository, whatever its name.
+
+    As in `is_git_directory` of git's setup.c. Whether links and the file `commondir` lead to what git looks
+    for does not matter: they may do so later.
+    """
+    if not _is_head(os.path.join(folder, "HEAD"), root):
+        return False
+    if _exists(root, os.path.join(folder, "commondir")):
+        return True
+    paths = (os.path.join(folder, name) for name in ("objects", "refs"))
+    return all(os.access(path, os.X_OK, dir_fd=root) or _is_link(path, root) for path in paths)
+
+
+def _is_head(path: str, root: int | None) -> bool:
+    try:
+        if _is_link(path, root):
+            return os.readlink(path, dir_fd=root).startswith("refs/")
+        file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=root)
+    except OSError:
+        return False
+    try:
+        # What comes out of a pipe, git reads only once.
+        return stat.S_ISFIFO(os.fstat(file).st_mode) or _HEAD.match(os.read(file, 255)) is not None
+    except OSError:
+        return False
+    finally:
+        os.close(file)
+
+
+def _is_link(path: str, root: int | None) -> bool:
+    return _exists(root, path) and stat.S_ISLNK(os.stat(path, dir_fd=root, follow_symlinks=False).st_mode)
+
+
+def steers_git(path: str) -> bool:
+    """Whether the absolute `path` is, or lies in, what git looks for in a repository, next to a file `HEAD`.
+
+    What else is there does not matter: it may be completed later. In `.git`, names alone decide.
+    """
+    names = path.split("/")
+    for index, name in enumerate(names):
+        if protected_name(name) == GIT:
+            return False
+        is_part = name.lower() in ("head", "commondir", "objects", "refs")
+        is_part = is_part or is_protected("/".join((GIT, *names[index:])), git_writable=True)
+        if is_part and os.path.lexists("/".join((*names[:index], "HEAD"))):
+            return True
+    return False
+
+
 def hooks_and_config(root: int, folder: str) -> Iterator[str]:
     """What exists of `IN_GIT_FOLDER` in `folder` and in those of its submodules and worktrees.
 
@@ -45,12 +102,12 @@ def hooks_and_config(root: int, folder: str) -> Iterator[str]:
         if len(os.fsencode(each)) > LONGEST_PATH:
             yield each
         for name in IN_GIT_FOLDER:
-            path = f"{each}/{name}"
+            path = os.path.join(each, name)
             if _exists(root, path):
                 yield path
 
 
-def _exists(root: int, path: str) -> bool:
+def _exists(root: int | None, path: str) -> bool:
     try:
         os.stat(path, dir_fd=root, follow_symlinks=False)
     except OSError:
@@ -60,7 +117,7 @@ def _exists(root: int, path: str) -> bool:
 
 def _nested(root: int, folder: str) -> Iterator[str]:
     """The folders of submodules and worktrees, which lie in folders of any depth."""
-    waiting = [f"{folder}/{name}" for name in NESTED_GIT_FOLDERS]
+    waiting = [os.path.join(folder, name) for name in NESTED_GIT_FOLDERS]
     while waiting:
         path = waiting.pop()
         if len(os.fsencode(path)) > LONGEST_PATH:
@@ -85,39 +142,6 @@ def _folders_and_head(root: int, path: str) -> list[str]:
             ]
     finally:
         os.close(folder)
-
-
-def pointed_to(root: int, place: str, path: str) -> str | None:
-    """Where the `.git` file `path` below `root`, which lies at `place`, points: absolute, or None.
-
-    What lies in the folder of another repository stands for that whole folder, and the folder of a worktree
-    for that of the repository it belongs to, whose hooks and configuration git takes.
-    """
-    text = read_text(root, path, LONGEST_POINTER)
-    if text is None or not text.startswith("gitdir:"):
-        return None
-    target = text.removeprefix("gitdir:").strip("\n").strip()
-    if not target or "\0" in target:
-        return None
-    resolved = os.path.realpath(os.path.join(place, os.path.dirname(path), target))
-    parts = resolved.split("/")
-    names = [protected_name(part) for part in parts]
-    return "/".join(parts[: names.index(GIT) + 1]) if GIT in names else _common_folder(resolved)
-
-
-def _common_folder(folder: str) -> str:
-    """The folder that the git folder `folder` shares with others, by its file `commondir`; else itself."""
-    try:
-        opened = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    except OSError:
-        return folder
-    try:
-        shared = read_text(opened, "commondir", LONGEST_POINTER)
-    finally:
-        os.close(opened)
-    if shared is None or "\0" in shared:
-        return folder
-    return os.path.realpath(os.path.join(folder, shared.strip("\n").strip()))
 
 
 def linked_repository(root: int, place: str, path: str) -> str | None:

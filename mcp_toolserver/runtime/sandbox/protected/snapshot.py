@@ -3,7 +3,7 @@
 import errno
 import os
 import stat
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -11,7 +11,7 @@ from mcp_toolserver.runtime.files.volume import escapes_mounts
 from mcp_toolserver.runtime.sandbox.layers.spec import SandboxSpec
 from mcp_toolserver.runtime.sandbox.protected.fingerprint import Fingerprint, fingerprint
 from mcp_toolserver.runtime.sandbox.protected.folder_scan import FolderScan, Kind
-from mcp_toolserver.runtime.sandbox.protected.git_dir import hooks_and_config, pointed_to
+from mcp_toolserver.runtime.sandbox.protected.git_dir import hooks_and_config
 from mcp_toolserver.runtime.sandbox.protected.names import GIT, protected_name
 from mcp_toolserver.runtime.sandbox.protected.open_nofollow import is_out_of_reach, opened
 from mcp_toolserver.runtime.sandbox.protected.unprotectable import Unprotectable
@@ -207,53 +207,26 @@ def protected_paths_in(
     roots: Mapping[str, int],
     found: Found,
     *,
-    trusted: Container[tuple[str, str]] | None = None,
     thorough: bool = False,
 ) -> tuple[ProtectedPath, ...]:
-    """The protected places among what was `found`, and those in repositories or pointed to by `.git` files.
+    """The protected places among what was `found`, and those in repositories.
 
-    With `trusted`, roots and paths, only a `.git` file that is among them counts as pointing somewhere. Where
-    commands cannot write in repositories, only a `thorough` search looks into them.
+    Where commands cannot write in repositories, only a `thorough` search looks into them.
     """
     places: dict[tuple[str, str], ProtectedPath] = {}
     private = f"{os.path.realpath(sandbox.state)}/"
     inward = thorough or sandbox.git_writable
     for root, entries in found.items():
-        finding = _Finding(roots=roots, root=root, trusted=trusted, inward=inward)
         for path, kind in entries:
             if not f"{os.path.join(root, path)}/".startswith(private):
-                for place in finding.named(path, kind):
-                    places.setdefault(place.key, place)
+                is_git = kind == "folder" and protected_name(path.rpartition("/")[2]) == GIT
+                is_repository = is_git or kind == "repository"
+                # A root as a whole can be neither protected nor moved.
+                role: Role = "repository" if is_repository and path else "whole"
+                place = ProtectedPath(root=root, path=path or "HEAD", role=role)
+                places.setdefault(place.key, place)
+                if is_repository and (inward or not path):
+                    for inner in hooks_and_config(roots[root], path):
+                        place = ProtectedPath(root=root, path=inner, role="git_hooks_and_config")
+                        places.setdefault(place.key, place)
     return tuple(places.values())
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Finding:
-    """What a protected name in `root` stands for."""
-
-    roots: Mapping[str, int]
-    root: str
-    trusted: Container[tuple[str, str]] | None
-    inward: bool
-
-    def named(self, path: str, kind: Kind) -> Iterator[ProtectedPath]:
-        is_git = protected_name(path.rpartition("/")[2]) == GIT
-        if is_git and kind == "folder":
-            yield from self._repository(self.root, path)
-            return
-        yield ProtectedPath(root=self.root, path=path, role="whole")
-        if is_git and kind == "file" and (self.trusted is None or (self.root, path) in self.trusted):
-            yield from self._pointed_to(path)
-
-    def _pointed_to(self, path: str) -> Iterator[ProtectedPath]:
-        target = pointed_to(self.roots[self.root], self.root, path) or ""
-        for root in self.roots:
-            start = f"{root.rstrip('/')}/"
-            if target.startswith(start) and os.path.isdir(target):
-                yield from self._repository(root, target.removeprefix(start))
-
-    def _repository(self, root: str, path: str) -> Iterator[ProtectedPath]:
-        yield ProtectedPath(root=root, path=path, role="repository")
-        if self.inward:
-            for inner in hooks_and_config(self.roots[root], path):
-                yield ProtectedPath(root=root, path=inner, role="git_hooks_and_config")

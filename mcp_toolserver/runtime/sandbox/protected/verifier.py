@@ -10,14 +10,14 @@ import os
 import shlex
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from mcp_toolserver.runtime.sandbox.layers.spec import SandboxSpec
 from mcp_toolserver.runtime.sandbox.protected import snapshot
 from mcp_toolserver.runtime.sandbox.protected.compare import LONGEST_SHOWN, bounded, shortened
 from mcp_toolserver.runtime.sandbox.protected.folder_scan import FolderScan
 from mcp_toolserver.runtime.sandbox.protected.git_dir import is_harmless, linked_repository
-from mcp_toolserver.runtime.sandbox.protected.names import GIT
+from mcp_toolserver.runtime.sandbox.protected.names import GIT, protected_name
 from mcp_toolserver.runtime.sandbox.protected.open_nofollow import is_out_of_reach, opened
 from mcp_toolserver.runtime.sandbox.protected.quarantine import bytes_of, is_aside, new_name, set_aside
 from mcp_toolserver.runtime.sandbox.protected.snapshot import (
@@ -98,7 +98,7 @@ class Verifier:
         self._roots = roots
         self._mounted = mounted
         self._scans = scans
-        self._accepted = {place.key for place in self._places(None)}
+        self._accepted = {place.key for place in self.places()}
         self._unmoved: dict[Key, Identity] = {}
         """What a command made and could not be set aside."""
         self._made: dict[tuple[str, Key], float] = {}
@@ -116,7 +116,13 @@ class Verifier:
 
     def places(self) -> tuple[ProtectedPath, ...]:
         """The protected paths, as of the last check."""
-        return self._places(self._accepted)
+        found = {root: scan.found() for root, scan in self._scans.items()}
+        places = protected_paths_in(self._sandbox, self._roots, found, thorough=not self._mounted)
+        if os.geteuid() != 0:
+            return places
+        # Commands of root have none of its powers. What they cannot reach they cannot have made; what takes
+        # its place later they can.
+        return tuple(place for place in places if not self._is_out_of_reach(place))
 
     def begin(
         self, folders: Iterable[str], sample: Callable[[], Activity], session: str = ""
@@ -179,7 +185,7 @@ class Verifier:
         for scan in self._scans.values():
             scan.update(make_readable=bool(self._running))
         active = [watched for watched in self._running if has_run(watched.before, watched.sample())]
-        places = self._places(self._accepted)
+        places = self.places()
         self._accepted &= {place.key for place in places}
         fresh = sorted((place for place in places if place.key not in self._accepted), key=_by_parts)
         for place in _outermost(fresh):
@@ -203,7 +209,7 @@ class Verifier:
             return False
         unmoved = self._unmoved.get(place.key)
         if not suspects and (unmoved is None or unmoved != self._identity(place)):
-            self._accept(place)
+            self._accepted.add(place.key)
         elif not self._is_allowed(place):
             self._stop_who_made_it_before(place, suspects)
             self._remove(place, suspects)
@@ -230,12 +236,6 @@ class Verifier:
                 "any"
             )
 
-    def _accept(self, place: ProtectedPath) -> None:
-        self._accepted.add(place.key)
-        # A `.git` file counts from now on: what it points to was the user's choice as well.
-        known = {other.key for other in self._places(())}
-        self._accepted.update(other.key for other in self._places({place.key}) if other.key not in known)
-
     def _is_allowed(self, place: ProtectedPath) -> bool:
         """Whether commands may make such a place. It is accepted when none runs, because it may change."""
         if not self._sandbox.git_writable:
@@ -256,9 +256,13 @@ class Verifier:
         return repository is not None and (place.root, repository) in self._accepted
 
     def _remove(self, place: ProtectedPath, suspects: list[Watched]) -> None:
-        shown = f"While the command ran, {self._shown(place)} appeared, which programs act upon unasked."
+        made, appeared = place, "appeared"
+        if place.role == "repository" and protected_name(_name(place)) != GIT:
+            # Without this file it is an ordinary folder, which may hold work.
+            made, appeared = replace(place, path=f"{place.path}/HEAD"), "made its folder a git repository"
+        shown = f"While the command ran, {self._shown(made)} {appeared}, which programs act upon unasked."
         try:
-            where = self._set_aside(place)
+            where = self._set_aside(made)
         except OSError as error:
             self._unmoved[place.key] = self._identity(place)
             note = (
@@ -270,7 +274,7 @@ class Verifier:
             if not where.startswith("/"):
                 there = os.path.join(place.root, where)
                 self._accepted.add((place.root, where))
-            restore = f"mv -- {shlex.quote(there)} {shlex.quote(place.absolute)}"
+            restore = f"mv -- {shlex.quote(there)} {shlex.quote(made.absolute)}"
             if len(restore) > 3 * LONGEST_SHOWN:
                 restore = f"move it back from {shortened(there)}"
             note = f"{shown} It was moved away. If the user made it, they can restore it: {restore}"
@@ -311,21 +315,6 @@ class Verifier:
                     "nothing keeps this command from changing it. Start it again: it will be protected then"
                 )
         return ""
-
-    def _places(self, trusted: Iterable[Key] | None) -> tuple[ProtectedPath, ...]:
-        found = {root: scan.found() for root, scan in self._scans.items()}
-        places = protected_paths_in(
-            self._sandbox,
-            self._roots,
-            found,
-            trusted=None if trusted is None else frozenset(trusted),
-            thorough=not self._mounted,
-        )
-        if os.geteuid() != 0:
-            return places
-        # Commands of root have none of its powers. What they cannot reach they cannot have made; what takes
-        # its place later they can.
-        return tuple(place for place in places if not self._is_out_of_reach(place))
 
     def _is_out_of_reach(self, place: ProtectedPath) -> bool:
         try:

@@ -1,0 +1,296 @@
+"""What git takes for a repository in a folder of any name: our answer is git's, commands leave none
+behind, and no tool completes one, in whatever order the parts come."""
+
+import os
+import shlex
+import subprocess
+from collections.abc import Callable
+from itertools import permutations
+from pathlib import Path
+
+import pytest
+
+from mcp_toolserver.runtime.sandbox.protected.git_dir import is_git_directory
+from tests.sandbox.cases import collected
+from tests.sandbox.test_protected_served import user_runs
+from tests.support.confinement import AS_NOBODY, BY_USER, USERS, WORKSPACE_WRITE, Server, git, scene, serving
+
+REF, EVIL = "echo 'ref: refs/heads/x' > HEAD", "printf '[core]\\nfsmonitor = ./evil\\n'"
+PARTS = f"mkdir objects refs; {EVIL} > config"
+STORE = "mkdir -p ../store/objects ../store/refs"
+COMMON = f"{STORE}; {REF}; {EVIL} > config.worktree"
+
+LAYOUTS = {
+    "bare": f"{PARTS}; {REF}",
+    "no configuration": f"mkdir objects refs; {REF}",
+    "made by git": "git init -q --bare .",
+    "separate": "git init -q --separate-git-dir=in work",
+    "detached": f"{PARTS}; printf %040d 0 > HEAD",
+    "detached, capitals": f"{PARTS}; printf %040d 0 | tr 0 A > HEAD",
+    "detached, SHA-256": f"{PARTS}; printf %064d 0 > HEAD",
+    "detached, with more": f"{PARTS}; printf '%040d and more' 0 > HEAD",
+    "detached, too short": f"{PARTS}; printf %039d 0 > HEAD",
+    "detached, no digits": f"{PARTS}; printf %040d 0 | tr 0 g > HEAD",
+    "no blank": f"{PARTS}; echo ref:refs/heads/x > HEAD",
+    "blanks": f"{PARTS}; printf 'ref: \\t\\r\\n refs/x' > HEAD",
+    "other blank": f"{PARTS}; printf 'ref:\\v refs/x' > HEAD",
+    "too many blanks": f"{PARTS}; printf 'ref:%260s' refs/x > HEAD",
+    "blank first": f"{PARTS}; printf ' ref: refs/x' > HEAD",
+    "short reference": f"{PARTS}; printf 'ref: refs/' > HEAD",
+    "other reference": f"{PARTS}; printf 'ref: heads/x' > HEAD",
+    "capital reference": f"{PARTS}; printf 'REF: refs/x' > HEAD",
+    "zero byte": f"{PARTS}; printf 'ref: refs/x\\0' > HEAD",
+    "empty": f"{PARTS}; > HEAD",
+    "link to a reference": f"{PARTS}; ln -s refs/heads/none HEAD",
+    "link to a file": f"{PARTS}; {REF}; mv HEAD other; ln -s other HEAD",
+    "HEAD is a folder": f"{PARTS}; mkdir HEAD",
+    "no HEAD": PARTS,
+    "small head": f"{PARTS}; {REF}; mv HEAD head",
+    "closed HEAD": f"{PARTS}; {REF}; chmod 0 HEAD",
+    "no objects": f"mkdir refs; {REF}",
+    "no refs": f"mkdir objects; {REF}",
+    "objects is a file": f"touch objects; mkdir refs; {REF}",
+    "objects is a program": f"touch objects refs; chmod +x objects refs; {REF}",
+    "linked objects": f"{STORE}; mkdir refs; ln -s ../store/objects; {REF}",
+    "linked refs": f"{STORE}; mkdir objects; ln -s ../store/refs; {REF}",
+    "reftable": "mkdir objects refs; touch refs/heads; echo 'ref: refs/heads/.invalid' > HEAD",
+    "common": f"{COMMON}; echo ../store > commondir",
+    "common, absolute": f"{COMMON}; realpath ../store > commondir",
+    "common, ends of lines": f"{COMMON}; printf '../store\\r\\n\\n' > commondir",
+    "common, zero byte": f"{COMMON}; printf '../store\\0x' > commondir",
+    "common, linked": f"{COMMON}; echo ../store > other; ln -s other commondir",
+    "common is here": f"{PARTS}; {REF}; echo . > commondir",
+    "common, no HEAD": f"{STORE}; echo ../store > commondir",
+    "common, other HEAD": f"{STORE}; echo ../store > commondir; echo x > HEAD",
+    "in a worktree of it": f"{COMMON}; echo ../store > commondir; echo ../x/.git > gitdir",
+    "written twice": f"echo x > HEAD; {PARTS}; {REF}",
+}
+MAY_BE_COMPLETED = {
+    "linked objects, dangling": f"mkdir refs; ln -s ../none objects; {REF}",
+    "linked refs, dangling": f"mkdir objects; ln -s ../none refs; {REF}",
+    "common, missing": f"{REF}; echo ../none > commondir",
+    "common, no parts": f"mkdir ../half; {REF}; echo ../half > commondir",
+    "common, empty": f"{PARTS}; {REF}; > commondir",
+    "common is a folder": f"{PARTS}; {REF}; mkdir commondir",
+}
+"""Git does not take these for repositories yet; we do."""
+
+ALL = {**LAYOUTS, **MAY_BE_COMPLETED}
+
+
+def built(name: str, number: int) -> str:
+    """What makes a layout in a folder of its own."""
+    return f"(mkdir l{number}; cd l{number}; {ALL[name]})"
+
+
+def heads(root: Path) -> list[Path]:
+    """The folders with a file called HEAD, or whatever that is."""
+    found = os.walk(root)
+    return [Path(at) for at, folders, files in found if "HEAD" in (*folders, *files) and "/.git" not in at]
+
+
+def repositories(root: Path, user: str = "root") -> set[str]:
+    """The folders in `root` that git, run by `user`, takes for repositories."""
+    environ = {"PATH": os.environ["PATH"], "HOME": "/nonexistent", "GIT_CEILING_DIRECTORIES": str(root)}
+    before = AS_NOBODY if user != "root" and os.geteuid() == 0 else ()
+    command = [*before, "git", "-c", "safe.directory=*", "rev-parse", "--git-dir"]
+    asked = {
+        folder: subprocess.run(command, cwd=folder, env=environ, capture_output=True, encoding="utf-8")
+        for folder in heads(root)
+    }
+    return {str(folder.relative_to(root)) for folder, said in asked.items() if said.stdout}
+
+
+def test_our_answer_is_that_of_git(tmp_path: Path) -> None:
+    assert len(LAYOUTS) >= 30
+    with collected() as case:
+        for number, name in enumerate(ALL):
+            root = tmp_path / f"{number}"
+            root.mkdir()
+            subprocess.run(["sh", "-c", built(name, number)], cwd=root, check=True)
+            (root / "half").mkdir(exist_ok=True)
+            ours = {str(path.relative_to(root)) for path in heads(root) if is_git_directory(str(path))}
+            with case(name):
+                assert ours == ({f"l{number}"} if name in MAY_BE_COMPLETED else repositories(root))
+    # Git would wait for what a command writes into it.
+    subprocess.run(["sh", "-c", f"{PARTS}; mkfifo HEAD"], cwd=tmp_path, check=True)
+    assert is_git_directory(str(tmp_path))
+
+
+@pytest.mark.parametrize("user", BY_USER)
+def test_a_command_leaves_no_folder_that_git_takes_for_a_repository(user: str) -> None:
+    with scene(user) as at, serving(at, WORKSPACE_WRITE) as server, collected() as case:
+        numbered = list(enumerate(ALL))
+        for names in (numbered[start : start + 15] for start in range(0, len(ALL), 15)):
+            script = "\n".join(built(name, number) for number, name in names)
+            user_runs(at, f"mkdir free && cd free && {{ {script}\n}}")
+            made = repositories(at.root / "free", user)
+            user_runs(at, "rm -rf free")
+            said = server.bash(script)
+            left = repositories(at.root, user)
+            for number, name in names:
+                with case(name):
+                    inside = f"l{number}/in" if name == "separate" else f"l{number}"
+                    assert inside not in left
+                    assert name not in LAYOUTS or (f"{inside}/HEAD made" in said) == (inside in made)
+                    assert (at.root / f"l{number}").is_dir()
+
+
+@pytest.mark.parametrize("user", BY_USER)
+def test_no_order_and_no_time_between_commands_completes_a_layout(
+    servers: Callable[[str, str], Server], user: str
+) -> None:
+    server = servers(user, WORKSPACE_WRITE)
+    root = server.scene.root
+    steps = {"HEAD": REF, "config": f"{EVIL} > config", "refs": "mkdir refs", "objects": "mkdir objects"}
+    for number, order in enumerate(permutations(steps)):
+        for step in (order[:3], order[3:]) if number < 4 else ():
+            server.bash(f"mkdir -p o{number}; cd o{number}; {'; '.join(steps[name] for name in step)}")
+        assert not is_git_directory(str(root / f"o{number}"))
+    # A file changes without its folder.
+    server.bash("mkdir late; cd late; mkdir objects refs; echo x > HEAD")
+    assert "late/HEAD made its folder a git repository" in server.bash(f"cd late; sleep 2; {REF}; sleep 1.5")
+    assert not (root / "late/HEAD").exists()
+    server.bash("rm -rf late o?")
+
+
+def test_a_root_becomes_no_repository() -> None:
+    with scene(USERS[-1]) as at:
+        plain = at.base / "run/plain"
+        plain.mkdir()
+        at.own()
+        with serving(at, WORKSPACE_WRITE, roots=[plain]) as server:
+            assert "HEAD" in server.bash(f"{PARTS}; {REF}; mkdir hooks")
+            assert repositories(plain.parent) == set()
+            user_runs(at, f"cd {plain} && rm -rf * && git init -q --bare .")
+            server.bash(f"{EVIL} >> config; touch hooks/x; {EVIL} > config.worktree; mv HEAD x; rm HEAD")
+            assert not (plain / "hooks/x").exists()
+            assert not (plain / "config.worktree").exists()
+            assert "evil" not in (plain / "config").read_text(encoding="utf-8")
+
+
+def test_a_repository_of_the_user_keeps_its_configuration_and_is_used(
+    servers: Callable[[str, str], Server],
+) -> None:
+    server = servers(USERS[-1], WORKSPACE_WRITE)
+    user_runs(server.scene, "git init -q --bare kept && git clone -q kept copy 2>&1")
+    config = (server.scene.root / "kept/config").read_bytes()
+    said = server.bash(
+        f"{EVIL} >> kept/config; touch kept/hooks/x; mv kept k; git -C kept rev-parse --git-dir"
+    )
+    assert "\n.\n" in said
+    assert (server.scene.root / "kept/config").read_bytes() == config
+    assert not (server.scene.root / "kept/hooks/x").exists()
+    for path in ("kept/config", "kept/hooks/x", "kept/HEAD", "kept/info/attributes", "kept/commondir"):
+        assert server.call("write_file", path=path, content="x", overwrite=True).is_error, path
+    assert not server.call("write_file", path="copy/config", content="x").is_error
+    user_runs(server.scene, "rm -rf kept copy")
+
+
+def test_a_new_bare_repository_stays_when_git_is_writable_without_what_runs_programs() -> None:
+    with scene(USERS[-1]) as at, serving(at, WORKSPACE_WRITE, "--git", "writable") as server:
+        server.bash(f"git init -q --bare good; git init -q --bare bad; {EVIL} >> bad/config")
+        assert repositories(at.root) == {"good", "bad"}
+        assert (at.root / "good/config").exists()
+        assert not (at.root / "bad/config").exists()
+
+
+# --- tools -------------------------------------------------------------------------------------------------
+
+CONTENT = {"HEAD": "ref: refs/heads/x\n", "config": "[core]\n", "objects/x": "x", "refs/x": "x"}
+ADDED = "".join(f"*** Add File: {{0}}/{path}\n+{text.strip()}\n" for path, text in CONTENT.items())
+
+TOOLS: dict[str, tuple[str, str, dict[str, object]]] = {
+    "write HEAD": (PARTS, "write_file", {"path": "{0}/HEAD", "content": CONTENT["HEAD"]}),
+    "write objects": (f"mkdir refs; {REF}", "write_file", {"path": "{0}/objects/x", "content": "x"}),
+    "write refs": (f"mkdir objects; {REF}", "write_file", {"path": "{0}/refs/deep/x", "content": "x"}),
+    "write commondir": (f"{STORE}; {REF}", "write_file", {"path": "{0}/commondir", "content": "../store"}),
+    "write config": (f"{PARTS}; {REF}", "write_file", {"path": "{0}/config", "content": "x"}),
+    "edit HEAD": (
+        f"{PARTS}; printf 'no: refs/x' > HEAD",
+        "edit_file",
+        {"path": "{0}/HEAD", "old_string": "no:", "new_string": "ref:"},
+    ),
+    "make objects": (f"mkdir refs; {REF}", "mkdir", {"path": "{0}/objects"}),
+    "make refs below": (f"mkdir objects; {REF}", "mkdir", {"path": "{0}/refs/heads/a"}),
+    "patch all": ("true", "apply_patch", {"patch": f"*** Begin Patch\n{ADDED}*** End Patch"}),
+    "patch parts": (
+        REF,
+        "apply_patch",
+        {
+            "patch": "*** Begin Patch\n*** Add File: {0}/objects/x\n+x\n"
+            "*** Add File: {0}/refs/x\n+x\n*** End Patch"
+        },
+    ),
+    "patch to HEAD": (
+        f"{PARTS}; echo ref: refs/x > other",
+        "apply_patch",
+        {
+            "patch": "*** Begin Patch\n*** Update File: {0}/other\n*** Move to: {0}/HEAD\n@@\n"
+            "-ref: refs/x\n+ref: refs/y\n*** End Patch"
+        },
+    ),
+    "patch a program": (
+        f"touch objects; mkdir refs; {REF}",
+        "apply_patch",
+        {"patch": "diff --git a/{0}/objects b/{0}/objects\nold mode 100644\nnew mode 100755\n"},
+    ),
+    "remove commondir": (
+        f"{PARTS}; mkdir c; {REF}; mv HEAD c; rm -rf c; echo ../none > commondir; {REF}",
+        "apply_patch",
+        {"patch": "*** Begin Patch\n*** Delete File: {0}/commondir\n*** End Patch"},
+    ),
+}
+"""What the user has made, and the call that would complete it."""
+
+
+def test_no_tool_completes_a_layout(servers: Callable[[str, str], Server]) -> None:
+    server = servers(USERS[-1], WORKSPACE_WRITE)
+    with collected() as case:
+        for number, (name, (before, tool, arguments)) in enumerate(TOOLS.items()):
+            user_runs(server.scene, f"mkdir t{number}; cd t{number}; {before}")
+            spelt = {key: str(value).replace("{0}", f"t{number}") for key, value in arguments.items()}
+            with case(name):
+                said = server.call(tool, **spelt)
+                assert said.is_error
+                assert "git repository" in said.text
+        for number, order in enumerate(permutations(CONTENT)):
+            with case("-".join(order)):
+                for path in order:
+                    server.call("write_file", path=f"w{number}/{path}", content=CONTENT[path])
+                assert not (server.scene.root / f"w{number}/HEAD").exists()
+                assert (server.scene.root / f"w{number}/refs/x").exists()
+    user_runs(server.scene, "rm -rf t* w* store")
+
+
+def test_no_branch_and_no_worktree_brings_a_layout(servers: Callable[[str, str], Server]) -> None:
+    server = servers(USERS[-1], WORKSPACE_WRITE)
+    root = server.scene.root
+    git(root, "init", "-q", "-b", "main", "repo")
+    git(root / "repo", "commit", "-q", "--allow-empty", "-m", "first")
+    git(root / "repo", "checkout", "-q", "-b", "evil")
+    for path, text in {**CONTENT, "plain": "x"}.items():
+        (root / "repo/sub" / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / "repo/sub" / path).write_text(text, encoding="utf-8")
+    git(root / "repo", "--git-dir=.git", "--work-tree=.", "add", "sub/plain", "sub/HEAD")
+    tree = "\n".join(
+        f"100644 {git(root / 'repo', 'hash-object', '-w', shlex.quote('sub/' + path)).strip()}\tsub/{path}"
+        for path in (*CONTENT, "plain")
+    )
+    subprocess.run(
+        ["git", "-c", "safe.directory=*", "update-index", "--add", "--index-info"],
+        cwd=root / "repo", input=tree, encoding="utf-8", check=True,
+    )  # fmt: skip
+    git(root / "repo", "commit", "-q", "-m", "evil")
+    subprocess.run(["rm", "-rf", "sub"], cwd=root / "repo", check=True)
+    git(root / "repo", "symbolic-ref", "HEAD", "refs/heads/main")
+    git(root / "repo", "reset", "-q")
+    server.scene.own()
+    assert server.call("git_branch", path="repo", name="evil").is_error
+    paths = [f"repo/sub/{path}" for path in CONTENT]
+    assert server.call("git_restore", paths=paths, commit="evil").is_error
+    entered = server.call("EnterWorktree", path="repo", name="w", base="evil")
+    assert not entered.is_error, entered.text
+    assert "sub/HEAD" in entered.text
+    assert (root / "repo/.worktrees/w/sub/plain").exists()
+    assert [path for path in root.rglob("sub") if is_git_directory(str(path))] == []
