@@ -98,6 +98,38 @@ def test_thousands_of_folders_hide_nothing(server: Server) -> None:
         assert not os.path.lexists(root / place)
 
 
+MODES = (0o1733, 0o733, 0o333, 0o311, 0o711, 0o300)
+PLANTED = ("{}/.vscode/tasks.json", "{}/inner/.envrc", "{}/inner/deep/.git/config")
+
+
+@pytest.mark.parametrize("user", BY_USER)
+def test_a_folder_that_may_be_entered_but_not_listed_keeps_nothing(user: str) -> None:
+    """Of another user, made before the start or between two commands, and of a command itself."""
+    with scene(user) as at:
+
+        def shut(name: str, mode: int) -> None:
+            (at.root / name / "inner").mkdir(parents=True)
+            (at.root / name / "inner").chmod(0o777)
+            if os.geteuid() == 0:
+                os.chown(at.root / name, *(2 * (65534 if user == "root" else 0,)))
+            (at.root / name).chmod(mode)
+
+        for mode in MODES:
+            shut(f"early{mode:o}", mode)
+        with serving(at, WORKSPACE_WRITE) as server, collected() as case:
+            server.bash("true")
+            for mode in MODES:
+                shut(f"late{mode:o}", mode)
+            for when in ("early", "late", "own"):
+                names = [f"{when}{mode:o}" for mode in MODES]
+                places = [place.format(name) for name in names for place in PLANTED]
+                made = "; ".join(f"mkdir -p {name}/inner; chmod {name[3:]} {name}" for name in names)
+                plant = "; ".join(f"mkdir -p $(dirname {place}); echo x > {place}" for place in places)
+                server.bash(f"{made if when == 'own' else 'true'}; {plant}; echo ended")
+                with case(when):
+                    assert [place for place in places if os.path.lexists(at.root / place)] == []
+
+
 @pytest.mark.parametrize("server", BY_USER[:1], indirect=True)
 def test_a_report_whose_every_note_is_as_long_as_can_be_arrives_whole(server: Server) -> None:
     name = "\N{PILE OF POO}" * 60

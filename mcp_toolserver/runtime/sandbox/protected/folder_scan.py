@@ -230,19 +230,19 @@ class FolderScan:
             os.close(folder)
 
     def _closed(self, path: str) -> _Folder:
-        """A folder that cannot be read. Commands, which run as the same user, could open it if it is theirs;
-        that of another user they cannot list either, nor change who may.
+        """A folder that cannot be read. Commands, which run as the same user, could open it if it is theirs.
+        In that of another user they reach what they know or make if they may enter it.
 
         Raises:
             OSError: what it lies in is closed as well.
         """
         status = os.stat(path, dir_fd=self._root, follow_symlinks=False) if path else os.fstat(self._root)
-        is_own = path and status.st_uid == os.geteuid()
+        is_reached = path and (status.st_uid == os.geteuid() or os.access(path, os.X_OK, dir_fd=self._root))
         return _Folder(
             status.st_dev,
             status.st_ino,
             status.st_ctime_ns,
-            found=((path, "unreadable"),) if is_own else (),
+            found=((path, "unreadable"),) if is_reached else (),
             is_closed=True,
         )
 
