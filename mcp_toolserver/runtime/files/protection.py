@@ -5,7 +5,7 @@ from collections.abc import Callable, Container, Sequence
 
 from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.runtime.files.path_resolver import relative_to
-from mcp_toolserver.runtime.sandbox.protected.names import is_protected
+from mcp_toolserver.runtime.sandbox.protected.names import GIT, is_protected, protected_name
 from mcp_toolserver.text.file_names import folded
 
 _PROTECTED = "is protected: programs act upon it unasked, so no tool changes it in workspace-write. "
@@ -28,6 +28,22 @@ def protection(
         return _PROTECTED + remedy
 
     return protects
+
+
+def steers_git(path: str) -> bool:
+    """Whether the absolute `path` is, or lies in, what git looks for in a repository, next to a file `HEAD`.
+
+    What else is there does not matter: it may be completed later. In `.git`, names alone decide.
+    """
+    names = path.split("/")
+    for index, name in enumerate(names):
+        if protected_name(name) == GIT:
+            return False
+        is_part = name.lower() in ("head", "commondir", "objects", "refs")
+        is_part = is_part or is_protected("/".join((GIT, *names[index:])), git_writable=True)
+        if is_part and os.path.lexists("/".join((*names[:index], "HEAD"))):
+            return True
+    return False
 
 
 def _relative(root: str, absolute: str) -> str | None:

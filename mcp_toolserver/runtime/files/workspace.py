@@ -34,10 +34,10 @@ from mcp_toolserver.runtime.files.path_resolver import (
     locate,
     relative_to,
 )
+from mcp_toolserver.runtime.files.protection import steers_git
 from mcp_toolserver.runtime.files.root import Root, nested, open_root, part_of, reading
 from mcp_toolserver.runtime.files.workspace_files import ConfinedFiles
 from mcp_toolserver.runtime.files.write_target import WriteTarget
-from mcp_toolserver.runtime.sandbox.protected.git_dir import steers_git
 from mcp_toolserver.runtime.sandbox.protected.names import GIT
 from mcp_toolserver.text.file_names import EXACT, NameComparison, VolumePath, folded
 from mcp_toolserver.text.path_syntax import check_spelling

@@ -5,13 +5,7 @@ import re
 import stat
 from collections.abc import Iterator
 
-from mcp_toolserver.runtime.sandbox.protected.names import (
-    GIT,
-    IN_GIT_FOLDER,
-    NESTED_GIT_FOLDERS,
-    is_protected,
-    protected_name,
-)
+from mcp_toolserver.runtime.sandbox.protected.names import GIT, IN_GIT_FOLDER, NESTED_GIT_FOLDERS
 from mcp_toolserver.runtime.sandbox.protected.open_nofollow import opened
 
 LONGEST_PATH = 3_500
@@ -75,22 +69,6 @@ def _is_head(path: str, root: int | None) -> bool:
 
 def _is_link(path: str, root: int | None) -> bool:
     return _exists(root, path) and stat.S_ISLNK(os.stat(path, dir_fd=root, follow_symlinks=False).st_mode)
-
-
-def steers_git(path: str) -> bool:
-    """Whether the absolute `path` is, or lies in, what git looks for in a repository, next to a file `HEAD`.
-
-    What else is there does not matter: it may be completed later. In `.git`, names alone decide.
-    """
-    names = path.split("/")
-    for index, name in enumerate(names):
-        if protected_name(name) == GIT:
-            return False
-        is_part = name.lower() in ("head", "commondir", "objects", "refs")
-        is_part = is_part or is_protected("/".join((GIT, *names[index:])), git_writable=True)
-        if is_part and os.path.lexists("/".join((*names[:index], "HEAD"))):
-            return True
-    return False
 
 
 def hooks_and_config(root: int, folder: str) -> Iterator[str]:
