@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from importlib.util import find_spec
@@ -67,6 +67,7 @@ from mcp_toolserver.stores.todos import StoredTodos
 from mcp_toolserver.telemetry import observers
 from mcp_toolserver.text.documents.optional_parser import PARSERS
 from mcp_toolserver.text.enforcement_summary import Enforcement, summary
+from mcp_toolserver.text.path_syntax import lies_in
 from mcp_toolserver.text.shell.sandbox_hints import Confined, explain
 from mcp_toolserver.text.windows_paths import WindowsPaths
 from mcp_toolserver.tool_spec import Profile
@@ -97,7 +98,7 @@ class LowerBrokers:
             lower = replace(self.settings, permission_mode=mode)
             broker = start_standalone_broker(broker_policy(lower, self.found))
             try:
-                hide_from_commands(lower, self.policy, broker)
+                hide_from_commands(lower, self.policy, broker, self.found.git)
             except SettingsError as error:
                 broker.close()
                 raise Unavailable(f"No command runs in {mode.flag}: {error}") from None
@@ -130,6 +131,8 @@ class Shared:
     recorder: Recorder | None
     narrowings: Narrowings
     """What takes rights from the calls of each owner."""
+    hidden_git: Mapping[str, str]
+    """See `hide_from_commands`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -231,7 +234,6 @@ def build_application(
         hides=policy.hides,
         protects=_protection(settings),
     ).recorded(record)
-    hide_from_commands(settings, policy, broker)
     shared = Shared(
         facts=facts,
         registry=registry,
@@ -251,6 +253,7 @@ def build_application(
         model=operator_model(settings),
         recorder=_recorder(audit, settings),
         narrowings=(narrowings := Narrowings()),
+        hidden_git=hide_from_commands(settings, policy, broker, found.git),
     )
     if broker and settings.permission_mode is not Permission.READ_ONLY:
         broker.writers.is_held = lambda owner: narrowings.holds(owner, PLAN_MODE)
@@ -364,8 +367,10 @@ def _assembled(
     registry = shared.registry.on(facts)
     listed = registry.select(settings.toolsets, settings.tools, settings.exclude_tools)
     unlisted = registry.unlisted(settings.toolsets, listed, settings.exclude_tools)
+    hidden_git = partial(_hidden_git, shared.hidden_git, workspace.roots)
     explained = partial(
-        explain, confined=_confined(settings, _git_tools(registry, listed, facts), policy.token)
+        explain,
+        confined=_confined(settings, _git_tools(registry, listed, facts), hidden_git, policy.token),
     )
     limits = CommandLimits(foreground_seconds=settings.foreground_seconds)
     commands = Commands(broker, workspace, outputs, limits, explain=explained) if broker else None
@@ -710,7 +715,21 @@ def _git_tools(registry: Registry, listed: frozenset[str], facts: HostFacts) -> 
     return tuple(sorted(name for name in listed if any(one <= needs[name] for one in changing)))
 
 
-def _confined(settings: Settings, git_tools: tuple[str, ...], token: str) -> Confined | None:
+def _hidden_git(hidden: Mapping[str, str], roots: Sequence[str]) -> Sequence[tuple[str, str]]:
+    """Those of the `hidden` repositories that lie in or above `roots`, not in the roots of others."""
+    return [
+        (path, why)
+        for path, why in hidden.items()
+        if any(lies_in(root, path) or lies_in(os.path.dirname(path), root) for root in roots)
+    ]
+
+
+def _confined(
+    settings: Settings,
+    git_tools: tuple[str, ...],
+    hidden_git: Callable[[], Sequence[tuple[str, str]]],
+    token: str,
+) -> Confined | None:
     if settings.permission_mode is Permission.DANGER_FULL_ACCESS:
         return None
     return Confined(
@@ -719,6 +738,7 @@ def _confined(settings: Settings, git_tools: tuple[str, ...], token: str) -> Con
         network=settings.network == "commands",
         git_tools=git_tools,
         token=token,
+        hidden_git=hidden_git,
     )
 
 

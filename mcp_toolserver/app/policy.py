@@ -1,13 +1,16 @@
 """Builds the policy from the settings."""
 
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
+from mcp_toolserver.app.confinement import wanted_roots
 from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.errors import SettingsError
 from mcp_toolserver.pipeline.registry import Registry
 from mcp_toolserver.policy.rules import Policy, Rule, RuleContext, parse
 from mcp_toolserver.runtime.processes.broker_client import Broker
+from mcp_toolserver.runtime.processes.helper_launcher import Programs
 from mcp_toolserver.settings import Settings
 from mcp_toolserver.text.search.glob import starts
 
@@ -56,19 +59,33 @@ def build_policy(settings: Settings, registry: Registry) -> Policy:
     )
 
 
-def hide_from_commands(settings: Settings, policy: Policy, broker: Broker | None) -> None:
+def hide_from_commands(
+    settings: Settings, policy: Policy, broker: Broker | None, git: str | None
+) -> Mapping[str, str]:
     """Have commands kept from what deny rules on reading hide; in danger-full-access nothing is.
+
+    Returns the `.git` folders that are hidden for the sake of their history, each with the reason, as of the
+    last command. `git` is the program.
 
     Raises:
         SettingsError: commands cannot be kept from it.
     """
     if broker is None or settings.permission_mode is Permission.DANGER_FULL_ACCESS:
-        return
+        return {}
     for pattern in policy.hidden_patterns:
         if "/" in starts(pattern):
             raise SettingsError(
                 f"a deny rule on reading, {pattern}, may match anywhere on this machine, and commands cannot "
                 "be kept from that; name the folder that it starts from"
             )
-    if policy.hidden_patterns:
-        broker.hide(policy.hidden_patterns)
+    if not policy.hidden_patterns:
+        return {}
+    broker.hide(policy.hidden_patterns)
+    # Few servers have such rules.
+    from mcp_toolserver.runtime.git.histories import GitHistories
+    from mcp_toolserver.runtime.git.runner import Git
+
+    runner = git and Git(Programs(broker), git, os.path.expanduser("~"))
+    histories = GitHistories(runner or None, wanted_roots(settings), policy.hiding_rule)
+    broker.hidden_git = histories.look
+    return histories.hidden

@@ -3,7 +3,7 @@
 import os
 import socket
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
@@ -17,7 +17,7 @@ from mcp_toolserver.app.compose import Application, application_of
 from mcp_toolserver.app.readiness import Readiness
 from mcp_toolserver.app.shutdown import Leave, run_until_shutdown
 from mcp_toolserver.capabilities.call_scope import LOCAL
-from mcp_toolserver.errors import SettingsError
+from mcp_toolserver.errors import SettingsError, Unavailable
 from mcp_toolserver.protocol.build_server import build
 from mcp_toolserver.protocol.client_roots import ClientRoots
 from mcp_toolserver.protocol.codex_sandbox_state import SandboxState
@@ -199,6 +199,10 @@ async def _schedules(app: Application, grants: "GrantFile | None") -> None:
 async def upkeep(app: Application) -> None:
     """Clean up after earlier servers, then end idle sessions and remove saved outputs as they expire."""
     await anyio.to_thread.run_sync(app.upkeep, abandon_on_cancel=True)
+    if app.shared.broker is not None:
+        # The log names what is hidden. Each command looks again.
+        with suppress(Unavailable):
+            await app.shared.broker.hidden_git()
     if app.settings.transport == "stdio" and any_dead(app.shared.database.path + BOARD):
         app.providers.resume("tasks.provider")
     while True:

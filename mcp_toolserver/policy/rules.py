@@ -290,7 +290,12 @@ class Policy:
 
     def hides(self, spellings: Subject) -> bool:
         """Whether a deny rule on reading covers this path, so that no file tool may show or change it."""
-        return any(rule.covers(READER, _READS) and rule.touches(spellings) for rule in self.deny)
+        return bool(self.hiding_rule(spellings))
+
+    def hiding_rule(self, spellings: Subject) -> str:
+        """The deny rule on reading that covers this path; empty without one."""
+        hiding = (rule for rule in self.deny if rule.covers(READER, _READS))
+        return next((rule.text for rule in hiding if rule.touches(spellings)), "")
 
     @property
     def hidden_patterns(self) -> tuple[str, ...]:

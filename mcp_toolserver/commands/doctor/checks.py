@@ -186,6 +186,13 @@ def _rules(facts: Facts) -> Iterator[Finding]:
             standing="holds",
             detail=f"hidden from commands as from tools: {', '.join(facts.hiding_rules)}",
         )
+    for folder, why in facts.hidden_git.items():
+        yield Finding(
+            what="git in commands",
+            standing="note",
+            detail=f"{folder} is an empty folder for commands: {why}",
+            remedy="use the git tools (--toolsets default,git), which check paths",
+        )
     if unbound:
         yield Finding(
             what="deny rules that commands are not kept to",

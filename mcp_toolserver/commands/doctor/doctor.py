@@ -2,15 +2,18 @@
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
+import anyio
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from mcp_toolserver.app.policy import build_policy, hide_from_commands
 from mcp_toolserver.commands.doctor.checks import Finding, findings, next_step
 from mcp_toolserver.commands.doctor.facts import CONFINED, MODES, Facts, examine
 from mcp_toolserver.commands.doctor.layers import Standing, layers
+from mcp_toolserver.pipeline.registry import Registry, discover
 from mcp_toolserver.runtime.executables import HostExecutables
 from mcp_toolserver.runtime.processes.broker_client import Broker
 from mcp_toolserver.runtime.sandbox.layers.spec import Check
@@ -96,7 +99,13 @@ def doctor(settings: Settings, broker: Broker | None, found: HostExecutables, *,
     Raises:
         SettingsError: a root is no folder.
     """
-    said = report(examine(settings, found, broker=broker is not None))
+    facts = examine(settings, found, broker=broker is not None)
+    if broker is not None and facts.hiding_rules:
+        policy = build_policy(settings, Registry(discover()))
+        hidden_git = hide_from_commands(settings, policy, broker, found.git)
+        anyio.run(broker.hidden_git)
+        facts = replace(facts, hidden_git=hidden_git)
+    said = report(facts)
     if as_json:
         print(json.dumps(asdict(said), indent=2))
     else:

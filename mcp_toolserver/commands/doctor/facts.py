@@ -97,6 +97,8 @@ class Facts:
     without a root, and where no command runs."""
     hiding_rules: tuple[str, ...] = ()
     """Deny rules that hide paths from tools, and in a confined mode from commands."""
+    hidden_git: Mapping[str, str] = field(default_factory=dict[str, str])
+    """The `.git` folders that these rules hide from commands for their history, each with the reason."""
     model: str = ""
     """The provider and the name of the model for agents, without address and key; empty without one."""
     no_model: str = ""

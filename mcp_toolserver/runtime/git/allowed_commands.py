@@ -97,7 +97,14 @@ _FORMS: Mapping[str, _CommandForm] = {
         r"--(cached|deleted|modified|others|stage|unmerged|exclude-standard|full-name)|-[tz]", layout=_FILES
     ),
     "ls-tree": _form(r"--(long|name-only|full-name)|-[rtdz]", layout=_TREE),
-    "cat-file": _form(r"-[petse]|--batch|--filters|--path=.*", layout=_OBJECTS),
+    "cat-file": _form(
+        r"-[petse]|--batch|--filters|--path=.*|--(batch-all-objects|unordered|buffer)|--batch-check=.*",
+        layout=_OBJECTS,
+    ),
+    # Of the commits in its input.
+    "diff-tree": _form(
+        r"-[rcz]|--(root|raw|no-renames|no-abbrev|no-commit-id)", hardened=f"{_PLAIN} --stdin", layout=""
+    ),
     "check-attr": _form(r"-z|filter|crlf|eol|ident|working-tree-encoding", layout=_FILES),
     "for-each-ref": _form(
         rf"--(count={_COUNT}|format=.*|sort=[-\w:*]+|(points-at|merged|no-merged|contains)=\w+)",

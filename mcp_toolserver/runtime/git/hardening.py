@@ -43,6 +43,9 @@ FIXED: Mapping[str, str] = {
     "diff.submodule": "short",
     "diff.ignoreSubmodules": "dirty",
     "safe.bareRepository": "explicit",
+    # Copies of what objects say; who can write them decides what git reads, such as the parents of a commit.
+    "core.commitGraph": "false",
+    "core.multiPackIndex": "false",
     # Files chosen by the repository that git would quote in messages.
     "core.attributesFile": "/dev/null",
     "mailmap.file": "/dev/null",

@@ -10,7 +10,7 @@ import os
 import time
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from mcp_toolserver.errors import Denied, NotFound, SandboxUnavailable, TimedOut, Unavailable
@@ -96,6 +96,18 @@ class Git:
         git_dir, common_dir, top = _parse_paths(await run.ask(_WHERE, environment(), MAX_LISTING))
         found = RepositoryPaths(git_dir=git_dir, common_dir=common_dir, top=top, config=b"")
         before = take_snapshot(folder, found, self._home)
+        found = await self.configured(found, cwd=cwd, timeout=timeout)
+        if unchanged_since(before, before_ns) and take_snapshot(folder, found, self._home) == before:
+            self._cache.keep(folder, found, before)
+        return found
+
+    async def configured(self, found: RepositoryPaths, *, cwd: int, timeout: float) -> RepositoryPaths:
+        """Return `found` with its configuration.
+
+        Raises:
+            Denied: git cannot read it.
+            TimedOut, Unavailable: as for `locate`.
+        """
         run = self._run(cwd, timeout, (*self._argv_prefix, *found.pinned))
         config = await run.ask(_LIST, environment(), MAX_LISTING)
         if config.status != 0 or config.truncated:
@@ -103,10 +115,7 @@ class Git:
                 "The configuration of this repository cannot be read, so git is not run in it. Ask the user "
                 "to look at its .git/config and what that includes."
             )
-        found = RepositoryPaths(git_dir=git_dir, common_dir=common_dir, top=top, config=config.stdout)
-        if unchanged_since(before, before_ns) and take_snapshot(folder, found, self._home) == before:
-            self._cache.keep(folder, found, before)
-        return found
+        return replace(found, config=config.stdout)
 
     async def ask(
         self,

@@ -7,7 +7,7 @@ imports, so that the broker stays small and forks safely. Standard library only.
 import errno
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from socket import socket
@@ -85,6 +85,9 @@ class Broker(Protocol):
         """The process of the broker."""
         ...
 
+    hidden_git: Callable[[], Awaitable[Iterable[str]]]
+    """Finds what `Script.hidden_git` has to be now. Raises: Unavailable: it cannot be found."""
+
     @property
     def proof(self) -> Proof:
         """What this machine was seen to keep. The first look waits until the broker has tried it.
@@ -144,6 +147,11 @@ class Broker(Protocol):
     def close(self) -> None:
         """End the broker; returns when it, and all it started, is gone."""
         ...
+
+
+async def nothing_hidden() -> tuple[str, ...]:
+    """For a broker that got no rule."""
+    return ()
 
 
 def process_layer() -> Literal["linux", "posix"]:

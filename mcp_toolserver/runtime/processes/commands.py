@@ -191,6 +191,8 @@ class Commands:
         ended: Callable[[], None] = lambda: None,
     ) -> JobState:
         """Run a command in `context`; calls `ended` once, when the command is gone, however it ended."""
+        hidden_git = tuple(await (context.broker or self._broker).hidden_git())
+        context = replace(context, hidden_git=hidden_git)
         job = self._start(context, command, ended)
         try:
             await job.child.started()
@@ -235,6 +237,7 @@ class Commands:
                 # Only the server's own broker is told when a session ends.
                 session="" if context.broker else context.owner,
                 read_only=context.folders.is_read_only,
+                hidden_git=context.hidden_git,
             )
             spawned = spawn(context.broker or self._broker, request, cwd=cwd)
         finally:
@@ -321,6 +324,8 @@ class CommandContext:
     """Whether the command only starts what then runs outside of its own processes."""
     broker: Broker | None = None
     """What starts the command; None for the server's own broker."""
+    hidden_git: tuple[str, ...] = ()
+    """See `Script.hidden_git`."""
 
 
 @dataclass(frozen=True)

@@ -148,6 +148,7 @@ async def start_interactive(
     Raises:
         Unavailable: it cannot be started.
     """
+    hidden_git = tuple(await broker.hidden_git())
     try:
         reading, writing = os.pipe()
     except OSError as error:
@@ -161,6 +162,7 @@ async def start_interactive(
             roots=None if given.roots is None else tuple(given.roots),
             session=given.owner,
             read_only=given.read_only,
+            hidden_git=hidden_git,
         )
         spawned = spawn(broker, script, cwd=cwd, stdin=reading, separate_stderr=True)
     except BaseException:

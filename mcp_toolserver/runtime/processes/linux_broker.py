@@ -4,7 +4,7 @@ import contextlib
 import os
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Self
 
 from mcp_toolserver.errors import Unavailable
@@ -12,6 +12,7 @@ from mcp_toolserver.runtime.processes.broker_client import (
     ANSWER_SECONDS,
     Streams,
     Writers,
+    nothing_hidden,
     spawn_interpreter,
     unstartable,
 )
@@ -43,6 +44,7 @@ class LinuxBroker:
         self._proof: Proof | None = None
         self.pid = pid
         self.writers = Writers()
+        self.hidden_git: Callable[[], Awaitable[Iterable[str]]] = nothing_hidden
 
     @classmethod
     def start(cls, broker_policy: BrokerPolicy) -> Self:

@@ -7,7 +7,7 @@ import os
 import secrets
 import socket
 import threading
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from threading import RLock
 from typing import Self
 
@@ -17,6 +17,7 @@ from mcp_toolserver.runtime.processes.broker_client import (
     ANSWER_SECONDS,
     Streams,
     Writers,
+    nothing_hidden,
     spawn_interpreter,
     unstartable,
 )
@@ -50,6 +51,7 @@ class PosixBroker:
         self._sending = RLock()
         self.pid = pid
         self.writers = Writers()
+        self.hidden_git: Callable[[], Awaitable[Iterable[str]]] = nothing_hidden
 
     @classmethod
     def start(cls, broker_policy: BrokerPolicy) -> Self:

@@ -3,6 +3,7 @@ A hint for the reader, never a decision.
 """
 
 import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 _UNWRITABLE = re.compile(r"read-only file system|\berofs\b", re.IGNORECASE)
@@ -24,6 +25,8 @@ _MISSING = re.compile(
 _KILLED = re.compile(r"^\S+: line \d+: +\d+ Killed\b", re.MULTILINE)
 _KILLED_STATUS = 128 + 9
 
+_NO_REPOSITORY = re.compile(r"not (?:appear to be )?a git repository|fatal: repository '.*' does not exist")
+
 _SIGNAL = re.compile(r"\bp?kill(?:all)?\b.*operation not permitted", re.IGNORECASE)
 
 
@@ -35,6 +38,8 @@ class Confined:
     git: bool
     """Whether `.git` can be written."""
     network: bool
+    hidden_git: Callable[[], Sequence[tuple[str, str]]] = tuple
+    """Returns the `.git` folders that commands see empty, each with the reason."""
     git_tools: tuple[str, ...] = ()
     """Tools that the model may call and that write in `.git`, where commands cannot."""
     token: str = ""
@@ -66,6 +71,11 @@ def _refusals(output: str, confined: Confined) -> list[str]:
         notes.append(
             "Commands have no network here; the operator can start the server with --network commands."
         )
+    if _NO_REPOSITORY.search(output):
+        notes += [
+            f"{folder} is empty for commands: {why}. The git tools, which check paths, go on working."
+            for folder, why in confined.hidden_git()[:3]
+        ]
     if _SIGNAL.search(output):
         notes.append("A command here can signal only the processes that it started.")
     return notes

@@ -62,6 +62,9 @@ class Script:
     loopback interface; without a session, each has its own."""
     read_only: bool = False
     """Whether it runs as in read-only mode, where the broker's own mode lets commands write in the roots."""
+    hidden_git: tuple[str, ...] = ()
+    """Absolute paths of repositories that the command sees empty: git folders, or `.git` files that lead to
+    them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,6 +122,7 @@ def decode(body: bytes) -> Request:
                 roots=_folders(message.get("roots")),
                 session=_text(message.get("session", "")),
                 read_only=_flag(message.get("read_only", False)),
+                hidden_git=_folders(message.get("hidden_git")) or (),
             )
         case "helper", None, argv if _is_argv(argv):
             environment = _variables(message.get("environment", []))

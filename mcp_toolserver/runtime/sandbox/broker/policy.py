@@ -59,6 +59,8 @@ class SandboxPlan:
     """The parts of the roots that a command sees; None for all."""
     writes: tuple[str, ...] = ()
     """Folders in the roots that a helper may write in."""
+    hidden_git: tuple[str, ...] = ()
+    """See `Script.hidden_git`."""
 
     @property
     def shown_roots(self) -> tuple[str, ...]:
@@ -69,9 +71,12 @@ class SandboxPlan:
 def plan_for(broker_policy: BrokerPolicy, proof: Proof, request: Request) -> SandboxPlan | str:
     """Return the sandbox for `request`; or, as text, why it does not run."""
     match request:
-        case Script(roots=roots, read_only=read_only):
+        case Script(roots=roots, read_only=read_only, hidden_git=hidden_git):
             plan = _command(broker_policy.sandbox, proof, roots)
-            return _reading(plan) if read_only and isinstance(plan, SandboxPlan) else plan
+            if isinstance(plan, str):
+                return plan
+            plan = replace(plan, hidden_git=hidden_git)
+            return _reading(plan) if read_only else plan
         case Program(argv=argv, writes=writes):
             helper = next((one for one in broker_policy.helpers if argv[: len(one.argv)] == one.argv), None)
             if helper is None:

@@ -39,7 +39,7 @@ from mcp_toolserver.runtime.sandbox.mounts.mounts import (
 )
 from mcp_toolserver.runtime.sandbox.mounts.temporary import TEMPORARY
 from mcp_toolserver.runtime.sandbox.protected.compare import changes
-from mcp_toolserver.runtime.sandbox.protected.git_dir import hooks_and_config
+from mcp_toolserver.runtime.sandbox.protected.git_dir import git_folders, hooks_and_config
 from mcp_toolserver.runtime.sandbox.protected.snapshot import (
     WRITING,
     ProtectedPath,
@@ -312,7 +312,10 @@ def _visibility(plan: SandboxPlan, root_handles: RootHandles) -> Visibility:
 
 def _hidden_now(plan: SandboxPlan, root_handles: RootHandles) -> Mapping[str, bool]:
     """The paths that rules hide from a command now."""
-    return {} if plan.helper else root_handles.hidden.find(tuple(root_handles.roots), plan.shown_roots)
+    if plan.helper:
+        return {}
+    found = root_handles.hidden.find(tuple(root_handles.roots), plan.shown_roots)
+    return found | {path: os.path.isdir(path) for path in git_folders(plan.hidden_git)}
 
 
 def _other_roots(plan: SandboxPlan) -> tuple[str, ...]:

@@ -25,11 +25,14 @@ MOST_FOLDERS = 200_000
 class HiddenPaths:
     """Finds what `patterns` hide: globs as in the operator's rules, relative to a root or absolute.
 
+    With `for_mounts` false, links are found too, and as much as there is.
+
     Raises:
         ValueError: one is no pattern, or may match anywhere on this machine.
     """
 
-    def __init__(self, patterns: Sequence[str] = ()) -> None:
+    def __init__(self, patterns: Sequence[str] = (), *, for_mounts: bool = True) -> None:
+        self._for_mounts = for_mounts
         self._matchers = tuple(path_tests(pattern)[0] for pattern in patterns)
         self._starts = {start for pattern in patterns for start in starts(pattern)}
         if "/" in self._starts:
@@ -47,7 +50,9 @@ class HiddenPaths:
         """
         if not self._matchers:
             return {}
-        search = _Search(hides=self._hides, roots=tuple(roots), known=self._known)
+        search = _Search(
+            hides=self._hides, roots=tuple(roots), known=self._known, for_mounts=self._for_mounts
+        )
         for folder in seen:
             search.look_above(folder)
         places = {place for start in self._starts for place in _places(start, roots, seen)}
@@ -110,6 +115,7 @@ class _Search:
     hides: Callable[[Sequence[str]], bool]
     roots: tuple[str, ...]
     known: dict[str, _Listing]
+    for_mounts: bool
     listed: dict[str, _Listing] = field(default_factory=dict[str, _Listing])
     found: dict[str, bool] = field(default_factory=dict[str, bool])
     searched: list[str] = field(default_factory=list[str])
@@ -156,13 +162,13 @@ class _Search:
             waiting.extend(f"{inner}/{folder}" for folder in listing.folders)
 
     def _hide(self, place: str, *, is_folder: bool) -> None:
-        if not is_folder and _escapes_mounts(place):
+        if self.for_mounts and not is_folder and _escapes_mounts(place):
             raise Unprotectable(
                 f"The operator's deny rules on reading hide {place}, which lies on a volume where commands "
                 "can reach it by other spellings of its name. Put it in a folder and hide that (`folder/**`)."
             )
         self.found[place] = is_folder
-        if len(self.found) > MOST_HIDDEN:
+        if self.for_mounts and len(self.found) > MOST_HIDDEN:
             raise Unprotectable(
                 f"The operator's deny rules on reading hide more than {MOST_HIDDEN} files and folders, too "
                 f"many to keep from commands; {place} is one. Hide a folder as a whole (`folder/**`), or "
@@ -207,7 +213,8 @@ class _Search:
                 for entry in entries:
                     is_folder = entry.is_dir(follow_symlinks=False)
                     # A link is not hidden: what it leads to is, under its own name.
-                    if not entry.is_symlink() and self._is_hidden(_below(spelt, entry.name)):
+                    is_found = not (self.for_mounts and entry.is_symlink())
+                    if is_found and self._is_hidden(_below(spelt, entry.name)):
                         hidden.append((entry.name, is_folder))
                     elif is_folder:
                         folders.append(entry.name)

@@ -35,6 +35,7 @@ from mcp_toolserver.runtime.sandbox.posix.program import (
     start_failure,
 )
 from mcp_toolserver.runtime.sandbox.posix.watch import Watch
+from mcp_toolserver.runtime.sandbox.protected.git_dir import git_folders
 from mcp_toolserver.runtime.sandbox.protected.unprotectable import Unprotectable
 
 _RETRY_SECONDS = 1.0
@@ -152,7 +153,8 @@ def _hidden_now(constants: Constants, plan: SandboxPlan) -> tuple[str, ...]:
     """The paths that rules hide from a command now. A program of ours leaves them out by itself."""
     if plan.helper is not None or plan.layer == "none":
         return ()
-    return tuple(constants.hidden.find(plan.sandbox.roots, plan.shown_roots))
+    found = constants.hidden.find(plan.sandbox.roots, plan.shown_roots)
+    return (*found, *git_folders(plan.hidden_git))
 
 
 # --- while it runs, and after ----------------------------------------------------------------------------

@@ -3,9 +3,14 @@
 import os
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
-from mcp_toolserver.runtime.sandbox.protected.names import GIT, IN_GIT_FOLDER, NESTED_GIT_FOLDERS
+from mcp_toolserver.runtime.sandbox.protected.names import (
+    GIT,
+    IN_GIT_FOLDER,
+    NESTED_GIT_FOLDERS,
+    protected_name,
+)
 from mcp_toolserver.runtime.sandbox.protected.open_nofollow import opened
 
 LONGEST_PATH = 3_500
@@ -17,6 +22,9 @@ LONGEST_CONFIG = 65_536
 
 SHARED = "../..\n"
 """The file `commondir` of a linked work tree, as git writes it."""
+
+_NO_FOLDER = -1
+"""For absolute paths, with which openat(2) ignores the folder."""
 
 _TAME = re.compile(
     r"""\s*(?:
@@ -120,6 +128,37 @@ def _folders_and_head(root: int, path: str) -> list[str]:
             ]
     finally:
         os.close(folder)
+
+
+def git_folder(path: str) -> str | None:
+    """The folder of the repository that the absolute `path`, a `.git` of any kind, stands for; None if git
+    takes it for none.
+
+    What lies in the folder of another repository stands for that whole folder, and the folder of a worktree
+    for that of the repository it belongs to.
+    """
+    if not os.path.isdir(path):
+        text = read_text(_NO_FOLDER, path, LONGEST_POINTER) or ""
+        target = text.removeprefix("gitdir:").strip("\n").strip()
+        if not text.startswith("gitdir:") or not target or "\0" in target:
+            return None
+        path = os.path.join(os.path.dirname(path), target)
+    folder = os.path.realpath(path)
+    parts = folder.split("/")
+    names = [protected_name(part) for part in parts[:-1]]
+    if GIT in names:
+        return "/".join(parts[: names.index(GIT) + 1])
+    shared = read_text(_NO_FOLDER, f"{folder}/commondir", LONGEST_POINTER)
+    if shared is None or "\0" in shared:
+        return folder
+    return os.path.realpath(os.path.join(folder, shared.strip("\n").strip()))
+
+
+def git_folders(paths: Iterable[str]) -> tuple[str, ...]:
+    """What exists of `paths`, the repositories they stand for, and the objects of those, without links."""
+    places = {place for path in paths for place in (path, git_folder(path) or path)}
+    places |= {f"{place}/objects" for place in places}
+    return tuple(filter(os.path.exists, set(map(os.path.realpath, places))))
 
 
 def linked_repository(root: int, place: str, path: str) -> str | None:
