@@ -3,7 +3,7 @@
 import os
 import stat
 
-LOOK = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+LOOK: int = getattr(os, "O_PATH", os.O_RDONLY) | os.O_NOFOLLOW | os.O_CLOEXEC
 
 _RIGHTS = "system.posix_acl_access"
 
