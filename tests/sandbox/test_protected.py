@@ -286,7 +286,7 @@ def test_what_takes_the_place_of_a_folder_closed_to_commands_is_set_aside(here: 
 
 CREATED = {
     "PERS04-new": ("mkdir .vscode; echo run > .vscode/tasks.json", ".vscode/tasks.json"),
-    "deep": ("mkdir -p a/b; echo run > a/b/.envrc", "a/b/.envrc"),
+    "deep": ("mkdir -p a/head; echo run > a/head/.envrc", "a/head/.envrc"),
     "repository": ("mkdir -p n/.git/hooks; echo run > n/.git/hooks/x", "n/.git/hooks/x"),
     "PERS11-shell": ("mkdir .GIT; echo run > .GIT/config", ".GIT/config"),
     "unreadable": ("mkdir .vscode; echo run > .vscode/f; chmod 0 .vscode", ".vscode/f"),

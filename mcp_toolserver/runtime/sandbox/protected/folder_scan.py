@@ -73,8 +73,8 @@ class FolderScan:
         return sum(path == folder or path.startswith(f"{folder}/") for path in self._folders)
 
     def found(self) -> tuple[tuple[str, Kind], ...]:
-        """The paths of all that has a protected name, of folders that were set aside or cannot be looked into,
-        and of repositories."""
+        """The paths of all that has a protected name, of folders that were set aside or cannot be looked
+        into, and of repositories."""
         if self._found is None:
             self._found = tuple(entry for folder in self._folders.values() for entry in folder.found)
         return (*self._found, *self._repositories)
