@@ -14,7 +14,7 @@ from mcp_toolserver.capabilities.cron import owner_of, runs_of
 from mcp_toolserver.errors import Unavailable
 from mcp_toolserver.pipeline.narrowings import PLAN_MODE
 from mcp_toolserver.runtime.clock import SystemClock
-from mcp_toolserver.runtime.cron.jobs import run_job
+from mcp_toolserver.runtime.cron.jobs import reaches, run_job
 from mcp_toolserver.runtime.cron.scheduler import Scheduler
 from mcp_toolserver.stores.cron import Outcome, StoredSchedule, StoredSchedules
 
@@ -41,9 +41,10 @@ class Jobs:
             owners.update((owner_of(grant.name), replace(grant, expires=None)) for grant in grants)
         return owners
 
-    def is_held(self, owner: str) -> bool:
-        """Whether the schedules of an owner wait, because a session is in plan mode."""
-        return self.app.shared.narrowings.holds(runs_of(owner), PLAN_MODE)
+    async def is_held(self, schedule: StoredSchedule) -> bool:
+        """Whether it waits here: a session is in plan mode, or the client has none of its folders."""
+        is_planning = self.app.shared.narrowings.holds(runs_of(schedule.owner), PLAN_MODE)
+        return is_planning or not await reaches(self.app.dispatcher, schedule)
 
     async def run(self, schedule: StoredSchedule) -> Outcome:
         """See `_run`."""

@@ -37,8 +37,8 @@ class _Terminal:
     async def report(self, message: str) -> None:
         print(message, file=sys.stderr)
 
-    async def roots(self) -> None:
-        return None
+    async def roots(self) -> tuple[()]:
+        return ()
 
     def restrictions(self) -> ClientRestrictions | None:
         return None

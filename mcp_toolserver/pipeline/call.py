@@ -59,9 +59,9 @@ class Caller(Protocol):
         """Report progress of a long call."""
         ...
 
-    async def roots(self) -> tuple[str, ...] | None:
-        """The absolute paths of the folders that narrow the server's roots to those that the client works in;
-        None if nothing narrows them."""
+    async def roots(self) -> Sequence[Sequence[str]]:
+        """Lists of folders, as absolute paths. Each narrows the server's roots to what lies in its folders,
+        such as those that the client works in."""
         ...
 
     def restrictions(self) -> ClientRestrictions | None:

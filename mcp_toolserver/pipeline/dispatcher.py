@@ -19,7 +19,7 @@ from typing import TypeVar
 import anyio
 from pydantic import JsonValue
 
-from mcp_toolserver.capabilities.call_scope import Report, Scope
+from mcp_toolserver.capabilities.call_scope import LOCAL, Report, Scope
 from mcp_toolserver.capabilities.catalogue import ToolCard
 from mcp_toolserver.capabilities.permissions import Capability, Permission
 from mcp_toolserver.errors import (
@@ -137,6 +137,8 @@ class Dispatcher:
     on_behalf_of: Callable[[str], AbstractContextManager[None]] = lambda _: nullcontext()
     """Lists what is made inside the context to an owner; see `ChangeEvents.on_behalf_of`."""
     queue_seconds: float = QUEUE_SECONDS
+    clients: dict[str, Caller] = field(default_factory=dict[str, Caller])
+    """The client on stdio, by its owner `LOCAL`, once it has made a call."""
     _reads: FairSemaphore = field(default_factory=lambda: FairSemaphore(PARALLEL_READS, READS_OF_ONE))
     _serial: FairSemaphore = field(default_factory=lambda: FairSemaphore(1, 1))
     """For calls of tools that are `serial`."""
@@ -377,23 +379,25 @@ class Dispatcher:
         Raises:
             ToolError: a path leaves the roots or cannot be used, or its file system does not answer.
         """
-        folders, restrictions, policy = await caller.roots(), caller.restrictions(), self.policy
+        if caller.owner == LOCAL:
+            self.clients[LOCAL] = caller
+        lists, restrictions, policy = await caller.roots(), caller.restrictions(), self.policy
         if restrictions is not None:
             policy = policy.under(restrictions)
             call.mode = policy.ceiling.flag
 
         def located() -> tuple[_CallContext, Args]:
-            own = self.host if folders is None else self.host.restricted_to(folders)
+            own = self.host.restricted_to(*lists)
             rights = Rights(folders=own.roots, confined_to=restrictions, depth=options.depth)
             host = self.host.owned_by(caller.owner)
             if restrictions is not None:
                 if policy.ceiling < self.policy.ceiling:
                     host = host.lowered(policy.ceiling, restrictions.source)
                 host = host.under(restrictions)
-            host = host if folders is None else host.restricted_to(folders)
+            host = host.restricted_to(*lists)
             return _CallContext(policy=policy, host=host, rights=rights), respelt(entry, args, host)
 
-        if folders is None and restrictions is None and not names_paths(entry):
+        if not lists and restrictions is None and not names_paths(entry):
             return located()
         try:
             return await self.host.look_up(caller.name, located)

@@ -44,8 +44,8 @@ class Host(PathCanonicalizer, Protocol):
         """The same host for the calls of `owner`, which may read the saved outputs of `owner` only."""
         ...
 
-    def restricted_to(self, folders: Sequence[str]) -> "Host":
-        """The same host, restricted to those of `folders` that lie inside its own roots. Blocks."""
+    def restricted_to(self, *lists: Sequence[str]) -> "Host":
+        """The same host, restricted to what of its own roots lies in the folders of each list. Blocks."""
         ...
 
     async def look_up(self, client: str, work: Callable[[], T]) -> T:

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from mcp_toolserver.capabilities.call_scope import LOCAL
 from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.capabilities.user import Answers, Question
 from mcp_toolserver.errors import NobodyToAsk
@@ -40,6 +41,8 @@ class ServerCaller:
     owner: str
     folders: tuple[str, ...] | None = None
     """The folders that the calls may use; None for all roots of the server."""
+    client: Caller | None = None
+    """The client for which the calls are made: what it leaves out of its folders is lost to them too."""
     confined_to: ClientRestrictions | None = None
     """The restrictions of that client."""
     progress: Report = _no_report
@@ -62,9 +65,10 @@ class ServerCaller:
         """See `Caller.report`."""
         await self.progress(message)
 
-    async def roots(self) -> tuple[str, ...] | None:
+    async def roots(self) -> Sequence[Sequence[str]]:
         """See `Caller.roots`."""
-        return self.folders
+        now = () if self.client is None else await self.client.roots()
+        return now if self.folders is None else (*now, self.folders)
 
     def restrictions(self) -> ClientRestrictions | None:
         """See `Caller.restrictions`."""
@@ -124,6 +128,7 @@ class NestedCalls:
             name=name,
             owner=owner,
             folders=self.rights.folders,
+            client=self.caller,
             confined_to=self.rights.confined_to,
             model=self.caller.sampling(),
         )
@@ -171,5 +176,11 @@ def calls_without_client(dispatcher: Dispatcher, rights: Rights, *, owner: str, 
     The ceiling, the rules and the toolsets of the server apply as they are now, and the stored rights in
     addition.
     """
-    caller = ServerCaller(name=name, owner=owner, folders=rights.folders, confined_to=rights.confined_to)
+    caller = ServerCaller(
+        name=name,
+        owner=owner,
+        folders=rights.folders,
+        client=dispatcher.clients.get(LOCAL),
+        confined_to=rights.confined_to,
+    )
     return NestedCalls(dispatcher=dispatcher, caller=caller, rights=rights)

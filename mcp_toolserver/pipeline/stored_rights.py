@@ -89,10 +89,12 @@ def _lacking(mine: "_Stored", wanted: "_Stored") -> str:
         if one.tools is not None and not any(tools <= set(one.tools) for tools in limits):
             return f"the tools that {one.source} takes away"
     client, other = mine.client, wanted.client
-    if client is None or client == other:
-        return ""
-    kept = other is not None and all(area in other.areas for area in client.areas)
-    if other is None or not kept or client.network < other.network or client.hides > other.hides:
+    if client and (
+        other is None
+        or any(area not in other.areas for area in client.areas)
+        or client.network < other.network
+        or client.hides > other.hides
+    ):
         return f"what the client's own sandbox policy ({client.named}) forbids"
     return ""
 

@@ -287,8 +287,9 @@ class _Client:
     async def tell(self, message: str) -> bool:
         return await self._messages.send(self._context, message)
 
-    async def roots(self) -> tuple[str, ...] | None:
-        return await self._roots.of(self._context)
+    async def roots(self) -> Sequence[Sequence[str]]:
+        folders = await self._roots.of(self._context)
+        return () if folders is None else (folders,)
 
     def restrictions(self) -> ClientRestrictions | None:
         return restrictions(self._context.params)

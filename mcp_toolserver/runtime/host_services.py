@@ -51,6 +51,10 @@ class Histories(Protocol):
         """The history of the session of `owner`."""
         ...
 
+    def has_outside(self, owner: str, roots: Sequence[str]) -> bool:
+        """Whether contents of files outside `roots` are kept for `owner`."""
+        ...
+
 
 @dataclass(frozen=True, kw_only=True)
 class ServiceRequest:
@@ -161,11 +165,16 @@ class HostServices:
             workspace = workspace.within(entered)
         return replace(self, owner=owner, workspace=workspace)
 
-    def restricted_to(self, folders: Sequence[str]) -> HostServices:
+    def restricted_to(self, *lists: Sequence[str]) -> HostServices:
         """See `Host.restricted_to`."""
-        if tuple(folders) == self.roots:
-            return self
-        return replace(self, workspace=self.workspace.restricted_to(folders))
+        workspace = self.workspace
+        for folders in lists:
+            if tuple(folders) != workspace.roots:
+                workspace = workspace.restricted_to(folders)
+        kept = self.histories.folder(self.owner)
+        if kept is not None and self.histories.has_outside(self.owner, workspace.roots):
+            workspace = workspace.without(kept)
+        return self if workspace is self.workspace else replace(self, workspace=workspace)
 
     async def look_up(self, client: str, work: Callable[[], T]) -> T:
         """See `PathLookups.run`."""

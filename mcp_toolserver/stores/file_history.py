@@ -12,6 +12,7 @@ import shutil
 import stat
 import weakref
 from collections import OrderedDict, deque
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from threading import RLock
@@ -21,6 +22,7 @@ from mcp_toolserver.errors import NotFound
 from mcp_toolserver.stores.disk_space import ENTRY_BYTES, MIB, free_bytes, too_little_stays
 from mcp_toolserver.stores.durable import sync
 from mcp_toolserver.stores.state_dir import private_folder
+from mcp_toolserver.text.path_syntax import lies_in
 
 FOLDER = "undo"
 
@@ -96,6 +98,13 @@ class FileHistories:
         with self.lock:
             history = self._owners.get(owner)
             return history.folder if history else None
+
+    def has_outside(self, owner: str, roots: Sequence[str]) -> bool:
+        """Return whether contents of files outside `roots` are kept for the owner."""
+        with self.lock:
+            history = self._owners.get(owner)
+            paths = history.paths() if history else ()
+            return any(not any(lies_in(root, path) for root in roots) for path in paths)
 
     def forget(self, owner: str) -> None:
         """End the session of `owner`: nobody can restore its contents by a call any more."""
@@ -181,6 +190,10 @@ class OwnerHistory:
             self._unlink(kept)
             raise OSError(errno.EDQUOT, "other calls needed the room that undo may take")
         return Previous(handle=handle, path=f"{folder}/{kept.name}")
+
+    def paths(self) -> tuple[str, ...]:
+        """The absolute paths of the files whose contents are kept."""
+        return tuple(kept.path for kept in self._kept.values())
 
     def drop(self, previous: Previous) -> None:
         """Remove what `keep` returned."""

@@ -127,9 +127,9 @@ async def test_nobody_is_asked_for_calls_without_a_client() -> None:
     await caller.tell("Hello")
     with pytest.raises(NobodyToAsk):
         await caller.elicit(())
-    assert await caller.roots() is None
-    assert await replace(caller, folders=("/a",)).roots() == ("/a",)
-    assert await replace(caller, folders=()).roots() == ()
+    assert await caller.roots() == ()
+    assert await replace(caller, folders=("/a",)).roots() == (("/a",),)
+    assert await replace(caller, folders=()).roots() == ((),)
 
 
 async def test_a_tool_gets_the_rights_of_its_call_in_a_form_that_can_be_stored(tmp_path: Path) -> None:

@@ -69,8 +69,8 @@ class Person:
     async def report(self, message: str) -> None:
         self.heard.append(message)
 
-    async def roots(self) -> tuple[str, ...] | None:
-        return None if self.works_in is None else tuple(self.works_in)
+    async def roots(self) -> Sequence[Sequence[str]]:
+        return () if self.works_in is None else (self.works_in,)
 
     def restrictions(self) -> ClientRestrictions | None:
         return self.confines_itself_to

@@ -150,5 +150,6 @@ async def run_next(app: Application, grants: GrantFile | None = None) -> None:
     jobs = Jobs(app=app, grants=grants)
     with anyio.fail_after(60):
         async with anyio.create_task_group() as runs:
-            await Scheduler(stored, SetClock(first.next), jobs.run, jobs.owners).look(runs)
+            server = Scheduler(stored, SetClock(first.next), jobs.run, jobs.owners, is_held=jobs.is_held)
+            await server.look(runs)
     stored.close()

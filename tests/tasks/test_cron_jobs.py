@@ -139,6 +139,37 @@ async def test_a_job_keeps_what_was_taken_from_the_call_that_created_it_and_dama
         assert list((tmp_path / "root").iterdir()) == []
 
 
+async def test_a_job_reaches_no_folder_that_its_client_has_removed_and_is_left_to_others_without_any(
+    tmp_path: Path,
+) -> None:
+    kept, removed, other = folders = [tmp_path / "root" / name for name in ("kept", "removed", "other")]
+    for folder in folders:
+        folder.mkdir(parents=True)
+        (folder / "file").write_text(f"of {folder.name}", encoding="utf-8")
+    async with application(tmp_path) as app:
+
+        async def works_in(*places: Path) -> str:
+            """Run what is due for a client that works in `places`; what the last run printed."""
+            person = Person(works_in=[str(place) for place in places])
+            await app.dispatcher.call("CronList", {}, person)
+            await run_next(app)
+            return (await last_run(app)).output
+
+        both = Person(works_in=(str(kept), str(removed)))
+        job = {"schedule": "@hourly", "time_zone": "UTC", "command": f"cat {kept}/file {removed}/file"}
+        made = await app.dispatcher.call("CronCreate", job, both)
+        delete = {"cron_id": made.text.partition(":")[0]}
+        assert await works_in(kept, removed, other) == "of keptof removed"
+        narrowed = await works_in(kept)
+        assert ("of kept" in narrowed, "of removed" in narrowed) == (True, False)
+        assert await works_in(other) == narrowed
+        (schedule,) = await StoredSchedules(app.shared.database).all()
+        assert schedule.run_count == 2
+        one = Person(works_in=(str(kept),))
+        assert (await app.dispatcher.call("CronDelete", delete, one)).error == "denied"
+        assert (await app.dispatcher.call("CronDelete", delete, both)).error is None
+
+
 async def test_rules_and_tools_of_today_refuse_a_job_of_yesterday(tmp_path: Path) -> None:
     async with application(tmp_path) as app:
         await create(app, command=WRITES)

@@ -1,6 +1,7 @@
 """Who lacks a right with which deferred work runs may read the work, and change nothing about it."""
 
 import json
+import re
 import subprocess
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
@@ -11,7 +12,7 @@ import mcp_types as mcp
 from mcp import Client
 
 from tests.support.live import Setup, connected, text
-from tests.tasks.test_board_served import name_of
+from tests.tasks.test_board_served import ended, name_of
 from tests.tasks.test_cron_served import create
 
 CHANGES: tuple[dict[str, Any], ...] = (
@@ -139,3 +140,44 @@ async def test_who_lacks_a_right_of_deferred_work_can_only_read_it(tmp_path: Pat
         stopped = await equal.call_tool("TaskStop", {"task_id": work.tasks["agent"]})
         assert not stopped.is_error, text(stopped)
         assert not (await strong.call_tool("TaskStop", {"task_id": work.tasks["running command"]})).is_error
+
+
+async def test_what_a_client_removes_from_its_folders_is_lost_to_its_work_and_its_undo(
+    tmp_path: Path,
+) -> None:
+    setup = Setup.below(tmp_path, "workspace-write")
+    kept, removed = setup.root / "kept", setup.root / "removed"
+    for folder in (kept, removed):
+        folder.mkdir()
+        (folder / "file").write_text("what was there\n" * 9, encoding="utf-8")
+    works = [kept, removed]
+
+    async def roots(_: object) -> mcp.ListRootsResult:
+        return mcp.ListRootsResult(roots=[mcp.Root.model_validate({"uri": one.as_uri()}) for one in works])
+
+    async with connected(setup, list_roots_callback=roots) as client:
+
+        async def said(tool: str, **arguments: Any) -> str:
+            return text(await client.call_tool(tool, arguments))
+
+        script = f"cat {kept}/file; cat {removed}/file > copy; true"
+        wait = {"command": "until [ -e go ]; do sleep 0.02; done"}
+        arguments = {
+            "command": script,
+            "blocked_by": [name_of(await client.call_tool("TaskCreate", wait))],
+        }
+        task = name_of(await client.call_tool("TaskCreate", arguments))
+        written = await said("write_file", path=f"{removed}/file", content="new", overwrite=True)
+        found = re.search(r"previous content: path (\S+)", written)
+        assert found, written
+        copy, handle = found[1], Path(found[1]).name.partition("-")[0]
+        assert "what was there" in await said("read_file", path=copy)
+        works.pop()
+        await client.session.send_roots_list_changed()
+        assert "what was there" not in await said("read_file", path=copy)
+        for path in ("file", f"{removed}/file"):
+            assert "what was there" not in await said("write_file", path=path, restore=handle)
+        (kept / "go").touch()
+        assert "what was there" in await ended(client, task)
+        assert (kept / "copy").read_text(encoding="utf-8") == ""
+    assert (removed / "file").read_text(encoding="utf-8") == "new"

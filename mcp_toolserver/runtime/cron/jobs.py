@@ -8,7 +8,7 @@ from pydantic import JsonValue
 
 from mcp_toolserver.capabilities.cron import Job, JobKind, runs_of
 from mcp_toolserver.capabilities.processes import Command, JobState
-from mcp_toolserver.errors import Unavailable
+from mcp_toolserver.errors import ToolError, Unavailable
 from mcp_toolserver.pipeline import stored_rights
 from mcp_toolserver.pipeline.call import OutputOverride
 from mcp_toolserver.pipeline.dispatcher import Dispatcher
@@ -42,6 +42,19 @@ def check_available(calls: NestedCalls, kind: JobKind) -> None:
         raise Unavailable(
             f"A {kind} runs with the tool {tool}, which is not available here. {_INSTEAD[kind]}"
         )
+
+
+async def reaches(dispatcher: Dispatcher, schedule: StoredSchedule) -> bool:
+    """Whether the client of this server has any folder of `schedule`; else the server of another client, or
+    one without a client, has to run it."""
+    try:
+        rights = stored_rights.from_json(schedule.rights, dispatcher.rules)
+        host, caller = dispatcher.host, calls_without_client(dispatcher, rights, owner="", name="").caller
+        lists = await caller.roots()
+        return bool(await host.look_up("", lambda: host.restricted_to(*lists).roots))
+    except ToolError:
+        # Its run says why.
+        return True
 
 
 async def run_job(dispatcher: Dispatcher, schedule: StoredSchedule, forget: Callable[[str], None]) -> Outcome:

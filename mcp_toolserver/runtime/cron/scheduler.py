@@ -81,7 +81,7 @@ class _Running:
 
 
 class Scheduler:
-    """The schedules of `owners`, run by `run`."""
+    """The schedules of `owners`, run by `run`; what `is_held` waits."""
 
     def __init__(  # noqa: PLR0913  the parts of the server that it works with
         self,
@@ -91,7 +91,7 @@ class Scheduler:
         owners: Owners,
         limits: RunLimits = DEFAULT_LIMITS,
         *,
-        is_held: Callable[[str], bool] = lambda _: False,
+        is_held: Callable[[StoredSchedule], Awaitable[bool]] | None = None,
     ) -> None:
         self._store = store
         self._clock = clock
@@ -140,7 +140,7 @@ class Scheduler:
         claims: list[Claim] = []
         free = self._limits.running - len(self._running)
         for schedule in await self._store.due(now, owners):
-            if self._is_held(schedule.owner):
+            if self._is_held and await self._is_held(schedule):
                 self._waiting.add(schedule.handle)
                 continue
             schedule = replace(schedule, catch_up=schedule.catch_up or schedule.handle in self._waiting)

@@ -270,6 +270,11 @@ class Workspace:
         setup = replace(self._setup, readable=(), temporary=(), is_read_only=True)
         return _View((root,), setup)
 
+    def without(self, folder: str) -> "Workspace":
+        """The same workspace, in which the server's own `folder` cannot be read."""
+        readable = tuple(one for one in self._setup.readable if one != folder)
+        return _View(self._held, replace(self._setup, readable=readable), self._why)
+
     def recorded(self, recording: Recording | None) -> "Workspace":
         """The same workspace, which records the temporary files of its writes."""
         return _View(self._held, replace(self._setup, recording=recording))
