@@ -401,11 +401,8 @@ class Dispatcher:
             return located()
         try:
             return await self.host.look_up(caller.name, located)
-        except Denied:
-            call.verdict = "refused-path"
-            raise
-        except InvalidInput:
-            call.verdict = "invalid"
+        except (Denied, InvalidInput) as error:
+            call.verdict = "refused-path" if isinstance(error, Denied) else "invalid"
             raise
 
     def _found(self, entry: Entry, call: CallRecord) -> _Found:
