@@ -68,10 +68,11 @@ def enforce_limits(folder: str, bounds: RetentionLimits, *, since: float, now: f
 def size_of(path: str, onerror: Callable[[OSError], object] | None = None) -> int:
     """Return the total size of a folder or file. Links are not followed, and what is gone counts nothing;
     `onerror` gets the errors of folders that cannot be listed."""
-    if not (total := _entry_size(path)) or os.path.islink(path):
-        return total
-    for _, folders, files, descriptor in os.fwalk(path, onerror=onerror):
-        total += sum(_entry_size(name, descriptor) for name in (*folders, *files))
+    total = _entry_size(path)
+    # To open a pipe would wait for somebody to write.
+    if os.path.isdir(path) and not os.path.islink(path):
+        for _, folders, files, descriptor in os.fwalk(path, onerror=onerror):
+            total += sum(_entry_size(name, descriptor) for name in (*folders, *files))
     return total
 
 

@@ -338,9 +338,9 @@ def test_what_the_quarantine_has_no_room_for_stays_in_its_folder_under_another_n
     assert aside.name in "".join(seen.notes)
     here.run("mkdir .zed; truncate -s 600K .zed/large", quarantine_bytes=room)
     assert len(list(here.root.glob(f"{ASIDE}*"))) == 2
-    # A link needs no protection under its new name.
-    here.run("ln -s a .zshrc", quarantine_bytes=0)
-    assert len(list(here.root.glob(f"{ASIDE}*"))) == 3
+    # A link and a pipe need no protection under their new names.
+    here.run("ln -s a .zshrc; mkfifo .bashrc", quarantine_bytes=0)
+    assert len(list(here.root.glob(f"{ASIDE}*"))) == 4
     assert here.run("echo ended", quarantine_bytes=0).output == "ended\n"
 
 
