@@ -8,11 +8,9 @@ import pytest
 
 from mcp_toolserver.runtime.sandbox.broker.policy import Helper, SandboxPlan
 from mcp_toolserver.runtime.sandbox.layers.seatbelt import SANDBOX_EXEC, Profile, arguments, profile
-from mcp_toolserver.runtime.sandbox.layers.seatbelt_reasons import REASONS
 from mcp_toolserver.runtime.sandbox.layers.spec import SandboxSpec
 from mcp_toolserver.runtime.sandbox.protected.names import NAMES
-from tests import ROOT
-from tests.macos.seatbelt_profile import Form, allows, parsed
+from tests.macos.seatbelt_profile import REASONS, Form, allows, parsed
 
 TEMPORARY = "/Users/u/state/tmp/1"
 SPEC = SandboxSpec(
@@ -371,16 +369,11 @@ def test_what_has_no_profile_is_refused() -> None:
 # --- the table of reasons ----------------------------------------------------------------------------------
 
 
-def test_every_rule_has_a_reason_with_a_source_and_every_reason_is_on_the_page() -> None:
+def test_the_page_gives_the_reason_of_every_rule_with_a_source() -> None:
     for name, judge in EVERY.items():
-        assert all(REASONS[rule.why].why and REASONS[rule.why].source for rule in judge.profile.rules), name
+        assert {rule.why for rule in judge.profile.rules} <= REASONS, name
         # One rule is one form: no text of a rule holds a second, without a reason.
         assert len(judge.forms) == len(judge.profile.rules), name
-    page = ROOT.joinpath("docs", "seatbelt.md").read_text(encoding="utf-8")
-    missing = [
-        name for name, reason in REASONS.items() if f"| {name} | {reason.why} | {reason.source} |" not in page
-    ]
-    assert not missing
 
 
 # --- the command line --------------------------------------------------------------------------------------
