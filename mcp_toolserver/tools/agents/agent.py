@@ -10,20 +10,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator
 
+from mcp_toolserver import tool as t
 from mcp_toolserver.text.agents.result_text import result_text
 from mcp_toolserver.text.agents.types import canonical_type
-from mcp_toolserver.tool import (
-    AgentTask,
-    Alias,
-    Args,
-    Capability,
-    Field,
-    Limits,
-    Output,
-    Permission,
-    Runtime,
-    ToolSpec,
-)
 
 _OTHER_MODES = {
     "plan": "read-only",
@@ -35,7 +24,7 @@ _OTHER_MODES = {
 }
 """Modes of other clients. No mode raises a right, so those that ask for more ask for the caller's."""
 
-_PERMISSIONS = {permission.flag: permission for permission in Permission}
+_PERMISSIONS = {permission.flag: permission for permission in t.Permission}
 
 
 def _not_blank(text: str) -> str:
@@ -51,33 +40,33 @@ def _own_mode(mode: Any) -> Any:
 NotBlank = AfterValidator(_not_blank)
 
 
-class Agent(Args):
-    description: Annotated[str, Field(max_length=200), NotBlank] = Field(
+class Agent(t.Args):
+    description: Annotated[str, t.Field(max_length=200), NotBlank] = t.Field(
         description="Short title of the task, 3 to 5 words"
     )
-    prompt: Annotated[str, Field(max_length=100_000), NotBlank] = Field(
+    prompt: Annotated[str, t.Field(max_length=100_000), NotBlank] = t.Field(
         description="The task, with all that the agent needs to know"
     )
-    subagent_type: str = Field(
+    subagent_type: str = t.Field(
         default="", max_length=100, description="Type of the agent; default: general-purpose"
     )
-    name: str = Field(
+    name: str = t.Field(
         default="", pattern=r"^([A-Za-z0-9][A-Za-z0-9_-]{0,63})?$", description="Name for messages to it"
     )
-    model: str = Field(default="", max_length=100, description="Another model than the one of its type")
-    max_turns: int | None = Field(default=None, ge=1, le=1_000, description="Most answers of its model")
-    run_in_background: bool = Field(default=False, description="Return its id at once")
-    resume: str = Field(default="", max_length=100, description="Id of an ended agent to continue")
-    isolation: Literal["worktree"] | None = Field(
+    model: str = t.Field(default="", max_length=100, description="Another model than the one of its type")
+    max_turns: int | None = t.Field(default=None, ge=1, le=1_000, description="Most answers of its model")
+    run_in_background: bool = t.Field(default=False, description="Return its id at once")
+    resume: str = t.Field(default="", max_length=100, description="Id of an ended agent to continue")
+    isolation: Literal["worktree"] | None = t.Field(
         default=None, description="`worktree`: it works in a git worktree of its own"
     )
     mode: Annotated[
         Literal["read-only", "workspace-write", "danger-full-access"] | None, BeforeValidator(_own_mode)
-    ] = Field(default=None, description="Lower its permission; nothing raises it above yours")
+    ] = t.Field(default=None, description="Lower its permission; nothing raises it above yours")
 
 
-async def run(args: Agent, rt: Runtime) -> Output:
-    task = AgentTask(
+async def run(args: Agent, rt: t.Runtime) -> t.Output:
+    task = t.AgentTask(
         description=args.description,
         prompt=args.prompt,
         type=args.subagent_type,
@@ -87,24 +76,24 @@ async def run(args: Agent, rt: Runtime) -> Output:
         background=args.run_in_background,
         resume=args.resume,
         in_worktree=args.isolation == "worktree",
-        ceiling=_PERMISSIONS[args.mode or Permission.DANGER_FULL_ACCESS.flag],
+        ceiling=_PERMISSIONS[args.mode or t.Permission.DANGER_FULL_ACCESS.flag],
     )
-    return Output(result_text(await rt.agents.run(task, rt.report)))
+    return t.Output(result_text(await rt.agents.run(task, rt.report)))
 
 
-TOOL = ToolSpec(
+TOOL = t.ToolSpec(
     name="Agent",
     title="Start agent",
     description=__doc__ or "",
     args=Agent,
     run=run,
-    permission=Permission.DANGER_FULL_ACCESS,
-    needs=frozenset({Capability.AGENTS}),
+    permission=t.Permission.DANGER_FULL_ACCESS,
+    needs=frozenset({t.Capability.AGENTS}),
     kind="other",
     subjects=lambda args: (args.resume or canonical_type(args.subagent_type),),
     destructive=True,
     may_be_long=True,
-    aliases=(Alias("Task"), Alias("task")),
+    aliases=(t.Alias("Task"), t.Alias("task")),
     # The operator's limit on the time of an agent, at most an hour, ends it before.
-    limits=Limits(deadline=3_700.0, output_bytes=60_000),
+    limits=t.Limits(deadline=3_700.0, output_bytes=60_000),
 )

@@ -7,18 +7,8 @@ from typing import Annotated
 
 from pydantic import AfterValidator
 
+from mcp_toolserver import tool as t
 from mcp_toolserver.text.lines.escape_invisible import visible
-from mcp_toolserver.tool import (
-    Alias,
-    Args,
-    Capability,
-    Field,
-    Output,
-    Permission,
-    Runtime,
-    SavedSkill,
-    ToolSpec,
-)
 
 _NAME = r"^[a-z0-9]+(-[a-z0-9]+)*$"
 
@@ -37,31 +27,31 @@ def _one_line(text: str) -> str:
     return " ".join(_visible(text).split())
 
 
-Name = Annotated[str, Field(max_length=64, pattern=_NAME)]
-Line = Annotated[str, Field(max_length=1_024), AfterValidator(_one_line)]
+Name = Annotated[str, t.Field(max_length=64, pattern=_NAME)]
+Line = Annotated[str, t.Field(max_length=1_024), AfterValidator(_one_line)]
 
 
-class SaveSkill(Args):
-    name: Name = Field(description="Name in kebab-case, such as cut-release")
-    description: Line = Field(description="What the skill does, in one or two sentences")
-    prompt_template: Annotated[str, Field(max_length=65_536), AfterValidator(_visible)] = Field(
+class SaveSkill(t.Args):
+    name: Name = t.Field(description="Name in kebab-case, such as cut-release")
+    description: Line = t.Field(description="What the skill does, in one or two sentences")
+    prompt_template: Annotated[str, t.Field(max_length=65_536), AfterValidator(_visible)] = t.Field(
         alias="promptTemplate",
         description="Instructions in Markdown; $ARGUMENTS stands for the arguments",
     )
-    when_to_use: Line | None = Field(
+    when_to_use: Line | None = t.Field(
         default=None, alias="whenToUse", description="When a model should load the skill"
     )
-    aliases: tuple[Name, ...] = Field(
+    aliases: tuple[Name, ...] = t.Field(
         default=(), strict=False, max_length=8, description="Other names of the skill, in kebab-case"
     )
-    user_invocable: bool = Field(
+    user_invocable: bool = t.Field(
         default=True, alias="userInvocable", description="Whether users can call it as a prompt"
     )
 
 
-async def run(args: SaveSkill, rt: Runtime) -> Output:
+async def run(args: SaveSkill, rt: t.Runtime) -> t.Output:
     is_new = await rt.skills.save(
-        SavedSkill(
+        t.SavedSkill(
             name=args.name,
             description=args.description,
             prompt=args.prompt_template.strip("\n"),
@@ -70,20 +60,20 @@ async def run(args: SaveSkill, rt: Runtime) -> Output:
             user_invocable=args.user_invocable,
         )
     )
-    return Output(f"{'Saved' if is_new else 'Replaced'} the skill {args.name!r}. Skill loads it.")
+    return t.Output(f"{'Saved' if is_new else 'Replaced'} the skill {args.name!r}. Skill loads it.")
 
 
-TOOL = ToolSpec(
+TOOL = t.ToolSpec(
     name="save_skill",
     title="Save skill",
     description=__doc__ or "",
-    permission=Permission.WORKSPACE_WRITE,
-    needs=frozenset({Capability.SKILLS_SAVE}),
+    permission=t.Permission.WORKSPACE_WRITE,
+    needs=frozenset({t.Capability.SKILLS_SAVE}),
     args=SaveSkill,
     run=run,
     kind="edit",
     subjects=lambda args: (args.name,),
     destructive=True,
     idempotent=True,
-    aliases=(Alias("save_skill", {"prompt": "promptTemplate"}),),
+    aliases=(t.Alias("save_skill", {"prompt": "promptTemplate"}),),
 )

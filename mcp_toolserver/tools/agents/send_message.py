@@ -5,29 +5,29 @@ started together with you. An agent that has ended reads nothing; resume it with
 
 from typing import Annotated
 
-from mcp_toolserver.tool import Args, Capability, Field, Output, Permission, Runtime, ToolSpec
+from mcp_toolserver import tool as t
 from mcp_toolserver.tools.agents.agent import NotBlank
 
 
-class SendMessage(Args):
-    to: Annotated[str, Field(max_length=100), NotBlank] = Field(
+class SendMessage(t.Args):
+    to: Annotated[str, t.Field(max_length=100), NotBlank] = t.Field(
         description="Name or id of an agent, `leader` or `*`"
     )
-    message: Annotated[str, Field(max_length=20_000), NotBlank] = Field(description="Text of the message")
+    message: Annotated[str, t.Field(max_length=20_000), NotBlank] = t.Field(description="Text of the message")
 
 
-async def run(args: SendMessage, rt: Runtime) -> Output:
-    return Output(f"Sent to {', '.join(await rt.teams.send(args.to, args.message))}.")
+async def run(args: SendMessage, rt: t.Runtime) -> t.Output:
+    return t.Output(f"Sent to {', '.join(await rt.teams.send(args.to, args.message))}.")
 
 
-TOOL = ToolSpec(
+TOOL = t.ToolSpec(
     name="SendMessage",
     title="Send message to agent",
     description=__doc__ or "",
     args=SendMessage,
     run=run,
-    permission=Permission.DANGER_FULL_ACCESS,
-    needs=frozenset({Capability.TEAMS}),
+    permission=t.Permission.DANGER_FULL_ACCESS,
+    needs=frozenset({t.Capability.TEAMS}),
     kind="other",
     subjects=lambda args: (args.to,),
 )

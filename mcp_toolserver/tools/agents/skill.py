@@ -9,21 +9,8 @@ from typing import Annotated
 
 from pydantic import BeforeValidator
 
+from mcp_toolserver import tool as t
 from mcp_toolserver.text.skills import skill_content
-from mcp_toolserver.tool import (
-    Alias,
-    Args,
-    Capability,
-    Field,
-    InvalidInput,
-    Output,
-    Permission,
-    Runtime,
-    SkillCard,
-    SkillIndex,
-    ToolSpec,
-    model_validator,
-)
 
 _SHOWN = 300
 """Characters of a description in the list."""
@@ -34,17 +21,19 @@ def _plain(name: object) -> object:
     return name.strip().removeprefix("/").removeprefix("$") if isinstance(name, str) else name
 
 
-class Skill(Args):
-    skill: Annotated[str, BeforeValidator(_plain)] = Field(
+class Skill(t.Args):
+    skill: Annotated[str, BeforeValidator(_plain)] = t.Field(
         default="", max_length=100, description="Name of the skill; without it, all are listed"
     )
-    args: str = Field(default="", max_length=20_000, description="Text that replaces $ARGUMENTS in the skill")
-    file: str = Field(
+    args: str = t.Field(
+        default="", max_length=20_000, description="Text that replaces $ARGUMENTS in the skill"
+    )
+    file: str = t.Field(
         default="", max_length=1_000, description="Supporting file to read, relative to the skill's folder"
     )
-    end: bool = Field(default=False, description="End the active skill; the only argument then")
+    end: bool = t.Field(default=False, description="End the active skill; the only argument then")
 
-    @model_validator(mode="after")
+    @t.model_validator(mode="after")
     def _one_form(self) -> "Skill":
         if self.end and (self.skill or self.args or self.file):
             raise ValueError("end takes no other argument")
@@ -55,25 +44,25 @@ class Skill(Args):
         return self
 
 
-async def run(args: Skill, rt: Runtime) -> Output:
+async def run(args: Skill, rt: t.Runtime) -> t.Output:
     if args.end:
         ended = rt.skills.end()
-        return Output(f"{ended} has ended." if ended else "No skill with allowed-tools is active.")
+        return t.Output(f"{ended} has ended." if ended else "No skill with allowed-tools is active.")
     if not args.skill:
-        return Output("\n".join(_lines(await rt.skills.index())))
+        return t.Output("\n".join(_lines(await rt.skills.index())))
     if args.file:
-        return Output(_text(args.file, await rt.skills.read(args.skill, args.file)))
+        return t.Output(_text(args.file, await rt.skills.read(args.skill, args.file)))
     skill = await rt.skills.open(args.skill)
     if not skill.card.model_invocable:
-        raise InvalidInput(
+        raise t.InvalidInput(
             f"The skill {skill.card.name!r} is for the user alone (disable-model-invocation). Go on without "
             "it, or tell the user about it."
         )
     rt.skills.activate(skill, is_top_level=False)
-    return Output(skill_content(skill, args.args))
+    return t.Output(skill_content(skill, args.args))
 
 
-def _lines(index: SkillIndex) -> Iterator[str]:
+def _lines(index: t.SkillIndex) -> Iterator[str]:
     cards = [card for card in index.cards if card.model_invocable]
     if not cards:
         yield "There are no skills. A skill is a file .agents/skills/NAME/SKILL.md in the workspace."
@@ -82,7 +71,7 @@ def _lines(index: SkillIndex) -> Iterator[str]:
     yield from _warnings(index.warnings)
 
 
-def _line(card: SkillCard) -> str:
+def _line(card: t.SkillCard) -> str:
     hint = f" {card.argument_hint}" if card.argument_hint else ""
     when = f" Use: {card.when_to_use}" if card.when_to_use else ""
     words = f"{card.description}{when}"
@@ -102,18 +91,18 @@ def _text(file: str, content: bytes) -> str:
     try:
         return content.decode()
     except UnicodeDecodeError:
-        raise InvalidInput(f"{file!r} is not text. Use it by its path.") from None
+        raise t.InvalidInput(f"{file!r} is not text. Use it by its path.") from None
 
 
-TOOL = ToolSpec(
+TOOL = t.ToolSpec(
     name="Skill",
     title="Load skill",
     description=__doc__ or "",
-    permission=Permission.READ_ONLY,
-    needs=frozenset({Capability.SKILLS}),
+    permission=t.Permission.READ_ONLY,
+    needs=frozenset({t.Capability.SKILLS}),
     args=Skill,
     run=run,
     kind="think",
     subjects=lambda args: (args.skill,) if args.skill else (),
-    aliases=(Alias("skill"),),
+    aliases=(t.Alias("skill"),),
 )

@@ -5,59 +5,49 @@ TeamDelete stops all of them. Use Agent for a single task.
 
 from typing import Annotated
 
+from mcp_toolserver import tool as t
 from mcp_toolserver.text.agents.result_text import team_text
 from mcp_toolserver.text.agents.types import canonical_type
-from mcp_toolserver.tool import (
-    AgentTask,
-    Args,
-    Capability,
-    Field,
-    Output,
-    Permission,
-    Runtime,
-    ToolSpec,
-    model_validator,
-)
 from mcp_toolserver.tools.agents.agent import NotBlank
 
 _MOST = 16
 
-Prompt = Annotated[str, Field(max_length=100_000), NotBlank]
-Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$")]
+Prompt = Annotated[str, t.Field(max_length=100_000), NotBlank]
+Name = Annotated[str, t.Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$")]
 
 
-class TeamMember(Args):
-    name: Name = Field(description="Name that others send messages to")
-    prompt: Prompt = Field(description="The task, with all that the agent needs to know")
-    subagent_type: str = Field(
+class TeamMember(t.Args):
+    name: Name = t.Field(description="Name that others send messages to")
+    prompt: Prompt = t.Field(description="The task, with all that the agent needs to know")
+    subagent_type: str = t.Field(
         default="", max_length=100, description="Type of the agent; default: general-purpose"
     )
 
 
-class TeamTask(Args):
-    prompt: Prompt = Field(description="The task, with all that the agent needs to know")
-    description: str = Field(default="", max_length=200, description="Short title of the task")
+class TeamTask(t.Args):
+    prompt: Prompt = t.Field(description="The task, with all that the agent needs to know")
+    description: str = t.Field(default="", max_length=200, description="Short title of the task")
 
 
-class TeamCreate(Args):
-    name: Name = Field(description="Name of the team")
-    members: tuple[TeamMember, ...] = Field(
+class TeamCreate(t.Args):
+    name: Name = t.Field(description="Name of the team")
+    members: tuple[TeamMember, ...] = t.Field(
         default=(), strict=False, max_length=_MOST, description="Agents of the team; or give tasks"
     )
-    tasks: tuple[TeamTask, ...] = Field(
+    tasks: tuple[TeamTask, ...] = t.Field(
         default=(), strict=False, max_length=_MOST, description="One agent for each, named member-1 and so on"
     )
 
-    @model_validator(mode="after")
+    @t.model_validator(mode="after")
     def _one_form(self) -> "TeamCreate":
         if bool(self.members) == bool(self.tasks):
             raise ValueError("give either members or tasks")
         return self
 
 
-async def run(args: TeamCreate, rt: Runtime) -> Output:
+async def run(args: TeamCreate, rt: t.Runtime) -> t.Output:
     members = [
-        AgentTask(
+        t.AgentTask(
             description=f"{args.name}: {member.name}",
             prompt=member.prompt,
             type=member.subagent_type,
@@ -67,7 +57,7 @@ async def run(args: TeamCreate, rt: Runtime) -> Output:
         for member in args.members
     ]
     tasks = [
-        AgentTask(
+        t.AgentTask(
             description=task.description or f"{args.name}: task {number}",
             prompt=task.prompt,
             name=f"member-{number}",
@@ -75,17 +65,17 @@ async def run(args: TeamCreate, rt: Runtime) -> Output:
         )
         for number, task in enumerate(args.tasks, start=1)
     ]
-    return Output(team_text(await rt.teams.create(args.name, [*members, *tasks])))
+    return t.Output(team_text(await rt.teams.create(args.name, [*members, *tasks])))
 
 
-TOOL = ToolSpec(
+TOOL = t.ToolSpec(
     name="TeamCreate",
     title="Start team of agents",
     description=__doc__ or "",
     args=TeamCreate,
     run=run,
-    permission=Permission.DANGER_FULL_ACCESS,
-    needs=frozenset({Capability.TEAMS}),
+    permission=t.Permission.DANGER_FULL_ACCESS,
+    needs=frozenset({t.Capability.TEAMS}),
     kind="other",
     subjects=lambda args: tuple(
         sorted({canonical_type(member.subagent_type) for member in args.members} or {canonical_type("")})

@@ -4,27 +4,27 @@ Agent can resume a single one. To stop one member, use TaskStop.
 
 from typing import Annotated
 
+from mcp_toolserver import tool as t
 from mcp_toolserver.text.agents.result_text import team_text
-from mcp_toolserver.tool import Args, Capability, Field, Output, Permission, Runtime, ToolSpec
 from mcp_toolserver.tools.agents.agent import NotBlank
 
 
-class TeamDelete(Args):
-    team_id: Annotated[str, Field(max_length=100), NotBlank] = Field(description="Id or name of the team")
+class TeamDelete(t.Args):
+    team_id: Annotated[str, t.Field(max_length=100), NotBlank] = t.Field(description="Id or name of the team")
 
 
-async def run(args: TeamDelete, rt: Runtime) -> Output:
-    return Output(team_text(await rt.teams.delete(args.team_id)))
+async def run(args: TeamDelete, rt: t.Runtime) -> t.Output:
+    return t.Output(team_text(await rt.teams.delete(args.team_id)))
 
 
-TOOL = ToolSpec(
+TOOL = t.ToolSpec(
     name="TeamDelete",
     title="Stop team of agents",
     description=__doc__ or "",
     args=TeamDelete,
     run=run,
-    permission=Permission.DANGER_FULL_ACCESS,
-    needs=frozenset({Capability.TEAMS}),
+    permission=t.Permission.DANGER_FULL_ACCESS,
+    needs=frozenset({t.Capability.TEAMS}),
     kind="other",
     subjects=lambda args: (args.team_id,),
     destructive=True,

@@ -8,60 +8,49 @@ from typing import Annotated
 
 from pydantic import AfterValidator
 
+from mcp_toolserver import tool as t
 from mcp_toolserver.text.cron import parse_cron
 from mcp_toolserver.text.schedules import at
 from mcp_toolserver.text.shell.words import simple_parts
-from mcp_toolserver.tool import (
-    Alias,
-    Args,
-    Capability,
-    Field,
-    Job,
-    NewSchedule,
-    Output,
-    Permission,
-    Record,
-    Runtime,
-    ToolSpec,
-    model_validator,
-)
 
 
-class CronCreate(Args):
-    schedule: Annotated[str, AfterValidator(parse_cron)] = Field(
+class CronCreate(t.Args):
+    schedule: Annotated[str, AfterValidator(parse_cron)] = t.Field(
         description="Five cron fields, such as `30 2 * * MON-FRI`, or @hourly, @daily, @weekly, @monthly"
     )
-    prompt: str = Field(default="", max_length=20_000, description="Instructions for an agent")
-    command: str = Field(default="", max_length=20_000, description="Bash script to run instead of a prompt")
-    description: str = Field(default="", max_length=200, description="Name or purpose, for people")
-    time_zone: str = Field(
+    prompt: str = t.Field(default="", max_length=20_000, description="Instructions for an agent")
+    command: str = t.Field(
+        default="", max_length=20_000, description="Bash script to run instead of a prompt"
+    )
+    description: str = t.Field(default="", max_length=200, description="Name or purpose, for people")
+    time_zone: str = t.Field(
         default="", max_length=100, description="IANA zone, such as Europe/Paris; default: the server's"
     )
-    catch_up: bool = Field(
+    catch_up: bool = t.Field(
         default=False, description="Make up for the latest missed run, once, when a server runs again"
     )
 
-    @model_validator(mode="after")
+    @t.model_validator(mode="after")
     def _one_job(self) -> "CronCreate":
         if bool(self.prompt.strip()) == bool(self.command.strip()):
             raise ValueError("give either a prompt or a command, not both")
         return self
 
 
-class Created(Record):
+class Created(t.Record):
     cron_id: str
     schedule: str
     time_zone: str
     next_run_at: str
 
 
-async def run(args: CronCreate, rt: Runtime) -> Output:
+async def run(args: CronCreate, rt: t.Runtime) -> t.Output:
     kind, text = ("command", args.command) if args.command.strip() else ("prompt", args.prompt)
     made = await rt.cron.create(
-        NewSchedule(
+        t.NewSchedule(
             fields=args.schedule,
             zone=args.time_zone,
-            job=Job(kind=kind, text=text),
+            job=t.Job(kind=kind, text=text),
             description=args.description,
             catch_up=args.catch_up,
         ),
@@ -69,19 +58,19 @@ async def run(args: CronCreate, rt: Runtime) -> Output:
     )
     following = "" if made.next is None else at(made.next)
     record = Created(cron_id=made.handle, schedule=made.fields, time_zone=made.zone, next_run_at=following)
-    return Output(f"{made.handle}: {made.fields} in {made.zone}, next {following}", data=record)
+    return t.Output(f"{made.handle}: {made.fields} in {made.zone}, next {following}", data=record)
 
 
-TOOL = ToolSpec(
+TOOL = t.ToolSpec(
     name="CronCreate",
     title="Create schedule",
     description=__doc__ or "",
     args=CronCreate,
     run=run,
-    permission=Permission.DANGER_FULL_ACCESS,
-    needs=frozenset({Capability.CRON, Capability.SCHEDULES, Capability.CLOCK}),
+    permission=t.Permission.DANGER_FULL_ACCESS,
+    needs=frozenset({t.Capability.CRON, t.Capability.SCHEDULES, t.Capability.CLOCK}),
     kind="other",
     subjects=lambda args: simple_parts(args.command) if args.command else (),
     output=Created,
-    aliases=(Alias("CronCreate", {"name": "description"}),),
+    aliases=(t.Alias("CronCreate", {"name": "description"}),),
 )

@@ -4,43 +4,32 @@ With a cron_id, the output of each stored run of that schedule: the last 20 runs
 
 from pydantic import JsonValue
 
+from mcp_toolserver import tool as t
 from mcp_toolserver.text.schedules import at, detailed, listed
-from mcp_toolserver.tool import (
-    Args,
-    Capability,
-    Field,
-    NotFound,
-    Output,
-    Permission,
-    Record,
-    Runtime,
-    Schedule,
-    ToolSpec,
-)
 
 
-class CronList(Args):
-    cron_id: str = Field(
+class CronList(t.Args):
+    cron_id: str = t.Field(
         default="", max_length=100, description="Show this schedule alone, with the output of its runs"
     )
 
 
-class Crons(Record):
+class Crons(t.Record):
     crons: tuple[dict[str, JsonValue], ...]
     count: int
 
 
-async def run(args: CronList, rt: Runtime) -> Output:
+async def run(args: CronList, rt: t.Runtime) -> t.Output:
     found = await rt.cron.all(await rt.clock.now())
     if args.cron_id:
         found = tuple(one for one in found if one.handle == args.cron_id)
         if not found:
-            raise NotFound("There is no such schedule. Call CronList without cron_id to see all.")
+            raise t.NotFound("There is no such schedule. Call CronList without cron_id to see all.")
     text = "\n\n".join(map(detailed if args.cron_id else listed, found)) or "There are no schedules."
-    return Output(text, data=Crons(crons=tuple(map(_record, found)), count=len(found)))
+    return t.Output(text, data=Crons(crons=tuple(map(_record, found)), count=len(found)))
 
 
-def _record(schedule: Schedule) -> dict[str, JsonValue]:
+def _record(schedule: t.Schedule) -> dict[str, JsonValue]:
     last = schedule.runs[0] if schedule.runs else None
     return {
         "cron_id": schedule.handle,
@@ -56,14 +45,14 @@ def _record(schedule: Schedule) -> dict[str, JsonValue]:
     }
 
 
-TOOL = ToolSpec(
+TOOL = t.ToolSpec(
     name="CronList",
     title="List schedules",
     description=__doc__ or "",
     args=CronList,
     run=run,
-    permission=Permission.READ_ONLY,
-    needs=frozenset({Capability.CRON, Capability.CLOCK}),
+    permission=t.Permission.READ_ONLY,
+    needs=frozenset({t.Capability.CRON, t.Capability.CLOCK}),
     kind="other",
     subjects=lambda args: (args.cron_id,) if args.cron_id else (),
     output=Crons,

@@ -3,39 +3,28 @@ macOS, mostly names on Linux. The index may be out of date; glob_search and grep
 themselves.
 """
 
-from mcp_toolserver.tool import (
-    Args,
-    CanonicalPath,
-    Capability,
-    Field,
-    Indexed,
-    Output,
-    Permission,
-    Runtime,
-    ToolSpec,
-    WorkspacePath,
-)
+from mcp_toolserver import tool as t
 
 _MOST = 100
 
 
-class Mdfind(Args):
-    query: str = Field(
+class Mdfind(t.Args):
+    query: str = t.Field(
         min_length=1,
         max_length=1_000,
         description="Words to search for, or a query in the syntax of the index",
     )
-    path: WorkspacePath = Field(
-        default=CanonicalPath("."), description="Folder to search; default: the first root"
+    path: t.WorkspacePath = t.Field(
+        default=t.CanonicalPath("."), description="Folder to search; default: the first root"
     )
 
 
-async def run(args: Mdfind, rt: Runtime) -> Output:
+async def run(args: Mdfind, rt: t.Runtime) -> t.Output:
     found = await rt.desktop.find(args.query, args.path, _MOST)
-    return Output("\n".join((*found.files, *_notes(found))), truncated=found.more)
+    return t.Output("\n".join((*found.files, *_notes(found))), truncated=found.more)
 
 
-def _notes(found: Indexed) -> tuple[str, ...]:
+def _notes(found: t.Indexed) -> tuple[str, ...]:
     said = (
         "" if found.files else "[nothing found; the index may be old or leave this folder out]",
         f"[{len(found.files)} shown; ask for less to see others]" if found.more else "",
@@ -44,12 +33,12 @@ def _notes(found: Indexed) -> tuple[str, ...]:
     return tuple(filter(None, said))
 
 
-TOOL = ToolSpec(
+TOOL = t.ToolSpec(
     name="mdfind",
     title="Search the desktop index",
     description=__doc__ or "",
-    permission=Permission.DANGER_FULL_ACCESS,
-    needs=frozenset({Capability.DESKTOP_FIND}),
+    permission=t.Permission.DANGER_FULL_ACCESS,
+    needs=frozenset({t.Capability.DESKTOP_FIND}),
     args=Mdfind,
     run=run,
     kind="search",

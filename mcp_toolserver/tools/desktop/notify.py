@@ -2,25 +2,25 @@
 does not tell whether the user's settings suppress it.
 """
 
-from mcp_toolserver.tool import Args, Capability, Field, Output, Permission, Runtime, ToolSpec
+from mcp_toolserver import tool as t
 
 
-class Notify(Args):
-    title: str = Field(min_length=1, max_length=200, description="Title of the notification")
-    message: str = Field(min_length=1, max_length=1_000, description="Text of the notification")
+class Notify(t.Args):
+    title: str = t.Field(min_length=1, max_length=200, description="Title of the notification")
+    message: str = t.Field(min_length=1, max_length=1_000, description="Text of the notification")
 
 
-async def run(args: Notify, rt: Runtime) -> Output:
+async def run(args: Notify, rt: t.Runtime) -> t.Output:
     await rt.desktop.notify(args.title, args.message)
-    return Output("The notice was handed to the desktop.")
+    return t.Output("The notice was handed to the desktop.")
 
 
-TOOL = ToolSpec(
+TOOL = t.ToolSpec(
     name="notify",
     title="Show notification",
     description=__doc__ or "",
-    permission=Permission.DANGER_FULL_ACCESS,
-    needs=frozenset({Capability.DESKTOP_NOTIFY}),
+    permission=t.Permission.DANGER_FULL_ACCESS,
+    needs=frozenset({t.Capability.DESKTOP_NOTIFY}),
     args=Notify,
     run=run,
     kind="other",

@@ -4,38 +4,28 @@ the program ends when this server ends.
 
 from typing import Annotated
 
+from mcp_toolserver import tool as t
 from mcp_toolserver.text.desktop.open_target import Target
-from mcp_toolserver.tool import (
-    Args,
-    CanonicalPath,
-    Capability,
-    Field,
-    Output,
-    PathsMark,
-    Permission,
-    Runtime,
-    ToolSpec,
-)
 
 
-class Open(Args):
-    target: Annotated[Target, PathsMark()] = Field(description="URL, mailto address or path")
+class Open(t.Args):
+    target: Annotated[Target, t.PathsMark()] = t.Field(description="URL, mailto address or path")
 
 
-async def run(args: Open, rt: Runtime) -> Output:
+async def run(args: Open, rt: t.Runtime) -> t.Output:
     if args.target.path:
-        await rt.desktop.open_path(CanonicalPath(args.target.path))
+        await rt.desktop.open_path(t.CanonicalPath(args.target.path))
     else:
         await rt.desktop.open(args.target.address)
-    return Output(f"Opened {args.target}.")
+    return t.Output(f"Opened {args.target}.")
 
 
-TOOL = ToolSpec(
+TOOL = t.ToolSpec(
     name="open",
     title="Open file or address",
     description=__doc__ or "",
-    permission=Permission.DANGER_FULL_ACCESS,
-    needs=frozenset({Capability.DESKTOP_OPEN}),
+    permission=t.Permission.DANGER_FULL_ACCESS,
+    needs=frozenset({t.Capability.DESKTOP_OPEN}),
     args=Open,
     run=run,
     kind="other",

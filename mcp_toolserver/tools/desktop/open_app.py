@@ -4,46 +4,36 @@ Linux the program ends when this server ends.
 
 from typing import Annotated
 
+from mcp_toolserver import tool as t
 from mcp_toolserver.text.desktop.open_target import OpenTarget, Target
-from mcp_toolserver.tool import (
-    Args,
-    CanonicalPath,
-    Capability,
-    Field,
-    Output,
-    PathsMark,
-    Permission,
-    Runtime,
-    ToolSpec,
-)
 
 
-class OpenApp(Args):
-    app: str = Field(
+class OpenApp(t.Args):
+    app: str = t.Field(
         min_length=1,
         max_length=200,
         pattern=r"^\w[\w .+&'()-]*$",
         description="Name (macOS) or desktop file id, such as `org.gnome.Maps` (Linux)",
     )
-    target: Annotated[Target, PathsMark()] = Field(
+    target: Annotated[Target, t.PathsMark()] = t.Field(
         default_factory=OpenTarget, description="URL, mailto address or path to open"
     )
 
 
-async def run(args: OpenApp, rt: Runtime) -> Output:
+async def run(args: OpenApp, rt: t.Runtime) -> t.Output:
     if args.target.path:
-        await rt.desktop.launch_path(args.app, CanonicalPath(args.target.path))
+        await rt.desktop.launch_path(args.app, t.CanonicalPath(args.target.path))
     else:
         await rt.desktop.launch(args.app, args.target.address)
-    return Output(f"Opened {f'{args.target} with ' if str(args.target) else ''}{args.app}.")
+    return t.Output(f"Opened {f'{args.target} with ' if str(args.target) else ''}{args.app}.")
 
 
-TOOL = ToolSpec(
+TOOL = t.ToolSpec(
     name="open_app",
     title="Start desktop program",
     description=__doc__ or "",
-    permission=Permission.DANGER_FULL_ACCESS,
-    needs=frozenset({Capability.DESKTOP_APP}),
+    permission=t.Permission.DANGER_FULL_ACCESS,
+    needs=frozenset({t.Capability.DESKTOP_APP}),
     args=OpenApp,
     run=run,
     kind="other",

@@ -1,30 +1,30 @@
 """Read a short text aloud on the user's machine. Returns when the speech ends."""
 
-from mcp_toolserver.tool import Args, Capability, Field, Limits, Output, Permission, Runtime, ToolSpec
+from mcp_toolserver import tool as t
 
 
-class Say(Args):
-    text: str = Field(min_length=1, max_length=1_000, description="Text to read aloud")
-    voice: str = Field(
+class Say(t.Args):
+    text: str = t.Field(min_length=1, max_length=1_000, description="Text to read aloud")
+    voice: str = t.Field(
         default="", max_length=60, pattern=r"^(\w[\w +()-]*)?$", description="Name of an installed voice"
     )
 
 
-async def run(args: Say, rt: Runtime) -> Output:
+async def run(args: Say, rt: t.Runtime) -> t.Output:
     await rt.desktop.say(args.text, args.voice)
-    return Output(f"Said {len(args.text)} characters.")
+    return t.Output(f"Said {len(args.text)} characters.")
 
 
-TOOL = ToolSpec(
+TOOL = t.ToolSpec(
     name="say",
     title="Read text aloud",
     description=__doc__ or "",
-    permission=Permission.DANGER_FULL_ACCESS,
-    needs=frozenset({Capability.DESKTOP_SAY}),
+    permission=t.Permission.DANGER_FULL_ACCESS,
+    needs=frozenset({t.Capability.DESKTOP_SAY}),
     args=Say,
     run=run,
     kind="other",
     subjects=lambda _: (),
     may_be_long=True,
-    limits=Limits(deadline=160.0),
+    limits=t.Limits(deadline=160.0),
 )

@@ -5,57 +5,46 @@ attachments or a password are not changed.
 
 from typing import Literal
 
+from mcp_toolserver import tool as t
 from mcp_toolserver.text.desktop.notes import check_named
-from mcp_toolserver.tool import (
-    Args,
-    Capability,
-    Field,
-    Limits,
-    NoteQuery,
-    Output,
-    Permission,
-    Runtime,
-    ToolSpec,
-    model_validator,
-)
 
 
-class UpdateNote(Args):
-    title: str = Field(default="", max_length=500, description="Exact title of the note")
-    body: str = Field(max_length=20_000, description="Plain text to write")
-    mode: Literal["append", "replace"] = Field(
+class UpdateNote(t.Args):
+    title: str = t.Field(default="", max_length=500, description="Exact title of the note")
+    body: str = t.Field(max_length=20_000, description="Plain text to write")
+    mode: Literal["append", "replace"] = t.Field(
         default="append", description="Append at the end, or replace everything below the title"
     )
-    folder: str = Field(default="", max_length=200, description="Folder in Notes: FOLDER or ACCOUNT/FOLDER")
-    index: int = Field(
+    folder: str = t.Field(default="", max_length=200, description="Folder in Notes: FOLDER or ACCOUNT/FOLDER")
+    index: int = t.Field(
         default=0, ge=0, description="Which of several notes with that title, from 1, newest first"
     )
-    id: str = Field(default="", max_length=500, description="Id of the note, instead of the title")
+    id: str = t.Field(default="", max_length=500, description="Id of the note, instead of the title")
 
-    @model_validator(mode="after")
+    @t.model_validator(mode="after")
     def _named(self) -> "UpdateNote":
         check_named(self.title, self.id)
         return self
 
 
-async def run(args: UpdateNote, rt: Runtime) -> Output:
-    which = NoteQuery(title=args.title, folder=args.folder, index=args.index, id=args.id)
+async def run(args: UpdateNote, rt: t.Runtime) -> t.Output:
+    which = t.NoteQuery(title=args.title, folder=args.folder, index=args.index, id=args.id)
     card = await rt.desktop.notes.update(which, args.body, append=args.mode == "append")
     done = "Added to" if args.mode == "append" else "Replaced the text of"
-    return Output(f"{done} the note '{card.title}' in {card.folder}, id {card.id}.")
+    return t.Output(f"{done} the note '{card.title}' in {card.folder}, id {card.id}.")
 
 
-TOOL = ToolSpec(
+TOOL = t.ToolSpec(
     name="update_note",
     title="Change note",
     description=__doc__ or "",
-    permission=Permission.DANGER_FULL_ACCESS,
+    permission=t.Permission.DANGER_FULL_ACCESS,
     # A wrong title returns the titles that exist, and appending reads the note first.
-    needs=frozenset({Capability.NOTES_READ, Capability.NOTES_WRITE}),
+    needs=frozenset({t.Capability.NOTES_READ, t.Capability.NOTES_WRITE}),
     args=UpdateNote,
     run=run,
     kind="other",
     subjects=lambda args: (args.title or args.id,),
     destructive=True,
-    limits=Limits(deadline=120.0),
+    limits=t.Limits(deadline=120.0),
 )

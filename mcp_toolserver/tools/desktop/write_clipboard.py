@@ -1,23 +1,23 @@
 """Replace the text on the user's clipboard. On Linux the text stays only while this server runs."""
 
-from mcp_toolserver.tool import Args, Capability, Field, Output, Permission, Runtime, ToolSpec
+from mcp_toolserver import tool as t
 
 
-class WriteClipboard(Args):
-    text: str = Field(min_length=1, max_length=100_000, description="Text to put there")
+class WriteClipboard(t.Args):
+    text: str = t.Field(min_length=1, max_length=100_000, description="Text to put there")
 
 
-async def run(args: WriteClipboard, rt: Runtime) -> Output:
+async def run(args: WriteClipboard, rt: t.Runtime) -> t.Output:
     await rt.desktop.copy(args.text)
-    return Output(f"{len(args.text)} characters are on the clipboard.")
+    return t.Output(f"{len(args.text)} characters are on the clipboard.")
 
 
-TOOL = ToolSpec(
+TOOL = t.ToolSpec(
     name="write_clipboard",
     title="Write clipboard",
     description=__doc__ or "",
-    permission=Permission.DANGER_FULL_ACCESS,
-    needs=frozenset({Capability.CLIPBOARD_WRITE}),
+    permission=t.Permission.DANGER_FULL_ACCESS,
+    needs=frozenset({t.Capability.CLIPBOARD_WRITE}),
     args=WriteClipboard,
     run=run,
     kind="other",

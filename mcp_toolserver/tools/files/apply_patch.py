@@ -8,24 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 from pydantic import BeforeValidator, InstanceOf, WithJsonSchema
 
+from mcp_toolserver import tool as t
 from mcp_toolserver.text.patch.model import Patch
 from mcp_toolserver.text.undo_note import undo_help
-from mcp_toolserver.tool import (
-    Alias,
-    Args,
-    CanonicalPath,
-    Capability,
-    Contents,
-    Field,
-    FileChange,
-    Output,
-    PathsMark,
-    Permission,
-    Previous,
-    Runtime,
-    ToolSpec,
-    Written,
-)
 
 if TYPE_CHECKING:
     from mcp_toolserver.text.patch.plan import Outcome, Plan
@@ -40,31 +25,31 @@ def _parsed(value: object) -> object:
     return parse(value) if isinstance(value, str) else value
 
 
-class ApplyPatch(Args):
+class ApplyPatch(t.Args):
     patch: Annotated[
-        InstanceOf[Patch], BeforeValidator(_parsed), WithJsonSchema({"type": "string"}), PathsMark()
-    ] = Field(description="Full text of the patch; paths are relative to the first root")
+        InstanceOf[Patch], BeforeValidator(_parsed), WithJsonSchema({"type": "string"}), t.PathsMark()
+    ] = t.Field(description="Full text of the patch; paths are relative to the first root")
 
 
-async def run(args: ApplyPatch, rt: Runtime) -> Output:
+async def run(args: ApplyPatch, rt: t.Runtime) -> t.Output:
     from mcp_toolserver.text.patch.plan import plan
 
     plans: list[Plan] = []
 
-    def change(contents: Contents) -> tuple[FileChange, ...]:
+    def change(contents: t.Contents) -> tuple[t.FileChange, ...]:
         plans.append(plan(args.patch, contents))
         return plans[-1].changes
 
-    paths = tuple(map(CanonicalPath, args.patch.paths))
+    paths = tuple(map(t.CanonicalPath, args.patch.paths))
     written = await rt.fs.update_all(paths, change)
     outcomes = plans[-1].outcomes
     kept = [change.path for change in plans[-1].changes if change.content is not None]
     digests = {path: written[path].sha256 for path in kept}
     summary = (_headline(outcomes, written), *_lines(outcomes, written))
-    return Output("\n".join((*summary, "".join(_diffs(outcomes)))).rstrip("\n"), sha256=digests)
+    return t.Output("\n".join((*summary, "".join(_diffs(outcomes)))).rstrip("\n"), sha256=digests)
 
 
-def _headline(outcomes: "tuple[Outcome, ...]", written: Mapping[CanonicalPath, Written]) -> str:
+def _headline(outcomes: "tuple[Outcome, ...]", written: Mapping[t.CanonicalPath, t.Written]) -> str:
     count = len({outcome.path for outcome in outcomes if outcome.path in written})
     return (
         f"Patched {count} file{'s' * (count != 1)}."
@@ -73,15 +58,15 @@ def _headline(outcomes: "tuple[Outcome, ...]", written: Mapping[CanonicalPath, W
     )
 
 
-def _lines(outcomes: "tuple[Outcome, ...]", written: Mapping[CanonicalPath, Written]) -> Iterator[str]:
+def _lines(outcomes: "tuple[Outcome, ...]", written: Mapping[t.CanonicalPath, t.Written]) -> Iterator[str]:
     yield from undo_help(one.previous for one in written.values())
     for outcome in outcomes:
         yield f"- {outcome.text}{_about(outcome, written)}"
         yield from (f"  - {note}" for note in outcome.notes)
 
 
-def _about(outcome: "Outcome", written: Mapping[CanonicalPath, Written]) -> str:
-    new, old = written.get(outcome.path), written.get(CanonicalPath(outcome.section.path))
+def _about(outcome: "Outcome", written: Mapping[t.CanonicalPath, t.Written]) -> str:
+    new, old = written.get(outcome.path), written.get(t.CanonicalPath(outcome.section.path))
     notes: list[str] = []
     if outcome.section.action != "delete":
         notes.append("unchanged" if new is None else f"{len(new.after)} bytes")
@@ -92,7 +77,7 @@ def _about(outcome: "Outcome", written: Mapping[CanonicalPath, Written]) -> str:
     return f" ({', '.join(notes)})" if notes else ""
 
 
-def _undo(outcome: "Outcome", previous: Previous) -> str:
+def _undo(outcome: "Outcome", previous: t.Previous) -> str:
     if previous.why:
         return f"not kept for undo: {previous.why}"
     place = f" at {outcome.section.path}" if outcome.path != outcome.section.path else ""
@@ -108,16 +93,16 @@ def _diffs(outcomes: "tuple[Outcome, ...]") -> Iterator[str]:
             yield outcome.diff
 
 
-TOOL = ToolSpec(
+TOOL = t.ToolSpec(
     name="apply_patch",
     title="Apply patch",
     description=__doc__ or "",
-    permission=Permission.WORKSPACE_WRITE,
-    needs=frozenset({Capability.FS_WRITE}),
+    permission=t.Permission.WORKSPACE_WRITE,
+    needs=frozenset({t.Capability.FS_WRITE}),
     args=ApplyPatch,
     run=run,
     kind="edit",
     subjects=lambda args: args.patch.paths,
     destructive=True,
-    aliases=(Alias("apply_patch", renames={"input": "patch", "patchText": "patch", "diff": "patch"}),),
+    aliases=(t.Alias("apply_patch", renames={"input": "patch", "patchText": "patch", "diff": "patch"}),),
 )

@@ -4,50 +4,37 @@ numbers. If one replacement fails, the file stays unchanged.
 
 from typing import TYPE_CHECKING
 
+from mcp_toolserver import tool as t
 from mcp_toolserver.text.undo_note import undo_notes
-from mcp_toolserver.tool import (
-    Alias,
-    Args,
-    Capability,
-    Field,
-    Output,
-    Permission,
-    Profile,
-    Runtime,
-    ToolSpec,
-    WorkspacePath,
-    Written,
-    model_validator,
-)
 
 if TYPE_CHECKING:
     from mcp_toolserver.text.edit.edit import Edit, Edited
 
 
-class EditItem(Args):
-    old_string: str = Field(description="Exact text to replace")
-    new_string: str = Field(description="Replacement text")
-    replace_all: bool = Field(default=False, description="Replace every occurrence")
+class EditItem(t.Args):
+    old_string: str = t.Field(description="Exact text to replace")
+    new_string: str = t.Field(description="Replacement text")
+    replace_all: bool = t.Field(default=False, description="Replace every occurrence")
 
 
-class EditFile(Args):
-    path: WorkspacePath = Field(description="Path of the file, relative to the first root or absolute")
-    old_string: str | None = Field(
+class EditFile(t.Args):
+    path: t.WorkspacePath = t.Field(description="Path of the file, relative to the first root or absolute")
+    old_string: str | None = t.Field(
         default=None,
         description="Exact text to replace, with its indentation; must occur once unless replace_all is set",
     )
-    new_string: str | None = Field(
+    new_string: str | None = t.Field(
         default=None, min_length=0, description="Text to put in its place; empty deletes the old text"
     )
-    replace_all: bool = Field(default=False, description="Replace every occurrence of old_string")
-    edits: tuple[EditItem, ...] = Field(
+    replace_all: bool = t.Field(default=False, description="Replace every occurrence of old_string")
+    edits: tuple[EditItem, ...] = t.Field(
         default=(),
         strict=False,
         max_length=100,
         description="Several replacements, applied in order; use instead of old_string and new_string",
     )
 
-    @model_validator(mode="after")
+    @t.model_validator(mode="after")
     def _one_form(self) -> "EditFile":
         pair = (self.old_string, self.new_string)
         if self.edits and (self.replace_all or pair != (None, None)):
@@ -77,7 +64,7 @@ class EditFile(Args):
         )
 
 
-async def run(args: EditFile, rt: Runtime) -> Output:
+async def run(args: EditFile, rt: t.Runtime) -> t.Output:
     from mcp_toolserver.text.edit.edit import apply
     from mcp_toolserver.text.edit.unified_diff import unified
     from mcp_toolserver.text.lines.text_content import encoded, encoding_of
@@ -93,7 +80,7 @@ async def run(args: EditFile, rt: Runtime) -> Output:
 
     written = await rt.fs.update(args.path, change)
     edited, diff = done[-1]
-    return Output(
+    return t.Output(
         "\n".join((_summary(args.path, edited, written), *_notes(args.path, edited, written), diff)).rstrip(
             "\n"
         ),
@@ -101,13 +88,13 @@ async def run(args: EditFile, rt: Runtime) -> Output:
     )
 
 
-def _summary(path: str, edited: "Edited", written: Written) -> str:
+def _summary(path: str, edited: "Edited", written: t.Written) -> str:
     count = f"{edited.count} replacement{'s' * (edited.count != 1)}"
     where = f" at {edited.named_lines}" if edited.lines else ""
     return f"Edited {path}: {count}{where} ({len(written.after)} bytes)."
 
 
-def _notes(path: str, edited: "Edited", written: Written) -> list[str]:
+def _notes(path: str, edited: "Edited", written: t.Written) -> list[str]:
     notes: list[str] = []
     if edited.flexible:
         notes.append("The text was found with other line endings than were sent; the file keeps its own.")
@@ -120,17 +107,17 @@ def _notes(path: str, edited: "Edited", written: Written) -> list[str]:
     return notes
 
 
-TOOL = ToolSpec(
+TOOL = t.ToolSpec(
     name="edit_file",
     title="Edit file",
     description=__doc__ or "",
-    permission=Permission.WORKSPACE_WRITE,
-    needs=frozenset({Capability.FS_WRITE}),
+    permission=t.Permission.WORKSPACE_WRITE,
+    needs=frozenset({t.Capability.FS_WRITE}),
     args=EditFile,
     run=run,
     kind="edit",
     subjects=lambda args: (args.path,),
     destructive=True,
-    aliases=(Alias("Edit"), Alias("edit"), Alias("MultiEdit")),
-    profile=Profile.LEAN,
+    aliases=(t.Alias("Edit"), t.Alias("edit"), t.Alias("MultiEdit")),
+    profile=t.Profile.LEAN,
 )

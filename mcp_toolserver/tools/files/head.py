@@ -4,43 +4,34 @@ read_file.
 
 from typing import BinaryIO
 
+from mcp_toolserver import tool as t
 from mcp_toolserver.text.lines.head_tail import first_lines, notes
-from mcp_toolserver.tool import (
-    Args,
-    Capability,
-    Field,
-    Output,
-    Permission,
-    Runtime,
-    ToolSpec,
-    WorkspacePath,
-)
 
 _BYTES = 59_000
 """Below the limit of the answer, which also holds the notes at its end."""
 
 
-class Head(Args):
-    path: WorkspacePath = Field(description="Path of the file, relative to the first root or absolute")
-    lines: int = Field(default=10, ge=1, description="Number of lines to show")
+class Head(t.Args):
+    path: t.WorkspacePath = t.Field(description="Path of the file, relative to the first root or absolute")
+    lines: int = t.Field(default=10, ge=1, description="Number of lines to show")
 
 
-async def run(args: Head, rt: Runtime) -> Output:
+async def run(args: Head, rt: t.Runtime) -> t.Output:
     return await rt.fs.read(args.path, lambda file, size: _shown(args, file, size))
 
 
-def _shown(args: Head, file: BinaryIO, size: int) -> Output:
+def _shown(args: Head, file: BinaryIO, size: int) -> t.Output:
     found = first_lines(file, size, count=args.lines, max_bytes=_BYTES)
     more = f"read_file goes on with offset={len(found.lines) - found.cut}"
-    return Output("\n".join((*found.lines, *notes(found, "first", size, more))), truncated=found.cut)
+    return t.Output("\n".join((*found.lines, *notes(found, "first", size, more))), truncated=found.cut)
 
 
-TOOL = ToolSpec(
+TOOL = t.ToolSpec(
     name="head",
     title="Show start of file",
     description=__doc__ or "",
-    permission=Permission.READ_ONLY,
-    needs=frozenset({Capability.FS_READ}),
+    permission=t.Permission.READ_ONLY,
+    needs=frozenset({t.Capability.FS_READ}),
     args=Head,
     run=run,
     kind="read",

@@ -4,37 +4,23 @@ followed.
 
 from collections.abc import Iterator
 
+from mcp_toolserver import tool as t
 from mcp_toolserver.text.folder_listing import detailed, named
-from mcp_toolserver.tool import (
-    Alias,
-    Args,
-    CanonicalPath,
-    Capability,
-    Field,
-    FolderContent,
-    FolderQuery,
-    Output,
-    Permission,
-    Profile,
-    Runtime,
-    ToolSpec,
-    WorkspacePath,
-)
 
 _ENTRIES = 1_000
 
 
-class Ls(Args):
-    path: WorkspacePath = Field(
-        default=CanonicalPath("."), description="Folder to list; default: the first root"
+class Ls(t.Args):
+    path: t.WorkspacePath = t.Field(
+        default=t.CanonicalPath("."), description="Folder to list; default: the first root"
     )
-    hidden: bool = Field(default=False, description="Include dot files")
-    details: bool = Field(default=False, description="Show size and modification time")
-    offset: int = Field(default=0, ge=0, description="Entries to skip, for the next page")
+    hidden: bool = t.Field(default=False, description="Include dot files")
+    details: bool = t.Field(default=False, description="Show size and modification time")
+    offset: int = t.Field(default=0, ge=0, description="Entries to skip, for the next page")
 
 
-async def run(args: Ls, rt: Runtime) -> Output:
-    query = FolderQuery(
+async def run(args: Ls, rt: t.Runtime) -> t.Output:
+    query = t.FolderQuery(
         path=args.path,
         hidden=args.hidden,
         details=args.details,
@@ -45,10 +31,10 @@ async def run(args: Ls, rt: Runtime) -> Output:
     content = (await rt.fs.folders(query))["."]
     shown = detailed if args.details else named
     is_cut = args.offset + len(content.entries) < content.total or not content.complete
-    return Output("\n".join((*map(shown, content.entries), *_notes(args, content))), truncated=is_cut)
+    return t.Output("\n".join((*map(shown, content.entries), *_notes(args, content))), truncated=is_cut)
 
 
-def _notes(args: Ls, content: FolderContent) -> Iterator[str]:
+def _notes(args: Ls, content: t.FolderContent) -> Iterator[str]:
     end = args.offset + len(content.entries)
     if not content.entries and not args.offset:
         yield "[the folder is empty]" if not content.dots else "[no other entries]"
@@ -62,17 +48,17 @@ def _notes(args: Ls, content: FolderContent) -> Iterator[str]:
         yield f"[{content.dots:,} dot files are not shown; set `hidden` to see them]"
 
 
-TOOL = ToolSpec(
+TOOL = t.ToolSpec(
     name="ls",
     title="List folder",
     description=__doc__ or "",
-    permission=Permission.READ_ONLY,
-    needs=frozenset({Capability.FS_READ}),
+    permission=t.Permission.READ_ONLY,
+    needs=frozenset({t.Capability.FS_READ}),
     args=Ls,
     run=run,
     kind="read",
     subjects=lambda args: (args.path,),
     idempotent=True,
-    aliases=(Alias("list_dir"), Alias("list_directory"), Alias("LS")),
-    profile=Profile.DEFAULT,
+    aliases=(t.Alias("list_dir"), t.Alias("list_directory"), t.Alias("LS")),
+    profile=t.Profile.DEFAULT,
 )

@@ -2,33 +2,24 @@
 it needs.
 """
 
-from mcp_toolserver.tool import (
-    Args,
-    Capability,
-    Field,
-    Output,
-    Permission,
-    Runtime,
-    ToolSpec,
-    WorkspacePath,
-)
+from mcp_toolserver import tool as t
 
 
-class Mkdir(Args):
-    path: WorkspacePath = Field(description="Path of the folder, relative to the first root or absolute")
+class Mkdir(t.Args):
+    path: t.WorkspacePath = t.Field(description="Path of the folder, relative to the first root or absolute")
 
 
-async def run(args: Mkdir, rt: Runtime) -> Output:
+async def run(args: Mkdir, rt: t.Runtime) -> t.Output:
     is_new = await rt.fs.make_folder(args.path)
-    return Output(f"Created {args.path}/." if is_new else f"{args.path}/ was there already.")
+    return t.Output(f"Created {args.path}/." if is_new else f"{args.path}/ was there already.")
 
 
-TOOL = ToolSpec(
+TOOL = t.ToolSpec(
     name="mkdir",
     title="Create folder",
     description=__doc__ or "",
-    permission=Permission.WORKSPACE_WRITE,
-    needs=frozenset({Capability.FS_WRITE}),
+    permission=t.Permission.WORKSPACE_WRITE,
+    needs=frozenset({t.Capability.FS_WRITE}),
     args=Mkdir,
     run=run,
     kind="edit",

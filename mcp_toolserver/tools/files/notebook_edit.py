@@ -4,55 +4,42 @@ numbers. Changing the source of a code cell clears its outputs; the rest of the 
 
 from typing import TYPE_CHECKING, Literal
 
+from mcp_toolserver import tool as t
 from mcp_toolserver.text.lines.encoding import Encoding, detect
 from mcp_toolserver.text.undo_note import undo_notes
-from mcp_toolserver.tool import (
-    Alias,
-    Args,
-    Capability,
-    Field,
-    InvalidInput,
-    NotFound,
-    Output,
-    Permission,
-    Profile,
-    Runtime,
-    ToolSpec,
-    WorkspacePath,
-    Written,
-    model_validator,
-)
 
 if TYPE_CHECKING:
     from mcp_toolserver.text.notebook.edit import CellEdit, EditedNotebook
 
 
-class NotebookEdit(Args):
-    path: WorkspacePath = Field(description="Path of the .ipynb file, relative to the first root or absolute")
-    edit_mode: Literal["replace", "insert", "delete"] = Field(
+class NotebookEdit(t.Args):
+    path: t.WorkspacePath = t.Field(
+        description="Path of the .ipynb file, relative to the first root or absolute"
+    )
+    edit_mode: Literal["replace", "insert", "delete"] = t.Field(
         default="replace", description="What to do with the cell"
     )
-    cell_id: str | None = Field(
+    cell_id: str | None = t.Field(
         default=None, description="Id of the cell (or give cell_number); insert puts the new cell after it"
     )
-    cell_number: int | None = Field(
+    cell_number: int | None = t.Field(
         default=None,
         ge=0,
         description="Number of the cell, from 0; for insert, the number that the new cell gets",
     )
-    new_source: str | None = Field(
+    new_source: str | None = t.Field(
         default=None, min_length=0, description="Whole new source of the cell; required to replace or insert"
     )
-    cell_type: Literal["code", "markdown", "raw"] | None = Field(
+    cell_type: Literal["code", "markdown", "raw"] | None = t.Field(
         default=None, description="Type of the cell; default: unchanged, or code for a new cell"
     )
-    expected_sha256: str | None = Field(
+    expected_sha256: str | None = t.Field(
         default=None,
         pattern="^[0-9a-fA-F]{64}$",
         description="SHA-256 (hex) of the current file; if it differs, nothing is written",
     )
 
-    @model_validator(mode="after")
+    @t.model_validator(mode="after")
     def _is_whole(self) -> "NotebookEdit":
         if self.edit_mode != "delete" and self.new_source is None:
             raise ValueError("new_source is needed to replace or insert a cell; it may be empty")
@@ -65,9 +52,9 @@ class NotebookEdit(Args):
         return self
 
 
-async def run(args: NotebookEdit, rt: Runtime) -> Output:
+async def run(args: NotebookEdit, rt: t.Runtime) -> t.Output:
     if not args.path.lower().endswith(".ipynb"):
-        raise InvalidInput(f"'{args.path}' is not named as a notebook (.ipynb). Edit it with edit_file.")
+        raise t.InvalidInput(f"'{args.path}' is not named as a notebook (.ipynb). Edit it with edit_file.")
     from mcp_toolserver.text.edit.unified_diff import unified
     from mcp_toolserver.text.notebook.edit import edit
 
@@ -77,14 +64,14 @@ async def run(args: NotebookEdit, rt: Runtime) -> Output:
         encoding = _encoding(args.path, raw)
         try:
             edited = edit(encoding.decode(raw), _cell_edit(args))
-        except (InvalidInput, NotFound) as error:
+        except (t.InvalidInput, t.NotFound) as error:
             raise type(error)(f"'{args.path}' {error}.") from None
         done.append((edited, unified(edited.before, edited.after, f"{args.path}#{edited.number}")))
         return encoding.encode(edited.text)
 
     written = await rt.fs.update(args.path, change, expected_sha256=args.expected_sha256)
     edited, diff = done[-1]
-    return Output(
+    return t.Output(
         "\n".join((_summary(args, edited, written), *_notes(args.path, edited, written), diff)).rstrip("\n"),
         sha256={args.path: written.sha256},
     )
@@ -94,7 +81,7 @@ def _encoding(path: str, raw: bytes) -> Encoding:
     encoding = detect(raw)
     if encoding is None or not encoding.name.startswith("utf"):
         name = "binary" if encoding is None else f"in {encoding.name}"
-        raise InvalidInput(f"'{path}' is {name}; a notebook is text in UTF-8. Choose another file.")
+        raise t.InvalidInput(f"'{path}' is {name}; a notebook is text in UTF-8. Choose another file.")
     return encoding
 
 
@@ -110,7 +97,7 @@ def _cell_edit(args: NotebookEdit) -> "CellEdit":
     )
 
 
-def _summary(args: NotebookEdit, edited: "EditedNotebook", written: Written) -> str:
+def _summary(args: NotebookEdit, edited: "EditedNotebook", written: t.Written) -> str:
     named = f" id={edited.id}" if edited.id else ""
     done = {"replace": "Replaced", "insert": "Inserted", "delete": "Deleted"}[args.edit_mode]
     return (
@@ -119,7 +106,7 @@ def _summary(args: NotebookEdit, edited: "EditedNotebook", written: Written) -> 
     )
 
 
-def _notes(path: str, edited: "EditedNotebook", written: Written) -> list[str]:
+def _notes(path: str, edited: "EditedNotebook", written: t.Written) -> list[str]:
     notes: list[str] = []
     if written.after == written.before:
         return ["The content is the same as before."]
@@ -135,19 +122,19 @@ def _notes(path: str, edited: "EditedNotebook", written: Written) -> list[str]:
     return notes
 
 
-TOOL = ToolSpec(
+TOOL = t.ToolSpec(
     name="NotebookEdit",
     title="Edit notebook",
     description=__doc__ or "",
-    permission=Permission.WORKSPACE_WRITE,
-    needs=frozenset({Capability.FS_WRITE}),
+    permission=t.Permission.WORKSPACE_WRITE,
+    needs=frozenset({t.Capability.FS_WRITE}),
     args=NotebookEdit,
     run=run,
     kind="edit",
     subjects=lambda args: (args.path,),
     destructive=True,
     aliases=(
-        Alias(
+        t.Alias(
             "NotebookEdit",
             renames={
                 "notebook_path": "path",
@@ -157,5 +144,5 @@ TOOL = ToolSpec(
             },
         ),
     ),
-    profile=Profile.DEFAULT,
+    profile=t.Profile.DEFAULT,
 )

@@ -6,25 +6,10 @@ from dataclasses import dataclass, replace
 from io import BytesIO
 from typing import BinaryIO
 
+from mcp_toolserver import tool as t
 from mcp_toolserver.text.documents.file_type import HEAD_BYTES, DocumentKind, document_kind, image_type
 from mcp_toolserver.text.documents.image import MOST_BYTES, caption
 from mcp_toolserver.text.lines.page import Page, page
-from mcp_toolserver.tool import (
-    Alias,
-    Args,
-    Capability,
-    Field,
-    HostFacts,
-    Image,
-    InvalidInput,
-    Output,
-    Permission,
-    Profile,
-    Runtime,
-    ToolError,
-    ToolSpec,
-    WorkspacePath,
-)
 
 _LINES = 2_000
 _TEXT_BYTES = 59_000
@@ -33,14 +18,14 @@ _WHOLE_BYTES = 10 * 1024 * 1024
 _DOCUMENT_BYTES = 50 * 1024 * 1024
 
 
-class ReadFile(Args):
-    path: WorkspacePath = Field(description="Path of the file, relative to the first root or absolute")
-    offset: int = Field(
+class ReadFile(t.Args):
+    path: t.WorkspacePath = t.Field(description="Path of the file, relative to the first root or absolute")
+    offset: int = t.Field(
         default=0,
         ge=0,
         description="Lines to skip: 199 starts at line 200; cells in a notebook, pages otherwise",
     )
-    limit: int | None = Field(
+    limit: int | None = t.Field(
         default=None,
         ge=1,
         description=f"Most lines, cells or pages to return; default for text: {_LINES} lines",
@@ -55,56 +40,56 @@ class _Document:
     content: bytes
 
 
-async def run(args: ReadFile, rt: Runtime) -> Output:
+async def run(args: ReadFile, rt: t.Runtime) -> t.Output:
     found = await rt.fs.read(args.path, lambda file, size: _shown(args, file, size))
-    return found if isinstance(found, Output) else await rt.compute(lambda: _document(args, found))
+    return found if isinstance(found, t.Output) else await rt.compute(lambda: _document(args, found))
 
 
-def _shown(args: ReadFile, file: BinaryIO, size: int) -> "Output | _Document":
+def _shown(args: ReadFile, file: BinaryIO, size: int) -> "t.Output | _Document":
     head = file.read(HEAD_BYTES)
     file.seek(0)
     if (mime_type := image_type(head)) is not None:
         return _image(args.path, mime_type, file, size)
     if (kind := document_kind(args.path, head)) is not None:
         if size > _DOCUMENT_BYTES:
-            raise InvalidInput(
+            raise t.InvalidInput(
                 f"'{args.path}' has {size} bytes, and documents of up to {_DOCUMENT_BYTES} bytes are taken "
                 "apart. Ask the user for a smaller one, or for its text."
             )
         return _Document(kind, file.read(_DOCUMENT_BYTES))
     if size > _WHOLE_BYTES and args.limit is None:
-        raise InvalidInput(
+        raise t.InvalidInput(
             f"'{args.path}' has {size} bytes. Set `limit` (and `offset`) to read a part of it, or find the "
             "place with grep_search."
         )
     return _lines(args, file, size)
 
 
-def _document(args: ReadFile, found: _Document) -> Output:
+def _document(args: ReadFile, found: _Document) -> t.Output:
     from mcp_toolserver.text.documents.blocks import Shown, Wanted
     from mcp_toolserver.text.documents.documents import shown as taken_apart
 
     wanted = Wanted(skip=args.offset, take=args.limit, room=_TEXT_BYTES)
     try:
         shown = taken_apart(found.kind, found.content, wanted)
-    except ToolError as error:
+    except t.ToolError as error:
         raise type(error)(f"'{args.path}' {error}.") from None
     if isinstance(shown, Shown):
-        images = tuple(Image(data=each.data, mime_type=each.mime_type) for each in shown.pictures)
-        return Output(shown.text, images=images, truncated=shown.truncated)
+        images = tuple(t.Image(data=each.data, mime_type=each.mime_type) for each in shown.pictures)
+        return t.Output(shown.text, images=images, truncated=shown.truncated)
     output = _lines(args, BytesIO(shown.content), len(shown.content))
     return replace(output, text=f"{output.text}\n[{shown.note}]") if shown.note else output
 
 
-def _lines(args: ReadFile, file: BinaryIO, size: int) -> Output:
+def _lines(args: ReadFile, file: BinaryIO, size: int) -> t.Output:
     found = page(file, size, skip=args.offset, take=args.limit or _LINES, max_bytes=_TEXT_BYTES)
     is_cut = found.cut_by_bytes or (args.limit is None and found.next_skip is not None)
-    return Output(_text(found), truncated=is_cut)
+    return t.Output(_text(found), truncated=is_cut)
 
 
-def _image(path: str, mime_type: str, file: BinaryIO, size: int) -> Output:
+def _image(path: str, mime_type: str, file: BinaryIO, size: int) -> t.Output:
     data = file.read(MOST_BYTES)
-    return Output(caption(path, data, mime_type, size), images=(Image(data=data, mime_type=mime_type),))
+    return t.Output(caption(path, data, mime_type, size), images=(t.Image(data=data, mime_type=mime_type),))
 
 
 def _text(found: Page) -> str:
@@ -144,19 +129,19 @@ def _lines_before(number: int) -> int:
     return max(number - 1, 0) if number >= 0 else number
 
 
-def _documents(host: HostFacts) -> str:
+def _documents(host: t.HostFacts) -> str:
     *others, last = host.documents or ("",)
     return (
         last and f"Also reads the text of {' and '.join((*filter(None, [', '.join(others)]), last))} files."
     )
 
 
-TOOL = ToolSpec(
+TOOL = t.ToolSpec(
     name="read_file",
     title="Read file",
     description=__doc__ or "",
-    permission=Permission.READ_ONLY,
-    needs=frozenset({Capability.FS_READ}),
+    permission=t.Permission.READ_ONLY,
+    needs=frozenset({t.Capability.FS_READ}),
     args=ReadFile,
     run=run,
     kind="read",
@@ -164,9 +149,9 @@ TOOL = ToolSpec(
     idempotent=True,
     host_note=_documents,
     aliases=(
-        Alias("read_text_file"),
-        Alias("Read", converts={"offset": _lines_before}),
-        Alias("read", converts={"offset": _lines_before}),
+        t.Alias("read_text_file"),
+        t.Alias("Read", converts={"offset": _lines_before}),
+        t.Alias("read", converts={"offset": _lines_before}),
     ),
-    profile=Profile.LEAN,
+    profile=t.Profile.LEAN,
 )

@@ -4,49 +4,38 @@ rejected with the reason.
 
 from typing import BinaryIO
 
+from mcp_toolserver import tool as t
 from mcp_toolserver.text.documents.file_type import HEAD_BYTES, image_type
 from mcp_toolserver.text.documents.image import MOST_BYTES, caption, other_type
-from mcp_toolserver.tool import (
-    Args,
-    Capability,
-    Field,
-    Image,
-    InvalidInput,
-    Output,
-    Permission,
-    Runtime,
-    ToolSpec,
-    WorkspacePath,
-)
 
 
-class ViewImage(Args):
-    path: WorkspacePath = Field(description="Path of the image, relative to the first root or absolute")
+class ViewImage(t.Args):
+    path: t.WorkspacePath = t.Field(description="Path of the image, relative to the first root or absolute")
 
 
-async def run(args: ViewImage, rt: Runtime) -> Output:
+async def run(args: ViewImage, rt: t.Runtime) -> t.Output:
     return await rt.fs.read(args.path, lambda file, size: _shown(args.path, file, size))
 
 
-def _shown(path: str, file: BinaryIO, size: int) -> Output:
+def _shown(path: str, file: BinaryIO, size: int) -> t.Output:
     head = file.read(HEAD_BYTES)
     mime_type = image_type(head)
     if mime_type is None:
         what = f" but {known}" if (known := other_type(head)) else ""
-        raise InvalidInput(
+        raise t.InvalidInput(
             f"'{path}' is no PNG, JPEG, GIF or WebP image{what}. Convert it, or use read_file for text."
         )
     data = head + file.read(MOST_BYTES)
     text = caption(path, data, mime_type, size)
-    return Output(text, images=(Image(data=data, mime_type=mime_type),))
+    return t.Output(text, images=(t.Image(data=data, mime_type=mime_type),))
 
 
-TOOL = ToolSpec(
+TOOL = t.ToolSpec(
     name="view_image",
     title="Show image",
     description=__doc__ or "",
-    permission=Permission.READ_ONLY,
-    needs=frozenset({Capability.FS_READ}),
+    permission=t.Permission.READ_ONLY,
+    needs=frozenset({t.Capability.FS_READ}),
     args=ViewImage,
     run=run,
     kind="read",

@@ -2,66 +2,53 @@
 file, use edit_file. The replaced content is kept for undo; the answer says how to restore it.
 """
 
+from mcp_toolserver import tool as t
 from mcp_toolserver.text.lines.encoding import detect
 from mcp_toolserver.text.undo_note import undo_notes
-from mcp_toolserver.tool import (
-    Alias,
-    Args,
-    Capability,
-    Field,
-    Output,
-    Permission,
-    Profile,
-    Runtime,
-    ToolSpec,
-    WorkspacePath,
-    Written,
-    model_validator,
-)
 
 
-class WriteFile(Args):
-    path: WorkspacePath = Field(description="Path of the file, relative to the first root or absolute")
-    content: str | None = Field(
+class WriteFile(t.Args):
+    path: t.WorkspacePath = t.Field(description="Path of the file, relative to the first root or absolute")
+    content: str | None = t.Field(
         default=None, min_length=0, description="Whole new content, stored as UTF-8; required without restore"
     )
-    expected_sha256: str | None = Field(
+    expected_sha256: str | None = t.Field(
         default=None,
         pattern="^[0-9a-fA-F]{64}$",
         description="SHA-256 (hex) of the current file; if it differs, nothing is written",
     )
-    overwrite: bool = Field(
+    overwrite: bool = t.Field(
         default=False,
         description="Replace a file that was not read in this session even if most of its content goes",
     )
-    restore: str | None = Field(
+    restore: str | None = t.Field(
         default=None,
         max_length=64,
         description="Instead of content: id from an earlier answer, to put that previous content back",
     )
 
-    @model_validator(mode="after")
+    @t.model_validator(mode="after")
     def _one_source(self) -> "WriteFile":
         if (self.content is None) == (self.restore is None):
             raise ValueError("give content, which may be empty, or restore, and not both")
         return self
 
 
-async def run(args: WriteFile, rt: Runtime) -> Output:
+async def run(args: WriteFile, rt: t.Runtime) -> t.Output:
     written = await _written(args, rt)
     digest = {args.path: written.sha256}
     about = f"{args.path} ({len(written.after)} bytes)"
     if written.created:
-        return Output(f"Created {about}.", sha256=digest)
+        return t.Output(f"Created {about}.", sha256=digest)
     if written.after == written.before:
-        return Output(f"Unchanged: {about} has this content already.", sha256=digest)
+        return t.Output(f"Unchanged: {about} has this content already.", sha256=digest)
     diff = await rt.compute(lambda: _diff(args, written))
-    return Output(
+    return t.Output(
         "\n".join((f"Updated {about}.", *_notes(args.path, written), diff)).rstrip("\n"), sha256=digest
     )
 
 
-async def _written(args: WriteFile, rt: Runtime) -> Written:
+async def _written(args: WriteFile, rt: t.Runtime) -> t.Written:
     if args.restore is not None:
         return await rt.fs.restore(args.path, args.restore, expected_sha256=args.expected_sha256)
     content = (args.content or "").encode()
@@ -70,7 +57,7 @@ async def _written(args: WriteFile, rt: Runtime) -> Written:
     )
 
 
-def _diff(args: WriteFile, written: Written) -> str:
+def _diff(args: WriteFile, written: t.Written) -> str:
     from mcp_toolserver.text.edit.unified_diff import unified
 
     old, new = detect(written.before), detect(written.after)
@@ -79,7 +66,7 @@ def _diff(args: WriteFile, written: Written) -> str:
     return unified(old.decode(written.before), new.decode(written.after), args.path)
 
 
-def _notes(path: str, written: Written) -> list[str]:
+def _notes(path: str, written: t.Written) -> list[str]:
     """Changes other than the text, and how to undo them."""
     old, new = detect(written.before), detect(written.after)
     notes = undo_notes(path, written.previous)
@@ -103,18 +90,18 @@ def _line_endings(content: bytes) -> str:
     return "LF" if not crlf else "CRLF" if crlf == all_of_them else "mixed"
 
 
-TOOL = ToolSpec(
+TOOL = t.ToolSpec(
     name="write_file",
     title="Write file",
     description=__doc__ or "",
-    permission=Permission.WORKSPACE_WRITE,
-    needs=frozenset({Capability.FS_WRITE}),
+    permission=t.Permission.WORKSPACE_WRITE,
+    needs=frozenset({t.Capability.FS_WRITE}),
     args=WriteFile,
     run=run,
     kind="edit",
     subjects=lambda args: (args.path,),
     destructive=True,
     idempotent=True,
-    aliases=(Alias("Write"), Alias("write")),
-    profile=Profile.LEAN,
+    aliases=(t.Alias("Write"), t.Alias("write")),
+    profile=t.Profile.LEAN,
 )

@@ -2,20 +2,7 @@
 
 from collections.abc import Iterator
 
-from mcp_toolserver.tool import (
-    Alias,
-    Args,
-    BlameQuery,
-    Capability,
-    Field,
-    GitLine,
-    InvalidInput,
-    Output,
-    Permission,
-    Runtime,
-    ToolSpec,
-    WorkspacePath,
-)
+from mcp_toolserver import tool as t
 
 _LINES = 1_000
 _LAST = 999_999
@@ -23,54 +10,54 @@ _ID = 12
 _NOT_COMMITTED = "0" * _ID
 
 
-class GitBlame(Args):
-    path: WorkspacePath = Field(description="Path of the file")
-    start_line: int | None = Field(
+class GitBlame(t.Args):
+    path: t.WorkspacePath = t.Field(description="Path of the file")
+    start_line: int | None = t.Field(
         default=None, ge=1, le=_LAST, description="First line to show, from 1; needs end_line"
     )
-    end_line: int | None = Field(
+    end_line: int | None = t.Field(
         default=None, ge=1, le=_LAST, description="Last line to show; needs start_line"
     )
-    commit: str = Field(default="", max_length=256, description="Commit whose version of the file to show")
+    commit: str = t.Field(default="", max_length=256, description="Commit whose version of the file to show")
 
 
-async def run(args: GitBlame, rt: Runtime) -> Output:
+async def run(args: GitBlame, rt: t.Runtime) -> t.Output:
     first, last = _lines(args)
     shown = min(last, first + _LINES - 1)
     # One line more tells whether there is more.
-    query = BlameQuery(path=args.path, revision=args.commit, first=first, last=min(shown + 1, last))
+    query = t.BlameQuery(path=args.path, revision=args.commit, first=first, last=min(shown + 1, last))
     lines = await rt.git.blame(query)
     is_cut = len(lines) > _LINES
     notes = [f"[lines {first}-{shown}; go on with start_line={shown + 1}, end_line={last}]"] if is_cut else []
-    return Output("\n".join((*_shown(lines[:_LINES]), *notes)), truncated=is_cut)
+    return t.Output("\n".join((*_shown(lines[:_LINES]), *notes)), truncated=is_cut)
 
 
 def _lines(args: GitBlame) -> tuple[int, int]:
     if (args.start_line is None) != (args.end_line is None):
-        raise InvalidInput("Give `start_line` and `end_line` both, or neither.")
+        raise t.InvalidInput("Give `start_line` and `end_line` both, or neither.")
     first, last = args.start_line or 1, args.end_line or _LAST
     if last < first:
-        raise InvalidInput("`end_line` lies before `start_line`.")
+        raise t.InvalidInput("`end_line` lies before `start_line`.")
     return first, last
 
 
-def _shown(lines: tuple[GitLine, ...]) -> Iterator[str]:
+def _shown(lines: tuple[t.GitLine, ...]) -> Iterator[str]:
     for line in lines:
         id_ = line.commit[:_ID]
         who = "not committed" if id_ == _NOT_COMMITTED else f"{line.author} {line.date}"
         yield f"{id_} ({who} {line.number}) {line.text}"
 
 
-TOOL = ToolSpec(
+TOOL = t.ToolSpec(
     name="git_blame",
     title="Show who changed each line",
     description=__doc__ or "",
-    permission=Permission.READ_ONLY,
-    needs=frozenset({Capability.GIT}),
+    permission=t.Permission.READ_ONLY,
+    needs=frozenset({t.Capability.GIT}),
     args=GitBlame,
     run=run,
     kind="read",
     subjects=lambda args: (args.path,),
     idempotent=True,
-    aliases=(Alias("GitBlame", {"file_path": "path"}), Alias("git_blame", {"file_path": "path"})),
+    aliases=(t.Alias("GitBlame", {"file_path": "path"}), t.Alias("git_blame", {"file_path": "path"})),
 )

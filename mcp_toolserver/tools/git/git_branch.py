@@ -6,40 +6,25 @@ fetch or push.
 
 from typing import Self
 
+from mcp_toolserver import tool as t
 from mcp_toolserver.text.git.messages import counted, file_lines
-from mcp_toolserver.tool import (
-    Alias,
-    Args,
-    BranchChange,
-    BranchQuery,
-    CanonicalPath,
-    Capability,
-    Field,
-    GitOverview,
-    Output,
-    Permission,
-    Runtime,
-    ToolSpec,
-    WorkspacePath,
-    model_validator,
-)
 
 
-class GitBranch(Args):
-    name: str = Field(
+class GitBranch(t.Args):
+    name: str = t.Field(
         default="",
         max_length=200,
         pattern=r"^([\w.@][\w./+#=%@-]*)?$",
         description="Branch to switch to or to create; leave out to list branches",
     )
-    create: bool = Field(default=False, description="Create the branch, which must not exist yet")
-    start: str = Field(
+    create: bool = t.Field(default=False, description="Create the branch, which must not exist yet")
+    start: str = t.Field(
         default="", max_length=256, description="Commit that a new branch starts from; default HEAD"
     )
-    switch: bool = Field(default=True, description="Switch to it; false with `create` only creates it")
-    path: WorkspacePath = Field(default=CanonicalPath("."), description="Any path in the repository")
+    switch: bool = t.Field(default=True, description="Switch to it; false with `create` only creates it")
+    path: t.WorkspacePath = t.Field(default=t.CanonicalPath("."), description="Any path in the repository")
 
-    @model_validator(mode="after")
+    @t.model_validator(mode="after")
     def _fit_together(self) -> Self:
         if not self.name and (self.create or self.start):
             raise ValueError("`name` must name the new branch")
@@ -48,18 +33,18 @@ class GitBranch(Args):
         return self
 
 
-async def run(args: GitBranch, rt: Runtime) -> Output:
+async def run(args: GitBranch, rt: t.Runtime) -> t.Output:
     if not args.name:
-        return Output(_listed(await rt.git.overview(args.path)))
-    query = BranchQuery(
+        return t.Output(_listed(await rt.git.overview(args.path)))
+    query = t.BranchQuery(
         path=args.path, name=args.name, create=args.create, start=args.start, switch=args.switch
     )
     found = await rt.git_changes.branch(query)
     lines, is_cut = file_lines(found.files)
-    return Output("\n".join((_headline(found), *lines)), truncated=is_cut)
+    return t.Output("\n".join((_headline(found), *lines)), truncated=is_cut)
 
 
-def _listed(found: GitOverview) -> str:
+def _listed(found: t.GitOverview) -> str:
     lines = [
         f"{'*' if one.current else ' '} {one.name} {one.commit[:12]} {one.date}" for one in found.branches
     ]
@@ -68,7 +53,7 @@ def _listed(found: GitOverview) -> str:
     return "\n".join((*lines, f"[{counted(found.all_branches, 'branch', 'branches')}{note}]"))
 
 
-def _headline(found: BranchChange) -> str:
+def _headline(found: t.BranchChange) -> str:
     at = f"{found.name} at {found.commit[:12]}"
     if not found.switched:
         return (
@@ -82,19 +67,19 @@ def _headline(found: BranchChange) -> str:
     )
 
 
-TOOL = ToolSpec(
+TOOL = t.ToolSpec(
     name="git_branch",
     title="Switch or create branch",
     description=__doc__ or "",
-    permission=Permission.WORKSPACE_WRITE,
-    needs=frozenset({Capability.GIT, Capability.GIT_WRITE, Capability.FS_WRITE}),
+    permission=t.Permission.WORKSPACE_WRITE,
+    needs=frozenset({t.Capability.GIT, t.Capability.GIT_WRITE, t.Capability.FS_WRITE}),
     args=GitBranch,
     run=run,
     kind="edit",
     subjects=lambda args: (args.path,),
     destructive=True,
     aliases=tuple(
-        Alias(name, {"branch": "name", "branch_name": "name", "start_point": "start", "repo_path": "path"})
+        t.Alias(name, {"branch": "name", "branch_name": "name", "start_point": "start", "repo_path": "path"})
         for name in ("GitBranch", "git_branch", "git_checkout", "git_switch")
     ),
 )

@@ -5,47 +5,32 @@ author is the user's. It pushes nothing, and does not finish a merge or rebase.
 
 from typing import Self
 
+from mcp_toolserver import tool as t
 from mcp_toolserver.text.git.messages import MAX_FILES, counted, file_lines, hidden
-from mcp_toolserver.tool import (
-    Alias,
-    Args,
-    CanonicalPath,
-    Capability,
-    CommitQuery,
-    Committed,
-    Field,
-    Output,
-    Permission,
-    Record,
-    Runtime,
-    ToolSpec,
-    WorkspacePaths,
-    model_validator,
-)
 
 _MESSAGE = 16_000
 _PATHS = 1_000
 
 
-class GitCommit(Args):
-    message: str = Field(
+class GitCommit(t.Args):
+    message: str = t.Field(
         default="",
         max_length=_MESSAGE,
         description=f"Commit message, at most {_MESSAGE:,} characters; may be left out with `amend`",
     )
-    paths: WorkspacePaths = Field(
+    paths: t.WorkspacePaths = t.Field(
         default=(),
         max_length=_PATHS,
         description="Files to commit, new and deleted ones too; a folder means every change in it",
     )
-    all: bool = Field(
+    all: bool = t.Field(
         default=False, description="Commit every change in the repository of the first root, new files too"
     )
-    amend: bool = Field(
+    amend: bool = t.Field(
         default=False, description="Replace the last commit, which must be your own and not pushed"
     )
 
-    @model_validator(mode="after")
+    @t.model_validator(mode="after")
     def _fit_together(self) -> Self:
         if self.all and self.paths:
             raise ValueError("give either `paths` or `all`, not both")
@@ -56,13 +41,13 @@ class GitCommit(Args):
         return self
 
 
-class CommittedFile(Record):
+class CommittedFile(t.Record):
     change: str
     """A added, M modified, D deleted, T type changed."""
     path: str
 
 
-class Commit(Record):
+class Commit(t.Record):
     id: str
     branch: str
     author: str
@@ -71,14 +56,14 @@ class Commit(Record):
     files: list[CommittedFile]
 
 
-async def run(args: GitCommit, rt: Runtime) -> Output:
-    paths = (CanonicalPath("."),) if args.all else args.paths
-    found = await rt.git_changes.commit(CommitQuery(paths=paths, message=args.message, amend=args.amend))
+async def run(args: GitCommit, rt: t.Runtime) -> t.Output:
+    paths = (t.CanonicalPath("."),) if args.all else args.paths
+    found = await rt.git_changes.commit(t.CommitQuery(paths=paths, message=args.message, amend=args.amend))
     branch = found.branch or "no branch"
     verb = "Amended" if args.amend else "Committed"
     head = f"{verb} {found.id[:12]} on {branch}, {counted(len(found.files), 'file')}: {found.subject}"
     lines, is_cut = file_lines(found.files)
-    return Output(
+    return t.Output(
         "\n".join((head, f"Author: {found.author}", *lines, *_notes(found))),
         data=Commit(
             id=found.id,
@@ -91,7 +76,7 @@ async def run(args: GitCommit, rt: Runtime) -> Output:
     )
 
 
-def _notes(found: Committed) -> list[str]:
+def _notes(found: t.Committed) -> list[str]:
     notes = [*hidden(found.left_out, "change")]
     if found.nested:
         notes.append(f"[{counted(found.nested, 'path')} in repositories of their own left out]")
@@ -100,17 +85,17 @@ def _notes(found: Committed) -> list[str]:
     return notes
 
 
-TOOL = ToolSpec(
+TOOL = t.ToolSpec(
     name="git_commit",
     title="Commit changes",
     description=__doc__ or "",
-    permission=Permission.WORKSPACE_WRITE,
-    needs=frozenset({Capability.GIT_WRITE}),
+    permission=t.Permission.WORKSPACE_WRITE,
+    needs=frozenset({t.Capability.GIT_WRITE}),
     args=GitCommit,
     run=run,
     kind="edit",
     subjects=lambda args: args.paths or (".",),
     output=Commit,
     destructive=True,
-    aliases=tuple(Alias(name, {"path": "paths", "files": "paths"}) for name in ("GitCommit", "git_commit")),
+    aliases=tuple(t.Alias(name, {"path": "paths", "files": "paths"}) for name in ("GitCommit", "git_commit")),
 )

@@ -4,57 +4,45 @@ patches use git_show.
 
 from collections.abc import Iterator
 
+from mcp_toolserver import tool as t
 from mcp_toolserver.text.git.messages import counted
-from mcp_toolserver.tool import (
-    Alias,
-    Args,
-    CanonicalPath,
-    Capability,
-    Field,
-    GitCommit,
-    HistoryQuery,
-    Output,
-    Permission,
-    Record,
-    Runtime,
-    ToolSpec,
-    WorkspacePath,
-)
 
 
-class GitLog(Args):
-    path: WorkspacePath = Field(
-        default=CanonicalPath("."), description="Only commits that changed this file or folder"
+class GitLog(t.Args):
+    path: t.WorkspacePath = t.Field(
+        default=t.CanonicalPath("."), description="Only commits that changed this file or folder"
     )
-    count: int = Field(default=20, ge=1, le=1_000, description="Most commits to return")
-    offset: int = Field(default=0, ge=0, le=999_999, description="Commits to skip, for the next page")
-    oneline: bool = Field(default=False, description="Return only id and subject of each commit")
-    commit: str = Field(default="", max_length=520, description="Commit to start from, or a range A..B")
-    author: str = Field(default="", max_length=256, description="Part of the author's name or email address")
-    since: str = Field(
+    count: int = t.Field(default=20, ge=1, le=1_000, description="Most commits to return")
+    offset: int = t.Field(default=0, ge=0, le=999_999, description="Commits to skip, for the next page")
+    oneline: bool = t.Field(default=False, description="Return only id and subject of each commit")
+    commit: str = t.Field(default="", max_length=520, description="Commit to start from, or a range A..B")
+    author: str = t.Field(
+        default="", max_length=256, description="Part of the author's name or email address"
+    )
+    since: str = t.Field(
         default="",
         max_length=64,
         description="Only commits after this date, such as 2026-01-31 or `2 weeks ago`",
     )
-    until: str = Field(default="", max_length=64, description="Only commits before this date")
+    until: str = t.Field(default="", max_length=64, description="Only commits before this date")
 
 
-class Commit(Record):
+class Commit(t.Record):
     id: str
     date: str
     author: str
     subject: str
 
 
-class Log(Record):
+class Log(t.Record):
     commits: list[Commit]
     more: bool
     """Older ones follow."""
 
 
-async def run(args: GitLog, rt: Runtime) -> Output:
+async def run(args: GitLog, rt: t.Runtime) -> t.Output:
     found = await rt.git.history(
-        HistoryQuery(
+        t.HistoryQuery(
             path=args.path,
             revision=args.commit,
             author=args.author,
@@ -74,10 +62,10 @@ async def run(args: GitLog, rt: Runtime) -> Output:
         ],
         more=found.more,
     )
-    return Output("\n".join((*lines, note)), data=data, truncated=found.more)
+    return t.Output("\n".join((*lines, note)), data=data, truncated=found.more)
 
 
-def _lines(commit: GitCommit, *, oneline: bool) -> Iterator[str]:
+def _lines(commit: t.GitCommit, *, oneline: bool) -> Iterator[str]:
     if oneline:
         yield f"{commit.id[:12]} {commit.subject}"
         return
@@ -87,17 +75,17 @@ def _lines(commit: GitCommit, *, oneline: bool) -> Iterator[str]:
         yield f"    {line}".rstrip()
 
 
-TOOL = ToolSpec(
+TOOL = t.ToolSpec(
     name="git_log",
     title="List commits",
     description=__doc__ or "",
-    permission=Permission.READ_ONLY,
-    needs=frozenset({Capability.GIT}),
+    permission=t.Permission.READ_ONLY,
+    needs=frozenset({t.Capability.GIT}),
     args=GitLog,
     run=run,
     kind="read",
     subjects=lambda args: (args.path,),
     output=Log,
     idempotent=True,
-    aliases=(Alias("GitLog"),),
+    aliases=(t.Alias("GitLog"),),
 )

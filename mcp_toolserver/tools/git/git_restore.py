@@ -5,51 +5,37 @@ other files and the branch stay as they are; files stored through a filter (Git 
 
 from collections.abc import Sequence
 
+from mcp_toolserver import tool as t
 from mcp_toolserver.text.git.messages import counted
 from mcp_toolserver.text.undo_note import brief_undo_note, undo_help
-from mcp_toolserver.tool import (
-    Alias,
-    Args,
-    Capability,
-    Contents,
-    Field,
-    FileChange,
-    FileVersion,
-    Output,
-    Permission,
-    Runtime,
-    ToolSpec,
-    VersionQuery,
-    WorkspacePaths,
-)
 
 _PATHS = 100
 
 
-class GitRestore(Args):
-    paths: WorkspacePaths = Field(
+class GitRestore(t.Args):
+    paths: t.WorkspacePaths = t.Field(
         min_length=1,
         max_length=_PATHS,
         description=f"Files to restore, at most {_PATHS}; no folders or patterns",
     )
-    commit: str = Field(
+    commit: str = t.Field(
         default="HEAD",
         min_length=1,
         max_length=256,
         description="Commit to take the content from: id, branch or tag",
     )
-    staged: bool = Field(default=False, description="Take the staged content instead of that of `commit`")
+    staged: bool = t.Field(default=False, description="Take the staged content instead of that of `commit`")
 
 
-async def run(args: GitRestore, rt: Runtime) -> Output:
-    query = VersionQuery(paths=args.paths, revision=args.commit, staged=args.staged)
+async def run(args: GitRestore, rt: t.Runtime) -> t.Output:
+    query = t.VersionQuery(paths=args.paths, revision=args.commit, staged=args.staged)
     versions = {version.path: version for version in await rt.git.versions(query)}
     same: set[str] = set()
 
-    def change(contents: Contents) -> Sequence[FileChange]:
+    def change(contents: t.Contents) -> Sequence[t.FileChange]:
         same.update(path for path, content in contents.items() if content == versions[path].content)
         return [
-            FileChange(path=path, content=version.content, executable=version.executable)
+            t.FileChange(path=path, content=version.content, executable=version.executable)
             for path, version in versions.items()
         ]
 
@@ -61,20 +47,20 @@ async def run(args: GitRestore, rt: Runtime) -> Output:
         for path, one in versions.items()
     ]
     undo = undo_help(one.previous for one in written.values())
-    return Output("\n".join((f"Restored {counted(len(lines), 'file')} from {source}.", *undo, *lines)))
+    return t.Output("\n".join((f"Restored {counted(len(lines), 'file')} from {source}.", *undo, *lines)))
 
 
-def _line(version: FileVersion, *, same: bool, created: bool) -> str:
+def _line(version: t.FileVersion, *, same: bool, created: bool) -> str:
     note = " (created)" if created else " (was the same)" if same else ""
     return f"{version.path}, {len(version.content):,} bytes{note}"
 
 
-TOOL = ToolSpec(
+TOOL = t.ToolSpec(
     name="git_restore",
     title="Restore files from git",
     description=__doc__ or "",
-    permission=Permission.WORKSPACE_WRITE,
-    needs=frozenset({Capability.GIT, Capability.FS_WRITE}),
+    permission=t.Permission.WORKSPACE_WRITE,
+    needs=frozenset({t.Capability.GIT, t.Capability.FS_WRITE}),
     args=GitRestore,
     run=run,
     kind="edit",
@@ -82,7 +68,7 @@ TOOL = ToolSpec(
     destructive=True,
     idempotent=True,
     aliases=tuple(
-        Alias(name, {"path": "paths", "file_path": "paths", "files": "paths", "source": "commit"})
+        t.Alias(name, {"path": "paths", "file_path": "paths", "files": "paths", "source": "commit"})
         for name in ("GitRestore", "git_restore")
     ),
 )

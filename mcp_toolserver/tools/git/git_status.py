@@ -2,35 +2,21 @@
 staged state, the second the unstaged state; `??` is untracked.
 """
 
+from mcp_toolserver import tool as t
 from mcp_toolserver.text.git.messages import counted, hidden
 from mcp_toolserver.text.git.status import long, short
-from mcp_toolserver.tool import (
-    Alias,
-    Args,
-    CanonicalPath,
-    Capability,
-    Field,
-    GitChange,
-    GitState,
-    Output,
-    Permission,
-    Record,
-    Runtime,
-    ToolSpec,
-    WorkspacePath,
-)
 
 _ENTRIES = 1_000
 
 
-class GitStatus(Args):
-    path: WorkspacePath = Field(
-        default=CanonicalPath("."), description="Limit the status to this file or folder"
+class GitStatus(t.Args):
+    path: t.WorkspacePath = t.Field(
+        default=t.CanonicalPath("."), description="Limit the status to this file or folder"
     )
-    short: bool = Field(default=True, description="Show states as letters instead of words")
+    short: bool = t.Field(default=True, description="Show states as letters instead of words")
 
 
-class Changed(Record):
+class Changed(t.Record):
     path: str
     staged: str
     unstaged: str
@@ -38,7 +24,7 @@ class Changed(Record):
     """The name before a rename."""
 
 
-class State(Record):
+class State(t.Record):
     branch: str
     head: str
     upstream: str
@@ -50,7 +36,7 @@ class State(Record):
     changes: list[Changed]
 
 
-async def run(args: GitStatus, rt: Runtime) -> Output:
+async def run(args: GitStatus, rt: t.Runtime) -> t.Output:
     status = await rt.git.status(args.path)
     shown = status.changes[:_ENTRIES]
     lines = short(status, shown) if args.short else long(status, shown)
@@ -64,10 +50,10 @@ async def run(args: GitStatus, rt: Runtime) -> Output:
         notes.append("[nothing to commit]")
     else:
         notes.append(f"[{counted(total, 'change')}]")
-    return Output("\n".join((*lines, *notes)), data=_state(status, shown), truncated=is_cut)
+    return t.Output("\n".join((*lines, *notes)), data=_state(status, shown), truncated=is_cut)
 
 
-def _state(status: GitState, shown: tuple[GitChange, ...]) -> State:
+def _state(status: t.GitState, shown: tuple[t.GitChange, ...]) -> State:
     return State(
         branch=status.branch,
         head=status.head,
@@ -83,17 +69,17 @@ def _state(status: GitState, shown: tuple[GitChange, ...]) -> State:
     )
 
 
-TOOL = ToolSpec(
+TOOL = t.ToolSpec(
     name="git_status",
     title="Show git status",
     description=__doc__ or "",
-    permission=Permission.READ_ONLY,
-    needs=frozenset({Capability.GIT}),
+    permission=t.Permission.READ_ONLY,
+    needs=frozenset({t.Capability.GIT}),
     args=GitStatus,
     run=run,
     kind="read",
     subjects=lambda args: (args.path,),
     output=State,
     idempotent=True,
-    aliases=(Alias("GitStatus"),),
+    aliases=(t.Alias("GitStatus"),),
 )

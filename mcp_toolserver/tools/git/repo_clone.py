@@ -6,58 +6,42 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, InstanceOf, WithJsonSchema
 
+from mcp_toolserver import tool as t
 from mcp_toolserver.text.git.clone_source import CloneSource, clone_source
 from mcp_toolserver.text.git.messages import counted
-from mcp_toolserver.tool import (
-    Alias,
-    Args,
-    CanonicalPath,
-    Capability,
-    Cloned,
-    CloneQuery,
-    Field,
-    Limits,
-    Output,
-    PathsMark,
-    Permission,
-    Runtime,
-    ToolSpec,
-    UrlMark,
-    WorkspacePath,
-)
 
 
 def _parsed(value: object) -> object:
     return clone_source(value) if isinstance(value, str) else value
 
 
-class RepoClone(Args):
+class RepoClone(t.Args):
     source: Annotated[
         InstanceOf[CloneSource],
         BeforeValidator(_parsed),
         WithJsonSchema({"type": "string"}),
-        PathsMark(),
-        UrlMark(),
-    ] = Field(description="https URL, or path of a repository")
-    path: WorkspacePath = Field(description="Path of the new folder")
-    depth: int = Field(default=0, ge=0, le=1_000_000, description="Number of commits to fetch; 0 for all")
-    branch: str = Field(
+        t.PathsMark(),
+        t.UrlMark(),
+    ] = t.Field(description="https URL, or path of a repository")
+    path: t.WorkspacePath = t.Field(description="Path of the new folder")
+    depth: int = t.Field(default=0, ge=0, le=1_000_000, description="Number of commits to fetch; 0 for all")
+    branch: str = t.Field(
         default="", max_length=200, pattern=r"^([\w.][\w./+-]*)?$", description="Branch or tag to check out"
     )
 
 
-async def run(args: RepoClone, rt: Runtime) -> Output:
-    query = CloneQuery(
+async def run(args: RepoClone, rt: t.Runtime) -> t.Output:
+    query = t.CloneQuery(
         url=args.source.url,
-        folder=CanonicalPath(args.source.folder) if args.source.folder else None,
+        folder=t.CanonicalPath(args.source.folder) if args.source.folder else None,
         path=args.path,
         branch=args.branch,
         depth=args.depth,
     )
-    return Output(_text(args, await rt.clones.clone(query, rt.report)))
+    return t.Output(_text(args, await rt.clones.clone(query, rt.report)))
 
 
-def _text(args: RepoClone, found: Cloned) -> str:
+def _text(args: RepoClone, found: t.Cloned) -> str:
     notes = "".join(f"\n[{note}]" for note in found.notes)
     if not found.commit:
         return f"Cloned {args.source} into {args.path}/: it has no commits.{notes}"
@@ -70,17 +54,20 @@ def _text(args: RepoClone, found: Cloned) -> str:
     )
 
 
-TOOL = ToolSpec(
+TOOL = t.ToolSpec(
     name="repo_clone",
     title="Clone repository",
     description=__doc__ or "",
-    permission=Permission.WORKSPACE_WRITE,
-    needs=frozenset({Capability.CLONES}),
+    permission=t.Permission.WORKSPACE_WRITE,
+    needs=frozenset({t.Capability.CLONES}),
     args=RepoClone,
     run=run,
     kind="fetch",
     subjects=lambda args: (str(args.source), args.path),
     may_be_long=True,
-    aliases=(Alias("RepoClone", renames={"url": "source"}), Alias("repo_clone", renames={"url": "source"})),
-    limits=Limits(deadline=330.0),
+    aliases=(
+        t.Alias("RepoClone", renames={"url": "source"}),
+        t.Alias("repo_clone", renames={"url": "source"}),
+    ),
+    limits=t.Limits(deadline=330.0),
 )

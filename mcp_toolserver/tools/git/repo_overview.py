@@ -2,22 +2,9 @@
 
 from collections.abc import Iterable, Iterator
 
+from mcp_toolserver import tool as t
 from mcp_toolserver.text.git.messages import counted
 from mcp_toolserver.text.git.repo_languages import Counts, languages, top_folders
-from mcp_toolserver.tool import (
-    Alias,
-    Args,
-    CanonicalPath,
-    Capability,
-    Field,
-    GitBranch,
-    GitOverview,
-    Output,
-    Permission,
-    Runtime,
-    ToolSpec,
-    WorkspacePath,
-)
 
 _MOST = 20
 """Languages, folders and remotes that are named."""
@@ -26,18 +13,18 @@ _DAY = 10
 """Characters of a day in ISO 8601."""
 
 
-class RepoOverview(Args):
-    path: WorkspacePath = Field(
-        default=CanonicalPath("."), description="Any file or folder in the repository"
+class RepoOverview(t.Args):
+    path: t.WorkspacePath = t.Field(
+        default=t.CanonicalPath("."), description="Any file or folder in the repository"
     )
 
 
-async def run(args: RepoOverview, rt: Runtime) -> Output:
+async def run(args: RepoOverview, rt: t.Runtime) -> t.Output:
     found = await rt.git.overview(args.path)
-    return Output("\n".join(_lines(found)))
+    return t.Output("\n".join(_lines(found)))
 
 
-def _lines(found: GitOverview) -> Iterator[str]:
+def _lines(found: t.GitOverview) -> Iterator[str]:
     files = counted(len(found.files), "file") + ("" if found.complete else " or more")
     commits = counted(found.all_commits, "commit")
     yield f"Repository {found.folder}: {files}, {commits}, {counted(found.tags, 'tag')}"
@@ -64,7 +51,7 @@ def _titled(title: str, lines: Iterable[str], total: int) -> Iterator[str]:
         yield from shown
 
 
-def _branch(branch: GitBranch) -> str:
+def _branch(branch: t.GitBranch) -> str:
     mark = "* " if branch.current else ""
     upstream = f" -> {branch.upstream}" if branch.upstream else ""
     return f"{mark}{branch.name} {branch.commit[:12]} {branch.date[:_DAY]}{upstream}"
@@ -75,16 +62,16 @@ def _counts(counts: Counts) -> Iterator[str]:
         yield f"{name} {count:,}"
 
 
-TOOL = ToolSpec(
+TOOL = t.ToolSpec(
     name="repo_overview",
     title="Summarize repository",
     description=__doc__ or "",
-    permission=Permission.READ_ONLY,
-    needs=frozenset({Capability.GIT}),
+    permission=t.Permission.READ_ONLY,
+    needs=frozenset({t.Capability.GIT}),
     args=RepoOverview,
     run=run,
     kind="read",
     subjects=lambda args: (args.path,),
     idempotent=True,
-    aliases=(Alias("RepoOverview"),),
+    aliases=(t.Alias("RepoOverview"),),
 )

@@ -6,25 +6,11 @@ answers and says so.
 
 from pydantic import JsonValue
 
+from mcp_toolserver import tool as t
 from mcp_toolserver.text.code.answer_text import code_answer
-from mcp_toolserver.tool import (
-    Alias,
-    Args,
-    CanonicalPath,
-    Capability,
-    CodeOperation,
-    CodeQuery,
-    Field,
-    Output,
-    Permission,
-    Runtime,
-    ToolSpec,
-    WorkspacePath,
-    model_validator,
-)
 
 _PLACES = 50
-_LIMITS: dict[CodeOperation, int] = {"workspaceSymbol": 30, "documentSymbol": 300, "diagnostics": 100}
+_LIMITS: dict[t.CodeOperation, int] = {"workspaceSymbol": 30, "documentSymbol": 300, "diagnostics": 100}
 _SHORT = {
     "definition": "goToDefinition",
     "implementation": "goToImplementation",
@@ -39,16 +25,16 @@ _SPELLINGS = {
 }
 
 
-class Lsp(Args):
-    operation: CodeOperation = Field(description="What to ask the language server")
-    path: WorkspacePath = Field(
-        default=CanonicalPath("."), description="File to ask about; workspaceSymbol also takes a folder"
+class Lsp(t.Args):
+    operation: t.CodeOperation = t.Field(description="What to ask the language server")
+    path: t.WorkspacePath = t.Field(
+        default=t.CanonicalPath("."), description="File to ask about; workspaceSymbol also takes a folder"
     )
-    line: int | None = Field(default=None, ge=1, description="Line number, from 1")
-    character: int | None = Field(default=None, ge=1, description="Column in characters, from 1")
-    query: str = Field(default="", max_length=200, description="Name of the symbol to look up")
+    line: int | None = t.Field(default=None, ge=1, description="Line number, from 1")
+    character: int | None = t.Field(default=None, ge=1, description="Column in characters, from 1")
+    query: str = t.Field(default="", max_length=200, description="Name of the symbol to look up")
 
-    @model_validator(mode="before")
+    @t.model_validator(mode="before")
     @classmethod
     def in_full(cls, given: dict[str, JsonValue]) -> dict[str, JsonValue]:
         """Take the short names of operations too."""
@@ -57,9 +43,9 @@ class Lsp(Args):
         return {**given, "operation": short[asked]} if isinstance(asked, str) and asked in short else given
 
 
-async def run(args: Lsp, rt: Runtime) -> Output:
+async def run(args: Lsp, rt: t.Runtime) -> t.Output:
     answer = await rt.languages.ask(
-        CodeQuery(
+        t.CodeQuery(
             operation=args.operation,
             path=args.path,
             line=args.line,
@@ -68,19 +54,19 @@ async def run(args: Lsp, rt: Runtime) -> Output:
             limit=_LIMITS.get(args.operation, _PLACES),
         )
     )
-    return Output(code_answer(args.operation, answer), truncated=answer.total > len(answer.places))
+    return t.Output(code_answer(args.operation, answer), truncated=answer.total > len(answer.places))
 
 
-TOOL = ToolSpec(
+TOOL = t.ToolSpec(
     name="LSP",
     title="Look up code",
     description=__doc__ or "",
-    permission=Permission.DANGER_FULL_ACCESS,
-    needs=frozenset({Capability.LANGUAGES}),
+    permission=t.Permission.DANGER_FULL_ACCESS,
+    needs=frozenset({t.Capability.LANGUAGES}),
     args=Lsp,
     run=run,
     kind="search",
     subjects=lambda args: (args.path,),
     idempotent=True,
-    aliases=tuple(Alias(name, renames=_SPELLINGS) for name in ("LSP", "lsp")),
+    aliases=tuple(t.Alias(name, renames=_SPELLINGS) for name in ("LSP", "lsp")),
 )

@@ -4,24 +4,7 @@ Give the symbol as `line` with `query` (its name) or `character`. Without `actio
 is offered there. Needs a language server for the file; an action that is more than an edit is refused.
 """
 
-from mcp_toolserver.tool import (
-    Alias,
-    Args,
-    Capability,
-    CodeEdit,
-    CodeEditOperation,
-    CodeEditQuery,
-    Conflict,
-    Contents,
-    Field,
-    FileChange,
-    Output,
-    Permission,
-    Runtime,
-    ToolSpec,
-    WorkspacePath,
-    model_validator,
-)
+from mcp_toolserver import tool as t
 
 _SPELLINGS = {
     "file_path": "path",
@@ -34,37 +17,37 @@ _SPELLINGS = {
 }
 
 
-class LspEdit(Args):
-    operation: CodeEditOperation = Field(description="The kind of change to make")
-    path: WorkspacePath = Field(description="File with the symbol, or file to format")
-    line: int | None = Field(default=None, ge=1, description="Line number, from 1")
-    character: int | None = Field(default=None, ge=1, description="Column in characters, from 1")
-    query: str = Field(default="", max_length=200, description="Name of the symbol in the file or line")
-    new_name: str = Field(
+class LspEdit(t.Args):
+    operation: t.CodeEditOperation = t.Field(description="The kind of change to make")
+    path: t.WorkspacePath = t.Field(description="File with the symbol, or file to format")
+    line: int | None = t.Field(default=None, ge=1, description="Line number, from 1")
+    character: int | None = t.Field(default=None, ge=1, description="Column in characters, from 1")
+    query: str = t.Field(default="", max_length=200, description="Name of the symbol in the file or line")
+    new_name: str = t.Field(
         default="",
         max_length=200,
         pattern=r"^\S*$",
         description="New name of the symbol; rename needs it",
     )
-    action: str = Field(
+    action: str = t.Field(
         default="",
         max_length=200,
         description="Title of the code action to apply, as listed; empty lists them",
     )
-    preview: bool = Field(default=False, description="Only show the diff, change nothing")
+    preview: bool = t.Field(default=False, description="Only show the diff, change nothing")
 
-    @model_validator(mode="after")
+    @t.model_validator(mode="after")
     def _named(self) -> "LspEdit":
         if self.operation == "rename" and not self.new_name:
             raise ValueError("rename needs new_name, the new name of the symbol")
         return self
 
 
-async def run(args: LspEdit, rt: Runtime) -> Output:
+async def run(args: LspEdit, rt: t.Runtime) -> t.Output:
     from mcp_toolserver.text.code.edit_text import edit_text
 
     edit = await rt.languages.propose(
-        CodeEditQuery(
+        t.CodeEditQuery(
             operation=args.operation,
             path=args.path,
             line=args.line,
@@ -75,27 +58,27 @@ async def run(args: LspEdit, rt: Runtime) -> Output:
         )
     )
     if args.operation == "codeAction" and not args.action:
-        return Output(_listed(edit))
+        return t.Output(_listed(edit))
     if args.preview:
         for file in edit.files:
             await rt.fs.check_writable(file.path)
-        return Output(edit_text(edit, None))
+        return t.Output(edit_text(edit, None))
 
-    def change(contents: Contents) -> tuple[FileChange, ...]:
+    def change(contents: t.Contents) -> tuple[t.FileChange, ...]:
         for file in edit.files:
             if contents[file.path] != file.before:
-                raise Conflict(
+                raise t.Conflict(
                     f"'{file.path}' was changed by somebody meanwhile. No file was changed. Try again."
                 )
-        return tuple(FileChange(path=file.path, content=file.after, like=file.like) for file in edit.files)
+        return tuple(t.FileChange(path=file.path, content=file.after, like=file.like) for file in edit.files)
 
     written = await rt.fs.update_all(tuple(file.path for file in edit.files), change)
     digests = {file.path: written[file.path].sha256 for file in edit.files if file.after is not None}
     replaced = {path: one.previous for path, one in written.items()}
-    return Output(edit_text(edit, replaced), sha256=digests)
+    return t.Output(edit_text(edit, replaced), sha256=digests)
 
 
-def _listed(edit: CodeEdit) -> str:
+def _listed(edit: t.CodeEdit) -> str:
     lines = [f"- {one.title}{f' [{one.kind}]' * bool(one.kind)}" for one in edit.actions]
     noun = f"code action{'s' * (len(lines) != 1)}"
     count = f"[{len(lines)} {noun}, says {edit.source}; apply one with its title as `action`]"
@@ -108,16 +91,16 @@ def _listed(edit: CodeEdit) -> str:
     )
 
 
-TOOL = ToolSpec(
+TOOL = t.ToolSpec(
     name="lsp_edit",
     title="Refactor code",
     description=__doc__ or "",
-    permission=Permission.DANGER_FULL_ACCESS,
-    needs=frozenset({Capability.LANGUAGES, Capability.FS_WRITE}),
+    permission=t.Permission.DANGER_FULL_ACCESS,
+    needs=frozenset({t.Capability.LANGUAGES, t.Capability.FS_WRITE}),
     args=LspEdit,
     run=run,
     kind="edit",
     subjects=lambda args: (args.path,),
     destructive=True,
-    aliases=(Alias("lsp_edit", renames=_SPELLINGS),),
+    aliases=(t.Alias("lsp_edit", renames=_SPELLINGS),),
 )

@@ -2,27 +2,27 @@
 log, sin (radians), round, min, gcd. Integers and fractions are exact; other results have 15 digits.
 """
 
-from mcp_toolserver.tool import Args, Field, Output, Permission, Runtime, ToolSpec
+from mcp_toolserver import tool as t
 
 
-class Calculator(Args):
-    expression: str = Field(
+class Calculator(t.Args):
+    expression: str = t.Field(
         min_length=1, description="Expression to evaluate, such as `(1/3 + 2^10) * sqrt(2)`"
     )
 
 
-async def run(args: Calculator, rt: Runtime) -> Output:
+async def run(args: Calculator, rt: t.Runtime) -> t.Output:
     from mcp_toolserver.text.calculator.calculator import calculate
     from mcp_toolserver.text.calculator.format_number import numeral
 
-    return Output(await rt.compute(lambda: numeral(calculate(args.expression))))
+    return t.Output(await rt.compute(lambda: numeral(calculate(args.expression))))
 
 
-TOOL = ToolSpec(
+TOOL = t.ToolSpec(
     name="calculator",
     title="Calculate",
     description=__doc__ or "",
-    permission=Permission.READ_ONLY,
+    permission=t.Permission.READ_ONLY,
     needs=frozenset(),
     args=Calculator,
     run=run,

@@ -9,33 +9,21 @@ from typing import Annotated, Literal
 
 from pydantic import WithJsonSchema
 
+from mcp_toolserver import tool as t
 from mcp_toolserver.text.preferences import PREFERENCES, accepted, unknown
-from mcp_toolserver.tool import (
-    Alias,
-    Args,
-    Capability,
-    Denied,
-    Field,
-    Output,
-    Permission,
-    Preference,
-    Runtime,
-    ToolSpec,
-    model_validator,
-)
 
 ConfigValue = Annotated[object, WithJsonSchema({"type": "string"})]
 """Some clients cannot take a union, or what may be anything; a switch understands the words too."""
 
 
-class Config(Args):
-    setting: str = Field(default="", max_length=100, description="Name of the preference, such as theme")
-    value: ConfigValue = Field(default=None, description="New value: text, or true or false")
-    action: Literal["get", "set", "list"] | None = Field(
+class Config(t.Args):
+    setting: str = t.Field(default="", max_length=100, description="Name of the preference, such as theme")
+    value: ConfigValue = t.Field(default=None, description="New value: text, or true or false")
+    action: Literal["get", "set", "list"] | None = t.Field(
         default=None, description="Not needed: follows from the other arguments"
     )
 
-    @model_validator(mode="after")
+    @t.model_validator(mode="after")
     def _as_the_action_says(self) -> "Config":
         implied = self.implied()
         if self.value is not None and not self.setting:
@@ -53,48 +41,48 @@ class Config(Args):
         return "get" if self.value is None else "set"
 
 
-async def run(args: Config, rt: Runtime) -> Output:
+async def run(args: Config, rt: t.Runtime) -> t.Output:
     decided = rt.preferences.decided
     if args.setting and args.setting not in (*PREFERENCES, *decided):
         raise unknown(args.setting, tuple(decided))
     if args.value is None:
         kept = {**await rt.preferences.kept(), **decided}
-        return Output(
+        return t.Output(
             "\n".join(_line(key, kept) for key in ([args.setting] if args.setting else _all(decided)))
         )
     if args.setting in decided:
-        raise Denied(
+        raise t.Denied(
             f"{args.setting} is the operator's: it was fixed when the server started, and no call changes "
             "it. Tell the user what you would need."
         )
     value = accepted(args.setting, args.value)
     before = await rt.preferences.put(args.setting, value)
-    return Output(f"{args.setting} = {_shown(value)} (before: {_shown(before)})")
+    return t.Output(f"{args.setting} = {_shown(value)} (before: {_shown(before)})")
 
 
-def _all(decided: Mapping[str, Preference]) -> list[str]:
+def _all(decided: Mapping[str, t.Preference]) -> list[str]:
     return [*sorted(PREFERENCES), *decided]
 
 
-def _line(key: str, kept: Mapping[str, Preference]) -> str:
+def _line(key: str, kept: Mapping[str, t.Preference]) -> str:
     return f"{key} = {_shown(kept.get(key))}"
 
 
-def _shown(value: Preference | None) -> str:
+def _shown(value: t.Preference | None) -> str:
     return "not set" if value is None else json.dumps(value, ensure_ascii=False)
 
 
-TOOL = ToolSpec(
+TOOL = t.ToolSpec(
     name="Config",
     title="Change preferences",
     description=__doc__ or "",
-    permission=Permission.WORKSPACE_WRITE,
-    needs=frozenset({Capability.PREFERENCES}),
+    permission=t.Permission.WORKSPACE_WRITE,
+    needs=frozenset({t.Capability.PREFERENCES}),
     args=Config,
     run=run,
     kind="other",
     subjects=lambda args: (args.setting,) if args.setting else (),
     destructive=True,
     idempotent=True,
-    aliases=(Alias("Config", {"key": "setting"}),),
+    aliases=(t.Alias("Config", {"key": "setting"}),),
 )

@@ -2,19 +2,19 @@
 
 from datetime import UTC, datetime
 
-from mcp_toolserver.tool import Args, Capability, Field, Output, Permission, Runtime, ToolSpec
+from mcp_toolserver import tool as t
 
 
-class CurrentDatetime(Args):
-    timezone: str = Field(
+class CurrentDatetime(t.Args):
+    timezone: str = t.Field(
         default="",
         max_length=100,
         description="IANA time zone, such as Europe/Paris; default: the server's time zone",
     )
 
 
-async def run(args: CurrentDatetime, rt: Runtime) -> Output:
-    return Output(_text(await rt.clock.now(args.timezone), args.timezone))
+async def run(args: CurrentDatetime, rt: t.Runtime) -> t.Output:
+    return t.Output(_text(await rt.clock.now(args.timezone), args.timezone))
 
 
 def _text(now: datetime, zone: str) -> str:
@@ -24,12 +24,12 @@ def _text(now: datetime, zone: str) -> str:
     return f"{there} ({names})\nUTC {utc}, Unix {int(now.timestamp())}"
 
 
-TOOL = ToolSpec(
+TOOL = t.ToolSpec(
     name="current_datetime",
     title="Tell date and time",
     description=__doc__ or "",
-    permission=Permission.READ_ONLY,
-    needs=frozenset({Capability.CLOCK}),
+    permission=t.Permission.READ_ONLY,
+    needs=frozenset({t.Capability.CLOCK}),
     args=CurrentDatetime,
     run=run,
     kind="other",

@@ -3,35 +3,25 @@ plan file. Use it before a change whose way the user should agree to. Running co
 can write are suspended until then, and tasks and schedules wait. It needs a client that can ask its user.
 """
 
-from mcp_toolserver.tool import (
-    Alias,
-    Args,
-    Capability,
-    Output,
-    Permission,
-    Record,
-    Runtime,
-    ToolSpec,
-    Unavailable,
-)
+from mcp_toolserver import tool as t
 
 
-class EnterPlanMode(Args):
+class EnterPlanMode(t.Args):
     pass
 
 
-class PlanModeState(Record):
+class PlanModeState(t.Record):
     active: bool
     changed: bool
     plan_id: str
     plan_path: str
 
 
-async def run(args: EnterPlanMode, rt: Runtime) -> Output:
+async def run(args: EnterPlanMode, rt: t.Runtime) -> t.Output:
     try:
         await rt.ask([])
-    except Unavailable:
-        raise Unavailable(
+    except t.Unavailable:
+        raise t.Unavailable(
             "Plan mode has not begun: it ends only when the user approves the plan, and nobody can be asked "
             "here. Show the plan in your answer, and end it with the question whether to carry it out."
         ) from None
@@ -46,23 +36,23 @@ async def run(args: EnterPlanMode, rt: Runtime) -> Output:
         text += f" Suspended, because they can write ({len(mode.suspended)}): {', '.join(mode.suspended)}."
     if mode.stopped:
         text += f" Stopped, because they could not be suspended: {', '.join(mode.stopped)}."
-    return Output(
+    return t.Output(
         text,
         data=PlanModeState(active=True, changed=mode.is_new, plan_id=mode.handle, plan_path=mode.path),
     )
 
 
-TOOL = ToolSpec(
+TOOL = t.ToolSpec(
     name="EnterPlanMode",
     title="Begin plan mode",
     description=__doc__ or "",
-    permission=Permission.READ_ONLY,
-    needs=frozenset({Capability.PLAN, Capability.ASK}),
+    permission=t.Permission.READ_ONLY,
+    needs=frozenset({t.Capability.PLAN, t.Capability.ASK}),
     args=EnterPlanMode,
     run=run,
     kind="other",
     subjects=lambda args: (),
     output=PlanModeState,
     idempotent=True,
-    aliases=(Alias("plan"),),
+    aliases=(t.Alias("plan"),),
 )

@@ -4,21 +4,7 @@ If they do not, or if nobody can be asked, plan mode goes on. Nothing else ends 
 
 from typing import Literal
 
-from mcp_toolserver.tool import (
-    Alias,
-    Args,
-    Capability,
-    Choice,
-    Field,
-    InvalidInput,
-    Limits,
-    Output,
-    Permission,
-    Question,
-    Record,
-    Runtime,
-    ToolSpec,
-)
+from mcp_toolserver import tool as t
 
 _APPROVE = "Approve"
 _REFUSE = "Keep planning"
@@ -27,33 +13,33 @@ _LONGEST_WAIT = 3_600.0
 """Seconds; how long an answer may really take is the operator's to say, up to this."""
 
 
-class ExitPlanMode(Args):
-    plan: str = Field(
+class ExitPlanMode(t.Args):
+    plan: str = t.Field(
         default="", max_length=20_000, description="The whole plan in Markdown (default: the plan file)"
     )
-    plan_id: str = Field(
+    plan_id: str = t.Field(
         default="", max_length=100, description="Id that EnterPlanMode returned (default: the session's)"
     )
 
 
-class PlanDecision(Record):
+class PlanDecision(t.Record):
     decision: Literal["approved", "refused"]
     active: bool
     plan: str
 
 
-async def run(args: ExitPlanMode, rt: Runtime) -> Output:
+async def run(args: ExitPlanMode, rt: t.Runtime) -> t.Output:
     mode = await rt.plan.current(args.plan_id)
     plan = args.plan or await rt.plan.read()
     if not plan.strip():
         where = f"write it to {mode.path} first, or " if mode.may_write else ""
-        raise InvalidInput(f"There is no plan to approve: {where}pass it as `plan`.")
-    question = Question(
+        raise t.InvalidInput(f"There is no plan to approve: {where}pass it as `plan`.")
+    question = t.Question(
         text=f"Approve this plan, and let the agent carry it out?\n\n{plan}",
         header="Plan",
         choices=(
-            Choice(label=_APPROVE, description="Plan mode ends"),
-            Choice(label=_REFUSE, description="The agent can still only read"),
+            t.Choice(label=_APPROVE, description="Plan mode ends"),
+            t.Choice(label=_REFUSE, description="The agent can still only read"),
         ),
     )
     answers = await rt.ask([question])
@@ -61,24 +47,24 @@ async def run(args: ExitPlanMode, rt: Runtime) -> Output:
         text = (
             "The user did not approve the plan; plan mode goes on. Ask what to change, or improve the plan."
         )
-        return Output(text, data=PlanDecision(decision="refused", active=True, plan=plan))
+        return t.Output(text, data=PlanDecision(decision="refused", active=True, plan=plan))
     resumed = await rt.plan.leave(mode.handle)
     goes_on = f" Suspended programs go on ({len(resumed)}): {', '.join(resumed)}." if resumed else ""
     text = f"The user approved the plan, and plan mode has ended.{goes_on} Carry it out:\n\n{plan}"
-    return Output(text, data=PlanDecision(decision="approved", active=False, plan=plan))
+    return t.Output(text, data=PlanDecision(decision="approved", active=False, plan=plan))
 
 
-TOOL = ToolSpec(
+TOOL = t.ToolSpec(
     name="ExitPlanMode",
     title="Ask to approve the plan",
     description=__doc__ or "",
-    permission=Permission.READ_ONLY,
-    needs=frozenset({Capability.PLAN, Capability.ASK}),
+    permission=t.Permission.READ_ONLY,
+    needs=frozenset({t.Capability.PLAN, t.Capability.ASK}),
     args=ExitPlanMode,
     run=run,
     kind="other",
     subjects=lambda args: (),
     output=PlanDecision,
-    limits=Limits(deadline=_LONGEST_WAIT + 60),
-    aliases=(Alias("plan_exit"),),
+    limits=t.Limits(deadline=_LONGEST_WAIT + 60),
+    aliases=(t.Alias("plan_exit"),),
 )

@@ -7,52 +7,45 @@ from typing import ClassVar
 
 from pydantic import ConfigDict, JsonValue
 
-from mcp_toolserver.tool import (
-    Args,
-    Output,
-    Permission,
-    Profile,
-    Record,
-    Runtime,
-    ToolSpec,
-    model_validator,
-)
+from mcp_toolserver import tool as t
 
 
-class StructuredOutput(Args):
+class StructuredOutput(t.Args):
     """The one tool whose arguments have no names of their own."""
 
     model_config: ClassVar[ConfigDict] = ConfigDict(
         extra="allow", json_schema_extra={"additionalProperties": True}
     )
 
-    @model_validator(mode="after")
+    @t.model_validator(mode="after")
     def _something(self) -> "StructuredOutput":
         if not self.model_extra:
             raise ValueError("structured output payload must not be empty")
         return self
 
 
-class Handed(Record):
+class Handed(t.Record):
     structured_output: dict[str, JsonValue]
 
 
-async def run(args: StructuredOutput, _: Runtime) -> Output:
+async def run(args: StructuredOutput, _: t.Runtime) -> t.Output:
     payload = args.model_extra or {}
     text = json.dumps(payload, ensure_ascii=False)
-    return Output(f"Structured output provided successfully: {text}", data=Handed(structured_output=payload))
+    return t.Output(
+        f"Structured output provided successfully: {text}", data=Handed(structured_output=payload)
+    )
 
 
-TOOL = ToolSpec(
+TOOL = t.ToolSpec(
     name="StructuredOutput",
     title="Return structured result",
     description=__doc__ or "",
-    permission=Permission.READ_ONLY,
+    permission=t.Permission.READ_ONLY,
     needs=frozenset(),
     args=StructuredOutput,
     run=run,
     kind="other",
     subjects=lambda _: (),
     idempotent=True,
-    profile=Profile.DEFAULT,
+    profile=t.Profile.DEFAULT,
 )

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, JsonValue, model_serializer
 
+from mcp_toolserver import tool as t
 from mcp_toolserver.text.todos import (
     MOST,
     added,
@@ -17,23 +18,6 @@ from mcp_toolserver.text.todos import (
     toggled,
     wants_verification,
 )
-from mcp_toolserver.tool import (
-    Alias,
-    Args,
-    Capability,
-    Field,
-    Output,
-    Permission,
-    Profile,
-    Record,
-    Runtime,
-    Todo,
-    TodoList,
-    TodoPriority,
-    TodoStatus,
-    ToolSpec,
-    model_validator,
-)
 
 
 def _not_blank(text: str) -> str:
@@ -42,7 +26,7 @@ def _not_blank(text: str) -> str:
     return text
 
 
-Words = Annotated[str, Field(max_length=1_000), AfterValidator(_not_blank)]
+Words = Annotated[str, t.Field(max_length=1_000), AfterValidator(_not_blank)]
 
 Action = Literal["list", "add", "toggle", "remove", "clear"]
 
@@ -57,27 +41,27 @@ _TAKES: dict[Action | None, tuple[set[str], set[str]]] = {
 """Required and optional arguments of each action."""
 
 
-class TodoItem(Args):
-    content: Words = Field(description="What has to be done")
-    active_form: Words | None = Field(
+class TodoItem(t.Args):
+    content: Words = t.Field(description="What has to be done")
+    active_form: Words | None = t.Field(
         default=None, alias="activeForm", description="The same in the -ing form, such as `Running tests`"
     )
-    status: TodoStatus = Field(default="pending", description="Progress of this todo")
+    status: t.TodoStatus = t.Field(default="pending", description="Progress of this todo")
 
 
-class TodoWrite(Args):
-    todos: tuple[TodoItem, ...] = Field(
+class TodoWrite(t.Args):
+    todos: tuple[TodoItem, ...] = t.Field(
         default=(), strict=False, max_length=MOST, description="The whole list; replaces the previous one"
     )
-    action: Action | None = Field(
+    action: Action | None = t.Field(
         default=None, description="One change or look at the list, instead of todos"
     )
-    text: Words | None = Field(default=None, description="Text of the todo to add")
-    id: int | None = Field(default=None, description="Id of the todo to toggle or remove")
-    priority: TodoPriority = Field(default="medium", description="Priority of the todo to add")
-    list_id: str = Field(default="", max_length=100, description="List to change; default: the session's")
+    text: Words | None = t.Field(default=None, description="Text of the todo to add")
+    id: int | None = t.Field(default=None, description="Id of the todo to toggle or remove")
+    priority: t.TodoPriority = t.Field(default="medium", description="Priority of the todo to add")
+    list_id: str = t.Field(default="", max_length=100, description="List to change; default: the session's")
 
-    @model_validator(mode="after")
+    @t.model_validator(mode="after")
     def _one_form(self) -> "TodoWrite":
         if not self.todos and self.action is None:
             raise ValueError("todos must not be empty; or give an action")
@@ -91,7 +75,7 @@ class TodoWrite(Args):
         return self
 
 
-class Todos(Record):
+class Todos(t.Record):
     list_id: str
     newTodos: tuple[dict[str, JsonValue], ...] = ()  # noqa: N815  the name that clients know
     oldTodos: tuple[dict[str, JsonValue], ...] = ()  # noqa: N815  the name that clients know
@@ -107,7 +91,7 @@ class Todos(Record):
         return {**record, "verificationNudgeNeeded": True} if self.verificationNudgeNeeded else record
 
 
-async def run(args: TodoWrite, rt: Runtime) -> Output:
+async def run(args: TodoWrite, rt: t.Runtime) -> t.Output:
     changed = await rt.todos.change(args.list_id, lambda before: _changed(args, before))
     now = _sent(args, changed.before) if args.todos else changed.after.todos
     nudge = bool(args.todos) and wants_verification(now)
@@ -117,10 +101,10 @@ async def run(args: TodoWrite, rt: Runtime) -> Output:
         oldTodos=_as_json(changed.before.todos),
         verificationNudgeNeeded=nudge,
     )
-    return Output("\n".join(_lines(record.list_id, now, nudge=nudge)), data=record)
+    return t.Output("\n".join(_lines(record.list_id, now, nudge=nudge)), data=record)
 
 
-def _changed(args: TodoWrite, before: TodoList) -> TodoList:
+def _changed(args: TodoWrite, before: t.TodoList) -> t.TodoList:
     match args.action:
         case None:
             return replaced(before, _sent(args, before))
@@ -136,11 +120,11 @@ def _changed(args: TodoWrite, before: TodoList) -> TodoList:
             return before
 
 
-def _sent(args: TodoWrite, before: TodoList) -> tuple[Todo, ...]:
+def _sent(args: TodoWrite, before: t.TodoList) -> tuple[t.Todo, ...]:
     """The whole list as sent. What stays on it keeps its priority, which is not sent."""
-    priorities: dict[str, TodoPriority] = {todo.content: todo.priority for todo in before.todos}
+    priorities: dict[str, t.TodoPriority] = {todo.content: todo.priority for todo in before.todos}
     return tuple(
-        Todo(
+        t.Todo(
             id=number,
             content=item.content,
             active_form=item.active_form or "",
@@ -151,7 +135,7 @@ def _sent(args: TodoWrite, before: TodoList) -> tuple[Todo, ...]:
     )
 
 
-def _as_json(todos: Sequence[Todo]) -> tuple[dict[str, JsonValue], ...]:
+def _as_json(todos: Sequence[t.Todo]) -> tuple[dict[str, JsonValue], ...]:
     return tuple(
         {
             "id": todo.id,
@@ -164,7 +148,7 @@ def _as_json(todos: Sequence[Todo]) -> tuple[dict[str, JsonValue], ...]:
     )
 
 
-def _lines(handle: str, todos: Sequence[Todo], *, nudge: bool) -> Iterator[str]:
+def _lines(handle: str, todos: Sequence[t.Todo], *, nudge: bool) -> Iterator[str]:
     done = sum(todo.status == "completed" for todo in todos)
     yield f"list_id {handle}: {done} of {len(todos)} done"
     if todos:
@@ -173,17 +157,17 @@ def _lines(handle: str, todos: Sequence[Todo], *, nudge: bool) -> Iterator[str]:
         yield "All is done, but nothing on the list was to verify it. Check the result before you say so."
 
 
-TOOL = ToolSpec(
+TOOL = t.ToolSpec(
     name="TodoWrite",
     title="Update todo list",
     description=__doc__ or "",
-    permission=Permission.WORKSPACE_WRITE,
-    needs=frozenset({Capability.TODOS}),
+    permission=t.Permission.WORKSPACE_WRITE,
+    needs=frozenset({t.Capability.TODOS}),
     args=TodoWrite,
     run=run,
     kind="other",
     subjects=lambda args: (args.list_id,) if args.list_id else (),
     output=Todos,
-    aliases=(Alias("todo"), Alias("write_todos")),
-    profile=Profile.DEFAULT,
+    aliases=(t.Alias("todo"), t.Alias("write_todos")),
+    profile=t.Profile.DEFAULT,
 )

@@ -4,40 +4,29 @@ reported as equal. For changes in a repository, use the git tools.
 
 from typing import BinaryIO
 
+from mcp_toolserver import tool as t
 from mcp_toolserver.text.lines.encoding import detect
-from mcp_toolserver.tool import (
-    Alias,
-    Args,
-    Capability,
-    Field,
-    InvalidInput,
-    Output,
-    Permission,
-    Runtime,
-    ToolSpec,
-    WorkspacePath,
-)
 
 _WHOLE_BYTES = 10 * 1024 * 1024
 _DIFF_BYTES = 199_000
 
 
-class Diff(Args):
-    path: WorkspacePath = Field(description="Path of the old file")
-    other_path: WorkspacePath = Field(description="Path of the new file")
+class Diff(t.Args):
+    path: t.WorkspacePath = t.Field(description="Path of the old file")
+    other_path: t.WorkspacePath = t.Field(description="Path of the new file")
 
 
-async def run(args: Diff, rt: Runtime) -> Output:
+async def run(args: Diff, rt: t.Runtime) -> t.Output:
     old = await rt.fs.read(args.path, lambda file, size: _whole(args.path, file, size))
     new = await rt.fs.read(args.other_path, lambda file, size: _whole(args.other_path, file, size))
     if old == new:
-        return Output("The files are identical.")
-    return Output(await rt.compute(lambda: _text(args, old, new)))
+        return t.Output("The files are identical.")
+    return t.Output(await rt.compute(lambda: _text(args, old, new)))
 
 
 def _whole(path: str, file: BinaryIO, size: int) -> bytes:
     if size > _WHOLE_BYTES:
-        raise InvalidInput(
+        raise t.InvalidInput(
             f"'{path}' has {size} bytes; files of up to {_WHOLE_BYTES} can be compared. Look at parts of it "
             "with read_file."
         )
@@ -59,16 +48,16 @@ def _text(args: Diff, old: bytes, new: bytes) -> str:
     return f"{diff}{note}" if diff else f"The text is the same, but not its encoding.\n{note}"
 
 
-TOOL = ToolSpec(
+TOOL = t.ToolSpec(
     name="diff",
     title="Compare two files",
     description=__doc__ or "",
-    permission=Permission.READ_ONLY,
-    needs=frozenset({Capability.FS_READ}),
+    permission=t.Permission.READ_ONLY,
+    needs=frozenset({t.Capability.FS_READ}),
     args=Diff,
     run=run,
     kind="read",
     subjects=lambda args: (args.path, args.other_path),
     idempotent=True,
-    aliases=(Alias("diff", renames={"a": "path", "b": "other_path"}),),
+    aliases=(t.Alias("diff", renames={"a": "path", "b": "other_path"}),),
 )

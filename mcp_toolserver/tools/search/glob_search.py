@@ -5,41 +5,26 @@ excluded by .gitignore.
 from collections.abc import Iterator
 from dataclasses import replace
 
+from mcp_toolserver import tool as t
 from mcp_toolserver.text.search.glob import listed, matcher, rooted
 from mcp_toolserver.text.search.notes import nothing, unsearched
-from mcp_toolserver.tool import (
-    Alias,
-    Args,
-    CanonicalPath,
-    Capability,
-    Field,
-    FileQuery,
-    FoundFiles,
-    Output,
-    Permission,
-    Profile,
-    Runtime,
-    ToolSpec,
-    WorkspacePath,
-    model_validator,
-)
 
 _ENTRIES = 1_000
 _FOLDERS = 100
 _SWITCHES = {"hidden": "dot files", "include_ignored": "what .gitignore lists"}
 
 
-class GlobSearch(Args):
-    pattern: str = Field(
+class GlobSearch(t.Args):
+    pattern: str = t.Field(
         min_length=1, description="Glob such as `src/**/*.{ts,js}`; without `/` it matches at any depth"
     )
-    path: WorkspacePath = Field(
-        default=CanonicalPath("."), description="Folder to search; default: the first root"
+    path: t.WorkspacePath = t.Field(
+        default=t.CanonicalPath("."), description="Folder to search; default: the first root"
     )
-    hidden: bool = Field(default=False, description="Include dot files")
-    include_ignored: bool = Field(default=False, description="Include files excluded by .gitignore")
+    hidden: bool = t.Field(default=False, description="Include dot files")
+    include_ignored: bool = t.Field(default=False, description="Include files excluded by .gitignore")
 
-    @model_validator(mode="before")
+    @t.model_validator(mode="before")
     @classmethod
     def _from_its_folder(cls, given: dict[str, object]) -> dict[str, object]:
         """An absolute pattern names its folder, which rules and roots must see as the path."""
@@ -50,8 +35,8 @@ class GlobSearch(Args):
         return {**given, "path": folder, "pattern": rest}
 
 
-async def run(args: GlobSearch, rt: Runtime) -> Output:
-    query = FileQuery(
+async def run(args: GlobSearch, rt: t.Runtime) -> t.Output:
+    query = t.FileQuery(
         pattern=listed(args.pattern),
         path=args.path,
         hidden=args.hidden,
@@ -60,13 +45,13 @@ async def run(args: GlobSearch, rt: Runtime) -> Output:
     )
     found = await rt.search.files(query)
     if not found.files and (folders := await _folders(query, rt)):
-        return Output("\n".join(("No file matches, but these folders do:", *folders)))
+        return t.Output("\n".join(("No file matches, but these folders do:", *folders)))
     is_cut = found.total > len(found.files)
     text = "\n".join((*_lines(args, found), *unsearched(found.errors)))
-    return Output(text, truncated=is_cut)
+    return t.Output(text, truncated=is_cut)
 
 
-async def _folders(query: FileQuery, rt: Runtime) -> list[str]:
+async def _folders(query: t.FileQuery, rt: t.Runtime) -> list[str]:
     """Folders with files that match the pattern, each with a slash at its end."""
     found = await rt.search.files(replace(query, pattern=f"{query.pattern}/**"))
     matches = matcher(query.pattern)
@@ -81,7 +66,7 @@ def _parents(path: str) -> Iterator[str]:
         yield path
 
 
-def _lines(args: GlobSearch, found: FoundFiles) -> Iterator[str]:
+def _lines(args: GlobSearch, found: t.FoundFiles) -> Iterator[str]:
     if not found.files:
         yield nothing(
             "file matches", {"hidden": args.hidden, "include_ignored": args.include_ignored}, _SWITCHES
@@ -92,17 +77,17 @@ def _lines(args: GlobSearch, found: FoundFiles) -> Iterator[str]:
         yield f"[{shown}; narrow the pattern or the path to see others]"
 
 
-TOOL = ToolSpec(
+TOOL = t.ToolSpec(
     name="glob_search",
     title="Find files by name",
     description=__doc__ or "",
-    permission=Permission.READ_ONLY,
-    needs=frozenset({Capability.SEARCH}),
+    permission=t.Permission.READ_ONLY,
+    needs=frozenset({t.Capability.SEARCH}),
     args=GlobSearch,
     run=run,
     kind="search",
     subjects=lambda args: (args.path,),
     idempotent=True,
-    aliases=(Alias("Glob"), Alias("glob")),
-    profile=Profile.LEAN,
+    aliases=(t.Alias("Glob"), t.Alias("glob")),
+    profile=t.Profile.LEAN,
 )

@@ -4,65 +4,50 @@ symbolic links, binary files, dot files and files excluded by .gitignore.
 
 from collections.abc import Iterator
 
+from mcp_toolserver import tool as t
 from mcp_toolserver.text.search.glob import listed
 from mcp_toolserver.text.search.notes import nothing, unsearched
-from mcp_toolserver.tool import (
-    Alias,
-    Args,
-    CanonicalPath,
-    Capability,
-    Field,
-    FoundLines,
-    LineQuery,
-    Output,
-    Permission,
-    Profile,
-    Runtime,
-    SearchMode,
-    ToolSpec,
-    WorkspacePath,
-)
 
 _SWITCHES = {"include_ignored": "dot files and what .gitignore lists"}
 
 
-class GrepSearch(Args):
-    pattern: str = Field(min_length=1, description="Regular expression to search for")
-    path: WorkspacePath = Field(
-        default=CanonicalPath("."), description="File or folder to search; default: the first root"
+class GrepSearch(t.Args):
+    pattern: str = t.Field(min_length=1, description="Regular expression to search for")
+    path: t.WorkspacePath = t.Field(
+        default=t.CanonicalPath("."), description="File or folder to search; default: the first root"
     )
-    glob: str | None = Field(
+    glob: str | None = t.Field(
         default=None, description="Search only files whose path matches this glob, such as `*.ts`"
     )
-    type: str | None = Field(default=None, description="Search only this ripgrep file type, such as `py`")
-    output_mode: SearchMode = Field(
+    type: str | None = t.Field(default=None, description="Search only this ripgrep file type, such as `py`")
+    output_mode: t.SearchMode = t.Field(
         default="files_with_matches",
         description="What to return: paths of matching files (default), matching lines, or matches per file",
     )
-    after: int | None = Field(
+    after: int | None = t.Field(
         default=None, ge=0, alias="-A", description="Lines to show after each match (content mode)"
     )
-    before: int | None = Field(
+    before: int | None = t.Field(
         default=None, ge=0, alias="-B", description="Lines to show before each match (content mode)"
     )
-    around: int = Field(
+    around: int = t.Field(
         default=0, ge=0, alias="-C", description="Lines to show before and after each match (content mode)"
     )
-    line_numbers: bool = Field(
+    line_numbers: bool = t.Field(
         default=True, alias="-n", description="Show line numbers in content mode (true)"
     )
-    ignore_case: bool = Field(default=False, alias="-i", description="Ignore upper and lower case")
-    multiline: bool = Field(default=False, description="Let the pattern match across line breaks")
-    head_limit: int = Field(default=200, ge=0, description="Most results to return (200); 0 for all")
-    offset: int = Field(default=0, ge=0, description="Results to skip, for the next page")
-    include_ignored: bool = Field(
+    ignore_case: bool = t.Field(default=False, alias="-i", description="Ignore upper and lower case")
+    multiline: bool = t.Field(default=False, description="Let the pattern match across line breaks")
+    head_limit: int = t.Field(default=200, ge=0, description="Most results to return (200); 0 for all")
+    offset: int = t.Field(default=0, ge=0, description="Results to skip, for the next page")
+    include_ignored: bool = t.Field(
         default=False, description="Include dot files and files excluded by .gitignore"
     )
 
 
-async def run(args: GrepSearch, rt: Runtime) -> Output:
+async def run(args: GrepSearch, rt: t.Runtime) -> t.Output:
     before, after = _context(args)
-    query = LineQuery(
+    query = t.LineQuery(
         pattern=args.pattern,
         path=args.path,
         mode=args.output_mode,
@@ -81,7 +66,7 @@ async def run(args: GrepSearch, rt: Runtime) -> Output:
     found = await rt.search.lines(query)
     is_cut = not found.complete or args.offset + found.shown < found.total
     text = "\n".join((*_lines(args, found, is_cut=is_cut), *unsearched(found.errors)))
-    return Output(text, truncated=is_cut)
+    return t.Output(text, truncated=is_cut)
 
 
 def _context(args: GrepSearch) -> tuple[int, int]:
@@ -94,7 +79,7 @@ def _context(args: GrepSearch) -> tuple[int, int]:
     )
 
 
-def _lines(args: GrepSearch, found: FoundLines, *, is_cut: bool) -> Iterator[str]:
+def _lines(args: GrepSearch, found: t.FoundLines, *, is_cut: bool) -> Iterator[str]:
     if not found.total:
         yield nothing("matches", {"include_ignored": args.include_ignored}, _SWITCHES)
         return
@@ -110,7 +95,7 @@ def _lines(args: GrepSearch, found: FoundLines, *, is_cut: bool) -> Iterator[str
         yield f"[{_total(args, found)}]"
 
 
-def _total(args: GrepSearch, found: FoundLines) -> str:
+def _total(args: GrepSearch, found: t.FoundLines) -> str:
     files = "1 file" if found.files == 1 else f"{found.files:,} files"
     if args.output_mode == "files_with_matches":
         return files
@@ -120,17 +105,17 @@ def _total(args: GrepSearch, found: FoundLines) -> str:
 
 _PLURALS = {"matching line": "matching lines", "match": "matches"}
 
-TOOL = ToolSpec(
+TOOL = t.ToolSpec(
     name="grep_search",
     title="Search file contents",
     description=__doc__ or "",
-    permission=Permission.READ_ONLY,
-    needs=frozenset({Capability.SEARCH}),
+    permission=t.Permission.READ_ONLY,
+    needs=frozenset({t.Capability.SEARCH}),
     args=GrepSearch,
     run=run,
     kind="search",
     subjects=lambda args: (args.path,),
     idempotent=True,
-    aliases=(Alias("Grep"), Alias("grep"), Alias("search_code")),
-    profile=Profile.LEAN,
+    aliases=(t.Alias("Grep"), t.Alias("grep"), t.Alias("search_code")),
+    profile=t.Profile.LEAN,
 )

@@ -4,36 +4,24 @@ files excluded by .gitignore. Symbolic links are not followed.
 
 from collections.abc import Iterator, Mapping
 
+from mcp_toolserver import tool as t
 from mcp_toolserver.text.folder_listing import branches, unseen
-from mcp_toolserver.tool import (
-    Args,
-    CanonicalPath,
-    Capability,
-    Field,
-    FolderContent,
-    FolderQuery,
-    Output,
-    Permission,
-    Runtime,
-    ToolSpec,
-    WorkspacePath,
-)
 
 _ENTRIES = 500
 _OF_ONE_FOLDER = 100
 
 
-class Tree(Args):
-    path: WorkspacePath = Field(
-        default=CanonicalPath("."), description="Folder to show; default: the first root"
+class Tree(t.Args):
+    path: t.WorkspacePath = t.Field(
+        default=t.CanonicalPath("."), description="Folder to show; default: the first root"
     )
-    max_depth: int = Field(default=3, ge=1, le=64, description="Levels of folders to show")
-    hidden: bool = Field(default=False, description="Include dot files")
-    include_ignored: bool = Field(default=False, description="Include files excluded by .gitignore")
+    max_depth: int = t.Field(default=3, ge=1, le=64, description="Levels of folders to show")
+    hidden: bool = t.Field(default=False, description="Include dot files")
+    include_ignored: bool = t.Field(default=False, description="Include files excluded by .gitignore")
 
 
-async def run(args: Tree, rt: Runtime) -> Output:
-    query = FolderQuery(
+async def run(args: Tree, rt: t.Runtime) -> t.Output:
+    query = t.FolderQuery(
         path=args.path,
         depth=args.max_depth,
         hidden=args.hidden,
@@ -44,10 +32,10 @@ async def run(args: Tree, rt: Runtime) -> Output:
     folders = await rt.fs.folders(query)
     is_cut = any(len(content.entries) < content.total for content in folders.values())
     lines = (f"{args.path.rstrip('/')}/", *branches(folders), *_notes(folders, is_cut=is_cut))
-    return Output("\n".join(lines), truncated=is_cut)
+    return t.Output("\n".join(lines), truncated=is_cut)
 
 
-def _notes(folders: Mapping[str, FolderContent], *, is_cut: bool) -> Iterator[str]:
+def _notes(folders: Mapping[str, t.FolderContent], *, is_cut: bool) -> Iterator[str]:
     if not folders["."].total:
         yield "[nothing to show]"
     if is_cut:
@@ -56,12 +44,12 @@ def _notes(folders: Mapping[str, FolderContent], *, is_cut: bool) -> Iterator[st
         yield "[folders with … were not looked into; give one as path, or set max_depth]"
 
 
-TOOL = ToolSpec(
+TOOL = t.ToolSpec(
     name="tree",
     title="Show folder tree",
     description=__doc__ or "",
-    permission=Permission.READ_ONLY,
-    needs=frozenset({Capability.FS_READ}),
+    permission=t.Permission.READ_ONLY,
+    needs=frozenset({t.Capability.FS_READ}),
     args=Tree,
     run=run,
     kind="search",

@@ -8,53 +8,39 @@ with the path of all of it.
 from math import isfinite
 from typing import Any
 
+from mcp_toolserver import tool as t
 from mcp_toolserver.text.shell.command_output import command_text, describing
 from mcp_toolserver.text.shell.sandbox_facts import sandbox_facts
 from mcp_toolserver.text.shell.words import simple_parts
-from mcp_toolserver.tool import (
-    Alias,
-    Args,
-    CanonicalPath,
-    Capability,
-    Command,
-    Field,
-    Limits,
-    Output,
-    Permission,
-    Profile,
-    Runtime,
-    ToolSpec,
-    WorkspacePath,
-)
 
 
-class Bash(Args):
-    command: str = Field(min_length=1, max_length=100_000, description="Bash script to run")
-    timeout: int = Field(
+class Bash(t.Args):
+    command: str = t.Field(min_length=1, max_length=100_000, description="Bash script to run")
+    timeout: int = t.Field(
         default=120_000,
         ge=1,
         le=600_000,
         description="Milliseconds until the script is killed (120000); at most 600000",
     )
-    cwd: WorkspacePath = Field(
-        default=CanonicalPath("."), description="Working directory; default: the first root"
+    cwd: t.WorkspacePath = t.Field(
+        default=t.CanonicalPath("."), description="Working directory; default: the first root"
     )
-    run_in_background: bool = Field(
+    run_in_background: bool = t.Field(
         default=False, description="Return a task id at once instead of waiting for the end"
     )
-    description: str = Field(
+    description: str = t.Field(
         default="", max_length=500, description="Purpose of the command in a few words, shown to the user"
     )
 
 
-async def run(args: Bash, rt: Runtime) -> Output:
+async def run(args: Bash, rt: t.Runtime) -> t.Output:
     state = await rt.processes.run(_command(args), describing(rt.report, args.description))
-    return Output.of_job(command_text(state), state)
+    return t.Output.of_job(command_text(state), state)
 
 
-def _command(args: Bash) -> Command:
+def _command(args: Bash) -> t.Command:
     unlimited = args.run_in_background and "timeout" not in args.model_fields_set
-    return Command(
+    return t.Command(
         script=args.command,
         cwd=args.cwd,
         timeout=None if unlimited else args.timeout / 1000,
@@ -67,21 +53,21 @@ def _milliseconds(seconds: Any) -> Any:
     return round(seconds * 1000) if isinstance(seconds, int | float) and isfinite(seconds) else seconds
 
 
-TOOL = ToolSpec(
+TOOL = t.ToolSpec(
     name="bash",
     title="Run bash script",
     description=__doc__ or "",
     args=Bash,
     run=run,
-    permission=Permission.DANGER_FULL_ACCESS,
-    needs=frozenset({Capability.PROCESS}),
+    permission=t.Permission.DANGER_FULL_ACCESS,
+    needs=frozenset({t.Capability.PROCESS}),
     kind="execute",
     subjects=lambda args: simple_parts(args.command),
     destructive=True,
     may_be_long=True,
     host_note=sandbox_facts,
-    aliases=(Alias("Bash"), Alias("shell", converts={"timeout": _milliseconds})),
+    aliases=(t.Alias("Bash"), t.Alias("shell", converts={"timeout": _milliseconds})),
     # The supervisor keeps the timeout, so the deadline must not come first; the bytes leave room for notes.
-    limits=Limits(deadline=660.0, output_bytes=30_000),
-    profile=Profile.LEAN,
+    limits=t.Limits(deadline=660.0, output_bytes=30_000),
+    profile=t.Profile.LEAN,
 )

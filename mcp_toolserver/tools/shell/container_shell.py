@@ -7,25 +7,16 @@ from typing import Annotated
 
 from pydantic import AfterValidator
 
+from mcp_toolserver import tool as t
 from mcp_toolserver.text.shell.command_output import command_text, noted
 from mcp_toolserver.text.shell.words import argument, simple_parts
-from mcp_toolserver.tool import (
-    Args,
-    Capability,
-    Field,
-    Limits,
-    Output,
-    Permission,
-    Runtime,
-    ToolSpec,
-)
 
 
-class ContainerShell(Args):
-    command: Annotated[str, AfterValidator(argument)] = Field(
+class ContainerShell(t.Args):
+    command: Annotated[str, AfterValidator(argument)] = t.Field(
         min_length=1, max_length=100_000, description="Shell script to run"
     )
-    timeout: int = Field(
+    timeout: int = t.Field(
         default=120_000,
         ge=1,
         le=600_000,
@@ -33,25 +24,25 @@ class ContainerShell(Args):
     )
 
 
-async def run(args: ContainerShell, rt: Runtime) -> Output:
+async def run(args: ContainerShell, rt: t.Runtime) -> t.Output:
     came = await rt.containers.run(args.command, args.timeout / 1000, rt.report)
     state = came.state
     note = f"Sandbox unavailable - ran in the local shell instead. {came.on_host}"
-    return Output.of_job(noted(command_text(state), [note] if came.on_host else []), state)
+    return t.Output.of_job(noted(command_text(state), [note] if came.on_host else []), state)
 
 
-TOOL = ToolSpec(
+TOOL = t.ToolSpec(
     name="container_shell",
     title="Run script in container",
     description=__doc__ or "",
     args=ContainerShell,
     run=run,
-    permission=Permission.DANGER_FULL_ACCESS,
-    needs=frozenset({Capability.CONTAINERS}),
+    permission=t.Permission.DANGER_FULL_ACCESS,
+    needs=frozenset({t.Capability.CONTAINERS}),
     kind="execute",
     subjects=lambda args: simple_parts(args.command),
     destructive=True,
     may_be_long=True,
     # As for bash: the supervisor keeps the timeout, and the bytes leave room for notes.
-    limits=Limits(deadline=660.0, output_bytes=30_000),
+    limits=t.Limits(deadline=660.0, output_bytes=30_000),
 )

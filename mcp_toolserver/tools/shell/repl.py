@@ -8,46 +8,31 @@ from typing import Annotated, Self
 
 from pydantic import AfterValidator, BeforeValidator
 
+from mcp_toolserver import tool as t
 from mcp_toolserver.text.documents.image import viewable
 from mcp_toolserver.text.shell.command_output import command_text
 from mcp_toolserver.text.shell.repl_output import evaluated, named_language
 from mcp_toolserver.text.shell.words import argument, simple_parts
-from mcp_toolserver.tool import (
-    Args,
-    CanonicalPath,
-    Capability,
-    Command,
-    Evaluation,
-    Field,
-    Image,
-    Language,
-    Limits,
-    Output,
-    Permission,
-    Profile,
-    Runtime,
-    Snippet,
-    ToolSpec,
-    model_validator,
-)
 
-NamedLanguage = Annotated[Language, BeforeValidator(named_language)]
+NamedLanguage = Annotated[t.Language, BeforeValidator(named_language)]
 
 
-class Repl(Args):
-    code: Annotated[str, AfterValidator(argument)] = Field(
+class Repl(t.Args):
+    code: Annotated[str, AfterValidator(argument)] = t.Field(
         max_length=100_000, description="Source code to run"
     )
-    language: NamedLanguage = Field(description="Language of the code")
-    timeout_ms: int = Field(
+    language: NamedLanguage = t.Field(description="Language of the code")
+    timeout_ms: int = t.Field(
         default=45_000, ge=1, le=600_000, description="Milliseconds until the code is stopped; at most 600000"
     )
-    session: str = Field(
+    session: str = t.Field(
         default="", max_length=100, description='"new", or the handle of a session; empty keeps no variables'
     )
-    end_session: bool = Field(default=False, description="End the session after the code, which may be empty")
+    end_session: bool = t.Field(
+        default=False, description="End the session after the code, which may be empty"
+    )
 
-    @model_validator(mode="after")
+    @t.model_validator(mode="after")
     def _makes_sense(self) -> Self:
         if self.end_session and not self.session:
             raise ValueError("end_session needs the handle of a session")
@@ -56,16 +41,16 @@ class Repl(Args):
         return self
 
 
-async def run(args: Repl, rt: Runtime) -> Output:
+async def run(args: Repl, rt: t.Runtime) -> t.Output:
     if args.session or args.language != "shell":
         return _output(args, await rt.sessions.run(_snippet(args), rt.report))
-    command = Command(script=args.code, cwd=CanonicalPath("."), timeout=args.timeout_ms / 1000)
+    command = t.Command(script=args.code, cwd=t.CanonicalPath("."), timeout=args.timeout_ms / 1000)
     state = await rt.processes.run(command, rt.report)
-    return Output.of_job(command_text(state), state)
+    return t.Output.of_job(command_text(state), state)
 
 
-def _snippet(args: Repl) -> Snippet:
-    return Snippet(
+def _snippet(args: Repl) -> t.Snippet:
+    return t.Snippet(
         language=args.language,
         code=args.code,
         timeout=args.timeout_ms / 1000,
@@ -74,31 +59,31 @@ def _snippet(args: Repl) -> Snippet:
     )
 
 
-def _output(args: Repl, came: Evaluation) -> Output:
+def _output(args: Repl, came: t.Evaluation) -> t.Output:
     types = [(picture, viewable(picture)) for picture in came.pictures]
-    images = tuple(Image(data=picture, mime_type=mime_type) for picture, mime_type in types if mime_type)
+    images = tuple(t.Image(data=picture, mime_type=mime_type) for picture, mime_type in types if mime_type)
     hidden = came.dropped + len(types) - len(images)
     text = evaluated(came, args.language, asked=args.session, hidden=hidden)
-    return Output.of_job(text, came.state, images)
+    return t.Output.of_job(text, came.state, images)
 
 
 def _subjects(args: Repl) -> tuple[str, ...]:
     return simple_parts(args.code) if args.language == "shell" else (args.code,)
 
 
-TOOL = ToolSpec(
+TOOL = t.ToolSpec(
     name="REPL",
     title="Run code",
     description=__doc__ or "",
     args=Repl,
     run=run,
-    permission=Permission.DANGER_FULL_ACCESS,
-    needs=frozenset({Capability.PROCESS, Capability.SESSIONS}),
+    permission=t.Permission.DANGER_FULL_ACCESS,
+    needs=frozenset({t.Capability.PROCESS, t.Capability.SESSIONS}),
     kind="execute",
     subjects=_subjects,
     destructive=True,
     may_be_long=True,
     # As for bash: the timeout is kept elsewhere, and the bytes leave room for notes.
-    limits=Limits(deadline=660.0, output_bytes=30_000),
-    profile=Profile.DEFAULT,
+    limits=t.Limits(deadline=660.0, output_bytes=30_000),
+    profile=t.Profile.DEFAULT,
 )

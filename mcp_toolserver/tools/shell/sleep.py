@@ -1,27 +1,17 @@
 """Wait for a fixed time. To wait for a background command, use TaskOutput with wait_ms."""
 
-from mcp_toolserver.tool import (
-    Args,
-    Capability,
-    Field,
-    Limits,
-    Output,
-    Permission,
-    Profile,
-    Runtime,
-    ToolSpec,
-)
+from mcp_toolserver import tool as t
 
 _MOST = 300_000
 _STEP = 1.0
 """Seconds between two words to the client, who may take silence for a fault."""
 
 
-class Sleep(Args):
-    duration_ms: int = Field(ge=0, le=_MOST, description="Milliseconds to wait; at most 300000")
+class Sleep(t.Args):
+    duration_ms: int = t.Field(ge=0, le=_MOST, description="Milliseconds to wait; at most 300000")
 
 
-async def run(args: Sleep, rt: Runtime) -> Output:
+async def run(args: Sleep, rt: t.Runtime) -> t.Output:
     total = args.duration_ms / 1000
     slept = 0.0
     while slept < total:
@@ -29,21 +19,21 @@ async def run(args: Sleep, rt: Runtime) -> Output:
         step = min(_STEP, total - slept)
         await rt.clock.sleep(step)
         slept += step
-    return Output(f"Slept for {args.duration_ms}ms")
+    return t.Output(f"Slept for {args.duration_ms}ms")
 
 
-TOOL = ToolSpec(
+TOOL = t.ToolSpec(
     name="Sleep",
     title="Wait",
     description=__doc__ or "",
-    permission=Permission.READ_ONLY,
-    needs=frozenset({Capability.CLOCK}),
+    permission=t.Permission.READ_ONLY,
+    needs=frozenset({t.Capability.CLOCK}),
     args=Sleep,
     run=run,
     kind="other",
     subjects=lambda _: (),
     idempotent=True,
     may_be_long=True,
-    limits=Limits(deadline=_MOST / 1000 + 30),
-    profile=Profile.DEFAULT,
+    limits=t.Limits(deadline=_MOST / 1000 + 30),
+    profile=t.Profile.DEFAULT,
 )

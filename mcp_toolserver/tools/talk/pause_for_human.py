@@ -2,20 +2,7 @@
 error if they stop you or nobody can be asked.
 """
 
-from mcp_toolserver.tool import (
-    Alias,
-    Args,
-    Capability,
-    Choice,
-    Denied,
-    Field,
-    Limits,
-    Output,
-    Permission,
-    Question,
-    Runtime,
-    ToolSpec,
-)
+from mcp_toolserver import tool as t
 
 _LONGEST_WAIT = 3_600.0
 """Seconds; how long an answer may really take is the operator's to say, up to this."""
@@ -23,34 +10,36 @@ _LONGEST_WAIT = 3_600.0
 _GO, _STOP = "continue", "stop"
 
 
-class PauseForHuman(Args):
-    reason: str = Field(min_length=1, max_length=4_000, description="Reason for the pause, shown to the user")
+class PauseForHuman(t.Args):
+    reason: str = t.Field(
+        min_length=1, max_length=4_000, description="Reason for the pause, shown to the user"
+    )
 
 
-async def run(args: PauseForHuman, rt: Runtime) -> Output:
-    choices = (Choice(label=_GO), Choice(label=_STOP))
+async def run(args: PauseForHuman, rt: t.Runtime) -> t.Output:
+    choices = (t.Choice(label=_GO), t.Choice(label=_STOP))
     decision, words = await rt.ask(
         (
-            Question(text=args.reason, header="Paused", choices=choices),
-            Question(text="Anything to add?", header="Remark", required=False),
+            t.Question(text=args.reason, header="Paused", choices=choices),
+            t.Question(text="Anything to add?", header="Remark", required=False),
         )
     )
     remark = f' They say: "{words[0]}"' if words else ""
     if decision != (_GO,):
-        raise Denied(f"The user wants you to stop here.{remark}")
-    return Output(f"The user lets you go on.{remark}")
+        raise t.Denied(f"The user wants you to stop here.{remark}")
+    return t.Output(f"The user lets you go on.{remark}")
 
 
-TOOL = ToolSpec(
+TOOL = t.ToolSpec(
     name="pause_for_human",
     title="Wait for the user",
     description=__doc__ or "",
-    permission=Permission.READ_ONLY,
-    needs=frozenset({Capability.ASK}),
+    permission=t.Permission.READ_ONLY,
+    needs=frozenset({t.Capability.ASK}),
     args=PauseForHuman,
     run=run,
     kind="other",
     subjects=lambda args: (args.reason,),
-    limits=Limits(deadline=_LONGEST_WAIT + 60),
-    aliases=(Alias("pause_for_human", {"message": "reason"}),),
+    limits=t.Limits(deadline=_LONGEST_WAIT + 60),
+    aliases=(t.Alias("pause_for_human", {"message": "reason"}),),
 )

@@ -5,41 +5,29 @@ TaskOutput waits for its end.
 
 from typing import Any
 
+from mcp_toolserver import tool as t
 from mcp_toolserver.text.board import headline, packet_errors, packet_prompt, task_line
-from mcp_toolserver.tool import (
-    Args,
-    CanonicalPath,
-    Capability,
-    Field,
-    NewTask,
-    Output,
-    Permission,
-    Runtime,
-    ToolSpec,
-    WorkspacePath,
-    model_validator,
-)
 from mcp_toolserver.tools.tasks.task_record import TaskRecord, record_of
 
 _MOST = 4_000
 
 
-class RunTaskPacket(Args):
-    objective: str = Field(max_length=_MOST, description="What has to be achieved")
-    scope: str = Field(max_length=_MOST, description="workspace, module, single_file or custom")
-    repo: str = Field(max_length=_MOST, description="Repository to work in")
-    branch_policy: str = Field(max_length=_MOST, description="Which branch to use")
-    acceptance_tests: tuple[str, ...] = Field(
+class RunTaskPacket(t.Args):
+    objective: str = t.Field(max_length=_MOST, description="What has to be achieved")
+    scope: str = t.Field(max_length=_MOST, description="workspace, module, single_file or custom")
+    repo: str = t.Field(max_length=_MOST, description="Repository to work in")
+    branch_policy: str = t.Field(max_length=_MOST, description="Which branch to use")
+    acceptance_tests: tuple[str, ...] = t.Field(
         strict=False, max_length=50, description="Commands or checks that have to succeed"
     )
-    commit_policy: str = Field(max_length=_MOST, description="When to commit, if at all")
-    reporting_contract: str = Field(max_length=_MOST, description="What to report at the end")
-    escalation_policy: str = Field(max_length=_MOST, description="When to stop and ask")
-    scope_path: WorkspacePath = Field(
-        default=CanonicalPath("."), description="The module or file; required with those scopes"
+    commit_policy: str = t.Field(max_length=_MOST, description="When to commit, if at all")
+    reporting_contract: str = t.Field(max_length=_MOST, description="What to report at the end")
+    escalation_policy: str = t.Field(max_length=_MOST, description="When to stop and ask")
+    scope_path: t.WorkspacePath = t.Field(
+        default=t.CanonicalPath("."), description="The module or file; required with those scopes"
     )
 
-    @model_validator(mode="before")
+    @t.model_validator(mode="before")
     @classmethod
     def _complete(cls, sent: Any) -> Any:
         if errors := packet_errors(sent):
@@ -47,21 +35,21 @@ class RunTaskPacket(Args):
         return sent
 
 
-async def run(args: RunTaskPacket, rt: Runtime) -> Output:
+async def run(args: RunTaskPacket, rt: t.Runtime) -> t.Output:
     packet = args.model_dump(mode="json")
     prompt = packet_prompt(packet)
-    made = await rt.tasks.create(NewTask(subject=headline(args.objective), prompt=prompt))
-    return Output(f"Task created: {task_line(made.summary)}", data=record_of(made))
+    made = await rt.tasks.create(t.NewTask(subject=headline(args.objective), prompt=prompt))
+    return t.Output(f"Task created: {task_line(made.summary)}", data=record_of(made))
 
 
-TOOL = ToolSpec(
+TOOL = t.ToolSpec(
     name="RunTaskPacket",
     title="Run task packet",
     description=__doc__ or "",
     args=RunTaskPacket,
     run=run,
-    permission=Permission.DANGER_FULL_ACCESS,
-    needs=frozenset({Capability.TASKS, Capability.TASK_RUNS, Capability.AGENTS}),
+    permission=t.Permission.DANGER_FULL_ACCESS,
+    needs=frozenset({t.Capability.TASKS, t.Capability.TASK_RUNS, t.Capability.AGENTS}),
     kind="other",
     subjects=lambda args: (args.objective, args.scope_path),
     output=TaskRecord,

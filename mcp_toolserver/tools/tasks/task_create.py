@@ -5,19 +5,8 @@ TaskOutput waits for its end. With neither it is a note that you update with Tas
 
 from typing import Annotated, Literal
 
+from mcp_toolserver import tool as t
 from mcp_toolserver.text.board import headline, task_line
-from mcp_toolserver.tool import (
-    Alias,
-    Args,
-    Capability,
-    Field,
-    NewTask,
-    Output,
-    Permission,
-    Runtime,
-    ToolSpec,
-    model_validator,
-)
 from mcp_toolserver.tools.tasks.task_record import (
     ActiveForm,
     Description,
@@ -29,24 +18,24 @@ from mcp_toolserver.tools.tasks.task_record import (
     record_of,
 )
 
-Work = Annotated[str, Field(max_length=32_000), NotBlank]
+Work = Annotated[str, t.Field(max_length=32_000), NotBlank]
 
 
-class TaskCreate(Args):
-    subject: Subject | None = Field(default=None, description="Title; default: taken from the other texts")
-    description: Description | None = Field(default=None, description="What has to be done")
-    prompt: Work | None = Field(default=None, description="Instructions for an agent that does it")
-    command: Work | None = Field(default=None, description="Bash script that does it")
-    blocked_by: TaskIds = Field(
+class TaskCreate(t.Args):
+    subject: Subject | None = t.Field(default=None, description="Title; default: taken from the other texts")
+    description: Description | None = t.Field(default=None, description="What has to be done")
+    prompt: Work | None = t.Field(default=None, description="Instructions for an agent that does it")
+    command: Work | None = t.Field(default=None, description="Bash script that does it")
+    blocked_by: TaskIds = t.Field(
         default=(), strict=False, description="Ids of tasks that have to be completed first"
     )
-    owner: Owner | None = Field(default=None, description="Who works on it, any name")
-    status: Literal["pending", "in_progress"] = Field(
+    owner: Owner | None = t.Field(default=None, description="Who works on it, any name")
+    status: Literal["pending", "in_progress"] = t.Field(
         default="pending", description="Status of a note at first"
     )
-    active_form: ActiveForm | None = Field(default=None, description="The subject in the -ing form")
+    active_form: ActiveForm | None = t.Field(default=None, description="The subject in the -ing form")
 
-    @model_validator(mode="after")
+    @t.model_validator(mode="after")
     def _something(self) -> "TaskCreate":
         if self.prompt is not None and self.command is not None:
             raise ValueError("prompt and command exclude each other; create two tasks")
@@ -57,10 +46,10 @@ class TaskCreate(Args):
         return self
 
 
-async def run(args: TaskCreate, rt: Runtime) -> Output:
+async def run(args: TaskCreate, rt: t.Runtime) -> t.Output:
     texts = (args.description, args.prompt, args.command)
     made = await rt.tasks.create(
-        NewTask(
+        t.NewTask(
             subject=args.subject or headline(*(text or "" for text in texts)),
             description=args.description or "",
             active_form=args.active_form or "",
@@ -71,19 +60,19 @@ async def run(args: TaskCreate, rt: Runtime) -> Output:
             blocked_by=args.blocked_by,
         )
     )
-    return Output(f"Task created: {task_line(made.summary)}", data=record_of(made))
+    return t.Output(f"Task created: {task_line(made.summary)}", data=record_of(made))
 
 
-TOOL = ToolSpec(
+TOOL = t.ToolSpec(
     name="TaskCreate",
     title="Create task",
     description=__doc__ or "",
     args=TaskCreate,
     run=run,
-    permission=Permission.DANGER_FULL_ACCESS,
-    needs=frozenset({Capability.TASKS, Capability.TASK_RUNS}),
+    permission=t.Permission.DANGER_FULL_ACCESS,
+    needs=frozenset({t.Capability.TASKS, t.Capability.TASK_RUNS}),
     kind="other",
     subjects=lambda args: tuple(text for text in (args.command, args.prompt) if text),
     output=TaskRecord,
-    aliases=(Alias("TaskCreate", {"addBlockedBy": "blocked_by"}),),
+    aliases=(t.Alias("TaskCreate", {"addBlockedBy": "blocked_by"}),),
 )

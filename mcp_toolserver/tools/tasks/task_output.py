@@ -8,23 +8,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator
 
+from mcp_toolserver import tool as t
 from mcp_toolserver.text.lines.escape_invisible import visible
 from mcp_toolserver.text.lines.terminal import as_on_terminal
 from mcp_toolserver.text.shell.command_output import ending, lines
-from mcp_toolserver.tool import (
-    Alias,
-    Args,
-    Capability,
-    Field,
-    JobQuery,
-    JobState,
-    Limits,
-    Output,
-    Permission,
-    Profile,
-    Runtime,
-    ToolSpec,
-)
 
 _PAGE = 29_000
 """Bytes read at once; the rest of the answer is for notes."""
@@ -38,14 +25,14 @@ def _until(blocks: Any) -> Any:
     return {"true": "end", "false": "now"}.get(str(blocks).lower(), blocks)
 
 
-class TaskOutput(Args):
-    task_id: str = Field(min_length=1, max_length=200, description="Id of a command, agent or task")
-    offset: int = Field(default=0, ge=0, description="Bytes of output to skip; default: 0")
-    until: Annotated[Literal["end", "output", "now"], BeforeValidator(_until)] = Field(
+class TaskOutput(t.Args):
+    task_id: str = t.Field(min_length=1, max_length=200, description="Id of a command, agent or task")
+    offset: int = t.Field(default=0, ge=0, description="Bytes of output to skip; default: 0")
+    until: Annotated[Literal["end", "output", "now"], BeforeValidator(_until)] = t.Field(
         default="end",
         description="What to wait for: the end (default), output after offset, or nothing",
     )
-    wait_ms: int = Field(
+    wait_ms: int = t.Field(
         default=30_000,
         ge=0,
         le=600_000,
@@ -53,8 +40,8 @@ class TaskOutput(Args):
     )
 
 
-async def run(args: TaskOutput, rt: Runtime) -> Output:
-    query = JobQuery(
+async def run(args: TaskOutput, rt: t.Runtime) -> t.Output:
+    query = t.JobQuery(
         handle=args.task_id,
         offset=args.offset,
         limit=_PAGE,
@@ -67,38 +54,38 @@ async def run(args: TaskOutput, rt: Runtime) -> Output:
     more = state.next_offset < state.total
     notes = "".join(f"[{note}]\n" for note in state.notes)
     text = f"{_gap(args.offset, state)}{lines(as_on_terminal(state.text))}{notes}[{_status(state, more)}]"
-    return Output(text, truncated=more)
+    return t.Output(text, truncated=more)
 
 
-def _gap(offset: int, state: JobState) -> str:
+def _gap(offset: int, state: t.JobState) -> str:
     skipped = state.start - offset
     return f"[{skipped} bytes from offset {offset} were not kept]\n" if skipped > 0 else ""
 
 
-def _status(state: JobState, more: bool) -> str:
+def _status(state: t.JobState, more: bool) -> str:
     rest = f"; {state.total - state.next_offset} bytes follow" if more else ""
     return f"{ending(state)}; next offset {state.next_offset}{rest}"
 
 
-TOOL = ToolSpec(
+TOOL = t.ToolSpec(
     name="TaskOutput",
     title="Read output of background job",
     description=__doc__ or "",
     args=TaskOutput,
     run=run,
-    permission=Permission.READ_ONLY,
-    needs=frozenset({Capability.JOBS}),
+    permission=t.Permission.READ_ONLY,
+    needs=frozenset({t.Capability.JOBS}),
     kind="other",
     subjects=lambda args: (args.task_id,),
     idempotent=True,
-    limits=Limits(deadline=660.0, output_bytes=30_000),
+    limits=t.Limits(deadline=660.0, output_bytes=30_000),
     may_be_long=True,
     aliases=(
-        Alias(
+        t.Alias(
             "TaskOutput",
             {"block": "until", "timeout": "wait_ms"},
         ),
-        Alias("BashOutput"),
+        t.Alias("BashOutput"),
     ),
-    profile=Profile.DEFAULT,
+    profile=t.Profile.DEFAULT,
 )

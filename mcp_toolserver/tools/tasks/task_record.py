@@ -4,9 +4,9 @@ from typing import Annotated
 
 from pydantic import AfterValidator
 
+from mcp_toolserver import tool as t
 from mcp_toolserver.text.board import SUBJECT, task_line
 from mcp_toolserver.text.timestamps import utc
-from mcp_toolserver.tool import Field, JsonValue, Record, TaskDetail, TaskSummary
 
 
 def _not_blank(text: str) -> str:
@@ -17,25 +17,25 @@ def _not_blank(text: str) -> str:
 
 NotBlank = AfterValidator(_not_blank)
 
-TaskId = Annotated[str, Field(min_length=1, max_length=100)]
-TaskIds = Annotated[tuple[TaskId, ...], Field(strict=False, max_length=50)]
+TaskId = Annotated[str, t.Field(min_length=1, max_length=100)]
+TaskIds = Annotated[tuple[TaskId, ...], t.Field(strict=False, max_length=50)]
 
-Subject = Annotated[str, Field(max_length=SUBJECT), NotBlank]
-Owner = Annotated[str, Field(max_length=100), NotBlank]
-ActiveForm = Annotated[str, Field(max_length=SUBJECT), NotBlank]
-Description = Annotated[str, Field(max_length=8_000), NotBlank]
+Subject = Annotated[str, t.Field(max_length=SUBJECT), NotBlank]
+Owner = Annotated[str, t.Field(max_length=100), NotBlank]
+ActiveForm = Annotated[str, t.Field(max_length=SUBJECT), NotBlank]
+Description = Annotated[str, t.Field(max_length=8_000), NotBlank]
 
 
-class TaskRecord(Record):
+class TaskRecord(t.Record):
     """A task, as structured data."""
 
-    task: dict[str, JsonValue]
+    task: dict[str, t.JsonValue]
 
 
-def record_of(task: TaskDetail) -> TaskRecord:
+def record_of(task: t.TaskDetail) -> TaskRecord:
     """All of a task that is not empty."""
     summary = task.summary
-    fields: dict[str, JsonValue] = {
+    fields: dict[str, t.JsonValue] = {
         **as_json(summary),
         "description": task.description,
         "active_form": task.active_form,
@@ -50,9 +50,9 @@ def record_of(task: TaskDetail) -> TaskRecord:
     return TaskRecord(task={name: value for name, value in fields.items() if value not in ("", [], 0)})
 
 
-def as_json(task: TaskSummary) -> dict[str, JsonValue]:
+def as_json(task: t.TaskSummary) -> dict[str, t.JsonValue]:
     """The fields of a list."""
-    fields: dict[str, JsonValue] = {
+    fields: dict[str, t.JsonValue] = {
         "task_id": task.id,
         "status": task.shown_status,
         "subject": task.subject,
@@ -64,7 +64,7 @@ def as_json(task: TaskSummary) -> dict[str, JsonValue]:
     return {name: value for name, value in fields.items() if value not in ("", [])}
 
 
-def detail_text(task: TaskDetail) -> str:
+def detail_text(task: t.TaskDetail) -> str:
     """All of a task, for the model."""
     parts = [task_line(task.summary)]
     named = (("description", task.description), ("prompt", task.prompt), ("command", task.command))

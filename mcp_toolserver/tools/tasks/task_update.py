@@ -5,19 +5,8 @@ work; TaskStop cancels it. Completed, failed and cancelled are final.
 
 from typing import Annotated, Literal
 
+from mcp_toolserver import tool as t
 from mcp_toolserver.text.board import task_line
-from mcp_toolserver.tool import (
-    Alias,
-    Args,
-    Capability,
-    Field,
-    Output,
-    Permission,
-    Runtime,
-    TaskChange,
-    ToolSpec,
-    model_validator,
-)
 from mcp_toolserver.tools.tasks.task_record import (
     ActiveForm,
     Description,
@@ -31,30 +20,32 @@ from mcp_toolserver.tools.tasks.task_record import (
     record_of,
 )
 
-Message = Annotated[str, Field(max_length=4_000), NotBlank]
-Text = Annotated[str, Field(max_length=30_000), NotBlank]
+Message = Annotated[str, t.Field(max_length=4_000), NotBlank]
+Text = Annotated[str, t.Field(max_length=30_000), NotBlank]
 
 
-class TaskUpdate(Args):
-    task_id: TaskId = Field(description="Id of the task")
-    status: Literal["pending", "in_progress", "completed", "failed", "cancelled", "deleted"] | None = Field(
+class TaskUpdate(t.Args):
+    task_id: TaskId = t.Field(description="Id of the task")
+    status: Literal["pending", "in_progress", "completed", "failed", "cancelled", "deleted"] | None = t.Field(
         default=None, description="New status of a note; deleted removes any task that does not run"
     )
-    message: Message | None = Field(default=None, description="Message to add to the task")
-    subject: Subject | None = Field(default=None, description="The new title")
-    description: Description | None = Field(default=None, description="The new description")
-    active_form: ActiveForm | None = Field(default=None, description="The subject in the -ing form")
-    owner: Owner | None = Field(default=None, description="The new owner")
-    output: Text | None = Field(default=None, description="Output of a note, for TaskOutput")
-    blocked_by: TaskIds | None = Field(
+    message: Message | None = t.Field(default=None, description="Message to add to the task")
+    subject: Subject | None = t.Field(default=None, description="The new title")
+    description: Description | None = t.Field(default=None, description="The new description")
+    active_form: ActiveForm | None = t.Field(default=None, description="The subject in the -ing form")
+    owner: Owner | None = t.Field(default=None, description="The new owner")
+    output: Text | None = t.Field(default=None, description="Output of a note, for TaskOutput")
+    blocked_by: TaskIds | None = t.Field(
         default=None, strict=False, description="All dependencies anew; [] removes them"
     )
-    add_blocked_by: TaskIds = Field(
+    add_blocked_by: TaskIds = t.Field(
         default=(), strict=False, description="More tasks that have to be completed first"
     )
-    add_blocks: TaskIds = Field(default=(), strict=False, description="Tasks that wait for this one from now")
+    add_blocks: TaskIds = t.Field(
+        default=(), strict=False, description="Tasks that wait for this one from now"
+    )
 
-    @model_validator(mode="after")
+    @t.model_validator(mode="after")
     def _something(self) -> "TaskUpdate":
         if self.model_fields_set <= {"task_id"}:
             raise ValueError("nothing to change was given")
@@ -63,13 +54,13 @@ class TaskUpdate(Args):
         return self
 
 
-async def run(args: TaskUpdate, rt: Runtime) -> Output:
+async def run(args: TaskUpdate, rt: t.Runtime) -> t.Output:
     if args.status == "deleted":
         removed = await rt.tasks.remove(args.task_id)
         record = TaskRecord(task={**as_json(removed), "status": "deleted"})
-        return Output(f"Task deleted: {removed.id} {removed.subject}", data=record)
+        return t.Output(f"Task deleted: {removed.id} {removed.subject}", data=record)
     changed = await rt.tasks.update(
-        TaskChange(
+        t.TaskChange(
             id=args.task_id,
             status=args.status,
             subject=args.subject,
@@ -83,19 +74,19 @@ async def run(args: TaskUpdate, rt: Runtime) -> Output:
             add_blocks=args.add_blocks,
         )
     )
-    return Output(f"Task updated: {task_line(changed.summary)}", data=record_of(changed))
+    return t.Output(f"Task updated: {task_line(changed.summary)}", data=record_of(changed))
 
 
-TOOL = ToolSpec(
+TOOL = t.ToolSpec(
     name="TaskUpdate",
     title="Update task",
     description=__doc__ or "",
     args=TaskUpdate,
     run=run,
-    permission=Permission.DANGER_FULL_ACCESS,
-    needs=frozenset({Capability.TASKS, Capability.TASK_RUNS}),
+    permission=t.Permission.DANGER_FULL_ACCESS,
+    needs=frozenset({t.Capability.TASKS, t.Capability.TASK_RUNS}),
     kind="other",
     subjects=lambda args: (args.task_id,),
     output=TaskRecord,
-    aliases=(Alias("TaskUpdate", {"id": "task_id"}),),
+    aliases=(t.Alias("TaskUpdate", {"id": "task_id"}),),
 )

@@ -7,28 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 from pydantic import AfterValidator
 
+from mcp_toolserver import tool as t
 from mcp_toolserver.text.lines.truncate import head_bytes
 from mcp_toolserver.text.web.headers import readable_with
 from mcp_toolserver.text.web.untrusted import framed
 from mcp_toolserver.text.web.urls import parse_url
-from mcp_toolserver.tool import (
-    Alias,
-    Args,
-    Capability,
-    Field,
-    InvalidInput,
-    Limits,
-    NotFound,
-    Output,
-    Permission,
-    Profile,
-    Runtime,
-    ToolSpec,
-    Unavailable,
-    WebAnswer,
-    WebRead,
-    WebUrl,
-)
 
 if TYPE_CHECKING:
     from mcp_toolserver.text.documents.to_text import Readable
@@ -41,35 +24,35 @@ _NARROWED = 20_000
 """Characters of the parts that a prompt picks."""
 
 
-class WebFetch(Args):
-    url: WebUrl = Field(description="http or https URL")
-    prompt: str = Field(default="", max_length=2_000, description="What to look for on the page")
-    offset: int = Field(
+class WebFetch(t.Args):
+    url: t.WebUrl = t.Field(description="http or https URL")
+    prompt: str = t.Field(default="", max_length=2_000, description="What to look for on the page")
+    offset: int = t.Field(
         default=0, ge=0, description="Characters of the text to skip (0), to go on after a cut"
     )
-    headers: Annotated[dict[str, str], AfterValidator(readable_with)] = Field(
+    headers: Annotated[dict[str, str], AfterValidator(readable_with)] = t.Field(
         default_factory=dict[str, str], description="HTTP request headers, name to value"
     )
 
 
-async def run(args: WebFetch, rt: Runtime) -> Output:
-    request = WebRead(url=args.url, headers=args.headers, most=_BYTES, seconds=_SECONDS)
+async def run(args: WebFetch, rt: t.Runtime) -> t.Output:
+    request = t.WebRead(url=args.url, headers=args.headers, most=_BYTES, seconds=_SECONDS)
     answer = await rt.web.get(request)
     _refuse_failure(answer)
     return await rt.compute(lambda: _shown(args, answer))
 
 
-def _refuse_failure(answer: WebAnswer) -> None:
+def _refuse_failure(answer: t.WebAnswer) -> None:
     said = f"{answer.url} answered {answer.status} {answer.reason}"
     if answer.status in (404, 410):
-        raise NotFound(f"{said}; check the address, or search for the page.")
+        raise t.NotFound(f"{said}; check the address, or search for the page.")
     if not 200 <= answer.status < 300:
-        raise Unavailable(f"{said}; there is no page to read.")
+        raise t.Unavailable(f"{said}; there is no page to read.")
     if answer.status == 204 or not answer.body:
-        raise NotFound(f"{said}, without any content.")
+        raise t.NotFound(f"{said}, without any content.")
 
 
-def _shown(args: WebFetch, answer: WebAnswer) -> Output:
+def _shown(args: WebFetch, answer: t.WebAnswer) -> t.Output:
     from mcp_toolserver.text.documents.to_text import readable
 
     found = readable(answer.body, answer.headers.get("content-type", ""), parse_url(answer.url))
@@ -85,7 +68,7 @@ def _titled(found: "Readable", text: str) -> str:
     return f"Title: {found.title}\n\n{text}" if found.title else text
 
 
-def _narrowed(args: WebFetch, answer: WebAnswer, found: "Readable", lines: list[str]) -> Output:
+def _narrowed(args: WebFetch, answer: t.WebAnswer, found: "Readable", lines: list[str]) -> t.Output:
     from mcp_toolserver.text.documents.relevant_sections import joined_parts, relevant
 
     parts = relevant(found.text, args.prompt, _NARROWED)
@@ -95,36 +78,36 @@ def _narrowed(args: WebFetch, answer: WebAnswer, found: "Readable", lines: list[
     text = joined_parts(found.text, parts)
     shown = sum(part.end - part.start for part in parts)
     rest = f"[{shown} of {len(found.text)} characters; without prompt, offset reads on from anywhere]"
-    return Output("\n".join((*lines, framed(_titled(found, text), answer.mark), rest)))
+    return t.Output("\n".join((*lines, framed(_titled(found, text), answer.mark), rest)))
 
 
-def _page(args: WebFetch, answer: WebAnswer, found: "Readable", lines: list[str]) -> Output:
+def _page(args: WebFetch, answer: t.WebAnswer, found: "Readable", lines: list[str]) -> t.Output:
     total = len(found.text)
     if args.offset and args.offset >= total:
-        raise InvalidInput(f"there is nothing after offset {args.offset}: the page has {total} characters.")
+        raise t.InvalidInput(f"there is nothing after offset {args.offset}: the page has {total} characters.")
     text = head_bytes(found.text[args.offset :], _PAGE_BYTES)
     end = args.offset + len(text)
     body = framed(text if args.offset else _titled(found, text), answer.mark)
     is_cut = end < total
     rest = [f"[characters {args.offset}-{end} of {total}; go on with offset={end}]"] if is_cut else []
-    return Output("\n".join((*lines, body, *rest)), truncated=is_cut)
+    return t.Output("\n".join((*lines, body, *rest)), truncated=is_cut)
 
 
-TOOL = ToolSpec(
+TOOL = t.ToolSpec(
     name="WebFetch",
     title="Read web page",
     description=__doc__ or "",
     args=WebFetch,
     run=run,
-    permission=Permission.READ_ONLY,
-    needs=frozenset({Capability.FETCH}),
+    permission=t.Permission.READ_ONLY,
+    needs=frozenset({t.Capability.FETCH}),
     kind="fetch",
     subjects=lambda args: (args.url,),
     idempotent=True,
     aliases=tuple(
-        Alias(name, renames={"uri": "url", "start_index": "offset"})
+        t.Alias(name, renames={"uri": "url", "start_index": "offset"})
         for name in ("WebFetch", "web_fetch", "fetch")
     ),
-    limits=Limits(deadline=60.0),
-    profile=Profile.DEFAULT,
+    limits=t.Limits(deadline=60.0),
+    profile=t.Profile.DEFAULT,
 )

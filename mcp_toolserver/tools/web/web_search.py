@@ -6,23 +6,9 @@ from typing import Annotated
 
 from pydantic import AfterValidator
 
+from mcp_toolserver import tool as t
 from mcp_toolserver.text.web.untrusted import framed
 from mcp_toolserver.text.web.urls import canonical_host
-from mcp_toolserver.tool import (
-    Alias,
-    Args,
-    Capability,
-    Field,
-    Limits,
-    Output,
-    Permission,
-    Profile,
-    Runtime,
-    ToolSpec,
-    WebHit,
-    WebHits,
-    WebQuery,
-)
 
 _SPELLINGS = {"num_results": "max_results"}
 
@@ -34,28 +20,28 @@ def _domains(given: tuple[str, ...]) -> tuple[str, ...]:
 _Domains = Annotated[tuple[str, ...], AfterValidator(_domains)]
 
 
-class WebSearch(Args):
-    query: str = Field(min_length=2, max_length=400, description="What to search for")
-    allowed_domains: _Domains = Field(
+class WebSearch(t.Args):
+    query: str = t.Field(min_length=2, max_length=400, description="What to search for")
+    allowed_domains: _Domains = t.Field(
         default=(), max_length=20, strict=False, description="Return only results from these domains"
     )
-    blocked_domains: _Domains = Field(
+    blocked_domains: _Domains = t.Field(
         default=(), max_length=20, strict=False, description="Return no results from these domains"
     )
-    max_results: int = Field(default=8, ge=1, le=20, description="Most results to return")
+    max_results: int = t.Field(default=8, ge=1, le=20, description="Most results to return")
 
 
-async def run(args: WebSearch, rt: Runtime) -> Output:
-    query = WebQuery(
+async def run(args: WebSearch, rt: t.Runtime) -> t.Output:
+    query = t.WebQuery(
         text=args.query,
         most=args.max_results,
         allowed_domains=args.allowed_domains,
         blocked_domains=args.blocked_domains,
     )
-    return Output(_text(await rt.web.search(query)))
+    return t.Output(_text(await rt.web.search(query)))
 
 
-def _text(found: WebHits) -> str:
+def _text(found: t.WebHits) -> str:
     left = f"[{found.provider}; {found.left} searches left in this session]"
     if not found.hits:
         return f"Nothing was found; use other words or fewer domains.\n{left}"
@@ -63,21 +49,21 @@ def _text(found: WebHits) -> str:
     return f"{framed(listed, found.mark)}\n{left}"
 
 
-def _listed(number: int, hit: WebHit) -> str:
+def _listed(number: int, hit: t.WebHit) -> str:
     return "\n   ".join(filter(None, (f"{number}. {hit.title or hit.url}", hit.url, hit.snippet)))
 
 
-TOOL = ToolSpec(
+TOOL = t.ToolSpec(
     name="WebSearch",
     title="Search the web",
     description=__doc__ or "",
     args=WebSearch,
     run=run,
-    permission=Permission.READ_ONLY,
-    needs=frozenset({Capability.FETCH}),
+    permission=t.Permission.READ_ONLY,
+    needs=frozenset({t.Capability.FETCH}),
     kind="fetch",
     subjects=lambda args: (args.query,),
-    aliases=tuple(Alias(name, renames=_SPELLINGS) for name in ("WebSearch", "web_search")),
-    limits=Limits(deadline=30.0),
-    profile=Profile.DEFAULT,
+    aliases=tuple(t.Alias(name, renames=_SPELLINGS) for name in ("WebSearch", "web_search")),
+    limits=t.Limits(deadline=30.0),
+    profile=t.Profile.DEFAULT,
 )

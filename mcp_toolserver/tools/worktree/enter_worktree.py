@@ -8,53 +8,38 @@ from typing import Annotated
 
 from pydantic import AfterValidator
 
+from mcp_toolserver import tool as t
 from mcp_toolserver.text.git.messages import counted
 from mcp_toolserver.text.git.worktree_name import MAX_NAME, check_worktree_name
-from mcp_toolserver.tool import (
-    Alias,
-    Args,
-    CanonicalPath,
-    Capability,
-    EnteredWorktree,
-    Field,
-    Limits,
-    Output,
-    Permission,
-    Record,
-    Runtime,
-    ToolSpec,
-    WorkspacePath,
-    WorktreeQuery,
-)
 
 MAX_LEFT_OUT = 10
 """Files that the text names."""
 
 
-class EnterWorktree(Args):
-    name: Annotated[str, AfterValidator(check_worktree_name)] = Field(
+class EnterWorktree(t.Args):
+    name: Annotated[str, AfterValidator(check_worktree_name)] = t.Field(
         max_length=MAX_NAME, description="Name of the worktree: letters, digits, '-', '_' and '.'"
     )
-    base: str = Field(
+    base: str = t.Field(
         default="", max_length=256, description="Commit that the new branch starts from; default HEAD"
     )
-    path: WorkspacePath = Field(default=CanonicalPath("."), description="Any path in the repository")
+    path: t.WorkspacePath = t.Field(default=t.CanonicalPath("."), description="Any path in the repository")
 
 
-class WorktreeRecord(Record):
-    id: str = Field(description="Handle for ExitWorktree")
-    path: str = Field(description="Absolute path of the worktree")
-    branch: str = Field(description="Branch that is checked out")
+class WorktreeRecord(t.Record):
+    id: str = t.Field(description="Handle for ExitWorktree")
+    path: str = t.Field(description="Absolute path of the worktree")
+    branch: str = t.Field(description="Branch that is checked out")
 
 
-async def run(args: EnterWorktree, rt: Runtime) -> Output:
-    found = await rt.worktrees.enter(WorktreeQuery(path=args.path, name=args.name, base=args.base))
+async def run(args: EnterWorktree, rt: t.Runtime) -> t.Output:
+    found = await rt.worktrees.enter(t.WorktreeQuery(path=args.path, name=args.name, base=args.base))
     made = found.worktree
     data = WorktreeRecord(id=made.id, path=made.path, branch=made.branch)
-    return Output("\n".join(_lines(found)), data=data)
+    return t.Output("\n".join(_lines(found)), data=data)
 
 
-def _lines(found: EnteredWorktree) -> list[str]:
+def _lines(found: t.EnteredWorktree) -> list[str]:
     made = found.worktree
     did = f"Created and entered the worktree {made.name}" if found.created else f"Entered {made.name} again"
     files = f", {counted(found.files, 'file')}" if found.created else ""
@@ -73,17 +58,17 @@ def _lines(found: EnteredWorktree) -> list[str]:
     return lines
 
 
-TOOL = ToolSpec(
+TOOL = t.ToolSpec(
     name="EnterWorktree",
     title="Enter worktree",
     description=__doc__ or "",
-    permission=Permission.WORKSPACE_WRITE,
-    needs=frozenset({Capability.WORKTREES}),
+    permission=t.Permission.WORKSPACE_WRITE,
+    needs=frozenset({t.Capability.WORKTREES}),
     args=EnterWorktree,
     output=WorktreeRecord,
     run=run,
     kind="execute",
     subjects=lambda args: (args.path,),
-    limits=Limits(deadline=120.0),
-    aliases=(Alias("enter_worktree", {"worktree_name": "name", "base_ref": "base"}),),
+    limits=t.Limits(deadline=120.0),
+    aliases=(t.Alias("enter_worktree", {"worktree_name": "name", "base_ref": "base"}),),
 )

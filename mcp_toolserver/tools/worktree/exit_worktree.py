@@ -4,38 +4,27 @@ ignores in it. Removing is refused, with a list, if it has changes that are not 
 other branch has, unless discard_changes is set. A branch with commits of its own is kept in any case.
 """
 
-from mcp_toolserver.tool import (
-    Alias,
-    Args,
-    Capability,
-    ExitedWorktree,
-    ExitQuery,
-    Field,
-    Limits,
-    Output,
-    Permission,
-    Runtime,
-    ToolSpec,
-    WorktreeAction,
-)
+from mcp_toolserver import tool as t
 
 
-class ExitWorktree(Args):
-    id: str = Field(max_length=100, description="Handle that EnterWorktree returned")
-    action: WorktreeAction = Field(default="keep", description="Whether to keep the folder or to remove it")
-    discard_changes: bool = Field(
+class ExitWorktree(t.Args):
+    id: str = t.Field(max_length=100, description="Handle that EnterWorktree returned")
+    action: t.WorktreeAction = t.Field(
+        default="keep", description="Whether to keep the folder or to remove it"
+    )
+    discard_changes: bool = t.Field(
         default=False, description="Remove it although work is lost, of which an error listed what"
     )
 
 
-async def run(args: ExitWorktree, rt: Runtime) -> Output:
+async def run(args: ExitWorktree, rt: t.Runtime) -> t.Output:
     found = await rt.worktrees.exit(
-        ExitQuery(id=args.id, action=args.action, discard_changes=args.discard_changes)
+        t.ExitQuery(id=args.id, action=args.action, discard_changes=args.discard_changes)
     )
-    return Output(_text(found))
+    return t.Output(_text(found))
 
 
-def _text(found: ExitedWorktree) -> str:
+def _text(found: t.ExitedWorktree) -> str:
     made = found.worktree
     if not found.removed:
         return f"Left the worktree {made.name}. It stays in {made.path}, on the branch {made.branch}."
@@ -45,17 +34,17 @@ def _text(found: ExitedWorktree) -> str:
     return "\n".join((f"The worktree {made.name} {did}. {branch}", *(["Discarded:"] if lost else []), *lost))
 
 
-TOOL = ToolSpec(
+TOOL = t.ToolSpec(
     name="ExitWorktree",
     title="Leave worktree",
     description=__doc__ or "",
-    permission=Permission.WORKSPACE_WRITE,
-    needs=frozenset({Capability.WORKTREES}),
+    permission=t.Permission.WORKSPACE_WRITE,
+    needs=frozenset({t.Capability.WORKTREES}),
     args=ExitWorktree,
     run=run,
     kind="execute",
     subjects=lambda args: (args.id,),
     destructive=True,
-    limits=Limits(deadline=120.0),
-    aliases=(Alias("exit_worktree", {"worktree_id": "id"}),),
+    limits=t.Limits(deadline=120.0),
+    aliases=(t.Alias("exit_worktree", {"worktree_id": "id"}),),
 )
