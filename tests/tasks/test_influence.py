@@ -3,14 +3,17 @@
 import json
 import re
 import subprocess
+from collections.abc import Generator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import mcp_types as mcp
+import pytest
 from mcp import Client
 
+from tests.support.confinement import BY_USER, as_user, scene
 from tests.support.live import Setup, connected, text
 from tests.tasks.test_board_served import ended, name_of
 from tests.tasks.test_cron_served import create
@@ -78,13 +81,24 @@ async def made_by(client: Client) -> Work:
     return Work(waits_for=note, tasks=tasks, schedule=await create(client, "true"))
 
 
-async def test_who_lacks_a_right_of_deferred_work_can_only_read_it(tmp_path: Path) -> None:
-    setup = Setup.below(tmp_path, "danger-full-access")
-    config = setup.home / "config.toml"
-    model = '[agent]\nprovider = "openai"\nbase-url = "http://127.0.0.1:9"\nmodel = "none"\n'
-    config.write_text(model, encoding="utf-8")
-    (setup.root / "part").mkdir()
-    setup = replace(setup, flags=("--config", str(config)))
+@pytest.fixture(params=BY_USER)
+def setup(request: pytest.FixtureRequest) -> Generator[Setup]:
+    """A server of root, or of an ordinary user, with the folders `part` and `kept`."""
+    with scene(request.param) as made:
+        for folder in ("part", "kept"):
+            (made.root / folder).mkdir()
+            (made.root / folder / "file").write_text("what was there\n" * 9, encoding="utf-8")
+        config = made.base / "config.toml"
+        model = '[agent]\nprovider = "openai"\nbase-url = "http://127.0.0.1:9"\nmodel = "none"\n'
+        config.write_text(model, encoding="utf-8")
+        made.own()
+        flags = ("--config", str(config))
+        yield Setup(
+            root=made.root, home=made.base, mode="danger-full-access", flags=flags, around=as_user(made)
+        )
+
+
+async def test_who_lacks_a_right_of_deferred_work_can_only_read_it(setup: Setup) -> None:
 
     async def part(_: object) -> mcp.ListRootsResult:
         return mcp.ListRootsResult(roots=[mcp.Root.model_validate({"uri": (setup.root / "part").as_uri()})])
@@ -142,20 +156,14 @@ async def test_who_lacks_a_right_of_deferred_work_can_only_read_it(tmp_path: Pat
         assert not (await strong.call_tool("TaskStop", {"task_id": work.tasks["running command"]})).is_error
 
 
-async def test_what_a_client_removes_from_its_folders_is_lost_to_its_work_and_its_undo(
-    tmp_path: Path,
-) -> None:
-    setup = Setup.below(tmp_path, "workspace-write")
-    kept, removed = setup.root / "kept", setup.root / "removed"
-    for folder in (kept, removed):
-        folder.mkdir()
-        (folder / "file").write_text("what was there\n" * 9, encoding="utf-8")
+async def test_what_a_client_removes_from_its_folders_is_lost_to_its_work_and_its_undo(setup: Setup) -> None:
+    kept, removed = setup.root / "kept", setup.root / "part"
     works = [kept, removed]
 
     async def roots(_: object) -> mcp.ListRootsResult:
         return mcp.ListRootsResult(roots=[mcp.Root.model_validate({"uri": one.as_uri()}) for one in works])
 
-    async with connected(setup, list_roots_callback=roots) as client:
+    async with connected(replace(setup, mode="workspace-write"), list_roots_callback=roots) as client:
 
         async def said(tool: str, **arguments: Any) -> str:
             return text(await client.call_tool(tool, arguments))
