@@ -512,8 +512,8 @@ def test_options_that_do_more_than_they_must_are_on_no_list() -> None:
         for option in (reading if build is build_argv else changing)
         if not refuses(build, GitInvocation(subcommand=subcommand, options=(option,)))
     }
-    # The settings disable the filters that it would run.
-    assert taken == {("cat-file", "--filters")}
+    # The settings disable the filters that the one would run; the other, after its subcommand, sets nothing.
+    assert taken == {("cat-file", "--filters"), ("diff-tree", "-c")}
 
 
 def test_what_reaches_further_is_on_no_list() -> None:
