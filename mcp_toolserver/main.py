@@ -10,7 +10,7 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Container, Generator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import NoReturn
 
 from mcp_toolserver import interrupts
@@ -111,7 +111,9 @@ def _run(invocation: Invocation) -> int:
     _check(settings, needs_root=invocation.action in ("serve", "call", "cron"))
     found = find_host_executables(os.environ, settings.root)
     if invocation.report:
-        return _report(invocation, found)
+        from mcp_toolserver.commands.doctor.report import write_report
+
+        return write_report(invocation, found, lambda: _broker(settings, found))
     broker = None if invocation.action in _WITHOUT_BROKER else _broker(settings, found)
     _log(settings.log_level.upper(), as_json=settings.log_format == "json")
     # The handshake protocol uses features that the SDK deprecates, which users need not know.
@@ -201,34 +203,6 @@ def _doctor(invocation: Invocation, broker: Broker | None, found: HostExecutable
     from mcp_toolserver.commands.doctor.doctor import doctor
 
     return doctor(invocation.settings, broker, found, as_json=invocation.json)
-
-
-def _report(invocation: Invocation, found: HostExecutables) -> int:
-    """`doctor --report`, which also reports why the broker does not start."""
-    from mcp_toolserver.commands.doctor.failure import Failure
-
-    own = os.getpid()
-    reading, writing = os.pipe()
-    broker: bool | Failure = False
-    try:
-        started = _broker(invocation.settings, found)
-        if started is not None:
-            # Reading it waits until the broker serves.
-            _ = started.proof
-            broker = True
-    except Exception as error:  # noqa: BLE001 – a report is wanted because something fails
-        broker = Failure.of(error)
-        if os.getpid() != own:
-            # This is the fork that was to become the broker.
-            os.write(writing, broker.encode())
-            os._exit(1)
-        os.set_blocking(reading, False)
-        with suppress(BlockingIOError):
-            os.close(writing)
-            broker = Failure.decode(os.read(reading, 65_536) or broker.encode())
-    from mcp_toolserver.commands.doctor.report import write_report
-
-    return write_report(invocation, found, os.environ, broker=broker)
 
 
 def _demo(invocation: Invocation, _: Broker | None, __: HostExecutables) -> int:

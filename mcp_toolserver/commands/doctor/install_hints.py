@@ -63,7 +63,7 @@ _SWITCHES: Mapping[str, str] = {
     "none": f"user namespaces are switched off: sysctl -w user.max_user_namespaces=15000, {_KEPT}",
 }
 
-_INSTALL: Mapping[str, str] = {
+INSTALL: Mapping[str, str] = {
     "debian": "apt install",
     "ubuntu": "apt install",
     "fedora": "dnf install",
@@ -82,7 +82,7 @@ def install(package: str, host: Host) -> str:
         return f"brew install {package}"
     if host.system == "Windows":
         return f"winget install {package}"
-    found = next((_INSTALL[name] for name in host.distributions if name in _INSTALL), None)
+    found = next((INSTALL[name] for name in host.distributions if name in INSTALL), None)
     return (
         f"{found} {package}" if found else f"apt install {package} (Debian), dnf install {package} (Fedora)"
     )

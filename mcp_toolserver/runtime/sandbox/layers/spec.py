@@ -73,6 +73,8 @@ class Proof:
     """Of the layer that is used."""
     reasons: tuple[str, ...] = ()
     """Why a better layer is not used, each with what was tried."""
+    failed: tuple[str, ...] = ()
+    """Names of the checks that a layer failed, which is not used."""
     stop: str = ""
     """Why the server must not even start, or nothing."""
 
@@ -93,5 +95,6 @@ def decode_proof(packet: bytes) -> Proof:
         shares_session=message["shares_session"],
         checks=tuple(Check(**check) for check in message["checks"]),
         reasons=tuple(message["reasons"]),
+        failed=tuple(message["failed"]),
         stop=message["stop"],
     )

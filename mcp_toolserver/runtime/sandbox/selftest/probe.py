@@ -58,6 +58,11 @@ class Outcome:
     problem: str = ""
     """Why the layer is not good enough; empty when every check held."""
 
+    @property
+    def failed(self) -> tuple[str, ...]:
+        """Names of the checks that did not hold; where there are none, the script did not run to its end."""
+        return tuple(one.name for one in self.checks if not one.held) or ("the script runs to its end",)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Ended:

@@ -72,13 +72,15 @@ def _prove(sandbox: SandboxSpec, run: Run, program: str) -> Proof:
     helpers = _try(Probe(sandbox=reading, layer="seatbelt", program=program), run)
     if helpers.problem:
         why = f"Seatbelt around what only reads: {helpers.problem}"
-        return Proof(commands="none", helpers="none", program=program, reasons=(why,))
+        return Proof(commands="none", helpers="none", program=program, reasons=(why,), failed=helpers.failed)
     commands = helpers
     if reading != sandbox:
         commands = _try(Probe(sandbox=sandbox, layer="seatbelt", program=program), run)
     if commands.problem:
         why = f"Seatbelt around commands: {commands.problem}"
-        return Proof(commands="none", helpers="seatbelt", program=program, reasons=(why,))
+        return Proof(
+            commands="none", helpers="seatbelt", program=program, reasons=(why,), failed=commands.failed
+        )
     return Proof(commands="seatbelt", helpers="seatbelt", program=program, checks=commands.checks)
 
 

@@ -95,6 +95,7 @@ class _SelfTest:
     unfiltered: str = field(default_factory=missing_filter)
     """Why system calls are not filtered here, or nothing."""
     reasons: list[str] = field(default_factory=list[str])
+    failed: list[str] = field(default_factory=list[str])
     fixture: Fixture | None = None
 
     def proof(self) -> Proof:
@@ -108,6 +109,7 @@ class _SelfTest:
             shares_session=tried is not None and tried.shares_session,
             checks=checks,
             reasons=tuple(self.reasons),
+            failed=tuple(self.failed),
         )
 
     def _commands(self) -> tuple[Layer, Probe | None, tuple[Check, ...]]:
@@ -192,5 +194,6 @@ class _SelfTest:
             # A layer that failed may have changed the fixture, so that the next probe would prove nothing.
             self.fixture = None
             self.reasons.append(f"{name}: {outcome.problem}")
+            self.failed += outcome.failed
             return ()
         return outcome.checks
