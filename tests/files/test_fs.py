@@ -5,8 +5,10 @@ import hashlib
 import os
 import resource
 import stat
+import sys
 import threading
 from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -458,6 +460,21 @@ def test_views_are_kept_and_forgotten(tree: Path) -> None:
         workspace.restricted_to([str(tree / f"one/n{number}")])
     assert workspace.restricted_to([str(tree / "one/a")]) is not first
     assert len(os.listdir("/proc/self/fd")) <= before + 64
+
+
+def test_several_threads_make_views_for_many_owners_at_once(tree: Path) -> None:
+    workspace = Workspace([str(tree / "one")])
+
+    def read(name: int) -> int:
+        return len([workspace.reading([f"/{name}/{number}"]) for number in range(5_000)])
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(8) as threads:
+            assert [*threads.map(read, range(8))] == [5_000] * 8
+    finally:
+        sys.setswitchinterval(interval)
 
 
 def test_a_view_is_not_kept_before_all_of_its_folders_are_there(tree: Path) -> None:
