@@ -7,7 +7,7 @@ from typing import BinaryIO
 from mcp_toolserver import tool as t
 from mcp_toolserver.text.lines.head_tail import first_lines, notes
 
-_BYTES = 59_000
+MOST_BYTES = 59_000
 """Below the limit of the answer, which also holds the notes at its end."""
 
 
@@ -21,7 +21,7 @@ async def run(args: Head, rt: t.Runtime) -> t.Output:
 
 
 def _shown(args: Head, file: BinaryIO, size: int) -> t.Output:
-    found = first_lines(file, size, count=args.lines, max_bytes=_BYTES)
+    found = first_lines(file, size, count=args.lines, max_bytes=MOST_BYTES)
     more = f"read_file goes on with offset={len(found.lines) - found.cut}"
     return t.Output("\n".join((*found.lines, *notes(found, "first", size, more))), truncated=found.cut)
 

@@ -34,18 +34,20 @@ class Bash(t.Args):
 
 
 async def run(args: Bash, rt: t.Runtime) -> t.Output:
-    state = await rt.processes.run(_command(args), describing(rt.report, args.description))
-    return t.Output.of_job(command_text(state), state)
+    return await ran(args, rt, args.command)
 
 
-def _command(args: Bash) -> t.Command:
+async def ran(args: Bash, rt: t.Runtime, script: str) -> t.Output:
+    """Run the bash `script`, with all else as `args` say."""
     unlimited = args.run_in_background and "timeout" not in args.model_fields_set
-    return t.Command(
-        script=args.command,
+    command = t.Command(
+        script=script,
         cwd=args.cwd,
         timeout=None if unlimited else args.timeout / 1000,
         background=args.run_in_background,
     )
+    state = await rt.processes.run(command, describing(rt.report, args.description))
+    return t.Output.of_job(command_text(state), state)
 
 
 def _milliseconds(seconds: Any) -> Any:

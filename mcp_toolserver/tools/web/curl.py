@@ -18,6 +18,11 @@ class Curl(t.Args):
 
 
 async def run(args: Curl, rt: t.Runtime) -> t.Output:
+    return await sent(args, rt, most=_BYTES, headers=True)
+
+
+async def sent(args: Curl, rt: t.Runtime, *, most: int, headers: bool) -> t.Output:
+    """Send the request; returns at most `most` bytes of the response, with its `headers` or without."""
     from mcp_toolserver.text.web.response_text import answered
 
     answer = await rt.http.send(
@@ -26,11 +31,11 @@ async def run(args: Curl, rt: t.Runtime) -> t.Output:
             method=args.method,
             headers=args.headers,
             body=None if args.body is None else args.body.encode(),
-            most=_BYTES,
+            most=most,
             seconds=_SECONDS,
         )
     )
-    return t.Output(answered(args.method, answer, headers=True), truncated=not answer.complete)
+    return t.Output(answered(args.method, answer, headers=headers), truncated=not answer.complete)
 
 
 TOOL = t.ToolSpec(
