@@ -24,7 +24,7 @@ from mcp_toolserver.capabilities.permissions import JOB_SOURCES, Capability, Hos
 from mcp_toolserver.errors import RegistrationError, SettingsError, Unavailable
 from mcp_toolserver.lazy import LazyCloseable
 from mcp_toolserver.pipeline.call_record import CompositeRecorder, Recorder
-from mcp_toolserver.pipeline.dispatcher import Dispatcher
+from mcp_toolserver.pipeline.dispatcher import Dispatcher, Slots
 from mcp_toolserver.pipeline.narrowings import PLAN_MODE, Narrowings
 from mcp_toolserver.pipeline.nested_calls import NestedCalls, calls_without_client
 from mcp_toolserver.pipeline.registry import Registry, discover
@@ -129,6 +129,7 @@ class Shared:
     model: ProviderModel | None
     """The operator's model for agents."""
     recorder: Recorder | None
+    slots: Slots
     narrowings: Narrowings
     """What takes rights from the calls of each owner."""
     hidden_git: Mapping[str, str]
@@ -252,6 +253,7 @@ def build_application(
         web=web,
         model=operator_model(settings),
         recorder=_recorder(audit, settings),
+        slots=Slots(),
         narrowings=(narrowings := Narrowings()),
         hidden_git=hide_from_commands(settings, policy, broker, found.git),
     )
@@ -289,28 +291,7 @@ def application_of(app: Application, grant: Grant) -> Application:
             "The operator of the server can change the token."
         )
     policy = app.dispatcher.policy.for_token(grant.name, ceiling)
-    made = _assembled(shared, settings, facts, policy, workspace)
-    # All names share the slots of calls.
-    dispatcher = replace(
-        app.dispatcher,
-        **{
-            name: getattr(made.dispatcher, name)
-            for name in (
-                *(
-                    "registry",
-                    "offered",
-                    "unlisted",
-                    "without_model",
-                    "for_resources",
-                    "policy",
-                    "host",
-                    "user",
-                ),
-                *("narrowings", "rules", "on_behalf_of"),
-            )
-        },
-    )
-    return replace(made, dispatcher=dispatcher, windows=app.windows)
+    return replace(_assembled(shared, settings, facts, policy, workspace), windows=app.windows)
 
 
 _NO_ROOT = "none of the roots of its token is a folder now. Tell the user to ask the operator of the server."
@@ -489,6 +470,7 @@ def _assembled(
         narrowings=narrowings,
         rules=lenient_rules(registry),
         on_behalf_of=changes.on_behalf_of,
+        slots=shared.slots,
     )
     return Application(
         settings=settings,

@@ -109,6 +109,15 @@ class _CallContext:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Slots:
+    """Places for calls that run at the same time."""
+
+    reads: FairSemaphore = field(default_factory=lambda: FairSemaphore(PARALLEL_READS, READS_OF_ONE))
+    serial: FairSemaphore = field(default_factory=lambda: FairSemaphore(1, 1))
+    """For calls of tools that are `serial`."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Dispatcher:
     """Runs tools for callers under one policy."""
 
@@ -139,9 +148,7 @@ class Dispatcher:
     queue_seconds: float = QUEUE_SECONDS
     clients: dict[str, Caller] = field(default_factory=dict[str, Caller])
     """The client on stdio, by its owner `LOCAL`, once it has made a call."""
-    _reads: FairSemaphore = field(default_factory=lambda: FairSemaphore(PARALLEL_READS, READS_OF_ONE))
-    _serial: FairSemaphore = field(default_factory=lambda: FairSemaphore(1, 1))
-    """For calls of tools that are `serial`."""
+    slots: Slots = field(default_factory=Slots)
 
     def level(self, entry: Entry) -> Permission:
         """The permission that the tool needs on this host; of a forwarding tool, the highest of its
@@ -352,8 +359,8 @@ class Dispatcher:
         """
         is_read = request.level is Permission.READ_ONLY and spec.kind != "other"
         # A serial call acquires its own slot first, so that it holds no slot of the reads while it waits.
-        alone = self._serial.slot(client, self.queue_seconds) if spec.serial else _NO_SLOT
-        turn = self._reads.slot(client, self.queue_seconds) if is_read else _NO_SLOT
+        alone = self.slots.serial.slot(client, self.queue_seconds) if spec.serial else _NO_SLOT
+        turn = self.slots.reads.slot(client, self.queue_seconds) if is_read else _NO_SLOT
         output = None
         try:
             async with alone, turn:

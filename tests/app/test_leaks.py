@@ -162,4 +162,4 @@ async def test_what_is_known_of_clients_ends_with_them(tmp_path: Path) -> None:
     assert asked == 180
     assert served.roots.clients == 0
     assert served.messages.clients == 0
-    assert served.dispatcher._reads.clients == 0
+    assert served.dispatcher.slots.reads.clients == 0
