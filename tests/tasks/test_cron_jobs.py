@@ -274,6 +274,10 @@ async def test_the_schedules_of_a_revoked_name_do_not_run(office: Office) -> Non
         await Jobs(app=office.app, grants=office.grants).run(schedule)
 
 
+async def test_a_name_has_no_slots_of_its_own(office: Office) -> None:
+    assert office.own.dispatcher.slots is office.app.dispatcher.slots
+
+
 async def test_a_token_that_lasts_longer_does_not_stop_a_run(office: Office) -> None:
     jobs = Jobs(app=office.app, grants=office.grants)
     before = jobs.owners()
