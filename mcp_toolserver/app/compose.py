@@ -358,14 +358,10 @@ def _assembled(
     changes = ChangeEvents()
     if commands is not None:
         commands.on_change(partial(changes.changed, "job"), partial(changes.removed, "job"))
-        changes.when_forgotten(commands.forget)
     sessions = shared.sessions
-    if sessions is not None:
-        changes.when_forgotten(sessions.forget)
     narrowings, background, worktrees = shared.narrowings, Background(), EnteredWorktrees()
     writers = broker.writers if broker else Writers()
     plans = PlanModes(shared.state, narrowings, writers, ceiling=policy.ceiling, user=policy.token)
-    changes.when_forgotten(plans.forget)
 
     def calls_of(rights: Rights, owner: str, name: str) -> NestedCalls:
         return calls_without_client(dispatcher, rights, owner=owner, name=name)
@@ -412,13 +408,10 @@ def _assembled(
             model=lambda: shared.model,
         )
     )
-    changes.when_forgotten(providers.forget)
-    changes.when_forgotten(narrowings.forget)
-    changes.when_forgotten(worktrees.forget)
-    changes.when_forgotten(outputs.forget)
-    changes.when_forgotten(histories.forget)
     todos = StoredTodos(shared.database, changed=partial(changes.changed, "todos"))
-    changes.when_forgotten(todos.forget)
+    started = (part for part in (commands, sessions) if part is not None)
+    for part in (*started, plans, providers, narrowings, worktrees, outputs, histories, todos):
+        changes.when_forgotten(part.forget)
     preferences = StoredPreferences(
         shared.database,
         _decided(settings),

@@ -1,5 +1,6 @@
 """What every call has."""
 
+import math
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -32,6 +33,19 @@ class Refusal(Protocol):
     def __call__(self, *spellings: str) -> str | None:
         """`spellings` are all the names of one subject, such as those of a path."""
         ...
+
+
+SECONDS_TO_ANSWER = 45.0
+"""How long a call waits where nobody says how long the client does: many give up after a minute."""
+
+
+def longest_wait(seconds_to_answer: float | None, limit: float | None) -> float:
+    """Seconds that a call may wait for a job: `limit`, else as long as the client waits for the answer."""
+    if seconds_to_answer == math.inf:
+        return math.inf
+    if limit is not None:
+        return limit
+    return SECONDS_TO_ANSWER if seconds_to_answer is None else seconds_to_answer
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,7 +19,7 @@ from typing import TypeVar
 import anyio
 from pydantic import JsonValue
 
-from mcp_toolserver.capabilities.call_scope import LOCAL, Report, Scope
+from mcp_toolserver.capabilities.call_scope import LOCAL, SECONDS_TO_ANSWER, Report, Scope
 from mcp_toolserver.capabilities.catalogue import ToolCard
 from mcp_toolserver.capabilities.permissions import Capability, Permission
 from mcp_toolserver.errors import (
@@ -71,9 +71,6 @@ NO_MODEL = (
     "can configure one in [agent] of the config file; a client can offer its own (sampling with tools). Do "
     "the work yourself."
 )
-
-QUEUE_SECONDS = 45.0
-"""How long a call may wait for a slot; clients commonly wait 60 s for an answer."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,7 +142,8 @@ class Dispatcher:
     """Parses rules; omits those that cannot be parsed."""
     on_behalf_of: Callable[[str], AbstractContextManager[None]] = lambda _: nullcontext()
     """Lists what is made inside the context to an owner; see `ChangeEvents.on_behalf_of`."""
-    queue_seconds: float = QUEUE_SECONDS
+    queue_seconds: float = SECONDS_TO_ANSWER
+    """How long a call may wait for a slot."""
     clients: dict[str, Caller] = field(default_factory=dict[str, Caller])
     """The client on stdio, by its owner `LOCAL`, once it has made a call."""
     slots: Slots = field(default_factory=Slots)

@@ -6,15 +6,13 @@ from dataclasses import dataclass
 
 import anyio
 
+from mcp_toolserver.capabilities.call_scope import SECONDS_TO_ANSWER
 from mcp_toolserver.capabilities.processes import JobQuery, JobState
 from mcp_toolserver.errors import Conflict, NotFound
 from mcp_toolserver.protocol.tasks.task import Task
 from mcp_toolserver.stores.tasks import TaskRecord
 from mcp_toolserver.text.json_values import is_list, is_object
 from mcp_toolserver.text.lines.utf8_stream import decode_page
-
-_SECONDS = 45.0
-"""How long one call waits at most; many clients give up after a minute."""
 
 _RUNNING = ("working", "input_required")
 
@@ -29,7 +27,7 @@ class TaskJobs:
         """See `JobSource.output`."""
         task = await self._found(query.handle)
         if isinstance(task, Task):
-            with anyio.move_on_after(min(query.wait, _SECONDS)):
+            with anyio.move_on_after(min(query.wait, SECONDS_TO_ANSWER)):
                 await task.ended.wait()
         return _state(task.written() if isinstance(task, Task) else task, query)
 

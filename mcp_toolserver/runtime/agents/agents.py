@@ -13,7 +13,7 @@ import anyio
 from anyio import to_thread
 
 from mcp_toolserver.capabilities.agents import AgentState, AgentTask
-from mcp_toolserver.capabilities.call_scope import LOCAL, Report
+from mcp_toolserver.capabilities.call_scope import LOCAL, Report, longest_wait
 from mcp_toolserver.capabilities.model import Model, UserText
 from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.capabilities.processes import JobQuery, JobState
@@ -50,9 +50,6 @@ TEAM_PREFIX = "team_"
 
 MAX_DEPTH = 5
 """Agents that start each other."""
-
-_SECONDS_TO_ANSWER = 45.0
-"""How long a call waits for an agent where nobody says how long the client waits; commonly 60 s."""
 
 _SHOWN = 64
 """Characters of an unknown type that an error repeats."""
@@ -286,12 +283,9 @@ class CallAgents:
         return model
 
     def _seconds_to_answer(self) -> float:
-        seconds, limits = self.request.scope.seconds_to_answer, self.agents.limits
-        if seconds == math.inf or self._is_borrowed:
+        if self._is_borrowed:
             return math.inf
-        if limits.foreground_seconds is not None:
-            return limits.foreground_seconds
-        return _SECONDS_TO_ANSWER if seconds is None else seconds
+        return longest_wait(self.request.scope.seconds_to_answer, self.agents.limits.foreground_seconds)
 
     async def _started(self, task: AgentTask, report: Report) -> RunningAgent:
         agents, calls = self.agents, self.request.calls

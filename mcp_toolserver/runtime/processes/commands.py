@@ -14,7 +14,7 @@ from typing import Protocol
 
 import anyio
 
-from mcp_toolserver.capabilities.call_scope import LOCAL, Report, Scope
+from mcp_toolserver.capabilities.call_scope import LOCAL, Report, Scope, longest_wait
 from mcp_toolserver.capabilities.files import CanonicalPath
 from mcp_toolserver.capabilities.processes import Command, JobQuery, JobState
 from mcp_toolserver.errors import NotFound, Unavailable
@@ -27,20 +27,8 @@ from mcp_toolserver.runtime.sandbox.broker.messages import Script
 from mcp_toolserver.runtime.short_handle import short_handle
 from mcp_toolserver.text.lines.utf8_stream import decode_page
 
-_SECONDS_TO_ANSWER = 45.0
-"""Where the client's timeout is unknown: many give up after a minute."""
-
 END_SECONDS = 8.0
 """How long to wait for a kill, which is longer than the supervisor's own limit."""
-
-
-def longest_wait(seconds_to_answer: float | None, limit: float | None) -> float:
-    """Seconds that a call may wait for a job: `limit`, else as long as the client waits for the answer."""
-    if seconds_to_answer == math.inf:
-        return math.inf
-    if limit is not None:
-        return limit
-    return _SECONDS_TO_ANSWER if seconds_to_answer is None else seconds_to_answer
 
 
 class Folders(Protocol):
