@@ -570,7 +570,7 @@ def test_only_clients_that_are_known_to_wait_are_made_to() -> None:
 async def test_a_command_is_handed_over_when_its_client_would_give_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mcp_toolserver.runtime.processes.commands._SECONDS_TO_ANSWER", 0.2)
+    monkeypatch.setattr("mcp_toolserver.capabilities.call_scope.SECONDS_TO_ANSWER", 0.2)
     answered: list[bool] = []
     async with processes.served(tmp_path) as served:
         made = stand(tmp_path, served=served)
