@@ -59,6 +59,7 @@ class CommandLine(argparse.Namespace):
     token_name: str = ""
     expires: str = ""
     report: str = ""
+    verbose: bool = False
 
     def given(self, option: Option) -> Raw | None:
         """The value of a flag, None when it was not given."""
@@ -238,6 +239,7 @@ def command_parser(adapt: Adapt = lambda _, __: None) -> argparse.ArgumentParser
         help="write a new file to attach to an issue, without your names, paths and secrets",
     )
     adapt(report, ())
+    doctor.add_argument("--verbose", action="store_true", help="print every test and every finding")
     for printing in (parsers["call"], doctor, parsers["log"], parsers["cron"]):
         printing.add_argument("--json", action="store_true", help="print everything as JSON")
     return parser

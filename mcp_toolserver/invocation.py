@@ -87,6 +87,8 @@ class Invocation:
     """`cron`: `run` or `list`."""
     report: str = ""
     """`doctor`: the file to write; empty to print."""
+    verbose: bool = False
+    """`doctor`: print all."""
 
 
 def load(argv: Sequence[str], environ: Mapping[str, str]) -> Invocation:
@@ -121,6 +123,7 @@ def load(argv: Sequence[str], environ: Mapping[str, str]) -> Invocation:
         else None,
         what=parsed.what,
         report=parsed.report,
+        verbose=parsed.verbose,
     )
 
 

@@ -202,7 +202,7 @@ def _call(invocation: Invocation, broker: Broker | None, found: HostExecutables)
 def _doctor(invocation: Invocation, broker: Broker | None, found: HostExecutables) -> int:
     from mcp_toolserver.commands.doctor.doctor import doctor
 
-    return doctor(invocation.settings, broker, found, as_json=invocation.json)
+    return doctor(invocation.settings, broker, found, as_json=invocation.json, verbose=invocation.verbose)
 
 
 def _demo(invocation: Invocation, _: Broker | None, __: HostExecutables) -> int:

@@ -167,14 +167,18 @@ def test_the_desktop_of_this_machine_is_looked_for(examined: Examined) -> None:
 
 
 def test_people_read_the_same_and_no_folder_has_to_be_named(base: Path) -> None:
-    printed = doctor(base, root=None, environ={"COLUMNS": "200"})
-    assert printed.returncode == 0
-    assert "--root DIR" in printed.stdout
-    assert "Full enforcement." in printed.stdout
-    last = printed.stdout.splitlines()[-1]
-    assert last.startswith("Next: nothing is to do here; mcp-toolserver setup CLIENT")
-    for says in ("hidden files cannot be read", "starts no program", "network", "limits of a command"):
-        assert says in printed.stdout
+    short, long = (
+        doctor(base, *flags, root=None, environ={"COLUMNS": "200"}) for flags in ((), ("--verbose",))
+    )
+    for printed in (short, long):
+        lines = printed.stdout.splitlines()
+        assert printed.returncode == 0
+        assert lines[0].startswith("Full enforcement.")
+        assert lines[-1].startswith("Next: nothing is to do here; mcp-toolserver setup CLIENT")
+    assert len(short.stdout.splitlines()) <= 40
+    assert "tests hold. doctor --verbose prints them" in short.stdout
+    for says in ("--root DIR", "hidden files cannot be read", "starts no program", "limits of a command"):
+        assert (says in short.stdout, says in long.stdout) == (False, True)
 
 
 def test_what_is_wrong_in_the_roots_and_among_the_private_files_is_found(base: Path) -> None:
@@ -199,7 +203,7 @@ def test_what_is_wrong_in_the_roots_and_among_the_private_files_is_found(base: P
 
 def test_what_the_doctor_prints_is_never_taken_for_markup(base: Path) -> None:
     (base / "[bold]x").mkdir()
-    printed = doctor(base, root="[bold]x", environ={"COLUMNS": "300"})
+    printed = doctor(base, "--verbose", root="[bold]x", environ={"COLUMNS": "300"})
     assert "[bold]x" in printed.stdout
 
 

@@ -93,8 +93,13 @@ def _layer_reports(facts: Facts, mode: str) -> Iterator[tuple[str, LayerReport]]
     yield "server process", LayerReport(layer=layer, held=tried.holds, checks=tried.checks, reasons=problem)
 
 
-def doctor(settings: Settings, broker: Broker | None, found: HostExecutables, *, as_json: bool) -> int:
-    """Print the report; exit status 0 when all holds, 1 when something is degraded, 2 when refused.
+def doctor(
+    settings: Settings, broker: Broker | None, found: HostExecutables, *, as_json: bool, verbose: bool
+) -> int:
+    """Print the report; unless `verbose`, without what holds.
+
+    Returns:
+        The exit status: 0 when all holds, 1 when something is degraded, 2 when refused.
 
     Raises:
         SettingsError: a root is no folder.
@@ -109,21 +114,27 @@ def doctor(settings: Settings, broker: Broker | None, found: HostExecutables, *,
     if as_json:
         print(json.dumps(asdict(said), indent=2))
     else:
-        _show(said)
+        _show(said, verbose=verbose)
     return said.status
 
 
-def _show(said: Report) -> None:
+def _show(said: Report, *, verbose: bool) -> None:
+    """The verdict comes first."""
     console = Console()
-    console.print(f"[bold]{escape(said.summary)}[/]\n")
+    console.print(f"[bold]{_ENDINGS[said.status]}[/] {escape(said.summary)}\n")
     console.print(_by_mode(said.modes))
-    for of in said.modes:
-        for what, trial in of.trials.items():
-            console.print()
-            console.print(_layer_table(f"{of.mode}, {what}", trial))
+    trials = [(f"{of.mode}, {what}", trial) for of in said.modes for what, trial in of.trials.items()]
+    whole = [(title, trial) for title, trial in trials if verbose or trial.reasons or not trial.held]
+    for title, trial in whole:
+        console.print()
+        console.print(_layer_table(title, trial))
+    shown = [one for one in said.findings if verbose or one.remedy or one.standing in ("degraded", "missing")]
     console.print()
-    console.print(_findings(said.findings))
-    console.print(f"\n{_ENDINGS[said.status]}")
+    console.print(_findings(shown))
+    if not verbose:
+        held = sum(len(trial.checks) for _, trial in trials) - sum(len(trial.checks) for _, trial in whole)
+        others = len(said.findings) - len(shown)
+        console.print(f"\n{held} tests hold. doctor --verbose prints them, and {others} more findings.")
     console.print(f"[bold]Next:[/] {escape(said.next)}", soft_wrap=True, highlight=False)
 
 
