@@ -353,12 +353,8 @@ def _assembled(
         explain,
         confined=_confined(settings, _git_tools(registry, listed, facts), hidden_git, policy.token),
     )
-    limits = CommandLimits(foreground_seconds=settings.foreground_seconds)
-    commands = Commands(broker, workspace, outputs, limits, explain=explained) if broker else None
-    changes = ChangeEvents()
-    if commands is not None:
-        commands.on_change(partial(changes.changed, "job"), partial(changes.removed, "job"))
-    sessions = shared.sessions
+    changes, sessions = ChangeEvents(), shared.sessions
+    commands = _commands(shared, settings, workspace, changes, explained)
     narrowings, background, worktrees = shared.narrowings, Background(), EnteredWorktrees()
     writers = broker.writers if broker else Writers()
     plans = PlanModes(shared.state, narrowings, writers, ceiling=policy.ceiling, user=policy.token)
@@ -395,6 +391,7 @@ def _assembled(
             narrowings=narrowings,
             background=background,
             calls_of=calls_of,
+            join_session=sessions.join if sessions else lambda owner, other: None,
             end_owner=end_owner,
             service=lambda need: providers.provide(need),
             agent_limits=AgentLimits(
@@ -486,6 +483,23 @@ def _assembled(
         plans=plans,
         user=policy.token,
     )
+
+
+def _commands(
+    shared: Shared,
+    settings: Settings,
+    workspace: Workspace,
+    changes: ChangeEvents,
+    explained: Callable[[str, int | None], tuple[str, ...]],
+) -> Commands | None:
+    if shared.broker is None:
+        return None
+    limits = CommandLimits(foreground_seconds=settings.foreground_seconds)
+    commands = Commands(shared.broker, workspace, shared.outputs, limits, explain=explained)
+    commands.on_change(partial(changes.changed, "job"), partial(changes.removed, "job"))
+    if shared.sessions is not None:
+        commands.session_of = shared.sessions.of
+    return commands
 
 
 def _command_services(

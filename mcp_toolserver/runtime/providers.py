@@ -68,6 +68,8 @@ class ProviderContext:
     background: Background
     calls_of: Callable[[Rights, str, str], NestedCalls]
     """Stored rights, the owner and a name for the records → calls without a client."""
+    join_session: Callable[[str, str], None]
+    """Lets the commands of an owner share the session of another; see `Sessions.join`."""
     end_owner: Callable[[str], Awaitable[None]]
     """Ends all that the calls of an owner, who will not return, have started; waits until it is gone."""
     agent_limits: AgentLimits

@@ -1,5 +1,6 @@
 """What agents may never do: more than the call that started them."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -72,6 +73,27 @@ async def test_a_mode_lowers_an_agent_and_those_that_it_starts(at: Agents) -> No
         assert "the mode with which this agent was started" in replies[0]
     assert at.model.of("low")[-1].results[-1].startswith("neither")
     assert held(at.root) == files
+
+
+async def test_a_verification_agent_reaches_the_servers_of_its_caller_if_it_has_the_same_rights(
+    at: Agents,
+) -> None:
+    port = 8_767
+    ask = f'python3 -c \'import socket; socket.create_connection(("127.0.0.1", {port})); print("reached")\''
+    serve = f"python3 -m http.server {port} --bind 127.0.0.1"
+    started = await at.call("bash", command=serve, run_in_background=True)
+    await at.call("bash", command=f"until {ask} 2>/dev/null; do sleep 0.05; done")
+    for kind, mode, reaches in (
+        ("Verification", "danger-full-access", True),
+        ("Verification", "plan", False),
+        ("general-purpose", "danger-full-access", False),
+    ):
+        at.model.scripts = {
+            "ask": [Says(calls=[Call(tool="bash", arguments={"command": ask})]), Says("Done.")]
+        }
+        await at.agent("ask", subagent_type=kind, mode=mode)
+        assert at.model.of("ask")[-1].results[0].startswith("reached") == reaches, (kind, mode)
+    await at.call("TaskStop", task_id=re.findall(r"bg_\w+", started.text)[0])
 
 
 async def test_nothing_raises_an_agent_above_a_reading_server(started: Started) -> None:

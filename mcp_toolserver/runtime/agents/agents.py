@@ -70,6 +70,7 @@ class ServerAgents:
         self.store = StoredAgents(context.database)
         self.limits = context.agent_limits
         self.model = context.model
+        self.join_session = context.join_session
         self.running: dict[str, RunningAgent] = {}
         """By handle."""
         self.teams: dict[str, RunningTeam] = {}
@@ -307,6 +308,8 @@ class CallAgents:
         self._check_room(record)
         isolation = await agents.isolated(self.request, record.handle) if task.in_worktree else None
         roots = self.request.workspace.roots if isolation is None else (isolation.path,)
+        if kind.joins_session and isolation is None and task.ceiling is Permission.DANGER_FULL_ACCESS:
+            agents.join_session(record.handle, self._owner)
         parent = agents.running.get(self._owner)
         start = Start(
             record=record,

@@ -93,6 +93,8 @@ class Commands:
         self._running: set[Job] = set()
         self._handles: dict[str, Job] = {}
         self._closed = False
+        self.session_of: Callable[[str], str] = str
+        """Names the session of an owner."""
         self._changed: Callable[[str], None] = lambda _: None
         self._removed: Callable[[str], None] = lambda _: None
 
@@ -223,7 +225,7 @@ class Commands:
                 timeout=command.timeout,
                 roots=roots,
                 # Only the server's own broker is told when a session ends.
-                session="" if context.broker else context.owner,
+                session="" if context.broker else self.session_of(context.owner),
                 read_only=context.folders.is_read_only,
                 hidden_git=context.hidden_git,
             )

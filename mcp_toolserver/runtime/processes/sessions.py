@@ -51,10 +51,20 @@ class Sessions:
         self._lock = Lock()
         self._folders: dict[str, TemporaryFolder] = {}
         self._used: dict[str, float] = {}
+        self._joined: dict[str, str] = {}
+
+    def join(self, owner: str, other: str) -> None:
+        """Let `owner` share the session of `other` until `owner` is forgotten."""
+        self._joined[owner] = self.of(other)
+
+    def of(self, owner: str) -> str:
+        """The name of the session of `owner`."""
+        return self._joined.get(owner, owner)
 
     def temporary(self, owner: str) -> TemporaryFolder | None:
         """Return the temporary folder of the session of `owner`, who makes a call now; None if there is
         none."""
+        owner = self.of(owner)
         with self._lock:
             self._used[owner] = self._now()
             if not self._shares_temporary:
@@ -66,9 +76,10 @@ class Sessions:
             return self._folders[owner]
 
     def forget(self, owner: str) -> None:
-        """End the session of `owner`, who will not return."""
-        self._drop(owner)
-        self._broker.end_session(owner)
+        """End the session of `owner`, who will not return, unless it is that of somebody else."""
+        if self._joined.pop(owner, None) is None:
+            self._drop(owner)
+            self._broker.end_session(owner)
 
     def expire(self) -> None:
         """End the sessions without a connection that are idle, once none of their commands runs."""

@@ -50,6 +50,9 @@ class AgentType:
     """Names or rules of the tools that it may call; None for all of the caller's."""
     model: str = ""
     """The model that it asks for; empty for the configured one."""
+    joins_session: bool = False
+    """Whether its commands share `/tmp` and the loopback interface with those of its caller, unless it has
+    fewer rights or a worktree of its own."""
 
 
 _GENERAL = AgentType(
@@ -89,6 +92,7 @@ _VERIFICATION = AgentType(
         "could fail. Answer with what holds, what does not, and the output that proves it. Repair nothing."
     ),
     tools=(*_READING, "TodoWrite", "bash", "PowerShell", "TaskOutput", "TaskStop"),
+    joins_session=True,
 )
 
 BUILT_IN: Mapping[str, AgentType] = {one.name: one for one in (_GENERAL, _EXPLORE, _PLAN, _VERIFICATION)}
