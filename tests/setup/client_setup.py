@@ -101,7 +101,7 @@ def _lines(client: Client, printed: str, confined: str | None) -> Iterator[str]:
         yield f"`--confine` is not available: {client.keeps}."
         yield ""
     else:
-        yield f"With `--confine` (known from: {client.confine_known}), {client.keeps}. It writes:"
+        yield f"With `--confine` (known from: {client.known}), {client.keeps}. It writes:"
         yield ""
         yield from _files(confined)
     yield "## What it supports"

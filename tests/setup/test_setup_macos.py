@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from mcp_toolserver.commands.setup.clients import CLIENTS, command_of
-from mcp_toolserver.commands.setup.macos import privacy_notes
-from mcp_toolserver.commands.setup.places import Places, contains
+from mcp_toolserver.commands.setup.places import Places, contains, privacy_notes
 from tests import ROOT
 from tests.setup.client_setup import on_macos
 

@@ -15,6 +15,16 @@ BACKUP = ".before-mcp-toolserver"
 """The ending of a backup: the file as it was before setup first changed it."""
 
 
+_BOM = "\ufeff"
+
+
+class Broken(ValueError):
+    """A configuration file is not in its format; nothing is changed."""
+
+    def __init__(self, what: str, *, line: int = 1, column: int = 1) -> None:
+        super().__init__(f"line {line}, column {column}: {what}")
+
+
 @dataclass(frozen=True, kw_only=True)
 class ConfigFile:
     """A configuration file as it was read."""
@@ -29,8 +39,20 @@ class ConfigFile:
 
     @property
     def text(self) -> str:
-        """The content; empty where there is no file. Every line ending stays as it is."""
-        return (self.content or b"").decode()
+        """The content without a byte order mark, lines ending with "\\n"; empty where there is no file."""
+        text = (self.content or b"").decode().removeprefix(_BOM)
+        return text.replace("\r\n", "\n") if self._has_crlf else text
+
+    def encoded(self, text: str) -> bytes:
+        """A new content, with the byte order mark and the line endings of this one."""
+        mark = _BOM if (self.content or b"").decode().startswith(_BOM) else ""
+        return (mark + (text.replace("\n", "\r\n") if self._has_crlf else text)).encode()
+
+    @property
+    def _has_crlf(self) -> bool:
+        """Whether every line ends so; a text with both endings stays as it is."""
+        content = self.content or b""
+        return content.count(b"\n") == content.count(b"\r\n") > 0
 
     @property
     def backup(self) -> Path:
@@ -97,7 +119,7 @@ def write(file: ConfigFile, text: str, *, backed_up: bool) -> None:
         file.path.parent.mkdir(parents=True, exist_ok=True)
         if backed_up:
             _back_up(file)
-        with _replacement(file, text.encode()) as temporary:
+        with _replacement(file, file.encoded(text)) as temporary:
             if read(file.path).content != file.content:
                 raise SettingsError(
                     f"{file.path} was changed by another program meanwhile; nothing was changed. Close the "

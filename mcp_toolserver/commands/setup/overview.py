@@ -1,28 +1,17 @@
 """`setup --list`: the clients, and how this server is configured in each."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from mcp_toolserver.commands.setup.clients import CLIENTS, Client, Scope, command_of, url_of
+from mcp_toolserver.commands.setup.clients import CLIENTS, Client, Scope, command_of, is_ours
 from mcp_toolserver.commands.setup.places import Places
 from mcp_toolserver.commands.setup.plan import Plan
-from mcp_toolserver.commands.setup.server import is_ours
 from mcp_toolserver.errors import SettingsError
 
 _SCOPES: tuple[Scope, ...] = ("user", "project")
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Row:
-    """How the server is configured in one scope of a client."""
-
-    scope: str
-    mode: str = ""
-    roots: str = ""
 
 
 def show(places: Places, name: str) -> int:
@@ -32,10 +21,8 @@ def show(places: Places, name: str) -> int:
         if places.wsl and not client.on_windows:
             continue
         installed = "yes" if places.is_installed(client) else "no"
-        rows = _rows(client, places, name) or [_Row(scope="no")]
-        for row in rows:
-            cells = (client.name, client.title, installed, row.scope, row.mode, row.roots)
-            table.add_row(*map(escape, cells))
+        for row in _rows(client, places, name) or [("no", "", "")]:
+            table.add_row(*map(escape, (client.name, client.title, installed, *row)))
     console = Console()
     # Piped output is for programs and tests: nothing of it is cut.
     if not console.is_terminal:
@@ -48,18 +35,19 @@ def show(places: Places, name: str) -> int:
     return 0
 
 
-def _rows(client: Client, places: Places, name: str) -> list[_Row]:
-    rows: list[_Row] = []
+def _rows(client: Client, places: Places, name: str) -> list[tuple[str, str, str]]:
+    """In each scope of the client that has the server: the scope, the mode, and the roots or the address."""
+    rows: list[tuple[str, str, str]] = []
     for scope in _SCOPES if client.project and not places.wsl else _SCOPES[:1]:
         try:
             found = Plan(client=client, scope=scope, places=places).entry(name)
         except SettingsError as error:
-            rows.append(_Row(scope=f"{scope}: {error}"))
+            rows.append((f"{scope}: {error}", "", ""))
             continue
         if isinstance(found, dict) and is_ours(found):
-            command = command_of(found)
-            mode, roots = (_values(command, flag) for flag in ("--permission-mode", "--root"))
-            rows.append(_Row(scope=scope, mode=mode, roots=url_of(found) or roots))
+            mode, roots = (_values(command_of(found), flag) for flag in ("--permission-mode", "--root"))
+            urls = (found.get(key) for key in ("url", "httpUrl", "serverUrl"))
+            rows.append((scope, mode, next((url for url in urls if isinstance(url, str)), roots)))
     return rows
 
 

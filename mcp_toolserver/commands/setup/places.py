@@ -1,4 +1,4 @@
-"""Where the files of clients are on this machine.
+"""Where the files of clients are on this machine, and on Windows for a server in WSL.
 
 The places on macOS are from the documentation or the source of the clients; none was tried on a Mac.
 
@@ -18,14 +18,21 @@ The places on macOS are from the documentation or the source of the clients; non
 """
 
 import os
+import subprocess
 import sys
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from mcp_toolserver.commands.setup.clients import Client, Scope
 from mcp_toolserver.errors import SettingsError
 from mcp_toolserver.runtime.which import find_program
+from mcp_toolserver.runtime.windows_paths import find_windows_paths
+
+_SECONDS = 30
+"""For Windows to answer; the first program after its start takes some seconds."""
+_PRIVATE = ("Desktop", "Documents", "Downloads", "Library/Mobile Documents")
+"""What macOS asks for in the home folder; the last is iCloud Drive."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +61,29 @@ class Places:
         config = given if given.is_absolute() else home / ".config"
         application = home / "Library/Application Support" if sys.platform == "darwin" else config
         return cls(home=home, config=config, application=application, project=Path.cwd(), environ=environ)
+
+    @classmethod
+    def of_windows(cls, environ: Mapping[str, str]) -> "Places":
+        """Those of the user of Windows, as this distribution of WSL sees them.
+
+        Raises:
+            SettingsError: this is not WSL, or Windows does not name its folders.
+        """
+        windows = find_windows_paths(environ)
+        if windows is None:
+            raise SettingsError("--windows configures a client of Windows from WSL, and this is not WSL")
+        answer = _windows_folders(windows.drives.get("c", "/"), environ)
+        found = [Path(folder) for path in answer if (folder := windows.local(path)) is not None]
+        if len(found) != 2:
+            raise SettingsError(
+                f"the folders of the user of Windows are not on a mounted drive: {', '.join(answer)}"
+            )
+        return replace(cls.of(environ), home=found[0], application=found[1], wsl=windows.distribution)
+
+    @property
+    def launcher(self) -> tuple[str, ...]:
+        """What comes before the command of the server; nothing for a client on this system."""
+        return ("wsl.exe", "--distribution", self.wsl, "--exec") if self.wsl else ()
 
     def file(self, client: Client, scope: Scope, user: str | None = None, project: str | None = None) -> Path:
         """The client's file in a scope; `user` and `project` name another one than that of the servers.
@@ -89,6 +119,23 @@ class Places:
         return folder not in (self.home, self.config, self.application) and folder.is_dir()
 
 
+def _windows_folders(drive: str, environ: Mapping[str, str]) -> list[str]:
+    """The home folder of the user of Windows, and that of applications in it."""
+    path = [*environ.get("PATH", "").split(os.pathsep), f"{drive}/Windows/System32"]
+    program = find_program(("cmd.exe",), path)
+    if program is None:
+        raise SettingsError("cmd.exe is not on the PATH; it names the folders of the user of Windows")
+    command = [program, "/d", "/u", "/c", "echo %USERPROFILE%&echo %APPDATA%"]
+    try:
+        # In a folder of Linux cmd.exe prints a warning. With /u it answers in UTF-16 for any code page.
+        ended = subprocess.run(
+            command, capture_output=True, stdin=subprocess.DEVNULL, cwd=drive, timeout=_SECONDS, check=True
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        raise SettingsError(f"Windows did not name the folders of its user: {error}") from None
+    return ended.stdout.decode("utf-16-le", errors="replace").split("\r\n")[:2]
+
+
 def contains(folder: str, path: str) -> bool:
     """Whether `path` or one of its parents is `folder`, by identity.
 
@@ -104,3 +151,27 @@ def _is_same(folder: str, path: str) -> bool:
         return os.path.samefile(folder, path)
     except OSError:
         return False
+
+
+def privacy_notes(title: str, roots: Sequence[str], home: Path) -> Iterator[str]:
+    """What to tell the user of the client `title` about the `roots`; nothing on other systems than macOS.
+
+    Since macOS 10.15, a program needs the user's consent for some folders, iCloud Drive, and network and
+    removable volumes (https://support.apple.com/guide/security/secddd1d86a6/web). The system asks for the
+    application that started it and stores the answer for that
+    (https://www.qt.io/blog/the-curious-case-of-the-responsible-process): the client, or the terminal of
+    `setup`. A refused operation fails with EPERM (https://developer.apple.com/forums/thread/678819).
+    """
+    guarded = [root for root in roots if sys.platform == "darwin" and _is_guarded(root, home)]
+    if guarded:
+        yield (
+            f"macOS asks once whether {title} may use {', '.join(guarded)}. After No, the tools get "
+            f'"Operation not permitted"; the answer is in System Settings → Privacy & Security → Files and '
+            f"Folders → {title}. Now macOS may ask the same for this terminal."
+        )
+
+
+def _is_guarded(root: str, home: Path) -> bool:
+    # The disk that the system starts from is in /Volumes too, as a link.
+    is_volume = os.path.realpath(root).startswith("/Volumes/")
+    return is_volume or any(contains(str(home / folder), root) for folder in _PRIVATE)

@@ -5,17 +5,16 @@ It shows the change, asks, writes it, starts the server as the client will, and 
 
 import difflib
 import json
+import shlex
 import sys
 from collections.abc import Mapping
-from pathlib import Path
+from dataclasses import replace
 
 from mcp_toolserver.commands.setup import files, server, verify
-from mcp_toolserver.commands.setup.clients import ANY, CLIENTS, TOKEN, Client, Scope, command_of, quoted
-from mcp_toolserver.commands.setup.macos import privacy_notes
-from mcp_toolserver.commands.setup.places import Places
+from mcp_toolserver.commands.setup.clients import ANY, CLIENTS, TOKEN, Client, command_of
+from mcp_toolserver.commands.setup.places import Places, privacy_notes
 from mcp_toolserver.commands.setup.plan import Change, Plan
 from mcp_toolserver.commands.setup.program import server_command
-from mcp_toolserver.commands.setup.windows import launcher, on_windows, windows_places
 from mcp_toolserver.errors import SettingsError
 from mcp_toolserver.invocation import SetupRequest
 from mcp_toolserver.settings import Settings
@@ -33,44 +32,26 @@ def setup(settings: Settings, request: SetupRequest, environ: Mapping[str, str])
     Raises:
         SettingsError: the request or a file of the client is invalid; nothing was changed.
     """
-    places = windows_places(environ) if request.windows else Places.of(environ)
+    places = Places.of_windows(environ) if request.windows else Places.of(environ)
     if request.listed:
         from mcp_toolserver.commands.setup.overview import show
 
         return show(places, request.name)
-    client = ANY if request.entry else _client(request.client)
-    if request.windows:
-        client = on_windows(client)
-    plan = Plan(client=client, scope=_scope(request), places=places)
-    if request.removed:
-        return _remove(plan, request)
-    return _add(plan, settings, request)
-
-
-def _client(name: str | None) -> Client:
-    client = CLIENTS.get(name or "")
+    client = ANY if request.entry else CLIENTS.get(request.client or "")
     if client is None:
-        raise SettingsError(f"unknown client {name!r}; choose from {', '.join(CLIENTS)}")
-    return client
-
-
-def _scope(request: SetupRequest) -> Scope:
-    return "project" if request.scope == "project" else "user"
+        raise SettingsError(f"unknown client {request.client!r}; choose from {', '.join(CLIENTS)}")
+    if request.windows:
+        if not client.on_windows:
+            raise SettingsError(f"setup does not configure {client.title} on Windows; leave --windows out")
+        # A server in WSL could work in no folder of it without a name.
+        client = replace(client, root=None, project=None)
+    plan = Plan(client=client, scope="project" if request.scope == "project" else "user", places=places)
+    return _remove(plan, request) if request.removed else _add(plan, settings, request)
 
 
 def _add(plan: Plan, settings: Settings, request: SetupRequest) -> int:
     client, places = plan.client, plan.places
-    inputs = server.Inputs(
-        client=client,
-        settings=settings,
-        request=request,
-        program=server_command(places.environ, sys.argv[0]),
-        launcher=launcher(places),
-        homes=(places.home, Path(places.environ["HOME"])),
-        project=places.project,
-        file=plan.servers.file.path,
-    )
-    entry = server.entry(inputs)
+    entry = server.entry(plan, settings, request, server_command(places.environ, sys.argv[0]))
     if request.entry:
         print(json.dumps({"mcpServers": {request.name: entry}}, indent=2))
         return 0
@@ -87,7 +68,7 @@ def _add(plan: Plan, settings: Settings, request: SetupRequest) -> int:
     if ended is not None:
         return ended
     _say_confinement(client, confined=request.confine)
-    return _finish(plan, request, inputs.mode.flag)
+    return _finish(plan, request, server.mode_of(settings, request).flag)
 
 
 def _remove(plan: Plan, request: SetupRequest) -> int:
@@ -112,7 +93,7 @@ def _clean_up(change: Change) -> None:
     """Remove the backup if it equals the file, or the file if nothing is left of what setup created."""
     file = change.file
     backup = files.read(file.backup)
-    if backup.content == change.text.encode():
+    if backup.content == file.encoded(change.text):
         files.remove(file.backup)
         print(f"Removed the backup {file.backup}, which had the same content.")
     elif backup.content is None and file.content is not None and change.is_hollow:
@@ -161,14 +142,14 @@ def _finish(plan: Plan, request: SetupRequest, mode: str) -> int:
     """Start the server as the file says now, and print what comes next."""
     client = plan.client
     written = Plan(client=client, scope=plan.scope, places=plan.places).entry(request.name)
-    command = command_of(written)[len(launcher(plan.places)) :] if isinstance(written, dict) else ()
+    command = command_of(written)[len(plan.places.launcher) :] if isinstance(written, dict) else ()
     if command:
         try:
             tools = verify.listed_tools(command, client.root, plan.places.environ)
         except SettingsError as error:
             print(f"mcp-toolserver setup: {error}", file=sys.stderr)
             return NOT_CONFIRMED
-        print(f"Started {quoted(command)}")
+        print(f"Started {shlex.join(command)}")
         print(f"It lists {len(tools)} tools in mode {mode}.")
     else:
         print(f"Set the variable {TOKEN} to the token of the server where {client.title} starts.")

@@ -8,23 +8,18 @@ import tomlkit
 from pydantic import JsonValue
 from tomlkit.container import Container, OutOfOrderTableProxy
 from tomlkit.exceptions import ParseError, TOMLKitError
-from tomlkit.items import AbstractTable, Item
+from tomlkit.items import AbstractTable
 
-from mcp_toolserver.commands.setup.document import Broken
-
-_BOM = "\ufeff"
-
-_Map = MutableMapping[str, Any]
+from mcp_toolserver.commands.setup.files import Broken
 
 
-def parse(text: str) -> JsonValue:
+def parse(text: str) -> dict[str, JsonValue]:
     """Return the content.
 
     Raises:
         Broken: the text is not TOML.
     """
-    content: JsonValue = _parsed(text).unwrap()
-    return content
+    return _parsed(text).unwrap()
 
 
 def put(text: str, path: Sequence[str], value: JsonValue) -> str:
@@ -34,17 +29,15 @@ def put(text: str, path: Sequence[str], value: JsonValue) -> str:
         Broken: the text is not TOML, or something on the way is not a table.
     """
     document = _parsed(text)
-    table: _Map = document
+    table: MutableMapping[str, Any] = document
     for depth, key in enumerate(path[:-1]):
         if key not in table:
             # A table that holds tables only needs no header of its own.
             super_table = depth + 1 < len(path) - 1 or isinstance(value, dict)
             table[key] = tomlkit.table(is_super_table=super_table)
         table = _table(table[key], path[: depth + 1])
-    if path[-1] in table and _plain(table[path[-1]]) == value:
-        return text
     table[path[-1]] = value
-    return _with_empty_line(text, _written(document, text))
+    return _written(text, document)
 
 
 def drop(text: str, path: Sequence[str]) -> str:
@@ -54,7 +47,7 @@ def drop(text: str, path: Sequence[str]) -> str:
         Broken: as `put`.
     """
     document = _parsed(text)
-    table: _Map = document
+    table: MutableMapping[str, Any] = document
     for depth, key in enumerate(path[:-1]):
         if key not in table:
             return text
@@ -62,62 +55,44 @@ def drop(text: str, path: Sequence[str]) -> str:
     if path[-1] not in table:
         return text
     del table[path[-1]]
-    return _without_empty_line(text, _written(document, text))
+    return _written(text, document)
 
 
 def _parsed(text: str) -> tomlkit.TOMLDocument:
     try:
-        return tomlkit.parse(text.removeprefix(_BOM))
+        return tomlkit.parse(text)
     except ParseError as error:
         raise Broken("the text is not TOML", line=error.line, column=error.col) from None
     except (TOMLKitError, RecursionError):
-        raise Broken("the text is not TOML", line=1, column=1) from None
+        raise Broken("the text is not TOML") from None
 
 
-def _table(found: object, path: Sequence[str]) -> _Map:
+def _table(found: object, path: Sequence[str]) -> MutableMapping[str, Any]:
     if not isinstance(found, (Container, AbstractTable, OutOfOrderTableProxy)):
-        raise Broken(f"{'.'.join(path)} is not a table", line=1, column=1)
+        raise Broken(f"{'.'.join(path)} is not a table")
     return found
 
 
-def _plain(found: object) -> object:
-    return found.unwrap() if isinstance(found, (Item, Container, OutOfOrderTableProxy)) else found
+def _written(before: str, document: tomlkit.TOMLDocument) -> str:
+    """The changed text, in which a table is separated from the next one as from the one before.
 
-
-def _written(document: tomlkit.TOMLDocument, before: str) -> str:
-    text = tomlkit.dumps(document)
-    if "\r\n" in before:
-        text = text.replace("\r\n", "\n").replace("\n", "\r\n")
+    tomlkit puts an empty line before an added table, and leaves it when the table is removed.
+    """
+    if parse(before) == document.unwrap():
+        return before
+    old, new = before.splitlines(keepends=True), tomlkit.dumps(document).splitlines(keepends=True)
+    differs = (at for at, (left, right) in enumerate(zip(old, new, strict=False)) if left != right)
+    start, grown = next(differs, min(len(old), len(new))), len(new) - len(old)
+    changed = (new if grown > 0 else old)[start : start + abs(grown)]
+    if start and changed and not old[start - 1].strip() and changed[-1].strip():
+        if grown < 0:
+            del new[start - 1]
+        elif start < len(old):
+            new.insert(start + grown, old[start - 1])
     # A text that means something else than intended is never written.
-    if _filled(tomllib.loads(text)) != _filled(document.unwrap()):
-        raise Broken("this TOML cannot be edited safely; change it by hand", line=1, column=1)
-    return (_BOM if before.startswith(_BOM) else "") + text
-
-
-def _with_empty_line(before: str, after: str) -> str:
-    """Separate an added table from the next one as it is separated from the one before."""
-    old, new = before.splitlines(keepends=True), after.splitlines(keepends=True)
-    start = _same_lines(old, new)
-    end = start + len(new) - len(old)
-    if 0 < start < len(old) and new[start:end] and not new[start - 1].strip() and new[end - 1].strip():
-        new.insert(end, new[start - 1])
+    if _filled(tomllib.loads("".join(new))) != _filled(document.unwrap()):
+        raise Broken("this TOML cannot be edited safely; change it by hand")
     return "".join(new)
-
-
-def _without_empty_line(before: str, after: str) -> str:
-    """Remove the empty line that tomlkit puts before an added table, when that table is removed."""
-    old, new = before.splitlines(keepends=True), after.splitlines(keepends=True)
-    start = _same_lines(old, new)
-    removed = old[start : start + len(old) - len(new)]
-    if start and removed and not new[start - 1].strip() and removed[-1].strip():
-        del new[start - 1]
-    return "".join(new)
-
-
-def _same_lines(one: Sequence[str], other: Sequence[str]) -> int:
-    """How many lines at the start are the same."""
-    differs = (at for at, (left, right) in enumerate(zip(one, other, strict=False)) if left != right)
-    return next(differs, min(len(one), len(other)))
 
 
 def _filled(value: JsonValue) -> JsonValue:
