@@ -14,7 +14,7 @@ import pytest
 from mcp import Client, ClientSession, MCPError
 from mcp.client.stdio import StdioServerParameters, stdio_client
 
-from mcp_toolserver.commands.setup import verify
+from mcp_toolserver.commands.setup import server
 from mcp_toolserver.errors import SettingsError
 from mcp_toolserver.protocol.stdio import start_error
 from tests import ROOT
@@ -222,5 +222,5 @@ def test_setup_shows_why_the_server_that_it_configured_does_not_start(
 ) -> None:
     program = [*server_command(), "--root", str(tmp_path / "gone")]
     with pytest.raises(SettingsError, match=r"as configured: --root .*gone: not a folder"):
-        verify.listed_tools(program, None, {"HOME": str(tmp_path)})
+        server.listed_tools(program, None, {"HOME": str(tmp_path)})
     assert capfd.readouterr().err == ""

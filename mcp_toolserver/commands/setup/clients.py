@@ -89,14 +89,12 @@ def _local(**more: JsonValue) -> Callable[[Sequence[str], str], Entry]:
     return lambda command, _: {**first, "command": command[0], "args": list(command[1:]), **more}
 
 
-def _remote(variable: str, key: str = "url", **first: JsonValue) -> Callable[[str], Entry]:
-    """An address with the token from `variable`, as the client refers to it."""
-    headers: Entry = {"Authorization": f"Bearer {variable}"}
-    return lambda url: {**first, key: url, "headers": headers}
+def _remote(authorization: str, key: str = "url", **first: JsonValue) -> Callable[[str], Entry]:
+    """An address with the token, in the client's form."""
+    return lambda url: {**first, key: url, "headers": {"Authorization": authorization}}
 
 
-_SHELL, _ENV = f"${{{TOKEN}}}", f"${{env:{TOKEN}}}"
-"""How files refer to the variable of the token."""
+_SHELL, _ENV = f"Bearer ${{{TOKEN}}}", f"Bearer ${{env:{TOKEN}}}"
 
 _PLAIN = Shape(local=_local())
 _CLAUDE_CODE = Shape(local=_local(type="stdio"), remote=_remote(_SHELL, type="http"))
@@ -108,16 +106,9 @@ _CODEX = Shape(
 )
 _OPENCODE = Shape(
     local=lambda command, _: {"type": "local", "command": list(command), "enabled": True},
-    remote=_remote(f"{{env:{TOKEN}}}", type="remote"),
+    remote=_remote(f"Bearer {{env:{TOKEN}}}", type="remote"),
 )
-_CRUSH = Shape(
-    local=_local(type="stdio"),
-    remote=lambda url: {
-        "type": "http",
-        "url": url,
-        "headers": {"Authorization": f"$(echo Bearer ${TOKEN})"},
-    },
-)
+_CRUSH = Shape(local=_local(type="stdio"), remote=_remote(f"$(echo Bearer ${TOKEN})", type="http"))
 _GOOSE = Shape(
     local=lambda command, name: {
         "name": name,
@@ -129,11 +120,10 @@ _GOOSE = Shape(
     }
 )
 
+URLS = ("url", "httpUrl", "serverUrl")
+"""Where an entry for a server over HTTP has its address."""
 OURS: frozenset[str] = frozenset(
-    {
-        *("type", "command", "args", "cmd", "transport"),
-        *("url", "httpUrl", "serverUrl", "headers", "bearer_token_env_var"),
-    }
+    ("type", "command", "args", "cmd", "transport", *URLS, "headers", "bearer_token_env_var")
 )
 """The keys of an entry that say which server it is; the others may be the user's."""
 

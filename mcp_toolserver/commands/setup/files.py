@@ -3,8 +3,6 @@
 import os
 import stat
 import tempfile
-from collections.abc import Generator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -114,19 +112,16 @@ def write(file: ConfigFile, text: str, *, backed_up: bool) -> None:
     Raises:
         SettingsError: the file changed since it was read, or cannot be written.
     """
-    check_writable(file)
     try:
         file.path.parent.mkdir(parents=True, exist_ok=True)
-        if backed_up:
-            _back_up(file)
-        with _replacement(file, file.encoded(text)) as temporary:
-            if read(file.path).content != file.content:
-                raise SettingsError(
-                    f"{file.path} was changed by another program meanwhile; nothing was changed. Close the "
-                    "client and run setup again"
-                )
-            temporary.replace(file.path)
-        _sync_folder(file.path.parent)
+        if backed_up and file.content is not None and not os.path.lexists(file.backup):
+            _replace(file, file.backup, file.content)
+        _replace(file, file.path, file.encoded(text))
+        descriptor = os.open(file.path.parent, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
     except OSError as error:
         raise SettingsError(f"cannot write {file.path}: {error.strerror}; nothing was changed") from None
 
@@ -143,37 +138,26 @@ def remove(path: Path) -> None:
         raise SettingsError(f"cannot remove {path}: {error.strerror}") from None
 
 
-def _back_up(file: ConfigFile) -> None:
-    if file.content is None or os.path.lexists(file.backup):
-        return
-    with _replacement(file, file.content) as temporary:
-        temporary.replace(file.backup)
-
-
-@contextmanager
-def _replacement(file: ConfigFile, content: bytes) -> Generator[Path]:
-    """A synced file next to `file` with its mode and owner, removed at the end if it is still there."""
+def _replace(file: ConfigFile, target: Path, content: bytes) -> None:
+    """Write `target`, next to `file`, with its mode and owner, if `file` is as it was read."""
     descriptor, name = tempfile.mkstemp(prefix=".mcp-toolserver-", dir=file.path.parent)
     temporary = Path(name)
     try:
-        with os.fdopen(descriptor, "wb") as target:
-            target.write(content)
-            target.flush()
+        with os.fdopen(descriptor, "wb") as opened:
+            opened.write(content)
+            opened.flush()
             if file.status is not None:
-                owner, made = (file.status.st_uid, file.status.st_gid), os.fstat(target.fileno())
+                owner, made = (file.status.st_uid, file.status.st_gid), os.fstat(descriptor)
                 # Drives of Windows refuse a change of the owner.
                 if owner != (made.st_uid, made.st_gid):
-                    os.fchown(target.fileno(), *owner)
-                os.fchmod(target.fileno(), stat.S_IMODE(file.status.st_mode))
-            os.fsync(target.fileno())
-        yield temporary
+                    os.fchown(descriptor, *owner)
+                os.fchmod(descriptor, stat.S_IMODE(file.status.st_mode))
+            os.fsync(descriptor)
+        if read(file.path).content != file.content:
+            raise SettingsError(
+                f"{file.path} was changed by another program meanwhile; nothing was changed. Close the "
+                "client and run setup again"
+            )
+        temporary.replace(target)
     finally:
         temporary.unlink(missing_ok=True)
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

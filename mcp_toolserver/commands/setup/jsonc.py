@@ -61,14 +61,13 @@ def put(text: str, path: Sequence[str], value: JsonValue) -> str:
     Raises:
         Broken: the text is not JSON, or something on the way is not an object.
     """
-    text, plain, node = _read(text)
-    for depth, key in enumerate(path):
-        child = _member(text, node, path[: depth + 1])
-        if child is None:
-            for outer in reversed(path[depth + 1 :]):
-                value = {outer: value}
-            return _insert(text, node, f"{json.dumps(key, ensure_ascii=False)}: ", value)
-        node = child
+    text, plain, root = _read(text)
+    nodes = _nodes(text, root, path)
+    if missing := path[len(nodes) - 1 :]:
+        for outer in reversed(missing[1:]):
+            value = {outer: value}
+        return _insert(text, nodes[-1], f"{json.dumps(missing[0], ensure_ascii=False)}: ", value)
+    node = nodes[-1]
     old: JsonValue = json.loads(plain[node.start : node.end])
     if old == value:
         return text
@@ -87,13 +86,8 @@ def drop(text: str, path: Sequence[str]) -> str:
     Raises:
         Broken: as `put`.
     """
-    parent = node = _read(text)[2]
-    for depth in range(len(path)):
-        child = _member(text, node, path[: depth + 1])
-        if child is None:
-            return text
-        parent, node = node, child
-    return _without(text, parent, parent.children.index(node))
+    nodes = _nodes(text, _read(text)[2], path)
+    return text if len(nodes) <= len(path) else _without(text, nodes[-2], nodes[-2].children.index(nodes[-1]))
 
 
 # --- reading ---------------------------------------------------------------------------------------------
@@ -115,10 +109,9 @@ def _read(text: str) -> tuple[str, str, _Node]:
     plain = _TOKEN.sub(lambda token: re.sub(r"\S", " ", token[0]) if token[1] else token[0], text)
     try:
         json.loads(plain)
-    except json.JSONDecodeError as error:
-        raise _broken(text, error.pos, error.msg) from None
-    except ValueError:  # a number of thousands of digits
-        raise _broken(text, 0, "a value is not JSON") from None
+    except ValueError as error:
+        # A number of thousands of digits has no position.
+        raise _broken(text, getattr(error, "pos", 0), getattr(error, "msg", str(error))) from None
     return text, plain, _tree(tokens)
 
 
@@ -144,14 +137,20 @@ def _tree(tokens: Sequence[re.Match[str]]) -> _Node:
     return holder.children[0]
 
 
-def _member(text: str, node: _Node, path: Sequence[str]) -> _Node | None:
-    """The last of `path` in an object."""
-    if text[node.start] != "{":
-        raise _broken(text, node.start, f"{'.'.join(path[:-1]) or 'the file'} is not an object")
-    found = [child for child in node.children if json.loads(child.key) == path[-1]]
-    if len(found) > 1:
-        raise _broken(text, found[1].member, f"{path[-1]!r} is there twice")
-    return found[0] if found else None
+def _nodes(text: str, root: _Node, path: Sequence[str]) -> list[_Node]:
+    """The root and, as far as they are there, the nodes on the way to `path`."""
+    nodes = [root]
+    for key in path:
+        if text[nodes[-1].start] != "{":
+            place = ".".join(path[: len(nodes) - 1]) or "the file"
+            raise _broken(text, nodes[-1].start, f"{place} is not an object")
+        found = [child for child in nodes[-1].children if json.loads(child.key) == key]
+        if len(found) > 1:
+            raise _broken(text, found[1].member, f"{key!r} is there twice")
+        if not found:
+            break
+        nodes += found
+    return nodes
 
 
 def _broken(text: str, at: int, what: str) -> Broken:
@@ -173,9 +172,8 @@ def _insert(text: str, node: _Node, name: str, value: JsonValue) -> str:
         added = f" {name}{json.dumps(value, ensure_ascii=False)}"
     else:
         outer = _indent_of_line(text, node.start)
-        first = node.children[0].member if last else 0
-        starts_line = last and not text[text.rfind("\n", 0, first) + 1 : first].strip(" \t")
-        indent = _indent_of_line(text, first) if starts_line else outer + _unit(text)
+        first = _line_before(text, node.children[0].member) if last else "none"
+        indent = outer + _unit(text) if first.strip(" \t") else first
         added = f"\n{indent}{name}{_rendered(text, value, indent)}"
         if last is None and "\n" not in text[anchor : node.end - 1]:
             rest = f"\n{outer}{rest.lstrip(' ')}"
@@ -219,5 +217,9 @@ def _unit(text: str) -> str:
 
 
 def _indent_of_line(text: str, at: int) -> str:
-    found = re.match(r"[ \t]*", text[text.rfind("\n", 0, at) + 1 : at])
-    return found[0] if found else ""
+    line = _line_before(text, at)
+    return line[: len(line) - len(line.lstrip(" \t"))]
+
+
+def _line_before(text: str, at: int) -> str:
+    return text[text.rfind("\n", 0, at) + 1 : at]

@@ -21,6 +21,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -143,14 +144,11 @@ def contains(folder: str, path: str) -> bool:
     the texts is not enough. What does not exist is nowhere.
     """
     resolved = Path(os.path.abspath(path))
-    return any(_is_same(folder, str(parent)) for parent in (resolved, *resolved.parents))
-
-
-def _is_same(folder: str, path: str) -> bool:
-    try:
-        return os.path.samefile(folder, path)
-    except OSError:
-        return False
+    for parent in (resolved, *resolved.parents):
+        with suppress(OSError):
+            if os.path.samefile(folder, parent):
+                return True
+    return False
 
 
 def privacy_notes(title: str, roots: Sequence[str], home: Path) -> Iterator[str]:

@@ -166,17 +166,6 @@ class Plan:
     def _confining(self) -> list[Confine]:
         return [one for one in self.client.confine if self.scope == "user" or one.project is not None]
 
-    def changed(self) -> list[Change]:
-        """The files that change, each of which may be replaced.
-
-        Raises:
-            SettingsError: one of them may not.
-        """
-        found = [change for change in self.changes.values() if change.text != change.file.text]
-        for change in found:
-            files.check_writable(change.file)
-        return found
-
     def _of(self, one: Confine) -> Change:
         if self.scope == "project" and one.project is None:
             raise SettingsError(

@@ -30,27 +30,19 @@ def server_command(environ: Mapping[str, str], started_as: str) -> tuple[str, ..
         SettingsError: the program that made the temporary environment is not on the PATH.
     """
     prefix = Path(sys.prefix)
-    if _is_uvx(prefix):
+    if any(part.startswith(("archive-v", "environments-v", "builds-v")) for part in prefix.parts):
         uv = _runner("uv", environ.get("UV"), environ)
         start = (*uv, "tool", "run", *_python_for_uv(environ), "--from", _requirement())
         # The script that uv installs is a shell script, which finds Python by programs on the PATH.
         return (*start, "python", *_MODULE)
-    if _is_pipx_run(prefix):
+    # Permanent environments of pipx are in a folder `venvs`.
+    if prefix.parent.name in ("pipx", ".cache") and "pipx" in prefix.parts:
         return (*_runner("pipx", None, environ), "run", "--spec", _requirement(), NAME)
     script = Path(sys.executable).with_name(NAME)
     if not is_executable(str(script)):
         return (sys.executable, *_MODULE)
     link = Path(os.path.abspath(started_as))
     return (str(link if link.resolve() == script.resolve() else script),)
-
-
-def _is_uvx(prefix: Path) -> bool:
-    return any(part.startswith(("archive-v", "environments-v", "builds-v")) for part in prefix.parts)
-
-
-def _is_pipx_run(prefix: Path) -> bool:
-    """Permanent environments of pipx are in a folder `venvs`."""
-    return prefix.parent.name in ("pipx", ".cache") and "pipx" in prefix.parts
 
 
 def _runner(name: str, known: str | None, environ: Mapping[str, str]) -> tuple[str]:
@@ -71,15 +63,12 @@ def _python_for_uv(environ: Mapping[str, str]) -> tuple[str, ...]:
     if any(part.startswith("cpython-") for part in python.parts):
         return ()
     names = ("python3", f"python3.{sys.version_info.minor}")
-    folders = [folder for folder in environ.get("PATH", "").split(os.pathsep) if not _is_virtual(folder)]
+    path = environ.get("PATH", "").split(os.pathsep)
+    # A virtual environment may be temporary.
+    folders = [folder for folder in path if not Path(folder).with_name("pyvenv.cfg").exists()]
     on_path = (find_program((name,), folders) for name in names)
     same = (found for found in on_path if found and Path(found).resolve() == python)
     return ("--python", next(same, str(python)))
-
-
-def _is_virtual(folder: str) -> bool:
-    """Whether it has the programs of a virtual environment, which may be temporary."""
-    return Path(folder).with_name("pyvenv.cfg").exists()
 
 
 def _requirement() -> str:

@@ -1,9 +1,14 @@
-"""Decides which server is configured in a client: its command with flags, or its address."""
+"""Decides which server is configured in a client, its command with flags or its address, and starts it."""
 
 import os
-from collections.abc import Sequence
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from urllib.parse import urlsplit
+
+import anyio
 
 from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.commands.setup.clients import Entry
@@ -11,11 +16,14 @@ from mcp_toolserver.commands.setup.places import contains
 from mcp_toolserver.commands.setup.plan import Plan
 from mcp_toolserver.errors import SettingsError
 from mcp_toolserver.invocation import SetupRequest
+from mcp_toolserver.protocol.client import connect
 from mcp_toolserver.runtime.which import is_inside
 from mcp_toolserver.settings import OPTIONS, Option, Settings, Value
 
 _OWN = frozenset({"permission-mode", "root", "transport"})
 """Settings that are written in a place of their own."""
+_SECONDS = 120
+"""For a start, which may have to install the server (`uvx`)."""
 
 
 def mode_of(settings: Settings, request: SetupRequest) -> Permission:
@@ -44,18 +52,14 @@ def entry(plan: Plan, settings: Settings, request: SetupRequest, program: tuple[
         return client.shape.local((*plan.places.launcher, *program, *flags), request.name)
     if client.shape.remote is None:
         raise SettingsError(f"setup does not configure servers over HTTP in {client.title}")
-    return client.shape.remote(_checked_url(request.url, request))
-
-
-def _checked_url(url: str, request: SetupRequest) -> str:
     if more := sorted(request.given - {"transport"}):
         raise SettingsError(f"--{more[0]} is decided by the server that runs at --url; leave it out")
-    parts = urlsplit(url)
+    parts = urlsplit(request.url)
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.password:
         raise SettingsError(
-            f"--url: {url!r} is not the address of a server, such as http://127.0.0.1:8765/mcp"
+            f"--url: {request.url!r} is not the address of a server, such as http://127.0.0.1:8765/mcp"
         )
-    return url
+    return client.shape.remote(request.url)
 
 
 def _flags(plan: Plan, settings: Settings, request: SetupRequest, program: str) -> list[str]:
@@ -128,3 +132,66 @@ def _check_places(plan: Plan, roots: tuple[str, ...], program: str | None) -> No
 
 def _lies_in(path: str, folders: Sequence[str]) -> bool:
     return is_inside(path, folders) or any(contains(folder, path) for folder in folders)
+
+
+# --- its start -------------------------------------------------------------------------------------------
+
+
+def listed_tools(command: Sequence[str], root: str | None, environ: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the names of the tools that the server lists.
+
+    It runs with no variable but HOME. If its root is the folder that is open in the client, that is an empty
+    temporary folder; else it runs in `/`.
+
+    Args:
+        root: what stands for the folder that is open in the client.
+
+    Raises:
+        SettingsError: the server does not start; the text holds what it says.
+    """
+    with tempfile.TemporaryDirectory(prefix="mcp-toolserver-") as folder:
+        opened = root is not None and root in command
+        words = [folder if opened and word == root and root != "." else word for word in command]
+        bare = ["/usr/bin/env", "-i", f"HOME={environ['HOME']}", *words]
+        cwd = folder if opened else "/"
+        with suppress(OSError, TimeoutError, ExceptionGroup, SettingsError):
+            return _listed(bare, cwd)
+        _check_start(bare, cwd)
+        # What took too long was the installation, which is done now.
+        return _listed(bare, cwd)
+
+
+def _check_start(command: Sequence[str], cwd: str) -> None:
+    """Start the server with no input, at the end of which one that could start ends with status 0.
+
+    Raises:
+        SettingsError: it does not.
+    """
+    try:
+        ended = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            encoding="utf-8",
+            errors="replace",
+            cwd=cwd,
+            timeout=_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise SettingsError(f"the server does not start within {_SECONDS} s") from None
+    if ended.returncode != 0:
+        said = ended.stderr.strip().removeprefix("mcp-toolserver: ") or f"exit status {ended.returncode}"
+        raise SettingsError(f"the server does not start as configured: {said}")
+
+
+def _listed(command: Sequence[str], cwd: str) -> tuple[str, ...]:
+    # If it fails, `_check_start` reports what the server says.
+    with Path(os.devnull).open("w", encoding="utf-8") as nothing:
+
+        async def connected() -> tuple[str, ...]:
+            async with connect(command, cwd=cwd, errors=nothing) as connection:
+                return await connection.tools()
+
+        return anyio.run(connected)

@@ -7,11 +7,11 @@ import difflib
 import json
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from mcp_toolserver.commands.setup import files, server, verify
-from mcp_toolserver.commands.setup.clients import ANY, CLIENTS, TOKEN, Client, command_of
+from mcp_toolserver.commands.setup import files, server
+from mcp_toolserver.commands.setup.clients import ANY, CLIENTS, TOKEN, URLS, Client, command_of, is_ours
 from mcp_toolserver.commands.setup.places import Places, privacy_notes
 from mcp_toolserver.commands.setup.plan import Change, Plan
 from mcp_toolserver.commands.setup.program import server_command
@@ -34,9 +34,7 @@ def setup(settings: Settings, request: SetupRequest, environ: Mapping[str, str])
     """
     places = Places.of_windows(environ) if request.windows else Places.of(environ)
     if request.listed:
-        from mcp_toolserver.commands.setup.overview import show
-
-        return show(places, request.name)
+        return _show_all(places, request.name)
     client = ANY if request.entry else CLIENTS.get(request.client or "")
     if client is None:
         raise SettingsError(f"unknown client {request.client!r}; choose from {', '.join(CLIENTS)}")
@@ -58,16 +56,23 @@ def _add(plan: Plan, settings: Settings, request: SetupRequest) -> int:
     plan.add(request.name, entry)
     for note in privacy_notes(client.title, settings.root, places.home):
         print(note)
+    if request.confine and not client.confine:
+        raise SettingsError(
+            f"setup knows no setting that confines {client.title}: {client.keeps}. Leave --confine out"
+        )
     if request.confine:
-        if not client.confine:
-            raise SettingsError(
-                f"setup knows no setting that confines {client.title}: {client.keeps}. Leave --confine out"
-            )
         plan.confine()
     ended = _apply(plan, request)
     if ended is not None:
         return ended
-    _say_confinement(client, confined=request.confine)
+    if request.confine:
+        print(f"Turned off tools of {client.title}. What is left: {client.keeps}.")
+    elif client.confine:
+        print(
+            f"The own tools of {client.title} stay active and bypass this server; --confine turns them off."
+        )
+    else:
+        print(f"{client.title}: {client.keeps}.")
     return _finish(plan, request, server.mode_of(settings, request).flag)
 
 
@@ -103,7 +108,9 @@ def _clean_up(change: Change) -> None:
 
 def _apply(plan: Plan, request: SetupRequest) -> int | None:
     """Show the changes and write them if they are confirmed; the exit status if that is all."""
-    changes = plan.changed()
+    changes = [change for change in plan.changes.values() if change.text != change.file.text]
+    for change in changes:
+        files.check_writable(change.file)
     for change in changes:
         print(_shown(change))
     if not changes:
@@ -145,7 +152,7 @@ def _finish(plan: Plan, request: SetupRequest, mode: str) -> int:
     command = command_of(written)[len(plan.places.launcher) :] if isinstance(written, dict) else ()
     if command:
         try:
-            tools = verify.listed_tools(command, client.root, plan.places.environ)
+            tools = server.listed_tools(command, client.root, plan.places.environ)
         except SettingsError as error:
             print(f"mcp-toolserver setup: {error}", file=sys.stderr)
             return NOT_CONFIRMED
@@ -158,12 +165,53 @@ def _finish(plan: Plan, request: SetupRequest, mode: str) -> int:
     return 0
 
 
-def _say_confinement(client: Client, *, confined: bool) -> None:
-    if confined:
-        print(f"Turned off tools of {client.title}. What is left: {client.keeps}.")
-    elif client.confine:
-        print(
-            f"The own tools of {client.title} stay active and bypass this server; --confine turns them off."
+# --- the list --------------------------------------------------------------------------------------------
+
+
+def _show_all(places: Places, name: str) -> int:
+    """Print the clients, and how this server is configured in each; the exit status is 0."""
+    # The library is for this alone.
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table("client", "title", "installed", "configured", "mode", "root", box=None, pad_edge=False)
+    for client in CLIENTS.values():
+        if places.wsl and not client.on_windows:
+            continue
+        installed = "yes" if places.is_installed(client) else "no"
+        for row in _rows(client, places, name) or [("no", "", "")]:
+            table.add_row(*map(escape, (client.name, client.title, installed, *row)))
+    console = Console()
+    # Piped output is for programs and tests: nothing of it is cut.
+    if not console.is_terminal:
+        console = Console(width=1000)
+    console.print(table)
+    if console.is_terminal:
+        console.print(
+            "\nTo add this server: mcp-toolserver setup CLIENT (its flags: setup --help)", highlight=False
         )
-    else:
-        print(f"{client.title}: {client.keeps}.")
+    return 0
+
+
+def _rows(client: Client, places: Places, name: str) -> list[tuple[str, str, str]]:
+    """In each scope of the client that has the server: the scope, the mode, and the roots or the address."""
+    rows: list[tuple[str, str, str]] = []
+    for scope in ("user", "project"):
+        if scope == "project" and (places.wsl or not client.project):
+            continue
+        try:
+            found = Plan(client=client, scope=scope, places=places).entry(name)
+        except SettingsError as error:
+            rows.append((f"{scope}: {error}", "", ""))
+            continue
+        if isinstance(found, dict) and is_ours(found):
+            mode, roots = (_values(command_of(found), flag) for flag in ("--permission-mode", "--root"))
+            urls = (found.get(key) for key in URLS)
+            rows.append((scope, mode, next((url for url in urls if isinstance(url, str)), roots)))
+    return rows
+
+
+def _values(command: Sequence[str], flag: str) -> str:
+    """What follows each `flag` of a command, as setup writes it."""
+    return " ".join(command[at + 1] for at, word in enumerate(command[:-1]) if word == flag)

@@ -1,4 +1,4 @@
-"""Edits TOML with tomlkit, which keeps comments and the order of keys."""
+"""Edits TOML, as `jsonc` does JSON, with tomlkit, which keeps comments and the order of keys."""
 
 import tomllib
 from collections.abc import MutableMapping, Sequence
@@ -14,20 +14,12 @@ from mcp_toolserver.commands.setup.files import Broken
 
 
 def parse(text: str) -> dict[str, JsonValue]:
-    """Return the content.
-
-    Raises:
-        Broken: the text is not TOML.
-    """
+    """As `jsonc.parse`."""
     return _parsed(text).unwrap()
 
 
 def put(text: str, path: Sequence[str], value: JsonValue) -> str:
-    """Return the text with `value` at `path`, in tables that are created where they are missing.
-
-    Raises:
-        Broken: the text is not TOML, or something on the way is not a table.
-    """
+    """As `jsonc.put`."""
     document = _parsed(text)
     table: MutableMapping[str, Any] = document
     for depth, key in enumerate(path[:-1]):
@@ -41,11 +33,7 @@ def put(text: str, path: Sequence[str], value: JsonValue) -> str:
 
 
 def drop(text: str, path: Sequence[str]) -> str:
-    """Return the text without what is at `path`; unchanged when there is none.
-
-    Raises:
-        Broken: as `put`.
-    """
+    """As `jsonc.drop`."""
     document = _parsed(text)
     table: MutableMapping[str, Any] = document
     for depth, key in enumerate(path[:-1]):

@@ -1,4 +1,4 @@
-"""Edits YAML by whole lines: the block of a key is inserted, replaced or removed.
+"""Edits YAML, as `jsonc` does JSON, by whole lines: the block of a key is inserted, replaced or removed.
 
 Its values are JSON, which YAML contains. The result is parsed and compared with the wanted content before it
 is returned, so that a text of another form, such as mappings in braces, is refused.
@@ -23,11 +23,7 @@ _NO_CONTENT = re.compile(r"\s*(#.*)?$")
 
 
 def parse(text: str) -> dict[str, JsonValue]:
-    """Return the content.
-
-    Raises:
-        Broken: the text is not YAML.
-    """
+    """As `jsonc.parse`."""
     try:
         content: JsonValue = _RUAMEL.YAML(typ="safe", pure=True).load(text)
     except (YAMLError, ValueError, RecursionError) as error:
@@ -41,22 +37,13 @@ def parse(text: str) -> dict[str, JsonValue]:
 
 
 def put(text: str, path: Sequence[str], value: JsonValue) -> str:
-    """Return the text with `value` at `path`, in mappings that are created where they are missing.
-
-    Raises:
-        Broken: the text is not YAML, something on the way is not a mapping, or the text has a form that this
-            module does not edit; the message has what to write by hand.
-    """
+    """As `jsonc.put`; of a form that this module does not edit, `Broken` has what to write by hand."""
     by_hand = f"write {_name(path[-1])}: {json.dumps(value, ensure_ascii=False)}"
     return _edited(text, path, value, by_hand)
 
 
 def drop(text: str, path: Sequence[str]) -> str:
-    """Return the text without what is at `path`; unchanged when there is none.
-
-    Raises:
-        Broken: as `put`.
-    """
+    """As `jsonc.drop`."""
     return _edited(text, path, None, f"remove {path[-1]}")
 
 
@@ -79,7 +66,7 @@ def _edited(text: str, path: Sequence[str], value: JsonValue, by_hand: str) -> s
     with suppress(Broken):
         if parse(edited) == wanted:
             return edited
-    raise Broken(f"this YAML cannot be edited safely; by hand, in {'.'.join(path[:-1])}, {by_hand}")
+    raise Broken(f"this YAML cannot be edited safely; by hand, in {'.'.join(path[:-1]) or 'it'}, {by_hand}")
 
 
 def _with_block(lines: list[str], path: Sequence[str], value: JsonValue) -> str:
@@ -96,8 +83,8 @@ def _with_block(lines: list[str], path: Sequence[str], value: JsonValue) -> str:
         stop = next((end for end in ends if not _ITEM.match(lines[end])), len(lines))
         inner = range(at, [one for one in content if one < stop][-1] + 1)
         if depth == len(path) - 1:
-            lines[inner.start : inner.stop] = [] if value is None else _rendered(key, value, column)
-            if value is None and depth and len(content) == len(inner):
+            lines[at : inner.stop] = [] if value is None else _rendered(key, value, column)
+            if value is None and depth and {*content} <= {*inner}:
                 lines[outer.start] = re.sub(r":(?=\s|$)", ": {}", lines[outer.start], count=1)
             return "\n".join(lines)
         outer = inner
