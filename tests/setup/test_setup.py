@@ -108,7 +108,7 @@ def roots_for(client: Client, project: Path) -> list[str]:
 
 
 def parsed(file: Path) -> Any:
-    text = file.read_text(encoding="utf-8")
+    text = file.read_text(encoding="utf-8-sig")
     if file.suffix == ".toml":
         return tomllib.loads(text)
     if file.suffix == ".yaml":
@@ -169,6 +169,9 @@ def test_a_server_that_starts_is_added_to_a_file_that_keeps_every_other_byte(
     client: Client, home: Path, project: Path
 ) -> None:
     file, before = existing(client, home)
+    if client.format != "json" or client.on_windows:
+        file.write_bytes(f"\ufeff{before}".replace("\n", "\r\n").encode())
+    original, before = file.read_bytes(), file.read_text(encoding="utf-8")
     write = [client.name, *roots_for(client, project), "--permission-mode", "workspace-write"]
     printed = configured(*write, "--print", home=home)
     assert file.read_text(encoding="utf-8") == before
@@ -179,16 +182,18 @@ def test_a_server_that_starts_is_added_to_a_file_that_keeps_every_other_byte(
     assert Path(command[0]).is_absolute()
     root = client.root or str(project)
     assert command[1:] == ("--permission-mode", "workspace-write", "--root", root)
-    diff = list(difflib.ndiff(before.splitlines(), file.read_text(encoding="utf-8").splitlines()))
+    added_lines = file.read_text(encoding="utf-8").splitlines()
+    diff = list(difflib.ndiff(before.splitlines(), added_lines))
     assert [line for line in diff if line.startswith("- ")] == []
+    assert file.read_bytes().count(b"\r\n") == (len(added_lines) if b"\r\n" in original else 0)
     for line in (line for line in diff if line.startswith("+ ")):
         assert f"+{line[2:]}" in printed.stdout.splitlines()
     backup = file.with_name(file.name + BACKUP)
-    assert backup.read_text(encoding="utf-8") == before
+    assert backup.read_bytes() == original
     assert [stat.S_IMODE(one.stat().st_mode) for one in (file, backup)] == [0o600, 0o600]
     assert "stays as it is" in setup(*write, "--print", home=home).stdout
     assert setup(client.name, "--remove", "--yes", home=home).returncode == 0
-    assert file.read_text(encoding="utf-8") == before
+    assert file.read_bytes() == original
     assert files_in(home) == {str(file.relative_to(home))}
 
 

@@ -46,9 +46,7 @@ def texts(draw: st.DrawFn, value: Any) -> str:
         return draw(SPACES)
 
     text = f"{space()}{rendered(value)}{space()}"
-    if draw(st.booleans()):
-        text = text.replace("\n", "\r\n")
-    return text
+    return text.replace("\n", "\r\n") if draw(st.booleans()) else text
 
 
 @st.composite
@@ -138,9 +136,7 @@ ADDED = {
     '{\n\t"s": {\n\t\t"a": 0, // why\n\t\t// end\n\t}\n}': (
         '{\n\t"s": {\n\t\t"a": 0, // why\n\t\t// end\n\t\t"new": 1,\n\t}\n}'
     ),
-    '{\n    "s": {\n        "a": 0 // why\n    }\n}\n': (
-        '{\n    "s": {\n        "a": 0, // why\n        "new": 1\n    }\n}\n'
-    ),
+    '{\n "s": {\n  "a": 0 // why\n }\n}': '{\n "s": {\n  "a": 0, // why\n  "new": 1\n }\n}',
 }
 BROKEN = {
     '{\n  "s": {\n}': "line 3, column 2",

@@ -123,6 +123,3 @@ def test_a_folder_is_known_by_what_it_is_and_not_by_its_name(home: Path, tmp_pat
     assert contains(str(home), str(home / "work"))
     assert not contains(str(home / "work"), str(home))
     assert not contains(str(home / "missing"), str(home / "missing/x"))
-
-
-# --- the program -----------------------------------------------------------------------------------------

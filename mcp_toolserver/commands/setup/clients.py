@@ -143,9 +143,7 @@ def command_of(entry: Mapping[str, JsonValue]) -> tuple[str, ...]:
 
 def is_ours(entry: Entry) -> bool:
     """Whether an entry of a client's file starts this server, or connects to it."""
-    return TOKEN in str(entry) or any(
-        "mcp-toolserver" in word or "mcp_toolserver" in word for word in command_of(entry)
-    )
+    return TOKEN in str(entry) or "mcp-toolserver" in " ".join(command_of(entry)).replace("_", "-")
 
 
 # --- the table -------------------------------------------------------------------------------------------

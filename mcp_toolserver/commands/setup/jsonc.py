@@ -13,7 +13,6 @@ from pydantic import JsonValue
 
 from mcp_toolserver.commands.setup.files import Broken
 
-_MAX_DEPTH = 100
 _COMMENT = re.compile(r"//[^\r\n]*+|/\*(?s:.*?)\*/")
 _TOKEN = re.compile(
     rf"({_COMMENT.pattern}|,(?=(?:\s|{_COMMENT.pattern})*+[}}\]]))"
@@ -90,9 +89,6 @@ def drop(text: str, path: Sequence[str]) -> str:
     return text if len(nodes) <= len(path) else _without(text, nodes[-2], nodes[-2].children.index(nodes[-1]))
 
 
-# --- reading ---------------------------------------------------------------------------------------------
-
-
 def _read(text: str) -> tuple[str, str, _Node]:
     """The text, with an empty object where it has no value; as JSON of the same length; and its root."""
     tokens = [token for token in _TOKEN.finditer(text) if token[1] in (None, ",")]
@@ -101,8 +97,8 @@ def _read(text: str) -> tuple[str, str, _Node]:
     depth, before = 0, "["
     for token in tokens:
         depth += (token[0] in "{[") - (token[0] in "}]")
-        if depth > _MAX_DEPTH:
-            raise _broken(text, token.start(), f"more than {_MAX_DEPTH} levels")
+        if depth > 100:
+            raise _broken(text, token.start(), "more than 100 levels")
         if token[0] in ("NaN", "Infinity", "-Infinity") or (token[1] and before in "{[,:"):
             raise _broken(text, token.start(), "a value is missing or not JSON")
         before = token[0]
@@ -155,9 +151,6 @@ def _nodes(text: str, root: _Node, path: Sequence[str]) -> list[_Node]:
 
 def _broken(text: str, at: int, what: str) -> Broken:
     return Broken(what, line=text.count("\n", 0, at) + 1, column=at - text.rfind("\n", 0, at))
-
-
-# --- changing --------------------------------------------------------------------------------------------
 
 
 def _insert(text: str, node: _Node, name: str, value: JsonValue) -> str:

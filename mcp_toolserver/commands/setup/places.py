@@ -160,16 +160,16 @@ def privacy_notes(title: str, roots: Sequence[str], home: Path) -> Iterator[str]
     (https://www.qt.io/blog/the-curious-case-of-the-responsible-process): the client, or the terminal of
     `setup`. A refused operation fails with EPERM (https://developer.apple.com/forums/thread/678819).
     """
-    guarded = [root for root in roots if sys.platform == "darwin" and _is_guarded(root, home)]
-    if guarded:
+    guarded = [
+        root
+        for root in roots
+        # The disk that the system starts from is in /Volumes too, as a link.
+        if os.path.realpath(root).startswith("/Volumes/")
+        or any(contains(str(home / folder), root) for folder in _PRIVATE)
+    ]
+    if guarded and sys.platform == "darwin":
         yield (
             f"macOS asks once whether {title} may use {', '.join(guarded)}. After No, the tools get "
             f'"Operation not permitted"; the answer is in System Settings → Privacy & Security → Files and '
             f"Folders → {title}. Now macOS may ask the same for this terminal."
         )
-
-
-def _is_guarded(root: str, home: Path) -> bool:
-    # The disk that the system starts from is in /Volumes too, as a link.
-    is_volume = os.path.realpath(root).startswith("/Volumes/")
-    return is_volume or any(contains(str(home / folder), root) for folder in _PRIVATE)

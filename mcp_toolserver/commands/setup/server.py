@@ -169,21 +169,15 @@ def _check_start(command: Sequence[str], cwd: str) -> None:
     """
     try:
         ended = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            encoding="utf-8",
-            errors="replace",
-            cwd=cwd,
-            timeout=_SECONDS,
-            check=False,
+            command, stdin=subprocess.DEVNULL, capture_output=True, cwd=cwd, timeout=_SECONDS, check=False
         )
     except subprocess.TimeoutExpired:
         raise SettingsError(f"the server does not start within {_SECONDS} s") from None
     if ended.returncode != 0:
-        said = ended.stderr.strip().removeprefix("mcp-toolserver: ") or f"exit status {ended.returncode}"
-        raise SettingsError(f"the server does not start as configured: {said}")
+        said = ended.stderr.decode(errors="replace").strip().removeprefix("mcp-toolserver: ")
+        raise SettingsError(
+            f"the server does not start as configured: {said or f'exit status {ended.returncode}'}"
+        )
 
 
 def _listed(command: Sequence[str], cwd: str) -> tuple[str, ...]:

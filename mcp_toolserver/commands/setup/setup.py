@@ -41,7 +41,7 @@ def setup(settings: Settings, request: SetupRequest, environ: Mapping[str, str])
     if request.windows:
         if not client.on_windows:
             raise SettingsError(f"setup does not configure {client.title} on Windows; leave --windows out")
-        # A server in WSL could work in no folder of it without a name.
+        # It has no folder that a server in WSL could work in without a name.
         client = replace(client, root=None, project=None)
     plan = Plan(client=client, scope="project" if request.scope == "project" else "user", places=places)
     return _remove(plan, request) if request.removed else _add(plan, settings, request)
@@ -163,9 +163,6 @@ def _finish(plan: Plan, request: SetupRequest, mode: str) -> int:
     for line in client.next:
         print(f"Next: {line}")
     return 0
-
-
-# --- the list --------------------------------------------------------------------------------------------
 
 
 def _show_all(places: Places, name: str) -> int:

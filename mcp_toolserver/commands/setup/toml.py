@@ -73,9 +73,9 @@ def _written(before: str, document: tomlkit.TOMLDocument) -> str:
     start, grown = next(differs, min(len(old), len(new))), len(new) - len(old)
     changed = (new if grown > 0 else old)[start : start + abs(grown)]
     if start and changed and not old[start - 1].strip() and changed[-1].strip():
-        if grown < 0:
+        if grown < 0 and new[start:] == old[start - grown :]:
             del new[start - 1]
-        elif start < len(old):
+        elif grown > 0 and start < len(old):
             new.insert(start + grown, old[start - 1])
     # A text that means something else than intended is never written.
     if _filled(tomllib.loads("".join(new))) != _filled(document.unwrap()):

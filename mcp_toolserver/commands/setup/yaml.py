@@ -38,16 +38,15 @@ def parse(text: str) -> dict[str, JsonValue]:
 
 def put(text: str, path: Sequence[str], value: JsonValue) -> str:
     """As `jsonc.put`; of a form that this module does not edit, `Broken` has what to write by hand."""
-    by_hand = f"write {_name(path[-1])}: {json.dumps(value, ensure_ascii=False)}"
-    return _edited(text, path, value, by_hand)
+    return _edited(text, path, value)
 
 
 def drop(text: str, path: Sequence[str]) -> str:
     """As `jsonc.drop`."""
-    return _edited(text, path, None, f"remove {path[-1]}")
+    return _edited(text, path, None)
 
 
-def _edited(text: str, path: Sequence[str], value: JsonValue, by_hand: str) -> str:
+def _edited(text: str, path: Sequence[str], value: JsonValue) -> str:
     """The text with `value` at `path`; None removes it."""
     wanted = parent = parse(text)
     for key in path[:-1]:
@@ -59,8 +58,10 @@ def _edited(text: str, path: Sequence[str], value: JsonValue, by_hand: str) -> s
         parent = found
     if parent.get(path[-1]) == value:
         return text
+    by_hand = f"write {_name(path[-1])}: {json.dumps(value, ensure_ascii=False)}"
     parent[path[-1]] = value
     if value is None:
+        by_hand = f"remove {path[-1]}"
         del parent[path[-1]]
     edited = _with_block(text.split("\n"), path, value)
     with suppress(Broken):
