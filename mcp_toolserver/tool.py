@@ -27,7 +27,7 @@ from mcp_toolserver.capabilities.code import (
 )
 from mcp_toolserver.capabilities.containers import Contained
 from mcp_toolserver.capabilities.cron import Job, NewSchedule, Schedule
-from mcp_toolserver.capabilities.desktop import Indexed, WindowPictures
+from mcp_toolserver.capabilities.desktop import Indexed, Note
 from mcp_toolserver.capabilities.files import (
     CanonicalPath,
     Contents,
@@ -56,7 +56,6 @@ from mcp_toolserver.capabilities.git import (
 )
 from mcp_toolserver.capabilities.git_changes import BranchChange, BranchQuery, CommitQuery, Committed
 from mcp_toolserver.capabilities.git_clone import Cloned, CloneQuery
-from mcp_toolserver.capabilities.notes import Note, NoteCard, NoteQuery
 from mcp_toolserver.capabilities.permissions import Capability, HostFacts, Permission
 from mcp_toolserver.capabilities.processes import Command, JobQuery, JobState
 from mcp_toolserver.capabilities.repl import Evaluation, Language, Snippet
@@ -181,8 +180,6 @@ __all__ = [
     "NewTask",
     "NotFound",
     "Note",
-    "NoteCard",
-    "NoteQuery",
     "Output",
     "PathsMark",
     "Permission",
@@ -226,7 +223,6 @@ __all__ = [
     "WebRead",
     "WebSend",
     "WebUrl",
-    "WindowPictures",
     "WorkspacePath",
     "WorkspacePaths",
     "WorktreeAction",

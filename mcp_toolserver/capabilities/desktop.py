@@ -1,10 +1,12 @@
-"""The user's desktop: programs, windows, speech, clipboard and file index."""
+"""The user's desktop: programs, windows, speech, clipboard, file index and notes."""
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol
+
+from pydantic import BaseModel, ConfigDict, JsonValue
 
 from mcp_toolserver.capabilities.files import CanonicalPath
-from mcp_toolserver.capabilities.notes import Notes
+from mcp_toolserver.capabilities.permissions import Capability
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,75 +20,67 @@ class Indexed:
     """Whether there are more results."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class WindowPicture:
-    """A picture of one window on the screen."""
+class Note(BaseModel):
+    """A note without its text."""
 
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+
+    id: str
     title: str
-    data: bytes
-    """PNG."""
+    folder: str
+    """Folder name, with the account in front."""
+    changed: str
+    """Time of the last change in ISO 8601."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class WindowPictures:
-    """Pictures of windows."""
+class NotesReply(BaseModel):
+    """The notes that a request is about, the last changed first."""
 
-    windows: tuple[WindowPicture, ...]
-    others: int
-    """Number of windows without a picture: too many, too large, or not capturable."""
+    model_config = ConfigDict(frozen=True, defer_build=True)
+
+    problem: str = ""
+    notes: tuple[Note, ...] = ()
+    total: int = 0
+    """Number of matching notes, including those not returned, or of characters in the text."""
+    text: str = ""
 
 
 class Desktop(Protocol):
-    """Access to the user's desktop. Each method needs a capability of its own.
+    """Access to the user's desktop, limited to the capabilities that the tool declares.
 
     All raise `Unavailable` where the helper program fails, and `TimedOut` where it takes too long.
     """
 
-    async def open(self, target: str) -> None:
-        """Open an address in the user's default program. Needs desktop_open."""
-        ...
+    async def run(self, need: Capability, *values: str, path: str = "") -> tuple[bytes, bool]:
+        """Run the program for `need` with these values, and with a file or folder of the workspace.
 
-    async def open_path(self, path: CanonicalPath) -> None:
-        """Open a file or folder of the workspace in the user's default program. Needs desktop_open."""
-        ...
-
-    async def launch(self, app: str, target: str) -> None:
-        """Start a desktop program, optionally with an address. Needs desktop_app."""
-        ...
-
-    async def launch_path(self, app: str, path: CanonicalPath) -> None:
-        """Start a desktop program with a file or folder of the workspace. Needs desktop_app."""
-        ...
-
-    async def notify(self, title: str, message: str) -> None:
-        """Show a notification. Needs desktop_notify."""
-        ...
-
-    async def say(self, text: str, voice: str) -> None:
-        """Read a text aloud and wait for its end; an empty voice is the default. Needs desktop_say."""
-        ...
-
-    async def copied(self, most: int) -> tuple[str, bool]:
-        """Return at most `most` bytes of the clipboard, and whether that is all. Needs clipboard_read."""
+        Returns its output as far as it is read, and whether that is all.
+        """
         ...
 
     async def copy(self, text: str) -> None:
         """Put a text on the clipboard, for as long as this server runs. Needs clipboard_write."""
         ...
 
-    async def picture(self, *, window: bool) -> bytes:
+    async def picture(self, mode: Literal["screen", "window"]) -> bytes:
         """Capture the screen, or the active window, as PNG. Needs screen."""
         ...
 
-    async def windows(self, most: int) -> WindowPictures:
-        """Capture each window on the screen, at most `most`. Needs windows."""
+    async def windows(self, most: int) -> tuple[list[tuple[str, bytes]], int]:
+        """Capture at most `most` windows on the screen. Needs windows.
+
+        Returns titles and pictures, and the number of windows without a picture: too many, too large, or not
+        capturable.
+        """
         ...
 
     async def find(self, query: str, path: CanonicalPath, most: int) -> Indexed:
         """Search a folder with the machine's file index. Needs desktop_find."""
         ...
 
-    @property
-    def notes(self) -> Notes:
-        """The user's notes. Each of its methods needs a capability of its own."""
+    async def note(self, do: Literal["list", "read", "create", "update"], **request: JsonValue) -> NotesReply:
+        """Ask Apple Notes. Needs notes_read, notes_write to create, and both to update.
+
+        Raises `NotFound` for what is not there, and `InvalidInput` where several could be meant.
+        """
         ...

@@ -7,6 +7,7 @@ import signal
 import subprocess
 from collections.abc import AsyncGenerator, Generator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -70,9 +71,14 @@ async def desktop_server(
     mode: Permission = Permission.DANGER_FULL_ACCESS,
     private: bool = True,
     deny: tuple[str, ...] = (),
+    seconds: float | None = None,
 ) -> AsyncGenerator[Dispatcher]:
     """A server on the desktop that `environ` leads to, with the programs in `path`."""
-    found = HostExecutables(desktop=find_desktop(path, [], environ, platform))
+    desktop = find_desktop(path, [], environ, platform)
+    if seconds is not None:
+        rows = {need: (replace(row, seconds=seconds), at) for need, (row, at) in desktop.found.items()}
+        desktop = replace(desktop, found=rows)
+    found = HostExecutables(desktop=desktop)
     async with workshop(folder, mode, found=found, desktop_private=private, deny=deny) as server:
         yield server
 

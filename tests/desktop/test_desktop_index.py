@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from mcp_toolserver.text.desktop.file_index_commands import MOST_NAMED, is_unindexed, lookup, named
+from mcp_toolserver.text.desktop.file_index import MOST_NAMED, is_unindexed
+from mcp_toolserver.text.desktop.programs import PROGRAMS
 from tests.desktop.desktop import desktop_server, given, stand_ins
 from tests.support.processes import call
 from tests.support.workshop import names
@@ -170,13 +171,14 @@ async def test_each_index_names_paths_in_its_own_way(tmp_path: Path) -> None:
 
 def test_a_name_that_was_cut_off_is_none_and_a_folder_is_no_pattern() -> None:
     messages = b'2026 mdfind[1:2] [UserQueryParser] Loading "en"\nand more\n/a\n/b\0/c\0'
+    rows = {row.name: row for row in PROGRAMS}
     for program, printed, expected in (
         ("plocate", b"/a\0/b\0/c", ["/a", "/b"]),
         ("tracker3", b"file:///a\nfile:///b%zz\nfile:///c", ["/a", "/b%zz"]),
         ("mdfind", b"/\xff\0/b", ["/\udcff"]),
         ("mdfind", messages, ["/a\n/b", "/c"]),
     ):
-        assert named(program, printed, whole=False) == expected
+        assert rows[program].paths(printed, False) == expected
     # A folder is never a pattern.
-    words = lookup("/usr/bin/locate", "q", "/a/[b]*?\\c/")
+    words = rows["locate"].argv(["/usr/bin/locate"], ("q", "/a/[b]*?\\c/"))
     assert words[-3:] == ("--", r"/a/\[b\]\*\?\\c/*", "q")

@@ -8,17 +8,12 @@ from pathlib import Path
 import anyio
 import pytest
 
+from mcp_toolserver.capabilities.permissions import Capability
 from mcp_toolserver.pipeline.call import Result
 from mcp_toolserver.pipeline.dispatcher import Dispatcher
-from mcp_toolserver.runtime.desktop.window_screenshots import MAX_PICTURES
-from mcp_toolserver.text.desktop.window_commands import (
-    Area,
-    Window,
-    child_ids,
-    described,
-    managed_ids,
-    portrait,
-)
+from mcp_toolserver.runtime.desktop.provider import MAX_PICTURES
+from mcp_toolserver.text.desktop.programs import PROGRAMS
+from mcp_toolserver.text.desktop.windows import child_ids, managed_ids, visible
 from mcp_toolserver.text.documents.image import pixels
 from tests.desktop.desktop import (
     X,
@@ -238,7 +233,7 @@ async def test_on_macos_each_window_is_seen_by_its_number_and_what_cannot_be_see
         shows()
         stand_ins(tmp_path, {"screencapture": "echo 'could not create image from window' >&2; exit 1"})
         await refusal(server, "unavailable", "Screen & System Audio Recording", TOOL)
-        for said in ('{"problem": "", "windows": [{"id": "x", "title": ""}]}', "[1]", "{}", "{}x", "no"):
+        for said in ('["", [["x", ""]]]', "[1]", "{}", '["", []]x', "no"):
             stand_ins(tmp_path, {"osascript": f"echo '{said}'"})
             await refusal(server, "unavailable", "osascript", TOOL)
 
@@ -255,12 +250,12 @@ def test_windows_are_named_as_they_were_reported() -> None:
 
 def test_a_title_cannot_pass_for_the_rest_and_a_window_is_one_argument() -> None:
     imitation = stats("0x2", '"x"', width=99, state="IsUnMapped")
-    found = described("0x1", stats("0x1", f'"{imitation}"', x=-5))
-    assert found is not None
-    assert found.area is not None
-    assert found.area == Area(x=-5, y=0, width=20, height=10)
-    assert found.area.clipped_to(Area(x=0, y=0, width=10, height=5)) == Area(x=0, y=0, width=10, height=5)
-    shown = Window(id="0x1", title="", area=Area(x=1, y=2, width=3, height=4))
+    for screen, area in (((0, 0, 99, 99), (0, 0, 15, 10)), ((0, 0, 10, 5), (0, 0, 10, 5))):
+        found = visible("0x1", stats("0x1", f'"{imitation}"', x=-5), screen)
+        assert found is not None
+        assert found.area == area
+    rows = {row.name: row for row in PROGRAMS if row.need is Capability.WINDOWS}
     scrot = ("/b/scrot", "--silent", "--autoselect", "1,2,3,4", "-")
     for expected in (scrot, ("/b/import", "-silent", "-window", "0x1", "png:-")):
-        assert portrait(expected[0], shown) == expected
+        row = rows[expected[0].removeprefix("/b/")]
+        assert row.argv(expected[:1], ("0x1", "1,2,3,4")) == expected

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from mcp_toolserver.capabilities.notes import NoteQuery
 from mcp_toolserver.capabilities.permissions import Capability
 from mcp_toolserver.errors import RegistrationError
 from mcp_toolserver.pipeline.call import Result
 from mcp_toolserver.pipeline.dispatcher import Dispatcher
-from mcp_toolserver.text.desktop.notes import notes_script
+from mcp_toolserver.text.desktop import scripts
+from mcp_toolserver.text.desktop.programs import script
 from tests.desktop.desktop import (
     given,
     on_linux,
@@ -188,7 +188,7 @@ async def test_the_script_is_always_the_same_and_gets_its_values_on_standard_inp
         for tool, arguments, most in ASKED:
             result = await call(server, tool, **arguments)
             assert result.error is None, result.text
-            assert given(tmp_path) == list(notes_script("osascript")[3:])
+            assert given(tmp_path) == list(script(scripts.NOTES)(["osascript"], ())[3:])
             asked = json.loads((tmp_path / "stdin").read_text(encoding="utf-8"))
             assert {**arguments, "most": most}.items() <= asked.items()
     assert not list(tmp_path.rglob("evil"))
@@ -268,9 +268,9 @@ async def test_thousands_of_notes_need_few_apple_events_and_the_longest_text_arr
         assert (result.error, "[100 of 5000 notes" in result.text) == (None, True)
         assert state_of(tmp_path)["events"] < 20
         assert (await call(server, "read_note", title="Note 7")).error is None
-        notes = granted(server, Capability.NOTES_READ).desktop.notes
-        read = await notes.read(NoteQuery(id="long"), 100_000)
-        assert (read.text == text, read.whole) == (True, True)
+        desktop = granted(server, Capability.NOTES_READ).desktop
+        read = await desktop.note("read", id="long", title="", folder="", most=100_000)
+        assert read.text == f"Long\n{text}"
 
 
 async def test_notes_that_change_while_they_are_listed_are_read_again(tmp_path: Path) -> None:
@@ -290,7 +290,7 @@ async def test_notes_that_are_private_are_neither_read_nor_changed(tmp_path: Pat
         await refusal(server, "unavailable", "macOS only", "create_note", **CREATES)
     async with saying(tmp_path, {"notes": [CARD]}) as server:
         # Changing a note needs the right to read it.
-        made = granted(server, Capability.NOTES_WRITE).desktop.notes
+        desktop = granted(server, Capability.NOTES_WRITE).desktop
         with pytest.raises(RegistrationError, match="notes_read"):
-            await made.update(NoteQuery(id="n1"), "x", append=True)
+            await desktop.note("update", id="n1", body="x", mode="append")
     assert not (tmp_path / "argv").exists()

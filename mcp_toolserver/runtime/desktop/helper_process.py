@@ -10,66 +10,41 @@ from collections.abc import Sequence
 
 import anyio
 
-from mcp_toolserver.capabilities.permissions import Capability
-from mcp_toolserver.errors import TimedOut, ToolError, Unavailable
+from mcp_toolserver.errors import TimedOut, Unavailable
 from mcp_toolserver.runtime.desktop.executables import DesktopExecutables
 from mcp_toolserver.runtime.processes.broker_client import Broker
 from mcp_toolserver.runtime.processes.interactive import InteractiveProcess, start_interactive
-from mcp_toolserver.text.desktop import commands as argv
-from mcp_toolserver.text.desktop.failures import explain_failure, explain_timeout
+from mcp_toolserver.text.desktop.programs import Program, explain_failure, explain_timeout
 
-SECONDS = 30.0
-MOST_OPEN = 32
+_MOST_OPEN = 32
 
 _OPEN_SCRIPT = '"$@" >&2 || exit; echo opened; exec sleep 2147483647'
+_POLL_SECONDS = 0.05
 
 
 class DesktopHelpers:
     """Runs helpers and tracks the processes that stay."""
 
-    def __init__(
-        self,
-        broker: Broker,
-        found: DesktopExecutables,
-        *,
-        seconds: float = SECONDS,
-        most_open: int = MOST_OPEN,
-    ) -> None:
+    def __init__(self, broker: Broker, found: DesktopExecutables) -> None:
+        self.found = found
         self._broker = broker
-        self._found = found
-        self._seconds = seconds
-        self._most_open = most_open
         self._opened: list[InteractiveProcess] = []
         self._clipboard_owner: InteractiveProcess | None = None
 
-    def program(self, need: Capability) -> str:
-        """Return the program for a capability."""
-        return self._found.programs[need]
-
-    def dependency(self, name: str) -> str:
-        """Return an additional program by name."""
-        return self._found.dependencies[name]
-
     async def output(
-        self,
-        command: Sequence[str],
-        *,
-        text: str = "",
-        most: int = 1 << 16,
-        seconds: float | None = None,
-        empty_status: int = 0,
+        self, row: Program, command: Sequence[str], *, text: str = "", most: int = 0
     ) -> tuple[bytes, bool]:
         """Return at most `most` bytes of a helper's output, and whether that is all.
 
-        `text` is its standard input; `empty_status` is the exit status that means "no result" if nothing was
-        written to standard error.
+        The limits are those of `row`. `text` is the helper's standard input.
 
         Raises:
             ToolError: the helper fails; see `explain_failure`.
-            TimedOut: it runs longer than `seconds`.
+            TimedOut: it takes too long.
         """
+        most = most or row.most
         running, printed = await self._start(command), bytearray()
-        with anyio.move_on_after(self._seconds if seconds is None else seconds):
+        with anyio.move_on_after(row.seconds):
             try:
                 # A helper that ended early says why by its status and standard error.
                 with contextlib.suppress(Unavailable):
@@ -80,52 +55,76 @@ class DesktopHelpers:
                 if len(printed) > most:
                     return bytes(printed[:most]), False
                 status = (await running.wait()).status
-                if status not in (0, empty_status) or (status and running.stderr()):
-                    raise failure(command, bytes(printed) + running.stderr())
+                if status not in (0, row.empty_status) or (status and running.stderr()):
+                    raise explain_failure(command, bytes(printed) + running.stderr())
                 return bytes(printed), True
             finally:
                 await running.end()
-        raise TimedOut(explain_timeout(argv.program(command)))
+        raise TimedOut(row.late or explain_timeout(command))
 
-    async def start_detached(self, command: Sequence[str]) -> None:
+    async def start_detached(self, row: Program, command: Sequence[str]) -> None:
         """Start a program that stays. Raises: Unavailable: it fails, or too many programs stay."""
         self._opened = [each for each in self._opened if each.exit is None]
-        if len(self._opened) >= self._most_open:
+        if len(self._opened) >= _MOST_OPEN:
             raise Unavailable(
-                f"The limit of {self._most_open} opened programs is reached; ask the user to open this one."
+                f"The limit of {_MOST_OPEN} opened programs is reached; ask the user to open this one."
             )
         running = await self._start(("/bin/sh", "-c", _OPEN_SCRIPT, "sh", *command))
-        output = b""
         try:
-            with anyio.move_on_after(self._seconds):
-                output = await running.read()
-                if not output:
-                    raise failure(command)
+            with anyio.move_on_after(row.seconds):
+                if not await running.read():
+                    raise explain_failure(command)
         except BaseException:
             await running.end()
             raise
         # A running helper, such as a browser in the foreground, has opened its target.
         self._opened.append(running)
 
-    async def start_with_input(self, copying: Sequence[str], text: str) -> InteractiveProcess:
-        """Start a helper with `text` as input; the caller ends it."""
-        running = await self._start(copying)
+    async def copy(self, row: Program, command: Sequence[str], back: Sequence[str], text: str) -> None:
+        """Copy a text; the previous clipboard owner ends only after that.
+
+        `back` prints the clipboard: a copy is verified because helpers do not report success.
+
+        Raises:
+            Unavailable: the clipboard does not contain the text after that.
+            TimedOut: the text cannot be read back in time.
+        """
+        running = await self._start(command)
         try:
-            await running.write(text.encode())
-            running.finish()
-        except Unavailable:
-            await running.end()
-            raise failure(copying) from None
+            try:
+                await running.write(text.encode())
+                running.finish()
+            except Unavailable:
+                raise explain_failure(command) from None
+            with anyio.move_on_after(row.seconds) as limit:
+                await self._wait_until_copied(row, running, (command, back), text.encode())
+            if limit.cancelled_caught:
+                raise TimedOut(explain_timeout(back))
         except BaseException:
             await running.end()
             raise
-        return running
-
-    async def replace_clipboard_owner(self, holder: InteractiveProcess) -> None:
-        """Keep the new clipboard owner running and end the previous one."""
-        before, self._clipboard_owner = self._clipboard_owner, holder
+        before, self._clipboard_owner = self._clipboard_owner, running
         if before is not None:
             await before.end()
+
+    async def _wait_until_copied(
+        self, row: Program, running: InteractiveProcess, commands: Sequence[Sequence[str]], text: bytes
+    ) -> None:
+        found = b""
+        while True:
+            ended = running.exit
+            if ended is not None and ended.status:
+                raise explain_failure(commands[0], running.stderr())
+            with contextlib.suppress(Unavailable):
+                found, _ = await self.output(row, commands[1], most=len(text) + 1)
+            if found == text:
+                return
+            if ended is not None:
+                raise Unavailable(
+                    "The clipboard does not contain the text: another program changed it, or reading it back "
+                    "was not permitted."
+                )
+            await anyio.sleep(_POLL_SECONDS)
 
     async def aclose(self) -> None:
         """End all processes."""
@@ -133,14 +132,9 @@ class DesktopHelpers:
             await running.end()
 
     async def _start(self, command: Sequence[str]) -> InteractiveProcess:
-        session = (f"{name}={value}" for name, value in self._found.session)
+        session = (f"{name}={value}" for name, value in self.found.session)
         folder = os.open("/", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             return await start_interactive(self._broker, ("/usr/bin/env", *session, *command), cwd=folder)
         finally:
             os.close(folder)
-
-
-def failure(command: Sequence[str], printed: bytes = b"") -> ToolError:
-    """Return the error for a helper that failed and printed this."""
-    return explain_failure(argv.program(command), printed)

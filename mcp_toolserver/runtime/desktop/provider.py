@@ -1,8 +1,38 @@
-"""Provides `Desktop`."""
+"""Provides `Desktop`: the programs of the user's desktop, limited to what the tool of a call declared."""
 
-from mcp_toolserver.runtime.desktop.desktop import CallDesktop
+import contextlib
+from dataclasses import dataclass
+from typing import Literal
+
+from pydantic import JsonValue
+
+from mcp_toolserver.capabilities.desktop import Indexed, NotesReply
+from mcp_toolserver.capabilities.files import CanonicalPath
+from mcp_toolserver.capabilities.permissions import Capability
+from mcp_toolserver.errors import InvalidInput, NotFound, RegistrationError, ToolError, Unavailable
 from mcp_toolserver.runtime.desktop.helper_process import DesktopHelpers
+from mcp_toolserver.runtime.files.path_resolver import relative_to
+from mcp_toolserver.runtime.files.workspace import Workspace
 from mcp_toolserver.runtime.providers import Provider, ProviderContext
+from mcp_toolserver.runtime.search.display_path import showable
+from mcp_toolserver.text.desktop import notes, scripts
+from mcp_toolserver.text.desktop.file_index import MOST_NAMED, is_unindexed
+from mcp_toolserver.text.desktop.programs import (
+    MACOS,
+    MAX_PICTURE,
+    PROGRAMS,
+    Program,
+    Words,
+    explain_failure,
+    name_of,
+    script,
+)
+from mcp_toolserver.text.desktop.windows import Window, child_ids, managed_ids, visible, windows_of_macos
+
+MAX_PICTURES = 8 << 20
+"""Total bytes of the pictures of all windows."""
+
+_MOST_LOOKED_AT = 200
 
 
 def provider(context: ProviderContext) -> Provider:
@@ -14,3 +44,158 @@ def provider(context: ProviderContext) -> Provider:
         ),
         aclose=helpers.aclose,
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class CallDesktop:
+    """Implements `capabilities.Desktop`."""
+
+    helpers: DesktopHelpers
+    workspace: Workspace
+    needs: frozenset[Capability]
+
+    async def run(self, need: Capability, *values: str, path: str = "") -> tuple[bytes, bool]:
+        row, at = self._installed(need)
+        if path:
+            values = (*values, self._absolute(CanonicalPath(path)))
+        if row.stays:
+            await self.helpers.start_detached(row, row.argv(at, values))
+            return b"", True
+        return await self.helpers.output(row, row.argv(at, values), text=row.stdin(values))
+
+    async def copy(self, text: str) -> None:
+        row, at = self._installed(Capability.CLIPBOARD_WRITE)
+        if text.startswith(row.not_text):
+            raise InvalidInput("macOS would store this as formatted text. Begin it with another character.")
+        wanted = (Capability.CLIPBOARD_READ, name_of(at[-1:]))
+        reader = next(each for each in PROGRAMS if (each.need, each.name) == wanted)
+        await self.helpers.copy(row, row.argv(at, ()), reader.argv(at[-1:], ()), text)
+
+    async def picture(self, mode: Literal["screen", "window"]) -> bytes:
+        row, at = self._installed(Capability.SCREEN)
+        front = "front" if mode == "window" else ""
+        if row.display == MACOS:
+            found = await self._windows_of_macos(row, at)
+            if front and not found:
+                raise Unavailable("There is no window on the screen; capture the screen.")
+            front = front and found[0].id
+        data, whole = await self.run(Capability.SCREEN, front)
+        if not whole:
+            raise Unavailable(f"The picture is larger than {MAX_PICTURE >> 20} MiB.")
+        return data
+
+    async def windows(self, most: int) -> tuple[list[tuple[str, bytes]], int]:
+        row, at = self._installed(Capability.WINDOWS)
+        found = await (self._windows_of_macos if row.display == MACOS else self._windows_of_x)(row, at)
+        taken: list[tuple[str, bytes]] = []
+        room = MAX_PICTURES
+        error: ToolError = explain_failure(at[:1])
+        for window in found[:most]:
+            command = row.argv(at, (window.id, ",".join(map(str, window.area))))
+            try:
+                data, whole = await self.helpers.output(row, command, most=room)
+            except Unavailable as failed:  # The window may have closed.
+                error = failed
+                continue
+            if whole:
+                taken.append((window.title, data))
+                room -= len(data)
+        if found and not taken:
+            raise error
+        return taken, len(found) - len(taken)
+
+    async def find(self, query: str, path: CanonicalPath, most: int) -> Indexed:
+        row, at = self._installed(Capability.DESKTOP_FIND)
+        if self.workspace.kind(path) != "folder":
+            raise NotFound(f"'{path}' is not a folder. Use a folder of the workspace.")
+        folder = self.workspace.spellings(path)[-1]
+        try:
+            printed, whole = await self.run(Capability.DESKTOP_FIND, query, folder)
+        except Unavailable:
+            raise Unavailable(
+                f"{row.name} failed: there may be no index. Use glob_search or grep_search instead."
+            ) from None
+        names, on_macos = row.paths(printed, whole), row.display == MACOS
+        if not names and on_macos and await self._is_unindexed(row, at, folder):
+            raise Unavailable(
+                "Spotlight does not index the volume of this folder. Use glob_search or grep_search instead."
+            )
+        # mdfind names nothing outside the folder, and may spell it otherwise: in the letter case and Unicode
+        # form that the volume stores.
+        places = [(relative_to(folder, name), name) for name in names]
+        there = [self._visible(name) for place, name in places if place != "." and (place or on_macos)]
+        found = list(dict.fromkeys(filter(None, there)))
+        return Indexed(
+            files=tuple(map(showable, found[:most])),
+            withheld=there.count(None),
+            more=not whole or len(names) >= MOST_NAMED or len(found) > most,
+        )
+
+    async def note(self, do: Literal["list", "read", "create", "update"], **request: JsonValue) -> NotesReply:
+        (row, at), *_ = [self._installed(need) for need in notes.NEEDS[do]]
+        text = notes.encode_request(do, request)
+        printed, _ = await self.helpers.output(row, row.argv(at, ()), text=text)
+        return notes.parse_reply(printed, do, request)
+
+    async def _windows_of_macos(self, row: Program, at: Words) -> list[Window]:
+        """Return the windows on the screen, from front to back. Raises: Unavailable: none can."""
+        command = script(scripts.SCREEN)(at[1:], ())
+        printed, _ = await self.helpers.output(row, command)
+        try:
+            return windows_of_macos(printed)
+        except ValueError:
+            raise explain_failure(command) from None
+
+    async def _windows_of_x(self, row: Program, at: Words) -> list[Window]:
+        _, xprop, xwininfo = at
+        ids = managed_ids(await self._text(row, (xprop, "-root", "_NET_CLIENT_LIST")))
+        if ids is None:
+            # There is no window manager.
+            ids = child_ids(await self._text(row, (xwininfo, "-root", "-children")))
+        screen = visible("-root", await self._text(row, (xwininfo, "-stats", "-root")))
+        if screen is None:
+            raise explain_failure((xwininfo,))
+        found: list[Window | None] = []
+        for each in ids[:_MOST_LOOKED_AT]:
+            with contextlib.suppress(Unavailable):  # It may have closed.
+                printed = await self._text(row, (xwininfo, "-stats", "-id", each))
+                found.append(visible(each, printed, screen.area))
+        return [window for window in found if window]
+
+    async def _text(self, row: Program, command: Words) -> str:
+        printed, whole = await self.helpers.output(row, command)
+        if not whole:
+            raise explain_failure(command)
+        return printed.decode("utf-8", "replace")
+
+    async def _is_unindexed(self, row: Program, at: Words, folder: str) -> bool:
+        """Whether the index is known to leave the volume of `folder` out; mdfind then finds nothing."""
+        try:
+            # Source: mdutil(1).
+            printed, _ = await self.helpers.output(row, (at[0].removesuffix("mdfind") + "mdutil", "-a", "-s"))
+        except ToolError:
+            return False
+        return is_unindexed(printed, folder)
+
+    def _visible(self, absolute: str) -> str | None:
+        """Return the workspace path; empty if the file is gone, None if it must not be shown.
+
+        An index can name files anywhere, links to other folders, and files that no longer exist.
+        """
+        try:
+            path = self.workspace.canonical(absolute)
+            if self.workspace.is_hidden(path):
+                return None
+            return "" if self.workspace.kind(path) == "missing" else path
+        except ToolError:
+            return None
+
+    def _absolute(self, path: CanonicalPath) -> str:
+        if self.workspace.kind(path) == "missing":
+            raise NotFound(f"'{path}' does not exist.")
+        return self.workspace.spellings(path)[-1]
+
+    def _installed(self, need: Capability) -> tuple[Program, Words]:
+        if need not in self.needs:
+            raise RegistrationError(f"the tool uses {need.value} but does not declare it")
+        return self.helpers.found.found[need]

@@ -1,116 +1,50 @@
-"""The script that controls Apple Notes; it receives its values and returns its result as JSON.
+"""Requests to the script that controls Apple Notes, and its replies, both as JSON."""
 
-Source of the names: the scripting dictionary of Notes (Notes.sdef; Script Editor > File > Open Dictionary).
-"""
+import json
+from collections.abc import Mapping
+from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import Field, JsonValue
 
-from mcp_toolserver.text.desktop.commands import Argv
-from mcp_toolserver.text.desktop.osascript import script_command
+from mcp_toolserver.capabilities.desktop import NotesReply
+from mcp_toolserver.capabilities.permissions import Capability
+from mcp_toolserver.errors import InvalidInput, NotFound, ToolError, Unavailable
 
-_SCRIPT = r"""
-function run() {
-  const asked = readRequest();
-  const app = Application("Notes");
-  const answer = encodeReply;
+Title = Annotated[str, Field(max_length=500, description="Exact title of the note")]
+Folder = Annotated[str, Field(max_length=200, description="Folder in Notes: FOLDER or ACCOUNT/FOLDER")]
+Index = Annotated[
+    int, Field(ge=0, description="Which of several notes with that title, from 1, newest first")
+]
+Id = Annotated[str, Field(max_length=500, description="Id of the note, instead of the title")]
 
-  const folders = [];
-  const seen = new Set();
-  const collect = (holder, account) => holder.folders().forEach((folder) => {
-    if (seen.has(folder.id())) return;
-    seen.add(folder.id());
-    folders.push({folder: folder, name: folder.name(), place: account + "/" + folder.name()});
-    collect(folder, account);
-  });
-  const accounts = app.accounts();
-  if (!accounts.length) return answer({problem: "no account"});
-  accounts.forEach((account) => collect(account, account.name()));
-  const within = folders.filter((each) => !asked.folder || [each.name, each.place].includes(asked.folder));
-  if (asked.folder && !within.length) return answer({problem: "no folder"});
-
-  const time = (date) => date ? date.toISOString() : "";
-  const card = (note, place) => (
-    {id: note.id(), title: note.name(), folder: place, changed: time(note.modificationDate())}
-  );
-  const cards = () => {
-    const found = within.flatMap(({folder, place}) => {
-      // Three Apple events for a folder, however many notes it has. Notes may change between them.
-      const read = () => [folder.notes.id(), folder.notes.name(), folder.notes.modificationDate()];
-      const same = ([ids, titles, dates]) => ids.length === titles.length && ids.length === dates.length;
-      let [ids, titles, dates] = read();
-      if (!same([ids, titles, dates])) [ids, titles, dates] = read();
-      if (!same([ids, titles, dates])) throw new Error("Notes changed meanwhile");
-      return ids.map((id, at) => (
-        {id: id, title: titles[at] || "", folder: place, changed: time(dates[at])}
-      ));
-    });
-    return found.sort((one, other) => (
-      other.changed.localeCompare(one.changed) || one.id.localeCompare(other.id)
-    ));
-  };
-  const line = (text) => text.replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;")
-    .replace(/\t/g, "    ").replace(/ (?= )|^ /g, "&nbsp;") || "<br>";
-  const html = (text) => text.split(/\r\n?|\n/).map((each) => "<div>" + line(each) + "</div>").join("");
-
-  if (asked.do === "list") {
-    const wanted = asked.query.toLowerCase();
-    const found = cards().filter((each) => each.title.toLowerCase().includes(wanted));
-    return answer({total: found.length, notes: found.slice(0, asked.most)});
-  }
-
-  if (asked.do === "create") {
-    if (asked.folder && within.length > 1) return answer({problem: "several folders"});
-    const account = asked.folder ? null : app.defaultAccount();
-    const folder = account ? account.defaultFolder() : within[0].folder;
-    const place = account ? account.name() + "/" + folder.name() : within[0].place;
-    const body = html(asked.title) + html(asked.body);
-    const made = app.make({new: "note", at: folder, withProperties: {body: body}});
-    return answer({notes: [card(made, place)]});
-  }
-
-  const same = cards().filter((each) => asked.id ? each.id === asked.id : each.title === asked.title);
-  if (same.length > 1 && !asked.index) {
-    return answer({problem: "several", total: same.length, notes: same.slice(0, asked.most)});
-  }
-  const one = same[(asked.index || 1) - 1];
-  if (!one) return answer({problem: "no note", total: same.length});
-  const note = app.notes.byId(one.id);
-  if (note.passwordProtected()) return answer({problem: "locked"});
-
-  if (asked.do === "read") {
-    const text = Array.from(note.plaintext().replace(/\u00a0/g, " "));
-    return answer({notes: [one], total: text.length, text: text.slice(0, asked.most).join("")});
-  }
-
-  if (note.attachments().length) return answer({problem: "attachments"});
-  const before = asked.append ? note.body() : html(one.title);
-  note.body = before + html(asked.body);
-  return answer({notes: [card(note, one.folder)]});
+NEEDS: Mapping[str, tuple[Capability, ...]] = {
+    "list": (Capability.NOTES_READ,),
+    "read": (Capability.NOTES_READ,),
+    "create": (Capability.NOTES_WRITE,),
+    # A wrong title returns the titles that exist, and appending reads the note first.
+    "update": (Capability.NOTES_READ, Capability.NOTES_WRITE),
 }
-"""
+"""What the script does, and the capabilities for it."""
 
+_MOST_CANDIDATES = 20
 
-class CardReply(BaseModel):
-    """A note without its text."""
-
-    model_config = ConfigDict(frozen=True, defer_build=True)
-
-    id: str
-    title: str
-    folder: str
-    changed: str
-
-
-class NotesReply(BaseModel):
-    """The reply of the script."""
-
-    model_config = ConfigDict(frozen=True, defer_build=True)
-
-    problem: str = ""
-    notes: tuple[CardReply, ...] = ()
-    total: int = 0
-    """Number of notes, or of characters in the text."""
-    text: str = ""
+_UNKNOWN = (NotFound, "There is no note with the {named}. Use `list_notes` to find it.")
+_REFUSALS: Mapping[str, tuple[type[ToolError], str]] = {
+    "locked": (Unavailable, "The note is locked with a password. Ask the user to unlock or change it."),
+    "attachments": (
+        Unavailable,
+        "The note has attachments, which would be lost. Create a new note, or ask the user to edit it.",
+    ),
+    "no account": (Unavailable, "Notes has no account. Ask the user to open Notes once."),
+    "several folders": (InvalidInput, "Several folders have this name. Use ACCOUNT/FOLDER."),
+    "no folder": (
+        NotFound,
+        "Notes has no folder '{folder}'. Ask the user for its name, or omit `folder`.",
+    ),
+    "no index": (NotFound, "There are {total} notes '{title}'; `index` goes from 1 to that."),
+    "several": (InvalidInput, "{total} notes are called '{title}'. Give the `id` of one:\n{candidates}"),
+}
+"""What the problems mean that the script reports."""
 
 
 def check_named(title: str, note_id: str) -> None:
@@ -119,14 +53,33 @@ def check_named(title: str, note_id: str) -> None:
         raise ValueError("give either `title` or `id`")
 
 
-def notes_script(osascript: str) -> Argv:
-    """Run the script; its standard input is a request."""
-    return script_command(osascript, _SCRIPT)
+def encode_request(do: str, request: Mapping[str, JsonValue]) -> str:
+    """Return the standard input of the script."""
+    return json.dumps({"most": _MOST_CANDIDATES, **request, "do": do}, ensure_ascii=False)
 
 
-def parse_reply(printed: bytes) -> NotesReply:
-    """Read its answer. Raises: ValueError: it is none."""
-    return NotesReply.model_validate_json(printed)
+def parse_reply(printed: bytes, do: str, request: Mapping[str, JsonValue]) -> NotesReply:
+    """Read the reply of the script; it has exactly one note unless notes are listed.
+
+    Raises:
+        ToolError: the script refused the request, or the reply has no meaning.
+    """
+    try:
+        reply = NotesReply.model_validate_json(printed)
+    except ValueError:
+        raise Unavailable("Notes gave an answer that has no meaning. Ask the user to open Notes.") from None
+    if reply.problem or (do != "list" and len(reply.notes) != 1):
+        raise _refusal(reply, request)
+    return reply
+
+
+def _refusal(reply: NotesReply, asked: Mapping[str, JsonValue]) -> ToolError:
+    named = f"id '{asked['id']}'" if asked.get("id") else f"title '{asked.get('title')}'"
+    candidates = "\n".join(
+        f"{at}. {note.folder}, changed {note.changed}, id {note.id}" for at, note in enumerate(reply.notes, 1)
+    )
+    kind, why = _REFUSALS.get(reply.problem, _UNKNOWN)
+    return kind(why.format(**{**asked, "total": reply.total, "named": named, "candidates": candidates}))
 
 
 def below_title(title: str, text: str) -> str:

@@ -35,23 +35,21 @@ class OpenTarget:
         return replace(self, path=canonical(self.path)) if self.path else self
 
 
-def open_target(text: str) -> OpenTarget:
-    """Read what was given. Other schemes start programs of their own, so they are none.
+def _parsed(value: object) -> object:
+    """Read what was given. Other schemes start programs of their own, so they are not allowed.
 
     Raises:
         ValueError: it is neither.
     """
-    if text.lower().startswith(("http://", "https://")):
-        return OpenTarget(address=canonical_url(text))
-    if _MAIL.fullmatch(text):
-        return OpenTarget(address=text)
-    if not text or _SCHEME.match(text):
+    if not isinstance(value, str):
+        return value
+    if value.lower().startswith(("http://", "https://")):
+        return OpenTarget(address=canonical_url(value))
+    if _MAIL.fullmatch(value):
+        return OpenTarget(address=value)
+    if not value or _SCHEME.match(value):
         raise ValueError("give an http, https or mailto address, or a path of the workspace")
-    return OpenTarget(path=check_spelling(text))
-
-
-def _parsed(value: object) -> object:
-    return open_target(value) if isinstance(value, str) else value
+    return OpenTarget(path=check_spelling(value))
 
 
 Target = Annotated[InstanceOf[OpenTarget], BeforeValidator(_parsed), WithJsonSchema({"type": "string"})]

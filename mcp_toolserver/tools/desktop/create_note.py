@@ -1,6 +1,7 @@
 """Create a note in Apple Notes with a title and plain text, in the given folder or the default one."""
 
 from mcp_toolserver import tool as t
+from mcp_toolserver.text.desktop.notes import Folder
 
 
 class CreateNote(t.Args):
@@ -11,12 +12,12 @@ class CreateNote(t.Args):
         description="Title: the first line of the note",
     )
     body: str = t.Field(max_length=20_000, description="Plain text below the title")
-    folder: str = t.Field(default="", max_length=200, description="Folder in Notes: FOLDER or ACCOUNT/FOLDER")
+    folder: Folder = ""
 
 
 async def run(args: CreateNote, rt: t.Runtime) -> t.Output:
-    card = await rt.desktop.notes.create(args.title, args.body, args.folder)
-    return t.Output(f"Made the note '{card.title}' in {card.folder}, id {card.id}.")
+    (note,) = (await rt.desktop.note("create", **args.model_dump())).notes
+    return t.Output(f"Made the note '{note.title}' in {note.folder}, id {note.id}.")
 
 
 TOOL = t.ToolSpec(

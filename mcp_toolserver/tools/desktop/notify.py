@@ -11,7 +11,7 @@ class Notify(t.Args):
 
 
 async def run(args: Notify, rt: t.Runtime) -> t.Output:
-    await rt.desktop.notify(args.title, args.message)
+    await rt.desktop.run(t.Capability.DESKTOP_NOTIFY, args.title, args.message)
     return t.Output("The notice was handed to the desktop.")
 
 

@@ -13,10 +13,7 @@ class Open(t.Args):
 
 
 async def run(args: Open, rt: t.Runtime) -> t.Output:
-    if args.target.path:
-        await rt.desktop.open_path(t.CanonicalPath(args.target.path))
-    else:
-        await rt.desktop.open(args.target.address)
+    await rt.desktop.run(t.Capability.DESKTOP_OPEN, args.target.address, path=args.target.path)
     return t.Output(f"Opened {args.target}.")
 
 

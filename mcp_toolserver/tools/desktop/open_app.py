@@ -21,11 +21,9 @@ class OpenApp(t.Args):
 
 
 async def run(args: OpenApp, rt: t.Runtime) -> t.Output:
-    if args.target.path:
-        await rt.desktop.launch_path(args.app, t.CanonicalPath(args.target.path))
-    else:
-        await rt.desktop.launch(args.app, args.target.address)
-    return t.Output(f"Opened {f'{args.target} with ' if str(args.target) else ''}{args.app}.")
+    target = args.target
+    await rt.desktop.run(t.Capability.DESKTOP_APP, args.app, target.address, path=target.path)
+    return t.Output(f"Opened {f'{target} with ' if str(target) else ''}{args.app}.")
 
 
 TOOL = t.ToolSpec(

@@ -11,7 +11,7 @@ class Say(t.Args):
 
 
 async def run(args: Say, rt: t.Runtime) -> t.Output:
-    await rt.desktop.say(args.text, args.voice)
+    await rt.desktop.run(t.Capability.DESKTOP_SAY, args.text, args.voice)
     return t.Output(f"Said {len(args.text)} characters.")
 
 

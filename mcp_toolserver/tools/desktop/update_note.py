@@ -6,20 +6,18 @@ attachments or a password are not changed.
 from typing import Literal
 
 from mcp_toolserver import tool as t
-from mcp_toolserver.text.desktop.notes import check_named
+from mcp_toolserver.text.desktop.notes import Folder, Id, Index, Title, check_named
 
 
 class UpdateNote(t.Args):
-    title: str = t.Field(default="", max_length=500, description="Exact title of the note")
+    title: Title = ""
     body: str = t.Field(max_length=20_000, description="Plain text to write")
     mode: Literal["append", "replace"] = t.Field(
         default="append", description="Append at the end, or replace everything below the title"
     )
-    folder: str = t.Field(default="", max_length=200, description="Folder in Notes: FOLDER or ACCOUNT/FOLDER")
-    index: int = t.Field(
-        default=0, ge=0, description="Which of several notes with that title, from 1, newest first"
-    )
-    id: str = t.Field(default="", max_length=500, description="Id of the note, instead of the title")
+    folder: Folder = ""
+    index: Index = 0
+    id: Id = ""
 
     @t.model_validator(mode="after")
     def _named(self) -> "UpdateNote":
@@ -28,10 +26,9 @@ class UpdateNote(t.Args):
 
 
 async def run(args: UpdateNote, rt: t.Runtime) -> t.Output:
-    which = t.NoteQuery(title=args.title, folder=args.folder, index=args.index, id=args.id)
-    card = await rt.desktop.notes.update(which, args.body, append=args.mode == "append")
+    (note,) = (await rt.desktop.note("update", **args.model_dump())).notes
     done = "Added to" if args.mode == "append" else "Replaced the text of"
-    return t.Output(f"{done} the note '{card.title}' in {card.folder}, id {card.id}.")
+    return t.Output(f"{done} the note '{note.title}' in {note.folder}, id {note.id}.")
 
 
 TOOL = t.ToolSpec(

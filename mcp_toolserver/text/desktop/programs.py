@@ -1,0 +1,285 @@
+"""The table of programs that use the user's desktop: their arguments, and what their failures mean.
+
+Text from the model is always a separate argument or standard input, never a part of a script. Standard error
+is matched against known messages and never shown, because it can contain private text.
+
+macOS asks the user before a program may control another application or record the screen. The permission
+belongs to the application that started the server, because macOS holds that one responsible for its child
+processes. An application without the needed entitlement or usage description cannot ask: macOS then refuses
+without a dialog, and the application is not listed in System Settings
+(https://github.com/anthropics/claude-code/issues/95398 reports that of Claude Desktop).
+
+Sources: the manual pages open(1), say(1), pbcopy(1), screencapture(1), sips(1), mdfind(1).
+"""
+
+import json
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from mcp_toolserver.capabilities.permissions import Capability
+from mcp_toolserver.errors import InvalidInput, NotFound, ToolError, Unavailable
+from mcp_toolserver.text.desktop import file_index, scripts
+
+Words = Sequence[str]
+Build = Callable[[Words, Words], Words]
+"""Absolute paths of the program and of its additional programs, values of the call → the command."""
+
+Hint = tuple[bytes, type[ToolError], str]
+"""A pattern in what the program prints, and its meaning."""
+
+MAX_PICTURE = 5 << 20
+MAX_CLIPBOARD = 50_000
+"""Maximum bytes that are read."""
+
+NONE, X, WAYLAND, EITHER, ONLY_X = "none", "DISPLAY", "WAYLAND_DISPLAY", "either", "X without Wayland"
+MACOS = "macOS"
+"""What a program needs: a display of Linux or none, or macOS."""
+
+_SHELL = ("/bin/sh", "-c")
+_CAPTURE = (
+    'd=$(mktemp -d "${TMPDIR:-/tmp}/picture.XXXXXXXX") || exit; trap \'rm -rf "$d"\' EXIT; f=$d/picture.png; '
+    'scale=$1; shift; "$0" "$@" "$f" || exit; '
+    f'[ "$(wc -c < "$f")" -le {MAX_PICTURE} ] || "$scale" -Z 2000 "$f" > /dev/null; cat "$f"'
+)
+"""screencapture writes to a file only. sips scales a picture above `MAX_PICTURE`, as of a Retina display, to
+at most 2,000 pixels in width and height."""
+_FEW_VARIABLES = (
+    'exec /usr/bin/env -i ${HOME+"HOME=$HOME"} USER="$USER" LOGNAME="$LOGNAME" '
+    'PATH=/usr/bin:/bin:/usr/sbin:/sbin "$0" "$@"'
+)
+"""macOS passes the environment on to the app (open(1)). That of commands is for unattended programs, and its
+TMPDIR and the variable by which the broker recognises the processes of a command end with the command."""
+_IN_UTF_8 = 'export LC_ALL=en_US.UTF-8; exec "$0" "$@"'
+"""Without a locale, as in a server that a desktop app started, pbcopy and pbpaste do not use UTF-8."""
+
+_RESPONSIBLE = (
+    "for the app that started this server, such as Terminal or Claude Desktop, then start that app again. If "
+    "the app is not listed there, it cannot ask for this: start the server from Terminal."
+)
+_AUTOMATION = (
+    "macOS does not let this server control Notes. Ask the user to allow Notes in System Settings > Privacy "
+    f"& Security > Automation {_RESPONSIBLE}"
+)
+_RECORDING = (
+    "macOS does not let this server record the screen. Ask the user to allow it in System Settings > Privacy "
+    f"& Security > Screen & System Audio Recording (before macOS 15: Screen Recording) {_RESPONSIBLE}"
+)
+_DIALOG_WAITS = (
+    "macOS may be asking the user for a permission. Ask the user to answer the dialog on the screen, then "
+    "call again."
+)
+_UNREACHABLE = (
+    "Notes could not be reached. Ask the user to open Notes, then call again. If that does not help, the "
+    "user has to start the server from Terminal: macOS gives no access over SSH, in daemons and in some apps."
+)
+_NO_OBJECT = "Notes has no such object: it was deleted meanwhile, or Notes has no account. Ask the user."
+_NOT_STARTED = (
+    "macOS could not start the app: it is damaged or blocked, or the server has no desktop session (over "
+    "SSH, in a daemon). Ask the user to open it."
+)
+_NO_SESSION = (
+    "There is no desktop session: the server runs over SSH or as a daemon, or nobody is logged in. The user "
+    "who is logged in at the screen has to start the server."
+)
+_LOCKED = "The screen is locked. Ask the user to unlock it, then call again."
+SCREEN_PROBLEMS = {"no session": _NO_SESSION, "locked": _LOCKED, "permission": _RECORDING}
+"""What the problems mean that the script `SCREEN` reports."""
+
+_HINTS: dict[str, tuple[Hint, ...]] = {
+    "osascript": (
+        (rb"Application can.{1,3}t be found", Unavailable, "Notes is not installed."),
+        (rb"\((-1743|-1744|-10004)\)\s*\Z", Unavailable, _AUTOMATION),
+        (rb"\(-1712\)\s*\Z", Unavailable, f"Notes did not answer in time. {_DIALOG_WAITS}"),
+        (rb"\(-1728\)\s*\Z", Unavailable, _NO_OBJECT),
+        (rb"\((-600|-609|-10810)\)\s*\Z", Unavailable, _UNREACHABLE),
+    ),
+    "open": (
+        (rb"Unable to find application", NotFound, "macOS has no app with this name."),
+        (rb"No application knows how to open", NotFound, "macOS has no app that opens this."),
+        (rb"LSOpenURLsWithRole", Unavailable, _NOT_STARTED),
+    ),
+    "say": ((rb"Voice .* not found", InvalidInput, "No such voice is installed. Omit `voice`."),),
+    "screencapture": ((rb"could not create image", Unavailable, _RECORDING),),
+    "mdfind": ((rb"Failed to create query", InvalidInput, "Spotlight does not understand the query."),),
+}
+"""Messages of macOS programs, as users report them: for example `open`
+(https://github.com/warpdotdev/warp/issues/4188), `say` (https://github.com/renpy/renpy/issues/5556) and
+`screencapture` (https://github.com/anthropics/claude-code/issues/95398).
+
+osascript prints the number of an error in parentheses at the end. Source: the SDK header MacErrors.h:
+errAEEventNotPermitted -1743, errAEEventWouldRequireUserConsent -1744, errAEPrivilegeError -10004,
+errAETimeout -1712, errAENoSuchObject -1728, procNotFound -600, connectionInvalid -609, kLSUnknownErr -10810.
+"""
+
+
+@dataclass(frozen=True)
+class Program:
+    """A row of the table: a program that provides a capability."""
+
+    need: Capability
+    name: str
+    display: str
+    argv: Build
+    also: tuple[str, ...] = ()
+    """Additional programs that it needs. The last one of a program that copies reads the clipboard."""
+    stdin: Callable[[Words], str] = lambda _: ""
+    """Values of the call → standard input."""
+    paths: Callable[[bytes, bool], list[str]] = file_index.null_separated
+    """Output of a search, and whether that is all → the paths."""
+    empty_status: int = 0
+    """The exit status that means "no result" if nothing was written to standard error."""
+    seconds: float = 30.0
+    most: int = 4 << 20
+    """Maximum bytes of output."""
+    stays: bool = False
+    """Whether what it opens ends with it."""
+    not_text: tuple[str, ...] = ()
+    """Beginnings of a text that the program would store as something else."""
+    late: str = ""
+    """What it means if it takes too long."""
+
+
+def _words(*options: str, shell: str = "") -> Build:
+    """Options, then the values that are not empty; started by a script, if there is one."""
+    start = (*_SHELL, shell) if shell else ()
+    return lambda at, given: (*start, at[0], *options, *filter(None, given))
+
+
+def script(source: str) -> Build:
+    """Run a script whose function `run` may call `readRequest` and `encodeReply`.
+
+    An Apple event starts the app that it is for.
+    """
+    argv = _words("-l", "JavaScript", "-e", scripts.START + source, shell=_FEW_VARIABLES)
+    return lambda at, _: argv(at, ())
+
+
+def _speech(option: str, *always: str) -> Build:
+    """Read a text aloud, to the end, with a voice if one is given."""
+    return lambda at, given: (at[0], *always, *((option, given[1]) if given[1] else ()), "--", given[0])
+
+
+def _screen(*options: str) -> Build:
+    """Print a picture of the screen; the program has no option for the window in front."""
+
+    def argv(at: Words, given: Words) -> Words:
+        if given[0]:
+            raise Unavailable(f"{name_of(at)} cannot capture a window; capture the screen.")
+        return at[0], *options
+
+    return argv
+
+
+def _scrot(at: Words, given: Words) -> Words:
+    return at[0], "--silent", *(("--focused",) if given[0] else ()), "-"
+
+
+def _scrot_area(at: Words, given: Words) -> Words:
+    return at[0], "--silent", "--autoselect", given[1], "-"
+
+
+def _import_window(at: Words, given: Words) -> Words:
+    return at[0], "-silent", "-window", given[0], "png:-"
+
+
+def _capture(at: Words, given: Words) -> Words:
+    """Print a picture of the main screen, or of the window with an id without its shadow, without sound."""
+    window = ("-o", f"-l{given[0]}") if given[0] else ()
+    return *_SHELL, _CAPTURE, at[0], at[2], "-x", "-t", "png", *window
+
+
+def _locate(at: Words, given: Words) -> Words:
+    options = ("--all", "--null", "--ignore-case", "--limit", str(file_index.MOST_NAMED))
+    # A folder is never a pattern.
+    inside = re.sub(r"[*?\[\]\\]", r"\\\g<0>", given[1].rstrip("/")) + "/*"
+    return at[0], *options, "--", inside, given[0]
+
+
+def _tracker(at: Words, given: Words) -> Words:
+    return at[0], "search", "--limit", str(file_index.MOST_NAMED), "--disable-color", "--", given[0]
+
+
+def _mdfind(at: Words, given: Words) -> Words:
+    # It reads its options by itself: nothing that begins with a space is one.
+    return at[0], "-0", "-onlyin", given[1], f" {given[0]}" if given[0].startswith("-") else given[0]
+
+
+def _notice(given: Words) -> str:
+    return json.dumps({"title": given[0], "message": given[1]}, ensure_ascii=False)
+
+
+_COPY_ON_WAYLAND = _words("--foreground", "--type", "text/plain;charset=utf-8")
+_COPY_ON_X = _words("-quiet", "-selection", "clipboard", "-in")
+_COPY_ON_MACOS = _words(shell=_IN_UTF_8)
+_PASTE_ON_WAYLAND = _words("--no-newline", "--type", "text")
+_PASTE_ON_X = _words("-selection", "clipboard", "-out")
+_PASTE_ON_MACOS = _words("-Prefer", "txt", shell=_IN_UTF_8)
+_X_ALSO, _MACOS_ALSO = ("xprop", "xwininfo"), ("osascript", "sips")
+_FORMATTED = ("{\\rtf", "%!PS")
+"""pbcopy stores text that begins like this as RTF or EPS."""
+_NOTES_SECONDS = 100.0
+"""The first call waits while macOS asks the user; the answer holds for later calls."""
+_NOTES_LATE = f"Notes did not answer within {_NOTES_SECONDS:.0f} seconds. {_DIALOG_WAITS}"
+
+PROGRAMS: tuple[Program, ...] = (
+    Program(Capability.DESKTOP_OPEN, "xdg-open", EITHER, _words(), stays=True),
+    Program(Capability.DESKTOP_OPEN, "open", MACOS, _words(shell=_FEW_VARIABLES)),
+    Program(Capability.DESKTOP_APP, "gtk-launch", EITHER, _words(), stays=True),
+    Program(Capability.DESKTOP_APP, "open", MACOS, _words("-a", shell=_FEW_VARIABLES)),
+    Program(Capability.DESKTOP_NOTIFY, "notify-send", EITHER, _words("--app-name=mcp-toolserver", "--")),
+    Program(Capability.DESKTOP_NOTIFY, "osascript", MACOS, script(scripts.NOTICE), stdin=_notice),
+    Program(Capability.DESKTOP_SAY, "spd-say", NONE, _speech("--synthesis-voice", "--wait"), seconds=150.0),
+    Program(Capability.DESKTOP_SAY, "espeak-ng", NONE, _speech("-v"), seconds=150.0),
+    Program(Capability.DESKTOP_SAY, "espeak", NONE, _speech("-v"), seconds=150.0),
+    Program(Capability.DESKTOP_SAY, "say", MACOS, _speech("-v"), seconds=150.0),
+    # A program that copies runs as long as it owns the clipboard, except that of macOS. xsel is not used: it
+    # sometimes returns an empty string for a long text.
+    Program(Capability.CLIPBOARD_READ, "wl-paste", WAYLAND, _PASTE_ON_WAYLAND, most=MAX_CLIPBOARD),
+    Program(Capability.CLIPBOARD_READ, "xclip", X, _PASTE_ON_X, most=MAX_CLIPBOARD),
+    Program(Capability.CLIPBOARD_READ, "pbpaste", MACOS, _PASTE_ON_MACOS, most=MAX_CLIPBOARD),
+    Program(Capability.CLIPBOARD_WRITE, "wl-copy", WAYLAND, _COPY_ON_WAYLAND, ("wl-paste",)),
+    Program(Capability.CLIPBOARD_WRITE, "xclip", X, _COPY_ON_X),
+    Program(Capability.CLIPBOARD_WRITE, "pbcopy", MACOS, _COPY_ON_MACOS, ("pbpaste",), not_text=_FORMATTED),
+    Program(Capability.SCREEN, "grim", WAYLAND, _screen("-t", "png", "-"), most=MAX_PICTURE),
+    Program(Capability.SCREEN, "scrot", X, _scrot, most=MAX_PICTURE),
+    Program(Capability.SCREEN, "import", X, _screen("-silent", "-window", "root", "png:-"), most=MAX_PICTURE),
+    Program(Capability.SCREEN, "screencapture", MACOS, _capture, _MACOS_ALSO, most=MAX_PICTURE),
+    Program(Capability.WINDOWS, "import", ONLY_X, _import_window, _X_ALSO),
+    Program(Capability.WINDOWS, "scrot", ONLY_X, _scrot_area, _X_ALSO),
+    Program(Capability.WINDOWS, "screencapture", MACOS, _capture, _MACOS_ALSO),
+    Program(Capability.DESKTOP_FIND, "plocate", NONE, _locate, empty_status=1),
+    Program(Capability.DESKTOP_FIND, "locate", NONE, _locate, empty_status=1),
+    Program(Capability.DESKTOP_FIND, "localsearch", NONE, _tracker, paths=file_index.file_urls),
+    Program(Capability.DESKTOP_FIND, "tracker3", NONE, _tracker, paths=file_index.file_urls),
+    Program(Capability.DESKTOP_FIND, "mdfind", MACOS, _mdfind),
+    *(
+        Program(need, "osascript", MACOS, script(scripts.NOTES), seconds=_NOTES_SECONDS, late=_NOTES_LATE)
+        for need in (Capability.NOTES_READ, Capability.NOTES_WRITE)
+    ),
+)
+"""The programs of each capability, best first."""
+
+
+def name_of(command: Words) -> str:
+    """Return the name of the program that a command is for: `sh -c SCRIPT PROGRAM` is for PROGRAM."""
+    return (command[3] if tuple(command[:2]) == _SHELL else command[0]).rpartition("/")[2]
+
+
+def explain_failure(command: Words, printed: bytes = b"") -> ToolError:
+    """Return the error for a command that failed and printed this."""
+    name = name_of(command)
+    for pattern, kind, meaning in _HINTS.get(name, ()):
+        if re.search(pattern, printed):
+            return kind(meaning)
+    number = re.search(rb"\((-\d{1,6})\)\s*\Z", printed) if name == "osascript" else None
+    what = f"{name} failed{f' with error {int(number[1])}' if number else ''}."
+    return Unavailable(f"{what} Ask the user whether their desktop is there.")
+
+
+def explain_timeout(command: Words) -> str:
+    """Return what to say about a command that took too long."""
+    name = name_of(command)
+    is_of_macos = any((row.name, row.display) == (name, MACOS) for row in PROGRAMS)
+    advice = _DIALOG_WAITS if is_of_macos else "Ask the user whether their desktop is there."
+    return f"{name} took too long. {advice}"
