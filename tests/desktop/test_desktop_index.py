@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mcp_toolserver.text.desktop.file_index import MOST_NAMED, is_unindexed
-from mcp_toolserver.text.desktop.programs import PROGRAMS
+from mcp_toolserver.text.desktop.programs import MOST_NAMED, PROGRAMS, is_unindexed
 from tests.desktop.desktop import desktop_server, given, stand_ins
 from tests.support.processes import call
 from tests.support.workshop import names

@@ -24,8 +24,12 @@ class DesktopExecutables:
 
     found: Mapping[Capability, Installed] = field(default_factory=dict[Capability, Installed])
     """The programs for each available capability."""
-    reasons: Mapping[Capability, str] = field(default_factory=dict[Capability, str])
-    """Why a capability is unavailable."""
+    missing: Mapping[str, str] = field(
+        default_factory=lambda: {
+            need.value: "there is no program for it on this platform" for need in DESKTOP
+        }
+    )
+    """Why a program is missing, by the name of the capability that it provides."""
     session: tuple[tuple[str, str], ...] = ()
     """Those variables of `SESSION` that are set."""
 
@@ -33,12 +37,6 @@ class DesktopExecutables:
     def programs(self) -> Mapping[Capability, str]:
         """Absolute paths by capability; missing ones are absent."""
         return {need: paths[0] for need, (_, paths) in self.found.items()}
-
-    @property
-    def missing(self) -> Mapping[str, str]:
-        """Why a program is missing, by the name of the capability that it provides."""
-        unknown = "there is no program for it on this platform"
-        return {need.value: self.reasons.get(need, unknown) for need in DESKTOP if need not in self.found}
 
 
 def find_desktop(
@@ -60,16 +58,17 @@ def find_desktop(
         name: find_program([name], path_entries, roots) for row in rows for name in (row.name, *row.also)
     }
     found: dict[Capability, Installed] = {}
-    reasons: dict[Capability, str] = {}
+    missing: dict[str, str] = {}
     for need in DESKTOP:
         usable = [row for row in rows if row.need is need]
         row = next((row for row in usable if places[row.name]), None)
-        missing = [name for name in row.also if not places[name]] if row else [row.name for row in usable]
-        if row and not missing:
+        lacking = [name for name in row.also if not places[name]] if row else [row.name for row in usable]
+        if row and not lacking:
             paths = (places[name] for name in (row.name, *row.also))
             found[need] = row, tuple(path for path in paths if path)
-        reasons[need] = _reason(need, missing, kinds)
-    return DesktopExecutables(found=found, reasons=reasons, session=session)
+        else:
+            missing[need.value] = _reason(need, lacking, kinds)
+    return DesktopExecutables(found=found, missing=missing, session=session)
 
 
 def _display_kinds(session: Mapping[str, str]) -> set[str]:
@@ -78,9 +77,9 @@ def _display_kinds(session: Mapping[str, str]) -> set[str]:
     return {NONE, *seen, *((EITHER,) if seen else ()), *((ONLY_X,) if seen == {X} else ())}
 
 
-def _reason(need: Capability, missing: Sequence[str], kinds: set[str]) -> str:
-    if missing:
-        return f"no {' or '.join(missing)} was found on the PATH of this server"
+def _reason(need: Capability, lacking: Sequence[str], kinds: set[str]) -> str:
+    if lacking:
+        return f"no {' or '.join(lacking)} was found on the PATH of this server"
     if need in (Capability.NOTES_READ, Capability.NOTES_WRITE):
         return "the notes are those of Apple Notes, which is on macOS only"
     if need is Capability.WINDOWS and EITHER in kinds:

@@ -1,29 +1,41 @@
-"""Provides `Desktop`: the programs of the user's desktop, limited to what the tool of a call declared."""
+"""Provides `Desktop`: runs helper programs through the command broker.
+
+A command ends together with everything it started. Processes that must stay, such as an opened program or the
+clipboard owner, therefore run as commands that last until the server ends.
+"""
 
 import contextlib
+import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+import anyio
 from pydantic import JsonValue
 
 from mcp_toolserver.capabilities.desktop import Indexed, NotesReply
 from mcp_toolserver.capabilities.files import CanonicalPath
 from mcp_toolserver.capabilities.permissions import Capability
-from mcp_toolserver.errors import InvalidInput, NotFound, RegistrationError, ToolError, Unavailable
-from mcp_toolserver.runtime.desktop.helper_process import DesktopHelpers
+from mcp_toolserver.errors import InvalidInput, NotFound, RegistrationError, TimedOut, ToolError, Unavailable
+from mcp_toolserver.runtime.desktop.executables import DesktopExecutables
 from mcp_toolserver.runtime.files.path_resolver import relative_to
 from mcp_toolserver.runtime.files.workspace import Workspace
+from mcp_toolserver.runtime.processes.broker_client import Broker
+from mcp_toolserver.runtime.processes.interactive import InteractiveProcess, start_interactive
 from mcp_toolserver.runtime.providers import Provider, ProviderContext
 from mcp_toolserver.runtime.search.display_path import showable
 from mcp_toolserver.text.desktop import notes, scripts
-from mcp_toolserver.text.desktop.file_index import MOST_NAMED, is_unindexed
 from mcp_toolserver.text.desktop.programs import (
+    FORMATTED,
     MACOS,
     MAX_PICTURE,
+    MOST_NAMED,
     PROGRAMS,
     Program,
     Words,
     explain_failure,
+    explain_timeout,
+    is_unindexed,
     name_of,
     script,
 )
@@ -33,6 +45,9 @@ MAX_PICTURES = 8 << 20
 """Total bytes of the pictures of all windows."""
 
 _MOST_LOOKED_AT = 200
+_MOST_OPEN = 32
+_OPEN_SCRIPT = '"$@" >&2 || exit; echo opened; exec sleep 2147483647'
+_POLL_SECONDS = 0.05
 
 
 def provider(context: ProviderContext) -> Provider:
@@ -46,6 +61,124 @@ def provider(context: ProviderContext) -> Provider:
     )
 
 
+class DesktopHelpers:
+    """Runs helpers and tracks the processes that stay."""
+
+    def __init__(self, broker: Broker, found: DesktopExecutables) -> None:
+        self.found = found
+        self._broker = broker
+        self._opened: list[InteractiveProcess] = []
+        self._clipboard_owner: InteractiveProcess | None = None
+
+    async def output(
+        self, row: Program, command: Words, *, text: str = "", most: int = 0
+    ) -> tuple[bytes, bool]:
+        """Return at most `most` bytes of a helper's output, and whether that is all.
+
+        The limits are those of `row`. `text` is the helper's standard input.
+
+        Raises:
+            ToolError: the helper fails; see `explain_failure`.
+            TimedOut: it takes too long.
+        """
+        most = most or row.most
+        running, printed = await self._start(command), bytearray()
+        with anyio.move_on_after(row.seconds):
+            try:
+                # A helper that ended early says why by its status and standard error.
+                with contextlib.suppress(Unavailable):
+                    await running.write(text.encode())
+                running.finish()
+                while (data := await running.read()) and len(printed) <= most:
+                    printed += data
+                if len(printed) > most:
+                    return bytes(printed[:most]), False
+                status = (await running.wait()).status
+                if status not in (0, row.empty_status) or (status and running.stderr()):
+                    raise explain_failure(command, bytes(printed) + running.stderr())
+                return bytes(printed), True
+            finally:
+                await running.end()
+        raise TimedOut(row.late or explain_timeout(command))
+
+    async def start_detached(self, row: Program, command: Words) -> None:
+        """Start a program that stays. Raises: Unavailable: it fails, or too many programs stay."""
+        self._opened = [each for each in self._opened if each.exit is None]
+        if len(self._opened) >= _MOST_OPEN:
+            raise Unavailable(
+                f"The limit of {_MOST_OPEN} opened programs is reached; ask the user to open this one."
+            )
+        running = await self._start(("/bin/sh", "-c", _OPEN_SCRIPT, "sh", *command))
+        try:
+            with anyio.move_on_after(row.seconds):
+                if not await running.read():
+                    raise explain_failure(command)
+        except BaseException:
+            await running.end()
+            raise
+        # A running helper, such as a browser in the foreground, has opened its target.
+        self._opened.append(running)
+
+    async def copy(self, row: Program, command: Words, back: Words, text: str) -> None:
+        """Copy a text; the previous clipboard owner ends only after that.
+
+        `back` prints the clipboard: a copy is verified because helpers do not report success.
+
+        Raises:
+            Unavailable: the clipboard does not contain the text after that.
+            TimedOut: the text cannot be read back in time.
+        """
+        running = await self._start(command)
+        try:
+            try:
+                await running.write(text.encode())
+                running.finish()
+            except Unavailable:
+                raise explain_failure(command) from None
+            with anyio.move_on_after(row.seconds) as limit:
+                await self._wait_until_copied(row, running, (command, back), text.encode())
+            if limit.cancelled_caught:
+                raise TimedOut(explain_timeout(back))
+        except BaseException:
+            await running.end()
+            raise
+        before, self._clipboard_owner = self._clipboard_owner, running
+        if before is not None:
+            await before.end()
+
+    async def _wait_until_copied(
+        self, row: Program, running: InteractiveProcess, commands: Sequence[Words], text: bytes
+    ) -> None:
+        found = b""
+        while True:
+            ended = running.exit
+            if ended is not None and ended.status:
+                raise explain_failure(commands[0], running.stderr())
+            with contextlib.suppress(Unavailable):
+                found, _ = await self.output(row, commands[1], most=len(text) + 1)
+            if found == text:
+                return
+            if ended is not None:
+                raise Unavailable(
+                    "The clipboard does not contain the text: another program changed it, or reading it back "
+                    "was not permitted."
+                )
+            await anyio.sleep(_POLL_SECONDS)
+
+    async def aclose(self) -> None:
+        """End all processes."""
+        for running in (*self._opened, *((self._clipboard_owner,) if self._clipboard_owner else ())):
+            await running.end()
+
+    async def _start(self, command: Words) -> InteractiveProcess:
+        session = (f"{name}={value}" for name, value in self.found.session)
+        folder = os.open("/", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            return await start_interactive(self._broker, ("/usr/bin/env", *session, *command), cwd=folder)
+        finally:
+            os.close(folder)
+
+
 @dataclass(frozen=True, kw_only=True)
 class CallDesktop:
     """Implements `capabilities.Desktop`."""
@@ -57,7 +190,9 @@ class CallDesktop:
     async def run(self, need: Capability, *values: str, path: str = "") -> tuple[bytes, bool]:
         row, at = self._installed(need)
         if path:
-            values = (*values, self._absolute(CanonicalPath(path)))
+            if self.workspace.kind(CanonicalPath(path)) == "missing":
+                raise NotFound(f"'{path}' does not exist.")
+            values = (*filter(None, values), self.workspace.spellings(CanonicalPath(path))[-1])
         if row.stays:
             await self.helpers.start_detached(row, row.argv(at, values))
             return b"", True
@@ -65,7 +200,7 @@ class CallDesktop:
 
     async def copy(self, text: str) -> None:
         row, at = self._installed(Capability.CLIPBOARD_WRITE)
-        if text.startswith(row.not_text):
+        if row.name == "pbcopy" and text.startswith(FORMATTED):
             raise InvalidInput("macOS would store this as formatted text. Begin it with another character.")
         wanted = (Capability.CLIPBOARD_READ, name_of(at[-1:]))
         reader = next(each for each in PROGRAMS if (each.need, each.name) == wanted)
@@ -138,7 +273,7 @@ class CallDesktop:
         return notes.parse_reply(printed, do, request)
 
     async def _windows_of_macos(self, row: Program, at: Words) -> list[Window]:
-        """Return the windows on the screen, from front to back. Raises: Unavailable: none can."""
+        """Return the windows from front to back. Raises: Unavailable: the screen cannot be captured."""
         command = script(scripts.SCREEN)(at[1:], ())
         printed, _ = await self.helpers.output(row, command)
         try:
@@ -189,11 +324,6 @@ class CallDesktop:
             return "" if self.workspace.kind(path) == "missing" else path
         except ToolError:
             return None
-
-    def _absolute(self, path: CanonicalPath) -> str:
-        if self.workspace.kind(path) == "missing":
-            raise NotFound(f"'{path}' does not exist.")
-        return self.workspace.spellings(path)[-1]
 
     def _installed(self, need: Capability) -> tuple[Program, Words]:
         if need not in self.needs:

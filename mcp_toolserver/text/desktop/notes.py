@@ -80,9 +80,3 @@ def _refusal(reply: NotesReply, asked: Mapping[str, JsonValue]) -> ToolError:
     )
     kind, why = _REFUSALS.get(reply.problem, _UNKNOWN)
     return kind(why.format(**{**asked, "total": reply.total, "named": named, "candidates": candidates}))
-
-
-def below_title(title: str, text: str) -> str:
-    """Return the text of a note without its first line, when that is the title."""
-    first, _, rest = text.partition("\n")
-    return rest if first.strip() == title.strip() else text

@@ -14,12 +14,12 @@ Sources: the manual pages open(1), say(1), pbcopy(1), screencapture(1), sips(1),
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from mcp_toolserver.capabilities.permissions import Capability
 from mcp_toolserver.errors import InvalidInput, NotFound, ToolError, Unavailable
-from mcp_toolserver.text.desktop import file_index, scripts
+from mcp_toolserver.text.desktop import scripts
 
 Words = Sequence[str]
 Build = Callable[[Words, Words], Words]
@@ -27,6 +27,9 @@ Build = Callable[[Words, Words], Words]
 
 Hint = tuple[bytes, type[ToolError], str]
 """A pattern in what the program prints, and its meaning."""
+
+FORMATTED = ("{\\rtf", "%!PS")
+"""pbcopy stores text that begins like this as RTF or EPS."""
 
 MAX_PICTURE = 5 << 20
 MAX_CLIPBOARD = 50_000
@@ -52,6 +55,14 @@ _FEW_VARIABLES = (
 TMPDIR and the variable by which the broker recognises the processes of a command end with the command."""
 _IN_UTF_8 = 'export LC_ALL=en_US.UTF-8; exec "$0" "$@"'
 """Without a locale, as in a server that a desktop app started, pbcopy and pbpaste do not use UTF-8."""
+
+MOST_NAMED = 1_000
+"""Maximum files requested from an index; some may be hidden from the caller."""
+
+_NO_PATH = re.compile(r"(?:[^/\n][^\n]*\n)+")
+"""Lines that are no path; mdfind may print a line on its query parser before the first path."""
+_LOCAL = re.compile(r"file://(/[^\s\x1b]*)")
+_ESCAPE = re.compile(rb"%([0-9A-Fa-f]{2})")
 
 _RESPONSIBLE = (
     "for the app that started this server, such as Terminal or Claude Desktop, then start that app again. If "
@@ -113,6 +124,29 @@ errAETimeout -1712, errAENoSuchObject -1728, procNotFound -600, connectionInvali
 """
 
 
+def null_separated(printed: bytes, whole: bool) -> list[str]:
+    """Return absolute paths that end with NUL, each once; the last one is cut off unless `whole`."""
+    paths = printed.decode("utf-8", "surrogateescape").split("\0")[: None if whole else -1]
+    return _absolute(_NO_PATH.sub("", path, count=1) for path in paths)
+
+
+def file_urls(printed: bytes, whole: bool) -> list[str]:
+    """Return the paths of the lines that contain a file URL, each once."""
+    lines = printed.decode("utf-8", "surrogateescape").split("\n")[: None if whole else -1]
+    return _absolute(_unescaped(found[1]) for found in map(_LOCAL.search, lines) if found)
+
+
+def _absolute(paths: Iterable[str]) -> list[str]:
+    return list(dict.fromkeys(path for path in paths if path.startswith("/")))
+
+
+def _unescaped(path: str) -> str:
+    """Decode the percent escapes of a path in a file URL."""
+    data = path.encode("utf-8", "surrogateescape")
+    whole = _ESCAPE.sub(lambda found: bytes((int(found[1], 16),)), data)
+    return whole.decode("utf-8", "surrogateescape")
+
+
 @dataclass(frozen=True)
 class Program:
     """A row of the table: a program that provides a capability."""
@@ -125,7 +159,7 @@ class Program:
     """Additional programs that it needs. The last one of a program that copies reads the clipboard."""
     stdin: Callable[[Words], str] = lambda _: ""
     """Values of the call → standard input."""
-    paths: Callable[[bytes, bool], list[str]] = file_index.null_separated
+    paths: Callable[[bytes, bool], list[str]] = null_separated
     """Output of a search, and whether that is all → the paths."""
     empty_status: int = 0
     """The exit status that means "no result" if nothing was written to standard error."""
@@ -134,16 +168,22 @@ class Program:
     """Maximum bytes of output."""
     stays: bool = False
     """Whether what it opens ends with it."""
-    not_text: tuple[str, ...] = ()
-    """Beginnings of a text that the program would store as something else."""
     late: str = ""
     """What it means if it takes too long."""
 
 
-def _words(*options: str, shell: str = "") -> Build:
-    """Options, then the values that are not empty; started by a script, if there is one."""
+def _argv(*words: str | tuple[int, Words], shell: str = "") -> Build:
+    """Words with the values of the call as `{0}` and `{1}`, after a script that starts the program.
+
+    Those behind a number are left out if the value with that number is empty.
+    """
     start = (*_SHELL, shell) if shell else ()
-    return lambda at, given: (*start, at[0], *options, *filter(None, given))
+
+    def argv(at: Words, given: Words) -> Words:
+        groups = ((word,) if isinstance(word, str) else word[1] if given[word[0]] else () for word in words)
+        return *start, at[0], *(word.format(*given) for group in groups for word in group)
+
+    return argv
 
 
 def script(source: str) -> Build:
@@ -151,13 +191,8 @@ def script(source: str) -> Build:
 
     An Apple event starts the app that it is for.
     """
-    argv = _words("-l", "JavaScript", "-e", scripts.START + source, shell=_FEW_VARIABLES)
-    return lambda at, _: argv(at, ())
-
-
-def _speech(option: str, *always: str) -> Build:
-    """Read a text aloud, to the end, with a voice if one is given."""
-    return lambda at, given: (at[0], *always, *((option, given[1]) if given[1] else ()), "--", given[0])
+    words = ("-l", "JavaScript", "-e", scripts.START + source)
+    return lambda at, _: (*_SHELL, _FEW_VARIABLES, at[0], *words)
 
 
 def _screen(*options: str) -> Build:
@@ -171,18 +206,6 @@ def _screen(*options: str) -> Build:
     return argv
 
 
-def _scrot(at: Words, given: Words) -> Words:
-    return at[0], "--silent", *(("--focused",) if given[0] else ()), "-"
-
-
-def _scrot_area(at: Words, given: Words) -> Words:
-    return at[0], "--silent", "--autoselect", given[1], "-"
-
-
-def _import_window(at: Words, given: Words) -> Words:
-    return at[0], "-silent", "-window", given[0], "png:-"
-
-
 def _capture(at: Words, given: Words) -> Words:
     """Print a picture of the main screen, or of the window with an id without its shadow, without sound."""
     window = ("-o", f"-l{given[0]}") if given[0] else ()
@@ -190,14 +213,9 @@ def _capture(at: Words, given: Words) -> Words:
 
 
 def _locate(at: Words, given: Words) -> Words:
-    options = ("--all", "--null", "--ignore-case", "--limit", str(file_index.MOST_NAMED))
     # A folder is never a pattern.
     inside = re.sub(r"[*?\[\]\\]", r"\\\g<0>", given[1].rstrip("/")) + "/*"
-    return at[0], *options, "--", inside, given[0]
-
-
-def _tracker(at: Words, given: Words) -> Words:
-    return at[0], "search", "--limit", str(file_index.MOST_NAMED), "--disable-color", "--", given[0]
+    return at[0], "--all", "--null", "--ignore-case", *_LIMIT, "--", inside, given[0]
 
 
 def _mdfind(at: Words, given: Words) -> Words:
@@ -209,49 +227,51 @@ def _notice(given: Words) -> str:
     return json.dumps({"title": given[0], "message": given[1]}, ensure_ascii=False)
 
 
-_COPY_ON_WAYLAND = _words("--foreground", "--type", "text/plain;charset=utf-8")
-_COPY_ON_X = _words("-quiet", "-selection", "clipboard", "-in")
-_COPY_ON_MACOS = _words(shell=_IN_UTF_8)
-_PASTE_ON_WAYLAND = _words("--no-newline", "--type", "text")
-_PASTE_ON_X = _words("-selection", "clipboard", "-out")
-_PASTE_ON_MACOS = _words("-Prefer", "txt", shell=_IN_UTF_8)
+_LIMIT = ("--limit", str(MOST_NAMED))
+_SAY = _argv((1, ("-v", "{1}")), "--", "{0}")
+_SAY_AND_WAIT = _argv("--wait", (1, ("--synthesis-voice", "{1}")), "--", "{0}")
+_TRACKER = _argv("search", *_LIMIT, "--disable-color", "--", "{0}")
+_COPY_ON_WAYLAND = _argv("--foreground", "--type", "text/plain;charset=utf-8")
+_PASTE_ON_WAYLAND = _argv("--no-newline", "--type", "text")
+_PASTE_ON_X = _argv("-selection", "clipboard", "-out")
+_PASTE_ON_MACOS = _argv("-Prefer", "txt", shell=_IN_UTF_8)
+_NOTIFY = _argv("--app-name=mcp-toolserver", "--", "{0}", "{1}")
+_OPEN_APP = ("{0}", (1, ("{1}",)))
 _X_ALSO, _MACOS_ALSO = ("xprop", "xwininfo"), ("osascript", "sips")
-_FORMATTED = ("{\\rtf", "%!PS")
-"""pbcopy stores text that begins like this as RTF or EPS."""
 _NOTES_SECONDS = 100.0
 """The first call waits while macOS asks the user; the answer holds for later calls."""
 _NOTES_LATE = f"Notes did not answer within {_NOTES_SECONDS:.0f} seconds. {_DIALOG_WAITS}"
 
 PROGRAMS: tuple[Program, ...] = (
-    Program(Capability.DESKTOP_OPEN, "xdg-open", EITHER, _words(), stays=True),
-    Program(Capability.DESKTOP_OPEN, "open", MACOS, _words(shell=_FEW_VARIABLES)),
-    Program(Capability.DESKTOP_APP, "gtk-launch", EITHER, _words(), stays=True),
-    Program(Capability.DESKTOP_APP, "open", MACOS, _words("-a", shell=_FEW_VARIABLES)),
-    Program(Capability.DESKTOP_NOTIFY, "notify-send", EITHER, _words("--app-name=mcp-toolserver", "--")),
+    Program(Capability.DESKTOP_OPEN, "xdg-open", EITHER, _argv("{0}"), stays=True),
+    Program(Capability.DESKTOP_OPEN, "open", MACOS, _argv("{0}", shell=_FEW_VARIABLES)),
+    Program(Capability.DESKTOP_APP, "gtk-launch", EITHER, _argv(*_OPEN_APP), stays=True),
+    Program(Capability.DESKTOP_APP, "open", MACOS, _argv("-a", *_OPEN_APP, shell=_FEW_VARIABLES)),
+    Program(Capability.DESKTOP_NOTIFY, "notify-send", EITHER, _NOTIFY),
     Program(Capability.DESKTOP_NOTIFY, "osascript", MACOS, script(scripts.NOTICE), stdin=_notice),
-    Program(Capability.DESKTOP_SAY, "spd-say", NONE, _speech("--synthesis-voice", "--wait"), seconds=150.0),
-    Program(Capability.DESKTOP_SAY, "espeak-ng", NONE, _speech("-v"), seconds=150.0),
-    Program(Capability.DESKTOP_SAY, "espeak", NONE, _speech("-v"), seconds=150.0),
-    Program(Capability.DESKTOP_SAY, "say", MACOS, _speech("-v"), seconds=150.0),
+    Program(Capability.DESKTOP_SAY, "spd-say", NONE, _SAY_AND_WAIT, seconds=150.0),
+    Program(Capability.DESKTOP_SAY, "espeak-ng", NONE, _SAY, seconds=150.0),
+    Program(Capability.DESKTOP_SAY, "espeak", NONE, _SAY, seconds=150.0),
+    Program(Capability.DESKTOP_SAY, "say", MACOS, _SAY, seconds=150.0),
     # A program that copies runs as long as it owns the clipboard, except that of macOS. xsel is not used: it
     # sometimes returns an empty string for a long text.
     Program(Capability.CLIPBOARD_READ, "wl-paste", WAYLAND, _PASTE_ON_WAYLAND, most=MAX_CLIPBOARD),
     Program(Capability.CLIPBOARD_READ, "xclip", X, _PASTE_ON_X, most=MAX_CLIPBOARD),
     Program(Capability.CLIPBOARD_READ, "pbpaste", MACOS, _PASTE_ON_MACOS, most=MAX_CLIPBOARD),
     Program(Capability.CLIPBOARD_WRITE, "wl-copy", WAYLAND, _COPY_ON_WAYLAND, ("wl-paste",)),
-    Program(Capability.CLIPBOARD_WRITE, "xclip", X, _COPY_ON_X),
-    Program(Capability.CLIPBOARD_WRITE, "pbcopy", MACOS, _COPY_ON_MACOS, ("pbpaste",), not_text=_FORMATTED),
+    Program(Capability.CLIPBOARD_WRITE, "xclip", X, _argv("-quiet", "-selection", "clipboard", "-in")),
+    Program(Capability.CLIPBOARD_WRITE, "pbcopy", MACOS, _argv(shell=_IN_UTF_8), ("pbpaste",)),
     Program(Capability.SCREEN, "grim", WAYLAND, _screen("-t", "png", "-"), most=MAX_PICTURE),
-    Program(Capability.SCREEN, "scrot", X, _scrot, most=MAX_PICTURE),
+    Program(Capability.SCREEN, "scrot", X, _argv("--silent", (0, ("--focused",)), "-"), most=MAX_PICTURE),
     Program(Capability.SCREEN, "import", X, _screen("-silent", "-window", "root", "png:-"), most=MAX_PICTURE),
     Program(Capability.SCREEN, "screencapture", MACOS, _capture, _MACOS_ALSO, most=MAX_PICTURE),
-    Program(Capability.WINDOWS, "import", ONLY_X, _import_window, _X_ALSO),
-    Program(Capability.WINDOWS, "scrot", ONLY_X, _scrot_area, _X_ALSO),
+    Program(Capability.WINDOWS, "import", ONLY_X, _argv("-silent", "-window", "{0}", "png:-"), _X_ALSO),
+    Program(Capability.WINDOWS, "scrot", ONLY_X, _argv("--silent", "--autoselect", "{1}", "-"), _X_ALSO),
     Program(Capability.WINDOWS, "screencapture", MACOS, _capture, _MACOS_ALSO),
     Program(Capability.DESKTOP_FIND, "plocate", NONE, _locate, empty_status=1),
     Program(Capability.DESKTOP_FIND, "locate", NONE, _locate, empty_status=1),
-    Program(Capability.DESKTOP_FIND, "localsearch", NONE, _tracker, paths=file_index.file_urls),
-    Program(Capability.DESKTOP_FIND, "tracker3", NONE, _tracker, paths=file_index.file_urls),
+    Program(Capability.DESKTOP_FIND, "localsearch", NONE, _TRACKER, paths=file_urls),
+    Program(Capability.DESKTOP_FIND, "tracker3", NONE, _TRACKER, paths=file_urls),
     Program(Capability.DESKTOP_FIND, "mdfind", MACOS, _mdfind),
     *(
         Program(need, "osascript", MACOS, script(scripts.NOTES), seconds=_NOTES_SECONDS, late=_NOTES_LATE)
@@ -283,3 +303,19 @@ def explain_timeout(command: Words) -> str:
     is_of_macos = any((row.name, row.display) == (name, MACOS) for row in PROGRAMS)
     advice = _DIALOG_WAITS if is_of_macos else "Ask the user whether their desktop is there."
     return f"{name} took too long. {advice}"
+
+
+def is_unindexed(printed: bytes, folder: str) -> bool:
+    """Whether mdutil reports that the volume of `folder` is not indexed.
+
+    It prints the path of each volume and a colon, and below that the indented status. The home folders are on
+    the data volume; the volume `/` stands for it, because its links make them paths of `/`.
+    """
+    volume, status = "", dict[str, str]()
+    for line in printed.decode("utf-8", "surrogateescape").splitlines():
+        if line.startswith("/"):
+            volume = line.rstrip().removesuffix(":")
+        else:
+            status.setdefault(volume, line)
+    around = (each for each in status if each in ("/", folder) or folder.startswith(f"{each}/"))
+    return "disabled" in status.get(max(around, key=len, default=""), "")
