@@ -27,7 +27,7 @@ from mcp_toolserver.capabilities.code import (
 )
 from mcp_toolserver.capabilities.containers import Contained
 from mcp_toolserver.capabilities.cron import Job, NewSchedule, Schedule
-from mcp_toolserver.capabilities.desktop import Indexed, Note
+from mcp_toolserver.capabilities.desktop import Note
 from mcp_toolserver.capabilities.files import (
     CanonicalPath,
     Contents,
@@ -167,7 +167,6 @@ __all__ = [
     "HistoryQuery",
     "HostFacts",
     "Image",
-    "Indexed",
     "InvalidInput",
     "Job",
     "JobQuery",

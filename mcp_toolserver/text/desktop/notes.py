@@ -26,9 +26,6 @@ NEEDS: Mapping[str, tuple[Capability, ...]] = {
 }
 """What the script does, and the capabilities for it."""
 
-_MOST_CANDIDATES = 20
-
-_UNKNOWN = (NotFound, "There is no note with the {named}. Use `list_notes` to find it.")
 _REFUSALS: Mapping[str, tuple[type[ToolError], str]] = {
     "locked": (Unavailable, "The note is locked with a password. Ask the user to unlock or change it."),
     "attachments": (
@@ -37,10 +34,8 @@ _REFUSALS: Mapping[str, tuple[type[ToolError], str]] = {
     ),
     "no account": (Unavailable, "Notes has no account. Ask the user to open Notes once."),
     "several folders": (InvalidInput, "Several folders have this name. Use ACCOUNT/FOLDER."),
-    "no folder": (
-        NotFound,
-        "Notes has no folder '{folder}'. Ask the user for its name, or omit `folder`.",
-    ),
+    "no folder": (NotFound, "Notes has no folder '{folder}'. Ask the user for its name, or omit `folder`."),
+    "no note": (NotFound, "There is no note with the {named}. Use `list_notes` to find it."),
     "no index": (NotFound, "There are {total} notes '{title}'; `index` goes from 1 to that."),
     "several": (InvalidInput, "{total} notes are called '{title}'. Give the `id` of one:\n{candidates}"),
 }
@@ -54,8 +49,8 @@ def check_named(title: str, note_id: str) -> None:
 
 
 def encode_request(do: str, request: Mapping[str, JsonValue]) -> str:
-    """Return the standard input of the script."""
-    return json.dumps({"most": _MOST_CANDIDATES, **request, "do": do}, ensure_ascii=False)
+    """Return the standard input of the script; by default it returns at most 20 notes."""
+    return json.dumps({"most": 20, **request, "do": do}, ensure_ascii=False)
 
 
 def parse_reply(printed: bytes, do: str, request: Mapping[str, JsonValue]) -> NotesReply:
@@ -78,5 +73,5 @@ def _refusal(reply: NotesReply, asked: Mapping[str, JsonValue]) -> ToolError:
     candidates = "\n".join(
         f"{at}. {note.folder}, changed {note.changed}, id {note.id}" for at, note in enumerate(reply.notes, 1)
     )
-    kind, why = _REFUSALS.get(reply.problem, _UNKNOWN)
+    kind, why = _REFUSALS.get(reply.problem, _REFUSALS["no note"])
     return kind(why.format(**{**asked, "total": reply.total, "named": named, "candidates": candidates}))

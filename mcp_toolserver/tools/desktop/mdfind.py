@@ -21,16 +21,12 @@ class Mdfind(t.Args):
 
 async def run(args: Mdfind, rt: t.Runtime) -> t.Output:
     found = await rt.desktop.find(args.query, args.path, _MOST)
-    return t.Output("\n".join((*found.files, *_notes(found))), truncated=found.more)
-
-
-def _notes(found: t.Indexed) -> tuple[str, ...]:
-    said = (
+    notes = (
         "" if found.files else "[nothing found; the index may be old or leave this folder out]",
         f"[{len(found.files)} shown; ask for less to see others]" if found.more else "",
         f"[{found.withheld} left out: hidden, or outside the workspace]" if found.withheld else "",
     )
-    return tuple(filter(None, said))
+    return t.Output("\n".join((*found.files, *filter(None, notes))), truncated=found.more)
 
 
 TOOL = t.ToolSpec(
