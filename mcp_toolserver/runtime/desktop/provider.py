@@ -36,7 +36,6 @@ from mcp_toolserver.text.desktop.programs import (
     explain_failure,
     explain_timeout,
     is_unindexed,
-    name_of,
     script,
 )
 from mcp_toolserver.text.desktop.windows import Window, child_ids, managed_ids, visible, windows_of_macos
@@ -202,9 +201,10 @@ class CallDesktop:
         row, at = self._installed(Capability.CLIPBOARD_WRITE)
         if row.name == "pbcopy" and text.startswith(FORMATTED):
             raise InvalidInput("macOS would store this as formatted text. Begin it with another character.")
-        wanted = (Capability.CLIPBOARD_READ, name_of(at[-1:]))
+        wanted = (Capability.CLIPBOARD_READ, row.reader or row.name)
         reader = next(each for each in PROGRAMS if (each.need, each.name) == wanted)
-        await self.helpers.copy(row, row.argv(at, ()), reader.argv(at[-1:], ()), text)
+        back = reader.argv((at[0].removesuffix(row.name) + reader.name,), ())
+        await self.helpers.copy(row, row.argv(at, ()), back, text)
 
     async def picture(self, mode: Literal["screen", "window"]) -> bytes:
         row, at = self._installed(Capability.SCREEN)

@@ -156,7 +156,9 @@ class Program:
     display: str
     argv: Build
     also: tuple[str, ...] = ()
-    """Additional programs that it needs. The last one of a program that copies reads the clipboard."""
+    """Additional programs that it needs."""
+    reader: str = ""
+    """The companion of a program that copies, which reads the clipboard; empty for itself."""
     stdin: Callable[[Words], str] = lambda _: ""
     """Values of the call → standard input."""
     paths: Callable[[bytes, bool], list[str]] = null_separated
@@ -258,9 +260,9 @@ PROGRAMS: tuple[Program, ...] = (
     Program(Capability.CLIPBOARD_READ, "wl-paste", WAYLAND, _PASTE_ON_WAYLAND, most=MAX_CLIPBOARD),
     Program(Capability.CLIPBOARD_READ, "xclip", X, _PASTE_ON_X, most=MAX_CLIPBOARD),
     Program(Capability.CLIPBOARD_READ, "pbpaste", MACOS, _PASTE_ON_MACOS, most=MAX_CLIPBOARD),
-    Program(Capability.CLIPBOARD_WRITE, "wl-copy", WAYLAND, _COPY_ON_WAYLAND, ("wl-paste",)),
+    Program(Capability.CLIPBOARD_WRITE, "wl-copy", WAYLAND, _COPY_ON_WAYLAND, reader="wl-paste"),
     Program(Capability.CLIPBOARD_WRITE, "xclip", X, _argv("-quiet", "-selection", "clipboard", "-in")),
-    Program(Capability.CLIPBOARD_WRITE, "pbcopy", MACOS, _argv(shell=_IN_UTF_8), ("pbpaste",)),
+    Program(Capability.CLIPBOARD_WRITE, "pbcopy", MACOS, _argv(shell=_IN_UTF_8), reader="pbpaste"),
     Program(Capability.SCREEN, "grim", WAYLAND, _screen("-t", "png", "-"), most=MAX_PICTURE),
     Program(Capability.SCREEN, "scrot", X, _argv("--silent", (0, ("--focused",)), "-"), most=MAX_PICTURE),
     Program(Capability.SCREEN, "import", X, _screen("-silent", "-window", "root", "png:-"), most=MAX_PICTURE),
