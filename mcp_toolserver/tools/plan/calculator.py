@@ -12,8 +12,7 @@ class Calculator(t.Args):
 
 
 async def run(args: Calculator, rt: t.Runtime) -> t.Output:
-    from mcp_toolserver.text.calculator.calculator import calculate
-    from mcp_toolserver.text.calculator.format_number import numeral
+    from mcp_toolserver.text.calculator import calculate, numeral
 
     return t.Output(await rt.compute(lambda: numeral(calculate(args.expression))))
 
