@@ -7,7 +7,6 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcp_toolserver.text.edit.line_diff import changes
 from mcp_toolserver.text.edit.unified_diff import unified
 from mcp_toolserver.text.patch.apply import apply_hunks
 from mcp_toolserver.text.patch.parse import parse
@@ -29,12 +28,9 @@ def test_a_diff_keeps_its_limit(before: str, after: str, limit: int) -> None:
 
 @given(LINES, LINES)
 def test_no_line_that_could_stay_is_shown_as_changed_at_either_end(old: list[str], new: list[str]) -> None:
-    found = changes(old, new)
-
-    for change in found:
-        removed, added = old[change.old_start : change.old_end], new[change.new_start : change.new_end]
-        assert change.size > 0
-        assert not (removed and added and removed[0] == added[0])
+    diff = unified("".join(old), "".join(new), "file", limit=1 << 30)
+    for removed, added in re.findall(r"(?m)((?:^-.*\n)+)((?:^\+.*\n)+)", diff.partition("@@")[2]):
+        assert removed.split("\n")[0][1:] != added.split("\n")[0][1:]
 
 
 def test_git_applies_a_diff(tmp_path: Path) -> None:
@@ -56,7 +52,6 @@ def test_a_diff_shows_three_lines_of_context() -> None:
     before = "".join(f"{n}\n" for n in range(1, 21))
 
     diff = unified(before, before.replace("10\n", "ten\n"), "dir/file")
-
     assert diff == ("--- a/dir/file\n+++ b/dir/file\n@@ -7,7 +7,7 @@\n 7\n 8\n 9\n-10\n+ten\n 11\n 12\n 13\n")
 
 
@@ -132,6 +127,11 @@ def test_hostile_texts_have_a_bounded_diff() -> None:
         diff = unified(before, after, "file")
         assert diff.startswith("--- a/file\n+++ b/file\n@@ -")
         assert len(diff.encode()) <= 20_000
+
+
+def test_a_diff_is_right_when_the_search_for_equal_lines_was_given_up() -> None:
+    before, after = ("".join(f"{n * by % 4_999}\n" for n in range(9_998)) for by in (1, 2_500))
+    assert patched(before, unified(before, after, "file", limit=1 << 30)) == after
 
 
 def test_two_small_changes_far_apart_in_a_long_file_are_two_hunks() -> None:

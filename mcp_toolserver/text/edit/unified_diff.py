@@ -1,47 +1,27 @@
 """Computes a unified diff of bounded size, in bounded time."""
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from difflib import Match, SequenceMatcher
+from io import StringIO
+from itertools import accumulate, chain, repeat
 
-from mcp_toolserver.text.edit.common_prefix import common_end, common_start
-from mcp_toolserver.text.edit.line_diff import Change, changes
+from mcp_toolserver.text.edit.common_prefix import common_start
 from mcp_toolserver.text.lines.truncate import head_bytes
 
 _CONTEXT = 3
 _LINES = 300_000
 """Old and new lines, from the first difference to the last, beyond which a diff only counts them."""
+_STEPS = 1_500_000
+"""Comparisons by `difflib`, which is quadratic at best; a fraction of a second."""
+_FEW_LINES = 200
+"""Below this, `difflib` looks for every line; above, not for those that are more than a hundredth of all."""
 _LINE_CHARACTERS = 1_000
 _LEAD_CHARACTERS = 200
 """How much of a shortened line is shown before the place where it differs."""
 _NOTE_BYTES = 160
 """Room for the lines that say what is not shown."""
 _GAP = "[…]"
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Part:
-    """The lines of two texts in which they differ, with context."""
-
-    first: int
-    """Lines before it, the same in both."""
-    old: Sequence[str]
-    new: Sequence[str]
-    """Both empty when they are too many to be shown."""
-    changes: Sequence[Change]
-    """Counted from the start of the part."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Row:
-    """One line of a diff."""
-
-    text: str
-    changed: bool = False
-    shortened: bool = False
-
-    @property
-    def size(self) -> int:
-        return len(self.text.encode(errors="surrogatepass"))
 
 
 def unified(before: str, after: str, path: str, *, to: str | None = None, limit: int = 20_000) -> str:
@@ -53,180 +33,122 @@ def unified(before: str, after: str, path: str, *, to: str | None = None, limit:
     """
     if before == after:
         return ""
-    part = _part(before, after)
-    start, end = _cut(part, path, path if to is None else to, limit)
-    missing = sum(change.size for change in part.changes) - sum(row.changed for row in (*start, *end))
-    texts = [row.text for row in start]
-    texts += [f"[{missing} more changed lines are left out here]\n"] * (missing > 0)
-    texts += [row.text for row in end]
-    if any(row.shortened for row in (*start, *end)):
-        texts.append(f"[lines over {_LINE_CHARACTERS} characters are shortened at {_GAP}]\n")
-    return head_bytes("".join(texts), limit)
+    rows, hidden = _rows(before, after)
+    rows = [_name("---", "a/", path), _name("+++", "b/", path if to is None else to), *rows]
+    start, end = _fitting(rows, limit), list[str]()
+    if len(start) < len(rows) or any(map(_is_shortened, rows)):
+        room = limit - _NOTE_BYTES
+        start = _fitting(rows, room)
+        if len(start) < len(rows):
+            start = _fitting(rows, room - room // 4)
+            end = _fitting(rows[max(2, len(start)) :][::-1], room - sum(map(_size, start)))[::-1]
+    left_out = rows[max(2, len(start)) : len(rows) - len(end)]
+    missing = hidden + sum(row[0] in "-+" for row in left_out)
+    notes = [f"[{missing} more changed lines are left out here]\n"] * (missing > 0)
+    if any(map(_is_shortened, (*start, *end))):
+        end.append(f"[lines over {_LINE_CHARACTERS} characters are shortened at {_GAP}]\n")
+    return head_bytes("".join((*start, *notes, *end)), limit)
 
 
-def _cut(part: _Part, path: str, to: str, limit: int) -> tuple[list[_Row], list[_Row]]:
-    """Return the first rows and, if these are not all, the last ones, with room for notes in `limit`."""
-    rows, whole = _fitting(_rows(part, path, to), limit)
-    if whole and not any(row.shortened for row in rows):
-        return rows, []
-    room = limit - _NOTE_BYTES
-    rows, whole = _fitting(rows, room) if whole else (rows, False)
-    if whole:
-        return rows, []
-    start, _ = _fitting(rows, room - room // 4)
-    end, _ = _fitting(_rows_backwards(part), room - sum(row.size for row in start))
-    return start, end[::-1]
+def _name(sign: str, side: str, path: str) -> str:
+    return f"{sign} {'' if path.startswith('/') else side}{path}\n"
 
 
-def _part(before: str, after: str) -> _Part:
-    """Return the lines from the first to the last difference; the rest of a file is not split into lines."""
-    start = common_start(before, after)
-    tail = common_end(before, after, limit=min(len(before), len(after)) - start)
-    start = _context_start(before, start)
-    end = _context_end(before, len(before) - tail)
-    removed, added = before[start:end], after[start : len(after) - (len(before) - end)]
+def _fitting(rows: list[str], room: int) -> list[str]:
+    """Return the first rows, of at most `room` bytes."""
+    return rows[: bisect_right(list(accumulate(map(_size, rows))), room)]
+
+
+def _size(row: str) -> int:
+    return len(row.encode(errors="surrogatepass"))
+
+
+def _rows(before: str, after: str) -> tuple[list[str], int]:
+    """Return the lines of all hunks, and the number of changed lines if they are too many to be compared.
+
+    What is the same at the start and the end of both texts is not split into lines.
+    """
+    start = place = common_start(before, after)
+    tail = min(common_start(before[::-1], after[::-1]), min(len(before), len(after)) - start)
+    end = len(before) - tail
+    for _ in range(_CONTEXT + 1):
+        place = before.rfind("\n", 0, max(place, 0))
+        end = before.find("\n", end) + 1 or len(before)
+    start = place + 1
     first = before.count("\n", 0, start)
-    old_count, new_count = _count(removed), _count(added)
-    if old_count + new_count > _LINES:
-        return _Part(first=first, old=(), new=(), changes=(Change(0, old_count, 0, new_count),))
-    old, new = _lines(removed), _lines(added)
-    return _Part(first=first, old=old, new=new, changes=tuple(changes(old, new)))
+    removed, added = before[start:end], after[start : len(after) - (len(before) - end)]
+    sizes = [text.count("\n") + (text[-1:] not in ("", "\n")) for text in (removed, added)]
+    if sum(sizes) > _LINES:
+        return [_header(first, sizes[0], first, sizes[1])], sum(sizes)
+    matcher = _Matcher(list(StringIO(removed, newline="\n")), list(StringIO(added, newline="\n")))
+    return [row for hunk in matcher.get_grouped_opcodes(_CONTEXT) for row in _hunk(matcher, first, hunk)], 0
 
 
-def _context_start(text: str, place: int) -> int:
-    """Return the start of the line at `place`, and of the lines of context before it."""
-    for _ in range(_CONTEXT + 1):
-        place = text.rfind("\n", 0, place)
-        if place < 0:
-            return 0
-    return place + 1
+class _Matcher(SequenceMatcher[str]):
+    """`difflib` with bounded work. After that, it only finds equal lines at either end of a range."""
+
+    b2j: Mapping[str, Sequence[int]]
+
+    def __init__(self, old: Sequence[str], new: Sequence[str]) -> None:
+        super().__init__(None, old, new)
+        self.old, self.new, self._common, self._steps = old, new, {*old} & {*new}, _STEPS
+
+    def find_longest_match(
+        self, alo: int = 0, ahi: int | None = None, blo: int = 0, bhi: int | None = None
+    ) -> Match:
+        """Find a run of equal lines in two ranges: the first one, if only lines of one text are before it."""
+        ahi, bhi = len(self.old) if ahi is None else ahi, len(self.new) if bhi is None else bhi
+        a = next((a for a in range(alo, ahi) if self.old[a] in self._common), ahi)
+        b = next((b for b in range(blo, bhi) if self.new[b] in self._common), bhi)
+        pairs = zip(range(a, ahi), range(b, bhi), strict=False)
+        size = next((x - a for x, y in pairs if self.old[x] != self.new[y]), min(ahi - a, bhi - b))
+        if size or a == ahi or b == bhi:
+            return Match(a, b, size)
+        old, new = self.old[a:ahi], self.new[b:bhi]
+        few = max(len(old), len(new)) < _FEW_LINES
+        if self._steps > 0:
+            work = len(old) * len(new) if few else sum(len(self.b2j.get(line, ())) for line in old)
+            self._steps -= work + ahi - alo + bhi - blo
+        if self._steps <= 0:
+            size = common_start(old[::-1], new[::-1])
+            return Match(ahi - size, bhi - size, size)
+        if not few:
+            return super().find_longest_match(a, ahi, b, bhi)
+        match = SequenceMatcher(None, old, new).find_longest_match()
+        return Match(a + match.a, b + match.b, match.size)
 
 
-def _context_end(text: str, place: int) -> int:
-    """Return the end of the line at `place`, and of the lines of context after it."""
-    for _ in range(_CONTEXT + 1):
-        place = text.find("\n", place) + 1
-        if place == 0:
-            return len(text)
-    return place
+def _hunk(matcher: _Matcher, first: int, hunk: list[tuple[str, int, int, int, int]]) -> Iterator[str]:
+    (_, old, _, new, _), (_, _, old_end, _, new_end) = hunk[0], hunk[-1]
+    yield _header(first + old, old_end - old, first + new, new_end - new)
+    for kind, old, old_end, new, new_end in hunk:
+        removed, added = matcher.old[old:old_end], matcher.new[new:new_end]
+        if kind == "equal":
+            yield from (_row(" ", line, "") for line in removed)
+        else:
+            yield from map(_row, repeat("-"), removed, chain(added, repeat("")))
+            yield from map(_row, repeat("+"), added, chain(removed, repeat("")))
 
 
-def _count(text: str) -> int:
-    return text.count("\n") + (text[-1:] not in ("", "\n"))
+def _header(old: int, old_size: int, new: int, new_size: int) -> str:
+    return f"@@ -{_range(old, old_size)} +{_range(new, new_size)} @@\n"
 
 
-def _lines(text: str) -> list[str]:
-    """Split into lines with their "\n"; a carriage return belongs to its line, as in every diff."""
-    *whole, last = text.split("\n")
-    return [f"{line}\n" for line in whole] + ([last] if last else [])
-
-
-def _fitting(rows: Iterable[_Row], limit: int) -> tuple[list[_Row], bool]:
-    """Return the first rows of at most `limit` bytes, and whether that is all of them."""
-    shown: list[_Row] = []
-    for row in rows:
-        limit -= row.size
-        if limit < 0:
-            return shown, False
-        shown.append(row)
-    return shown, True
-
-
-def _rows(part: _Part, path: str, to: str) -> Iterator[_Row]:
-    yield _Row(text=f"--- {path}\n" if path.startswith("/") else f"--- a/{path}\n")
-    yield _Row(text=f"+++ {to}\n" if to.startswith("/") else f"+++ b/{to}\n")
-    for hunk in _hunks(part.changes):
-        yield from _hunk_rows(part, hunk)
-
-
-def _hunks(found: Sequence[Change]) -> Iterator[list[Change]]:
-    """Group changes whose context would touch."""
-    hunk: list[Change] = []
-    for change in found:
-        if hunk and change.old_start - hunk[-1].old_end > 2 * _CONTEXT:
-            yield hunk
-            hunk = []
-        hunk.append(change)
-    yield hunk
-
-
-def _rows_backwards(part: _Part) -> Iterator[_Row]:
-    """The rows of all hunks, the last one first."""
-    for hunk in reversed(list(_hunks(part.changes))):
-        yield from reversed(_context_rows(_context_after(part, hunk)))
-        for index in reversed(range(len(hunk))):
-            removed, added = _sides(part, hunk[index])
-            yield from (_changed_row("+", added, removed, line) for line in reversed(range(len(added))))
-            yield from (_changed_row("-", removed, added, line) for line in reversed(range(len(removed))))
-            yield from reversed(_context_rows(_context_before(part, hunk, index)))
-        yield _header(part, hunk)
-
-
-def _hunk_rows(part: _Part, hunk: Sequence[Change]) -> Iterator[_Row]:
-    yield _header(part, hunk)
-    for index, change in enumerate(hunk):
-        yield from _context_rows(_context_before(part, hunk, index))
-        removed, added = _sides(part, change)
-        yield from (_changed_row("-", removed, added, line) for line in range(len(removed)))
-        yield from (_changed_row("+", added, removed, line) for line in range(len(added)))
-    yield from _context_rows(_context_after(part, hunk))
-
-
-def _header(part: _Part, hunk: Sequence[Change]) -> _Row:
-    before, after = len(_context_before(part, hunk, 0)), len(_context_after(part, hunk))
-    old_range = _range(part.first + hunk[0].old_start - before, part.first + hunk[-1].old_end + after)
-    new_range = _range(part.first + hunk[0].new_start - before, part.first + hunk[-1].new_end + after)
-    return _Row(text=f"@@ -{old_range} +{new_range} @@\n")
-
-
-def _context_before(part: _Part, hunk: Sequence[Change], index: int) -> Sequence[str]:
-    """The unchanged lines before a change of the hunk: all since the previous one, some before the first."""
-    end = hunk[index].old_start
-    return part.old[hunk[index - 1].old_end if index else max(0, end - _CONTEXT) : end]
-
-
-def _context_after(part: _Part, hunk: Sequence[Change]) -> Sequence[str]:
-    """The unchanged lines after the last change of the hunk."""
-    return part.old[hunk[-1].old_end : hunk[-1].old_end + _CONTEXT]
-
-
-def _sides(part: _Part, change: Change) -> tuple[Sequence[str], Sequence[str]]:
-    """The removed and the added lines."""
-    return part.old[change.old_start : change.old_end], part.new[change.new_start : change.new_end]
-
-
-def _range(start: int, end: int) -> str:
+def _range(start: int, size: int) -> str:
     """Format a range of lines for a hunk header; an empty one is named by the line before it."""
-    match end - start:
-        case 0:
-            return f"{start},0"
-        case 1:
-            return f"{start + 1}"
-        case count:
-            return f"{start + 1},{count}"
+    return f"{start + 1}" if size == 1 else f"{start + (size > 0)},{size}"
 
 
-def _context_rows(lines: Sequence[str]) -> list[_Row]:
-    return [_row(" ", line, 0) for line in lines]
-
-
-def _changed_row(sign: str, lines: Sequence[str], others: Sequence[str], index: int) -> _Row:
-    """The row of one of the removed or added `lines`, shown where it differs from its counterpart."""
-    line, other = lines[index], others[index] if index < len(others) else None
-    return _row(sign, line, _first_difference(line, other))
-
-
-def _row(sign: str, line: str, place: int) -> _Row:
+def _row(sign: str, line: str, other: str) -> str:
+    """Return a line of the diff, shown where it differs from its counterpart."""
     body = line.removesuffix("\n")
     end = "\n" if body != line else "\n\\ No newline at end of file\n"
+    place = common_start(line, other) if len(line) > _LINE_CHARACTERS else 0
     start = max(0, min(place - _LEAD_CHARACTERS, len(body) - _LINE_CHARACTERS))
     window = body[start : start + _LINE_CHARACTERS]
     head, tail = _GAP * (start > 0), _GAP * (start + len(window) < len(body))
-    return _Row(
-        text=f"{sign}{head}{window}{tail}{end}", changed=sign != " ", shortened=len(window) < len(body)
-    )
+    return f"{sign}{head}{window}{tail}{end}"
 
 
-def _first_difference(line: str, other: str | None) -> int:
-    """Return the index of the first difference between a long line and its counterpart."""
-    return 0 if other is None or len(line) <= _LINE_CHARACTERS else common_start(line, other)
+def _is_shortened(row: str) -> bool:
+    return _GAP in row and len(row.partition("\n")[0]) > _LINE_CHARACTERS + 1
