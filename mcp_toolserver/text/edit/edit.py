@@ -57,13 +57,6 @@ class Edited:
         return named_lines(self.lines, more=self.more)
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Splice:
-    start: int
-    end: int
-    text: str
-
-
 def apply(content: str, edits: Sequence[Edit]) -> Edited:
     """Make all edits, in order.
 
@@ -73,11 +66,18 @@ def apply(content: str, edits: Sequence[Edit]) -> Edited:
     """
     names = [f"edits[{index}]." for index in range(len(edits))] if len(edits) > 1 else [""]
     for name, edit in zip(names, edits, strict=True):
-        _check(name, edit)
+        if not edit.old_string:
+            raise InvalidInput(
+                f"{name}old_string is empty. Give the text to replace; to write a whole file use write_file."
+            )
+        if edit.old_string == edit.new_string:
+            raise InvalidInput(
+                f"{name}old_string and {name}new_string are equal. Nothing would change; send the new text."
+            )
     text, count, marks, flexible = content, 0, list[int](), False
     for name, edit in zip(names, edits, strict=True):
         found = _found(name, edit, text, content)
-        flexible = flexible or _differs(found, edit)
+        flexible |= not found.by_bytes and found.content.count(edit.old_string) < found.count
         count += found.count
         if found.count > _FOLLOWED:
             text, marks = _replaced(name, found, edit), []
@@ -87,22 +87,15 @@ def apply(content: str, edits: Sequence[Edit]) -> Edited:
     return Edited(content=text, count=count, lines=lines, more=count > len(marks), flexible=flexible)
 
 
-def _check(name: str, edit: Edit) -> None:
-    if not edit.old_string:
-        raise InvalidInput(
-            f"{name}old_string is empty. Give the text to replace; to write a whole file use write_file."
-        )
-    if edit.old_string == edit.new_string:
-        raise InvalidInput(
-            f"{name}old_string and {name}new_string are the same. Nothing would change; send the new text."
-        )
-
-
 def _found(name: str, edit: Edit, text: str, original: str) -> Occurrences:
     found = occurrences(text, edit.old_string)
     first = found.first(_LINES_NAMED + 1)
     if not first:
-        raise Conflict(f"{name}old_string was not found. {_reason(edit, text, original)}")
+        if occurrences(original, edit.old_string).first(1):
+            why = "It was in the file, but an edit before it in this call changed it. Join the two edits."
+        else:
+            why = explain(text, edit.old_string, edit.new_string)
+        raise Conflict(f"{name}old_string was not found. {why} The file is unchanged.")
     if len(first) > 1 and not edit.replace_all:
         count = max(found.count, len(first))
         where = named_lines(found.lines(_LINES_NAMED), more=len(first) > _LINES_NAMED)
@@ -117,18 +110,6 @@ def _found(name: str, edit: Edit, text: str, original: str) -> Occurrences:
             "Use a shorter one."
         )
     return found
-
-
-def _reason(edit: Edit, text: str, original: str) -> str:
-    if occurrences(original, edit.old_string).first(1):
-        why = "It was in the file, but an edit before it in this call changed that text. Join the two edits."
-    else:
-        why = explain(text, edit.old_string, edit.new_string)
-    return f"{why} The file is unchanged."
-
-
-def _differs(found: Occurrences, edit: Edit) -> bool:
-    return not found.by_bytes and found.content.count(edit.old_string) < found.count
 
 
 def _new(found: Occurrences, edit: Edit) -> tuple[str, bool]:
@@ -156,11 +137,11 @@ def _replaced(name: str, found: Occurrences, edit: Edit) -> str:
     )
 
 
-def _splices(found: Occurrences, edit: Edit) -> Iterator[_Splice]:
+def _splices(found: Occurrences, edit: Edit) -> Iterator[tuple[int, int, str]]:
     new, adapts = _new(found, edit)
     for start, end, ending in _endings(found.content, found.spans()):
         text = _with_breaks(new, found.content[start:end], ending) if adapts else new
-        yield _Splice(start=start, end=end, text=text)
+        yield start, end, text
 
 
 def _endings(content: str, spans: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int, str]]:
@@ -185,18 +166,18 @@ def _with_breaks(new: str, replaced: str, ending: str) -> str:
     return first + "".join(breaks[min(index, last)] + line for index, line in enumerate(rest))
 
 
-def _rewritten(text: str, splices: Iterable[_Splice], marks: Iterable[int]) -> tuple[str, list[int]]:
+def _rewritten(text: str, splices: Iterable[tuple[int, int, str]], marks: list[int]) -> tuple[str, list[int]]:
     """Return `text` with all splices applied, and the new positions of its marks and first new pieces."""
     result, last = StringIO(newline=""), 0
     waiting, moved = deque(marks), list[int]()
-    for splice in splices:
-        while waiting and waiting[0] < splice.end:
-            moved.append(result.tell() + min(waiting.popleft(), splice.start) - last)
-        result.write(text[last : splice.start])
+    for start, end, new in splices:
+        while waiting and waiting[0] < end:
+            moved.append(result.tell() + min(waiting.popleft(), start) - last)
+        result.write(text[last:start])
         if len(moved) + len(waiting) < _LINES_NAMED:
             moved.append(result.tell())
-        result.write(splice.text)
-        last = splice.end
+        result.write(new)
+        last = end
     moved += [result.tell() + mark - last for mark in waiting]
     result.write(text[last:])
     return result.getvalue(), moved

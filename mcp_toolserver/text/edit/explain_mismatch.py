@@ -7,8 +7,7 @@ is linear in the size of the file.
 import html
 import json
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 from itertools import islice
 
@@ -23,38 +22,18 @@ _FOLDED_CHARACTERS = 2_000_000
 """Longer texts are not searched for differences that are hard to see: that takes many times their size."""
 _TELLING_CHARACTERS = 12
 """A shorter new text may well stand elsewhere in the file by chance."""
-
-
 _NOTHING_LIKE_IT = (
     "Nothing in the file is like it. Read the file again, or look for the text with grep_search."
 )
 
 
-@dataclass(frozen=True)
-class _Slip:
-    """A form in which text is sent by mistake."""
+def explain(
+    content: str, old: str, new: str, *, names: tuple[str, str] = ("old_string", "new_string")
+) -> str:
+    """Explain why `old` is not in `content`, where it almost is, and what to send instead.
 
-    undo: Callable[[str], str]
-    message: str
-    """With `{where}` for the lines on which the corrected text was found, and `{name}` for the old text."""
-
-
-@dataclass(frozen=True)
-class _Fold:
-    """A way to make two texts alike that differ only in `name`. Keeps the number of lines."""
-
-    name: str
-    fold: Callable[[str], str]
-
-
-Names = tuple[str, str]
-"""Names of the old and the new text in messages; the second one starts a sentence."""
-
-_OF_AN_EDIT: Names = ("old_string", "new_string")
-
-
-def explain(content: str, old: str, new: str, *, names: Names = _OF_AN_EDIT) -> str:
-    """Explain why `old` is not in `content`, where it almost is, and what to send instead."""
+    `names` are those of the old and the new text in the message; the second one starts a sentence.
+    """
     if not content.strip():
         return "There is no text in the file. Use write_file to give it content."
     text, wanted = folded(content), folded(old)
@@ -63,15 +42,15 @@ def explain(content: str, old: str, new: str, *, names: Names = _OF_AN_EDIT) -> 
         or _shown_escapes(text, wanted)
         or _lone_returns(text, wanted)
         or _hardly_visible(text, wanted, names[0])
-        or f"{_made_before(text, folded(new), names)}{nearest(text, wanted, names[0]) or _NOTHING_LIKE_IT}"
+        or f"{_made_before(text, folded(new), names[1])}{nearest(text, wanted, names[0]) or _NOTHING_LIKE_IT}"
     )
 
 
 def _slip(text: str, wanted: str, name: str) -> str | None:
-    for slip in _SLIPS:
-        meant = slip.undo(wanted)
+    for undo, message in _SLIPS.items():
+        meant = undo(wanted)
         if meant != wanted and meant.strip() and meant in text:
-            return slip.message.format(where=_where(text, meant), name=name)
+            return message.format(where=_where(text, meant), name=name)
     return None
 
 
@@ -97,38 +76,31 @@ def _escaped(text: str) -> str:
     return text.replace("\n", "\\n").replace("\t", "\\t")
 
 
-def _escaped_whole(text: str) -> str:
-    return _escaped(text.replace("\\", "\\\\").replace('"', '\\"'))
-
-
 _ESCAPES_IN_FILE = (
     "It is on {where} with backslash escapes: the file has a backslash and a letter where {name} has a "
     "line break, tab or quote. Send the backslashes themselves (in JSON, two for each)."
 )
 
-_SLIPS = (
-    _Slip(
-        _without_numbers,
+_SLIPS: Mapping[Callable[[str], str], str] = {
+    _without_numbers: (
         "It holds the line numbers that read_file shows; they are not in the file. Without them it is on "
-        "{where}: send the text alone.",
+        "{where}: send the text alone."
     ),
-    _Slip(
-        _unescaped,
+    _unescaped: (
         "It holds backslash escapes (such as \\n) where the file, on {where}, has the characters themselves. "
-        "Send real line breaks, tabs and quotes.",
+        "Send real line breaks, tabs and quotes."
     ),
-    _Slip(_escaped, _ESCAPES_IN_FILE),
-    _Slip(_escaped_whole, _ESCAPES_IN_FILE),
-    _Slip(
-        html.unescape,
+    _escaped: _ESCAPES_IN_FILE,
+    lambda text: _escaped(text.replace("\\", "\\\\").replace('"', '\\"')): _ESCAPES_IN_FILE,
+    html.unescape: (
         "It holds HTML entities (such as &lt;) where the file, on {where}, has the characters themselves. "
-        "Send the characters.",
+        "Send the characters."
     ),
-    _Slip(
-        lambda text: text.strip("\n"),
-        "Without the line breaks at its start and end it is on {where}. Send it without them.",
+    lambda text: text.strip("\n"): (
+        "Without the line breaks at its start and end it is on {where}. Send it without them."
     ),
-)
+}
+"""What undoes a form in which text is sent by mistake, and what to say then: `{name}` is the old text."""
 
 
 def _shown_escapes(text: str, wanted: str) -> str | None:
@@ -155,29 +127,30 @@ def _lone_returns(text: str, wanted: str) -> str | None:
     )
 
 
-_FOLDS = (
-    _Fold("typographic characters (curly quotes, dashes, special spaces)", lambda t: t.translate(LOOKALIKES)),
-    _Fold("white space at the end of lines", lambda t: re.sub(r"(?<![ \t])[ \t]+(?=\n|\Z)", "", t)),
-    _Fold("indentation", lambda t: re.sub(r"(?m)^[ \t]+", "", t)),
-    _Fold("spaces or tabs within lines", lambda t: re.sub(r"[ \t]+", " ", t)),
-    _Fold("upper and lower case", str.casefold),
-)
+_FOLDS: Mapping[str, Callable[[str], str]] = {
+    "typographic characters (curly quotes, dashes, special spaces)": lambda t: t.translate(LOOKALIKES),
+    "white space at the end of lines": lambda t: re.sub(r"(?<![ \t])[ \t]+(?=\n|\Z)", "", t),
+    "indentation": lambda t: re.sub(r"(?m)^[ \t]+", "", t),
+    "spaces or tabs within lines": lambda t: re.sub(r"[ \t]+", " ", t),
+    "upper and lower case": str.casefold,
+}
+"""By name of a difference what makes texts alike that differ only in it; the number of lines stays."""
 
 
 def _hardly_visible(text: str, wanted: str, name: str) -> str | None:
     if len(text) > _FOLDED_CHARACTERS:
         return None
     folded_text, folded_wanted = text, wanted
-    for count, fold in enumerate(_FOLDS, 1):
-        folded_text, folded_wanted = fold.fold(folded_text), fold.fold(folded_wanted)
+    for count, fold in enumerate(_FOLDS.values(), 1):
+        folded_text, folded_wanted = fold(folded_text), fold(folded_wanted)
         if not folded_wanted.strip():
             return None
         place = folded_text.find(folded_wanted)
         if place >= 0:
             lines = wanted.split("\n")
-            start = _line_start(text, folded_text.count("\n", 0, place))
-            part = fragment(text, start, 0, len(lines))
-            differences = _needed(_FOLDS[:count], "\n".join(line or "" for line in part.lines), wanted)
+            before = text.split("\n", number := folded_text.count("\n", 0, place))[:number]
+            part = fragment(text, sum(map(len, before)) + number, 0, len(lines))
+            differences = _needed([*_FOLDS][:count], "\n".join(line or "" for line in part.lines), wanted)
             where = _where(folded_text, folded_wanted)
             return (
                 f"It is on {where} but for {differences}. {part.differences(lines, name)} "
@@ -186,26 +159,19 @@ def _hardly_visible(text: str, wanted: str, name: str) -> str | None:
     return None
 
 
-def _line_start(text: str, number: int) -> int:
-    place = 0
-    for _ in range(number):
-        place = text.index("\n", place) + 1
-    return place
-
-
-def _needed(folds: Sequence[_Fold], part: str, wanted: str) -> str:
+def _needed(folds: Sequence[str], part: str, wanted: str) -> str:
     """Return the names of the folds that are needed to make the part and the wanted text equal."""
 
-    def alike_without(fold: _Fold) -> bool:
-        others = [other.fold for other in folds if other is not fold]
+    def alike_without(name: str) -> bool:
+        others = [_FOLDS[other] for other in folds if other != name]
         one, two = (reduce(lambda text, change: change(text), others, text) for text in (part, wanted))
         return two in one
 
-    *names, last = (fold.name for fold in folds if not alike_without(fold))
+    *names, last = (name for name in folds if not alike_without(name))
     return f"{', '.join(names)} and {last}" if names else last
 
 
-def _made_before(text: str, new: str, names: Names) -> str:
+def _made_before(text: str, new: str, name: str) -> str:
     if len(new.strip()) < _TELLING_CHARACTERS or text.count(new) != 1:
         return ""
-    return f"{names[1]} is there already, on {_where(text, new)}: the edit may have been made before. "
+    return f"{name} is there already, on {_where(text, new)}: the edit may have been made before. "

@@ -12,11 +12,5 @@ def drops_most(before: bytes, after: bytes) -> bool:
     if after.startswith(before[:half]) or after.endswith(before[-half:]):
         # The usual case, found without splitting a large file.
         return False
-    old, new = _lines(before), _lines(after)
-    total = sum(len(line) * count for line, count in old.items())
-    kept = sum(len(line) * min(count, new[line]) for line, count in old.items())
-    return kept * 2 < total
-
-
-def _lines(content: bytes) -> Counter[bytes]:
-    return Counter(map(bytes.strip, content.split(b"\n")))
+    old, new = (Counter(map(bytes.strip, content.split(b"\n"))) for content in (before, after))
+    return 2 * sum(map(len, (old & new).elements())) < sum(map(len, old.elements()))

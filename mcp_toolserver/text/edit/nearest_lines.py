@@ -38,16 +38,12 @@ class Fragment:
     def differences(self, wanted: Sequence[str], name: str) -> str:
         """Describe each of the first lines that differ in a sentence; `name` is what contains `wanted`."""
         last = len(wanted) - 1
-        return " ".join(
-            islice(
-                (
-                    _difference(self.first + index + 1, there, here, name)
-                    for index, (there, here) in enumerate(zip(self.lines, wanted, strict=True))
-                    if there is None or not _agrees(there, here, starts=index == 0, ends=index == last)
-                ),
-                _MAX_SHOWN,
-            )
+        found = (
+            _difference(self.first + index + 1, there, here, name)
+            for index, (there, here) in enumerate(zip(self.lines, wanted, strict=True))
+            if there is None or not _agrees(there, here, starts=index == 0, ends=index == last)
         )
+        return " ".join(islice(found, _MAX_SHOWN))
 
     def alike(self, wanted: Sequence[str]) -> int:
         """Count the lines that are equal except for surrounding white space."""
@@ -66,18 +62,9 @@ def fragment(text: str, place: int, above: int, count: int) -> Fragment:
     start = text.rfind("\n", 0, place) + 1
     number = text.count("\n", 0, start) - above
     while above and start:
-        start = text.rfind("\n", 0, start - 1) + 1
-        above -= 1
-    found: list[str | None] = [None] * above
-    found += islice(_lines(text, start), count - above)
-    return Fragment(first=number, lines=found + [None] * (count - len(found)))
-
-
-def _lines(text: str, start: int) -> Iterator[str]:
-    while (end := text.find("\n", start)) >= 0:
-        yield text[start:end]
-        start = end + 1
-    yield text[start:]
+        start, above = text.rfind("\n", 0, start - 1) + 1, above - 1
+    found = text[start:].split("\n", count)[: count - above]
+    return Fragment(first=number, lines=[*[None] * above, *found, *[None] * (count - above - len(found))])
 
 
 def _difference(number: int, there: str | None, here: str, name: str) -> str:
@@ -127,7 +114,7 @@ def _by_words(text: str, lines: Sequence[str], wanted: str, name: str) -> str | 
     score, place, index = max(scored, default=(0.0, 0, 0))
     if score < _ALIKE:
         return None
-    there, here = next(_lines(text, text.rfind("\n", 0, place) + 1)), lines[index]
+    there, here = fragment(text, place, 0, 1).lines[0] or "", lines[index]
     parting = _parting(there, here)
     number = text.count("\n", 0, place) + 1
     return f"The nearest line is {number}, {quoted(there, parting)}; {name} has {quoted(here, parting)}."

@@ -33,12 +33,10 @@ class Occurrences:
 
     def spans(self) -> Iterator[tuple[int, int]]:
         """Start and end of each in `content`, none overlapping another."""
-        ends = (end for place in self._places(step=len(self.wanted)) for end in self._ends(place))
+        size = len(self.wanted)
+        ends = (end for place in self._places(step=size) for end in (place, place + size))
         found = ends if self.by_bytes else _unfolded(self.content, self.text, ends)
         return zip(found, found, strict=True)
-
-    def _ends(self, place: int) -> tuple[int, int]:
-        return place, place + len(self.wanted)
 
     def _places(self, *, step: int) -> Iterator[int]:
         place = self.text.find(self.wanted)

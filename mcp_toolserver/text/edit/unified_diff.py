@@ -34,24 +34,17 @@ def unified(before: str, after: str, path: str, *, to: str | None = None, limit:
     if before == after:
         return ""
     rows, hidden = _rows(before, after)
-    rows = [_name("---", "a/", path), _name("+++", "b/", path if to is None else to), *rows]
-    start, end = _fitting(rows, limit), list[str]()
-    if len(start) < len(rows) or any(map(_is_shortened, rows)):
-        room = limit - _NOTE_BYTES
-        start = _fitting(rows, room)
-        if len(start) < len(rows):
-            start = _fitting(rows, room - room // 4)
-            end = _fitting(rows[max(2, len(start)) :][::-1], room - sum(map(_size, start)))[::-1]
-    left_out = rows[max(2, len(start)) : len(rows) - len(end)]
-    missing = hidden + sum(row[0] in "-+" for row in left_out)
+    names = ("---", "a/", path), ("+++", "b/", path if to is None else to)
+    rows[:0] = (f"{sign} {'' if name.startswith('/') else side}{name}\n" for sign, side, name in names)
+    start, end, room = rows, list[str](), limit - _NOTE_BYTES
+    if sum(map(_size, rows)) > (room if any(map(_is_shortened, rows)) else limit):
+        start = _fitting(rows, room - room // 4)
+        end = _fitting(rows[max(2, len(start)) :][::-1], room - sum(map(_size, start)))[::-1]
+    missing = hidden + sum(row[0] in "-+" for row in rows[max(2, len(start)) : len(rows) - len(end)])
     notes = [f"[{missing} more changed lines are left out here]\n"] * (missing > 0)
     if any(map(_is_shortened, (*start, *end))):
         end.append(f"[lines over {_LINE_CHARACTERS} characters are shortened at {_GAP}]\n")
     return head_bytes("".join((*start, *notes, *end)), limit)
-
-
-def _name(sign: str, side: str, path: str) -> str:
-    return f"{sign} {'' if path.startswith('/') else side}{path}\n"
 
 
 def _fitting(rows: list[str], room: int) -> list[str]:
