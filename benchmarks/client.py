@@ -171,6 +171,10 @@ class Client:
         del self._received[: end + 1]
         return line
 
+    def log(self) -> str:
+        """What the server wrote to stderr so far."""
+        return os.pread(self._log.fileno(), CHUNK, 0).decode("utf-8", "replace")
+
     def _said(self) -> str:
-        said = os.pread(self._log.fileno(), STDERR_SHOWN, 0).decode("utf-8", "replace")
+        said = self.log()[:STDERR_SHOWN]
         return f"; it said: {said}" if said else ""
