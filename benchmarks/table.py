@@ -1,6 +1,7 @@
 """The table of results as Markdown, and its place in the document."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from benchmarks.figures import Row
 
@@ -25,10 +26,16 @@ def _line(cells: Iterable[str]) -> str:
 
 
 def section(machine: Mapping[str, str], results: Mapping[str, Sequence[Row]]) -> str:
-    """All that goes between the marks: what was measured on, then one table per benchmark."""
+    """All that goes between the marks: what was measured on, then of each benchmark, by name, the first
+    figure and those that miss their target."""
     facts = [f"* {name}: {value}" for name, value in machine.items()]
-    parts = [f"### {name}\n\n{table(rows)}" for name, rows in results.items()]
-    return "\n\n".join(["\n".join(facts), *parts])
+    shown = [
+        replace(row, what=f"`{name}`: {row.what}")
+        for name, rows in results.items()
+        for number, row in enumerate(rows)
+        if number == 0 or row.holds is False
+    ]
+    return "\n\n".join(["\n".join(facts), table(shown)])
 
 
 def renewed(document: str, text: str) -> str:
