@@ -28,14 +28,14 @@ def _line(cells: Iterable[str]) -> str:
 def section(machine: Mapping[str, str], results: Mapping[str, Sequence[Row]]) -> str:
     """All that goes between the marks: what was measured on, then of each benchmark, by name, the first
     figure and those that miss their target."""
-    facts = [f"* {name}: {value}" for name, value in machine.items()]
+    facts = [f"{name}: {value}" for name, value in machine.items()]
     shown = [
         replace(row, what=f"`{name}`: {row.what}")
         for name, rows in results.items()
         for number, row in enumerate(rows)
         if number == 0 or row.holds is False
     ]
-    return "\n\n".join(["\n".join(facts), table(shown)])
+    return "\n\n".join(["; ".join(facts) + ".", table(shown)])
 
 
 def renewed(document: str, text: str) -> str:

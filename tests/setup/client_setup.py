@@ -69,11 +69,11 @@ def on_macos(client: Client) -> str:
 
 def _lines(client: Client, printed: str, confined: str | None) -> Iterator[str]:
     yield f"# {client.title}\n"
-    yield "Generated; flags, backup and removal: [setup](../setup.md).\n"
+    yield "Generated. [Flags](../setup.md).\n"
     line = " ".join(setup_line(client, "~/project"))
-    yield f"```sh\nmcp-toolserver setup {line} --permission-mode workspace-write\n```\n"
     plain = list(_files(printed))
-    yield f"It writes (known from: {client.known})"
+    known = "" if client.known == "its documentation" else f" ({client.known})"
+    yield f"`mcp-toolserver setup {line} --permission-mode workspace-write` writes{known}"
     yield from plain
     yield from (f"* {place}." for place in _places(client, plain))
     if confined is None:
@@ -103,7 +103,7 @@ def _support(client: Client) -> str:
         return _observed(**observed[client.name])
     documented: dict[str, list[str]] = json.loads(DOCUMENTED.read_text(encoding="utf-8"))
     features = ", ".join(["tools", *documented[client.name]])
-    return f"By the protocol's list of clients, not observed: {features}."
+    return f"Said to support {features}."
 
 
 def _observed(

@@ -78,33 +78,33 @@ out `ToolSearch`. A tool that needs a program or an extra is listed only where t
 The permission is that of a call where nothing confines commands. Where the sandbox holds, `bash`, `REPL`,
 `PowerShell`, `LSP` and `TaskStop` are offered in every mode, and the kernel keeps them within it.
 
-Every tool also takes the argument names of common other servers, such as `file_path` for `path`. Paths are
-relative to the first root, or absolute. A call ends after 60 s, unless the page gives another time."""
+Every tool also takes the argument names of common other servers, such as `file_path` for `path`. Arguments
+in bold are required. Paths are relative to the first root, or absolute. A call ends after 60 s, unless the
+page gives another time."""
 
 
 def _table(toolsets: Mapping[str, Sequence[Entry]]) -> Iterator[str]:
     yield _INTRODUCTION
+    yield "\n| tool | permission, in | does |\n|---|---|---|"
     for toolset, entries in toolsets.items():
-        yield f"\n## [{toolset}](tools/{toolset}.md)\n"
-        yield "| tool | permission | in | does |\n|---|---|---|---|"
+        yield f"| **[{toolset}](tools/{toolset}.md)** | | |"
         for entry in entries:
             name = f"[`{entry.spec.name}`](tools/{toolset}.md#{entry.spec.name.lower()})"
             does = re.split(r"[;:] | \(|, (?:and|by|such|with|without) ", _does(entry))[0].rstrip(".")
-            yield f"| {name} | {entry.spec.permission.flag} | {entry.spec.profile.name.lower()} | {does} |"
+            yield f"| {name} | {entry.spec.permission.flag}, {entry.spec.profile.name.lower()} | {does} |"
 
 
 def _toolset(toolset: str, entries: Sequence[Entry]) -> Iterator[str]:
     yield f"# Toolset {toolset}\n"
-    yield str(import_module(f"mcp_toolserver.tools.{toolset}").__doc__).strip()
-    yield "[All tools](../tools.md). Arguments in bold are required."
+    yield str(import_module(f"mcp_toolserver.tools.{toolset}").__doc__).strip() + " [Tools](../tools.md)."
     for entry in entries:
         spec = entry.spec
         yield f"\n## {spec.name}\n"
-        yield "; ".join(_facts(entry)) + ".\n"
-        yield f"{_does(entry)}\n"
+        yield f"{_does(entry)} *{'; '.join(_facts(entry))}*\n"
         fields = {info.alias or name: info for name, info in spec.args.model_fields.items()}
         defaults = {name: info.get_default(call_default_factory=True) for name, info in fields.items()}
-        yield from _arguments(spec.schema, defaults)
+        # A backslash ends a line of a paragraph.
+        yield "\\\n".join(_arguments(spec.schema, defaults))
 
 
 def _facts(entry: Entry) -> Iterator[str]:
@@ -130,12 +130,14 @@ def _arguments(
     assert isinstance(required, list)
     for name, shape in properties.items():
         assert isinstance(shape, dict)
+        if above and "description" not in shape:
+            continue
         shown = f"**`{above}{name}`**" if name in required else f"`{above}{name}`"
-        meaning = re.split(r"[;.] |, relative to ", str(shape.get("description", "the same")))[0]
+        meaning = re.split(r"[;.] |, (?:relative|such|for|from|with) ", str(shape["description"]))[0]
         default, choices = defaults.get(name), shape.get("enum")
         usual = f" ({json.dumps(default)})" if default and isinstance(default, int | str) else ""
         one_of = f": {', '.join(f'`{one}`' for one in choices)}" if isinstance(choices, list) else ""
-        yield f"* {shown}{usual if str(default) not in meaning else ''}: {meaning}{one_of}"
+        yield f"{shown}{usual if str(default) not in meaning else ''}: {meaning}{one_of}"
         items = shape.get("items")
         if isinstance(items, dict) and "properties" in items:
             yield from _arguments(items, {}, f"{above}{name}[].")
