@@ -27,14 +27,14 @@ def _line(cells: Iterable[str]) -> str:
 
 def section(machine: Mapping[str, str], results: Mapping[str, Sequence[Row]]) -> str:
     """All that goes between the marks: what was measured on, then of each benchmark, by name, the first
-    figure and those that miss their target."""
+    figure that has a target and those that miss theirs."""
     facts = [f"{name}: {value}" for name, value in machine.items()]
-    shown = [
-        replace(row, what=f"`{name}`: {row.what}")
-        for name, rows in results.items()
-        for number, row in enumerate(rows)
-        if number == 0 or row.holds is False
-    ]
+    shown: list[Row] = []
+    for name, rows in results.items():
+        judged = [row for row in rows if row.holds is not None]
+        shown += (
+            replace(row, what=f"`{name}`: {row.what}") for row in judged if row is judged[0] or not row.holds
+        )
     return "\n\n".join(["; ".join(facts) + ".", table(shown)])
 
 
