@@ -64,7 +64,7 @@ BENCHMARKS: tuple[Benchmark, ...] = (
     load.BENCHMARK,
     agent_tasks.BENCHMARK,
 )
-DOCUMENT = Path(__file__).parent.parent / "docs" / "benchmarks.md"
+DOCUMENT = Path(__file__).parent.parent / "docs" / "internals" / "benchmarks.md"
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -85,17 +85,17 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def measured(chosen: Sequence[Benchmark], effort: Effort) -> dict[str, list[Row]]:
-    """Run the benchmarks in order, printing each result as it comes; those that could run, by title."""
+    """Run the benchmarks in order, printing each result as it comes; those that could run, by name."""
     results: dict[str, list[Row]] = {}
     with tempfile.TemporaryDirectory(prefix="benchmarks-") as folder:
         for benchmark in chosen:
             print(f"\n### {benchmark.title}\n", flush=True)
             try:
-                results[benchmark.title] = benchmark.run(effort, Path(folder))
+                results[benchmark.name] = benchmark.run(effort, Path(folder))
             except (Unanswered, OSError, subprocess.SubprocessError) as error:
                 print(f"could not run: {error}", flush=True)
             else:
-                print(table.table(results[benchmark.title]), flush=True)
+                print(table.table(results[benchmark.name]), flush=True)
     return results
 
 
@@ -115,7 +115,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--quick", action="store_true", help="fewer rounds and less data, to see that it runs"
     )
-    parser.add_argument("--write", action="store_true", help=f"renew the table in docs/{DOCUMENT.name}")
+    parser.add_argument(
+        "--write", action="store_true", help=f"renew the table in docs/internals/{DOCUMENT.name}"
+    )
     return parser
 
 

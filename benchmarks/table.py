@@ -1,6 +1,7 @@
 """The table of results as Markdown, and its place in the document."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from benchmarks.figures import Row
 
@@ -25,10 +26,16 @@ def _line(cells: Iterable[str]) -> str:
 
 
 def section(machine: Mapping[str, str], results: Mapping[str, Sequence[Row]]) -> str:
-    """All that goes between the marks: what was measured on, then one table per benchmark."""
-    facts = [f"* {name}: {value}" for name, value in machine.items()]
-    parts = [f"### {name}\n\n{table(rows)}" for name, rows in results.items()]
-    return "\n\n".join(["\n".join(facts), *parts])
+    """All that goes between the marks: what was measured on, then of each benchmark, by name, the first
+    figure that has a target and those that miss theirs."""
+    facts = [f"{name}: {value}" for name, value in machine.items()]
+    shown: list[Row] = []
+    for name, rows in results.items():
+        judged = [row for row in rows if row.holds is not None]
+        shown += (
+            replace(row, what=f"`{name}`: {row.what}") for row in judged if row is judged[0] or not row.holds
+        )
+    return "\n\n".join(["; ".join(facts) + ".", table(shown)])
 
 
 def renewed(document: str, text: str) -> str:

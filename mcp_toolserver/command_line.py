@@ -128,7 +128,7 @@ class _ProgramParser(_Parser):
                 "Keys of the config file alone, which docs/configuration.md explains",
                 [option for option in OPTIONS if not option.flag],
             ),
-            ("Keys of its table [agent], which docs/configuration.md explains", TABLES["agent"]),
+            ("Keys of its table [agent], which docs/agent-model.md explains", TABLES["agent"]),
             ("Lists of its table [rules], which docs/rules.md explains", TABLES["rules"]),
         ):
             formatter.start_section(title)

@@ -108,7 +108,7 @@ STEPS: dict[str, Sequence[Sequence[str]]] = {
         ("pytest", *IN_PARALLEL, "-m", "long or rounds or hypothesis"),
         ("pytest", *IN_PARALLEL, *ON_POSIX, *SUITES),
     ],
-    # Examples first: docs/tools.md shows them.
+    # Examples first: the snapshot of a new tool needs one.
     "update": [
         (*UPDATE, *(f"tests/{name}.py" for name in WRITING)),
         (*UPDATE, "tests/pipeline/test_every_tool.py"),

@@ -245,7 +245,9 @@ def test_commands_take_their_own_arguments(capsys: pytest.CaptureFixture[str]) -
 
 # --- the help, and the page that explains the settings ---------------------------------------------------
 
-PAGE = (ROOT / "docs/configuration.md").read_text(encoding="utf-8")
+PAGE = "".join(
+    (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8") for name in ("configuration", "agent-model")
+)
 
 
 Helped = Callable[..., str]

@@ -12,7 +12,9 @@ _TOKEN = re.compile(r'\s+|(?P<mark>[()])|#"(?P<raw>[^"]*)"|"(?P<text>(?:[^"\\]|\
 
 REASONS = frozenset(
     re.findall(
-        r"^\| ([\w ]+) \| \S.* \| \S.* \|$", (ROOT / "docs/seatbelt.md").read_text("utf-8"), re.MULTILINE
+        r"^\| ([\w ]+) \| \S.* \| \S.* \|$",
+        (ROOT / "docs/internals/seatbelt.md").read_text("utf-8"),
+        re.MULTILINE,
     )
 )
 """Names of the reasons that the page gives with their sources."""

@@ -16,7 +16,7 @@ from mcp_toolserver.pipeline.validation import PathCanonicalizer, checked, respe
 from mcp_toolserver.text.lines.unwrap import unwrapped
 from mcp_toolserver.tool_spec import Args, PathMark, Profile
 from tests.project.examples_stage import example
-from tests.support.generated import ENTRIES, SNAPSHOTS, TOOLS_PAGE, snapshot, snapshot_file, tools_page, wire
+from tests.support.generated import ENTRIES, SNAPSHOTS, TOOLS_PAGE, snapshot, snapshot_file, tools_pages, wire
 from tests.support.workbench import machine
 
 BUDGETS = {Profile.LEAN: 8_000, Profile.DEFAULT: 22_000, Profile.ALL: 80_000}
@@ -239,10 +239,14 @@ def test_no_snapshot_is_left_over() -> None:
     assert {*SNAPSHOTS.rglob("*.json")} == {snapshot_file(entry) for entry in ENTRIES}, UPDATE
 
 
-def test_the_tools_page_is_up_to_date(update: bool) -> None:
+def test_the_tools_pages_are_up_to_date(update: bool) -> None:
+    pages = tools_pages()
     if update:
-        TOOLS_PAGE.write_text(tools_page(), encoding="utf-8")
-    assert TOOLS_PAGE.read_text(encoding="utf-8") == tools_page(), "run python -m tests update"
+        for path, text in pages.items():
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+    assert {*TOOLS_PAGE.with_suffix("").iterdir()} == pages.keys() - {TOOLS_PAGE}
+    assert [path for path, text in pages.items() if path.read_text(encoding="utf-8") != text] == [], UPDATE
 
 
 def test_a_profile_keeps_its_budget() -> None:

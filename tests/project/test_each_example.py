@@ -1,4 +1,4 @@
-"""docs/tools.md shows an example of each tool, and a real server gives the same answer."""
+"""Each tool has an example, and a real server gives the same answer."""
 
 from collections.abc import AsyncGenerator
 from dataclasses import replace

@@ -67,8 +67,8 @@ def test_a_protected_name_is_protected_at_any_depth_and_in_any_spelling() -> Non
 
 def test_the_page_has_every_protected_name_with_its_source() -> None:
     page = (ROOT / "docs/protected-names.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| `([^`]+)` \| .+ \| .+ \| <https?://\S+> \|$", page, re.MULTILINE)
-    assert sorted(map(str.lower, rows)) == sorted(NAMES)
+    rows = re.findall(r"^\| (`[^|]+`) \| .+ \| <https?://\S+> \|$", page, re.MULTILINE)
+    assert sorted(name.lower() for row in rows for name in re.findall("`([^`]+)`", row)) == sorted(NAMES)
 
 
 @given(st.sampled_from(sorted(NAMES)), st.sampled_from(["", ".", " ", ". ", ":x", "\u200b"]), st.booleans())

@@ -1,7 +1,7 @@
 """The official programs that the server is tested with, installed once into a cache folder.
 
 They come from npm and PyPI in the exact versions named here and in two files `package.json`. Nothing is put
-into the source tree. `docs/contributing.md` says how to choose the folder, and how to do without.
+into the source tree. `docs/internals/contributing.md` says how to choose the folder, and how to do without.
 """
 
 import hashlib

@@ -1,6 +1,6 @@
 """Glob patterns for paths, and wildcards for other text, both matched in time linear in the subject.
 
-Rules match untrusted paths with these, so matching must not backtrack. docs/architecture.md has
+Rules match untrusted paths with these, so matching must not backtrack. docs/internals/architecture.md has
 figures that show why wcmatch cannot be used here.
 
     *  ?  [a-z] [!a]    within one component; never "/"

@@ -4,7 +4,7 @@ Everything is denied that no rule allows. Of the rules that match an operation t
 not be lifted comes at the end. Paths are parameters, so no path can end a string and begin a rule. The kernel
 names a file by the path that it has, links resolved, so all paths must be the ones that F_GETPATH gives.
 
-Each rule names its reason, which docs/seatbelt.md explains with its source. No rule was ever executed on
+Each rule names its reason, which docs/internals/seatbelt.md explains with its source. No rule was ever executed on
 macOS: tests read the profile as text, and the self-test tries it where it runs.
 """
 
@@ -83,7 +83,7 @@ class Rule:
     """One form of a profile."""
 
     why: str
-    """Its reason, by the name in the table of docs/seatbelt.md."""
+    """Its reason, by the name in the table of docs/internals/seatbelt.md."""
     text: str
 
 

@@ -38,7 +38,7 @@ class Pattern:
     """A vnode-type that a path must have as well."""
     operations: str = "file-write*"
     why: str = "protected names"
-    """Its reason, by the name in the table of docs/seatbelt.md."""
+    """Its reason, by the name in the table of docs/internals/seatbelt.md."""
 
     def in_place(self, place: str) -> str:
         """The regular expression for paths in `place`, whose own path may match already."""
