@@ -41,6 +41,9 @@ class BrokerPolicy:
     shell: tuple[str, ...] = field(default=())
     """The shell and its options, up to where the script goes; found by the broker when empty."""
     bounds: CommandBounds = field(default_factory=CommandBounds)
+    scratch: str = ""
+    """Where Seatbelt confines commands: the folder for their temporary files, which the broker creates. Links
+    are resolved, as Seatbelt compares paths."""
 
 
 @dataclass(frozen=True, kw_only=True)

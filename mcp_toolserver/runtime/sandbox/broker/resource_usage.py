@@ -29,6 +29,10 @@ class Usage:
     """Of the living and of the dead, as far as a parent waited for them."""
 
 
+class Unlisted(OSError):
+    """The processes cannot be listed."""
+
+
 class _Process(NamedTuple):
     parent: int
     dead: bool

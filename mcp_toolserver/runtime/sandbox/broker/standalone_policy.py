@@ -1,6 +1,7 @@
 """The policy of a broker as bytes, for one that runs in an interpreter of its own."""
 
 import json
+import sys
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
@@ -16,15 +17,16 @@ def encode_policy(broker_policy: BrokerPolicy) -> bytes:
     return json.dumps(asdict(broker_policy)).encode()
 
 
-def decode_policy(body: bytes) -> BrokerPolicy:
-    """The policy in what `encode_policy` returned."""
-    broker_policy = json.loads(body)
+def read_policy() -> BrokerPolicy:
+    """The policy that `encode_policy` returned, from the standard input of this process."""
+    broker_policy = json.load(sys.stdin.buffer)
     return BrokerPolicy(
         sandbox=SandboxSpec(**_with_tuples(broker_policy["sandbox"])),
         environment=broker_policy["environment"],
         helpers=tuple(Helper(**_with_tuples(helper)) for helper in broker_policy["helpers"]),
         shell=tuple(broker_policy["shell"]),
         bounds=CommandBounds(**broker_policy["bounds"]),
+        scratch=broker_policy["scratch"],
     )
 
 

@@ -12,10 +12,8 @@ import select
 import signal
 import socket
 import time
-from collections.abc import Container
 from dataclasses import dataclass, replace
 
-from mcp_toolserver.runtime.sandbox.broker import resource_limits
 from mcp_toolserver.runtime.sandbox.broker.child import ChildLauncher, ChildStdio
 from mcp_toolserver.runtime.sandbox.broker.fd_passing import (
     Reserve,
@@ -25,21 +23,26 @@ from mcp_toolserver.runtime.sandbox.broker.fd_passing import (
     refuse,
     unstartable,
 )
-from mcp_toolserver.runtime.sandbox.broker.limit_settings import CommandBounds
 from mcp_toolserver.runtime.sandbox.broker.messages import (
     CHECK,
     DESCRIPTORS,
-    MAX_REQUEST,
     RESUME,
     SUSPEND,
     Request,
     Script,
-    decode,
-    encode_event,
 )
 from mcp_toolserver.runtime.sandbox.broker.policy import BrokerPolicy, plan_for
 from mcp_toolserver.runtime.sandbox.broker.process_tree import descendants, signal_all, sweep
+from mcp_toolserver.runtime.sandbox.broker.resource_limits import Watch
+from mcp_toolserver.runtime.sandbox.broker.resource_usage import measure
 from mcp_toolserver.runtime.sandbox.broker.signals import drain, ignore_polite, wake_on_child_end
+from mcp_toolserver.runtime.sandbox.broker.supervision import (
+    Supervision,
+    deadline_after,
+    exit_status,
+    read_request,
+    send_event,
+)
 from mcp_toolserver.runtime.sandbox.layers import kernel
 from mcp_toolserver.runtime.sandbox.layers.confinement import Confinement, RootHandles
 from mcp_toolserver.runtime.sandbox.layers.session_namespaces import SessionNamespaces
@@ -116,8 +119,7 @@ class ProcessTree:
             if pid == 0:
                 return False
             if pid == self.main:
-                code = os.waitstatus_to_exitcode(status)
-                self.status = code if code >= 0 else 128 - code
+                self.status = exit_status(status)
         return False
 
 
@@ -165,25 +167,28 @@ def supervise(constants: Constants, calls: socket.socket) -> None:
     with socket.socket(fileno=descriptors.control) as control:
         ready = _ready(constants, descriptors)
         if not isinstance(ready, _Ready):
-            _send(control, ready)
+            send_event(control, ready)
             return launcher.dismiss()
         failure = _start(launcher, ready, descriptors)
         if failure:
             ready.abandon()
-            return _send(control, failure)
-        _send(control, {"started": True})
-        tree = ProcessTree(launcher.pid)
-        watched = Watched(
+            return send_event(control, failure)
+        send_event(control, {"started": True})
+        tree, bounds = ProcessTree(launcher.pid), constants.broker_policy.bounds
+        program = _Program(
             control=control,
             lifeline=constants.lifeline,
             wake=wake,
-            bounds=constants.broker_policy.bounds,
+            others=() if ready.verification is None else (ready.verification.fileno(),),
+            bounds=bounds,
+            deadline=deadline_after(ready.request.timeout),
+            tree=tree,
             verification=ready.verification,
             scoped=scoped,
             suspends=scoped or ready.confinement.plan.layer != "landlock",
-            deadline=time.monotonic() + (math.inf if (timeout := ready.request.timeout) is None else timeout),
         )
-        reason, detail = _watch(tree, watched)
+        watch = Watch(bounds, lambda: measure(os.getpid(), exact_above=bounds.memory))
+        reason, detail = program.first_end(watch)
         gone = _kill_all(tree, scoped, wake)
         end = {
             "status": tree.status,
@@ -191,7 +196,7 @@ def supervise(constants: Constants, calls: socket.socket) -> None:
             "detail": detail,
             **ready.tear_down(reason, gone=gone),
         }
-        _send(control, {name: value for name, value in end.items() if value not in ("", ())})
+        send_event(control, {name: value for name, value in end.items() if value not in ("", ())})
         while not gone:
             gone = _kill_all(tree, scoped, wake)
     return None
@@ -246,9 +251,8 @@ class _Ready:
 
 def _ready(constants: Constants, descriptors: Descriptors) -> _Ready | dict[str, object]:
     """Prepare a request; or return the report on why it is refused."""
-    try:
-        request = decode(_read(descriptors.request))
-    except ValueError:
+    request = read_request(descriptors.request)
+    if request is None:
         return {"refused": "the request cannot be read"}
     plan = plan_for(constants.broker_policy, constants.proof, request)
     if isinstance(plan, str):
@@ -311,16 +315,6 @@ def _start(launcher: ChildLauncher, ready: _Ready, descriptors: Descriptors) -> 
     return failure
 
 
-def _read(file: int) -> bytes:
-    return os.pread(file, min(os.fstat(file).st_size, MAX_REQUEST), 0)
-
-
-def _send(control: socket.socket, message: dict[str, object]) -> None:
-    # A server that died does not listen any more.
-    with contextlib.suppress(OSError):
-        control.send(encode_event(message), socket.MSG_NOSIGNAL)
-
-
 # --- before it runs --------------------------------------------------------------------------------------
 
 
@@ -353,100 +347,65 @@ def _may_signal(pid: int) -> bool | None:
 
 
 @dataclass(kw_only=True)
-class Watched:
-    """The descriptors whose readiness ends a command, the one that tells of ended children, and what the
-    command may use."""
+class _Program(Supervision):
+    """The program of the request, and all that it started."""
 
-    control: socket.socket
-    lifeline: int
-    wake: int
-    bounds: CommandBounds
+    tree: ProcessTree
     verification: Verification | None
     scoped: bool
     """See `_scope_signals`."""
     suspends: bool
-    """Whether nothing outside of the command can make its stopped processes go on."""
-    deadline: float
-    """In monotonic time; infinite while the command is suspended, ..."""
+    """Whether nothing outside of the command can make its stopped processes go on. While they are stopped,
+    there is no deadline, ..."""
     remaining: float = 0.0
-    """... and what was left of it then."""
+    """... and this is what was left of it then."""
 
+    def reap(self) -> int | None:
+        self.tree.reap()
+        return self.tree.status
 
-def _watch(tree: ProcessTree, watched: Watched) -> tuple[str, str]:
-    """Wait for the first thing that ends a command, and name it; with it, the bound that it was over."""
-    watch = resource_limits.Watch(os.getpid(), watched.bounds)
-    poller = select.poll()
-    for descriptor in (watched.control, watched.lifeline, watched.wake):
-        poller.register(descriptor, select.POLLIN)
-    if watched.verification is not None:
-        poller.register(watched.verification, select.POLLIN)
-    while True:
-        over = watch.look_if_due()
-        tree.reap()
-        if tree.status is not None:
-            return "exited", resource_limits.ended_by(tree.status, watched.bounds)
-        if over:
-            return "over a limit", over
-        now = time.monotonic()
-        if now >= watched.deadline:
-            return "timed out", ""
-        remaining = max(min(watch.due, watched.deadline) - now, 0)
-        ready = {descriptor for descriptor, _ in poller.poll(remaining * 1000)}
-        if end := _ended_from_outside(watched, ready):
+    def end_from_outside(self, ready: set[int]) -> tuple[str, str] | None:
+        if end := super().end_from_outside(ready):
             return end
-        drain(watched.wake)
+        if self.verification is not None:
+            if self.verification.fileno() in ready:
+                self.verification.receive_notice()
+                send_event(self.control, {"noticed": self.verification.take_notes()})
+            if self.verification.uncovered:
+                return "uncovered", self.verification.uncovered
+        return None
 
-
-def _ended_from_outside(watched: Watched, ready: Container[int]) -> tuple[str, str] | None:
-    """Why the server, the broker or the verification ends a command, if one of them does."""
-    verification = watched.verification
-    if watched.control.fileno() in ready and not _obeyed(watched):
-        return "stopped", ""
-    if watched.lifeline in ready:
-        return "lost", ""
-    if verification is not None:
-        if verification.fileno() in ready:
-            verification.receive_notice()
-            _send(watched.control, {"noticed": verification.take_notes()})
-        if verification.uncovered:
-            return "uncovered", verification.uncovered
-    return None
-
-
-def _obeyed(watched: Watched) -> bool:
-    """Do what the server asks for; false if that is the end, or cannot be done."""
-    verification = watched.verification
-    try:
-        word = watched.control.recv(len(CHECK) + 1)
-        if word in (SUSPEND, RESUME):
-            return _suspended(watched, word == SUSPEND)
-        if word != CHECK:
+    def is_obeyed(self) -> bool:
+        try:
+            word = self.control.recv(len(CHECK) + 1)
+            if word in (SUSPEND, RESUME):
+                return self._is_suspended(word == SUSPEND)
+            if word != CHECK:
+                return False
+            notes = () if self.verification is None else self.verification.check()
+        except (OSError, Unverified):
             return False
-        notes = () if verification is None else verification.check()
-    except (OSError, Unverified):
-        return False
-    _send(watched.control, {"noticed": notes})
-    if verification is None or not verification.uncovered:
-        _send(watched.control, {"checked": True})
-    return True
+        send_event(self.control, {"noticed": notes})
+        if self.verification is None or not self.verification.uncovered:
+            send_event(self.control, {"checked": True})
+        return True
 
-
-def _suspended(watched: Watched, suspends: bool) -> bool:
-    """Stop all processes of the command, or let them go on; whether that was done."""
-    now, number = time.monotonic(), signal.SIGSTOP if suspends else signal.SIGCONT
-    if not watched.suspends:
-        return False
-    if watched.scoped:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(-1, number)
-    elif not descendants(os.getpid()) <= signal_all(os.getpid(), number):
-        return False
-    if suspends:
-        watched.remaining, watched.deadline = watched.deadline - now, math.inf
-        _send(watched.control, {"suspended": True})
-    else:
-        watched.deadline = now + watched.remaining
-    return True
+    def _is_suspended(self, suspends: bool) -> bool:
+        """Stop all processes of the command, or let them go on; whether that was done."""
+        now, number = time.monotonic(), signal.SIGSTOP if suspends else signal.SIGCONT
+        if not self.suspends:
+            return False
+        if self.scoped:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(-1, number)
+        elif not descendants(os.getpid()) <= signal_all(os.getpid(), number):
+            return False
+        if suspends:
+            self.remaining, self.deadline = self.deadline - now, math.inf
+            send_event(self.control, {"suspended": True})
+        else:
+            self.deadline = now + self.remaining
+        return True
 
 
 def _kill_all(tree: ProcessTree, scoped: bool, wake: int) -> bool:

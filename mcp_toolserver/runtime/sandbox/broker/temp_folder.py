@@ -30,18 +30,26 @@ class Scratch:
         os.makedirs(parent, mode=0o700, exist_ok=True)
         while True:
             path = os.path.join(parent, secrets.token_hex(16))
-            os.mkdir(path, 0o700)
-            # Until it is locked, a server that starts may take it for abandoned and remove it.
-            with contextlib.suppress(FileNotFoundError):
-                lock = os.open(path, _OPEN)
-                if _is_free(lock) and os.fstat(lock).st_nlink:
-                    return cls(path=path, lock=lock)
-                os.close(lock)
+            if (lock := create_locked(path)) is not None:
+                return cls(path=path, lock=lock)
 
     def remove(self) -> None:
         """Remove the folder and its content."""
         shutil.rmtree(self.path, ignore_errors=True)
         os.close(self.lock)
+
+
+def create_locked(path: str) -> int | None:
+    """Create a folder, and lock it until the returned descriptor is closed; None if a server that starts took
+    it for abandoned before it was locked, and removes it. Raises: OSError."""
+    os.mkdir(path, 0o700)
+    with contextlib.ExitStack() as undo, contextlib.suppress(FileNotFoundError):
+        lock = os.open(path, _OPEN)
+        undo.callback(os.close, lock)
+        if _is_free(lock) and os.path.samestat(os.fstat(lock), os.lstat(path)):
+            undo.pop_all()
+            return lock
+    return None
 
 
 def sweep(state: str) -> int:

@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
+from mcp_toolserver.runtime.sandbox.broker.resource_usage import Unlisted
+
 PLACES = ("/bin/ps", "/usr/bin/ps")
 LIST_SECONDS = 5.0
 """How long `ps` may take."""
@@ -44,10 +46,6 @@ class Process:
     """Seconds since the epoch, whole ones."""
     text: bytes
     """Arguments and environment, separated by spaces, as far as this user may read them."""
-
-
-class Unlisted(OSError):
-    """The processes cannot be listed."""
 
 
 def list_processes(places: tuple[str, ...] = PLACES) -> dict[int, Process]:

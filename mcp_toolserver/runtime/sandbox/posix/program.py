@@ -32,7 +32,26 @@ ENTERED = b"."
 _ENTER = f'[ -x "$1" ] && printf . >&{STATUS_DESCRIPTOR} && exec {STATUS_DESCRIPTOR}>&- "$@"'
 NOT_SET_UP = "sandbox-exec could not set up the sandbox of the command"
 
-_MOST = 4096
+
+@dataclass(frozen=True)
+class Job:
+    """A request, as it came with its descriptors."""
+
+    control: int
+    request: int
+    cwd: int
+    stdin: int
+    stdout: int
+    stderr: int
+    marker: str
+    """See `Family.marker`."""
+    session_folder: str = ""
+    """The temporary folder of its session; empty without one."""
+
+    def close_all_but_control(self) -> None:
+        """The program alone holds its pipes, so that they end with it."""
+        for descriptor in (self.request, self.cwd, self.stdin, self.stdout, self.stderr):
+            os.close(descriptor)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,18 +59,13 @@ class Launch:
     """A program that may be started."""
 
     broker_policy: BrokerPolicy
+    job: Job
     request: Request
     plan: SandboxPlan
-    marker: str
-    """See `Family.marker`."""
-    temporary: str = ""
+    temporary: str
     """Its folder for temporary files; empty where nothing confines the program."""
-    hidden: tuple[str, ...] = ()
+    hidden: tuple[str, ...]
     """Paths that rules hide from it."""
-    cwd: int
-    stdin: int
-    stdout: int
-    stderr: int
 
     @property
     def is_confined(self) -> bool:
@@ -60,7 +74,7 @@ class Launch:
 
 
 def fork_program(launch: Launch) -> tuple[int, int]:
-    """Fork the process that becomes the program; returns its number and a pipe for `started`.
+    """Fork the process that becomes the program; returns its number and a pipe for `start_failure`.
 
     Raises:
         OSError: no process can be started.
@@ -81,20 +95,9 @@ def fork_program(launch: Launch) -> tuple[int, int]:
 
 def start_failure(launch: Launch, said: bytes) -> dict[str, object]:
     """Why the program was not started, by all that came through the pipe; empty if it was."""
-    if launch.is_confined:
-        if said == ENTERED:
-            return {}
-        return _failure(said) or {"sandbox_failed": NOT_SET_UP}
-    return _failure(said)
-
-
-def read_status(pipe: int) -> bytes:
-    """The next piece of what comes through the pipe; empty at its end."""
-    return os.read(pipe, _MOST)
-
-
-def _failure(said: bytes) -> dict[str, object]:
-    return json.loads(said) if said.startswith(b"{") else {}
+    if said.startswith(b"{"):
+        return json.loads(said)
+    return {"sandbox_failed": NOT_SET_UP} if launch.is_confined and said != ENTERED else {}
 
 
 # --- in the fork -----------------------------------------------------------------------------------------
@@ -107,7 +110,10 @@ def _become(launch: Launch, status: int) -> NoReturn:
         # In the session of its supervisor, where a look finds what it leaves, but no signal meant for it.
         os.setpgid(0, 0)
         resource_limits.apply(launch.broker_policy.bounds)
-        _restore_signals()
+        signal.set_wakeup_fd(-1)
+        for number in (signal.SIGCHLD, signal.SIGPIPE):
+            signal.signal(number, signal.SIG_DFL)
+        heed_polite()
         failure = _exec(launch, status)
     except (OSError, ValueError) as error:
         failure = {"failed": unstartable(error) if isinstance(error, OSError) else str(error)}
@@ -116,20 +122,13 @@ def _become(launch: Launch, status: int) -> NoReturn:
         os._exit(127)
 
 
-def _restore_signals() -> None:
-    signal.set_wakeup_fd(-1)
-    for number in (signal.SIGCHLD, signal.SIGPIPE):
-        signal.signal(number, signal.SIG_DFL)
-    heed_polite()
-
-
 def _exec(launch: Launch, status: int) -> Mapping[str, str]:
     """Replace this fork by the program; returns only on failure, with the reason."""
-    blamed = "sandbox_failed" if launch.is_confined else "failed"
+    job, blamed = launch.job, "sandbox_failed" if launch.is_confined else "failed"
     try:
-        os.fchdir(launch.cwd)
-        cwd = descriptor_path(launch.cwd) if launch.is_confined else ""
-        for number, descriptor in enumerate((launch.stdin, launch.stdout, launch.stderr)):
+        os.fchdir(job.cwd)
+        cwd = descriptor_path(job.cwd) if launch.is_confined else ""
+        for number, descriptor in enumerate((job.stdin, job.stdout, job.stderr)):
             os.dup2(descriptor, number)
         argv = argv_of(launch.broker_policy, launch.request)
         if launch.is_confined:
@@ -147,15 +146,13 @@ def _exec(launch: Launch, status: int) -> Mapping[str, str]:
             raise
         return {blamed: os.strerror(error.errno or 0)}
     except ValueError as error:
-        if launch.is_confined:
-            return {blamed: str(error)}
-        return {"failed": "an argument cannot be passed to a program"}
+        return {blamed: str(error) if launch.is_confined else "an argument cannot be passed to a program"}
 
 
 def _environment(launch: Launch) -> Mapping[str, str]:
     given = environment_of(launch.broker_policy, launch.request)
-    marker = {MARKER: launch.marker}
+    own = {MARKER: launch.job.marker}
     if not launch.temporary:
-        return {**given, **marker}
+        return {**given, **own}
     caches = {name: f"{launch.temporary}/{folder}" for name, folder in CACHES.items()}
-    return {**caches, **given, "TMPDIR": launch.temporary, **marker}
+    return {**caches, **given, "TMPDIR": launch.temporary, **own}

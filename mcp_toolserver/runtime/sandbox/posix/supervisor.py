@@ -5,36 +5,27 @@ shuts down its end of the control socket, when the broker is gone, and when time
 """
 
 import contextlib
-import math
 import os
-import select
-import signal
 import socket
 import time
 from dataclasses import dataclass, field
 
-from mcp_toolserver.runtime.sandbox.broker.fd_passing import (
-    NO_SIGNAL,
-    Reserve,
-    is_out_of_files,
-    unstartable,
-)
-from mcp_toolserver.runtime.sandbox.broker.messages import CHECK, MAX_REQUEST, decode, encode_event
+from mcp_toolserver.runtime.sandbox.broker.fd_passing import Reserve, is_out_of_files, unstartable
+from mcp_toolserver.runtime.sandbox.broker.messages import CHECK
 from mcp_toolserver.runtime.sandbox.broker.policy import BrokerPolicy, SandboxPlan, plan_for
-from mcp_toolserver.runtime.sandbox.broker.resource_limits import ended_by
-from mcp_toolserver.runtime.sandbox.broker.signals import drain, ignore_polite, wake_on_child_end
+from mcp_toolserver.runtime.sandbox.broker.signals import ignore_polite, wake_on_child_end
+from mcp_toolserver.runtime.sandbox.broker.supervision import (
+    Supervision,
+    deadline_after,
+    exit_status,
+    read_request,
+    send_event,
+)
 from mcp_toolserver.runtime.sandbox.layers.spec import Proof
 from mcp_toolserver.runtime.sandbox.mounts.hidden_paths import HiddenPaths
 from mcp_toolserver.runtime.sandbox.posix import folders
-from mcp_toolserver.runtime.sandbox.posix.family import Family
-from mcp_toolserver.runtime.sandbox.posix.killing import end_family
-from mcp_toolserver.runtime.sandbox.posix.program import (
-    Launch,
-    fork_program,
-    read_status,
-    start_failure,
-)
-from mcp_toolserver.runtime.sandbox.posix.watch import Watch
+from mcp_toolserver.runtime.sandbox.posix.family import Family, end_family, watch_family
+from mcp_toolserver.runtime.sandbox.posix.program import Job, Launch, fork_program, start_failure
 from mcp_toolserver.runtime.sandbox.protected.git_dir import git_folders
 from mcp_toolserver.runtime.sandbox.protected.unprotectable import Unprotectable
 
@@ -53,32 +44,9 @@ class Constants:
     lifeline: int
     """Its end of file is the death of the broker."""
     reserve: Reserve
-    folders: folders.Folders | None
-    """None where nothing is confined."""
     hidden: HiddenPaths = field(default_factory=HiddenPaths)
     unwatchable: str = ""
     """Why no program can be watched here, and so none is started; empty if one can."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Job:
-    """A request, as it came with its descriptors."""
-
-    request: int
-    control: int
-    cwd: int
-    stdin: int
-    stdout: int
-    stderr: int
-    marker: str
-    """See `Family.marker`."""
-    session_folder: str = ""
-    """The temporary folder of its session; empty without one."""
-
-    def close_all_but_control(self) -> None:
-        """The program alone holds its pipes, so that they end with it."""
-        for descriptor in (self.request, self.cwd, self.stdin, self.stdout, self.stderr):
-            os.close(descriptor)
 
 
 def supervise(constants: Constants, job: Job) -> None:
@@ -93,17 +61,19 @@ def supervise(constants: Constants, job: Job) -> None:
             launch = _launch(constants, job, leaving)
         except OSError as error:
             if is_out_of_files(error):
-                return _send(control, {"failed": unstartable(error)})
-            return _send(control, {"sandbox_failed": str(error)})
+                return send_event(control, {"failed": unstartable(error)})
+            return send_event(control, {"sandbox_failed": str(error)})
         if isinstance(launch, dict):
-            return _send(control, launch)
-        return _run(_Supervision(constants=constants, control=control, wake=wake, launch=launch), job)
-
-
-def _send(control: socket.socket, event: dict[str, object]) -> None:
-    # A server that died does not listen any more.
-    with contextlib.suppress(OSError):
-        control.sendall(encode_event(event), NO_SIGNAL)
+            return send_event(control, launch)
+        program = _Program(
+            control=control,
+            lifeline=constants.lifeline,
+            wake=wake,
+            bounds=constants.broker_policy.bounds,
+            deadline=deadline_after(launch.request.timeout),
+            family=Family(supervisor=os.getpid(), marker=job.marker),
+        )
+        return _run(launch, program)
 
 
 # --- before it runs --------------------------------------------------------------------------------------
@@ -115,9 +85,8 @@ def _launch(constants: Constants, job: Job, leaving: contextlib.ExitStack) -> La
     Raises:
         OSError: something cannot be opened or created.
     """
-    try:
-        request = decode(os.pread(job.request, min(os.fstat(job.request).st_size, MAX_REQUEST), 0))
-    except ValueError:
+    request = read_request(job.request)
+    if request is None:
         return {"refused": "the request cannot be read"}
     plan = plan_for(constants.broker_policy, constants.proof, request)
     if isinstance(plan, str):
@@ -125,11 +94,11 @@ def _launch(constants: Constants, job: Job, leaving: contextlib.ExitStack) -> La
     if constants.unwatchable:
         return {"refused": f"no program can be watched here, because {constants.unwatchable}"}
     temporary = ""
-    if plan.layer == "seatbelt" and constants.folders is not None:
+    if plan.layer == "seatbelt":
         # Helpers are ours and share nothing with commands.
         temporary = job.session_folder if plan.helper is None else ""
         if not temporary:
-            temporary = constants.folders.of_command()
+            temporary = folders.of_command(constants.broker_policy.scratch)
             leaving.callback(folders.remove, temporary)
     try:
         hidden = _hidden_now(constants, plan)
@@ -137,15 +106,11 @@ def _launch(constants: Constants, job: Job, leaving: contextlib.ExitStack) -> La
         return {"sandbox_failed": str(error)}
     return Launch(
         broker_policy=constants.broker_policy,
+        job=job,
         request=request,
         plan=plan,
-        marker=job.marker,
         temporary=temporary,
         hidden=hidden,
-        cwd=job.cwd,
-        stdin=job.stdin,
-        stdout=job.stdout,
-        stderr=job.stderr,
     )
 
 
@@ -161,146 +126,86 @@ def _hidden_now(constants: Constants, plan: SandboxPlan) -> tuple[str, ...]:
 
 
 @dataclass(kw_only=True)
-class _Main:
-    """The program itself."""
+class _Program(Supervision):
+    """The program of the request, and all that it started."""
 
-    pid: int
+    family: Family
+    pid: int = 0
     status: int | None = None
-    """Once it has ended: 0-255, or 128 + signal."""
+    unread: bytes = b""
+    """The start of a message of the server."""
 
-    def reap(self) -> int:
-        """Wait for it if it has ended; returns its number as long as it has not, else 0."""
+    def reap(self) -> int | None:
+        self.reap_main()
+        return self.status
+
+    def reap_main(self) -> int:
+        """See `family.Reap`."""
         if self.status is None:
             pid, status = os.waitpid(self.pid, os.WNOHANG)
             if pid:
-                code = os.waitstatus_to_exitcode(status)
-                self.status = code if code >= 0 else 128 - code
+                self.status = exit_status(status)
         return self.pid if self.status is None else 0
 
+    def end_all(self) -> bool:
+        """End what is left; returns whether nothing is."""
+        gone = end_family(self.family, self.reap_main)
+        self.reap()
+        return gone
 
-@dataclass(kw_only=True)
-class _Supervision:
-    """What is watched besides the program."""
+    def await_start(self, pipe: int) -> tuple[tuple[str, str] | None, bytes]:
+        """Wait until the program is started or could not be; returns what ended it before, if something did,
+        and what came through the pipe."""
+        said = b""
+        while time.monotonic() < self.deadline:
+            ready = self.wait(pipe, self.deadline)
+            if pipe in ready:
+                data = os.read(pipe, _MOST)
+                if not data:
+                    return None, said
+                said += data
+            elif end := self.end_from_outside(ready):
+                return end, said
+        return ("timed out", ""), said
 
-    constants: Constants
-    control: socket.socket
-    wake: int
-    launch: Launch
-    unread: bytes = b""
-    """The start of a message of the server."""
-    said: bytes = b""
-    """What came through the status pipe."""
+    def is_obeyed(self) -> bool:
+        """Whether the server asked for a check, at once or in part; it asks for nothing else but the end.
+
+        There is nothing to do for one: Seatbelt denies protected names by pattern, so none can have been
+        made.
+        """
+        try:
+            data = self.control.recv(_MOST)
+        except OSError:
+            return False
+        if not data:
+            return False
+        self.unread += data
+        while self.unread.startswith(CHECK):
+            self.unread = self.unread[len(CHECK) :]
+            send_event(self.control, {"checked": True})
+        return CHECK.startswith(self.unread)
 
 
-def _run(supervision: _Supervision, job: Job) -> None:
+def _run(launch: Launch, program: _Program) -> None:
     try:
-        pid, status = fork_program(supervision.launch)
+        program.pid, pipe = fork_program(launch)
     except OSError as error:
-        _send(supervision.control, {"failed": unstartable(error)})
-        return
-    job.close_all_but_control()
-    main = _Main(pid=pid)
-    family = Family(supervisor=os.getpid(), marker=job.marker)
-    timeout = supervision.launch.request.timeout
-    deadline = math.inf if timeout is None else time.monotonic() + timeout
-    end = _await_start(supervision, status, deadline)
-    os.close(status)
+        return send_event(program.control, {"failed": unstartable(error)})
+    launch.job.close_all_but_control()
+    end, said = program.await_start(pipe)
+    os.close(pipe)
     if end is None:
-        if failure := start_failure(supervision.launch, supervision.said):
-            _end(main, family)
-            _send(supervision.control, failure)
-            return
-        _send(supervision.control, {"started": True})
-        end = _watch(supervision, main, family, deadline)
-    gone = _end(main, family)
+        if failure := start_failure(launch, said):
+            program.end_all()
+            return send_event(program.control, failure)
+        send_event(program.control, {"started": True})
+        end = program.first_end(watch_family(program.family, program.bounds))
+    gone = program.end_all()
     reason, detail = end
-    report = {"status": main.status, "reason": reason, "detail": detail}
-    _send(supervision.control, {name: value for name, value in report.items() if value != ""})
+    report = {"status": program.status, "reason": reason, "detail": detail}
+    send_event(program.control, {name: value for name, value in report.items() if value != ""})
     while not gone:
         time.sleep(_RETRY_SECONDS)
-        gone = _end(main, family)
-
-
-def _end(main: _Main, family: Family) -> bool:
-    gone = end_family(family, main.reap)
-    main.reap()
-    return gone
-
-
-def _await_start(supervision: _Supervision, status: int, deadline: float) -> tuple[str, str] | None:
-    """Wait until the program is started or could not be; or return what ended it before."""
-    poller = select.poll()
-    for descriptor in (status, supervision.control, supervision.constants.lifeline):
-        poller.register(descriptor, select.POLLIN)
-    while (now := time.monotonic()) < deadline:
-        timeout = None if deadline == math.inf else (deadline - now) * 1000
-        ready = {descriptor for descriptor, _ in poller.poll(timeout)}
-        if status in ready:
-            data = read_status(status)
-            if not data:
-                return None
-            supervision.said += data
-        elif end := _ended_from_outside(supervision, ready):
-            return end
-    return "timed out", ""
-
-
-def _watch(supervision: _Supervision, main: _Main, family: Family, deadline: float) -> tuple[str, str]:
-    """Wait for the first thing that ends a command, and name it; with it, the limit that it was over."""
-    bounds = supervision.constants.broker_policy.bounds
-    watch = Watch(family, bounds)
-    poller = select.poll()
-    for descriptor in (supervision.wake, supervision.control, supervision.constants.lifeline):
-        poller.register(descriptor, select.POLLIN)
-    while True:
-        over = watch.look_if_due()
-        main.reap()
-        if main.status is not None:
-            return "exited", ended_by(main.status, bounds)
-        if over:
-            return "over a limit", over
-        now = time.monotonic()
-        if now >= deadline:
-            return "timed out", ""
-        remaining = max(min(watch.due, deadline) - now, 0)
-        ready = {descriptor for descriptor, _ in poller.poll(remaining * 1000)}
-        if end := _ended_from_outside(supervision, ready):
-            return end
-        drain(supervision.wake)
-
-
-def _ended_from_outside(supervision: _Supervision, ready: set[int]) -> tuple[str, str] | None:
-    """Why the server or the broker ends a command, if one of them does."""
-    if supervision.control.fileno() in ready and not _checked(supervision):
-        return "stopped", ""
-    if supervision.constants.lifeline in ready:
-        return "lost", ""
+        gone = program.end_all()
     return None
-
-
-def _checked(supervision: _Supervision) -> bool:
-    """Whether the server asked for a check, at once or in part; it asks for nothing else but the end.
-
-    There is nothing to do for one: Seatbelt denies protected names by pattern, so none can have been made.
-    """
-    try:
-        data = supervision.control.recv(_MOST)
-    except OSError:
-        return False
-    if not data:
-        return False
-    supervision.unread += data
-    while supervision.unread.startswith(CHECK):
-        supervision.unread = supervision.unread[len(CHECK) :]
-        _send(supervision.control, {"checked": True})
-    return CHECK.startswith(supervision.unread)
-
-
-# --- for a supervisor that was killed --------------------------------------------------------------------
-
-
-def end_what_is_left(supervisor: int, marker: str) -> None:
-    """End the command of a supervisor that ended before it could, in a process of its own."""
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    signal.set_wakeup_fd(-1)
-    end_family(Family(supervisor=supervisor, marker=marker), lambda: 0)

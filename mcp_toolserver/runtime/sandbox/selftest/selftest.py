@@ -17,8 +17,7 @@ from mcp_toolserver.runtime.sandbox.layers.landlock import LEAST_ABI
 from mcp_toolserver.runtime.sandbox.layers.spec import Check, Layer, Proof, SandboxSpec
 from mcp_toolserver.runtime.sandbox.layers.syscall_table import MACHINES, SECCOMP
 from mcp_toolserver.runtime.sandbox.selftest.fixture import Fixture, make_fixture
-from mcp_toolserver.runtime.sandbox.selftest.linux_probe import run_probe
-from mcp_toolserver.runtime.sandbox.selftest.probe import Probe, Run
+from mcp_toolserver.runtime.sandbox.selftest.probe import Probe, Run, run_probe
 
 __all__ = ["Run", "missing_filter", "prove"]
 

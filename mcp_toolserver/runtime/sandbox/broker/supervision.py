@@ -1,0 +1,99 @@
+"""The supervisor of a program, as far as it is the same on every system: what ends a program, and what the
+server is told of it."""
+
+import abc
+import contextlib
+import math
+import os
+import select
+import socket
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from mcp_toolserver.runtime.sandbox.broker.fd_passing import NO_SIGNAL
+from mcp_toolserver.runtime.sandbox.broker.limit_settings import CommandBounds
+from mcp_toolserver.runtime.sandbox.broker.messages import MAX_REQUEST, Request, decode, encode_event
+from mcp_toolserver.runtime.sandbox.broker.resource_limits import Watch, ended_by
+from mcp_toolserver.runtime.sandbox.broker.signals import drain
+
+
+@dataclass(kw_only=True)
+class Supervision(abc.ABC):
+    """A program that runs, what it may use, and what ends it."""
+
+    control: socket.socket
+    lifeline: int
+    """Its end of file is the death of the broker."""
+    wake: int
+    """Tells of ended children."""
+    others: tuple[int, ...] = ()
+    """More descriptors to wait for."""
+    bounds: CommandBounds
+    deadline: float
+    """In monotonic time; infinite for none."""
+
+    @abc.abstractmethod
+    def reap(self) -> int | None:
+        """Wait for children that have ended; returns the exit status of the program once it has."""
+
+    @abc.abstractmethod
+    def is_obeyed(self) -> bool:
+        """Do what the server asks for; false if that is the end, or cannot be done."""
+
+    def first_end(self, watch: Watch) -> tuple[str, str]:
+        """Wait for the first thing that ends a command, and name it; with it, the bound that it was over."""
+        while True:
+            over = watch.look_if_due()
+            status = self.reap()
+            if status is not None:
+                return "exited", ended_by(status, self.bounds)
+            if over:
+                return "over a limit", over
+            if time.monotonic() >= self.deadline:
+                return "timed out", ""
+            if end := self.end_from_outside(self.wait(self.wake, min(watch.due, self.deadline))):
+                return end
+            drain(self.wake)
+
+    def wait(self, descriptor: int, until: float) -> set[int]:
+        """Wait for `descriptor`, the server, the broker or another, at most `until` then; returns what is
+        ready."""
+        poller = select.poll()
+        for each in (descriptor, self.control.fileno(), self.lifeline, *self.others):
+            poller.register(each, select.POLLIN)
+        timeout = None if until == math.inf else max(until - time.monotonic(), 0) * 1000
+        return {ready for ready, _ in poller.poll(timeout)}
+
+    def end_from_outside(self, ready: set[int]) -> tuple[str, str] | None:
+        """Why somebody else ends a command, if one does."""
+        if self.control.fileno() in ready and not self.is_obeyed():
+            return "stopped", ""
+        if self.lifeline in ready:
+            return "lost", ""
+        return None
+
+
+def deadline_after(timeout: float | None) -> float:
+    """In monotonic time; infinite for None."""
+    return math.inf if timeout is None else time.monotonic() + timeout
+
+
+def read_request(file: int) -> Request | None:
+    """The request in an anonymous file; None if it cannot be read."""
+    try:
+        return decode(os.pread(file, min(os.fstat(file).st_size, MAX_REQUEST), 0))
+    except ValueError:
+        return None
+
+
+def send_event(control: socket.socket, event: Mapping[str, object]) -> None:
+    """Tell the server. One that died does not listen any more."""
+    with contextlib.suppress(OSError):
+        control.sendall(encode_event(event), NO_SIGNAL)
+
+
+def exit_status(status: int) -> int:
+    """The status that `os.waitpid` gave as a shell has it: 0-255, or 128 + signal."""
+    code = os.waitstatus_to_exitcode(status)
+    return code if code >= 0 else 128 - code
