@@ -3,14 +3,16 @@
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
+from pathlib import Path
 
 import pytest
 
 from mcp_toolserver.runtime.sandbox.broker.policy import Helper, SandboxPlan
+from mcp_toolserver.runtime.sandbox.layers import seatbelt
 from mcp_toolserver.runtime.sandbox.layers.seatbelt import SANDBOX_EXEC, Profile, arguments, profile
 from mcp_toolserver.runtime.sandbox.layers.spec import SandboxSpec
 from mcp_toolserver.runtime.sandbox.protected.names import NAMES
-from tests.macos.seatbelt_profile import REASONS, Form, allows, parsed
+from tests.macos.seatbelt_profile import Form, allows, parsed
 
 TEMPORARY = "/Users/u/state/tmp/1"
 SPEC = SandboxSpec(
@@ -366,14 +368,22 @@ def test_what_has_no_profile_is_refused() -> None:
             _ = judge.line
 
 
-# --- the table of reasons ----------------------------------------------------------------------------------
+# --- the rules that name no path of this machine ---------------------------------------------------------
 
 
-def test_the_page_gives_the_reason_of_every_rule_with_a_source() -> None:
+def test_each_fixed_rule_is_one_form_below_its_reason_and_is_used() -> None:
+    text = Path(seatbelt.__file__).with_name("base.sbpl").read_text(encoding="ascii")
+    _, *blocks = (block for block in text.strip().split("\n\n") if not block.startswith(";;;"))
+    rules = [rule for judge in EVERY.values() for rule in judge.profile.rules]
+    for block in blocks:
+        comments = [line for line in block.splitlines() if line.startswith(";")]
+        assert block.startswith("; "), block
+        assert len(comments[0]) > 4, block
+        (form,) = parsed("\n".join(block.splitlines()[len(comments) :]))
+        assert any(parsed(rule) == [form] for rule in rules), block
     for name, judge in EVERY.items():
-        assert {rule.why for rule in judge.profile.rules} <= REASONS, name
-        # One rule is one form: no text of a rule holds a second, without a reason.
-        assert len(judge.forms) == len(judge.profile.rules), name
+        # No text of a rule holds a second one.
+        assert [len(parsed(rule)) for rule in judge.profile.rules] == [1] * len(judge.forms), name
 
 
 # --- the command line --------------------------------------------------------------------------------------

@@ -37,8 +37,6 @@ class Pattern:
     kind: str = ""
     """A vnode-type that a path must have as well."""
     operations: str = "file-write*"
-    why: str = "protected names"
-    """Its reason, by the name in the table of docs/seatbelt.md."""
 
     def in_place(self, place: str) -> str:
         """The regular expression for paths in `place`, whose own path may match already."""
@@ -64,12 +62,7 @@ def git_of_commands() -> Iterator[Pattern]:
     Folders of submodules and worktrees are left out entirely: one prepared elsewhere could be moved in.
     """
     for folder in (GIT, f"{GIT}/info"):
-        yield Pattern(
-            regex=_path(folder),
-            below=False,
-            operations="file-write-create file-write-unlink",
-            why="folders of protected names",
-        )
+        yield Pattern(regex=_path(folder), below=False, operations="file-write-create file-write-unlink")
     yield Pattern(regex=_path(GIT), below=False, kind="REGULAR-FILE")
     for name in (*_DANGEROUS, _ATTRIBUTES, *NESTED_GIT_FOLDERS):
         yield Pattern(regex=_path(f"{GIT}/{name}"))

@@ -18,12 +18,7 @@ from pathlib import Path
 
 from mcp_toolserver.runtime.sandbox.broker.policy import READ_ONLY
 from mcp_toolserver.runtime.sandbox.layers.process_locks import LockError, python_places
-from mcp_toolserver.runtime.sandbox.layers.seatbelt import (
-    Rule,
-    basics,
-    name_lookup,
-    needed_to_start,
-)
+from mcp_toolserver.runtime.sandbox.layers.seatbelt import base, rule_of
 from mcp_toolserver.runtime.sandbox.layers.spec import Check
 from mcp_toolserver.text.path_syntax import lies_in
 
@@ -47,29 +42,24 @@ class ServerProfile:
     listens: bool = False
     """Whether it accepts connections on a socket that it has."""
 
-    def rules(self) -> Iterator[Rule]:
+    def rules(self) -> Iterator[str]:
         """The rules of its profile.
 
         Raises:
             LockError: a path cannot be written in a profile.
         """
         places = (*SYSTEM_PLACES, *python_places(), *self.reads)
-        for rule in basics():
-            if rule.why != "processes":
-                yield rule
-        yield from needed_to_start()
-        yield Rule(why="paths", text="(allow file-read-metadata)")
-        yield Rule(why="server files", text=_on_paths("allow file-read*", places))
-        yield Rule(why="server writes", text=_on_paths("allow file-read* file-write* file-link", self.writes))
-        yield Rule(why="setuid", text='(deny file-write-setugid (subpath "/"))')
-        yield Rule(why="local sockets", text="(allow system-socket (socket-domain AF_UNIX))")
+        yield from base("basics", "start", "plain devices")
+        yield "(allow file-read-metadata)"
+        yield _on_paths("allow file-read*", places)
+        yield _on_paths("allow file-read* file-write* file-link", self.writes)
+        yield from base("setuid", "local sockets")
         if self.listens:
-            yield Rule(why="clients", text="(allow network-inbound (local ip))")
+            yield from base("inbound")
         if self.network:
-            yield Rule(why="web", text="(allow network-outbound (remote ip))")
-            yield from name_lookup()
+            yield from base("outbound", "name lookup")
         elif self.port is not None:
-            yield Rule(why="model", text=f'(allow network-outbound (remote ip "localhost:{self.port}"))')
+            yield f'(allow network-outbound (remote ip "localhost:{self.port}"))'
 
 
 def lock_server(wanted: ServerProfile) -> tuple[Check, ...]:
@@ -84,7 +74,7 @@ def lock_server(wanted: ServerProfile) -> tuple[Check, ...]:
             f"{threading.active_count()} threads run where one must, because a fork prepares the test"
         )
     wanted = replace(wanted, reads=_real(wanted.reads), writes=_real(wanted.writes))
-    profile = "\n".join(rule.text for rule in wanted.rules())
+    profile = "\n".join(wanted.rules())
     with _grounds(wanted) as grounds:
         _apply(profile)
         checks = tuple(_checks(wanted, grounds))
@@ -101,7 +91,7 @@ def _real(paths: Iterable[str]) -> tuple[str, ...]:
 
 
 def _on_paths(head: str, paths: Iterable[str]) -> str:
-    return f"({head} {' '.join(f'(subpath {_quoted(path)})' for path in dict.fromkeys(paths))})"
+    return rule_of(head, (f"(subpath {_quoted(path)})" for path in dict.fromkeys(paths)))
 
 
 def _quoted(path: str) -> str:
