@@ -32,7 +32,7 @@ from mcp_toolserver.runtime.sandbox.broker.messages import (
     session_id,
     session_of,
 )
-from mcp_toolserver.runtime.sandbox.broker.policy import BrokerPolicy, Helper
+from mcp_toolserver.runtime.sandbox.broker.policy import BrokerPolicy, Helper, encode_policy
 from mcp_toolserver.runtime.sandbox.layers.spec import Proof, decode_proof
 from mcp_toolserver.runtime.sandbox.mounts.temporary import TEMPORARY as TEMPORARY_FOLDER
 from mcp_toolserver.runtime.sandbox.posix.frames import RECEIVED, send_frame
@@ -102,6 +102,8 @@ async def nothing_hidden() -> tuple[str, ...]:
 class Broker(abc.ABC):
     """A running broker. It ends, with every command it started, when this end is closed or dies."""
 
+    _kind: ClassVar[int]
+    """Of sockets."""
     _module: ClassVar[str]
     """Has the `serve` and the `main` of the broker. Only a fork imports it; the server is spared that."""
 
@@ -124,7 +126,9 @@ class Broker(abc.ABC):
         Raises:
             RuntimeError: other threads exist; `start_standalone` is for that case.
         """
-        if cls._threads() > 1:
+        # Linux counts those that Python did not start, too.
+        threads = os.listdir("/proc/self/task") if sys.platform == "linux" else threading.enumerate()
+        if len(threads) > 1:
             raise RuntimeError("a broker cannot be forked from a process with several threads")
         ours, theirs = cls._pair()
         pid = os.fork()
@@ -137,9 +141,6 @@ class Broker(abc.ABC):
     @classmethod
     def start_standalone(cls, broker_policy: BrokerPolicy) -> Self:
         """Start the broker in an interpreter of its own: slower, but safe where threads exist."""
-        # Only this way of starting needs it.
-        from mcp_toolserver.runtime.sandbox.broker.standalone_policy import encode_policy
-
         ours, theirs = cls._pair()
         with theirs, _file("policy", encode_policy(broker_policy)) as policy:
             pid = spawn_interpreter(cls._module, theirs.fileno(), policy)
@@ -240,15 +241,9 @@ class Broker(abc.ABC):
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(self.pid, 0)
 
-    @staticmethod
-    @abc.abstractmethod
-    def _threads() -> int:
-        """How many this process has."""
-
-    @staticmethod
-    @abc.abstractmethod
-    def _pair() -> tuple[socket.socket, socket.socket]:
-        """The two ends of a socket as this broker uses it. Raises: OSError."""
+    @classmethod
+    def _pair(cls) -> tuple[socket.socket, socket.socket]:
+        return socket.socketpair(socket.AF_UNIX, cls._kind)
 
     @staticmethod
     @abc.abstractmethod
@@ -269,15 +264,8 @@ class Broker(abc.ABC):
 class LinuxBroker(Broker):
     """The broker with what only the Linux kernel has, on a socket that keeps packets."""
 
+    _kind = getattr(socket, "SOCK_SEQPACKET", 0)
     _module = "mcp_toolserver.runtime.sandbox.broker.main"
-
-    @staticmethod
-    def _threads() -> int:
-        return len(os.listdir("/proc/self/task"))
-
-    @staticmethod
-    def _pair() -> tuple[socket.socket, socket.socket]:
-        return socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 
     @staticmethod
     def _serve(requests: socket.socket, broker_policy: BrokerPolicy) -> NoReturn:
@@ -293,15 +281,8 @@ class LinuxBroker(Broker):
 class PosixBroker(Broker):
     """The broker on a stream socket; see `runtime.sandbox.posix` for what it guarantees."""
 
+    _kind = socket.SOCK_STREAM
     _module = "mcp_toolserver.runtime.sandbox.posix.broker"
-
-    @staticmethod
-    def _threads() -> int:
-        return threading.active_count()
-
-    @staticmethod
-    def _pair() -> tuple[socket.socket, socket.socket]:
-        return socket.socketpair()
 
     @staticmethod
     def _serve(requests: socket.socket, broker_policy: BrokerPolicy) -> NoReturn:

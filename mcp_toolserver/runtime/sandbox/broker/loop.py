@@ -11,9 +11,8 @@ from dataclasses import dataclass, field, replace
 
 from mcp_toolserver.runtime.sandbox.broker import messages
 from mcp_toolserver.runtime.sandbox.broker.fd_passing import Reserve, send
-from mcp_toolserver.runtime.sandbox.broker.fork import close_all_but
+from mcp_toolserver.runtime.sandbox.broker.fork import close_all_but, drain, restore_defaults
 from mcp_toolserver.runtime.sandbox.broker.policy import BrokerPolicy, find_shell
-from mcp_toolserver.runtime.sandbox.broker.signals import drain, restore_defaults
 from mcp_toolserver.runtime.sandbox.mounts.hidden_paths import HiddenPaths
 from mcp_toolserver.runtime.sandbox.protected.unprotectable import Unprotectable
 

@@ -22,13 +22,11 @@ from mcp_toolserver.runtime.sandbox.broker.fd_passing import (
     send,
     unstartable,
 )
-from mcp_toolserver.runtime.sandbox.broker.fork import run_in_fork
+from mcp_toolserver.runtime.sandbox.broker.fork import ignore_polite, run_in_fork, wake_on_child_end
 from mcp_toolserver.runtime.sandbox.broker.loop import BrokerLoop, set_up
-from mcp_toolserver.runtime.sandbox.broker.policy import BrokerPolicy
+from mcp_toolserver.runtime.sandbox.broker.policy import BrokerPolicy, read_policy
 from mcp_toolserver.runtime.sandbox.broker.process_tree import children, sweep
 from mcp_toolserver.runtime.sandbox.broker.sessions import Sessions
-from mcp_toolserver.runtime.sandbox.broker.signals import ignore_polite, wake_on_child_end
-from mcp_toolserver.runtime.sandbox.broker.standalone_policy import read_policy
 from mcp_toolserver.runtime.sandbox.broker.supervisor import KILL_SECONDS, NOT_VERIFIED, Constants, supervise
 from mcp_toolserver.runtime.sandbox.layers import kernel
 from mcp_toolserver.runtime.sandbox.layers.confinement import RootHandles, open_roots, run_selftest

@@ -12,10 +12,27 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from mcp_toolserver.runtime.sandbox.broker.fd_passing import NO_SIGNAL
+from mcp_toolserver.runtime.sandbox.broker.fork import drain
 from mcp_toolserver.runtime.sandbox.broker.limit_settings import CommandBounds
 from mcp_toolserver.runtime.sandbox.broker.messages import MAX_REQUEST, Request, decode, encode_event
 from mcp_toolserver.runtime.sandbox.broker.resource_limits import Watch, ended_by
-from mcp_toolserver.runtime.sandbox.broker.signals import drain
+
+
+@dataclass(frozen=True)
+class Descriptors:
+    """The descriptors of a request, in the order in which they come."""
+
+    control: int
+    request: int
+    cwd: int
+    stdin: int
+    stdout: int
+    stderr: int
+
+    def close_all_but_control(self) -> None:
+        """Close them once the program is started: it alone holds its pipes, so that they end with it."""
+        for descriptor in (self.request, self.cwd, self.stdin, self.stdout, self.stderr):
+            os.close(descriptor)
 
 
 @dataclass(kw_only=True)
@@ -38,7 +55,7 @@ class Supervision(abc.ABC):
         """Wait for children that have ended; returns the exit status of the program once it has."""
 
     @abc.abstractmethod
-    def is_obeyed(self) -> bool:
+    def obey(self) -> bool:
         """Do what the server asks for; false if that is the end, or cannot be done."""
 
     def first_end(self, watch: Watch) -> tuple[str, str]:
@@ -67,7 +84,7 @@ class Supervision(abc.ABC):
 
     def end_from_outside(self, ready: set[int]) -> tuple[str, str] | None:
         """Why somebody else ends a command, if one does."""
-        if self.control.fileno() in ready and not self.is_obeyed():
+        if self.control.fileno() in ready and not self.obey():
             return "stopped", ""
         if self.lifeline in ready:
             return "lost", ""

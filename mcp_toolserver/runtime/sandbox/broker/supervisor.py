@@ -14,7 +14,7 @@ import socket
 import time
 from dataclasses import dataclass, replace
 
-from mcp_toolserver.runtime.sandbox.broker.child import ChildLauncher, ChildStdio
+from mcp_toolserver.runtime.sandbox.broker.child import ChildLauncher
 from mcp_toolserver.runtime.sandbox.broker.fd_passing import (
     Reserve,
     Truncated,
@@ -23,6 +23,7 @@ from mcp_toolserver.runtime.sandbox.broker.fd_passing import (
     refuse,
     unstartable,
 )
+from mcp_toolserver.runtime.sandbox.broker.fork import drain, ignore_polite, wake_on_child_end
 from mcp_toolserver.runtime.sandbox.broker.messages import (
     CHECK,
     DESCRIPTORS,
@@ -35,8 +36,8 @@ from mcp_toolserver.runtime.sandbox.broker.policy import BrokerPolicy, plan_for
 from mcp_toolserver.runtime.sandbox.broker.process_tree import descendants, signal_all, sweep
 from mcp_toolserver.runtime.sandbox.broker.resource_limits import Watch
 from mcp_toolserver.runtime.sandbox.broker.resource_usage import measure
-from mcp_toolserver.runtime.sandbox.broker.signals import drain, ignore_polite, wake_on_child_end
 from mcp_toolserver.runtime.sandbox.broker.supervision import (
+    Descriptors,
     Supervision,
     deadline_after,
     exit_status,
@@ -64,63 +65,16 @@ NOT_VERIFIED = "protected names cannot be verified: the process that does it has
 
 
 @dataclass(frozen=True, kw_only=True)
-class Descriptors:
-    """The descriptors of a request, in the order of the packet."""
+class _Job(Descriptors):
+    """A request, as it came with its descriptors."""
 
-    request: int
-    control: int
-    cwd: int
-    stdin: int
-    stdout: int
-    stderr: int
     session: SessionNamespaces | None
     """Added by the broker, where the command is one of a session."""
 
-    @classmethod
-    def received(cls, descriptors: list[int]) -> "Descriptors":
-        """Take the descriptors of a packet."""
-        control, request, cwd, stdin, stdout, stderr, *session = descriptors
-        return cls(
-            request=request,
-            control=control,
-            cwd=cwd,
-            stdin=stdin,
-            stdout=stdout,
-            stderr=stderr,
-            session=SessionNamespaces.received(session),
-        )
-
     def close_all_but_control(self) -> None:
-        """Close all but the control socket."""
-        for descriptor in (self.request, self.cwd, self.stdin, self.stdout, self.stderr):
-            os.close(descriptor)
+        super().close_all_but_control()
         if self.session is not None:
             self.session.close()
-
-
-@dataclass
-class ProcessTree:
-    """A main process and all its descendants."""
-
-    main: int
-    status: int | None = None
-    """Of the main process once it has ended: 0-255, or 128 + signal."""
-
-    def reap(self) -> bool:
-        """Reap ended children. True when the tree is empty.
-
-        Reaps a bounded number per call, so that a fork storm cannot keep the supervisor from its other work.
-        """
-        for _ in range(_REAPED_AT_ONCE):
-            try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
-            except ChildProcessError:
-                return True
-            if pid == 0:
-                return False
-            if pid == self.main:
-                self.status = exit_status(status)
-        return False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,18 +117,19 @@ def supervise(constants: Constants, calls: socket.socket) -> None:
     received = _received(constants, calls)
     if len(received) < DESCRIPTORS:
         return launcher.dismiss()
-    descriptors = Descriptors.received(received)
-    with socket.socket(fileno=descriptors.control) as control:
-        ready = _ready(constants, descriptors)
+    common, session = received[:DESCRIPTORS], received[DESCRIPTORS:]
+    job = _Job(*common, session=SessionNamespaces.received(session))
+    with socket.socket(fileno=job.control) as control:
+        ready = _ready(constants, job)
         if not isinstance(ready, _Ready):
             send_event(control, ready)
             return launcher.dismiss()
-        failure = _start(launcher, ready, descriptors)
+        failure = _start(launcher, ready, job)
         if failure:
             ready.abandon()
             return send_event(control, failure)
         send_event(control, {"started": True})
-        tree, bounds = ProcessTree(launcher.pid), constants.broker_policy.bounds
+        bounds = constants.broker_policy.bounds
         program = _Program(
             control=control,
             lifeline=constants.lifeline,
@@ -182,23 +137,23 @@ def supervise(constants: Constants, calls: socket.socket) -> None:
             others=() if ready.verification is None else (ready.verification.fileno(),),
             bounds=bounds,
             deadline=deadline_after(ready.request.timeout),
-            tree=tree,
+            main=launcher.pid,
             verification=ready.verification,
             scoped=scoped,
             suspends=scoped or ready.confinement.plan.layer != "landlock",
         )
         watch = Watch(bounds, lambda: measure(os.getpid(), exact_above=bounds.memory))
         reason, detail = program.first_end(watch)
-        gone = _kill_all(tree, scoped, wake)
+        gone = program.kill_all()
         end = {
-            "status": tree.status,
+            "status": program.status,
             "reason": reason,
             "detail": detail,
             **ready.tear_down(reason, gone=gone),
         }
         send_event(control, {name: value for name, value in end.items() if value not in ("", ())})
         while not gone:
-            gone = _kill_all(tree, scoped, wake)
+            gone = program.kill_all()
     return None
 
 
@@ -249,9 +204,9 @@ class _Ready:
         return teardown.fields()
 
 
-def _ready(constants: Constants, descriptors: Descriptors) -> _Ready | dict[str, object]:
+def _ready(constants: Constants, job: _Job) -> _Ready | dict[str, object]:
     """Prepare a request; or return the report on why it is refused."""
-    request = read_request(descriptors.request)
+    request = read_request(job.request)
     if request is None:
         return {"refused": "the request cannot be read"}
     plan = plan_for(constants.broker_policy, constants.proof, request)
@@ -267,7 +222,7 @@ def _ready(constants: Constants, descriptors: Descriptors) -> _Ready | dict[str,
                 places = verification.begin(plan.shown_roots, session)
                 undo.callback(_ended, verification)
             confinement = Confinement.ready(
-                plan, constants.root_handles, descriptors.cwd, places, session=descriptors.session
+                plan, constants.root_handles, job.cwd, places, session=job.session
             )
             undo.callback(confinement.abandon)
             undo.callback(confinement.close_descriptors)
@@ -295,20 +250,16 @@ def _ended(verification: Verification) -> None:
         verification.end()
 
 
-def _start(launcher: ChildLauncher, ready: _Ready, descriptors: Descriptors) -> dict[str, object]:
+def _start(launcher: ChildLauncher, ready: _Ready, job: _Job) -> dict[str, object]:
     """Start the main process: why it could not be started, or nothing."""
-    stdio = ChildStdio(
-        cwd=descriptors.cwd, stdin=descriptors.stdin, stdout=descriptors.stdout, stderr=descriptors.stderr
-    )
     try:
-        launcher.start(ready.request, stdio, ready.confinement.launch_plan)
+        launcher.start(ready.request, job, ready.confinement.launch_plan)
     except OSError as error:
         why = unstartable(error) if is_out_of_files(error) else "what was to become of it was killed"
         failure: dict[str, object] = {"failed": why}
     else:
-        # The command is left alone with its pipes, so that they end with it.
         ready.confinement.close_descriptors()
-        descriptors.close_all_but_control()
+        job.close_all_but_control()
         failure = launcher.failure()
     if failure:
         launcher.dismiss()
@@ -350,7 +301,8 @@ def _may_signal(pid: int) -> bool | None:
 class _Program(Supervision):
     """The program of the request, and all that it started."""
 
-    tree: ProcessTree
+    main: int
+    status: int | None = None
     verification: Verification | None
     scoped: bool
     """See `_scope_signals`."""
@@ -361,8 +313,24 @@ class _Program(Supervision):
     """... and this is what was left of it then."""
 
     def reap(self) -> int | None:
-        self.tree.reap()
-        return self.tree.status
+        self._reap_all()
+        return self.status
+
+    def _reap_all(self) -> bool:
+        """Reap ended children; whether none is left.
+
+        Reaps a bounded number per call, so that a fork storm cannot keep the supervisor from its other work.
+        """
+        for _ in range(_REAPED_AT_ONCE):
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return True
+            if pid == 0:
+                return False
+            if pid == self.main:
+                self.status = exit_status(status)
+        return False
 
     def end_from_outside(self, ready: set[int]) -> tuple[str, str] | None:
         if end := super().end_from_outside(ready):
@@ -375,11 +343,11 @@ class _Program(Supervision):
                 return "uncovered", self.verification.uncovered
         return None
 
-    def is_obeyed(self) -> bool:
+    def obey(self) -> bool:
         try:
             word = self.control.recv(len(CHECK) + 1)
             if word in (SUSPEND, RESUME):
-                return self._is_suspended(word == SUSPEND)
+                return self._set_suspended(word == SUSPEND)
             if word != CHECK:
                 return False
             notes = () if self.verification is None else self.verification.check()
@@ -390,7 +358,7 @@ class _Program(Supervision):
             send_event(self.control, {"checked": True})
         return True
 
-    def _is_suspended(self, suspends: bool) -> bool:
+    def _set_suspended(self, suspends: bool) -> bool:
         """Stop all processes of the command, or let them go on; whether that was done."""
         now, number = time.monotonic(), signal.SIGSTOP if suspends else signal.SIGCONT
         if not self.suspends:
@@ -407,20 +375,19 @@ class _Program(Supervision):
             self.deadline = now + self.remaining
         return True
 
-
-def _kill_all(tree: ProcessTree, scoped: bool, wake: int) -> bool:
-    """Kill until no process is left or `KILL_SECONDS` are over; returns whether none is left."""
-    deadline = time.monotonic() + KILL_SECONDS
-    poller = select.poll()
-    poller.register(wake, select.POLLIN)
-    while not tree.reap():
-        if time.monotonic() > deadline:
-            return False
-        if scoped:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(-1, signal.SIGKILL)
-        else:
-            sweep(os.getpid())
-        poller.poll(20)
-        drain(wake)
-    return True
+    def kill_all(self) -> bool:
+        """Kill until no process is left or `KILL_SECONDS` are over; returns whether none is left."""
+        deadline = time.monotonic() + KILL_SECONDS
+        poller = select.poll()
+        poller.register(self.wake, select.POLLIN)
+        while not self._reap_all():
+            if time.monotonic() > deadline:
+                return False
+            if self.scoped:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(-1, signal.SIGKILL)
+            else:
+                sweep(os.getpid())
+            poller.poll(20)
+            drain(self.wake)
+        return True

@@ -14,12 +14,10 @@ from typing import NoReturn
 
 from mcp_toolserver.runtime.sandbox.broker import messages
 from mcp_toolserver.runtime.sandbox.broker.fd_passing import NO_SIGNAL, refuse, unstartable
-from mcp_toolserver.runtime.sandbox.broker.fork import run_in_fork
+from mcp_toolserver.runtime.sandbox.broker.fork import run_in_fork, wake_on_child_end
 from mcp_toolserver.runtime.sandbox.broker.loop import BrokerLoop, set_up
-from mcp_toolserver.runtime.sandbox.broker.policy import BrokerPolicy
+from mcp_toolserver.runtime.sandbox.broker.policy import BrokerPolicy, read_policy
 from mcp_toolserver.runtime.sandbox.broker.resource_usage import Unlisted
-from mcp_toolserver.runtime.sandbox.broker.signals import wake_on_child_end
-from mcp_toolserver.runtime.sandbox.broker.standalone_policy import read_policy
 from mcp_toolserver.runtime.sandbox.layers.spec import Proof, encode_proof
 from mcp_toolserver.runtime.sandbox.mounts.hidden_paths import HiddenPaths
 from mcp_toolserver.runtime.sandbox.posix import folders

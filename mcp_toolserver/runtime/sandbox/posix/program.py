@@ -16,9 +16,10 @@ from mcp_toolserver.runtime.descriptor_path import descriptor_path
 from mcp_toolserver.runtime.sandbox.broker import resource_limits
 from mcp_toolserver.runtime.sandbox.broker.exec_arguments import argv_of, environment_of, moved_up
 from mcp_toolserver.runtime.sandbox.broker.fd_passing import is_out_of_files, unstartable
+from mcp_toolserver.runtime.sandbox.broker.fork import heed_polite
 from mcp_toolserver.runtime.sandbox.broker.messages import Request
 from mcp_toolserver.runtime.sandbox.broker.policy import BrokerPolicy, SandboxPlan
-from mcp_toolserver.runtime.sandbox.broker.signals import heed_polite
+from mcp_toolserver.runtime.sandbox.broker.supervision import Descriptors
 from mcp_toolserver.runtime.sandbox.layers import seatbelt
 from mcp_toolserver.runtime.sandbox.layers.environment import CACHES
 from mcp_toolserver.runtime.sandbox.posix.family import MARKER
@@ -33,25 +34,14 @@ _ENTER = f'[ -x "$1" ] && printf . >&{STATUS_DESCRIPTOR} && exec {STATUS_DESCRIP
 NOT_SET_UP = "sandbox-exec could not set up the sandbox of the command"
 
 
-@dataclass(frozen=True)
-class Job:
+@dataclass(frozen=True, kw_only=True)
+class Job(Descriptors):
     """A request, as it came with its descriptors."""
 
-    control: int
-    request: int
-    cwd: int
-    stdin: int
-    stdout: int
-    stderr: int
     marker: str
     """See `Family.marker`."""
     session_folder: str = ""
     """The temporary folder of its session; empty without one."""
-
-    def close_all_but_control(self) -> None:
-        """The program alone holds its pipes, so that they end with it."""
-        for descriptor in (self.request, self.cwd, self.stdin, self.stdout, self.stderr):
-            os.close(descriptor)
 
 
 @dataclass(frozen=True, kw_only=True)

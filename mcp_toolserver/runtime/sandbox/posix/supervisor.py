@@ -11,9 +11,9 @@ import time
 from dataclasses import dataclass, field
 
 from mcp_toolserver.runtime.sandbox.broker.fd_passing import Reserve, is_out_of_files, unstartable
+from mcp_toolserver.runtime.sandbox.broker.fork import ignore_polite, wake_on_child_end
 from mcp_toolserver.runtime.sandbox.broker.messages import CHECK
 from mcp_toolserver.runtime.sandbox.broker.policy import BrokerPolicy, SandboxPlan, plan_for
-from mcp_toolserver.runtime.sandbox.broker.signals import ignore_polite, wake_on_child_end
 from mcp_toolserver.runtime.sandbox.broker.supervision import (
     Supervision,
     deadline_after,
@@ -168,8 +168,8 @@ class _Program(Supervision):
                 return end, said
         return ("timed out", ""), said
 
-    def is_obeyed(self) -> bool:
-        """Whether the server asked for a check, at once or in part; it asks for nothing else but the end.
+    def obey(self) -> bool:
+        """Answer a check, whether it comes at once or in part; the server asks for nothing else but the end.
 
         There is nothing to do for one: Seatbelt denies protected names by pattern, so none can have been
         made.
