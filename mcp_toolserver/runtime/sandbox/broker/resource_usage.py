@@ -33,7 +33,9 @@ class Unlisted(OSError):
     """The processes cannot be listed."""
 
 
-class _Process(NamedTuple):
+class Process(NamedTuple):
+    """A process when it was looked at."""
+
     parent: int
     dead: bool
     ticks: int
@@ -94,8 +96,8 @@ def _knows_children(proc: str) -> bool:
     return os.path.exists(f"{proc}/thread-self/children")
 
 
-def _by_children(ancestor: int, proc: str) -> dict[int, _Process]:
-    tree: dict[int, _Process] = {}
+def _by_children(ancestor: int, proc: str) -> dict[int, Process]:
+    tree: dict[int, Process] = {}
     todo = list(_children(ancestor, proc))
     while todo:
         pid = todo.pop()
@@ -116,15 +118,12 @@ def _children(pid: int, proc: str) -> Iterable[int]:
             yield from map(int, _content(f"{proc}/{pid}/task/{thread}/children").split())
 
 
-def _by_parents(ancestor: int, proc: str) -> dict[int, _Process]:
-    everyone: dict[int, _Process] = {}
+def _by_parents(ancestor: int, proc: str) -> dict[int, Process]:
+    everyone = all_processes(proc)
     children: dict[int, list[int]] = {}
-    for pid in (int(name) for name in os.listdir(proc) if name.isdecimal()):
-        process = _read(pid, proc)
-        if process is not None:
-            everyone[pid] = process
-            children.setdefault(process.parent, []).append(pid)
-    tree: dict[int, _Process] = {}
+    for pid, process in everyone.items():
+        children.setdefault(process.parent, []).append(pid)
+    tree: dict[int, Process] = {}
     todo = list(children.get(ancestor, ()))
     while todo:
         pid = todo.pop()
@@ -134,10 +133,16 @@ def _by_parents(ancestor: int, proc: str) -> dict[int, _Process]:
     return tree
 
 
+def all_processes(proc: str = "/proc") -> dict[int, Process]:
+    """Every process of this machine by number."""
+    numbers = (int(name) for name in os.listdir(proc) if name.isdecimal())
+    return {pid: process for pid in numbers if (process := _read(pid, proc)) is not None}
+
+
 # --- one process -----------------------------------------------------------------------------------------
 
 
-def _read(pid: int, proc: str) -> _Process | None:
+def _read(pid: int, proc: str) -> Process | None:
     """None when it is gone."""
     try:
         text = _content(f"{proc}/{pid}/stat")
@@ -145,7 +150,7 @@ def _read(pid: int, proc: str) -> _Process | None:
         return None
     # The name of the program comes before and may hold anything, `)` too.
     state, parent, *rest = text[text.rfind(b")") + 2 :].split()
-    return _Process(
+    return Process(
         parent=int(parent),
         dead=state in b"ZX",
         ticks=int(rest[9]) + int(rest[10]),

@@ -18,14 +18,13 @@ from itertools import groupby
 from pathlib import Path
 
 from mcp_toolserver.runtime.sandbox.broker.policy import READ_ONLY, UNCONFINED, SandboxPlan
-from mcp_toolserver.runtime.sandbox.layers.seatbelt_names import (
-    Pattern,
-    git_of_commands,
-    git_of_helpers,
-    whole_git,
-    whole_names,
-)
 from mcp_toolserver.runtime.sandbox.mounts.secret_paths import credentials
+from mcp_toolserver.runtime.sandbox.protected.names import (
+    GIT,
+    IN_GIT_FOLDER,
+    NAMES,
+    NESTED_GIT_FOLDERS,
+)
 from mcp_toolserver.text.path_syntax import lies_in
 
 SANDBOX_EXEC = "/usr/bin/sandbox-exec"
@@ -163,6 +162,98 @@ def _check(plan: SandboxPlan, given: Iterable[str]) -> None:
             )
 
 
+# --- protected names as regular expressions ---------------------------------------------------------------
+#
+# They are matched as the blindest macOS volume compares names. Volumes may ignore case and Unicode form
+# (APFS, HFS+); HFS+ also ignores invisible characters. A pattern holds ASCII only: any run of other bytes may
+# stand between two letters, and for a letter that some other character folds to. That protects a few names
+# too many and none too few.
+
+_OTHER = "[^ -~]"
+"""A byte that is no printable ASCII; never a slash."""
+
+_FOLDED = re.compile("ff|fi|fl|st|k|s|.")
+"""A letter, or letters, that one character outside ASCII folds to: ligatures, the Kelvin sign, the long s."""
+
+_DANGEROUS = tuple(name for name in IN_GIT_FOLDER if "/" not in name)
+_ATTRIBUTES = "info/attributes"
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Pattern:
+    """Paths that end in a name, or lie below it."""
+
+    regex: str
+    """From the slash before the name; matches up to its end."""
+    below: bool = True
+    """Whether it matches what lies below, too."""
+    kind: str = ""
+    """A vnode-type that a path must have as well."""
+    operations: str = "file-write*"
+
+    def in_place(self, place: str) -> str:
+        """The regular expression for paths in `place`, whose own path may match already."""
+        end = "(/|$)" if self.below else "$"
+        own = len(re.findall(f"{self.regex}(?=/|$)", place))
+        return f"{self.regex}(/.*)?" * own + self.regex + end
+
+
+def _whole_names(writable_names: Iterable[str]) -> Iterator[_Pattern]:
+    """All protected names but `.git` and `writable_names`, each with what lies below it."""
+    for name in sorted(NAMES.difference((GIT, *writable_names))):
+        yield _Pattern(regex=_path(name))
+
+
+def _whole_git() -> Iterator[_Pattern]:
+    """The folder of a repository, with all that is in it."""
+    yield _Pattern(regex=_path(GIT))
+
+
+def _git_of_commands() -> Iterator[_Pattern]:
+    """With --git writable: what a command does not write in a repository, and the repository as a whole.
+
+    Folders of submodules and worktrees are left out entirely: one prepared elsewhere could be moved in.
+    """
+    for folder in (GIT, f"{GIT}/info"):
+        yield _Pattern(regex=_path(folder), below=False, operations="file-write-create file-write-unlink")
+    yield _Pattern(regex=_path(GIT), below=False, kind="REGULAR-FILE")
+    for name in (*_DANGEROUS, _ATTRIBUTES, *NESTED_GIT_FOLDERS):
+        yield _Pattern(regex=_path(f"{GIT}/{name}"))
+
+
+def _git_of_helpers() -> Iterator[_Pattern]:
+    """What git, run by the server, does not write in a repository.
+
+    A new worktree has a `commondir`, so that one is left out below `worktrees`.
+    """
+    nested = "|".join(map(_spelt, NESTED_GIT_FOLDERS))
+    for name in (*_DANGEROUS, _ATTRIBUTES):
+        yield _Pattern(regex=_path(f"{GIT}/{name}"))
+        if name != "commondir":
+            yield _Pattern(regex=f"{_path(GIT)}/({nested})/(.*/)?{_path(name)[1:]}")
+
+
+def _path(name: str) -> str:
+    return "".join(f"/{_spelt(part)}" for part in name.split("/"))
+
+
+def _spelt(part: str) -> str:
+    return f"{_OTHER}*" + "".join(_letters(found) + f"{_OTHER}*" for found in _FOLDED.findall(part))
+
+
+def _letters(text: str) -> str:
+    one = "".join(map(_letter, text))
+    return f"({one}|{_OTHER}+)" if _is_folded_to(text) else one
+
+
+def _is_folded_to(text: str) -> bool:
+    return text in ("ff", "fi", "fl", "st", "k", "s")
+
+
+def _letter(character: str) -> str:
+    return f"[{character}{character.upper()}]" if character.isalpha() else f"[{character}]"
+
+
 # --- commands, and helpers that read what commands read --------------------------------------------------
 
 
@@ -241,17 +332,17 @@ def _why(views: Mapping[str, str], path: str) -> str | None:
 
 
 def _protected(plan: SandboxPlan, paths: Paths, written: Sequence[str]) -> Iterator[str]:
-    for pattern in whole_names(plan.sandbox.writable_names):
+    for pattern in _whole_names(plan.sandbox.writable_names):
         yield from _denied(pattern, paths, written)
     commands_write_git = plan.sandbox.git_writable and plan.helper is None
-    for pattern in git_of_commands() if commands_write_git else whole_git():
+    for pattern in _git_of_commands() if commands_write_git else _whole_git():
         yield from _denied(pattern, paths, written, except_in=plan.writes)
-    for pattern in git_of_helpers() if plan.writes else ():
+    for pattern in _git_of_helpers() if plan.writes else ():
         yield from _denied(pattern, paths, written)
 
 
 def _denied(
-    pattern: Pattern, paths: Paths, written: Sequence[str], *, except_in: Sequence[str] = ()
+    pattern: _Pattern, paths: Paths, written: Sequence[str], *, except_in: Sequence[str] = ()
 ) -> Iterator[str]:
     """Deny `pattern` everywhere but `except_in`. A place may itself lie in a folder of that name: there the
     name counts below the place."""
@@ -263,7 +354,7 @@ def _denied(
         yield _denial(pattern, paths.subpath(place), pattern.in_place(place))
 
 
-def _denial(pattern: Pattern, where: str, regex: str) -> str:
+def _denial(pattern: _Pattern, where: str, regex: str) -> str:
     kind = f"(vnode-type {pattern.kind})" if pattern.kind else ""
     filters = [part for part in (where, kind, f'(regex #"{regex}")') if part]
     matched = filters[0] if len(filters) == 1 else f"(require-all {' '.join(filters)})"
