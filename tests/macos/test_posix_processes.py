@@ -26,7 +26,7 @@ from mcp_toolserver.runtime.sandbox.posix import frames, process_list
 from mcp_toolserver.runtime.sandbox.posix.family import MARKER, Family, end_family, used_by, watch_family
 from mcp_toolserver.runtime.sandbox.posix.frames import receive_frame
 from mcp_toolserver.runtime.sandbox.posix.process_list import Process, list_processes
-from mcp_toolserver.runtime.sandbox.posix.program import NOT_SET_UP
+from mcp_toolserver.runtime.sandbox.posix.supervisor import NOT_SET_UP
 from mcp_toolserver.stores.saved_outputs import OutputStore
 from tests.macos.assumed_sandbox import confined_broker, wanted
 from tests.support.open_files import descriptors

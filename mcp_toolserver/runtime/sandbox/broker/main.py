@@ -26,12 +26,11 @@ from mcp_toolserver.runtime.sandbox.broker.fork import ignore_polite, run_in_for
 from mcp_toolserver.runtime.sandbox.broker.loop import BrokerLoop, set_up
 from mcp_toolserver.runtime.sandbox.broker.policy import BrokerPolicy, read_policy
 from mcp_toolserver.runtime.sandbox.broker.process_tree import children, sweep
-from mcp_toolserver.runtime.sandbox.broker.sessions import Sessions
 from mcp_toolserver.runtime.sandbox.broker.supervisor import KILL_SECONDS, NOT_VERIFIED, Constants, supervise
 from mcp_toolserver.runtime.sandbox.layers import kernel
 from mcp_toolserver.runtime.sandbox.layers.confinement import RootHandles, open_roots, run_selftest
 from mcp_toolserver.runtime.sandbox.layers.devices import fixed_devices
-from mcp_toolserver.runtime.sandbox.layers.session_namespaces import NewSession
+from mcp_toolserver.runtime.sandbox.layers.session_namespaces import NewSession, create_session
 from mcp_toolserver.runtime.sandbox.layers.spec import Proof, SandboxSpec, encode_proof
 from mcp_toolserver.runtime.sandbox.mounts.hidden_paths import HiddenPaths
 from mcp_toolserver.runtime.sandbox.protected import verifier_process
@@ -74,7 +73,7 @@ def _set_up_and_serve(requests: socket.socket, broker_policy: BrokerPolicy) -> N
         reserve=reserve,
     )
     gc.freeze()
-    sessions = Sessions(
+    sessions = _Sessions(
         broker_policy.sandbox.state,
         network=broker_policy.sandbox.network,
         devices=root_handles.devices,
@@ -161,6 +160,47 @@ def _check_verifier(
     return proof
 
 
+_MOST_SESSIONS = 128
+"""Sessions at once; the commands of a further one share nothing."""
+
+
+class _Sessions:
+    """Creates the namespaces of a session when they are first needed, and keeps them until it ends.
+
+    `state` is the state folder, `network` whether commands have the machine's network, `devices` the result
+    of `fixed_devices`.
+    """
+
+    def __init__(self, state: str, *, network: bool, devices: int) -> None:
+        self._state = state
+        self._network = network
+        self._devices = devices
+        self._sessions: dict[bytes, NewSession] = {}
+
+    def of(self, session: bytes) -> NewSession | None:
+        """Return the session of this id; None if it cannot be created, so that its commands share nothing."""
+        if session not in self._sessions:
+            if len(self._sessions) >= _MOST_SESSIONS:
+                return None
+            try:
+                self._sessions[session] = create_session(
+                    self._state, network=self._network, devices=self._devices
+                )
+            except OSError:
+                return None
+        return self._sessions[session]
+
+    def end(self, session: bytes) -> None:
+        """Let go of a session. What it shares goes with the last of its commands."""
+        if (ended := self._sessions.pop(session, None)) is not None:
+            ended.close()
+
+    def close(self) -> None:
+        """Let go of all sessions, in the broker or in a fork of it."""
+        for session in tuple(self._sessions):
+            self.end(session)
+
+
 def _pair() -> tuple[socket.socket, socket.socket]:
     return socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 
@@ -196,7 +236,7 @@ class _Loop(BrokerLoop):
     """The descriptors of the request that is being handed on; a supervisor gets its own and closes these."""
     trouble: OSError | None = None
     """Why the last attempt to fork a supervisor failed."""
-    sessions: Sessions
+    sessions: _Sessions
 
     def run(self) -> None:
         poller = select.poll()

@@ -54,7 +54,7 @@ def measure(ancestor: int, *, exact_above: int, proc: str = "/proc") -> Usage:
     more than `exact_above` bytes is it counted exactly.
     """
     supervisor = _read(ancestor, proc)
-    tree = _by_children(ancestor, proc) if _knows_children(proc) else _by_parents(ancestor, proc)
+    tree = _tree(ancestor, proc)
     # What the ancestor itself is about to wait for holds no number for long.
     processes = sum(not process.dead or process.parent != ancestor for process in tree.values())
     ticks = sum(process.ticks + process.waited for process in tree.values())
@@ -96,15 +96,21 @@ def _knows_children(proc: str) -> bool:
     return os.path.exists(f"{proc}/thread-self/children")
 
 
-def _by_children(ancestor: int, proc: str) -> dict[int, Process]:
+def _tree(ancestor: int, proc: str) -> dict[int, Process]:
+    """The descendants of `ancestor`: by their parents where the kernel does not list children."""
+    everyone = None if _knows_children(proc) else all_processes(proc)
+    by_parent: dict[int, list[int]] = {}
+    for pid, process in (everyone or {}).items():
+        by_parent.setdefault(process.parent, []).append(pid)
     tree: dict[int, Process] = {}
-    todo = list(_children(ancestor, proc))
+    todo = [ancestor]
     while todo:
         pid = todo.pop()
-        process = _read(pid, proc)
-        if process is not None and pid not in tree:
-            tree[pid] = process
-            todo += _children(pid, proc)
+        for child in _children(pid, proc) if everyone is None else by_parent.get(pid, ()):
+            process = _read(child, proc) if everyone is None else everyone[child]
+            if process is not None and child not in tree:
+                tree[child] = process
+                todo.append(child)
     return tree
 
 
@@ -116,21 +122,6 @@ def _children(pid: int, proc: str) -> Iterable[int]:
     for thread in threads:
         with contextlib.suppress(OSError):
             yield from map(int, _content(f"{proc}/{pid}/task/{thread}/children").split())
-
-
-def _by_parents(ancestor: int, proc: str) -> dict[int, Process]:
-    everyone = all_processes(proc)
-    children: dict[int, list[int]] = {}
-    for pid, process in everyone.items():
-        children.setdefault(process.parent, []).append(pid)
-    tree: dict[int, Process] = {}
-    todo = list(children.get(ancestor, ()))
-    while todo:
-        pid = todo.pop()
-        if pid not in tree:
-            tree[pid] = everyone[pid]
-            todo += children.get(pid, ())
-    return tree
 
 
 def all_processes(proc: str = "/proc") -> dict[int, Process]:

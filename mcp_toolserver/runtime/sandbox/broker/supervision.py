@@ -11,11 +11,16 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from mcp_toolserver.runtime.sandbox.broker.fd_passing import NO_SIGNAL
+from mcp_toolserver.runtime.sandbox.broker.fd_passing import NO_SIGNAL, is_out_of_files, unstartable
 from mcp_toolserver.runtime.sandbox.broker.fork import drain
 from mcp_toolserver.runtime.sandbox.broker.limit_settings import CommandBounds
 from mcp_toolserver.runtime.sandbox.broker.messages import MAX_REQUEST, Request, decode, encode_event
+from mcp_toolserver.runtime.sandbox.broker.policy import BrokerPolicy, SandboxPlan, plan_for
 from mcp_toolserver.runtime.sandbox.broker.resource_limits import Watch, ended_by
+from mcp_toolserver.runtime.sandbox.layers.spec import Proof
+
+_RETRY_SECONDS = 1.0
+"""Between attempts to kill what did not die in time."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +78,18 @@ class Supervision(abc.ABC):
                 return end
             drain(self.wake)
 
+    @abc.abstractmethod
+    def kill_all(self) -> bool:
+        """Kill until no process is left or it takes too long; returns whether none is left."""
+
+    def report(self, status: int | None, end: Mapping[str, object], *, gone: bool) -> None:
+        """Tell the server how it ended, and go on killing if not all is gone."""
+        event = {"status": status, **end}
+        send_event(self.control, {name: value for name, value in event.items() if value not in ("", ())})
+        while not gone:
+            time.sleep(_RETRY_SECONDS)
+            gone = self.kill_all()
+
     def wait(self, descriptor: int, until: float) -> set[int]:
         """Wait for `descriptor`, the server, the broker or another, at most `until` then; returns what is
         ready."""
@@ -96,12 +113,23 @@ def deadline_after(timeout: float | None) -> float:
     return math.inf if timeout is None else time.monotonic() + timeout
 
 
-def read_request(file: int) -> Request | None:
-    """The request in an anonymous file; None if it cannot be read."""
+def planned(
+    file: int, broker_policy: BrokerPolicy, proof: Proof
+) -> tuple[Request, SandboxPlan] | dict[str, object]:
+    """The request in an anonymous file, and its sandbox; or the report on why it is refused."""
     try:
-        return decode(os.pread(file, min(os.fstat(file).st_size, MAX_REQUEST), 0))
+        request = decode(os.pread(file, min(os.fstat(file).st_size, MAX_REQUEST), 0))
     except ValueError:
-        return None
+        return {"refused": "the request cannot be read"}
+    plan = plan_for(broker_policy, proof, request)
+    return {"refused": plan} if isinstance(plan, str) else (request, plan)
+
+
+def preparation_failure(error: Exception) -> dict[str, object]:
+    """The report on a sandbox that cannot be prepared."""
+    if isinstance(error, OSError) and is_out_of_files(error):
+        return {"failed": unstartable(error)}
+    return {"sandbox_failed": str(error)}
 
 
 def send_event(control: socket.socket, event: Mapping[str, object]) -> None:

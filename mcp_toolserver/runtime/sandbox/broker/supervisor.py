@@ -32,7 +32,7 @@ from mcp_toolserver.runtime.sandbox.broker.messages import (
     Request,
     Script,
 )
-from mcp_toolserver.runtime.sandbox.broker.policy import BrokerPolicy, plan_for
+from mcp_toolserver.runtime.sandbox.broker.policy import BrokerPolicy
 from mcp_toolserver.runtime.sandbox.broker.process_tree import descendants, signal_all, sweep
 from mcp_toolserver.runtime.sandbox.broker.resource_limits import Watch
 from mcp_toolserver.runtime.sandbox.broker.resource_usage import measure
@@ -41,7 +41,8 @@ from mcp_toolserver.runtime.sandbox.broker.supervision import (
     Supervision,
     deadline_after,
     exit_status,
-    read_request,
+    planned,
+    preparation_failure,
     send_event,
 )
 from mcp_toolserver.runtime.sandbox.layers import kernel
@@ -145,15 +146,8 @@ def supervise(constants: Constants, calls: socket.socket) -> None:
         watch = Watch(bounds, lambda: measure(os.getpid(), exact_above=bounds.memory))
         reason, detail = program.first_end(watch)
         gone = program.kill_all()
-        end = {
-            "status": program.status,
-            "reason": reason,
-            "detail": detail,
-            **ready.tear_down(reason, gone=gone),
-        }
-        send_event(control, {name: value for name, value in end.items() if value not in ("", ())})
-        while not gone:
-            gone = program.kill_all()
+        end = {"reason": reason, "detail": detail, **ready.tear_down(reason, gone=gone)}
+        program.report(program.status, end, gone=gone)
     return None
 
 
@@ -206,12 +200,10 @@ class _Ready:
 
 def _ready(constants: Constants, job: _Job) -> _Ready | dict[str, object]:
     """Prepare a request; or return the report on why it is refused."""
-    request = read_request(job.request)
-    if request is None:
-        return {"refused": "the request cannot be read"}
-    plan = plan_for(constants.broker_policy, constants.proof, request)
-    if isinstance(plan, str):
-        return {"refused": plan}
+    found = planned(job.request, constants.broker_policy, constants.proof)
+    if isinstance(found, dict):
+        return found
+    request, plan = found
     with contextlib.ExitStack() as undo:
         verification, places = None, ()
         try:
@@ -228,9 +220,7 @@ def _ready(constants: Constants, job: _Job) -> _Ready | dict[str, object]:
             undo.callback(confinement.close_descriptors)
             _check_room(constants.lifeline)
         except (OSError, Unprotectable) as error:
-            if isinstance(error, OSError) and is_out_of_files(error):
-                return {"failed": unstartable(error)}
-            return {"sandbox_failed": str(error)}
+            return preparation_failure(error)
         except Unverified:
             return {"sandbox_failed": NOT_VERIFIED}
         undo.pop_all()
@@ -376,7 +366,6 @@ class _Program(Supervision):
         return True
 
     def kill_all(self) -> bool:
-        """Kill until no process is left or `KILL_SECONDS` are over; returns whether none is left."""
         deadline = time.monotonic() + KILL_SECONDS
         poller = select.poll()
         poller.register(self.wake, select.POLLIN)

@@ -48,46 +48,15 @@ _SEEN = ("shown", "written")
 class Profile:
     """A profile, and the paths that it names by parameters."""
 
-    rules: tuple[str, ...]
+    rules: list[str] = field(default_factory=list[str])
     """Each is one form."""
-    parameters: Mapping[str, str]
+    names: dict[str, str] = field(default_factory=dict[str, str])
+    """The parameter of each path."""
 
     @property
     def text(self) -> str:
         """The rules in the language of Seatbelt."""
         return "\n".join(self.rules)
-
-
-@cache
-def _sections() -> Mapping[str, tuple[str, ...]]:
-    """The rules of `base.sbpl`, each in one line without its comment."""
-    text = Path(__file__).with_name("base.sbpl").read_text(encoding="ascii")
-    _, *parts = re.split(r"^;;; (.+)\n", text, flags=re.MULTILINE)
-    return {
-        name: tuple(
-            " ".join(line.strip() for line in rule.splitlines() if not line.startswith(";"))
-            for rule in body.strip().split("\n\n")
-        )
-        for name, body in zip(parts[::2], parts[1::2], strict=True)
-    }
-
-
-def base(*names: str) -> tuple[str, ...]:
-    """The rules in these sections of `base.sbpl`."""
-    return tuple(rule for name in names for rule in _sections()[name])
-
-
-@dataclass(frozen=True)
-class Paths:
-    """Gives each path a parameter."""
-
-    names: dict[str, str] = field(default_factory=dict[str, str])
-    """By path."""
-
-    @property
-    def parameters(self) -> Mapping[str, str]:
-        """The paths by name."""
-        return {name: path for path, name in self.names.items()}
 
     def subpath(self, path: str) -> str:
         """The filter for `path` and all below it."""
@@ -100,6 +69,26 @@ class Paths:
     def _named(self, path: str) -> str:
         name = self.names.setdefault(path, f"PATH_{len(self.names)}")
         return f'(param "{name}")'
+
+
+@cache
+def _sections() -> Mapping[str, list[str]]:
+    """The rules of `base.sbpl`, each in one line without its comment."""
+    sections: dict[str, list[str]] = {}
+    rules: list[str] = []
+    for line in Path(__file__).with_name("base.sbpl").read_text(encoding="ascii").splitlines():
+        if line.startswith(";;; "):
+            rules = sections.setdefault(line.removeprefix(";;; "), [])
+        elif line.startswith("("):
+            rules.append(line)
+        elif line.startswith(" "):
+            rules[-1] += f" {line.strip()}"
+    return sections
+
+
+def base(*names: str) -> tuple[str, ...]:
+    """The rules in these sections of `base.sbpl`."""
+    return tuple(rule for name in names for rule in _sections()[name])
 
 
 def arguments(
@@ -116,7 +105,7 @@ def arguments(
             long to pass. The text says which.
     """
     made = profile(plan, argv, temporary=temporary, cwd=cwd, hidden=hidden)
-    defined = (f"-D{name}={path}" for name, path in made.parameters.items())
+    defined = (f"-D{name}={path}" for path, name in made.names.items())
     words = (plan.program, "-p", made.text, *defined, "--", *argv)
     length = sum(len(os.fsencode(word)) + 1 for word in words)
     if length > LONGEST_ARGUMENTS:
@@ -136,12 +125,12 @@ def profile(
         ValueError: as for `arguments`, but for the length.
     """
     _check(plan, (temporary, cwd, *hidden))
-    paths = Paths()
+    made = Profile()
     if plan.helper is not None and plan.helper.reach == "folder":
-        rules = tuple(_searching(plan, paths, argv, cwd))
+        made.rules.extend(_searching(plan, made, argv, cwd))
     else:
-        rules = tuple(_running(plan, paths, argv, temporary, hidden))
-    return Profile(rules=rules, parameters=paths.parameters)
+        made.rules.extend(_running(plan, made, argv, temporary, hidden))
+    return made
 
 
 def _check(plan: SandboxPlan, given: Iterable[str]) -> None:
@@ -172,8 +161,8 @@ def _check(plan: SandboxPlan, given: Iterable[str]) -> None:
 _OTHER = "[^ -~]"
 """A byte that is no printable ASCII; never a slash."""
 
-_FOLDED = re.compile("ff|fi|fl|st|k|s|.")
-"""A letter, or letters, that one character outside ASCII folds to: ligatures, the Kelvin sign, the long s."""
+_FOLDED_TO = ("ff", "fi", "fl", "st", "k", "s")
+"""Letters that one character outside ASCII folds to: ligatures, the Kelvin sign, the long s."""
 
 _DANGEROUS = tuple(name for name in IN_GIT_FOLDER if "/" not in name)
 _ATTRIBUTES = "info/attributes"
@@ -196,17 +185,6 @@ class _Pattern:
         end = "(/|$)" if self.below else "$"
         own = len(re.findall(f"{self.regex}(?=/|$)", place))
         return f"{self.regex}(/.*)?" * own + self.regex + end
-
-
-def _whole_names(writable_names: Iterable[str]) -> Iterator[_Pattern]:
-    """All protected names but `.git` and `writable_names`, each with what lies below it."""
-    for name in sorted(NAMES.difference((GIT, *writable_names))):
-        yield _Pattern(regex=_path(name))
-
-
-def _whole_git() -> Iterator[_Pattern]:
-    """The folder of a repository, with all that is in it."""
-    yield _Pattern(regex=_path(GIT))
 
 
 def _git_of_commands() -> Iterator[_Pattern]:
@@ -238,27 +216,21 @@ def _path(name: str) -> str:
 
 
 def _spelt(part: str) -> str:
-    return f"{_OTHER}*" + "".join(_letters(found) + f"{_OTHER}*" for found in _FOLDED.findall(part))
+    return f"{_OTHER}*" + "".join(
+        _letters(found) + f"{_OTHER}*" for found in re.findall("|".join((*_FOLDED_TO, ".")), part)
+    )
 
 
 def _letters(text: str) -> str:
-    one = "".join(map(_letter, text))
-    return f"({one}|{_OTHER}+)" if _is_folded_to(text) else one
-
-
-def _is_folded_to(text: str) -> bool:
-    return text in ("ff", "fi", "fl", "st", "k", "s")
-
-
-def _letter(character: str) -> str:
-    return f"[{character}{character.upper()}]" if character.isalpha() else f"[{character}]"
+    one = "".join(f"[{letter}{letter.upper()}]" if letter.isalpha() else f"[{letter}]" for letter in text)
+    return f"({one}|{_OTHER}+)" if text in _FOLDED_TO else one
 
 
 # --- commands, and helpers that read what commands read --------------------------------------------------
 
 
 def _running(
-    plan: SandboxPlan, paths: Paths, argv: Sequence[str], temporary: str, hidden: Sequence[str]
+    plan: SandboxPlan, paths: Profile, argv: Sequence[str], temporary: str, hidden: Sequence[str]
 ) -> Iterator[str]:
     views = _views(plan, temporary, hidden)
     yield from base("basics", "processes", "commands", "local sockets")
@@ -267,7 +239,8 @@ def _running(
     yield from base("reading")
     yield from _views_as_rules(paths, views)
     yield from base("plain devices", "terminals")
-    yield from _own_places(plan, paths, argv)
+    if plan.helper is not None:
+        yield rule_of("allow file-read*", map(paths.subpath, _program_places(plan, argv)))
     yield from _passages(paths, views)
     yield from _protected(plan, paths, [path for path, why in views.items() if why == "written"])
     yield from _pins(paths, views)
@@ -285,7 +258,7 @@ def _views(plan: SandboxPlan, temporary: str, hidden: Sequence[str]) -> Mapping[
     return views | dict.fromkeys((*plan.writes, temporary), "written")
 
 
-def _views_as_rules(paths: Paths, views: Mapping[str, str]) -> Iterator[str]:
+def _views_as_rules(paths: Profile, views: Mapping[str, str]) -> Iterator[str]:
     """The deeper a path, the later its rule."""
     ordered = sorted(views.items(), key=lambda item: (item[0].rstrip("/").count("/"), item[1], item[0]))
     for why, group in groupby(ordered, key=lambda item: item[1]):
@@ -296,12 +269,6 @@ def _views_as_rules(paths: Paths, views: Mapping[str, str]) -> Iterator[str]:
             yield rule_of("allow file-read*" if why == "shown" else f"allow {_USES}", filters)
 
 
-def _own_places(plan: SandboxPlan, paths: Paths, argv: Sequence[str]) -> Iterator[str]:
-    if plan.helper is not None:
-        places = _program_places(plan, argv)
-        yield rule_of("allow file-read*", map(paths.subpath, places))
-
-
 def _program_places(plan: SandboxPlan, argv: Sequence[str]) -> tuple[str, ...]:
     """A program of the server and its files, under the names given and those without links."""
     own = (plan.helper.argv[0], *plan.helper.places) if plan.helper else ()
@@ -309,7 +276,7 @@ def _program_places(plan: SandboxPlan, argv: Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*named, *map(os.path.realpath, named))))
 
 
-def _passages(paths: Paths, views: Mapping[str, str]) -> Iterator[str]:
+def _passages(paths: Profile, views: Mapping[str, str]) -> Iterator[str]:
     """Folders in something hidden that lead to something seen: their metadata, and nothing else."""
     seen = [path for path, why in views.items() if why in _SEEN]
     above = {folder for path in seen for folder in _ancestors(path)}
@@ -331,37 +298,32 @@ def _why(views: Mapping[str, str], path: str) -> str | None:
     )
 
 
-def _protected(plan: SandboxPlan, paths: Paths, written: Sequence[str]) -> Iterator[str]:
-    for pattern in _whole_names(plan.sandbox.writable_names):
-        yield from _denied(pattern, paths, written)
+def _protected(plan: SandboxPlan, paths: Profile, written: Sequence[str]) -> Iterator[str]:
+    for name in sorted(NAMES.difference((GIT, *plan.sandbox.writable_names))):
+        yield from _denied(_Pattern(regex=_path(name)), paths, written)
     commands_write_git = plan.sandbox.git_writable and plan.helper is None
-    for pattern in _git_of_commands() if commands_write_git else _whole_git():
+    for pattern in _git_of_commands() if commands_write_git else (_Pattern(regex=_path(GIT)),):
         yield from _denied(pattern, paths, written, except_in=plan.writes)
     for pattern in _git_of_helpers() if plan.writes else ():
         yield from _denied(pattern, paths, written)
 
 
 def _denied(
-    pattern: _Pattern, paths: Paths, written: Sequence[str], *, except_in: Sequence[str] = ()
+    pattern: _Pattern, paths: Profile, written: Sequence[str], *, except_in: Sequence[str] = ()
 ) -> Iterator[str]:
     """Deny `pattern` everywhere but `except_in`. A place may itself lie in a folder of that name: there the
     name counts below the place."""
     usual = pattern.in_place("")
     others = [place for place in written if place not in except_in and pattern.in_place(place) != usual]
     left_out = " ".join(f"(require-not {paths.subpath(place)})" for place in (*others, *except_in))
-    yield _denial(pattern, left_out, usual)
-    for place in others:
-        yield _denial(pattern, paths.subpath(place), pattern.in_place(place))
-
-
-def _denial(pattern: _Pattern, where: str, regex: str) -> str:
     kind = f"(vnode-type {pattern.kind})" if pattern.kind else ""
-    filters = [part for part in (where, kind, f'(regex #"{regex}")') if part]
-    matched = filters[0] if len(filters) == 1 else f"(require-all {' '.join(filters)})"
-    return f"(deny {pattern.operations} {matched})"
+    for where, regex in ((left_out, usual), *((paths.subpath(one), pattern.in_place(one)) for one in others)):
+        filters = [part for part in (where, kind, f'(regex #"{regex}")') if part]
+        matched = filters[0] if len(filters) == 1 else f"(require-all {' '.join(filters)})"
+        yield f"(deny {pattern.operations} {matched})"
 
 
-def _pins(paths: Paths, views: Mapping[str, str]) -> Iterator[str]:
+def _pins(paths: Profile, views: Mapping[str, str]) -> Iterator[str]:
     """What is written, and the folders in it that lead to something hidden: moved, they would be neither."""
     written = [path for path, why in views.items() if why == "written"]
     ways = (folder for path in views for folder in _ancestors(path) if _why(views, folder) == "written")
@@ -372,12 +334,11 @@ def _pins(paths: Paths, views: Mapping[str, str]) -> Iterator[str]:
 # --- searches: helpers that read one folder --------------------------------------------------------------
 
 
-def _searching(plan: SandboxPlan, paths: Paths, argv: Sequence[str], cwd: str) -> Iterator[str]:
+def _searching(plan: SandboxPlan, paths: Profile, argv: Sequence[str], cwd: str) -> Iterator[str]:
     sandbox, places = plan.sandbox, _program_places(plan, argv)
     yield from base("basics", "processes")
     yield rule_of("allow process-exec", map(paths.subpath, places))
-    yield from base("shell")
-    yield from base("start", "plain devices")
+    yield from base("shell", "start", "plain devices")
     yield rule_of("allow file-read*", (paths.subpath(cwd),))
     hidden = (sandbox.state, *sandbox.hidden, *credentials(sandbox.home))
     inside = [path for path in hidden if lies_in(cwd, path) and path != cwd]

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NoReturn
 
-from mcp_toolserver.runtime.sandbox.broker import messages
+from mcp_toolserver.runtime.sandbox.broker import messages, temp_folder
 from mcp_toolserver.runtime.sandbox.broker.fd_passing import NO_SIGNAL, refuse, unstartable
 from mcp_toolserver.runtime.sandbox.broker.fork import run_in_fork, wake_on_child_end
 from mcp_toolserver.runtime.sandbox.broker.loop import BrokerLoop, set_up
@@ -20,13 +20,11 @@ from mcp_toolserver.runtime.sandbox.broker.policy import BrokerPolicy, read_poli
 from mcp_toolserver.runtime.sandbox.broker.resource_usage import Unlisted
 from mcp_toolserver.runtime.sandbox.layers.spec import Proof, encode_proof
 from mcp_toolserver.runtime.sandbox.mounts.hidden_paths import HiddenPaths
-from mcp_toolserver.runtime.sandbox.posix import folders
 from mcp_toolserver.runtime.sandbox.posix.family import KILL_SECONDS, Family, end_family
 from mcp_toolserver.runtime.sandbox.posix.frames import RECEIVED, Frame, receive_frame
 from mcp_toolserver.runtime.sandbox.posix.process_list import list_processes
-from mcp_toolserver.runtime.sandbox.posix.program import Job
 from mcp_toolserver.runtime.sandbox.posix.proving import prove_layer
-from mcp_toolserver.runtime.sandbox.posix.supervisor import Constants, supervise
+from mcp_toolserver.runtime.sandbox.posix.supervisor import Constants, Job, supervise
 
 
 def serve(requests: socket.socket, broker_policy: BrokerPolicy) -> NoReturn:
@@ -94,7 +92,7 @@ class _Loop(BrokerLoop):
         poller.unregister(self.requests)
         os.close(self.lifeline_end)
         self.wait_for_supervisors(poller, 2 * KILL_SECONDS)
-        folders.remove(self.constants.broker_policy.scratch)
+        temp_folder.remove(self.constants.broker_policy.scratch)
 
     def _answer(self) -> bool:
         """Do what the next frame asks for; false when the server is gone."""
@@ -148,7 +146,7 @@ class _Loop(BrokerLoop):
         if not session or not self.constants.proof.shares_session:
             return ""
         self.idle.discard(session)
-        return folders.of_session(self.constants.broker_policy.scratch, session)
+        return temp_folder.of_session(self.constants.broker_policy.scratch, session)
 
     def open_temporary(self, session: bytes) -> int | None:
         path = self._folder(session)
@@ -162,7 +160,7 @@ class _Loop(BrokerLoop):
             aside = f"{folder}-{secrets.token_hex(16)}"
             with contextlib.suppress(OSError):
                 os.rename(folder, aside)
-                self._apart(lambda: folders.remove(aside))
+                self._apart(lambda: temp_folder.remove(aside))
 
     def set_hidden(self, hidden: HiddenPaths) -> None:
         self.constants = replace(self.constants, hidden=hidden)

@@ -56,12 +56,11 @@ def list_processes(places: tuple[str, ...] = PLACES) -> dict[int, Process]:
     if program is None:
         raise Unlisted(f"there is no program to list processes at {' or '.join(places)}")
     try:
-        own, output = _run(program, _dialect(program))
+        found = _listed(program, _dialect(program))
     except Unlisted:
         raise
     except OSError as error:
         raise Unlisted(f"{program} cannot be run: {error.strerror}") from None
-    found = _parsed_all(output, own)
     if os.getpid() not in found:
         raise Unlisted(f"{program} does not list the process that asks")
     return found
@@ -76,14 +75,13 @@ def _dialect(program: str) -> tuple[str, ...]:
         OSError: it cannot be run.
     """
     for flags in _DIALECTS:
-        own, output = _run(program, flags)
-        if os.getpid() in _parsed_all(output, own):
+        if os.getpid() in _listed(program, flags):
             return flags
     raise Unlisted(f"{program} does not list the process that asks")
 
 
-def _run(program: str, flags: Sequence[str]) -> tuple[int, bytes]:
-    """The number of its process, and what it printed. Raises: OSError: it cannot be run, or has no end."""
+def _listed(program: str, flags: Sequence[str]) -> dict[int, Process]:
+    """What it prints. Raises: OSError: it cannot be run, or has no end."""
     columns = (word for column in _COLUMNS for word in ("-o", f"{column}="))
     with subprocess.Popen(
         (program, "-A", "-w", "-w", *columns, *flags),
@@ -93,11 +91,12 @@ def _run(program: str, flags: Sequence[str]) -> tuple[int, bytes]:
         stderr=subprocess.DEVNULL,
     ) as listing:
         try:
-            return listing.pid, listing.communicate(timeout=LIST_SECONDS)[0]
+            output, _ = listing.communicate(timeout=LIST_SECONDS)
         except subprocess.TimeoutExpired:
             raise TimeoutError(None, f"it did not end within {LIST_SECONDS:.0f} s") from None
         finally:
             listing.kill()
+    return _parsed_all(output, listing.pid)
 
 
 def _parsed_all(output: bytes, own: int) -> dict[int, Process]:

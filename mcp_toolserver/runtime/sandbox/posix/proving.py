@@ -7,13 +7,12 @@ import socket
 from dataclasses import replace
 
 from mcp_toolserver.runtime.anonymous_file import anonymous_file
+from mcp_toolserver.runtime.sandbox.broker import temp_folder
 from mcp_toolserver.runtime.sandbox.broker.fork import run_in_fork
 from mcp_toolserver.runtime.sandbox.broker.messages import Script, encode
 from mcp_toolserver.runtime.sandbox.broker.policy import UNCONFINED
 from mcp_toolserver.runtime.sandbox.layers.spec import Proof, SandboxSpec
-from mcp_toolserver.runtime.sandbox.posix import folders
-from mcp_toolserver.runtime.sandbox.posix.program import Job
-from mcp_toolserver.runtime.sandbox.posix.supervisor import Constants, supervise
+from mcp_toolserver.runtime.sandbox.posix.supervisor import Constants, Job, supervise
 from mcp_toolserver.runtime.sandbox.selftest.probe import Probe, Run
 
 PROBE_SECONDS = 20.0
@@ -36,7 +35,7 @@ def prove_layer(constants: Constants) -> Proof:
         # Only a confined mode needs it.
         from mcp_toolserver.runtime.sandbox.selftest.seatbelt_selftest import prove
 
-        folders.create(constants.broker_policy.scratch)
+        temp_folder.create(constants.broker_policy.scratch)
         proof = prove(sandbox, probe_runner(constants))
     except Exception as error:  # noqa: BLE001  # a server without commands is better than none
         return _unproven(f"the sandbox could not be tested: {str(error) or type(error).__name__}")

@@ -2,37 +2,57 @@
 
 The supervisor leads the session in which the program starts. It ends the program when the server closes or
 shuts down its end of the control socket, when the broker is gone, and when time or a limit is over.
+
+The fork that becomes the program holds one end of a pipe. Without a sandbox the exec closes it. Behind
+sandbox-exec, which itself may fail after its exec, a shell in the sandbox first writes to the pipe, then
+closes it and becomes the program. So nothing is reported as started that was not: a sandbox that could not be
+set up never comes to that shell.
 """
 
 import contextlib
+import json
 import os
+import signal
 import socket
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NoReturn
 
+from mcp_toolserver.runtime.descriptor_path import descriptor_path
+from mcp_toolserver.runtime.sandbox.broker import resource_limits, temp_folder
+from mcp_toolserver.runtime.sandbox.broker.exec_arguments import argv_of, environment_of, moved_up
 from mcp_toolserver.runtime.sandbox.broker.fd_passing import Reserve, is_out_of_files, unstartable
-from mcp_toolserver.runtime.sandbox.broker.fork import ignore_polite, wake_on_child_end
-from mcp_toolserver.runtime.sandbox.broker.messages import CHECK
-from mcp_toolserver.runtime.sandbox.broker.policy import BrokerPolicy, SandboxPlan, plan_for
+from mcp_toolserver.runtime.sandbox.broker.fork import heed_polite, ignore_polite, wake_on_child_end
+from mcp_toolserver.runtime.sandbox.broker.messages import CHECK, Request
+from mcp_toolserver.runtime.sandbox.broker.policy import BrokerPolicy, SandboxPlan
 from mcp_toolserver.runtime.sandbox.broker.supervision import (
+    Descriptors,
     Supervision,
     deadline_after,
     exit_status,
-    read_request,
+    planned,
+    preparation_failure,
     send_event,
 )
+from mcp_toolserver.runtime.sandbox.layers import seatbelt
+from mcp_toolserver.runtime.sandbox.layers.environment import CACHES
 from mcp_toolserver.runtime.sandbox.layers.spec import Proof
 from mcp_toolserver.runtime.sandbox.mounts.hidden_paths import HiddenPaths
-from mcp_toolserver.runtime.sandbox.posix import folders
-from mcp_toolserver.runtime.sandbox.posix.family import Family, end_family, watch_family
-from mcp_toolserver.runtime.sandbox.posix.program import Job, Launch, fork_program, start_failure
+from mcp_toolserver.runtime.sandbox.posix.family import MARKER, Family, end_family, watch_family
 from mcp_toolserver.runtime.sandbox.protected.git_dir import git_folders
 from mcp_toolserver.runtime.sandbox.protected.unprotectable import Unprotectable
 
-_RETRY_SECONDS = 1.0
-"""Between attempts to end what did not end in time."""
-
 _MOST = 4096
+
+STATUS_DESCRIPTOR = 4
+"""What the shell behind sandbox-exec writes to."""
+
+ENTERED = b"."
+"""What it writes."""
+
+_ENTER = f'[ -x "$1" ] && printf . >&{STATUS_DESCRIPTOR} && exec {STATUS_DESCRIPTOR}>&- "$@"'
+NOT_SET_UP = "sandbox-exec could not set up the sandbox of the command"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +69,35 @@ class Constants:
     """Why no program can be watched here, and so none is started; empty if one can."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Job(Descriptors):
+    """A request, as it came with its descriptors."""
+
+    marker: str
+    """See `Family.marker`."""
+    session_folder: str = ""
+    """The temporary folder of its session; empty without one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Launch:
+    """A program that may be started."""
+
+    broker_policy: BrokerPolicy
+    job: Job
+    request: Request
+    plan: SandboxPlan
+    temporary: str
+    """Its folder for temporary files; empty where nothing confines the program."""
+    hidden: tuple[str, ...]
+    """Paths that rules hide from it."""
+
+    @property
+    def is_confined(self) -> bool:
+        """Whether it runs behind sandbox-exec."""
+        return self.plan.layer == "seatbelt"
+
+
 def supervise(constants: Constants, job: Job) -> None:
     """Serve one request, in a process of its own, from start to report."""
     os.setsid()
@@ -59,10 +108,8 @@ def supervise(constants: Constants, job: Job) -> None:
         try:
             wake = wake_on_child_end()
             launch = _launch(constants, job, leaving)
-        except OSError as error:
-            if is_out_of_files(error):
-                return send_event(control, {"failed": unstartable(error)})
-            return send_event(control, {"sandbox_failed": str(error)})
+        except (OSError, Unprotectable) as error:
+            return send_event(control, preparation_failure(error))
         if isinstance(launch, dict):
             return send_event(control, launch)
         program = _Program(
@@ -79,18 +126,17 @@ def supervise(constants: Constants, job: Job) -> None:
 # --- before it runs --------------------------------------------------------------------------------------
 
 
-def _launch(constants: Constants, job: Job, leaving: contextlib.ExitStack) -> Launch | dict[str, object]:
+def _launch(constants: Constants, job: Job, leaving: contextlib.ExitStack) -> _Launch | dict[str, object]:
     """Prepare a request; or return the report on why it is refused.
 
     Raises:
         OSError: something cannot be opened or created.
+        Unprotectable: what rules hide cannot be found.
     """
-    request = read_request(job.request)
-    if request is None:
-        return {"refused": "the request cannot be read"}
-    plan = plan_for(constants.broker_policy, constants.proof, request)
-    if isinstance(plan, str):
-        return {"refused": plan}
+    found = planned(job.request, constants.broker_policy, constants.proof)
+    if isinstance(found, dict):
+        return found
+    request, plan = found
     if constants.unwatchable:
         return {"refused": f"no program can be watched here, because {constants.unwatchable}"}
     temporary = ""
@@ -98,19 +144,15 @@ def _launch(constants: Constants, job: Job, leaving: contextlib.ExitStack) -> La
         # Helpers are ours and share nothing with commands.
         temporary = job.session_folder if plan.helper is None else ""
         if not temporary:
-            temporary = folders.of_command(constants.broker_policy.scratch)
-            leaving.callback(folders.remove, temporary)
-    try:
-        hidden = _hidden_now(constants, plan)
-    except Unprotectable as error:
-        return {"sandbox_failed": str(error)}
-    return Launch(
+            temporary = temp_folder.of_command(constants.broker_policy.scratch)
+            leaving.callback(temp_folder.remove, temporary)
+    return _Launch(
         broker_policy=constants.broker_policy,
         job=job,
         request=request,
         plan=plan,
         temporary=temporary,
-        hidden=hidden,
+        hidden=_hidden_now(constants, plan),
     )
 
 
@@ -147,8 +189,7 @@ class _Program(Supervision):
                 self.status = exit_status(status)
         return self.pid if self.status is None else 0
 
-    def end_all(self) -> bool:
-        """End what is left; returns whether nothing is."""
+    def kill_all(self) -> bool:
         gone = end_family(self.family, self.reap_main)
         self.reap()
         return gone
@@ -187,25 +228,106 @@ class _Program(Supervision):
         return CHECK.startswith(self.unread)
 
 
-def _run(launch: Launch, program: _Program) -> None:
+def _run(launch: _Launch, program: _Program) -> None:
     try:
-        program.pid, pipe = fork_program(launch)
+        program.pid, pipe = _fork_program(launch)
     except OSError as error:
         return send_event(program.control, {"failed": unstartable(error)})
     launch.job.close_all_but_control()
     end, said = program.await_start(pipe)
     os.close(pipe)
     if end is None:
-        if failure := start_failure(launch, said):
-            program.end_all()
+        if failure := _start_failure(launch, said):
+            program.kill_all()
             return send_event(program.control, failure)
         send_event(program.control, {"started": True})
         end = program.first_end(watch_family(program.family, program.bounds))
-    gone = program.end_all()
+    gone = program.kill_all()
     reason, detail = end
-    report = {"status": program.status, "reason": reason, "detail": detail}
-    send_event(program.control, {name: value for name, value in report.items() if value != ""})
-    while not gone:
-        time.sleep(_RETRY_SECONDS)
-        gone = program.end_all()
+    program.report(program.status, {"reason": reason, "detail": detail}, gone=gone)
     return None
+
+
+def _fork_program(launch: _Launch) -> tuple[int, int]:
+    """Fork the process that becomes the program; returns its number and a pipe for `_start_failure`.
+
+    Raises:
+        OSError: no process can be started.
+    """
+    reading, writing = os.pipe()
+    try:
+        pid = os.fork()
+    except OSError:
+        os.close(reading)
+        os.close(writing)
+        raise
+    if pid == 0:
+        os.close(reading)
+        _become(launch, writing)
+    os.close(writing)
+    return pid, reading
+
+
+def _start_failure(launch: _Launch, said: bytes) -> dict[str, object]:
+    """Why the program was not started, by all that came through the pipe; empty if it was."""
+    if said.startswith(b"{"):
+        return json.loads(said)
+    return {"sandbox_failed": NOT_SET_UP} if launch.is_confined and said != ENTERED else {}
+
+
+# --- in the fork -----------------------------------------------------------------------------------------
+
+
+def _become(launch: _Launch, status: int) -> NoReturn:
+    failure: Mapping[str, str] = {"failed": "it could not be prepared"}
+    try:
+        status = moved_up(status)
+        # In the session of its supervisor, where a look finds what it leaves, but no signal meant for it.
+        os.setpgid(0, 0)
+        resource_limits.apply(launch.broker_policy.bounds)
+        signal.set_wakeup_fd(-1)
+        for number in (signal.SIGCHLD, signal.SIGPIPE):
+            signal.signal(number, signal.SIG_DFL)
+        heed_polite()
+        failure = _exec(launch, status)
+    except (OSError, ValueError) as error:
+        failure = {"failed": unstartable(error) if isinstance(error, OSError) else str(error)}
+    finally:
+        os.write(status, json.dumps(failure).encode())
+        os._exit(127)
+
+
+def _exec(launch: _Launch, status: int) -> Mapping[str, str]:
+    """Replace this fork by the program; returns only on failure, with the reason."""
+    job, blamed = launch.job, "sandbox_failed" if launch.is_confined else "failed"
+    try:
+        os.fchdir(job.cwd)
+        cwd = descriptor_path(job.cwd) if launch.is_confined else ""
+        for number, descriptor in enumerate((job.stdin, job.stdout, job.stderr)):
+            os.dup2(descriptor, number)
+        argv = argv_of(launch.broker_policy, launch.request)
+        if launch.is_confined:
+            os.dup2(status, STATUS_DESCRIPTOR)
+            argv = seatbelt.arguments(
+                launch.plan,
+                ("/bin/sh", "-c", _ENTER, "sh", *argv),
+                temporary=launch.temporary,
+                cwd=cwd,
+                hidden=launch.hidden,
+            )
+        os.execve(argv[0], argv, _environment(launch))  # noqa: S606  # this fork exists to do this
+    except OSError as error:
+        if is_out_of_files(error):
+            raise
+        return {blamed: os.strerror(error.errno or 0)}
+    except ValueError as error:
+        return {blamed: str(error) if launch.is_confined else "an argument cannot be passed to a program"}
+
+
+def _environment(launch: _Launch) -> Mapping[str, str]:
+    given = environment_of(launch.broker_policy, launch.request)
+    own = {MARKER: launch.job.marker}
+    if not launch.temporary:
+        return {**given, **own}
+    caches = {name: f"{launch.temporary}/{folder}" for name, folder in CACHES.items()}
+    return {**caches, **given, "TMPDIR": launch.temporary, **own}

@@ -154,6 +154,4 @@ def _fill(fixture: Fixture) -> None:
         **dict.fromkeys(fixture.hidden, fixture.secret),
     }
     for name, content in contents.items():
-        file = os.open(fixture.at(name), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        os.write(file, f"{content}\n".encode())
-        os.close(file)
+        Path(fixture.at(name)).write_text(f"{content}\n", encoding="utf-8")

@@ -84,8 +84,14 @@ class Ended:
     after: Seen
 
 
-def try_script(probe: Probe, run: Run, fixture: Fixture, script: str) -> Ended | str:
-    """Run `script` on a fixture that no failed probe has changed; or say why it did not run to its end.
+def run_probe(
+    probe: Probe,
+    run: Run,
+    fixture: Fixture,
+    script: str,
+    checks: Callable[[Ended], Iterable[Check]],
+) -> Outcome:
+    """Run `script` on a fixture that no failed probe has changed, and judge by `checks` what came of it.
 
     It must print `root` with the fixture's token, and `end` as its last step.
     """
@@ -93,22 +99,20 @@ def try_script(probe: Probe, run: Run, fixture: Fixture, script: str) -> Ended |
     try:
         status, output = run(fixture.sandbox(probe.sandbox), probe, script)
     except Exception as error:  # noqa: BLE001  # whatever it is, this layer holds nothing
-        return _one_line(f"it could not be started: {str(error) or type(error).__name__}")
+        return Outcome(problem=_one_line(f"it could not be started: {str(error) or type(error).__name__}"))
     printed = dict(line.split(" ", 1) for line in output.splitlines() if " " in line)
     # Where the script did not come to its end, what it did not print proves nothing.
     if printed.get("root") != fixture.token or "end" not in printed:
-        return _one_line(f"it ended with status {status}: {output or 'no output'}")
-    return Ended(probe=probe, fixture=fixture, printed=printed, before=before, after=fixture.seen())
+        return Outcome(problem=_one_line(f"it ended with status {status}: {output or 'no output'}"))
+    ended = Ended(probe=probe, fixture=fixture, printed=printed, before=before, after=fixture.seen())
+    return outcome(checks(ended))
 
 
 def outcome(checks: Iterable[Check]) -> Outcome:
     """The result of a probe whose script ran to its end."""
     made = tuple(checks)
-    return Outcome(checks=made, problem="; ".join(_failure(one) for one in made if not one.held))
-
-
-def _failure(check: Check) -> str:
-    return f'it does not hold that "{check.name}": {check.seen}'
+    failures = (f'it does not hold that "{one.name}": {one.seen}' for one in made if not one.held)
+    return Outcome(checks=made, problem="; ".join(failures))
 
 
 def _one_line(text: str) -> str:
@@ -221,10 +225,9 @@ def _different(ended: Ended, folder: str, part: slice) -> str:
 _STATUS = ("CapEff:", "NoNewPrivs:", "Seccomp:", "Seccomp_filters:")
 
 
-def run_probe(probe: Probe, run: Run, fixture: Fixture) -> Outcome:
+def probe_linux(probe: Probe, run: Run, fixture: Fixture) -> Outcome:
     """Try a layer of Linux on a fixture that no failed probe has changed."""
-    ended = try_script(probe, run, fixture, script(probe, fixture))
-    return Outcome(problem=ended) if isinstance(ended, str) else outcome(_checks(ended))
+    return run_probe(probe, run, fixture, script(probe, fixture), _checks)
 
 
 def script(probe: Probe, fixture: Fixture) -> str:

@@ -32,7 +32,7 @@ from mcp_toolserver.runtime.sandbox.selftest.probe import (
     outcome,
     quoted,
     reading,
-    try_script,
+    run_probe,
     unread,
 )
 
@@ -69,11 +69,8 @@ def prove(sandbox: SandboxSpec, run: Run) -> Proof:
 def _try(probe: Probe, run: Run) -> Outcome:
     """Try commands, and helpers that read or write as much as the mode allows."""
     with make_fixture(probe.sandbox.state, hides_in_root=True) as fixture:
-        ended = try_script(probe, run, fixture, script(probe, fixture))
+        made = run_probe(probe, run, fixture, script(probe, fixture), _checks)
         _remove_job()
-        if isinstance(ended, str):
-            return Outcome(problem=ended)
-        made = outcome(_checks(ended))
     if made.problem:
         return made
     # What commands left would prove nothing about helpers.
