@@ -2,7 +2,6 @@
 
 import os
 import sys
-import tempfile
 
 
 def anonymous_file(name: str) -> int:
@@ -16,5 +15,8 @@ def anonymous_file(name: str) -> int:
     """
     if sys.platform == "linux":
         return os.memfd_create(name)
+    # It imports much, which a start on Linux is spared.
+    import tempfile
+
     with tempfile.TemporaryFile(prefix="mcp-toolserver-") as file:
         return os.dup(file.fileno())

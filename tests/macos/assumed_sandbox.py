@@ -11,10 +11,10 @@ from typing import NoReturn
 
 import pytest
 
-from mcp_toolserver.runtime.processes import broker_client, posix_broker
+from mcp_toolserver.runtime.processes import broker_client
 from mcp_toolserver.runtime.processes.broker_client import Broker
 from mcp_toolserver.runtime.sandbox.layers.spec import Proof, SandboxSpec
-from mcp_toolserver.runtime.sandbox.posix import standalone
+from mcp_toolserver.runtime.sandbox.posix import broker as posix_broker
 from mcp_toolserver.runtime.sandbox.selftest import seatbelt_selftest
 from mcp_toolserver.runtime.sandbox.selftest.probe import Run
 from tests.support.processes import broker
@@ -49,21 +49,21 @@ def confined_broker(spec: SandboxSpec) -> Generator[Broker]:
     """A broker in an interpreter of its own that runs `main` of this module."""
     spawn = broker_client.spawn_interpreter
 
-    def spawn_this(_: str, server_end: int) -> int:
-        return spawn(__name__, server_end)
+    def spawn_this(_: str, server_end: int, policy: int) -> int:
+        return spawn(__name__, server_end, policy)
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(posix_broker, "spawn_interpreter", spawn_this)
+        patched.setattr(broker_client, "spawn_interpreter", spawn_this)
         patched.setattr(broker_client, "process_layer", lambda: "posix")
         with broker(sandbox=spec) as at:
             yield at
 
 
-def main(descriptor: int) -> NoReturn:
+def main(requests: int) -> NoReturn:
     """Serve as the broker does, without its self-test."""
 
     def assumed(sandbox: SandboxSpec, _: Run) -> Proof:
         return Proof(commands="seatbelt", helpers="seatbelt", program=sandbox.programs[0])
 
     seatbelt_selftest.prove = assumed
-    standalone.main(descriptor)
+    posix_broker.main(requests)

@@ -4,20 +4,9 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 
-from tests import ROOT
-
 Form = str | list["Form"]
 
 _TOKEN = re.compile(r'\s+|(?P<mark>[()])|#"(?P<raw>[^"]*)"|"(?P<text>(?:[^"\\]|\\.)*)"|(?P<word>[^\s()"]+)')
-
-REASONS = frozenset(
-    re.findall(
-        r"^\| ([\w ]+) \| \S.* \| \S.* \|$",
-        (ROOT / "docs/internals/seatbelt.md").read_text("utf-8"),
-        re.MULTILINE,
-    )
-)
-"""Names of the reasons that the page gives with their sources."""
 
 
 def parsed(text: str) -> list[Form]:

@@ -19,14 +19,14 @@ from mcp_toolserver.runtime.processes.commands import Commands
 from mcp_toolserver.runtime.sandbox.broker import temp_folder
 from mcp_toolserver.runtime.sandbox.broker.limit_settings import CommandBounds
 from mcp_toolserver.runtime.sandbox.broker.messages import CHECK, HIDE, REQUEST, Script
+from mcp_toolserver.runtime.sandbox.broker.resource_usage import Unlisted
 from mcp_toolserver.runtime.sandbox.mounts.hidden_paths import MOST_HIDDEN
-from mcp_toolserver.runtime.sandbox.posix import family as family_module
-from mcp_toolserver.runtime.sandbox.posix import frames, killing, process_list, watch
-from mcp_toolserver.runtime.sandbox.posix.family import MARKER, Family, used_by
-from mcp_toolserver.runtime.sandbox.posix.frames import Frame, receive_frame
-from mcp_toolserver.runtime.sandbox.posix.killing import end_family
-from mcp_toolserver.runtime.sandbox.posix.process_list import Process, Unlisted, list_processes
-from mcp_toolserver.runtime.sandbox.posix.program import NOT_SET_UP
+from mcp_toolserver.runtime.sandbox.posix import family as families
+from mcp_toolserver.runtime.sandbox.posix import frames, process_list
+from mcp_toolserver.runtime.sandbox.posix.family import MARKER, Family, end_family, used_by, watch_family
+from mcp_toolserver.runtime.sandbox.posix.frames import receive_frame
+from mcp_toolserver.runtime.sandbox.posix.process_list import Process, list_processes
+from mcp_toolserver.runtime.sandbox.posix.supervisor import NOT_SET_UP
 from mcp_toolserver.stores.saved_outputs import OutputStore
 from tests.macos.assumed_sandbox import confined_broker, wanted
 from tests.support.open_files import descriptors
@@ -83,14 +83,13 @@ def test_a_frame_that_comes_in_pieces_is_put_together(pair: tuple[socket.socket,
     ours.send(sent[20:] + frames._LAYOUT.pack(HIDE, b"", 0))
     received = receive_frame(theirs)
     assert received is not None
-    assert (received.frame, received.is_complete) == (Frame(kind=REQUEST, session=b"abc"), True)
+    assert (received.kind, received.session, received.is_complete) == (REQUEST, b"abc", True)
     (descriptor,) = received.descriptors
     assert not os.get_inheritable(descriptor)
     os.close(descriptor)
     second = receive_frame(theirs)
     assert second is not None
-    assert second.frame == Frame(kind=HIDE)
-    assert second.descriptors == []
+    assert (second.kind, second.session, second.descriptors) == (HIDE, b"", [])
     # One that the end cuts is none, and its descriptors are closed.
     before = descriptors()
     with open(os.devnull, "rb") as file:
@@ -193,7 +192,7 @@ FAMILIES: dict[str, tuple[dict[int, int], int, tuple[Process, ...], set[int]]] =
 def test_who_belongs_to_a_command(monkeypatch: pytest.MonkeyPatch) -> None:
     wrong: dict[str, set[int]] = {}
     for name, (sessions, supervisor, rows, expected) in FAMILIES.items():
-        monkeypatch.setattr(family_module, "session_of", lambda pid, known=sessions: known.get(pid, pid))
+        monkeypatch.setattr(families, "session_of", lambda pid, known=sessions: known.get(pid, pid))
         found = set(Family(supervisor=supervisor, marker="word").members(listed(*rows)))
         if found != expected:
             wrong[name] = found
@@ -228,8 +227,7 @@ def fail(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
             raise Unlisted("no more processes")
         return list_processes()
 
-    monkeypatch.setattr(killing, "list_processes", look)
-    monkeypatch.setattr(watch, "list_processes", look)
+    monkeypatch.setattr(families, "list_processes", look)
     return lambda times: left.__setitem__(0, times)
 
 
@@ -243,13 +241,13 @@ def test_the_group_is_killed_where_nothing_can_be_listed_and_what_may_be_left_is
         assert main.wait() == -signal.SIGKILL
     fail(1)
     assert end_family(Family(supervisor=GONE, marker="m"), lambda: 0)
-    monkeypatch.setattr(killing, "KILL_SECONDS", 0.1)
+    monkeypatch.setattr(families, "KILL_SECONDS", 0.1)
     fail(10_000)
     assert not end_family(Family(supervisor=GONE, marker="m"), lambda: 0)
 
 
 async def test_a_command_that_cannot_be_watched_is_ended(fail: Callable[[int], None]) -> None:
-    looks = watch.Watch(Family(supervisor=ME, marker="m"), CommandBounds())
+    looks = watch_family(Family(supervisor=ME, marker="m"), CommandBounds())
     assert looks.look_if_due() is None
     fail(100)
     said = None

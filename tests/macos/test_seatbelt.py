@@ -3,14 +3,16 @@
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
+from pathlib import Path
 
 import pytest
 
 from mcp_toolserver.runtime.sandbox.broker.policy import Helper, SandboxPlan
+from mcp_toolserver.runtime.sandbox.layers import seatbelt
 from mcp_toolserver.runtime.sandbox.layers.seatbelt import SANDBOX_EXEC, Profile, arguments, profile
 from mcp_toolserver.runtime.sandbox.layers.spec import SandboxSpec
 from mcp_toolserver.runtime.sandbox.protected.names import NAMES
-from tests.macos.seatbelt_profile import REASONS, Form, allows, parsed
+from tests.macos.seatbelt_profile import Form, allows, parsed
 
 TEMPORARY = "/Users/u/state/tmp/1"
 SPEC = SandboxSpec(
@@ -56,6 +58,10 @@ class Seatbelt:
         return profile(self.plan, self.argv, temporary=TEMPORARY, cwd=self.cwd, hidden=self.hidden)
 
     @cached_property
+    def parameters(self) -> dict[str, str]:
+        return {name: path for path, name in self.profile.names.items()}
+
+    @cached_property
     def line(self) -> tuple[str, ...]:
         return arguments(self.plan, self.argv, temporary=TEMPORARY, cwd=self.cwd, hidden=self.hidden)
 
@@ -64,7 +70,7 @@ class Seatbelt:
         return parsed(self.profile.text)
 
     def allows(self, operation: str, path: str = "", kind: str = "") -> bool:
-        return allows(self.forms, self.profile.parameters, operation, path, kind)
+        return allows(self.forms, self.parameters, operation, path, kind)
 
     def writes_at(self, path: str) -> bool:
         """All that writing is, or none of it; nothing in between."""
@@ -366,21 +372,29 @@ def test_what_has_no_profile_is_refused() -> None:
             _ = judge.line
 
 
-# --- the table of reasons ----------------------------------------------------------------------------------
+# --- the rules that name no path of this machine ---------------------------------------------------------
 
 
-def test_the_page_gives_the_reason_of_every_rule_with_a_source() -> None:
-    for name, judge in EVERY.items():
-        assert {rule.why for rule in judge.profile.rules} <= REASONS, name
-        # One rule is one form: no text of a rule holds a second, without a reason.
-        assert len(judge.forms) == len(judge.profile.rules), name
+def test_each_fixed_rule_is_one_form_below_its_reason_and_is_used() -> None:
+    text = Path(seatbelt.__file__).with_name("base.sbpl").read_text(encoding="ascii")
+    _, *blocks = (block for block in text.strip().split("\n\n") if not block.startswith(";;;"))
+    used = [parsed(rule) for judge in EVERY.values() for rule in judge.profile.rules]
+    for block in blocks:
+        comments = [line for line in block.splitlines() if line.startswith("; ")]
+        assert block.startswith("\n".join(comments)), block
+        assert any(line.startswith(("; Source: ", "; For commands only.")) for line in comments), block
+        forms = parsed("\n".join(block.splitlines()[len(comments) :]))
+        assert forms, block
+        assert [form for form in forms if [form] not in used] == []
+    # No text of a rule holds a second one.
+    assert {len(forms) for forms in used} == {1}
 
 
 # --- the command line --------------------------------------------------------------------------------------
 
 
 def test_the_command_line_names_the_profile_the_paths_and_the_command() -> None:
-    line, parameters = WRITING.line, WRITING.profile.parameters
+    line, parameters = WRITING.line, WRITING.parameters
     assert line[:3] == ("/usr/bin/sandbox-exec", "-p", WRITING.profile.text)
     assert line[-4:] == ("--", "/bin/bash", "-c", "echo -p")
     assert set(line[3:-4]) == {f"-D{name}={path}" for name, path in parameters.items()}
@@ -422,6 +436,6 @@ def test_a_thousand_roots_fit_and_too_many_hidden_paths_are_an_error_without_one
         f"/Users/u/work/folder-{number}/a-secret-with-a-long-name-{number}" for number in range(10_000)
     )
     judge = Seatbelt(hidden=hidden)
-    assert set(hidden) <= set(judge.profile.parameters.values())
+    assert set(hidden) <= set(judge.parameters.values())
     with pytest.raises(ValueError, match="bytes of arguments"):
         _ = judge.line

@@ -54,19 +54,22 @@ def prove(base: Path) -> Prove:
             state=str(base / "state"),
             programs=(name,) if name else (),
         )
-        policy = BrokerPolicy(sandbox=spec, environment={"PATH": "/bin:/usr/bin"}, shell=("/bin/sh", "-c"))
+        policy = BrokerPolicy(
+            sandbox=spec,
+            environment={"PATH": "/bin:/usr/bin"},
+            shell=("/bin/sh", "-c"),
+            scratch=str(base / "state/scratch" / os.urandom(4).hex()),
+        )
         reading, writing = os.pipe()
         constants = Constants(
             broker_policy=policy,
             proof=Proof(commands="none", helpers="none"),
             lifeline=reading,
             reserve=Reserve(),
-            folders=None,
             unwatchable=unwatchable,
         )
         try:
-            folder = base / "state/scratch" / os.urandom(4).hex()
-            return prove_layer(constants, str(folder)).proof
+            return prove_layer(constants)
         finally:
             os.close(reading)
             os.close(writing)

@@ -18,8 +18,6 @@ from hypothesis import strategies as st
 from mcp_toolserver.errors import Unavailable
 from mcp_toolserver.runtime.processes import broker_client
 from mcp_toolserver.runtime.processes.broker_client import Broker
-from mcp_toolserver.runtime.processes.linux_broker import LinuxBroker
-from mcp_toolserver.runtime.processes.posix_broker import PosixBroker
 from mcp_toolserver.runtime.sandbox.broker.fd_passing import MOST_AT_ONCE, receive, send
 from mcp_toolserver.runtime.sandbox.broker.messages import (
     REQUEST,
@@ -31,7 +29,6 @@ from mcp_toolserver.runtime.sandbox.broker.messages import (
     encode,
 )
 from mcp_toolserver.runtime.sandbox.layers.environment import DEFAULT_PATH, command_environment
-from mcp_toolserver.runtime.sandbox.posix.frames import Frame
 from tests.support.processes import (
     Asked,
     Daemons,
@@ -220,11 +217,7 @@ def test_what_is_no_request_is_refused_and_the_next_one_served(at: Broker, tmp_p
 
 def raw(at: Broker, *descriptors: int) -> None:
     """Send descriptors past all that the server's side does."""
-    if isinstance(at, PosixBroker):
-        at._send(Frame(kind=REQUEST), descriptors)
-    else:
-        assert isinstance(at, LinuxBroker)
-        socket.send_fds(at._requests, [REQUEST], descriptors)
+    at._send(REQUEST, "", descriptors)
 
 
 def test_a_packet_with_too_few_descriptors_does_no_harm(at: Broker) -> None:

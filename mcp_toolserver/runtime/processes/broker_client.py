@@ -4,19 +4,38 @@
 imports, so that the broker stays small and forks safely. Standard library only.
 """
 
+import abc
+import contextlib
 import errno
 import os
+import socket
 import sys
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass
+import threading
+from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
-from socket import socket
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, ClassVar, Literal, NoReturn, Self
 
 from mcp_toolserver.errors import Unavailable
-from mcp_toolserver.runtime.sandbox.broker.messages import Request
-from mcp_toolserver.runtime.sandbox.broker.policy import BrokerPolicy, Helper
-from mcp_toolserver.runtime.sandbox.layers.spec import Proof
+from mcp_toolserver.runtime.anonymous_file import anonymous_file
+from mcp_toolserver.runtime.sandbox.broker.fd_passing import NO_SIGNAL, receive
+from mcp_toolserver.runtime.sandbox.broker.messages import (
+    END,
+    END_UNUSED,
+    HIDE,
+    REQUEST,
+    TEMPORARY,
+    Request,
+    encode,
+    encode_patterns,
+    session_id,
+    session_of,
+)
+from mcp_toolserver.runtime.sandbox.broker.policy import BrokerPolicy, Helper, encode_policy
+from mcp_toolserver.runtime.sandbox.layers.spec import Proof, decode_proof
+from mcp_toolserver.runtime.sandbox.mounts.temporary import TEMPORARY as TEMPORARY_FOLDER
+from mcp_toolserver.runtime.sandbox.posix.frames import RECEIVED, send_frame
 
 if TYPE_CHECKING:
     from mcp_toolserver.runtime.processes.child import Child
@@ -25,6 +44,9 @@ __all__ = ["Broker", "BrokerPolicy", "Helper", "Proof", "Streams"]
 
 ANSWER_SECONDS = 5.0
 """How long an answer of the broker may take."""
+
+LONGEST_PROOF = 1 << 18
+"""Bytes; no packet is longer."""
 
 SERVER_END = 3
 """The descriptor of its socket in a broker that has an interpreter of its own."""
@@ -72,21 +94,57 @@ class Writers:
         return changed
 
 
-class Broker(Protocol):
+async def nothing_hidden() -> tuple[str, ...]:
+    """For a broker that got no rule."""
+    return ()
+
+
+class Broker(abc.ABC):
     """A running broker. It ends, with every command it started, when this end is closed or dies."""
 
-    @property
-    def writers(self) -> Writers:
-        """What it started that may write."""
-        ...
+    _kind: ClassVar[int]
+    """Of sockets."""
+    _module: ClassVar[str]
+    """Has the `serve` and the `main` of the broker. Only a fork imports it; the server is spared that."""
 
-    @property
-    def pid(self) -> int:
+    def __init__(self, requests: socket.socket, pid: int, scratch: str) -> None:
+        self._requests = requests
+        self._scratch = scratch
+        self._lock = threading.RLock()
+        self._proof: Proof | None = None
+        self.pid = pid
         """The process of the broker."""
-        ...
+        self.writers = Writers()
+        """What it started that may write."""
+        self.hidden_git: Callable[[], Awaitable[Iterable[str]]] = nothing_hidden
+        """Finds what `Script.hidden_git` has to be now. Raises: Unavailable: it cannot be found."""
 
-    hidden_git: Callable[[], Awaitable[Iterable[str]]]
-    """Finds what `Script.hidden_git` has to be now. Raises: Unavailable: it cannot be found."""
+    @classmethod
+    def start(cls, broker_policy: BrokerPolicy) -> Self:
+        """Fork the broker from this process, which must have no other thread.
+
+        Raises:
+            RuntimeError: other threads exist; `start_standalone` is for that case.
+        """
+        # Linux counts those that Python did not start, too.
+        threads = os.listdir("/proc/self/task") if sys.platform == "linux" else threading.enumerate()
+        if len(threads) > 1:
+            raise RuntimeError("a broker cannot be forked from a process with several threads")
+        ours, theirs = cls._pair()
+        pid = os.fork()
+        if pid == 0:
+            ours.close()
+            cls._serve(theirs, broker_policy)
+        theirs.close()
+        return cls(ours, pid, broker_policy.scratch)
+
+    @classmethod
+    def start_standalone(cls, broker_policy: BrokerPolicy) -> Self:
+        """Start the broker in an interpreter of its own: slower, but safe where threads exist."""
+        ours, theirs = cls._pair()
+        with theirs, _file("policy", encode_policy(broker_policy)) as policy:
+            pid = spawn_interpreter(cls._module, theirs.fileno(), policy)
+        return cls(ours, pid, broker_policy.scratch)
 
     @property
     def proof(self) -> Proof:
@@ -95,7 +153,19 @@ class Broker(Protocol):
         Raises:
             Unavailable: the broker is gone.
         """
-        ...
+        with self._lock:
+            if self._proof is None:
+                self._proof = self._receive_proof()
+            return self._proof
+
+    def _receive_proof(self) -> Proof:
+        line = b""
+        try:
+            while not line.endswith(b"\n") and (piece := self._requests.recv(LONGEST_PROOF)):
+                line += piece
+            return decode_proof(line)
+        except (OSError, ValueError):
+            raise Unavailable("The process broker ended before it could prove its sandbox.") from None
 
     def hide(self, patterns: Sequence[str]) -> None:
         """Have every command that starts from now on see nothing of what `patterns` match.
@@ -105,9 +175,10 @@ class Broker(Protocol):
         Raises:
             Unavailable: the broker is gone.
         """
-        ...
+        with _explained(), _file("patterns", encode_patterns(patterns)) as body:
+            self._send(HIDE, "", (body,))
 
-    def spawn(self, request: Request, streams: Streams) -> socket:
+    def spawn(self, request: Request, streams: Streams) -> socket.socket:
         """Ask the broker to start a program; the returned socket receives its events, one JSON object per
         line.
 
@@ -116,7 +187,15 @@ class Broker(Protocol):
         Raises:
             Unavailable: the broker is gone, or too busy to take one more request.
         """
-        ...
+        with _explained(), contextlib.ExitStack() as failing:
+            ours, theirs = self._pair()
+            failing.callback(ours.close)
+            with theirs, _file("request", encode(request)) as body:
+                standard = (streams.cwd, streams.stdin, streams.stdout, streams.stderr)
+                self._send(REQUEST, session_of(request), (theirs.fileno(), body, *standard))
+            failing.pop_all()
+        ours.setblocking(False)
+        return ours
 
     def temporary_folder(self, session: str) -> int | None:
         """Open the temporary folder that the commands of `session` share, which starts with this or with its
@@ -125,11 +204,20 @@ class Broker(Protocol):
         Raises:
             Unavailable: the broker is gone, or too busy.
         """
-        ...
+        with _explained():
+            ours, theirs = self._pair()
+            with ours:
+                ours.settimeout(ANSWER_SECONDS)
+                with theirs:
+                    self._send(TEMPORARY, session, (theirs.fileno(),))
+                received = receive(ours)
+        return received[0] if received else None
 
     def temporary_path(self, session: str) -> str:
         """The absolute path by which the commands of `session` know the temporary folder that they share."""
-        ...
+        return (
+            os.path.join(self._scratch, session_id(session).decode()) if self._scratch else TEMPORARY_FOLDER
+        )
 
     def check(self) -> None:
         """Wait until the broker answers.
@@ -137,21 +225,87 @@ class Broker(Protocol):
         Raises:
             Unavailable: it is gone, or too busy.
         """
-        ...
+        # Without a session there is no folder to pass, and nothing is made.
+        self.temporary_folder("")
 
     def end_session(self, session: str, *, when_unused: bool = False) -> None:
         """Let go of what the commands of `session` share: now, or once none of them runs unless another call
         comes before. It goes with the last of them."""
-        ...
+        with contextlib.suppress(OSError, Unavailable):
+            self._send(END_UNUSED if when_unused else END, session, ())
 
     def close(self) -> None:
         """End the broker; returns when it, and all it started, is gone."""
-        ...
+        if self._requests.fileno() >= 0:
+            self._requests.close()
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(self.pid, 0)
+
+    @classmethod
+    def _pair(cls) -> tuple[socket.socket, socket.socket]:
+        return socket.socketpair(socket.AF_UNIX, cls._kind)
+
+    @staticmethod
+    @abc.abstractmethod
+    def _serve(requests: socket.socket, broker_policy: BrokerPolicy) -> NoReturn:
+        """Become the broker, in a fork."""
+        raise NotImplementedError
+
+    @abc.abstractmethod
+    def _send(self, kind: bytes, session: str, descriptors: Sequence[int]) -> None:
+        """Send a message, see `messages`; `descriptors` stay open here.
+
+        Raises:
+            OSError: the broker is gone, or too busy.
+            Unavailable: it ended early.
+        """
 
 
-async def nothing_hidden() -> tuple[str, ...]:
-    """For a broker that got no rule."""
-    return ()
+class LinuxBroker(Broker):
+    """The broker with what only the Linux kernel has, on a socket that keeps packets."""
+
+    _kind = getattr(socket, "SOCK_SEQPACKET", 0)
+    _module = "mcp_toolserver.runtime.sandbox.broker.main"
+
+    @staticmethod
+    def _serve(requests: socket.socket, broker_policy: BrokerPolicy) -> NoReturn:
+        from mcp_toolserver.runtime.sandbox.broker.main import serve
+
+        serve(requests, broker_policy)
+
+    def _send(self, kind: bytes, session: str, descriptors: Sequence[int]) -> None:
+        flags = NO_SIGNAL | (socket.MSG_DONTWAIT if kind == REQUEST else 0)
+        socket.send_fds(self._requests, [kind + session_id(session)], descriptors, flags)
+
+
+class PosixBroker(Broker):
+    """The broker on a stream socket; see `runtime.sandbox.posix` for what it guarantees."""
+
+    _kind = socket.SOCK_STREAM
+    _module = "mcp_toolserver.runtime.sandbox.posix.broker"
+
+    @staticmethod
+    def _serve(requests: socket.socket, broker_policy: BrokerPolicy) -> NoReturn:
+        from mcp_toolserver.runtime.sandbox.posix.broker import serve
+
+        serve(requests, broker_policy)
+
+    def _send(self, kind: bytes, session: str, descriptors: Sequence[int]) -> None:
+        """Send a frame, and wait until it is received: that takes a millisecond or two."""
+        # Frames of two threads must not mix, nor the answers to them.
+        with self._lock:
+            # It comes before the first answer.
+            _ = self.proof
+            send_frame(self._requests, kind, session_id(session), descriptors)
+            self._requests.settimeout(ANSWER_SECONDS)
+            try:
+                received = self._requests.recv(len(RECEIVED))
+            except TimeoutError:
+                # An answer that came later would be taken for that to another frame.
+                self._requests.shutdown(socket.SHUT_RDWR)
+                received = b""
+            if not received:
+                raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
 
 
 def process_layer() -> Literal["linux", "posix"]:
@@ -166,14 +320,8 @@ def start_broker(broker_policy: BrokerPolicy) -> Broker:
         Unavailable: this platform cannot fork or pass descriptors.
         RuntimeError: other threads exist; `start_standalone_broker` is for that case.
     """
-    if process_layer() == "linux":
-        from mcp_toolserver.runtime.processes.linux_broker import LinuxBroker
-
-        return LinuxBroker.start(broker_policy)
-    _require_posix()
-    from mcp_toolserver.runtime.processes.posix_broker import PosixBroker
-
-    return PosixBroker.start(broker_policy)
+    kind, broker_policy = _on_this_platform(broker_policy)
+    return kind.start(broker_policy)
 
 
 def start_standalone_broker(broker_policy: BrokerPolicy) -> Broker:
@@ -182,17 +330,13 @@ def start_standalone_broker(broker_policy: BrokerPolicy) -> Broker:
     Raises:
         Unavailable: as for `start_broker`.
     """
+    kind, broker_policy = _on_this_platform(broker_policy)
+    return kind.start_standalone(broker_policy)
+
+
+def _on_this_platform(broker_policy: BrokerPolicy) -> tuple[type[Broker], BrokerPolicy]:
     if process_layer() == "linux":
-        from mcp_toolserver.runtime.processes.linux_broker import LinuxBroker
-
-        return LinuxBroker.start_standalone(broker_policy)
-    _require_posix()
-    from mcp_toolserver.runtime.processes.posix_broker import PosixBroker
-
-    return PosixBroker.start_standalone(broker_policy)
-
-
-def _require_posix() -> None:
+        return LinuxBroker, broker_policy
     try:
         import fcntl
         import resource
@@ -200,18 +344,50 @@ def _require_posix() -> None:
         _ = fcntl, resource, os.fork, os.setsid
     except (ImportError, AttributeError):
         raise Unavailable(f"Processes cannot be started and watched on {sys.platform}.") from None
+    # It needs one of them.
+    from mcp_toolserver.runtime.sandbox.broker.temp_folder import FOLDER
+
+    scratch = os.path.join(os.path.realpath(broker_policy.sandbox.state), FOLDER, os.urandom(16).hex())
+    return PosixBroker, replace(broker_policy, scratch=scratch)
 
 
-def spawn_interpreter(module: str, server_end: int) -> int:
-    """Run `main` of `module` in a new interpreter, which gets `server_end`; returns its process."""
+def spawn_interpreter(module: str, server_end: int, policy: int) -> int:
+    """Run `main` of `module` in a new interpreter, which gets `server_end`, and the file `policy` as its
+    standard input; returns its process."""
     package = Path(__file__).parents[3]
     argv = [sys.executable, "-I", "-c", _STANDALONE, str(package), module, str(SERVER_END)]
     return os.posix_spawn(
         sys.executable,
         argv,
         dict(os.environ),
-        file_actions=[(os.POSIX_SPAWN_DUP2, server_end, SERVER_END)],
+        # In this order: the number of the file may be that of the second.
+        file_actions=[
+            (os.POSIX_SPAWN_DUP2, policy, 0),
+            (os.POSIX_SPAWN_DUP2, server_end, SERVER_END),
+        ],
     )
+
+
+@contextmanager
+def _file(name: str, content: bytes) -> Generator[int]:
+    """A file without a name that holds `content`, to be read from its start."""
+    file = anonymous_file(name)
+    try:
+        with os.fdopen(file, "wb", closefd=False) as stream:
+            stream.write(content)
+            stream.seek(0)
+        yield file
+    finally:
+        os.close(file)
+
+
+@contextmanager
+def _explained() -> Generator[None]:
+    """Raises: Unavailable: what was done raised an OSError."""
+    try:
+        yield
+    except OSError as error:
+        raise unstartable(error) from None
 
 
 def unstartable(error: OSError) -> Unavailable:

@@ -12,9 +12,10 @@ from typing import NoReturn, Self
 from mcp_toolserver.runtime.sandbox.broker import resource_limits
 from mcp_toolserver.runtime.sandbox.broker.exec_arguments import argv_of, environment_of, moved_up
 from mcp_toolserver.runtime.sandbox.broker.fd_passing import is_out_of_files, receive, send, unstartable
+from mcp_toolserver.runtime.sandbox.broker.fork import heed_polite
 from mcp_toolserver.runtime.sandbox.broker.messages import Request, decode, encode
 from mcp_toolserver.runtime.sandbox.broker.policy import BrokerPolicy, plan_for
-from mcp_toolserver.runtime.sandbox.broker.signals import heed_polite
+from mcp_toolserver.runtime.sandbox.broker.supervision import Descriptors
 from mcp_toolserver.runtime.sandbox.layers import kernel
 from mcp_toolserver.runtime.sandbox.layers.bubblewrap import BwrapArgs
 from mcp_toolserver.runtime.sandbox.layers.confinement import LaunchPlan
@@ -23,16 +24,6 @@ from mcp_toolserver.runtime.sandbox.layers.session_namespaces import SessionName
 from mcp_toolserver.runtime.sandbox.layers.spec import Proof
 
 _OOM_FIRST = b"1000"
-
-
-@dataclass(frozen=True, kw_only=True)
-class ChildStdio:
-    """The open descriptors that a program starts with."""
-
-    cwd: int
-    stdin: int
-    stdout: int
-    stderr: int
 
 
 class ChildLauncher:
@@ -58,7 +49,7 @@ class ChildLauncher:
         theirs.close()
         return cls(pid, ours)
 
-    def start(self, request: Request, stdio: ChildStdio, launch_plan: LaunchPlan) -> None:
+    def start(self, request: Request, descriptors: Descriptors, launch_plan: LaunchPlan) -> None:
         """Have it become the program of `request`.
 
         Raises:
@@ -67,7 +58,7 @@ class ChildLauncher:
         order = os.memfd_create("order")
         try:
             os.write(order, _encode_order(request, launch_plan))
-            standard = (stdio.cwd, stdio.stdin, stdio.stdout, stdio.stderr)
+            standard = (descriptors.cwd, descriptors.stdin, descriptors.stdout, descriptors.stderr)
             session = launch_plan.session.descriptors if launch_plan.session else ()
             send(self._orders, (order, *standard, *session, *launch_plan.bwrap_args.descriptors))
         finally:

@@ -1,4 +1,4 @@
-"""Passes descriptors between processes, over a socket that preserves packets."""
+"""Passes descriptors between processes, over a socket."""
 
 import contextlib
 import errno
@@ -14,6 +14,9 @@ MOST_AT_ONCE = 250
 
 NO_SIGNAL = getattr(socket, "MSG_NOSIGNAL", 0)
 """Absent on macOS; who sends there ignores SIGPIPE."""
+
+_CLOSE_ON_EXEC = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
+"""Absent on macOS. Where descriptors are received there, no other thread forks."""
 
 _MORE, _LAST = b"+", b"."
 
@@ -100,16 +103,25 @@ def receive_packet(source: socket.socket) -> tuple[bytes, list[int]]:
     Raises:
         Truncated: as for `receive`.
     """
+    message, descriptors, is_whole = receive_piece(source, 64)
+    if not is_whole:
+        raise Truncated(message, descriptors)
+    return message, descriptors
+
+
+def receive_piece(source: socket.socket, most: int) -> tuple[bytes, list[int], bool]:
+    """At most so many bytes, the descriptors that came with them, which no program inherits, and whether
+    those are all. No bytes: the other end is gone."""
     received = array("i")
     # socket.recv_fds loses its flags before Python 3.13, and with them MSG_CMSG_CLOEXEC.
     space = socket.CMSG_SPACE(MOST_AT_ONCE * received.itemsize)
     try:
-        message, ancillary, flags, _ = source.recvmsg(64, space, socket.MSG_CMSG_CLOEXEC)
+        data, ancillary, flags, _ = source.recvmsg(most, space, _CLOSE_ON_EXEC)
     except ConnectionError:
-        return b"", []
-    for level, kind, data in ancillary:
+        return b"", [], True
+    for level, kind, content in ancillary:
         if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
-            received.frombytes(data[: len(data) - len(data) % received.itemsize])
-    if flags & socket.MSG_CTRUNC:
-        raise Truncated(message, list(received))
-    return message, list(received)
+            received.frombytes(content[: len(content) - len(content) % received.itemsize])
+    for descriptor in () if _CLOSE_ON_EXEC else received:
+        os.set_inheritable(descriptor, False)
+    return data, list(received), not flags & socket.MSG_CTRUNC

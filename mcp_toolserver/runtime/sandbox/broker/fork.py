@@ -1,10 +1,18 @@
-"""What every fork of the broker does at its start and at its end."""
+"""What forks of the broker do: run and exit, close what they do not need, and handle signals.
 
+Python ignores SIGPIPE, and a server may have been started with more of them ignored; a program started from
+here must not inherit that. The broker puts everything back once, so that a fork has little left to do.
+"""
+
+import contextlib
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Callable
 from typing import NoReturn
+
+POLITE = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 def run_in_fork(work: Callable[[], None]) -> NoReturn:
@@ -41,3 +49,38 @@ def _first_unused() -> int:
         # There, the limit may be none at all, and a call for each number would not come to an end.
         return max(map(int, os.listdir("/dev/fd"))) + 1
     return os.sysconf("SC_OPEN_MAX")
+
+
+def restore_defaults() -> None:
+    """Restore each signal to its action in a program started from a shell."""
+    for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
+        signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+
+
+def ignore_polite() -> None:
+    """Ignore requests to end, because a supervisor ends only after its command."""
+    for number in POLITE:
+        signal.signal(number, signal.SIG_IGN)
+
+
+def heed_polite() -> None:
+    """Undo `ignore_polite`, which a program would inherit."""
+    for number in POLITE:
+        signal.signal(number, signal.SIG_DFL)
+
+
+def wake_on_child_end() -> int:
+    """A descriptor that becomes readable when a child ends."""
+    reading, writing = os.pipe()
+    os.set_blocking(reading, False)
+    os.set_blocking(writing, False)
+    signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
+    return reading
+
+
+def drain(descriptor: int) -> None:
+    """Clear the pending wake-ups; the caller then looks for ended children."""
+    with contextlib.suppress(BlockingIOError):
+        os.read(descriptor, 4096)

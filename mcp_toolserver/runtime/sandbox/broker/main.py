@@ -10,35 +10,27 @@ import os
 import select
 import signal
 import socket
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import NoReturn
 
 from mcp_toolserver.runtime.sandbox.broker import messages
 from mcp_toolserver.runtime.sandbox.broker.fd_passing import (
-    Reserve,
     Truncated,
     receive_packet,
     refuse,
     send,
     unstartable,
 )
-from mcp_toolserver.runtime.sandbox.broker.fork import close_all_but, run_in_fork
-from mcp_toolserver.runtime.sandbox.broker.policy import BrokerPolicy, find_shell
+from mcp_toolserver.runtime.sandbox.broker.fork import ignore_polite, run_in_fork, wake_on_child_end
+from mcp_toolserver.runtime.sandbox.broker.loop import BrokerLoop, set_up
+from mcp_toolserver.runtime.sandbox.broker.policy import BrokerPolicy, read_policy
 from mcp_toolserver.runtime.sandbox.broker.process_tree import children, sweep
-from mcp_toolserver.runtime.sandbox.broker.sessions import Sessions
-from mcp_toolserver.runtime.sandbox.broker.signals import (
-    drain,
-    ignore_polite,
-    restore_defaults,
-    wake_on_child_end,
-)
 from mcp_toolserver.runtime.sandbox.broker.supervisor import KILL_SECONDS, NOT_VERIFIED, Constants, supervise
 from mcp_toolserver.runtime.sandbox.layers import kernel
 from mcp_toolserver.runtime.sandbox.layers.confinement import RootHandles, open_roots, run_selftest
 from mcp_toolserver.runtime.sandbox.layers.devices import fixed_devices
-from mcp_toolserver.runtime.sandbox.layers.session_namespaces import NewSession
+from mcp_toolserver.runtime.sandbox.layers.session_namespaces import NewSession, create_session
 from mcp_toolserver.runtime.sandbox.layers.spec import Proof, SandboxSpec, encode_proof
 from mcp_toolserver.runtime.sandbox.mounts.hidden_paths import HiddenPaths
 from mcp_toolserver.runtime.sandbox.protected import verifier_process
@@ -56,17 +48,15 @@ def serve(requests: socket.socket, broker_policy: BrokerPolicy) -> NoReturn:
     run_in_fork(lambda: _set_up_and_serve(requests, broker_policy))
 
 
+def main(requests: int) -> NoReturn:
+    """Serve the socket `requests` in an interpreter of its own; the policy is on its standard input."""
+    serve(socket.socket(fileno=requests), read_policy())
+
+
 def _set_up_and_serve(requests: socket.socket, broker_policy: BrokerPolicy) -> None:
-    close_all_but(requests.fileno())
-    # Early, so that its number is below any limit that a broker can work with.
-    reserve = Reserve()
-    os.setsid()
+    reserve, broker_policy = set_up(requests, broker_policy)
     kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
     kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
-    restore_defaults()
-    broker_policy = replace(
-        broker_policy, shell=broker_policy.shell or find_shell(broker_policy.environment.get("PATH", ""))
-    )
     root_handles, proof, verifier = _prepared(broker_policy, requests)
     # A server that is gone is seen at the first request.
     with contextlib.suppress(OSError):
@@ -83,13 +73,18 @@ def _set_up_and_serve(requests: socket.socket, broker_policy: BrokerPolicy) -> N
         reserve=reserve,
     )
     gc.freeze()
-    sessions = Sessions(
+    sessions = _Sessions(
         broker_policy.sandbox.state,
         network=broker_policy.sandbox.network,
         devices=root_handles.devices,
     )
     loop = _Loop(
-        requests=requests, constants=constants, wake=wake, lifeline_end=lifeline_end, sessions=sessions
+        requests=requests,
+        constants=constants,
+        wake=wake,
+        lifeline_end=lifeline_end,
+        roots=tuple(root_handles.roots),
+        sessions=sessions,
     )
     if verifier is not None:
         loop.supervisors.add(verifier.pid)
@@ -165,6 +160,47 @@ def _check_verifier(
     return proof
 
 
+_MOST_SESSIONS = 128
+"""Sessions at once; the commands of a further one share nothing."""
+
+
+class _Sessions:
+    """Creates the namespaces of a session when they are first needed, and keeps them until it ends.
+
+    `state` is the state folder, `network` whether commands have the machine's network, `devices` the result
+    of `fixed_devices`.
+    """
+
+    def __init__(self, state: str, *, network: bool, devices: int) -> None:
+        self._state = state
+        self._network = network
+        self._devices = devices
+        self._sessions: dict[bytes, NewSession] = {}
+
+    def of(self, session: bytes) -> NewSession | None:
+        """Return the session of this id; None if it cannot be created, so that its commands share nothing."""
+        if session not in self._sessions:
+            if len(self._sessions) >= _MOST_SESSIONS:
+                return None
+            try:
+                self._sessions[session] = create_session(
+                    self._state, network=self._network, devices=self._devices
+                )
+            except OSError:
+                return None
+        return self._sessions[session]
+
+    def end(self, session: bytes) -> None:
+        """Let go of a session. What it shares goes with the last of its commands."""
+        if (ended := self._sessions.pop(session, None)) is not None:
+            ended.close()
+
+    def close(self) -> None:
+        """Let go of all sessions, in the broker or in a fork of it."""
+        for session in tuple(self._sessions):
+            self.end(session)
+
+
 def _pair() -> tuple[socket.socket, socket.socket]:
     return socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 
@@ -190,12 +226,8 @@ class _Spare:
 
 
 @dataclass(kw_only=True)
-class _Loop:
-    requests: socket.socket
+class _Loop(BrokerLoop):
     constants: Constants
-    wake: int
-    lifeline_end: int
-    """The other end of the lifeline; its closing tells the supervisors that this process is gone."""
     supervisors: set[int] = field(default_factory=set[int])
     spare: _Spare | None = None
     """The supervisor that waits for the next request."""
@@ -204,13 +236,7 @@ class _Loop:
     """The descriptors of the request that is being handed on; a supervisor gets its own and closes these."""
     trouble: OSError | None = None
     """Why the last attempt to fork a supervisor failed."""
-    patterns: tuple[str, ...] = ()
-    """What they match is hidden from commands."""
-    sessions: Sessions
-    running: dict[int, bytes] = field(default_factory=dict[int, bytes])
-    """By supervisor, the session that its command belongs to."""
-    idle: set[bytes] = field(default_factory=set[bytes])
-    """Sessions that end once no command of theirs runs."""
+    sessions: _Sessions
 
     def run(self) -> None:
         poller = select.poll()
@@ -222,7 +248,7 @@ class _Loop:
             is_prepared = self.spare is not None or not self.is_spare_wanted
             ready = {descriptor for descriptor, _ in poller.poll(None if is_prepared else _PAUSE_MS)}
             if self.wake in ready:
-                self._reap_children()
+                self.reap_children()
             if self.requests.fileno() in ready:
                 serving = self._answer()
             elif not is_prepared:
@@ -232,9 +258,7 @@ class _Loop:
             self.constants.verification.close()
         self._drop_spare()
         poller.unregister(self.requests)
-        deadline = time.monotonic() + KILL_SECONDS
-        while self._reap_children() and time.monotonic() < deadline:
-            poller.poll(KILL_SECONDS * 1000)
+        self.wait_for_supervisors(poller, KILL_SECONDS)
 
     def _answer(self) -> bool:
         """Give the next request to a supervisor; false when the server is gone."""
@@ -249,31 +273,13 @@ class _Loop:
             kind, descriptors = error.message, error.descriptors
             for control in descriptors[:1]:
                 refuse(control, unstartable(error))
-        self._take(kind[:1], kind[1:], descriptors)
+        self.take(kind[:1], kind[1:], descriptors)
         for descriptor in descriptors:
             os.close(descriptor)
         self.constants.reserve.renew()
         return bool(kind)
 
-    def _take(self, kind: bytes, session: bytes, descriptors: Sequence[int]) -> None:
-        """Do what a packet asks for; nothing where its descriptors did not come."""
-        match kind, len(descriptors):
-            case messages.HIDE, _:
-                self._hide(descriptors)
-            case messages.REQUEST, messages.DESCRIPTORS:
-                self._serve(descriptors, session)
-            case messages.TEMPORARY, 1:
-                self._send_temporary(descriptors[0], session)
-            case messages.END, _:
-                self.sessions.end(session)
-            case messages.END_UNUSED, _:
-                self.idle.add(session)
-                self._end_idle()
-            case _:
-                pass
-
-    def _serve(self, descriptors: Sequence[int], session: bytes) -> None:
-        """Give a request of `session` to a supervisor, or refuse it."""
+    def serve(self, descriptors: Sequence[int], session: bytes) -> None:
         if not self._hand_over(descriptors, session):
             # The one that waited has ended.
             self.request = descriptors
@@ -296,32 +302,15 @@ class _Loop:
         self.idle.discard(session)
         return self.sessions.of(session) if session and self.constants.proof.shares_session else None
 
-    def _end_idle(self) -> None:
-        for session in self.idle.difference(self.running.values()):
-            self.idle.discard(session)
-            self.sessions.end(session)
-
-    def _send_temporary(self, to: int, session: bytes) -> None:
-        """Pass on the temporary folder of a session, or nothing, and close the socket `to`."""
+    def open_temporary(self, session: bytes) -> int | None:
         shared = self._session(session)
-        # The server may be gone, and what came may be no socket.
-        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(to)) as answer:
-            if shared is not None:
-                send(answer, (shared.temporary,))
+        return os.dup(shared.temporary) if shared else None
 
-    def _hide(self, descriptors: Sequence[int]) -> None:
-        """Add the patterns in the received file to those of hidden paths.
+    def end_session(self, session: bytes) -> None:
+        self.sessions.end(session)
 
-        Raises:
-            ValueError: the file has no valid patterns. This process must not go on without them.
-        """
-        for descriptor in descriptors:
-            self.patterns += messages.decode_patterns(os.pread(descriptor, os.fstat(descriptor).st_size, 0))
-        root_handles = replace(self.constants.root_handles, hidden=HiddenPaths(self.patterns))
-        roots = tuple(root_handles.roots)
-        # Found once here, it is found sooner in each fork. Where it cannot be found, each command fails.
-        with contextlib.suppress(Unprotectable, OSError):
-            root_handles.hidden.find(roots, roots)
+    def set_hidden(self, hidden: HiddenPaths) -> None:
+        root_handles = replace(self.constants.root_handles, hidden=hidden)
         self.constants = replace(self.constants, root_handles=root_handles)
         self._drop_spare()
 
@@ -355,31 +344,20 @@ class _Loop:
         self.sessions.close()
         run_in_fork(lambda: supervise(self.constants, theirs))
 
-    def _reap_children(self) -> bool:
-        """Reap the dead; false when no child is left.
-
-        A supervisor that did not end in order has left its command to this process.
-        """
-        drain(self.wake)
+    def reap_children(self) -> bool:
+        ended, is_any_left = self.ended_children()
         orphaned = False
-        while True:
-            try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
-            except ChildProcessError:
-                return False
-            if pid == 0:
-                break
+        for pid, status in ended:
             orphaned |= pid not in self.supervisors or status != 0
             self.supervisors.discard(pid)
-            self.running.pop(pid, None)
             if self.spare is not None and pid == self.spare.pid:
                 self._drop_spare()
                 # Another might end unasked as well, so the next request is waited for.
                 self.is_spare_wanted = False
-        self._end_idle()
+        self.end_idle()
         if orphaned:
             self._kill_orphans()
-        return True
+        return is_any_left
 
     def _kill_orphans(self) -> None:
         """Kill the processes that this process inherited from killed supervisors."""

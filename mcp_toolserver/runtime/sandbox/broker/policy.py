@@ -1,12 +1,16 @@
 """The policy of the broker: what it may start. It is fixed before the fork; no request changes it."""
 
+import json
 import os
+import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
 
 from mcp_toolserver.runtime.sandbox.broker.limit_settings import CommandBounds
 from mcp_toolserver.runtime.sandbox.broker.messages import Program, Request, Script
 from mcp_toolserver.runtime.sandbox.layers.spec import Layer, Proof, Reach, SandboxSpec
+from mcp_toolserver.text.json_values import is_list
 from mcp_toolserver.text.path_syntax import lies_in
 
 UNCONFINED = "danger-full-access"
@@ -41,6 +45,9 @@ class BrokerPolicy:
     shell: tuple[str, ...] = field(default=())
     """The shell and its options, up to where the script goes; found by the broker when empty."""
     bounds: CommandBounds = field(default_factory=CommandBounds)
+    scratch: str = ""
+    """Where Seatbelt confines commands: the folder for their temporary files, which the broker creates. Links
+    are resolved, as Seatbelt compares paths."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,3 +157,29 @@ def find_shell(path: str) -> tuple[str, ...]:
     bashes = (f"{place}/bash" for place in places)
     bash = next((file for file in bashes if os.access(file, os.X_OK)), None)
     return (bash, "--noprofile", "--norc", "-c") if bash else ("/bin/sh", "-c")
+
+
+# --- for a broker in an interpreter of its own -----------------------------------------------------------
+
+
+def encode_policy(broker_policy: BrokerPolicy) -> bytes:
+    """The bytes that `decode_policy` reads."""
+    return json.dumps(asdict(broker_policy)).encode()
+
+
+def read_policy() -> BrokerPolicy:
+    """The policy that `encode_policy` returned, from the standard input of this process."""
+    broker_policy = json.load(sys.stdin.buffer)
+    return BrokerPolicy(
+        sandbox=SandboxSpec(**_with_tuples(broker_policy["sandbox"])),
+        environment=broker_policy["environment"],
+        helpers=tuple(Helper(**_with_tuples(helper)) for helper in broker_policy["helpers"]),
+        shell=tuple(broker_policy["shell"]),
+        bounds=CommandBounds(**broker_policy["bounds"]),
+        scratch=broker_policy["scratch"],
+    )
+
+
+def _with_tuples(message: Mapping[str, Any]) -> dict[str, Any]:
+    """JSON has lists only."""
+    return {name: tuple(value) if is_list(value) else value for name, value in message.items()}

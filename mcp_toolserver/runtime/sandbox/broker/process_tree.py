@@ -7,7 +7,8 @@ fork. A chain of processes that each fork and exit at once can outrun it.
 import contextlib
 import os
 import signal
-from pathlib import Path
+
+from mcp_toolserver.runtime.sandbox.broker.resource_usage import all_processes
 
 ROUNDS = 100
 
@@ -50,21 +51,10 @@ def descendants(ancestor: int) -> set[int]:
 
 def _living_children() -> dict[int, set[int]]:
     families: dict[int, set[int]] = {}
-    for pid in (int(name) for name in os.listdir("/proc") if name.isdecimal()):
-        state, parent = _state_and_parent(pid)
-        if state not in "ZX":
-            families.setdefault(parent, set()).add(pid)
+    for pid, process in all_processes().items():
+        if not process.dead:
+            families.setdefault(process.parent, set()).add(pid)
     return families
-
-
-def _state_and_parent(pid: int) -> tuple[str, int]:
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return "X", 0
-    # The name of the program comes before and may hold anything, `)` too.
-    state, parent = text.rpartition(")")[2].split()[:2]
-    return state, int(parent)
 
 
 def _send(pid: int, number: signal.Signals) -> None:

@@ -6,9 +6,10 @@ Control groups would limit all processes in the kernel, but need one that an adm
 import resource
 import signal
 import time
+from collections.abc import Callable
 
 from mcp_toolserver.runtime.sandbox.broker.limit_settings import STARTING_FILES, CommandBounds, readable
-from mcp_toolserver.runtime.sandbox.broker.resource_usage import Usage, measure
+from mcp_toolserver.runtime.sandbox.broker.resource_usage import Unlisted, Usage
 
 SOONEST = 0.02
 """Seconds to the first look, and the least between two."""
@@ -16,6 +17,9 @@ LATEST = 0.25
 """The most between two, unless looking costs too much."""
 SHARE = 0.05
 """Of a processor, spent on looking at one command."""
+
+_MOST_FAILURES = 4
+"""A command whose processes cannot be listed so many times in a row is ended."""
 
 _SPARE_CPU_SECONDS = 10
 """The kernel ends a single process only so much later, and for good after as much again: whoever looks is to
@@ -83,21 +87,47 @@ def _too_much_time(bounds: CommandBounds) -> str:
     return f"more than {bounds.cpu_seconds:,} s of processor time"
 
 
-class Pace:
-    """When to look at a command: soon after its start, then ever more rarely, but before it could have used
-    half of what is left at the rate seen."""
+class Watch:
+    """Looks at what a command uses: soon after its start, then ever more rarely, but before it could have
+    used half of what is left at the rate seen."""
 
-    def __init__(self, bounds: CommandBounds, *, soonest: float = SOONEST, latest: float = LATEST) -> None:
+    def __init__(
+        self,
+        bounds: CommandBounds,
+        measure: Callable[[], Usage],
+        *,
+        soonest: float = SOONEST,
+        latest: float = LATEST,
+    ) -> None:
+        """`measure` may raise Unlisted."""
         self._bounds = bounds
+        self._measure = measure
         self._soonest = soonest
         self._latest = latest
+        self._failures = 0
         self._used = 0.0
         self._pause = soonest
         self._seen = time.monotonic()
         self.due = self._seen + soonest
         """When to look next, in monotonic time."""
 
-    def looked(self, usage: Usage, cost: float) -> None:
+    def look_if_due(self) -> str | None:
+        """The bound that the command is over, as `over` names it."""
+        if time.monotonic() < self.due:
+            return None
+        cost = _spent()
+        try:
+            usage = self._measure()
+        except Unlisted as error:
+            self._failures += 1
+            self._seen = time.monotonic()
+            self.due = self._seen + self._soonest
+            return f"more than can be watched: {error}" if self._failures >= _MOST_FAILURES else None
+        self._failures = 0
+        self._plan(usage, _spent() - cost)
+        return over(self._bounds, usage)
+
+    def _plan(self, usage: Usage, cost: float) -> None:
         """Plan the next look after one that took `cost` seconds of processor time."""
         now = time.monotonic()
         used = self._part(usage)
@@ -105,11 +135,6 @@ class Pace:
         planned = pause(self._pause, used, rate, soonest=self._soonest, latest=self._latest)
         self._pause = max(planned, cost / SHARE)
         self._used, self._seen, self.due = used, now, now + self._pause
-
-    def failed(self) -> None:
-        """Plan the next look after one that failed."""
-        self._seen = time.monotonic()
-        self.due = self._seen + self._soonest
 
     def _part(self, usage: Usage) -> float:
         """How much of its bounds the command uses: 1 is all of one of them."""
@@ -122,28 +147,10 @@ class Pace:
         )
 
 
-class Watch:
-    """Looks at what a command has come to."""
-
-    def __init__(self, ancestor: int, bounds: CommandBounds) -> None:
-        """Measure the descendants of `ancestor`."""
-        self._ancestor = ancestor
-        self._bounds = bounds
-        self._pace = Pace(bounds)
-
-    @property
-    def due(self) -> float:
-        """When to look next, in monotonic time."""
-        return self._pace.due
-
-    def look_if_due(self) -> str | None:
-        """The bound that the command is over, as `over` names it."""
-        if time.monotonic() < self.due:
-            return None
-        cost = time.process_time()
-        usage = measure(self._ancestor, exact_above=self._bounds.memory)
-        self._pace.looked(usage, time.process_time() - cost)
-        return over(self._bounds, usage)
+def _spent() -> float:
+    """Seconds of processor time of this process, and of the programs with which it looked."""
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return time.process_time() + children.ru_utime + children.ru_stime
 
 
 def pause(

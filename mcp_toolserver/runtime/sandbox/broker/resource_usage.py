@@ -29,7 +29,13 @@ class Usage:
     """Of the living and of the dead, as far as a parent waited for them."""
 
 
-class _Process(NamedTuple):
+class Unlisted(OSError):
+    """The processes cannot be listed."""
+
+
+class Process(NamedTuple):
+    """A process when it was looked at."""
+
     parent: int
     dead: bool
     ticks: int
@@ -48,7 +54,7 @@ def measure(ancestor: int, *, exact_above: int, proc: str = "/proc") -> Usage:
     more than `exact_above` bytes is it counted exactly.
     """
     supervisor = _read(ancestor, proc)
-    tree = _by_children(ancestor, proc) if _knows_children(proc) else _by_parents(ancestor, proc)
+    tree = _tree(ancestor, proc)
     # What the ancestor itself is about to wait for holds no number for long.
     processes = sum(not process.dead or process.parent != ancestor for process in tree.values())
     ticks = sum(process.ticks + process.waited for process in tree.values())
@@ -90,15 +96,21 @@ def _knows_children(proc: str) -> bool:
     return os.path.exists(f"{proc}/thread-self/children")
 
 
-def _by_children(ancestor: int, proc: str) -> dict[int, _Process]:
-    tree: dict[int, _Process] = {}
-    todo = list(_children(ancestor, proc))
+def _tree(ancestor: int, proc: str) -> dict[int, Process]:
+    """The descendants of `ancestor`: by their parents where the kernel does not list children."""
+    everyone = None if _knows_children(proc) else all_processes(proc)
+    by_parent: dict[int, list[int]] = {}
+    for pid, process in (everyone or {}).items():
+        by_parent.setdefault(process.parent, []).append(pid)
+    tree: dict[int, Process] = {}
+    todo = [ancestor]
     while todo:
         pid = todo.pop()
-        process = _read(pid, proc)
-        if process is not None and pid not in tree:
-            tree[pid] = process
-            todo += _children(pid, proc)
+        for child in _children(pid, proc) if everyone is None else by_parent.get(pid, ()):
+            process = _read(child, proc) if everyone is None else everyone[child]
+            if process is not None and child not in tree:
+                tree[child] = process
+                todo.append(child)
     return tree
 
 
@@ -112,28 +124,16 @@ def _children(pid: int, proc: str) -> Iterable[int]:
             yield from map(int, _content(f"{proc}/{pid}/task/{thread}/children").split())
 
 
-def _by_parents(ancestor: int, proc: str) -> dict[int, _Process]:
-    everyone: dict[int, _Process] = {}
-    children: dict[int, list[int]] = {}
-    for pid in (int(name) for name in os.listdir(proc) if name.isdecimal()):
-        process = _read(pid, proc)
-        if process is not None:
-            everyone[pid] = process
-            children.setdefault(process.parent, []).append(pid)
-    tree: dict[int, _Process] = {}
-    todo = list(children.get(ancestor, ()))
-    while todo:
-        pid = todo.pop()
-        if pid not in tree:
-            tree[pid] = everyone[pid]
-            todo += children.get(pid, ())
-    return tree
+def all_processes(proc: str = "/proc") -> dict[int, Process]:
+    """Every process of this machine by number."""
+    numbers = (int(name) for name in os.listdir(proc) if name.isdecimal())
+    return {pid: process for pid in numbers if (process := _read(pid, proc)) is not None}
 
 
 # --- one process -----------------------------------------------------------------------------------------
 
 
-def _read(pid: int, proc: str) -> _Process | None:
+def _read(pid: int, proc: str) -> Process | None:
     """None when it is gone."""
     try:
         text = _content(f"{proc}/{pid}/stat")
@@ -141,7 +141,7 @@ def _read(pid: int, proc: str) -> _Process | None:
         return None
     # The name of the program comes before and may hold anything, `)` too.
     state, parent, *rest = text[text.rfind(b")") + 2 :].split()
-    return _Process(
+    return Process(
         parent=int(parent),
         dead=state in b"ZX",
         ticks=int(rest[9]) + int(rest[10]),

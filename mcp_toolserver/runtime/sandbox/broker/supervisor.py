@@ -12,11 +12,9 @@ import select
 import signal
 import socket
 import time
-from collections.abc import Container
 from dataclasses import dataclass, replace
 
-from mcp_toolserver.runtime.sandbox.broker import resource_limits
-from mcp_toolserver.runtime.sandbox.broker.child import ChildLauncher, ChildStdio
+from mcp_toolserver.runtime.sandbox.broker.child import ChildLauncher
 from mcp_toolserver.runtime.sandbox.broker.fd_passing import (
     Reserve,
     Truncated,
@@ -25,21 +23,28 @@ from mcp_toolserver.runtime.sandbox.broker.fd_passing import (
     refuse,
     unstartable,
 )
-from mcp_toolserver.runtime.sandbox.broker.limit_settings import CommandBounds
+from mcp_toolserver.runtime.sandbox.broker.fork import drain, ignore_polite, wake_on_child_end
 from mcp_toolserver.runtime.sandbox.broker.messages import (
     CHECK,
     DESCRIPTORS,
-    MAX_REQUEST,
     RESUME,
     SUSPEND,
     Request,
     Script,
-    decode,
-    encode_event,
 )
-from mcp_toolserver.runtime.sandbox.broker.policy import BrokerPolicy, plan_for
+from mcp_toolserver.runtime.sandbox.broker.policy import BrokerPolicy
 from mcp_toolserver.runtime.sandbox.broker.process_tree import descendants, signal_all, sweep
-from mcp_toolserver.runtime.sandbox.broker.signals import drain, ignore_polite, wake_on_child_end
+from mcp_toolserver.runtime.sandbox.broker.resource_limits import Watch
+from mcp_toolserver.runtime.sandbox.broker.resource_usage import measure
+from mcp_toolserver.runtime.sandbox.broker.supervision import (
+    Descriptors,
+    Supervision,
+    deadline_after,
+    exit_status,
+    planned,
+    preparation_failure,
+    send_event,
+)
 from mcp_toolserver.runtime.sandbox.layers import kernel
 from mcp_toolserver.runtime.sandbox.layers.confinement import Confinement, RootHandles
 from mcp_toolserver.runtime.sandbox.layers.session_namespaces import SessionNamespaces
@@ -61,64 +66,16 @@ NOT_VERIFIED = "protected names cannot be verified: the process that does it has
 
 
 @dataclass(frozen=True, kw_only=True)
-class Descriptors:
-    """The descriptors of a request, in the order of the packet."""
+class _Job(Descriptors):
+    """A request, as it came with its descriptors."""
 
-    request: int
-    control: int
-    cwd: int
-    stdin: int
-    stdout: int
-    stderr: int
     session: SessionNamespaces | None
     """Added by the broker, where the command is one of a session."""
 
-    @classmethod
-    def received(cls, descriptors: list[int]) -> "Descriptors":
-        """Take the descriptors of a packet."""
-        control, request, cwd, stdin, stdout, stderr, *session = descriptors
-        return cls(
-            request=request,
-            control=control,
-            cwd=cwd,
-            stdin=stdin,
-            stdout=stdout,
-            stderr=stderr,
-            session=SessionNamespaces.received(session),
-        )
-
     def close_all_but_control(self) -> None:
-        """Close all but the control socket."""
-        for descriptor in (self.request, self.cwd, self.stdin, self.stdout, self.stderr):
-            os.close(descriptor)
+        super().close_all_but_control()
         if self.session is not None:
             self.session.close()
-
-
-@dataclass
-class ProcessTree:
-    """A main process and all its descendants."""
-
-    main: int
-    status: int | None = None
-    """Of the main process once it has ended: 0-255, or 128 + signal."""
-
-    def reap(self) -> bool:
-        """Reap ended children. True when the tree is empty.
-
-        Reaps a bounded number per call, so that a fork storm cannot keep the supervisor from its other work.
-        """
-        for _ in range(_REAPED_AT_ONCE):
-            try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
-            except ChildProcessError:
-                return True
-            if pid == 0:
-                return False
-            if pid == self.main:
-                code = os.waitstatus_to_exitcode(status)
-                self.status = code if code >= 0 else 128 - code
-        return False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,39 +118,36 @@ def supervise(constants: Constants, calls: socket.socket) -> None:
     received = _received(constants, calls)
     if len(received) < DESCRIPTORS:
         return launcher.dismiss()
-    descriptors = Descriptors.received(received)
-    with socket.socket(fileno=descriptors.control) as control:
-        ready = _ready(constants, descriptors)
+    common, session = received[:DESCRIPTORS], received[DESCRIPTORS:]
+    job = _Job(*common, session=SessionNamespaces.received(session))
+    with socket.socket(fileno=job.control) as control:
+        ready = _ready(constants, job)
         if not isinstance(ready, _Ready):
-            _send(control, ready)
+            send_event(control, ready)
             return launcher.dismiss()
-        failure = _start(launcher, ready, descriptors)
+        failure = _start(launcher, ready, job)
         if failure:
             ready.abandon()
-            return _send(control, failure)
-        _send(control, {"started": True})
-        tree = ProcessTree(launcher.pid)
-        watched = Watched(
+            return send_event(control, failure)
+        send_event(control, {"started": True})
+        bounds = constants.broker_policy.bounds
+        program = _Program(
             control=control,
             lifeline=constants.lifeline,
             wake=wake,
-            bounds=constants.broker_policy.bounds,
+            others=() if ready.verification is None else (ready.verification.fileno(),),
+            bounds=bounds,
+            deadline=deadline_after(ready.request.timeout),
+            main=launcher.pid,
             verification=ready.verification,
             scoped=scoped,
             suspends=scoped or ready.confinement.plan.layer != "landlock",
-            deadline=time.monotonic() + (math.inf if (timeout := ready.request.timeout) is None else timeout),
         )
-        reason, detail = _watch(tree, watched)
-        gone = _kill_all(tree, scoped, wake)
-        end = {
-            "status": tree.status,
-            "reason": reason,
-            "detail": detail,
-            **ready.tear_down(reason, gone=gone),
-        }
-        _send(control, {name: value for name, value in end.items() if value not in ("", ())})
-        while not gone:
-            gone = _kill_all(tree, scoped, wake)
+        watch = Watch(bounds, lambda: measure(os.getpid(), exact_above=bounds.memory))
+        reason, detail = program.first_end(watch)
+        gone = program.kill_all()
+        end = {"reason": reason, "detail": detail, **ready.tear_down(reason, gone=gone)}
+        program.report(program.status, end, gone=gone)
     return None
 
 
@@ -244,15 +198,12 @@ class _Ready:
         return teardown.fields()
 
 
-def _ready(constants: Constants, descriptors: Descriptors) -> _Ready | dict[str, object]:
+def _ready(constants: Constants, job: _Job) -> _Ready | dict[str, object]:
     """Prepare a request; or return the report on why it is refused."""
-    try:
-        request = decode(_read(descriptors.request))
-    except ValueError:
-        return {"refused": "the request cannot be read"}
-    plan = plan_for(constants.broker_policy, constants.proof, request)
-    if isinstance(plan, str):
-        return {"refused": plan}
+    found = planned(job.request, constants.broker_policy, constants.proof)
+    if isinstance(found, dict):
+        return found
+    request, plan = found
     with contextlib.ExitStack() as undo:
         verification, places = None, ()
         try:
@@ -263,15 +214,13 @@ def _ready(constants: Constants, descriptors: Descriptors) -> _Ready | dict[str,
                 places = verification.begin(plan.shown_roots, session)
                 undo.callback(_ended, verification)
             confinement = Confinement.ready(
-                plan, constants.root_handles, descriptors.cwd, places, session=descriptors.session
+                plan, constants.root_handles, job.cwd, places, session=job.session
             )
             undo.callback(confinement.abandon)
             undo.callback(confinement.close_descriptors)
             _check_room(constants.lifeline)
         except (OSError, Unprotectable) as error:
-            if isinstance(error, OSError) and is_out_of_files(error):
-                return {"failed": unstartable(error)}
-            return {"sandbox_failed": str(error)}
+            return preparation_failure(error)
         except Unverified:
             return {"sandbox_failed": NOT_VERIFIED}
         undo.pop_all()
@@ -291,34 +240,20 @@ def _ended(verification: Verification) -> None:
         verification.end()
 
 
-def _start(launcher: ChildLauncher, ready: _Ready, descriptors: Descriptors) -> dict[str, object]:
+def _start(launcher: ChildLauncher, ready: _Ready, job: _Job) -> dict[str, object]:
     """Start the main process: why it could not be started, or nothing."""
-    stdio = ChildStdio(
-        cwd=descriptors.cwd, stdin=descriptors.stdin, stdout=descriptors.stdout, stderr=descriptors.stderr
-    )
     try:
-        launcher.start(ready.request, stdio, ready.confinement.launch_plan)
+        launcher.start(ready.request, job, ready.confinement.launch_plan)
     except OSError as error:
         why = unstartable(error) if is_out_of_files(error) else "what was to become of it was killed"
         failure: dict[str, object] = {"failed": why}
     else:
-        # The command is left alone with its pipes, so that they end with it.
         ready.confinement.close_descriptors()
-        descriptors.close_all_but_control()
+        job.close_all_but_control()
         failure = launcher.failure()
     if failure:
         launcher.dismiss()
     return failure
-
-
-def _read(file: int) -> bytes:
-    return os.pread(file, min(os.fstat(file).st_size, MAX_REQUEST), 0)
-
-
-def _send(control: socket.socket, message: dict[str, object]) -> None:
-    # A server that died does not listen any more.
-    with contextlib.suppress(OSError):
-        control.send(encode_event(message), socket.MSG_NOSIGNAL)
 
 
 # --- before it runs --------------------------------------------------------------------------------------
@@ -353,115 +288,95 @@ def _may_signal(pid: int) -> bool | None:
 
 
 @dataclass(kw_only=True)
-class Watched:
-    """The descriptors whose readiness ends a command, the one that tells of ended children, and what the
-    command may use."""
+class _Program(Supervision):
+    """The program of the request, and all that it started."""
 
-    control: socket.socket
-    lifeline: int
-    wake: int
-    bounds: CommandBounds
+    main: int
+    status: int | None = None
     verification: Verification | None
     scoped: bool
     """See `_scope_signals`."""
     suspends: bool
-    """Whether nothing outside of the command can make its stopped processes go on."""
-    deadline: float
-    """In monotonic time; infinite while the command is suspended, ..."""
+    """Whether nothing outside of the command can make its stopped processes go on. While they are stopped,
+    there is no deadline, ..."""
     remaining: float = 0.0
-    """... and what was left of it then."""
+    """... and this is what was left of it then."""
 
+    def reap(self) -> int | None:
+        self._reap_all()
+        return self.status
 
-def _watch(tree: ProcessTree, watched: Watched) -> tuple[str, str]:
-    """Wait for the first thing that ends a command, and name it; with it, the bound that it was over."""
-    watch = resource_limits.Watch(os.getpid(), watched.bounds)
-    poller = select.poll()
-    for descriptor in (watched.control, watched.lifeline, watched.wake):
-        poller.register(descriptor, select.POLLIN)
-    if watched.verification is not None:
-        poller.register(watched.verification, select.POLLIN)
-    while True:
-        over = watch.look_if_due()
-        tree.reap()
-        if tree.status is not None:
-            return "exited", resource_limits.ended_by(tree.status, watched.bounds)
-        if over:
-            return "over a limit", over
-        now = time.monotonic()
-        if now >= watched.deadline:
-            return "timed out", ""
-        remaining = max(min(watch.due, watched.deadline) - now, 0)
-        ready = {descriptor for descriptor, _ in poller.poll(remaining * 1000)}
-        if end := _ended_from_outside(watched, ready):
+    def _reap_all(self) -> bool:
+        """Reap ended children; whether none is left.
+
+        Reaps a bounded number per call, so that a fork storm cannot keep the supervisor from its other work.
+        """
+        for _ in range(_REAPED_AT_ONCE):
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return True
+            if pid == 0:
+                return False
+            if pid == self.main:
+                self.status = exit_status(status)
+        return False
+
+    def end_from_outside(self, ready: set[int]) -> tuple[str, str] | None:
+        if end := super().end_from_outside(ready):
             return end
-        drain(watched.wake)
+        if self.verification is not None:
+            if self.verification.fileno() in ready:
+                self.verification.receive_notice()
+                send_event(self.control, {"noticed": self.verification.take_notes()})
+            if self.verification.uncovered:
+                return "uncovered", self.verification.uncovered
+        return None
 
-
-def _ended_from_outside(watched: Watched, ready: Container[int]) -> tuple[str, str] | None:
-    """Why the server, the broker or the verification ends a command, if one of them does."""
-    verification = watched.verification
-    if watched.control.fileno() in ready and not _obeyed(watched):
-        return "stopped", ""
-    if watched.lifeline in ready:
-        return "lost", ""
-    if verification is not None:
-        if verification.fileno() in ready:
-            verification.receive_notice()
-            _send(watched.control, {"noticed": verification.take_notes()})
-        if verification.uncovered:
-            return "uncovered", verification.uncovered
-    return None
-
-
-def _obeyed(watched: Watched) -> bool:
-    """Do what the server asks for; false if that is the end, or cannot be done."""
-    verification = watched.verification
-    try:
-        word = watched.control.recv(len(CHECK) + 1)
-        if word in (SUSPEND, RESUME):
-            return _suspended(watched, word == SUSPEND)
-        if word != CHECK:
+    def obey(self) -> bool:
+        try:
+            word = self.control.recv(len(CHECK) + 1)
+            if word in (SUSPEND, RESUME):
+                return self._set_suspended(word == SUSPEND)
+            if word != CHECK:
+                return False
+            notes = () if self.verification is None else self.verification.check()
+        except (OSError, Unverified):
             return False
-        notes = () if verification is None else verification.check()
-    except (OSError, Unverified):
-        return False
-    _send(watched.control, {"noticed": notes})
-    if verification is None or not verification.uncovered:
-        _send(watched.control, {"checked": True})
-    return True
+        send_event(self.control, {"noticed": notes})
+        if self.verification is None or not self.verification.uncovered:
+            send_event(self.control, {"checked": True})
+        return True
 
-
-def _suspended(watched: Watched, suspends: bool) -> bool:
-    """Stop all processes of the command, or let them go on; whether that was done."""
-    now, number = time.monotonic(), signal.SIGSTOP if suspends else signal.SIGCONT
-    if not watched.suspends:
-        return False
-    if watched.scoped:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(-1, number)
-    elif not descendants(os.getpid()) <= signal_all(os.getpid(), number):
-        return False
-    if suspends:
-        watched.remaining, watched.deadline = watched.deadline - now, math.inf
-        _send(watched.control, {"suspended": True})
-    else:
-        watched.deadline = now + watched.remaining
-    return True
-
-
-def _kill_all(tree: ProcessTree, scoped: bool, wake: int) -> bool:
-    """Kill until no process is left or `KILL_SECONDS` are over; returns whether none is left."""
-    deadline = time.monotonic() + KILL_SECONDS
-    poller = select.poll()
-    poller.register(wake, select.POLLIN)
-    while not tree.reap():
-        if time.monotonic() > deadline:
+    def _set_suspended(self, suspends: bool) -> bool:
+        """Stop all processes of the command, or let them go on; whether that was done."""
+        now, number = time.monotonic(), signal.SIGSTOP if suspends else signal.SIGCONT
+        if not self.suspends:
             return False
-        if scoped:
+        if self.scoped:
             with contextlib.suppress(ProcessLookupError):
-                os.kill(-1, signal.SIGKILL)
+                os.kill(-1, number)
+        elif not descendants(os.getpid()) <= signal_all(os.getpid(), number):
+            return False
+        if suspends:
+            self.remaining, self.deadline = self.deadline - now, math.inf
+            send_event(self.control, {"suspended": True})
         else:
-            sweep(os.getpid())
-        poller.poll(20)
-        drain(wake)
-    return True
+            self.deadline = now + self.remaining
+        return True
+
+    def kill_all(self) -> bool:
+        deadline = time.monotonic() + KILL_SECONDS
+        poller = select.poll()
+        poller.register(self.wake, select.POLLIN)
+        while not self._reap_all():
+            if time.monotonic() > deadline:
+                return False
+            if self.scoped:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(-1, signal.SIGKILL)
+            else:
+                sweep(os.getpid())
+            poller.poll(20)
+            drain(self.wake)
+        return True

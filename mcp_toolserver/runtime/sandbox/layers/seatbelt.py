@@ -4,24 +4,27 @@ Everything is denied that no rule allows. Of the rules that match an operation t
 not be lifted comes at the end. Paths are parameters, so no path can end a string and begin a rule. The kernel
 names a file by the path that it has, links resolved, so all paths must be the ones that F_GETPATH gives.
 
-Each rule names its reason, which docs/internals/seatbelt.md explains with its source. No rule was ever executed on
-macOS: tests read the profile as text, and the self-test tries it where it runs.
+`base.sbpl` has the rules that name no path of this machine, each with its reason and source; docs/internals/seatbelt.md
+has those of the rules made here. No rule was ever executed on macOS: tests read the profile as text, and the
+self-test tries it where it runs.
 """
 
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import groupby
+from pathlib import Path
 
 from mcp_toolserver.runtime.sandbox.broker.policy import READ_ONLY, UNCONFINED, SandboxPlan
-from mcp_toolserver.runtime.sandbox.layers.seatbelt_names import (
-    Pattern,
-    git_of_commands,
-    git_of_helpers,
-    whole_git,
-    whole_names,
-)
 from mcp_toolserver.runtime.sandbox.mounts.secret_paths import credentials
+from mcp_toolserver.runtime.sandbox.protected.names import (
+    GIT,
+    IN_GIT_FOLDER,
+    NAMES,
+    NESTED_GIT_FOLDERS,
+)
 from mcp_toolserver.text.path_syntax import lies_in
 
 SANDBOX_EXEC = "/usr/bin/sandbox-exec"
@@ -35,82 +38,25 @@ SYSTEM = ("/", "/usr", "/bin", "/sbin", "/System", "/Library", "/private", "/pri
 TEMPORARY_FOLDERS = ("/private/tmp", "/private/var/tmp", "/private/var/folders")
 """Of the machine; /tmp and /var are links to the first and to /private/var."""
 
-LIBRARIES = (
-    *("/usr/lib", "/usr/share", "/System/Library", "/System/Cryptexes", "/Library/Apple"),
-    *("/System/Volumes/Preboot/Cryptexes", "/private/var/db/dyld", "/private/var/db/timezone"),
-    *("/opt/homebrew", "/usr/local", "/opt/local", "/nix/store"),
-)
-"""What starts a program: the loader's and the system's files, and where package managers install."""
-
-PASSAGES = ("/", "/dev", "/etc", "/private", "/private/var", "/usr", "/var")
-"""Folders, and links to folders, on the way to what every program reads."""
-
-_ACCOUNTS = ("com.apple.system.opendirectoryd.libinfo", "com.apple.system.opendirectoryd.membership")
-_LOOKUP = (
-    *("com.apple.SystemConfiguration.configd", "com.apple.SystemConfiguration.DNSConfiguration"),
-    *("com.apple.dnssd.service", "com.apple.trustd.agent"),
-)
-_RESOLVER = "/private/var/run/mDNSResponder"
-
-_FACTS = (
-    *("kern.argmax", "kern.boottime", "kern.clockrate", "kern.hostname", "kern.iossupportversion"),
-    *("kern.maxfiles", "kern.maxfilesperproc", "kern.maxproc", "kern.maxprocperuid", "kern.ngroups"),
-    *("kern.osproductversion", "kern.osrelease", "kern.ostype", "kern.osvariant_status"),
-    *("kern.osversion", "kern.secure_kernel", "kern.usrstack64", "kern.version"),
-    *("sysctl.proc_cputype", "sysctl.proc_native", "sysctl.proc_translated", "vm.loadavg"),
-)
-_FACTS_BELOW = ("hw.", "machdep.cpu.")
-
-_DENIED = (
-    *("lsopen", "job-creation", "signal", "sysctl-read"),
-    *("mach-task-name", "mach-priv-task-port", "mach-register", "nvram*", "iokit-get-properties"),
-    *("ipc-posix-shm*", "file-link", "file-clone"),
-)
-
-_SHELLS = ("/bin/sh", "/bin/bash", "/bin/dash", "/bin/zsh", "/private/var/select/sh")
-"""/bin/sh starts one of the others, to which the last is a link."""
-
-_READ_DEVICES = ("/dev/null", "/dev/zero", "/dev/random", "/dev/urandom")
-
 _USES = "file-read* file-write* network-outbound network-bind"
 
 _SEEN = ("shown", "written")
-"""The reasons of rules that show something; those of the others hide."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Rule:
-    """One form of a profile."""
-
-    why: str
-    """Its reason, by the name in the table of docs/internals/seatbelt.md."""
-    text: str
+"""The views that show something; the others hide."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Profile:
     """A profile, and the paths that it names by parameters."""
 
-    rules: tuple[Rule, ...]
-    parameters: Mapping[str, str]
+    rules: list[str] = field(default_factory=list[str])
+    """Each is one form."""
+    names: dict[str, str] = field(default_factory=dict[str, str])
+    """The parameter of each path."""
 
     @property
     def text(self) -> str:
         """The rules in the language of Seatbelt."""
-        return "\n".join(rule.text for rule in self.rules)
-
-
-@dataclass(frozen=True)
-class Paths:
-    """Gives each path a parameter."""
-
-    names: dict[str, str] = field(default_factory=dict[str, str])
-    """By path."""
-
-    @property
-    def parameters(self) -> Mapping[str, str]:
-        """The paths by name."""
-        return {name: path for path, name in self.names.items()}
+        return "\n".join(self.rules)
 
     def subpath(self, path: str) -> str:
         """The filter for `path` and all below it."""
@@ -123,6 +69,26 @@ class Paths:
     def _named(self, path: str) -> str:
         name = self.names.setdefault(path, f"PATH_{len(self.names)}")
         return f'(param "{name}")'
+
+
+@cache
+def _sections() -> Mapping[str, list[str]]:
+    """The rules of `base.sbpl`, each in one line without its comment."""
+    sections: dict[str, list[str]] = {}
+    rules: list[str] = []
+    for line in Path(__file__).with_name("base.sbpl").read_text(encoding="ascii").splitlines():
+        if line.startswith(";;; "):
+            rules = sections.setdefault(line.removeprefix(";;; "), [])
+        elif line.startswith("("):
+            rules.append(line)
+        elif line.startswith(" "):
+            rules[-1] += f" {line.strip()}"
+    return sections
+
+
+def base(*names: str) -> tuple[str, ...]:
+    """The rules in these sections of `base.sbpl`."""
+    return tuple(rule for name in names for rule in _sections()[name])
 
 
 def arguments(
@@ -139,7 +105,7 @@ def arguments(
             long to pass. The text says which.
     """
     made = profile(plan, argv, temporary=temporary, cwd=cwd, hidden=hidden)
-    defined = (f"-D{name}={path}" for name, path in made.parameters.items())
+    defined = (f"-D{name}={path}" for path, name in made.names.items())
     words = (plan.program, "-p", made.text, *defined, "--", *argv)
     length = sum(len(os.fsencode(word)) + 1 for word in words)
     if length > LONGEST_ARGUMENTS:
@@ -159,12 +125,12 @@ def profile(
         ValueError: as for `arguments`, but for the length.
     """
     _check(plan, (temporary, cwd, *hidden))
-    paths = Paths()
+    made = Profile()
     if plan.helper is not None and plan.helper.reach == "folder":
-        rules = tuple(_searching(plan, paths, argv, cwd))
+        made.rules.extend(_searching(plan, made, argv, cwd))
     else:
-        rules = tuple(_running(plan, paths, argv, temporary, hidden))
-    return Profile(rules=rules, parameters=paths.parameters)
+        made.rules.extend(_running(plan, made, argv, temporary, hidden))
+    return made
 
 
 def _check(plan: SandboxPlan, given: Iterable[str]) -> None:
@@ -185,91 +151,100 @@ def _check(plan: SandboxPlan, given: Iterable[str]) -> None:
             )
 
 
+# --- protected names as regular expressions ---------------------------------------------------------------
+#
+# They are matched as the blindest macOS volume compares names. Volumes may ignore case and Unicode form
+# (APFS, HFS+); HFS+ also ignores invisible characters. A pattern holds ASCII only: any run of other bytes may
+# stand between two letters, and for a letter that some other character folds to. That protects a few names
+# too many and none too few.
+
+_OTHER = "[^ -~]"
+"""A byte that is no printable ASCII; never a slash."""
+
+_FOLDED_TO = ("ff", "fi", "fl", "st", "k", "s")
+"""Letters that one character outside ASCII folds to: ligatures, the Kelvin sign, the long s."""
+
+_DANGEROUS = tuple(name for name in IN_GIT_FOLDER if "/" not in name)
+_ATTRIBUTES = "info/attributes"
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Pattern:
+    """Paths that end in a name, or lie below it."""
+
+    regex: str
+    """From the slash before the name; matches up to its end."""
+    below: bool = True
+    """Whether it matches what lies below, too."""
+    kind: str = ""
+    """A vnode-type that a path must have as well."""
+    operations: str = "file-write*"
+
+    def in_place(self, place: str) -> str:
+        """The regular expression for paths in `place`, whose own path may match already."""
+        end = "(/|$)" if self.below else "$"
+        own = len(re.findall(f"{self.regex}(?=/|$)", place))
+        return f"{self.regex}(/.*)?" * own + self.regex + end
+
+
+def _git_of_commands() -> Iterator[_Pattern]:
+    """With --git writable: what a command does not write in a repository, and the repository as a whole.
+
+    Folders of submodules and worktrees are left out entirely: one prepared elsewhere could be moved in.
+    """
+    for folder in (GIT, f"{GIT}/info"):
+        yield _Pattern(regex=_path(folder), below=False, operations="file-write-create file-write-unlink")
+    yield _Pattern(regex=_path(GIT), below=False, kind="REGULAR-FILE")
+    for name in (*_DANGEROUS, _ATTRIBUTES, *NESTED_GIT_FOLDERS):
+        yield _Pattern(regex=_path(f"{GIT}/{name}"))
+
+
+def _git_of_helpers() -> Iterator[_Pattern]:
+    """What git, run by the server, does not write in a repository.
+
+    A new worktree has a `commondir`, so that one is left out below `worktrees`.
+    """
+    nested = "|".join(map(_spelt, NESTED_GIT_FOLDERS))
+    for name in (*_DANGEROUS, _ATTRIBUTES):
+        yield _Pattern(regex=_path(f"{GIT}/{name}"))
+        if name != "commondir":
+            yield _Pattern(regex=f"{_path(GIT)}/({nested})/(.*/)?{_path(name)[1:]}")
+
+
+def _path(name: str) -> str:
+    return "".join(f"/{_spelt(part)}" for part in name.split("/"))
+
+
+def _spelt(part: str) -> str:
+    return f"{_OTHER}*" + "".join(
+        _letters(found) + f"{_OTHER}*" for found in re.findall("|".join((*_FOLDED_TO, ".")), part)
+    )
+
+
+def _letters(text: str) -> str:
+    one = "".join(f"[{letter}{letter.upper()}]" if letter.isalpha() else f"[{letter}]" for letter in text)
+    return f"({one}|{_OTHER}+)" if text in _FOLDED_TO else one
+
+
 # --- commands, and helpers that read what commands read --------------------------------------------------
 
 
 def _running(
-    plan: SandboxPlan, paths: Paths, argv: Sequence[str], temporary: str, hidden: Sequence[str]
-) -> Iterator[Rule]:
+    plan: SandboxPlan, paths: Profile, argv: Sequence[str], temporary: str, hidden: Sequence[str]
+) -> Iterator[str]:
     views = _views(plan, temporary, hidden)
-    yield from basics()
-    yield Rule(why="programs", text="(allow process-exec)")
-    yield Rule(
-        why="semaphores",
-        text='(allow ipc-posix-sem (ipc-posix-name-regex #"^/mp-"))',
-    )
-    yield Rule(why="local sockets", text="(allow system-socket (socket-domain AF_UNIX))")
+    yield from base("basics", "processes", "commands", "local sockets")
     if plan.sandbox.network:
-        yield Rule(why="network", text="(allow network-outbound (remote ip))")
-        yield Rule(why="network", text="(allow network-inbound (local ip))")
-        yield Rule(why="network", text="(allow network-bind (local ip))")
-        yield from name_lookup()
-    yield Rule(why="reading", text="(allow file-read*)")
+        yield from base("outbound", "inbound", "bind", "name lookup")
+    yield from base("reading")
     yield from _views_as_rules(paths, views)
-    yield from _devices()
-    yield from _own_places(plan, paths, argv)
+    yield from base("plain devices", "terminals")
+    if plan.helper is not None:
+        yield rule_of("allow file-read*", map(paths.subpath, _program_places(plan, argv)))
     yield from _passages(paths, views)
     yield from _protected(plan, paths, [path for path, why in views.items() if why == "written"])
     yield from _pins(paths, views)
-    # A rule without a filter is the default of its operation wherever it stands.
-    yield Rule(why="setuid", text='(deny file-write-setugid (subpath "/"))')
-
-
-def basics() -> Iterator[Rule]:
-    """What every profile begins with."""
-    yield Rule(why="language", text="(version 1)")
-    yield Rule(why="default", text="(deny default)")
-    yield Rule(why="apple events", text="(deny appleevent-send)")
-    yield Rule(why="explicit", text=f"(deny {' '.join(_DENIED)})")
-    yield Rule(why="processes", text="(allow process-fork)")
-    yield Rule(why="own processes", text="(deny process-info*)")
-    yield Rule(why="own processes", text="(allow process-info* (target same-sandbox))")
-    yield Rule(why="own processes", text="(allow signal (target same-sandbox))")
-    yield Rule(why="code", text="(allow file-map-executable)")
-    yield Rule(
-        why="system facts",
-        text=_rule(
-            "allow sysctl-read",
-            (
-                *(f'(sysctl-name "{name}")' for name in _FACTS),
-                *(f'(sysctl-name-prefix "{prefix}")' for prefix in _FACTS_BELOW),
-            ),
-        ),
-    )
-    yield Rule(why="accounts", text=_services(_ACCOUNTS))
-
-
-def name_lookup() -> Iterator[Rule]:
-    """What looking up a name takes."""
-    yield Rule(why="name lookup", text=_services(_LOOKUP))
-    yield Rule(why="name lookup", text=f'(allow network-outbound (literal "{_RESOLVER}"))')
-
-
-def _devices() -> Iterator[Rule]:
-    yield from plain_devices()
-    yield Rule(why="terminals", text="(allow pseudo-tty)")
-    yield Rule(why="terminals", text='(allow file-read* file-write-data file-ioctl (literal "/dev/ptmx"))')
-    yield Rule(
-        why="terminals",
-        text="(allow file-read* file-write-data file-ioctl (require-all "
-        '(regex #"^/dev/ttys[0-9]+$") (extension "com.apple.sandbox.pty")))',
-    )
-
-
-def plain_devices() -> Iterator[Rule]:
-    """The devices that hold nothing."""
-    places = " ".join(f'(literal "{device}")' for device in _READ_DEVICES)
-    yield Rule(why="plain devices", text=f'(allow file-read* (literal "/dev") {places})')
-    yield Rule(
-        why="plain devices",
-        text='(allow file-read* file-write-data (subpath "/dev/fd") (literal "/dev/stdin") '
-        '(literal "/dev/stdout") (literal "/dev/stderr"))',
-    )
-    yield Rule(
-        why="plain devices",
-        text="(allow file-write-data (require-all (vnode-type CHARACTER-DEVICE) "
-        '(require-any (literal "/dev/null") (literal "/dev/zero"))))',
-    )
+    yield from base("setuid")
 
 
 def _views(plan: SandboxPlan, temporary: str, hidden: Sequence[str]) -> Mapping[str, str]:
@@ -283,23 +258,15 @@ def _views(plan: SandboxPlan, temporary: str, hidden: Sequence[str]) -> Mapping[
     return views | dict.fromkeys((*plan.writes, temporary), "written")
 
 
-def _views_as_rules(paths: Paths, views: Mapping[str, str]) -> Iterator[Rule]:
+def _views_as_rules(paths: Profile, views: Mapping[str, str]) -> Iterator[str]:
     """The deeper a path, the later its rule."""
     ordered = sorted(views.items(), key=lambda item: (item[0].rstrip("/").count("/"), item[1], item[0]))
     for why, group in groupby(ordered, key=lambda item: item[1]):
         filters = [paths.subpath(path) for path, _ in group]
         if why not in _SEEN:
-            yield Rule(why=why, text=_rule(f"deny {_USES}", filters))
+            yield rule_of(f"deny {_USES}", filters)
         else:
-            yield Rule(
-                why=why, text=_rule("allow file-read*" if why == "shown" else f"allow {_USES}", filters)
-            )
-
-
-def _own_places(plan: SandboxPlan, paths: Paths, argv: Sequence[str]) -> Iterator[Rule]:
-    if plan.helper is not None:
-        places = _program_places(plan, argv)
-        yield Rule(why="own places", text=_rule("allow file-read*", map(paths.subpath, places)))
+            yield rule_of("allow file-read*" if why == "shown" else f"allow {_USES}", filters)
 
 
 def _program_places(plan: SandboxPlan, argv: Sequence[str]) -> tuple[str, ...]:
@@ -309,13 +276,13 @@ def _program_places(plan: SandboxPlan, argv: Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*named, *map(os.path.realpath, named))))
 
 
-def _passages(paths: Paths, views: Mapping[str, str]) -> Iterator[Rule]:
+def _passages(paths: Profile, views: Mapping[str, str]) -> Iterator[str]:
     """Folders in something hidden that lead to something seen: their metadata, and nothing else."""
     seen = [path for path, why in views.items() if why in _SEEN]
     above = {folder for path in seen for folder in _ancestors(path)}
     passages = sorted(folder for folder in above if _why(views, folder) not in (None, *_SEEN))
     folders = (*TEMPORARY_FOLDERS, *passages)
-    yield Rule(why="paths", text=_rule("allow file-read-metadata", map(paths.literal, folders)))
+    yield rule_of("allow file-read-metadata", map(paths.literal, folders))
 
 
 def _ancestors(path: str) -> Iterator[str]:
@@ -331,81 +298,58 @@ def _why(views: Mapping[str, str], path: str) -> str | None:
     )
 
 
-def _protected(plan: SandboxPlan, paths: Paths, written: Sequence[str]) -> Iterator[Rule]:
-    for pattern in whole_names(plan.sandbox.writable_names):
-        yield from _denied(pattern, paths, written)
+def _protected(plan: SandboxPlan, paths: Profile, written: Sequence[str]) -> Iterator[str]:
+    for name in sorted(NAMES.difference((GIT, *plan.sandbox.writable_names))):
+        yield from _denied(_Pattern(regex=_path(name)), paths, written)
     commands_write_git = plan.sandbox.git_writable and plan.helper is None
-    for pattern in git_of_commands() if commands_write_git else whole_git():
+    for pattern in _git_of_commands() if commands_write_git else (_Pattern(regex=_path(GIT)),):
         yield from _denied(pattern, paths, written, except_in=plan.writes)
-    for pattern in git_of_helpers() if plan.writes else ():
+    for pattern in _git_of_helpers() if plan.writes else ():
         yield from _denied(pattern, paths, written)
 
 
 def _denied(
-    pattern: Pattern, paths: Paths, written: Sequence[str], *, except_in: Sequence[str] = ()
-) -> Iterator[Rule]:
+    pattern: _Pattern, paths: Profile, written: Sequence[str], *, except_in: Sequence[str] = ()
+) -> Iterator[str]:
     """Deny `pattern` everywhere but `except_in`. A place may itself lie in a folder of that name: there the
     name counts below the place."""
     usual = pattern.in_place("")
     others = [place for place in written if place not in except_in and pattern.in_place(place) != usual]
     left_out = " ".join(f"(require-not {paths.subpath(place)})" for place in (*others, *except_in))
-    yield _denial(pattern, left_out, usual)
-    for place in others:
-        yield _denial(pattern, paths.subpath(place), pattern.in_place(place))
-
-
-def _denial(pattern: Pattern, where: str, regex: str) -> Rule:
     kind = f"(vnode-type {pattern.kind})" if pattern.kind else ""
-    filters = [part for part in (where, kind, f'(regex #"{regex}")') if part]
-    matched = filters[0] if len(filters) == 1 else f"(require-all {' '.join(filters)})"
-    return Rule(why=pattern.why, text=f"(deny {pattern.operations} {matched})")
+    for where, regex in ((left_out, usual), *((paths.subpath(one), pattern.in_place(one)) for one in others)):
+        filters = [part for part in (where, kind, f'(regex #"{regex}")') if part]
+        matched = filters[0] if len(filters) == 1 else f"(require-all {' '.join(filters)})"
+        yield f"(deny {pattern.operations} {matched})"
 
 
-def _pins(paths: Paths, views: Mapping[str, str]) -> Iterator[Rule]:
+def _pins(paths: Profile, views: Mapping[str, str]) -> Iterator[str]:
     """What is written, and the folders in it that lead to something hidden: moved, they would be neither."""
     written = [path for path, why in views.items() if why == "written"]
     ways = (folder for path in views for folder in _ancestors(path) if _why(views, folder) == "written")
     pinned = dict.fromkeys((*written, *ways))
-    yield Rule(why="pins", text=_rule("deny file-write-unlink", map(paths.literal, pinned)))
+    yield rule_of("deny file-write-unlink", map(paths.literal, pinned))
 
 
 # --- searches: helpers that read one folder --------------------------------------------------------------
 
 
-def _searching(plan: SandboxPlan, paths: Paths, argv: Sequence[str], cwd: str) -> Iterator[Rule]:
+def _searching(plan: SandboxPlan, paths: Profile, argv: Sequence[str], cwd: str) -> Iterator[str]:
     sandbox, places = plan.sandbox, _program_places(plan, argv)
-    yield from basics()
-    yield Rule(why="own programs", text=_rule("allow process-exec", map(paths.subpath, places)))
-    shells = [f'(literal "{shell}")' for shell in _SHELLS]
-    yield Rule(why="shell", text=_rule("allow process-exec file-read*", shells))
-    yield from needed_to_start()
-    yield Rule(why="searched folder", text=_rule("allow file-read*", (paths.subpath(cwd),)))
+    yield from base("basics", "processes")
+    yield rule_of("allow process-exec", map(paths.subpath, places))
+    yield from base("shell", "start", "plain devices")
+    yield rule_of("allow file-read*", (paths.subpath(cwd),))
     hidden = (sandbox.state, *sandbox.hidden, *credentials(sandbox.home))
     inside = [path for path in hidden if lies_in(cwd, path) and path != cwd]
     if inside:
-        yield Rule(why="hidden", text=_rule(f"deny {_USES}", map(paths.subpath, inside)))
-    yield Rule(why="own places", text=_rule("allow file-read*", map(paths.subpath, places)))
+        yield rule_of(f"deny {_USES}", map(paths.subpath, inside))
+    yield rule_of("allow file-read*", map(paths.subpath, places))
     above = dict.fromkeys(folder for path in (cwd, *places) for folder in _ancestors(path))
     if above:
-        yield Rule(why="paths", text=_rule("allow file-read-metadata", map(paths.literal, above)))
+        yield rule_of("allow file-read-metadata", map(paths.literal, above))
 
 
-def needed_to_start() -> Iterator[Rule]:
-    """What a program reads before its first line runs, if it may read little else."""
-    yield Rule(why="start", text='(allow file-read-data (literal "/"))')
-    places = (f'(subpath "{place}")' for place in LIBRARIES)
-    yield Rule(why="start", text=_rule("allow file-read*", places))
-    folders = (f'(literal "{folder}")' for folder in PASSAGES)
-    yield Rule(why="paths", text=_rule("allow file-read-metadata", folders))
-    yield from plain_devices()
-
-
-# --- text ------------------------------------------------------------------------------------------------
-
-
-def _services(names: Iterable[str]) -> str:
-    return _rule("allow mach-lookup", (f'(global-name "{name}")' for name in names))
-
-
-def _rule(head: str, filters: Iterable[str]) -> str:
+def rule_of(head: str, filters: Iterable[str]) -> str:
+    """The rule that `head` begins, for what one of `filters` matches."""
     return f"({head} {' '.join(filters)})"

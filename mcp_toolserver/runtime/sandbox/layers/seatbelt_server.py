@@ -18,12 +18,7 @@ from pathlib import Path
 
 from mcp_toolserver.runtime.sandbox.broker.policy import READ_ONLY
 from mcp_toolserver.runtime.sandbox.layers.process_locks import LockError, python_places
-from mcp_toolserver.runtime.sandbox.layers.seatbelt import (
-    Rule,
-    basics,
-    name_lookup,
-    needed_to_start,
-)
+from mcp_toolserver.runtime.sandbox.layers.seatbelt import base, rule_of
 from mcp_toolserver.runtime.sandbox.layers.spec import Check
 from mcp_toolserver.text.path_syntax import lies_in
 
@@ -47,29 +42,24 @@ class ServerProfile:
     listens: bool = False
     """Whether it accepts connections on a socket that it has."""
 
-    def rules(self) -> Iterator[Rule]:
+    def rules(self) -> Iterator[str]:
         """The rules of its profile.
 
         Raises:
             LockError: a path cannot be written in a profile.
         """
         places = (*SYSTEM_PLACES, *python_places(), *self.reads)
-        for rule in basics():
-            if rule.why != "processes":
-                yield rule
-        yield from needed_to_start()
-        yield Rule(why="paths", text="(allow file-read-metadata)")
-        yield Rule(why="server files", text=_on_paths("allow file-read*", places))
-        yield Rule(why="server writes", text=_on_paths("allow file-read* file-write* file-link", self.writes))
-        yield Rule(why="setuid", text='(deny file-write-setugid (subpath "/"))')
-        yield Rule(why="local sockets", text="(allow system-socket (socket-domain AF_UNIX))")
+        yield from base("basics", "start", "plain devices")
+        yield "(allow file-read-metadata)"
+        yield _on_paths("allow file-read*", places)
+        yield _on_paths("allow file-read* file-write* file-link", self.writes)
+        yield from base("setuid", "local sockets")
         if self.listens:
-            yield Rule(why="clients", text="(allow network-inbound (local ip))")
+            yield from base("inbound")
         if self.network:
-            yield Rule(why="web", text="(allow network-outbound (remote ip))")
-            yield from name_lookup()
+            yield from base("outbound", "name lookup")
         elif self.port is not None:
-            yield Rule(why="model", text=f'(allow network-outbound (remote ip "localhost:{self.port}"))')
+            yield f'(allow network-outbound (remote ip "localhost:{self.port}"))'
 
 
 def lock_server(wanted: ServerProfile) -> tuple[Check, ...]:
@@ -84,10 +74,10 @@ def lock_server(wanted: ServerProfile) -> tuple[Check, ...]:
             f"{threading.active_count()} threads run where one must, because a fork prepares the test"
         )
     wanted = replace(wanted, reads=_real(wanted.reads), writes=_real(wanted.writes))
-    profile = "\n".join(rule.text for rule in wanted.rules())
-    with _grounds(wanted) as grounds:
+    profile = "\n".join(wanted.rules())
+    with _grounds(wanted) as (outside, port):
         _apply(profile)
-        checks = tuple(_checks(wanted, grounds))
+        checks = tuple(_checks(wanted, outside, port))
     failed = [check for check in checks if not check.held]
     if failed:
         raise LockError(
@@ -101,7 +91,7 @@ def _real(paths: Iterable[str]) -> tuple[str, ...]:
 
 
 def _on_paths(head: str, paths: Iterable[str]) -> str:
-    return f"({head} {' '.join(f'(subpath {_quoted(path)})' for path in dict.fromkeys(paths))})"
+    return rule_of(head, (f"(subpath {_quoted(path)})" for path in dict.fromkeys(paths)))
 
 
 def _quoted(path: str) -> str:
@@ -135,21 +125,11 @@ def _apply(profile: str) -> None:
 # --- proof -----------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Grounds:
-    """Something outside of what the process may reach; each part is empty where there is no such place."""
-
-    outside: str
-    """A folder of its own with the file `kept`."""
-    port: int
-    """Where a socket of this machine listens."""
-    local: str
-    """Where a local socket listens."""
-
-
 @contextmanager
-def _grounds(wanted: ServerProfile) -> Generator[_Grounds]:
-    """Make them, and let a fork that is not confined remove the folder."""
+def _grounds(wanted: ServerProfile) -> Generator[tuple[str, int]]:
+    """Something outside of what the process may reach: a folder with the file `kept` and a local socket that
+    listens, or nothing where there is no such place, which a fork that is not confined removes; and the port
+    where a socket of this machine listens."""
     own = (*wanted.reads, *wanted.writes)
     places = (place for place in _real(("/private/var/tmp", "/var/tmp", "/tmp")) if os.path.isdir(place))  # noqa: S108
     place = next((place for place in places if not any(lies_in(path, place) for path in own)), "")
@@ -159,12 +139,11 @@ def _grounds(wanted: ServerProfile) -> Generator[_Grounds]:
             Path(folder, "kept").write_text("kept", encoding="utf-8")
             opened.callback(_removed_by_fork(folder))
         listener = opened.enter_context(socket.create_server(("127.0.0.1", 0)))
-        local = f"{folder}/socket" if folder else ""
-        if local:
+        if folder:
             waiting = opened.enter_context(socket.socket(socket.AF_UNIX))
-            waiting.bind(local)
+            waiting.bind(f"{folder}/socket")
             waiting.listen()
-        yield _Grounds(outside=folder, port=listener.getsockname()[1], local=local)
+        yield folder, listener.getsockname()[1]
 
 
 def _removed_by_fork(folder: str) -> Callable[[], None]:
@@ -189,15 +168,17 @@ def _removed_by_fork(folder: str) -> Callable[[], None]:
     return remove
 
 
-def _checks(wanted: ServerProfile, grounds: _Grounds) -> Iterator[Check]:
-    for name, may, attempt in _attempts(wanted, grounds):
+def _checks(wanted: ServerProfile, outside: str, port: int) -> Iterator[Check]:
+    for name, may, attempt in _attempts(wanted, outside, port):
         works = _works(attempt)
         yield Check(
             name=name, held=works == may, seen="" if works == may else "it did not" if may else "it did"
         )
 
 
-def _attempts(wanted: ServerProfile, grounds: _Grounds) -> Iterator[tuple[str, bool, Callable[[], object]]]:
+def _attempts(
+    wanted: ServerProfile, outside: str, port: int
+) -> Iterator[tuple[str, bool, Callable[[], object]]]:
     """What is tried: its name, whether it must work, and the attempt."""
     state, roots = wanted.writes[0], wanted.reads
     yield "the server writes in its own folder", True, lambda: _create(f"{state}/lock-test-{os.getpid()}")
@@ -205,13 +186,17 @@ def _attempts(wanted: ServerProfile, grounds: _Grounds) -> Iterator[tuple[str, b
         for root in (path for path in roots if os.path.isdir(path) and not lies_in(state, path)):
             place = f"{root}/.mcp-toolserver-lock-test-{os.getpid()}"
             yield "the server writes nothing in what it only reads", False, lambda place=place: _create(place)
-    if grounds.outside:
-        kept = f"{grounds.outside}/kept"
-        yield "the server writes nothing elsewhere", False, lambda: _create(f"{grounds.outside}/new")
+    if outside:
+        kept = f"{outside}/kept"
+        yield "the server writes nothing elsewhere", False, lambda: _create(f"{outside}/new")
         yield "the server changes nothing elsewhere", False, lambda: os.chmod(kept, 0o600)
         yield "the server reads nothing elsewhere", False, lambda: os.close(os.open(kept, os.O_RDONLY))
         yield "the server renames nothing elsewhere", False, lambda: os.rename(kept, f"{kept}-moved")
-        yield "the server reaches no local socket", False, lambda: _connect(socket.AF_UNIX, grounds.local)
+        yield (
+            "the server reaches no local socket",
+            False,
+            lambda: _connect(socket.AF_UNIX, f"{outside}/socket"),
+        )
     yield "the server starts no program", False, _start
     yield "the server makes no process", False, _fork
     yield (
@@ -219,8 +204,8 @@ def _attempts(wanted: ServerProfile, grounds: _Grounds) -> Iterator[tuple[str, b
         False,
         lambda: socket.create_server(("127.0.0.1", 0)).close(),
     )
-    if not wanted.network and wanted.port != grounds.port:
-        address = ("127.0.0.1", grounds.port)
+    if not wanted.network and wanted.port != port:
+        address = ("127.0.0.1", port)
         yield "the server connects to nobody", False, lambda: _connect(socket.AF_INET, address)
     yield "the server signals no other process", False, lambda: os.kill(os.getppid(), 0)
 

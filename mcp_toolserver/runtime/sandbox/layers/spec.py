@@ -80,13 +80,13 @@ class Proof:
 
 
 def encode_proof(proof: Proof) -> bytes:
-    """The packet in which the broker reports the proof to the server."""
-    return json.dumps(asdict(proof)).encode()
+    """The line in which the broker reports the proof to the server."""
+    return json.dumps(asdict(proof)).encode() + b"\n"
 
 
-def decode_proof(packet: bytes) -> Proof:
-    """The proof in a packet of `encode_proof`."""
-    message = json.loads(packet)
+def decode_proof(line: bytes) -> Proof:
+    """The proof in a line of `encode_proof`."""
+    message = json.loads(line)
     return Proof(
         commands=message["commands"],
         helpers=message["helpers"],

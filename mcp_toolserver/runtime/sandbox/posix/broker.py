@@ -8,62 +8,60 @@ import secrets
 import select
 import signal
 import socket
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NoReturn
 
-from mcp_toolserver.runtime.sandbox.broker import messages
-from mcp_toolserver.runtime.sandbox.broker.fd_passing import NO_SIGNAL, Reserve, refuse, send, unstartable
-from mcp_toolserver.runtime.sandbox.broker.fork import close_all_but, run_in_fork
-from mcp_toolserver.runtime.sandbox.broker.policy import BrokerPolicy, find_shell
-from mcp_toolserver.runtime.sandbox.broker.signals import drain, restore_defaults, wake_on_child_end
+from mcp_toolserver.runtime.sandbox.broker import messages, temp_folder
+from mcp_toolserver.runtime.sandbox.broker.fd_passing import NO_SIGNAL, refuse, unstartable
+from mcp_toolserver.runtime.sandbox.broker.fork import run_in_fork, wake_on_child_end
+from mcp_toolserver.runtime.sandbox.broker.loop import BrokerLoop, set_up
+from mcp_toolserver.runtime.sandbox.broker.policy import BrokerPolicy, read_policy
+from mcp_toolserver.runtime.sandbox.broker.resource_usage import Unlisted
 from mcp_toolserver.runtime.sandbox.layers.spec import Proof, encode_proof
 from mcp_toolserver.runtime.sandbox.mounts.hidden_paths import HiddenPaths
-from mcp_toolserver.runtime.sandbox.posix import folders
-from mcp_toolserver.runtime.sandbox.posix.frames import RECEIVED, Received, receive_frame
-from mcp_toolserver.runtime.sandbox.posix.killing import KILL_SECONDS
-from mcp_toolserver.runtime.sandbox.posix.process_list import Unlisted, list_processes
+from mcp_toolserver.runtime.sandbox.posix.family import KILL_SECONDS, Family, end_family
+from mcp_toolserver.runtime.sandbox.posix.frames import RECEIVED, Frame, receive_frame
+from mcp_toolserver.runtime.sandbox.posix.process_list import list_processes
 from mcp_toolserver.runtime.sandbox.posix.proving import prove_layer
-from mcp_toolserver.runtime.sandbox.posix.supervisor import Constants, Job, end_what_is_left, supervise
-from mcp_toolserver.runtime.sandbox.protected.unprotectable import Unprotectable
+from mcp_toolserver.runtime.sandbox.posix.supervisor import Constants, Job, supervise
 
 
-def serve(requests: socket.socket, broker_policy: BrokerPolicy, folder: str) -> NoReturn:
-    """Serve `requests` until the server is gone, wait for the end of every command, and exit.
-
-    `folder` is the `broker_folder` for temporary files.
-    """
-    run_in_fork(lambda: _set_up_and_serve(requests, broker_policy, folder))
+def serve(requests: socket.socket, broker_policy: BrokerPolicy) -> NoReturn:
+    """Serve `requests` until the server is gone, wait for the end of every command, and exit."""
+    run_in_fork(lambda: _set_up_and_serve(requests, broker_policy))
 
 
-def _set_up_and_serve(requests: socket.socket, broker_policy: BrokerPolicy, folder: str) -> None:
-    close_all_but(requests.fileno())
-    # Early, so that its number is below any limit that a broker can work with.
-    reserve = Reserve()
-    os.setsid()
-    restore_defaults()
+def main(requests: int) -> NoReturn:
+    """Serve the socket `requests` in an interpreter of its own; the policy is on its standard input."""
+    serve(socket.socket(fileno=requests), read_policy())
+
+
+def _set_up_and_serve(requests: socket.socket, broker_policy: BrokerPolicy) -> None:
+    reserve, broker_policy = set_up(requests, broker_policy)
     # macOS has no flag of send that suppresses it.
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
-    broker_policy = replace(
-        broker_policy, shell=broker_policy.shell or find_shell(broker_policy.environment.get("PATH", ""))
-    )
     lifeline, lifeline_end = os.pipe()
     constants = Constants(
         broker_policy=broker_policy,
         proof=Proof(commands="none", helpers="none"),
         lifeline=lifeline,
         reserve=reserve,
-        folders=None,
         unwatchable=_unwatchable(),
     )
-    constants = prove_layer(constants, folder)
+    constants = replace(constants, proof=prove_layer(constants))
     # A server that is gone is seen at the first request.
     with contextlib.suppress(OSError):
-        requests.sendall(encode_proof(constants.proof) + b"\n")
+        requests.sendall(encode_proof(constants.proof))
     wake = wake_on_child_end()
     gc.freeze()
-    _Loop(requests=requests, constants=constants, wake=wake, lifeline_end=lifeline_end).run()
+    _Loop(
+        requests=requests,
+        constants=constants,
+        wake=wake,
+        lifeline_end=lifeline_end,
+        roots=broker_policy.sandbox.roots,
+    ).run()
 
 
 def _unwatchable() -> str:
@@ -75,22 +73,10 @@ def _unwatchable() -> str:
 
 
 @dataclass(kw_only=True)
-class _Loop:
-    requests: socket.socket
+class _Loop(BrokerLoop):
     constants: Constants
-    wake: int
-    lifeline_end: int
-    """The other end of the lifeline; its closing tells the supervisors that this process is gone."""
     markers: dict[int, str] = field(default_factory=dict[int, str])
     """By supervisor, the marker of its command."""
-    running: dict[int, bytes] = field(default_factory=dict[int, bytes])
-    """By supervisor, the session that its command belongs to."""
-    sessions: set[bytes] = field(default_factory=set[bytes])
-    """Sessions with a folder."""
-    ended: set[bytes] = field(default_factory=set[bytes])
-    """Sessions that end once no command of theirs runs."""
-    patterns: tuple[str, ...] = ()
-    """What they match is hidden from commands."""
 
     def run(self) -> None:
         poller = select.poll()
@@ -100,168 +86,109 @@ class _Loop:
         while serving:
             ready = {descriptor for descriptor, _ in poller.poll()}
             if self.wake in ready:
-                self._reap_children()
+                self.reap_children()
             if self.requests.fileno() in ready:
                 serving = self._answer()
         poller.unregister(self.requests)
         os.close(self.lifeline_end)
-        deadline = time.monotonic() + 2 * KILL_SECONDS
-        while self._reap_children() and time.monotonic() < deadline:
-            poller.poll(KILL_SECONDS * 1000)
-        if self.constants.folders is not None:
-            folders.remove(self.constants.folders.path)
+        self.wait_for_supervisors(poller, 2 * KILL_SECONDS)
+        temp_folder.remove(self.constants.broker_policy.scratch)
 
     def _answer(self) -> bool:
         """Do what the next frame asks for; false when the server is gone."""
         self.constants.reserve.release()
-        received = receive_frame(self.requests)
-        if received is None:
+        frame = receive_frame(self.requests)
+        if frame is None:
             return False
-        # Of patterns the server is to know that they are in use.
-        if received.frame.kind == messages.HIDE:
-            self._take(received)
+        if frame.kind == messages.HIDE:
+            # The server is to know that they are in use.
+            self._take(frame)
             self._acknowledge()
         else:
             self._acknowledge()
-            self._take(received)
-        for descriptor in received.descriptors:
+            self._take(frame)
+        for descriptor in frame.descriptors:
             os.close(descriptor)
         self.constants.reserve.renew()
         return True
+
+    def _take(self, frame: Frame) -> None:
+        if frame.is_complete:
+            # What a command still uses is removed when it has ended.
+            kind = messages.END_UNUSED if frame.kind == messages.END else frame.kind
+            self.take(kind, frame.session, frame.descriptors)
+        elif frame.kind == messages.HIDE:
+            raise ValueError("the patterns of hidden paths did not come")
+        elif frame.kind == messages.REQUEST and frame.descriptors:
+            refuse(frame.descriptors[0], unstartable(OSError(errno.EMFILE, "")))
 
     def _acknowledge(self) -> None:
         # A server that is gone is seen at the next frame.
         with contextlib.suppress(OSError):
             self.requests.send(RECEIVED, NO_SIGNAL | socket.MSG_DONTWAIT)
 
-    def _take(self, received: Received) -> None:
-        session = received.frame.session
-        match received.frame.kind, len(received.descriptors):
-            case messages.HIDE, _:
-                self._hide(received)
-            case messages.REQUEST, messages.DESCRIPTORS if received.is_complete:
-                self._serve(received.descriptors, session)
-            case messages.REQUEST, count if count and not received.is_complete:
-                refuse(received.descriptors[0], unstartable(OSError(errno.EMFILE, "")))
-            case messages.TEMPORARY, 1:
-                self._send_temporary(received.descriptors[0], session)
-            case messages.END | messages.END_UNUSED, _:
-                # What a command still uses is removed when it has ended.
-                self._end_session(session)
-            case _:
-                # Its descriptors did not come; the server sees that its socket is closed.
-                pass
-
-    def _serve(self, descriptors: list[int], session: bytes) -> None:
-        """Give a request of `session` to a new supervisor, or refuse it."""
-        control, request, cwd, stdin, stdout, stderr = descriptors
+    def serve(self, descriptors: Sequence[int], session: bytes) -> None:
+        control, *others = descriptors
         marker = secrets.token_hex(16)
         try:
-            job = Job(
-                control=control,
-                request=request,
-                cwd=cwd,
-                stdin=stdin,
-                stdout=stdout,
-                stderr=stderr,
-                marker=marker,
-                session_folder=self._folder(session),
-            )
-            supervisor = os.fork()
+            job = Job(control, *others, marker=marker, session_folder=self._folder(session))
+            pid = os.fork()
         except OSError as error:
             refuse(control, unstartable(error))
             return
-        if supervisor == 0:
-            self._leave_to_fork()
-            run_in_fork(lambda: supervise(self.constants, job))
-        self.markers[supervisor] = marker
-        self.running[supervisor] = session
-
-    def _leave_to_fork(self) -> None:
-        """Close what only the broker uses."""
-        os.close(self.lifeline_end)
-        self.requests.close()
+        if pid == 0:
+            self._run_in_fork(lambda: supervise(self.constants, job))
+        self.markers[pid] = marker
+        self.running[pid] = session
 
     def _folder(self, session: bytes) -> str:
-        """The temporary folder of a session; empty where its commands share none. Raises: OSError."""
-        if not session or self.constants.folders is None or not self.constants.proof.shares_session:
+        """The temporary folder of a session, which begins with this; empty without one. Raises: OSError."""
+        if not session or not self.constants.proof.shares_session:
             return ""
-        self.ended.discard(session)
-        folder = self.constants.folders.of_session(session.decode("ascii"))
-        self.sessions.add(session)
-        return folder
+        self.idle.discard(session)
+        return temp_folder.of_session(self.constants.broker_policy.scratch, session)
 
-    def _send_temporary(self, to: int, session: bytes) -> None:
-        """Pass on the temporary folder of a session, or nothing, and close the socket `to`."""
-        # The server may be gone, and what came may be no socket.
-        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(to)) as answer:
-            if path := self._folder(session):
-                folder = folders.opened(path)
-                try:
-                    send(answer, (folder,))
-                finally:
-                    os.close(folder)
+    def open_temporary(self, session: bytes) -> int | None:
+        path = self._folder(session)
+        return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC) if path else None
 
-    def _end_session(self, session: bytes) -> None:
-        if session in self.sessions:
-            self.ended.add(session)
-            self._end_sessions()
-
-    def _end_sessions(self) -> None:
-        """Remove the folders of ended sessions of which no command runs."""
-        for session in self.ended.difference(self.running.values()):
-            self.ended.discard(session)
-            self.sessions.discard(session)
-            assert self.constants.folders is not None
-            # Under another name, so that it does not meet a session that begins anew.
-            folder = self.constants.folders.of_session(session.decode("ascii"))
+    def end_session(self, session: bytes) -> None:
+        """Remove its folder, under another name, so that it does not meet a session that begins anew."""
+        scratch = self.constants.broker_policy.scratch
+        if session and scratch:
+            folder = os.path.join(scratch, session.decode("ascii"))
             aside = f"{folder}-{secrets.token_hex(16)}"
             with contextlib.suppress(OSError):
                 os.rename(folder, aside)
-                self._apart(lambda aside=aside: folders.remove(aside))
+                self._apart(lambda: temp_folder.remove(aside))
+
+    def set_hidden(self, hidden: HiddenPaths) -> None:
+        self.constants = replace(self.constants, hidden=hidden)
+
+    def reap_children(self) -> bool:
+        ended, is_any_left = self.ended_children()
+        for pid, status in ended:
+            marker = self.markers.pop(pid, None)
+            if marker is not None and status != 0:
+                family = Family(supervisor=pid, marker=marker)
+                with contextlib.suppress(OSError):
+                    self._apart(lambda family=family: _end_what_is_left(family))
+        self.end_idle()
+        return is_any_left
 
     def _apart(self, work: Callable[[], None]) -> None:
         """Do what may take time in a process of its own. Raises: OSError: no process can be started."""
-        pid = os.fork()
-        if pid == 0:
-            self._leave_to_fork()
-            run_in_fork(work)
+        if os.fork() == 0:
+            self._run_in_fork(work)
 
-    def _hide(self, received: Received) -> None:
-        """Add the patterns in the received file to those of hidden paths.
+    def _run_in_fork(self, work: Callable[[], None]) -> NoReturn:
+        os.close(self.lifeline_end)
+        self.requests.close()
+        run_in_fork(work)
 
-        Raises:
-            ValueError: no valid patterns came. This process must not go on without them.
-        """
-        if not received.is_complete or len(received.descriptors) != 1:
-            raise ValueError("the patterns of hidden paths did not come")
-        (file,) = received.descriptors
-        self.patterns += messages.decode_patterns(os.pread(file, os.fstat(file).st_size, 0))
-        hidden = HiddenPaths(self.patterns)
-        roots = self.constants.broker_policy.sandbox.roots
-        # Found once here, it is found sooner in each fork. Where it cannot be found, each command fails.
-        with contextlib.suppress(Unprotectable, OSError):
-            hidden.find(roots, roots)
-        self.constants = replace(self.constants, hidden=hidden)
 
-    def _reap_children(self) -> bool:
-        """Reap the dead; false when no child is left.
-
-        A supervisor that did not end in order has left its command to this process.
-        """
-        drain(self.wake)
-        while True:
-            try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
-            except ChildProcessError:
-                self._end_sessions()
-                return False
-            if pid == 0:
-                break
-            marker = self.markers.pop(pid, None)
-            self.running.pop(pid, None)
-            if marker is not None and status != 0:
-                with contextlib.suppress(OSError):
-                    self._apart(lambda pid=pid, marker=marker: end_what_is_left(pid, marker))
-        self._end_sessions()
-        return True
+def _end_what_is_left(family: Family) -> None:
+    """End the command of a supervisor that ended before it could."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.set_wakeup_fd(-1)
+    end_family(family, lambda: 0)

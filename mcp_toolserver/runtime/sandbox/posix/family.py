@@ -1,18 +1,38 @@
-"""Which processes belong to a command, and what they use together."""
+"""The processes of a command: which they are, what they use together, and how all of them are ended."""
 
+import contextlib
 import os
-from collections.abc import Mapping
+import signal
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from mcp_toolserver.runtime.sandbox.broker.resource_usage import Usage
-from mcp_toolserver.runtime.sandbox.posix.process_list import Process
+from mcp_toolserver.runtime.sandbox.broker.limit_settings import CommandBounds
+from mcp_toolserver.runtime.sandbox.broker.resource_limits import Watch
+from mcp_toolserver.runtime.sandbox.broker.resource_usage import Unlisted, Usage
+from mcp_toolserver.runtime.sandbox.posix.process_list import Process, list_processes
 
 MARKER = "MCP_TOOLSERVER_COMMAND"
 """The variable in the environment of each program that names its command."""
 
+KILL_SECONDS = 5.0
+"""How long the report may wait for processes that do not die."""
+
+SOONEST = 0.05
+"""Seconds to the first look at what a command uses, and the least between two."""
+LATEST = 0.5
+"""The most between two, unless looking costs too much."""
+
+_PAUSE = 0.02
+"""Seconds between the kill and the look whether it worked; and between looks that fail."""
+
 _TOLERANCE = 1.0
 """Seconds by which two looks may differ on when a process started: Linux counts from a boot time that it
 computes anew."""
+
+Reap = Callable[[], int]
+"""Waits for children that have ended. Returns the child that leads the process group of the command, unless
+it was waited for, so that its number may be of another; then 0."""
 
 
 @dataclass(kw_only=True)
@@ -84,11 +104,8 @@ class Family:
             session == self.supervisor
             or (self._is_own and process.parent == self.supervisor)
             or (started is not None and abs(started - process.started) <= _TOLERANCE)
-            or self._is_marked(process)
+            or f" {MARKER}={self.marker}".encode() in process.text
         )
-
-    def _is_marked(self, process: Process) -> bool:
-        return f" {MARKER}={self.marker}".encode() in process.text
 
 
 def session_of(pid: int) -> int:
@@ -97,6 +114,11 @@ def session_of(pid: int) -> int:
         return os.getsid(pid)
     except OSError:
         return -1
+
+
+def watch_family(family: Family, bounds: CommandBounds) -> Watch:
+    """Return what looks at the resource usage of `family`."""
+    return Watch(bounds, lambda: used_by(family.members(list_processes())), soonest=SOONEST, latest=LATEST)
 
 
 def used_by(members: Mapping[int, Process]) -> Usage:
@@ -108,3 +130,48 @@ def used_by(members: Mapping[int, Process]) -> Usage:
         memory=sum(one.memory for one in members.values()),
         cpu_seconds=sum(one.cpu_seconds for one in members.values()),
     )
+
+
+def end_family(family: Family, reap: Reap) -> bool:
+    """Kill all of `family` that looks find, at most for `KILL_SECONDS`; returns whether none is left.
+
+    A process that was stopped cannot fork. So all are stopped until a look finds no new one, and then killed.
+    One that another user owns, which this process may not signal, is left alone.
+    """
+    deadline = time.monotonic() + KILL_SECONDS
+    stopped: set[int] = set()
+    out_of_reach: set[int] = set()
+    while time.monotonic() < deadline:
+        main = reap()
+        try:
+            members = family.members(list_processes())
+        except Unlisted:
+            # There may be too many processes to start one more. Those of the group make room.
+            if main:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.killpg(main, signal.SIGKILL)
+            time.sleep(_PAUSE)
+            continue
+        living = {pid for pid, process in members.items() if not process.is_dead} - out_of_reach
+        if not living:
+            return True
+        if fresh := living - stopped:
+            out_of_reach |= {pid for pid in fresh if not _signalled(pid, signal.SIGSTOP)}
+            stopped |= fresh
+            continue
+        for pid in living:
+            _signalled(pid, signal.SIGKILL)
+        stopped.clear()
+        time.sleep(_PAUSE)
+    return False
+
+
+def _signalled(pid: int, number: signal.Signals) -> bool:
+    """Signal a process that was listed just now; False if this user may not."""
+    try:
+        os.kill(pid, number)
+    except PermissionError:
+        return False
+    except ProcessLookupError:
+        pass
+    return True

@@ -15,7 +15,7 @@ from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mcp_toolserver.runtime.sandbox.broker.fd_passing import NO_SIGNAL
+from mcp_toolserver.runtime.sandbox.broker.fd_passing import NO_SIGNAL, receive_piece
 
 _LAYOUT = struct.Struct("!c32sB")
 _SEND_SECONDS = 5.0
@@ -23,7 +23,6 @@ RECEIVED = b"a"
 """What the broker answers to each frame. Until then the sender keeps the descriptors open: macOS may close a
 socket that is on its way and that nobody else has open, and Chromium waits too (crbug.com/298276)."""
 
-_MOST_DESCRIPTORS = 16
 _MOST_FAILURES = 64
 """The receiver gives up after so many errors in a row."""
 
@@ -34,32 +33,25 @@ the descriptors."""
 
 @dataclass(frozen=True, kw_only=True)
 class Frame:
-    """A message to the broker."""
+    """A message to the broker, with descriptors that no program inherits."""
 
     kind: bytes
     """One byte; see `messages`."""
-    session: bytes = b""
+    session: bytes
     """A `session_id`, or nothing."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Received:
-    """A frame and its descriptors, which no program inherits."""
-
-    frame: Frame
     descriptors: list[int]
     is_complete: bool
     """False if this process could not open all of the descriptors."""
 
 
-def send_frame(to: socket.socket, frame: Frame, descriptors: Sequence[int]) -> None:
+def send_frame(to: socket.socket, kind: bytes, session: bytes, descriptors: Sequence[int]) -> None:
     """Send a frame; `descriptors` stay open here. No other thread may send meanwhile.
 
     Raises:
         OSError: the other end is gone, or (BlockingIOError) takes nothing now. If it takes only a part and no
             more within 5 s, `to` is shut down, because nothing that follows would be understood.
     """
-    data = _LAYOUT.pack(frame.kind, frame.session, len(descriptors))
+    data = _LAYOUT.pack(kind, session, len(descriptors))
     rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", descriptors))] if descriptors else []
     # socket.send_fds loses its flags before Python 3.13.
     sent = to.sendmsg([data], rights, NO_SIGNAL | socket.MSG_DONTWAIT)
@@ -73,7 +65,7 @@ def send_frame(to: socket.socket, frame: Frame, descriptors: Sequence[int]) -> N
             sent += to.send(data[sent:], NO_SIGNAL | socket.MSG_DONTWAIT)
 
 
-def receive_frame(source: socket.socket) -> Received | None:
+def receive_frame(source: socket.socket) -> Frame | None:
     """The next frame; None when the other end is gone.
 
     Raises:
@@ -83,7 +75,7 @@ def receive_frame(source: socket.socket) -> Received | None:
     is_complete = True
     while len(data) < _LAYOUT.size:
         try:
-            piece, more, is_whole = _receive(source, _LAYOUT.size - len(data))
+            piece, more, is_whole = receive_piece(source, _LAYOUT.size - len(data))
         except OSError as error:
             failures += 1
             if error.errno not in _NO_ROOM or failures > _MOST_FAILURES:
@@ -98,26 +90,9 @@ def receive_frame(source: socket.socket) -> Received | None:
             return None
         data += piece
     kind, session, count = _LAYOUT.unpack(data)
-    return Received(
-        frame=Frame(kind=kind, session=session.rstrip(b"\0")),
+    return Frame(
+        kind=kind,
+        session=session.rstrip(b"\0"),
         descriptors=descriptors,
         is_complete=is_complete and len(descriptors) == count,
     )
-
-
-def _receive(source: socket.socket, most: int) -> tuple[bytes, list[int], bool]:
-    """At most so many bytes, the descriptors that came with them, and whether those are all."""
-    received = array("i")
-    try:
-        data, ancillary, flags, _ = source.recvmsg(
-            most, socket.CMSG_SPACE(_MOST_DESCRIPTORS * received.itemsize)
-        )
-    except ConnectionError:
-        return b"", [], True
-    for level, kind, content in ancillary:
-        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
-            received.frombytes(content[: len(content) - len(content) % received.itemsize])
-    for descriptor in received:
-        # macOS has no flag of recvmsg for this. No other thread of this process forks meanwhile.
-        os.set_inheritable(descriptor, False)
-    return data, list(received), not flags & socket.MSG_CTRUNC

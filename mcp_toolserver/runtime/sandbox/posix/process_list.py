@@ -6,12 +6,13 @@ adv_cmds) and of Linux (procps). Both escape control characters in `command`, so
 
 import os
 import re
-import select
-import signal
+import subprocess
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+
+from mcp_toolserver.runtime.sandbox.broker.resource_usage import Unlisted
 
 PLACES = ("/bin/ps", "/usr/bin/ps")
 LIST_SECONDS = 5.0
@@ -25,7 +26,6 @@ _LINE = re.compile(
     rb"\s*(\d+)\s+(\d+)\s+([A-Za-z])\S*\s+(\d+)\s+([\d:.-]+)"
     rb"\s+\S+\s+([A-Z][a-z]{2}\s+\d+\s+\d+:\d+:\d+\s+\d{4})(.*)"
 )
-_ROOM = 1 << 20
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,10 +46,6 @@ class Process:
     """Arguments and environment, separated by spaces, as far as this user may read them."""
 
 
-class Unlisted(OSError):
-    """The processes cannot be listed."""
-
-
 def list_processes(places: tuple[str, ...] = PLACES) -> dict[int, Process]:
     """All processes by number, without the `ps` that lists them.
 
@@ -60,12 +56,11 @@ def list_processes(places: tuple[str, ...] = PLACES) -> dict[int, Process]:
     if program is None:
         raise Unlisted(f"there is no program to list processes at {' or '.join(places)}")
     try:
-        own, output = _run(program, _dialect(program))
+        found = _listed(program, _dialect(program))
     except Unlisted:
         raise
     except OSError as error:
         raise Unlisted(f"{program} cannot be run: {error.strerror}") from None
-    found = _parsed_all(output, own)
     if os.getpid() not in found:
         raise Unlisted(f"{program} does not list the process that asks")
     return found
@@ -80,59 +75,28 @@ def _dialect(program: str) -> tuple[str, ...]:
         OSError: it cannot be run.
     """
     for flags in _DIALECTS:
-        own, output = _run(program, flags)
-        if os.getpid() in _parsed_all(output, own):
+        if os.getpid() in _listed(program, flags):
             return flags
     raise Unlisted(f"{program} does not list the process that asks")
 
 
-def _run(program: str, flags: Sequence[str]) -> tuple[int, bytes]:
-    """The number of its process, and what it printed."""
+def _listed(program: str, flags: Sequence[str]) -> dict[int, Process]:
+    """What it prints. Raises: OSError: it cannot be run, or has no end."""
     columns = (word for column in _COLUMNS for word in ("-o", f"{column}="))
-    reading, writing = os.pipe()
-    try:
-        pid = os.posix_spawn(
-            program,
-            (program, "-A", "-w", "-w", *columns, *flags),
-            {"LC_ALL": "C", "PATH": "/usr/bin:/bin"},
-            file_actions=[
-                (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
-                (os.POSIX_SPAWN_DUP2, writing, 1),
-                (os.POSIX_SPAWN_OPEN, 2, os.devnull, os.O_WRONLY, 0),
-            ],
-            setsigdef=(signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGPIPE, signal.SIGCHLD),
-        )
-    except OSError:
-        os.close(reading)
-        raise
-    finally:
-        os.close(writing)
-    try:
-        return pid, _read(reading)
-    finally:
-        os.close(reading)
-        # It has ended, or hangs. It is this process's own child, so the number is still its own.
-        os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
-
-
-def _read(pipe: int) -> bytes:
-    """All that comes.
-
-    Raises:
-        TimeoutError: it has no end.
-    """
-    deadline = time.monotonic() + LIST_SECONDS
-    output = bytearray()
-    poller = select.poll()
-    poller.register(pipe, select.POLLIN)
-    while (remaining := deadline - time.monotonic()) > 0:
-        if poller.poll(remaining * 1000):
-            data = os.read(pipe, _ROOM)
-            if not data:
-                return bytes(output)
-            output += data
-    raise TimeoutError(None, f"it did not end within {LIST_SECONDS:.0f} s")
+    with subprocess.Popen(
+        (program, "-A", "-w", "-w", *columns, *flags),
+        env={"LC_ALL": "C", "PATH": "/usr/bin:/bin"},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    ) as listing:
+        try:
+            output, _ = listing.communicate(timeout=LIST_SECONDS)
+        except subprocess.TimeoutExpired:
+            raise TimeoutError(None, f"it did not end within {LIST_SECONDS:.0f} s") from None
+        finally:
+            listing.kill()
+    return _parsed_all(output, listing.pid)
 
 
 def _parsed_all(output: bytes, own: int) -> dict[int, Process]:

@@ -3,52 +3,47 @@
 import contextlib
 import json
 import os
-import select
 import socket
-import time
 from dataclasses import replace
 
 from mcp_toolserver.runtime.anonymous_file import anonymous_file
+from mcp_toolserver.runtime.sandbox.broker import temp_folder
 from mcp_toolserver.runtime.sandbox.broker.fork import run_in_fork
 from mcp_toolserver.runtime.sandbox.broker.messages import Script, encode
 from mcp_toolserver.runtime.sandbox.broker.policy import UNCONFINED
 from mcp_toolserver.runtime.sandbox.layers.spec import Proof, SandboxSpec
-from mcp_toolserver.runtime.sandbox.posix.folders import Folders
 from mcp_toolserver.runtime.sandbox.posix.supervisor import Constants, Job, supervise
 from mcp_toolserver.runtime.sandbox.selftest.probe import Probe, Run
 
 PROBE_SECONDS = 20.0
 """How long the script of a probe may take."""
 
-_ROOM = 1 << 20
 
-
-def prove_layer(constants: Constants, folder: str) -> Constants:
-    """`constants` with the proof of what holds commands here, and with `folder` for temporary files if any is
-    needed.
+def prove_layer(constants: Constants) -> Proof:
+    """Prove what holds commands here, and create the folder for temporary files if any is needed.
 
     Nothing is raised: where the proof itself goes wrong, no command runs that has to be confined.
     """
     sandbox = constants.broker_policy.sandbox
     if sandbox.mode == UNCONFINED:
-        return _unproven(constants, f"commands run without a sandbox in {UNCONFINED}")
+        return _unproven(f"commands run without a sandbox in {UNCONFINED}")
     if constants.unwatchable:
-        return _unproven(constants, constants.unwatchable)
+        return _unproven(constants.unwatchable)
     if not sandbox.programs:
-        return _unproven(constants, "no sandbox-exec was found, which puts programs behind Seatbelt")
+        return _unproven("no sandbox-exec was found, which puts programs behind Seatbelt")
     try:
         # Only a confined mode needs it.
         from mcp_toolserver.runtime.sandbox.selftest.seatbelt_selftest import prove
 
-        constants = replace(constants, folders=Folders.create(folder))
+        temp_folder.create(constants.broker_policy.scratch)
         proof = prove(sandbox, probe_runner(constants))
     except Exception as error:  # noqa: BLE001  # a server without commands is better than none
-        return _unproven(constants, f"the sandbox could not be tested: {str(error) or type(error).__name__}")
-    return replace(constants, proof=replace(proof, shares_session=proof.commands == "seatbelt"))
+        return _unproven(f"the sandbox could not be tested: {str(error) or type(error).__name__}")
+    return replace(proof, shares_session=proof.commands == "seatbelt")
 
 
-def _unproven(constants: Constants, reason: str) -> Constants:
-    return replace(constants, proof=Proof(commands="none", helpers="none", reasons=(reason,)))
+def _unproven(reason: str) -> Proof:
+    return Proof(commands="none", helpers="none", reasons=(reason,))
 
 
 def probe_runner(constants: Constants) -> Run:
@@ -62,11 +57,8 @@ def probe_runner(constants: Constants) -> Run:
         """
         # The layer is assumed to hold while it is tried.
         assumed = Proof(commands=probe.layer, helpers=probe.layer, program=probe.program)
-        tried = replace(
-            constants,
-            proof=assumed,
-            broker_policy=replace(constants.broker_policy, sandbox=sandbox),
-        )
+        policy = replace(constants.broker_policy, sandbox=sandbox)
+        tried = replace(constants, proof=assumed, broker_policy=policy)
         return _run(tried, Script(script=script, timeout=PROBE_SECONDS), sandbox.roots[0])
 
     return run
@@ -76,19 +68,17 @@ def _run(constants: Constants, script: Script, cwd: str) -> tuple[int, str]:
     with contextlib.ExitStack() as opened:
         ours, theirs = socket.socketpair()
         opened.callback(ours.close)
-        reading, writing = os.pipe()
-        opened.callback(os.close, reading)
+        output = anonymous_file("output")
+        opened.callback(os.close, output)
         request = anonymous_file("request")
         os.write(request, encode(script))
-        folder = os.open(cwd, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        nothing = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
         job = Job(
-            request=request,
             control=theirs.detach(),
-            cwd=folder,
-            stdin=nothing,
-            stdout=writing,
-            stderr=os.dup(writing),
+            request=request,
+            cwd=os.open(cwd, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC),
+            stdin=os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC),
+            stdout=os.dup(output),
+            stderr=os.dup(output),
             marker=os.urandom(16).hex(),
         )
         pid = os.fork()
@@ -97,39 +87,23 @@ def _run(constants: Constants, script: Script, cwd: str) -> tuple[int, str]:
             run_in_fork(lambda: supervise(constants, job))
         os.close(job.control)
         job.close_all_but_control()
+        ours.settimeout(2 * PROBE_SECONDS)
         try:
-            output, events = _read_both(reading, ours)
+            events = ours.makefile("rb").readlines()
         finally:
             ours.shutdown(socket.SHUT_WR)
             os.waitpid(pid, 0)
-    return _status(events), output.decode(errors="replace")
+        printed = os.pread(output, os.fstat(output).st_size, 0)
+    return _status(events), printed.decode(errors="replace")
 
 
-def _read_both(output: int, control: socket.socket) -> tuple[bytes, bytes]:
-    """All output and all events."""
-    deadline = time.monotonic() + 2 * PROBE_SECONDS
-    read = {output: b"", control.fileno(): b""}
-    poller = select.poll()
-    for descriptor in read:
-        poller.register(descriptor, select.POLLIN)
-    is_open = set(read)
-    while is_open and (remaining := deadline - time.monotonic()) > 0:
-        for descriptor, _ in poller.poll(remaining * 1000):
-            data = os.read(descriptor, _ROOM)
-            read[descriptor] += data
-            if not data:
-                poller.unregister(descriptor)
-                is_open.discard(descriptor)
-    return read[output], read[control.fileno()]
-
-
-def _status(events: bytes) -> int:
+def _status(events: list[bytes]) -> int:
     """The exit status that the last event reports.
 
     Raises:
         OSError: it reports none.
     """
-    last: object = json.loads(events.splitlines()[-1]) if events.strip() else None
+    last: object = json.loads(events[-1]) if events else None
     match last:
         case {"reason": "exited", "status": int() as status}:
             return status

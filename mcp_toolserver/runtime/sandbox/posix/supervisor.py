@@ -2,46 +2,57 @@
 
 The supervisor leads the session in which the program starts. It ends the program when the server closes or
 shuts down its end of the control socket, when the broker is gone, and when time or a limit is over.
+
+The fork that becomes the program holds one end of a pipe. Without a sandbox the exec closes it. Behind
+sandbox-exec, which itself may fail after its exec, a shell in the sandbox first writes to the pipe, then
+closes it and becomes the program. So nothing is reported as started that was not: a sandbox that could not be
+set up never comes to that shell.
 """
 
 import contextlib
-import math
+import json
 import os
-import select
 import signal
 import socket
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NoReturn
 
-from mcp_toolserver.runtime.sandbox.broker.fd_passing import (
-    NO_SIGNAL,
-    Reserve,
-    is_out_of_files,
-    unstartable,
+from mcp_toolserver.runtime.descriptor_path import descriptor_path
+from mcp_toolserver.runtime.sandbox.broker import resource_limits, temp_folder
+from mcp_toolserver.runtime.sandbox.broker.exec_arguments import argv_of, environment_of, moved_up
+from mcp_toolserver.runtime.sandbox.broker.fd_passing import Reserve, is_out_of_files, unstartable
+from mcp_toolserver.runtime.sandbox.broker.fork import heed_polite, ignore_polite, wake_on_child_end
+from mcp_toolserver.runtime.sandbox.broker.messages import CHECK, Request
+from mcp_toolserver.runtime.sandbox.broker.policy import BrokerPolicy, SandboxPlan
+from mcp_toolserver.runtime.sandbox.broker.supervision import (
+    Descriptors,
+    Supervision,
+    deadline_after,
+    exit_status,
+    planned,
+    preparation_failure,
+    send_event,
 )
-from mcp_toolserver.runtime.sandbox.broker.messages import CHECK, MAX_REQUEST, decode, encode_event
-from mcp_toolserver.runtime.sandbox.broker.policy import BrokerPolicy, SandboxPlan, plan_for
-from mcp_toolserver.runtime.sandbox.broker.resource_limits import ended_by
-from mcp_toolserver.runtime.sandbox.broker.signals import drain, ignore_polite, wake_on_child_end
+from mcp_toolserver.runtime.sandbox.layers import seatbelt
+from mcp_toolserver.runtime.sandbox.layers.environment import CACHES
 from mcp_toolserver.runtime.sandbox.layers.spec import Proof
 from mcp_toolserver.runtime.sandbox.mounts.hidden_paths import HiddenPaths
-from mcp_toolserver.runtime.sandbox.posix import folders
-from mcp_toolserver.runtime.sandbox.posix.family import Family
-from mcp_toolserver.runtime.sandbox.posix.killing import end_family
-from mcp_toolserver.runtime.sandbox.posix.program import (
-    Launch,
-    fork_program,
-    read_status,
-    start_failure,
-)
-from mcp_toolserver.runtime.sandbox.posix.watch import Watch
+from mcp_toolserver.runtime.sandbox.posix.family import MARKER, Family, end_family, watch_family
 from mcp_toolserver.runtime.sandbox.protected.git_dir import git_folders
 from mcp_toolserver.runtime.sandbox.protected.unprotectable import Unprotectable
 
-_RETRY_SECONDS = 1.0
-"""Between attempts to end what did not end in time."""
-
 _MOST = 4096
+
+STATUS_DESCRIPTOR = 4
+"""What the shell behind sandbox-exec writes to."""
+
+ENTERED = b"."
+"""What it writes."""
+
+_ENTER = f'[ -x "$1" ] && printf . >&{STATUS_DESCRIPTOR} && exec {STATUS_DESCRIPTOR}>&- "$@"'
+NOT_SET_UP = "sandbox-exec could not set up the sandbox of the command"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,32 +64,38 @@ class Constants:
     lifeline: int
     """Its end of file is the death of the broker."""
     reserve: Reserve
-    folders: folders.Folders | None
-    """None where nothing is confined."""
     hidden: HiddenPaths = field(default_factory=HiddenPaths)
     unwatchable: str = ""
     """Why no program can be watched here, and so none is started; empty if one can."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Job:
+class Job(Descriptors):
     """A request, as it came with its descriptors."""
 
-    request: int
-    control: int
-    cwd: int
-    stdin: int
-    stdout: int
-    stderr: int
     marker: str
     """See `Family.marker`."""
     session_folder: str = ""
     """The temporary folder of its session; empty without one."""
 
-    def close_all_but_control(self) -> None:
-        """The program alone holds its pipes, so that they end with it."""
-        for descriptor in (self.request, self.cwd, self.stdin, self.stdout, self.stderr):
-            os.close(descriptor)
+
+@dataclass(frozen=True, kw_only=True)
+class _Launch:
+    """A program that may be started."""
+
+    broker_policy: BrokerPolicy
+    job: Job
+    request: Request
+    plan: SandboxPlan
+    temporary: str
+    """Its folder for temporary files; empty where nothing confines the program."""
+    hidden: tuple[str, ...]
+    """Paths that rules hide from it."""
+
+    @property
+    def is_confined(self) -> bool:
+        """Whether it runs behind sandbox-exec."""
+        return self.plan.layer == "seatbelt"
 
 
 def supervise(constants: Constants, job: Job) -> None:
@@ -91,61 +108,51 @@ def supervise(constants: Constants, job: Job) -> None:
         try:
             wake = wake_on_child_end()
             launch = _launch(constants, job, leaving)
-        except OSError as error:
-            if is_out_of_files(error):
-                return _send(control, {"failed": unstartable(error)})
-            return _send(control, {"sandbox_failed": str(error)})
+        except (OSError, Unprotectable) as error:
+            return send_event(control, preparation_failure(error))
         if isinstance(launch, dict):
-            return _send(control, launch)
-        return _run(_Supervision(constants=constants, control=control, wake=wake, launch=launch), job)
-
-
-def _send(control: socket.socket, event: dict[str, object]) -> None:
-    # A server that died does not listen any more.
-    with contextlib.suppress(OSError):
-        control.sendall(encode_event(event), NO_SIGNAL)
+            return send_event(control, launch)
+        program = _Program(
+            control=control,
+            lifeline=constants.lifeline,
+            wake=wake,
+            bounds=constants.broker_policy.bounds,
+            deadline=deadline_after(launch.request.timeout),
+            family=Family(supervisor=os.getpid(), marker=job.marker),
+        )
+        return _run(launch, program)
 
 
 # --- before it runs --------------------------------------------------------------------------------------
 
 
-def _launch(constants: Constants, job: Job, leaving: contextlib.ExitStack) -> Launch | dict[str, object]:
+def _launch(constants: Constants, job: Job, leaving: contextlib.ExitStack) -> _Launch | dict[str, object]:
     """Prepare a request; or return the report on why it is refused.
 
     Raises:
         OSError: something cannot be opened or created.
+        Unprotectable: what rules hide cannot be found.
     """
-    try:
-        request = decode(os.pread(job.request, min(os.fstat(job.request).st_size, MAX_REQUEST), 0))
-    except ValueError:
-        return {"refused": "the request cannot be read"}
-    plan = plan_for(constants.broker_policy, constants.proof, request)
-    if isinstance(plan, str):
-        return {"refused": plan}
+    found = planned(job.request, constants.broker_policy, constants.proof)
+    if isinstance(found, dict):
+        return found
+    request, plan = found
     if constants.unwatchable:
         return {"refused": f"no program can be watched here, because {constants.unwatchable}"}
     temporary = ""
-    if plan.layer == "seatbelt" and constants.folders is not None:
+    if plan.layer == "seatbelt":
         # Helpers are ours and share nothing with commands.
         temporary = job.session_folder if plan.helper is None else ""
         if not temporary:
-            temporary = constants.folders.of_command()
-            leaving.callback(folders.remove, temporary)
-    try:
-        hidden = _hidden_now(constants, plan)
-    except Unprotectable as error:
-        return {"sandbox_failed": str(error)}
-    return Launch(
+            temporary = temp_folder.of_command(constants.broker_policy.scratch)
+            leaving.callback(temp_folder.remove, temporary)
+    return _Launch(
         broker_policy=constants.broker_policy,
+        job=job,
         request=request,
         plan=plan,
-        marker=job.marker,
         temporary=temporary,
-        hidden=hidden,
-        cwd=job.cwd,
-        stdin=job.stdin,
-        stdout=job.stdout,
-        stderr=job.stderr,
+        hidden=_hidden_now(constants, plan),
     )
 
 
@@ -161,146 +168,166 @@ def _hidden_now(constants: Constants, plan: SandboxPlan) -> tuple[str, ...]:
 
 
 @dataclass(kw_only=True)
-class _Main:
-    """The program itself."""
+class _Program(Supervision):
+    """The program of the request, and all that it started."""
 
-    pid: int
+    family: Family
+    pid: int = 0
     status: int | None = None
-    """Once it has ended: 0-255, or 128 + signal."""
+    unread: bytes = b""
+    """The start of a message of the server."""
 
-    def reap(self) -> int:
-        """Wait for it if it has ended; returns its number as long as it has not, else 0."""
+    def reap(self) -> int | None:
+        self.reap_main()
+        return self.status
+
+    def reap_main(self) -> int:
+        """See `family.Reap`."""
         if self.status is None:
             pid, status = os.waitpid(self.pid, os.WNOHANG)
             if pid:
-                code = os.waitstatus_to_exitcode(status)
-                self.status = code if code >= 0 else 128 - code
+                self.status = exit_status(status)
         return self.pid if self.status is None else 0
 
+    def kill_all(self) -> bool:
+        gone = end_family(self.family, self.reap_main)
+        self.reap()
+        return gone
 
-@dataclass(kw_only=True)
-class _Supervision:
-    """What is watched besides the program."""
+    def await_start(self, pipe: int) -> tuple[tuple[str, str] | None, bytes]:
+        """Wait until the program is started or could not be; returns what ended it before, if something did,
+        and what came through the pipe."""
+        said = b""
+        while time.monotonic() < self.deadline:
+            ready = self.wait(pipe, self.deadline)
+            if pipe in ready:
+                data = os.read(pipe, _MOST)
+                if not data:
+                    return None, said
+                said += data
+            elif end := self.end_from_outside(ready):
+                return end, said
+        return ("timed out", ""), said
 
-    constants: Constants
-    control: socket.socket
-    wake: int
-    launch: Launch
-    unread: bytes = b""
-    """The start of a message of the server."""
-    said: bytes = b""
-    """What came through the status pipe."""
+    def obey(self) -> bool:
+        """Answer a check, whether it comes at once or in part; the server asks for nothing else but the end.
+
+        There is nothing to do for one: Seatbelt denies protected names by pattern, so none can have been
+        made.
+        """
+        try:
+            data = self.control.recv(_MOST)
+        except OSError:
+            return False
+        if not data:
+            return False
+        self.unread += data
+        while self.unread.startswith(CHECK):
+            self.unread = self.unread[len(CHECK) :]
+            send_event(self.control, {"checked": True})
+        return CHECK.startswith(self.unread)
 
 
-def _run(supervision: _Supervision, job: Job) -> None:
+def _run(launch: _Launch, program: _Program) -> None:
     try:
-        pid, status = fork_program(supervision.launch)
+        program.pid, pipe = _fork_program(launch)
     except OSError as error:
-        _send(supervision.control, {"failed": unstartable(error)})
-        return
-    job.close_all_but_control()
-    main = _Main(pid=pid)
-    family = Family(supervisor=os.getpid(), marker=job.marker)
-    timeout = supervision.launch.request.timeout
-    deadline = math.inf if timeout is None else time.monotonic() + timeout
-    end = _await_start(supervision, status, deadline)
-    os.close(status)
+        return send_event(program.control, {"failed": unstartable(error)})
+    launch.job.close_all_but_control()
+    end, said = program.await_start(pipe)
+    os.close(pipe)
     if end is None:
-        if failure := start_failure(supervision.launch, supervision.said):
-            _end(main, family)
-            _send(supervision.control, failure)
-            return
-        _send(supervision.control, {"started": True})
-        end = _watch(supervision, main, family, deadline)
-    gone = _end(main, family)
+        if failure := _start_failure(launch, said):
+            program.kill_all()
+            return send_event(program.control, failure)
+        send_event(program.control, {"started": True})
+        end = program.first_end(watch_family(program.family, program.bounds))
+    gone = program.kill_all()
     reason, detail = end
-    report = {"status": main.status, "reason": reason, "detail": detail}
-    _send(supervision.control, {name: value for name, value in report.items() if value != ""})
-    while not gone:
-        time.sleep(_RETRY_SECONDS)
-        gone = _end(main, family)
-
-
-def _end(main: _Main, family: Family) -> bool:
-    gone = end_family(family, main.reap)
-    main.reap()
-    return gone
-
-
-def _await_start(supervision: _Supervision, status: int, deadline: float) -> tuple[str, str] | None:
-    """Wait until the program is started or could not be; or return what ended it before."""
-    poller = select.poll()
-    for descriptor in (status, supervision.control, supervision.constants.lifeline):
-        poller.register(descriptor, select.POLLIN)
-    while (now := time.monotonic()) < deadline:
-        timeout = None if deadline == math.inf else (deadline - now) * 1000
-        ready = {descriptor for descriptor, _ in poller.poll(timeout)}
-        if status in ready:
-            data = read_status(status)
-            if not data:
-                return None
-            supervision.said += data
-        elif end := _ended_from_outside(supervision, ready):
-            return end
-    return "timed out", ""
-
-
-def _watch(supervision: _Supervision, main: _Main, family: Family, deadline: float) -> tuple[str, str]:
-    """Wait for the first thing that ends a command, and name it; with it, the limit that it was over."""
-    bounds = supervision.constants.broker_policy.bounds
-    watch = Watch(family, bounds)
-    poller = select.poll()
-    for descriptor in (supervision.wake, supervision.control, supervision.constants.lifeline):
-        poller.register(descriptor, select.POLLIN)
-    while True:
-        over = watch.look_if_due()
-        main.reap()
-        if main.status is not None:
-            return "exited", ended_by(main.status, bounds)
-        if over:
-            return "over a limit", over
-        now = time.monotonic()
-        if now >= deadline:
-            return "timed out", ""
-        remaining = max(min(watch.due, deadline) - now, 0)
-        ready = {descriptor for descriptor, _ in poller.poll(remaining * 1000)}
-        if end := _ended_from_outside(supervision, ready):
-            return end
-        drain(supervision.wake)
-
-
-def _ended_from_outside(supervision: _Supervision, ready: set[int]) -> tuple[str, str] | None:
-    """Why the server or the broker ends a command, if one of them does."""
-    if supervision.control.fileno() in ready and not _checked(supervision):
-        return "stopped", ""
-    if supervision.constants.lifeline in ready:
-        return "lost", ""
+    program.report(program.status, {"reason": reason, "detail": detail}, gone=gone)
     return None
 
 
-def _checked(supervision: _Supervision) -> bool:
-    """Whether the server asked for a check, at once or in part; it asks for nothing else but the end.
+def _fork_program(launch: _Launch) -> tuple[int, int]:
+    """Fork the process that becomes the program; returns its number and a pipe for `_start_failure`.
 
-    There is nothing to do for one: Seatbelt denies protected names by pattern, so none can have been made.
+    Raises:
+        OSError: no process can be started.
     """
+    reading, writing = os.pipe()
     try:
-        data = supervision.control.recv(_MOST)
+        pid = os.fork()
     except OSError:
-        return False
-    if not data:
-        return False
-    supervision.unread += data
-    while supervision.unread.startswith(CHECK):
-        supervision.unread = supervision.unread[len(CHECK) :]
-        _send(supervision.control, {"checked": True})
-    return CHECK.startswith(supervision.unread)
+        os.close(reading)
+        os.close(writing)
+        raise
+    if pid == 0:
+        os.close(reading)
+        _become(launch, writing)
+    os.close(writing)
+    return pid, reading
 
 
-# --- for a supervisor that was killed --------------------------------------------------------------------
+def _start_failure(launch: _Launch, said: bytes) -> dict[str, object]:
+    """Why the program was not started, by all that came through the pipe; empty if it was."""
+    if said.startswith(b"{"):
+        return json.loads(said)
+    return {"sandbox_failed": NOT_SET_UP} if launch.is_confined and said != ENTERED else {}
 
 
-def end_what_is_left(supervisor: int, marker: str) -> None:
-    """End the command of a supervisor that ended before it could, in a process of its own."""
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    signal.set_wakeup_fd(-1)
-    end_family(Family(supervisor=supervisor, marker=marker), lambda: 0)
+# --- in the fork -----------------------------------------------------------------------------------------
+
+
+def _become(launch: _Launch, status: int) -> NoReturn:
+    failure: Mapping[str, str] = {"failed": "it could not be prepared"}
+    try:
+        status = moved_up(status)
+        # In the session of its supervisor, where a look finds what it leaves, but no signal meant for it.
+        os.setpgid(0, 0)
+        resource_limits.apply(launch.broker_policy.bounds)
+        signal.set_wakeup_fd(-1)
+        for number in (signal.SIGCHLD, signal.SIGPIPE):
+            signal.signal(number, signal.SIG_DFL)
+        heed_polite()
+        failure = _exec(launch, status)
+    except (OSError, ValueError) as error:
+        failure = {"failed": unstartable(error) if isinstance(error, OSError) else str(error)}
+    finally:
+        os.write(status, json.dumps(failure).encode())
+        os._exit(127)
+
+
+def _exec(launch: _Launch, status: int) -> Mapping[str, str]:
+    """Replace this fork by the program; returns only on failure, with the reason."""
+    job, blamed = launch.job, "sandbox_failed" if launch.is_confined else "failed"
+    try:
+        os.fchdir(job.cwd)
+        cwd = descriptor_path(job.cwd) if launch.is_confined else ""
+        for number, descriptor in enumerate((job.stdin, job.stdout, job.stderr)):
+            os.dup2(descriptor, number)
+        argv = argv_of(launch.broker_policy, launch.request)
+        if launch.is_confined:
+            os.dup2(status, STATUS_DESCRIPTOR)
+            argv = seatbelt.arguments(
+                launch.plan,
+                ("/bin/sh", "-c", _ENTER, "sh", *argv),
+                temporary=launch.temporary,
+                cwd=cwd,
+                hidden=launch.hidden,
+            )
+        os.execve(argv[0], argv, _environment(launch))  # noqa: S606  # this fork exists to do this
+    except OSError as error:
+        if is_out_of_files(error):
+            raise
+        return {blamed: os.strerror(error.errno or 0)}
+    except ValueError as error:
+        return {blamed: str(error) if launch.is_confined else "an argument cannot be passed to a program"}
+
+
+def _environment(launch: _Launch) -> Mapping[str, str]:
+    given = environment_of(launch.broker_policy, launch.request)
+    own = {MARKER: launch.job.marker}
+    if not launch.temporary:
+        return {**given, **own}
+    caches = {name: f"{launch.temporary}/{folder}" for name, folder in CACHES.items()}
+    return {**caches, **given, "TMPDIR": launch.temporary, **own}

@@ -2,9 +2,10 @@
 
 import contextlib
 import os
+import shutil
 import socket
 import stat
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -28,6 +29,10 @@ class Fixture:
     """None where this machine has no loopback."""
     pipe: int
     """Reads from the named pipe `outside/pipe`, as a program outside does."""
+    local: socket.socket | None
+    """Listens at `outside-socket`; None where no such socket can be made."""
+    hidden: tuple[str, ...]
+    """The names of what no command may read."""
 
     def at(self, name: str) -> str:
         """The path of a file in the fixture."""
@@ -40,7 +45,8 @@ class Fixture:
 
     def sandbox(self, sandbox: SandboxSpec) -> SandboxSpec:
         """`sandbox` with the paths of this fixture, and all protected names."""
-        paths = {"roots": (self.at("root"),), "state": self.at("state"), "hidden": (self.at("hidden"),)}
+        hidden = tuple(map(self.at, self.hidden))
+        paths = {"roots": (self.at("root"),), "state": self.at("state"), "hidden": hidden}
         return replace(sandbox, **paths, writable_names=())
 
     def seen(self) -> Seen:
@@ -58,40 +64,45 @@ class Fixture:
         except BlockingIOError:
             return False
 
-    def visited(self) -> bool:
+    def visited(self, *, local: bool = False) -> bool:
         """Whether a client connected."""
-        if self.listener is None:
+        listener = self.local if local else self.listener
+        if listener is None:
             return False
         try:
-            self.listener.accept()[0].close()
+            listener.accept()[0].close()
         except BlockingIOError:
             return False
         return True
 
 
 @contextmanager
-def make_fixture(state: str) -> Generator[Fixture]:
+def make_fixture(state: str, *, hides_in_root: bool = False) -> Generator[Fixture]:
     """Create a fixture in the server's own folder, which no command sees, or else among the temporary files.
+
+    With `hides_in_root` there is also a hidden file in the root, and a local socket outside of it.
 
     Raises:
         OSError: it cannot be made.
     """
-    base = _private_folder(state)
-    listener, pipe = _listener(), -1
-    try:
+    with contextlib.ExitStack() as undo:
+        base = _private_folder(state)
+        undo.callback(shutil.rmtree, base, ignore_errors=True)
         os.mkdir(f"{base}/outside", 0o700)
-        pipe = _pipe(f"{base}/outside/pipe")
+        os.mkfifo(f"{base}/outside/pipe", 0o600)
+        pipe = os.open(f"{base}/outside/pipe", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        undo.callback(os.close, pipe)
         fixture = Fixture(
-            base=base, token=_random_name(), secret=_random_name(), listener=listener, pipe=pipe
+            base=base,
+            token=_random_name(),
+            secret=_random_name(),
+            listener=_listener(undo, socket.AF_INET, ("127.0.0.1", 0)),
+            pipe=pipe,
+            local=_listener(undo, socket.AF_UNIX, f"{base}/outside-socket") if hides_in_root else None,
+            hidden=("hidden", "root/closed/secret") if hides_in_root else ("hidden",),
         )
         _fill(fixture)
         yield fixture
-    finally:
-        if pipe >= 0:
-            os.close(pipe)
-        if listener:
-            listener.close()
-        _remove(base)
 
 
 def _state_of(path: str) -> tuple[int, int, int, bytes]:
@@ -114,26 +125,24 @@ def _random_name() -> str:
     return os.urandom(8).hex()
 
 
-def _listener() -> socket.socket | None:
-    with contextlib.ExitStack() as undo:
-        try:
-            listener = undo.enter_context(socket.socket())
-            listener.bind(("127.0.0.1", 0))
-            listener.listen()
-        except OSError:
-            return None
-        listener.setblocking(False)
-        undo.pop_all()
-        return listener
-
-
-def _pipe(path: str) -> int:
-    os.mkfifo(path, 0o600)
-    return os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+def _listener(
+    undo: contextlib.ExitStack, family: int, address: str | tuple[str, int]
+) -> socket.socket | None:
+    """A socket that `undo` closes; None where none can be made, or its path is too long."""
+    listener = None
+    try:
+        listener = undo.enter_context(socket.socket(family))
+        listener.bind(address)
+        listener.listen()
+    except OSError:
+        return None
+    listener.setblocking(False)
+    return listener
 
 
 def _fill(fixture: Fixture) -> None:
-    for folder in ("root", "root/.git", "root/.git/hooks", "state"):
+    in_root = ("root/closed", "root/sub") if len(fixture.hidden) > 1 else ()
+    for folder in ("root", "root/.git", "root/.git/hooks", "state", *in_root):
         os.mkdir(fixture.at(folder), 0o700)
     contents = {
         "root/kept": fixture.token,
@@ -142,24 +151,7 @@ def _fill(fixture: Fixture) -> None:
         "root/.git/hooks/pre-commit": "#!/bin/sh",
         "outside/kept": "kept",
         "state/secret": fixture.secret,
-        "hidden": fixture.secret,
+        **dict.fromkeys(fixture.hidden, fixture.secret),
     }
     for name, content in contents.items():
-        file = os.open(fixture.at(name), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        os.write(file, f"{content}\n".encode())
-        os.close(file)
-
-
-def _remove(base: str) -> None:
-    for top, folders, files in os.walk(base, topdown=False):
-        for name in files:
-            _ignoring_errors(os.unlink, f"{top}/{name}")
-        for name in folders:
-            path = f"{top}/{name}"
-            _ignoring_errors(os.unlink if os.path.islink(path) else os.rmdir, path)
-    _ignoring_errors(os.rmdir, base)
-
-
-def _ignoring_errors(remove: Callable[[str], None], path: str) -> None:
-    with contextlib.suppress(OSError):
-        remove(path)
+        Path(fixture.at(name)).write_text(f"{content}\n", encoding="utf-8")

@@ -8,14 +8,12 @@ a reader of a secret can print. It believes the script only where nobody else ca
 import contextlib
 import os
 import shlex
-import socket
 import subprocess
 import sys
-from collections.abc import Generator, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import replace
 
-from mcp_toolserver.runtime.sandbox.broker.policy import READ_ONLY, UNCONFINED, Helper, SandboxPlan
+from mcp_toolserver.runtime.sandbox.broker.policy import READ_ONLY, Helper, SandboxPlan
 from mcp_toolserver.runtime.sandbox.layers import seatbelt
 from mcp_toolserver.runtime.sandbox.layers.environment import DEFAULT_PATH
 from mcp_toolserver.runtime.sandbox.layers.spec import Check, Proof, SandboxSpec
@@ -28,16 +26,15 @@ from mcp_toolserver.runtime.sandbox.selftest.probe import (
     Outcome,
     Probe,
     Run,
-    changed,
     check,
+    common_checks,
+    common_script,
     outcome,
-    secrets,
-    try_script,
-    unwritten,
+    quoted,
+    reading,
+    run_probe,
+    unread,
 )
-from mcp_toolserver.runtime.sandbox.selftest.seatbelt_programs import CALLS
-
-__all__ = ["Run", "prove"]
 
 HELPER_SECONDS = 20
 """How long the script of a helper may take."""
@@ -50,146 +47,55 @@ _OPEN = "(version 1)(allow default)"
 def prove(sandbox: SandboxSpec, run: Run) -> Proof:
     """Try Seatbelt in the mode of `sandbox`, with the first of its programs.
 
-    Nothing is raised: where the proof itself goes wrong, no command runs.
+    Raises:
+        OSError: it cannot be tried.
     """
-    if sandbox.mode == UNCONFINED:
-        return Proof(
-            commands="none", helpers="none", reasons=(f"commands run without a sandbox in {UNCONFINED}",)
-        )
-    if not sandbox.programs:
-        return Proof(
-            commands="none", helpers="none", reasons=(f"Seatbelt: {seatbelt.SANDBOX_EXEC} is not there",)
-        )
-    try:
-        return _prove(sandbox, run, sandbox.programs[0])
-    except Exception as error:  # noqa: BLE001  # a server without commands is better than none
-        why = f"the sandbox could not be tested: {str(error) or type(error).__name__}"
-        return Proof(commands="none", helpers="none", reasons=(why,))
-
-
-def _prove(sandbox: SandboxSpec, run: Run, program: str) -> Proof:
-    reading = replace(sandbox, mode=READ_ONLY, network=False)
-    helpers = _try(Probe(sandbox=reading, layer="seatbelt", program=program), run)
+    program = sandbox.programs[0]
+    unproven = Proof(commands="none", helpers="none", program=program)
+    only_reading = replace(sandbox, mode=READ_ONLY, network=False)
+    helpers = _try(Probe(sandbox=only_reading, layer="seatbelt", program=program), run)
     if helpers.problem:
         why = f"Seatbelt around what only reads: {helpers.problem}"
-        return Proof(commands="none", helpers="none", program=program, reasons=(why,), failed=helpers.failed)
+        return replace(unproven, reasons=(why,), failed=helpers.failed)
     commands = helpers
-    if reading != sandbox:
+    if only_reading != sandbox:
         commands = _try(Probe(sandbox=sandbox, layer="seatbelt", program=program), run)
     if commands.problem:
         why = f"Seatbelt around commands: {commands.problem}"
-        return Proof(
-            commands="none", helpers="seatbelt", program=program, reasons=(why,), failed=commands.failed
-        )
-    return Proof(commands="seatbelt", helpers="seatbelt", program=program, checks=commands.checks)
+        return replace(unproven, helpers="seatbelt", reasons=(why,), failed=commands.failed)
+    return replace(unproven, commands="seatbelt", helpers="seatbelt", checks=commands.checks)
 
 
 def _try(probe: Probe, run: Run) -> Outcome:
     """Try commands, and helpers that read or write as much as the mode allows."""
-    with _mac_fixture(probe.sandbox.state) as fixture:
-        ended = try_script(probe, run, fixture, script(probe, fixture))
+    with make_fixture(probe.sandbox.state, hides_in_root=True) as fixture:
+        made = run_probe(probe, run, fixture, script(probe, fixture), _checks)
         _remove_job()
-        if isinstance(ended, str):
-            return Outcome(problem=ended)
-        made = outcome(_checks(ended, fixture))
     if made.problem:
         return made
     # What commands left would prove nothing about helpers.
-    with _mac_fixture(probe.sandbox.state) as fixture:
+    with make_fixture(probe.sandbox.state, hides_in_root=True) as fixture:
         helper = _git_that_commits(probe, fixture) if probe.writes else _search(probe, fixture)
         return outcome((*made.checks, *helper))
-
-
-# --- files to try it on ----------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, kw_only=True)
-class MacFixture(Fixture):
-    """The files of the fixture, and what else is tried on macOS."""
-
-    local: socket.socket | None
-    """Listens at a path outside of the root; None where no such socket can be made."""
-
-    def sandbox(self, sandbox: SandboxSpec) -> SandboxSpec:
-        """`sandbox` with the paths of this fixture."""
-        hidden = (self.at("hidden"), self.at("root/closed/secret"))
-        return replace(super().sandbox(sandbox), hidden=hidden)
-
-    @property
-    def local_path(self) -> str:
-        """Where the local socket listens, or nothing."""
-        return self.at("outside-socket") if self.local else ""
-
-    def local_visited(self) -> bool:
-        """Whether a client connected to the local socket."""
-        return replace(self, listener=self.local).visited()
-
-
-@contextmanager
-def _mac_fixture(state: str) -> Generator[MacFixture]:
-    with make_fixture(state) as plain, contextlib.ExitStack() as opened:
-        local = _local_listener(plain.at("outside-socket"))
-        if local:
-            opened.enter_context(local)
-        for folder in ("root/closed", "root/sub"):
-            os.mkdir(plain.at(folder), 0o700)
-        secret = os.open(
-            plain.at("root/closed/secret"), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600
-        )
-        os.write(secret, f"{plain.secret}\n".encode())
-        os.close(secret)
-        yield MacFixture(
-            base=plain.base,
-            token=plain.token,
-            secret=plain.secret,
-            listener=plain.listener,
-            pipe=plain.pipe,
-            local=local,
-        )
-
-
-def _local_listener(path: str) -> socket.socket | None:
-    """None where the path is too long for a socket, or no socket can be made."""
-    with contextlib.ExitStack() as undo:
-        try:
-            listener = undo.enter_context(socket.socket(socket.AF_UNIX))
-            listener.bind(path)
-            listener.listen()
-        except OSError:
-            return None
-        listener.setblocking(False)
-        undo.pop_all()
-        return listener
 
 
 # --- commands --------------------------------------------------------------------------------------------
 
 
-def script(probe: Probe, fixture: MacFixture) -> str:
+def script(probe: Probe, fixture: Fixture) -> str:
     """What is run."""
-    names = ("root", "outside", "state", "hidden")
-    root, outside, state, hidden = (shlex.quote(fixture.at(name)) for name in names)
-    scratch = f'"${{TMPDIR:-/nowhere}}/{fixture.token}"'
+    root, outside, state, hidden = quoted(fixture)
     made = f'"${{TMPDIR:-/nowhere}}/made-{fixture.token}"'
     lines = (
-        "exec 2>/dev/null",
-        f'read -r line <{root}/kept && echo "root $line"',
-        f'echo {WRITTEN} >{scratch} && read -r line <{scratch} && echo "scratch $line"',
-        'echo "place ${TMPDIR:-/nowhere}"',
+        *common_script(fixture, "/nowhere"),
         '/bin/sh -c "exit 7"; echo "program $?"',
         # Files outside of the root.
-        f"echo {WRITTEN} >{outside}/new",
-        f"echo {WRITTEN} >>{outside}/kept",
         f"ln -s {outside} {root}/way && echo {WRITTEN} >{root}/way/through-a-link",
         f"ln {outside}/kept {root}/second && echo {WRITTEN} >>{root}/second",
         f"chmod {MODE:o} {outside}/kept",
         f"mv {outside}/kept {outside}/moved",
         # Files in the root, and protected names.
-        f"echo {WRITTEN} >{root}/new",
         f"chmod {MODE:o} {root}/kept",
-        f"echo {WRITTEN} >>{root}/.git/config",
-        f"echo {WRITTEN} >>{root}/.git/hooks/pre-commit",
-        f"echo {WRITTEN} >{root}/.git/hooks/new",
         f"echo {WRITTEN} >>{root}/.GIT/CONFIG",
         f"echo {WRITTEN} >{root}/.envrc; echo {WRITTEN} >{root}/sub/.Mcp.Json; mkdir {root}/sub/.VSCODE",
         f"ln {root}/.git/config {root}/third && echo {WRITTEN} >>{root}/third",
@@ -198,39 +104,36 @@ def script(probe: Probe, fixture: MacFixture) -> str:
         f"mv {root}/.git/hooks {root}/.git/away",
         f"mv {root}/.git {root}/moved",
         # Secrets, under each name that a file has.
-        f'read -r line <{state}/secret && echo "state $line"',
         f'for name in {state}/*; do echo "listed $name"; done',
-        f'read -r line <{hidden} && echo "hidden $line"',
-        *_second_names(fixture),
-        f'mv {root}/closed {root}/opened; read -r line <{root}/opened/secret && echo "moved $line"',
-        f'ln {hidden} {root}/fourth && read -r line <{root}/fourth && echo "linked $line"',
+        *(reading(shlex.quote(path), label) for label, path in _second_names(fixture).items()),
+        f"mv {root}/closed {root}/opened; {reading(f'{root}/opened/secret', 'moved')}",
+        f"ln {hidden} {root}/fourth && {reading(f'{root}/fourth', 'linked')}",
         # Processes.
         f'kill -0 {os.getpid()} && echo "signal worked"',
         f'kill -URG {os.getpid()} && echo "signal worked"',
         'sleep 60 & kill $! && echo "own worked"',
         'if [ -u /bin/ps ]; then /bin/ps >/dev/null && echo "setuid worked"; fi',
         *_ways_out(probe, fixture),
-        *_calls(fixture),
+        _calls(fixture),
         'echo "end reached"',
     )
     return "\n".join(lines)
 
 
-def _second_names(fixture: MacFixture) -> Iterator[str]:
+def _second_names(fixture: Fixture) -> dict[str, str]:
+    """More names of the hidden file."""
     hidden = fixture.at("hidden")
     look = os.stat(hidden)
     folder, name = os.path.split(hidden)
-    others = {
+    return {
         "case": os.path.join(folder, name.upper()),
         "data-volume": f"/System/Volumes/Data{hidden}",
         "inode": f"/.vol/{look.st_dev}/{look.st_ino}",
         "folder-case": os.path.join(folder.upper(), name),
     }
-    for label, path in others.items():
-        yield f'read -r line <{shlex.quote(path)} && echo "{label} $line"'
 
 
-def _ways_out(probe: Probe, fixture: MacFixture) -> Iterator[str]:
+def _ways_out(probe: Probe, fixture: Fixture) -> Iterator[str]:
     """What would act outside of the sandbox, if its program is there."""
     inner = f"echo {WRITTEN} >{shlex.quote(fixture.at('outside/nested'))}"
     yield shlex.join((probe.program, "-p", _OPEN, "/bin/sh", "-c", inner))
@@ -244,10 +147,66 @@ def _ways_out(probe: Probe, fixture: MacFixture) -> Iterator[str]:
     yield "fi"
 
 
-def _calls(fixture: MacFixture) -> Iterator[str]:
-    port = 0 if fixture.listener is None else fixture.port
-    values = (fixture.at("root"), fixture.at("root/closed"), str(port), fixture.local_path, str(os.getpid()))
-    yield shlex.join((sys.executable, "-I", "-S", "-c", CALLS, *values, fixture.token))
+def _calls(fixture: Fixture) -> str:
+    local = fixture.at("outside-socket") if fixture.local else ""
+    values = (fixture.at("root"), fixture.at("root/closed"), str(fixture.port), local, str(os.getpid()))
+    return shlex.join((sys.executable, "-I", "-S", "-c", _CALLS, *values, fixture.token))
+
+
+_CALLS = """\
+import contextlib, ctypes, os, socket, sys
+root, hidden_folder, port, local, outsider, token = sys.argv[1:]
+
+def attempt(name, call):
+    try:
+        if call():
+            print(name, "worked", flush=True)
+    except (OSError, AttributeError, ValueError, ImportError):
+        pass
+
+def connects(family, address):
+    with contextlib.closing(socket.socket(family, socket.SOCK_STREAM)) as client:
+        client.settimeout(5)
+        client.connect(address)
+    return True
+
+def made_shared():
+    import _posixshmem
+    os.close(_posixshmem.shm_open(f"/{token}", os.O_CREAT | os.O_EXCL | os.O_RDWR, mode=0o600))
+    _posixshmem.shm_unlink(f"/{token}")
+    return True
+
+def looked_at(pid):
+    place = ctypes.create_string_buffer(4096)
+    return c.proc_pidinfo(pid, 3, ctypes.c_uint64(0), place, len(place)) > 0
+
+def arguments_of(pid):
+    names = (ctypes.c_int * 3)(1, 49, pid)
+    place, size = ctypes.create_string_buffer(1 << 20), ctypes.c_size_t(1 << 20)
+    return c.sysctl(names, 3, place, ctypes.byref(size), None, ctypes.c_size_t(0)) == 0
+
+def found(service):
+    bootstrap, port = ctypes.c_uint.in_dll(c, "bootstrap_port"), ctypes.c_uint()
+    return c.bootstrap_look_up(bootstrap, service, ctypes.byref(port)) == 0
+
+c = ctypes.CDLL(None)
+if int(port):
+    attempt("tcp", lambda: connects(socket.AF_INET, ("127.0.0.1", int(port))))
+if local:
+    attempt("local", lambda: connects(socket.AF_UNIX, local))
+attempt("shared", made_shared)
+attempt("others", lambda: looked_at(int(outsider)))
+attempt("environment", lambda: arguments_of(int(outsider)))
+for service in (b"com.apple.SecurityServer", b"com.apple.pasteboard.1",
+                b"com.apple.coreservices.launchservicesd", b"com.apple.coreservices.appleevents"):
+    attempt("service-" + service.decode(), lambda: found(service))
+attempt("clone", lambda: c.clonefile(hidden_folder.encode(), f"{root}/cloned".encode(), 0) == 0)
+attempt("folder", lambda: os.mkdir(f"{root}/swapped"))
+attempt("swap", lambda: c.renamex_np(f"{root}/.git".encode(), f"{root}/swapped".encode(), 2) == 0)
+print("calls ended", flush=True)
+"""
+"""Tries calls of the system: those that a system does not have are left out. The names of functions are those
+of macOS: clonefile(2), renamex_np(2), sysctl(3), <libproc.h>, <bootstrap.h>."""
 
 
 def _remove_job() -> None:
@@ -259,27 +218,53 @@ def _remove_job() -> None:
             )
 
 
-def _checks(ended: Ended, fixture: MacFixture) -> Iterator[Check]:
-    printed, probe = ended.printed, ended.probe
-    yield check("files in the root can be read", "")
-    read = printed.get("scratch") == WRITTEN
-    yield check("temporary files can be written", "" if read else f"not in {printed.get('place')}")
+_UNREAD = {
+    "case": "hidden files cannot be read under a name in another case",
+    "folder-case": "hidden files cannot be read through a folder in another case",
+    "data-volume": "hidden files cannot be read in /System/Volumes/Data",
+    "inode": "hidden files cannot be read by number in /.vol",
+    "moved": "hidden files cannot be read when their folder is moved",
+    "linked": "hidden files cannot be read through a hard link",
+}
+"""What is checked where the script prints the secret after a label."""
+
+_FAILING = {
+    "signal": "processes outside get no signal",
+    "others": "processes outside cannot be looked at",
+    "environment": "the environment of processes outside cannot be read",
+    "shared": "no memory is shared by name",
+    "setuid": "setuid programs do not run",
+    "launchd": "launchd takes no job",
+    "event": "no application takes an Apple event",
+}
+"""What is checked where the script prints that something worked."""
+
+
+def _checks(ended: Ended) -> Iterator[Check]:
+    printed, fixture = ended.printed, ended.fixture
+    yield from common_checks(ended)
     yield check("programs run", "" if printed.get("program") == "7" else "a shell did not")
     yield check("a command ends its own programs", "" if "own" in printed else "a signal was refused")
-    tried = "calls" in printed
-    yield check(
-        "Python runs, which tries the rest", "" if tried else f"{sys.executable} did not run to its end"
-    )
-    if probe.writes:
-        yield check("files in the root can be written", unwritten(ended))
-    else:
-        yield check("nothing in the root is changed", changed(ended, "root"))
-    yield check("hooks and configuration of git are not changed", changed(ended, "root/.git"))
+    tried = "" if "calls" in printed else f"{sys.executable} did not run to its end"
+    yield check("Python runs, which tries the rest", tried)
     yield check("no protected name is made, moved in or moved away", _protected_changes(ended))
-    yield check("nothing outside of the root is changed", changed(ended, "outside"))
-    yield from secrets(ended)
-    yield from _more_secrets(ended)
-    yield from _outside(ended, fixture)
+    yield from unread(ended, _UNREAD)
+    listed = printed.get("listed", "").endswith("/secret")
+    yield check("the server's own folder cannot be listed", "it was listed" if listed else "")
+    moved = "root/closed/secret" not in ended.after
+    yield check("hidden files stay in their place", "one was moved" if moved else "")
+    cloned = "root/cloned/secret" in ended.after
+    yield check("a folder with hidden files cannot be cloned", "one was cloned" if cloned else "")
+    if not ended.probe.sandbox.network:
+        reached = "a connection came" if fixture.visited() or "tcp" in printed else ""
+        yield check("a socket that listens on this machine cannot be reached", reached)
+    if fixture.local is not None:
+        reached = "a connection came" if fixture.visited(local=True) or "local" in printed else ""
+        yield check("a local socket outside of the root cannot be reached", reached)
+    found = sorted(label.removeprefix("service-") for label in printed if label.startswith("service-"))
+    yield check("services of the system cannot be reached", f"{', '.join(found)} could" if found else "")
+    for label, name in _FAILING.items():
+        yield check(name, "it worked" if label in printed else "")
 
 
 def _protected_changes(ended: Ended) -> str:
@@ -288,61 +273,18 @@ def _protected_changes(ended: Ended) -> str:
     return f"{', '.join(names)} appeared or disappeared" if names else ""
 
 
-def _more_secrets(ended: Ended) -> Iterator[Check]:
-    names = {
-        "case": "hidden files cannot be read under a name in another case",
-        "folder-case": "hidden files cannot be read through a folder in another case",
-        "data-volume": "hidden files cannot be read in /System/Volumes/Data",
-        "inode": "hidden files cannot be read by number in /.vol",
-        "moved": "hidden files cannot be read when their folder is moved",
-        "linked": "hidden files cannot be read through a hard link",
-    }
-    for label, name in names.items():
-        read = ended.fixture.secret in ended.printed.get(label, "")
-        yield check(name, "one was read" if read else "")
-    listed = ended.printed.get("listed", "").endswith("/secret")
-    yield check("the server's own folder cannot be listed", "it was listed" if listed else "")
-    moved = "root/closed/secret" not in ended.after
-    yield check("hidden files stay in their place", "one was moved" if moved else "")
-    cloned = "root/cloned/secret" in ended.after
-    yield check("a folder with hidden files cannot be cloned", "one was cloned" if cloned else "")
-
-
-def _outside(ended: Ended, fixture: MacFixture) -> Iterator[Check]:
-    printed = ended.printed
-    if not ended.probe.sandbox.network:
-        reached = "a connection came" if fixture.visited() or "tcp" in printed else ""
-        yield check("a socket that listens on this machine cannot be reached", reached)
-    if fixture.local is not None:
-        reached = "a connection came" if fixture.local_visited() or "local" in printed else ""
-        yield check("a local socket outside of the root cannot be reached", reached)
-    found = sorted(label.removeprefix("service-") for label in printed if label.startswith("service-"))
-    yield check("services of the system cannot be reached", f"{', '.join(found)} could" if found else "")
-    names = {
-        "signal": "processes outside get no signal",
-        "others": "processes outside cannot be looked at",
-        "environment": "the environment of processes outside cannot be read",
-        "shared": "no memory is shared by name",
-        "setuid": "setuid programs do not run",
-        "launchd": "launchd takes no job",
-        "event": "no application takes an Apple event",
-    }
-    for label, name in names.items():
-        yield check(name, "it worked" if label in printed else "")
-
-
 # --- helpers ---------------------------------------------------------------------------------------------
 
 
-def _search(probe: Probe, fixture: MacFixture) -> Iterator[Check]:
+def _search(probe: Probe, fixture: Fixture) -> Iterator[Check]:
     """A helper with reach "folder": it reads the root and nothing else."""
-    root, outside, state = (shlex.quote(fixture.at(name)) for name in ("root", "outside", "state"))
+    root, outside, state, _ = quoted(fixture)
     lines = (
         "exec 2>/dev/null",
-        f'read -r line <{root}/kept && echo "root $line"',
-        f'read -r line <{outside}/kept && echo "outside $line"',
-        f'read -r line <{state}/secret && echo "state $line"',
-        'read -r line </private/etc/passwd && echo "system $line"',
+        reading(f"{root}/kept", "root"),
+        reading(f"{outside}/kept", "outside"),
+        reading(f"{state}/secret", "state"),
+        reading("/private/etc/passwd", "system"),
         f"echo {WRITTEN} >{root}/new; echo {WRITTEN} >{outside}/new",
         '/bin/ls / >/dev/null && echo "program ran"',
         'echo "end reached"',
@@ -357,9 +299,9 @@ def _search(probe: Probe, fixture: MacFixture) -> Iterator[Check]:
     yield check("a search starts no other program", "one ran" if "program" in printed else "")
 
 
-def _git_that_commits(probe: Probe, fixture: MacFixture) -> Iterator[Check]:
+def _git_that_commits(probe: Probe, fixture: Fixture) -> Iterator[Check]:
     """A helper that writes in `.git` only."""
-    root, outside = shlex.quote(fixture.at("root")), shlex.quote(fixture.at("outside"))
+    root, outside, *_ = quoted(fixture)
     lines = (
         "exec 2>/dev/null",
         f"echo {WRITTEN} >{root}/.git/index",
@@ -381,7 +323,7 @@ def _git_that_commits(probe: Probe, fixture: MacFixture) -> Iterator[Check]:
     yield check("git of the server writes nothing else", f"{', '.join(other)} changed" if other else "")
 
 
-def _run_helper(probe: Probe, fixture: MacFixture, helper: Helper, lines: tuple[str, ...]) -> dict[str, str]:
+def _run_helper(probe: Probe, fixture: Fixture, helper: Helper, lines: tuple[str, ...]) -> dict[str, str]:
     """What a helper printed: the first word of each line, and the rest; nothing if it did not run."""
     sandbox = replace(fixture.sandbox(probe.sandbox), mode=READ_ONLY, network=False)
     plan = SandboxPlan(

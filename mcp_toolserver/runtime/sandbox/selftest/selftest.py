@@ -17,8 +17,7 @@ from mcp_toolserver.runtime.sandbox.layers.landlock import LEAST_ABI
 from mcp_toolserver.runtime.sandbox.layers.spec import Check, Layer, Proof, SandboxSpec
 from mcp_toolserver.runtime.sandbox.layers.syscall_table import MACHINES, SECCOMP
 from mcp_toolserver.runtime.sandbox.selftest.fixture import Fixture, make_fixture
-from mcp_toolserver.runtime.sandbox.selftest.linux_probe import run_probe
-from mcp_toolserver.runtime.sandbox.selftest.probe import Probe, Run
+from mcp_toolserver.runtime.sandbox.selftest.probe import Probe, Run, probe_linux
 
 __all__ = ["Run", "missing_filter", "prove"]
 
@@ -189,7 +188,7 @@ class _SelfTest:
     def _try(self, name: str, probe: Probe) -> tuple[Check, ...]:
         """What was seen; nothing, with a reason more, when it does not hold."""
         self.fixture = self.fixture or self.fixtures.enter_context(make_fixture(self.sandbox.state))
-        outcome = run_probe(probe, self.run, self.fixture)
+        outcome = probe_linux(probe, self.run, self.fixture)
         if outcome.problem:
             # A layer that failed may have changed the fixture, so that the next probe would prove nothing.
             self.fixture = None

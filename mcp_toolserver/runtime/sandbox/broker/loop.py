@@ -1,0 +1,141 @@
+"""The loop of a broker, as far as it is the same on every system: messages, sessions, ended children."""
+
+import abc
+import contextlib
+import os
+import select
+import socket
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from mcp_toolserver.runtime.sandbox.broker import messages
+from mcp_toolserver.runtime.sandbox.broker.fd_passing import Reserve, send
+from mcp_toolserver.runtime.sandbox.broker.fork import close_all_but, drain, restore_defaults
+from mcp_toolserver.runtime.sandbox.broker.policy import BrokerPolicy, find_shell
+from mcp_toolserver.runtime.sandbox.mounts.hidden_paths import HiddenPaths
+from mcp_toolserver.runtime.sandbox.protected.unprotectable import Unprotectable
+
+
+def set_up(requests: socket.socket, broker_policy: BrokerPolicy) -> tuple[Reserve, BrokerPolicy]:
+    """Make this fork the leader of a session, with nothing of the server but `requests` and standard error;
+    returns a reserved descriptor, and the policy with a shell."""
+    close_all_but(requests.fileno())
+    # Early, so that its number is below any limit that a broker can work with.
+    reserve = Reserve()
+    os.setsid()
+    restore_defaults()
+    shell = broker_policy.shell or find_shell(broker_policy.environment.get("PATH", ""))
+    return reserve, replace(broker_policy, shell=shell)
+
+
+@dataclass(kw_only=True)
+class BrokerLoop(abc.ABC):
+    """What a broker does with each message and with each child that has ended."""
+
+    requests: socket.socket
+    wake: int
+    lifeline_end: int
+    """The other end of the lifeline; its closing tells the supervisors that this process is gone."""
+    roots: tuple[str, ...]
+    patterns: tuple[str, ...] = ()
+    """What they match is hidden from commands."""
+    running: dict[int, bytes] = field(default_factory=dict[int, bytes])
+    """By supervisor, the session that its command belongs to."""
+    idle: set[bytes] = field(default_factory=set[bytes])
+    """Sessions that end once no command of theirs runs."""
+
+    def take(self, kind: bytes, session: bytes, descriptors: Sequence[int]) -> None:
+        """Do what a message asks for; nothing where its descriptors did not come."""
+        match kind, len(descriptors):
+            case messages.HIDE, _:
+                self.hide(descriptors)
+            case messages.REQUEST, messages.DESCRIPTORS:
+                self.serve(descriptors, session)
+            case messages.TEMPORARY, 1:
+                self.send_temporary(descriptors[0], session)
+            case messages.END, _:
+                self.end_session(session)
+            case messages.END_UNUSED, _:
+                self.idle.add(session)
+                self.end_idle()
+            case _:
+                pass
+
+    @abc.abstractmethod
+    def serve(self, descriptors: Sequence[int], session: bytes) -> None:
+        """Give a request of `session` to a supervisor, or refuse it."""
+
+    @abc.abstractmethod
+    def open_temporary(self, session: bytes) -> int | None:
+        """Open the temporary folder of a session, which starts with this; None if its commands share none.
+
+        Raises:
+            OSError: it cannot be opened.
+        """
+
+    @abc.abstractmethod
+    def end_session(self, session: bytes) -> None:
+        """Let go of a session. What it shares goes with the last of its commands."""
+
+    @abc.abstractmethod
+    def set_hidden(self, hidden: HiddenPaths) -> None:
+        """Hide these from the next command."""
+
+    @abc.abstractmethod
+    def reap_children(self) -> bool:
+        """Reap the dead; false when no child is left.
+
+        A supervisor that did not end in order has left its command to this process.
+        """
+
+    def hide(self, descriptors: Sequence[int]) -> None:
+        """Add the patterns in the received file to those of hidden paths.
+
+        Raises:
+            ValueError: no valid patterns came. This process must not go on without them.
+        """
+        (file,) = descriptors
+        self.patterns += messages.decode_patterns(os.pread(file, os.fstat(file).st_size, 0))
+        hidden = HiddenPaths(self.patterns)
+        # Found once here, it is found sooner in each fork. Where it cannot be found, each command fails.
+        with contextlib.suppress(Unprotectable, OSError):
+            hidden.find(self.roots, self.roots)
+        self.set_hidden(hidden)
+
+    def send_temporary(self, to: int, session: bytes) -> None:
+        """Pass on the temporary folder of a session, or nothing, and close the socket `to`."""
+        # The server may be gone, and what came may be no socket.
+        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(to)) as answer:
+            folder = self.open_temporary(session)
+            if folder is not None:
+                try:
+                    send(answer, (folder,))
+                finally:
+                    os.close(folder)
+
+    def end_idle(self) -> None:
+        """End the sessions that wait for it and of which no command runs."""
+        for session in self.idle.difference(self.running.values()):
+            self.idle.discard(session)
+            self.end_session(session)
+
+    def ended_children(self) -> tuple[list[tuple[int, int]], bool]:
+        """Reap the dead; returns each with its status, and whether a child is left."""
+        drain(self.wake)
+        ended: list[tuple[int, int]] = []
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return ended, False
+            if pid == 0:
+                return ended, True
+            self.running.pop(pid, None)
+            ended.append((pid, status))
+
+    def wait_for_supervisors(self, poller: select.poll, seconds: float) -> None:
+        """Wait until no child is left, or so long."""
+        deadline = time.monotonic() + seconds
+        while self.reap_children() and time.monotonic() < deadline:
+            poller.poll(seconds * 1000)
