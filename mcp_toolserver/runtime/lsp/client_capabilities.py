@@ -3,12 +3,14 @@
 from collections.abc import Sequence
 
 from mcp_toolserver.runtime.lsp.connection import MethodNotFound
-from mcp_toolserver.runtime.lsp.uris import to_uri
+from mcp_toolserver.runtime.lsp.documents import to_uri
 from mcp_toolserver.text.code.positions import Encoding
 from mcp_toolserver.text.json_values import is_list, is_object
 
 _MOST_SETTINGS = 1_000
 """Configuration items answered in one request."""
+
+_ENCODINGS: dict[str, Encoding] = {"utf-32": "utf-32", "utf-8": "utf-8", "utf-16": "utf-16"}
 
 _LINKS = {"dynamicRegistration": False, "linkSupport": True}
 _KINDS = {"valueSet": list(range(1, 27))}
@@ -20,7 +22,7 @@ _ACTION_KINDS = [
 ]
 
 CAPABILITIES: dict[str, object] = {
-    "general": {"positionEncodings": ["utf-32", "utf-8", "utf-16"]},
+    "general": {"positionEncodings": list(_ENCODINGS)},
     "window": {"workDoneProgress": True},
     "workspace": {
         # Always refused; the edit of a command that was run for it is checked and written by us.
@@ -54,10 +56,14 @@ CAPABILITIES: dict[str, object] = {
 }
 """Nothing here lets a server change anything: an edit is an answer, which `workspace_edit` checks."""
 
-_REFRESHES = frozenset(
-    f"workspace/{what}/refresh"
-    for what in ("codeLens", "semanticTokens", "inlayHint", "inlineValue", "diagnostic", "foldingRange")
+_REFRESHED = ("codeLens", "semanticTokens", "inlayHint", "inlineValue", "diagnostic", "foldingRange")
+_ACKNOWLEDGED = frozenset(
+    (
+        *("client/registerCapability", "client/unregisterCapability", "window/workDoneProgress/create"),
+        *("window/showMessageRequest", *(f"workspace/{what}/refresh" for what in _REFRESHED)),
+    )
 )
+"""Requests that are answered with nothing."""
 
 
 def initialize_params(folder: str) -> dict[str, object]:
@@ -88,11 +94,7 @@ def answer_request(folder: str, method: str, params: object) -> object:
             return initialize_params(folder)["workspaceFolders"]
         case "workspace/applyEdit":
             return {"applied": False, "failureReason": "the client checks it first"}
-        case "client/registerCapability" | "client/unregisterCapability" | "window/workDoneProgress/create":
-            return None
-        case "window/showMessageRequest":
-            return None
-        case _ if method in _REFRESHES:
+        case _ if method in _ACKNOWLEDGED:
             return None
         case _:
             raise MethodNotFound
@@ -107,10 +109,4 @@ def registered_methods(params: object) -> Sequence[str]:
 
 def encoding(offered: object) -> Encoding:
     """Return the position encoding; the protocol's default is UTF-16."""
-    match offered:
-        case "utf-8":
-            return "utf-8"
-        case "utf-32":
-            return "utf-32"
-        case _:
-            return "utf-16"
+    return _ENCODINGS.get(str(offered), "utf-16")

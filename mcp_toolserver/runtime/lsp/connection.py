@@ -3,7 +3,6 @@
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from typing import Protocol
 
 import anyio
 from anyio import to_thread
@@ -11,6 +10,7 @@ from anyio.lowlevel import checkpoint
 
 from mcp_toolserver.errors import Unavailable
 from mcp_toolserver.runtime.lsp.framing import FrameDecoder, ProtocolError, decode_message, encode_message
+from mcp_toolserver.runtime.processes.interactive import InteractiveProcess
 from mcp_toolserver.text.json_values import is_object
 
 _LARGE = 256 << 10
@@ -40,22 +40,13 @@ class MethodNotFound(Exception):
     """The client does not answer this method."""
 
 
-class ServerProcess(Protocol):
-    """The process of a language server; see `InteractiveProcess`."""
-
-    def try_write(self, data: bytes) -> int: ...
-    async def write(self, data: bytes) -> None: ...
-    async def read(self) -> bytes: ...
-    async def end(self) -> None: ...
-
-
 class Connection:
     """A JSON-RPC connection. `on_request` answers requests of the server or raises `MethodNotFound`,
     `on_notification` receives its notifications, `on_close` is called once at the end."""
 
     def __init__(
         self,
-        process: ServerProcess,
+        process: InteractiveProcess,
         on_request: Callable[[str, object], object],
         on_notification: Callable[[str, object], None],
         on_close: Callable[[], None],

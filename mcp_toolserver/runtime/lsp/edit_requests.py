@@ -17,10 +17,9 @@ from mcp_toolserver.errors import Conflict, InvalidInput, Unavailable
 from mcp_toolserver.runtime.files.workspace import Workspace
 from mcp_toolserver.runtime.lsp.documents import Document
 from mcp_toolserver.runtime.lsp.framing import ProtocolError
-from mcp_toolserver.runtime.lsp.session import PULL, Session
+from mcp_toolserver.runtime.lsp.session import Session
 from mcp_toolserver.runtime.lsp.workspace_edit import WorkspaceEditReader
-from mcp_toolserver.text.code.indentation import indentation
-from mcp_toolserver.text.code.positions import symbol_at, to_units
+from mcp_toolserver.text.code.positions import indentation, symbol_at, to_units
 from mcp_toolserver.text.code.resolve_symbol import AskedPlace, asked_place
 from mcp_toolserver.text.json_values import is_list, is_object
 
@@ -108,8 +107,8 @@ class EditRequest:
         return replace(edit, symbol=symbol)
 
     async def _format(self) -> CodeEdit:
-        style = indentation(self.document.lines)
-        options = {"tabSize": style.width, "insertSpaces": not style.is_tabs}
+        is_tabs, width = indentation(self.document.lines)
+        options = {"tabSize": width, "insertSpaces": not is_tabs}
 
         async def ask() -> object:
             edits = await self._request({"options": options})
@@ -189,11 +188,9 @@ class EditRequest:
 
     async def _diagnostics(self, start: Position, end: Position) -> list[object]:
         """Return the diagnostics of a range: a server offers fixes for those that it is sent."""
-        if self.session.supports(PULL):
-            report = await self.session.request(PULL, {"textDocument": {"uri": self.document.uri}})
-            items = report.get("items") if is_object(report) else None
-        else:
-            items = await self.session.recent_diagnostics(self.document)
+        patience = self.session.limits.action_diagnostics
+        last = await self.session.diagnostics(self.document, patience)
+        items = None if last is None else last.items
         return [item for item in items if _touches(item, start, end)] if is_list(items) else []
 
     def _range(self) -> tuple[Position, Position, str]:

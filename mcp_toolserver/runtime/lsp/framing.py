@@ -35,7 +35,6 @@ class FrameDecoder:
     def __init__(self, most: int = MOST_BYTES) -> None:
         self._most = most
         self._buffer = bytearray()
-        self._needed: int | None = None
 
     def feed(self, data: bytes) -> list[bytes]:
         """Return the messages that `data` completes.
@@ -45,32 +44,20 @@ class FrameDecoder:
         """
         self._buffer += data
         bodies: list[bytes] = []
-        while (body := self._next()) is not None:
-            bodies.append(body)
+        while (place := self._next()) is not None and place[1] <= len(self._buffer):
+            bodies.append(bytes(self._buffer[place[0] : place[1]]))
+            del self._buffer[: place[1]]
         return bodies
 
-    def _next(self) -> bytes | None:
-        if self._needed is None:
-            self._needed = self._header()
-        if self._needed is None or len(self._buffer) < self._needed:
-            return None
-        body = bytes(self._buffer[: self._needed])
-        del self._buffer[: self._needed]
-        self._needed = None
-        return body
-
-    def _header(self) -> int | None:
-        """Return the length of the next body. Output of a launcher before the first header is skipped with
-        it."""
+    def _next(self) -> tuple[int, int] | None:
+        """Return where the next body is. Output of a launcher before the first header is skipped with it."""
         end = self._buffer.find(_END, 0, _MOST_HEADER)
-        if end < 0:
-            if len(self._buffer) >= _MOST_HEADER:
-                raise ProtocolError("does not speak the Language Server Protocol")
+        if end < 0 and len(self._buffer) < _MOST_HEADER:
             return None
-        given = _LENGTH.search(bytes(self._buffer[:end]).replace(b"\r\n", b"\n"))
+        given = _LENGTH.search(bytes(self._buffer[: max(end, 0)]).replace(b"\r\n", b"\n"))
         if given is None:
             raise ProtocolError("does not speak the Language Server Protocol")
         if int(given[1]) > self._most:
             raise ProtocolError(f"sent a message of more than {self._most:,} bytes")
-        del self._buffer[: end + len(_END)]
-        return int(given[1])
+        start = end + len(_END)
+        return start, start + int(given[1])

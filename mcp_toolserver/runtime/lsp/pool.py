@@ -12,9 +12,10 @@ import anyio
 
 from mcp_toolserver.capabilities.call_scope import LOCAL
 from mcp_toolserver.errors import Unavailable
-from mcp_toolserver.runtime.lsp.connection import ConnectionClosed, ResponseError, ServerProcess
+from mcp_toolserver.runtime.lsp.connection import ConnectionClosed, ResponseError
 from mcp_toolserver.runtime.lsp.executables import find_executables
 from mcp_toolserver.runtime.lsp.session import Session, SessionLimits
+from mcp_toolserver.runtime.processes.interactive import InteractiveProcess
 from mcp_toolserver.text.code.languages import Language
 
 
@@ -37,7 +38,7 @@ class Project:
     """See `Folders.is_read_only`."""
 
 
-StartServer = Callable[[Sequence[str], int, Project], Awaitable[ServerProcess]]
+StartServer = Callable[[Sequence[str], int, Project], Awaitable[InteractiveProcess]]
 """Starts a program in the command sandbox, in the folder open as a descriptor, for a project."""
 
 
@@ -147,13 +148,12 @@ class Pool:
         """
         commands = [
             (program, *arguments)
-            for name, *arguments in language.servers
+            for name, *arguments in map(str.split, language.servers)
             for program in find_executables(name, self._places, self._roots)
         ]
         if not commands:
-            raise ServerUnavailable(
-                f"No language server for {language.name} is installed ({language.programs})."
-            )
+            names = ", ".join(server.split()[0] for server in language.servers)
+            raise ServerUnavailable(f"No language server for {language.name} is installed ({names}).")
         return commands
 
     async def _ensure_running(self, slot: _Slot, project: Project, folder: Callable[[], int]) -> Session:
@@ -206,17 +206,10 @@ class Pool:
     ) -> Session:
         """Return the first server that completes initialization."""
         for command in commands:
-            session = Session(
-                name=os.path.basename(command[0]),
-                folder=project.folder,
-                language=project.language,
-                limits=self._limits.session,
-            )
             try:
-                await self._start_one(session, command, project, folder)
+                return await self._start_one(project, command, folder)
             except (ConnectionClosed, ResponseError, TimeoutError, Unavailable):
                 continue
-            return session
         slot.failures.append(monotonic())
         names = ", ".join(dict.fromkeys(os.path.basename(command[0]) for command in commands))
         raise ServerUnavailable(
@@ -224,18 +217,21 @@ class Pool:
         )
 
     async def _start_one(
-        self, session: Session, command: tuple[str, ...], project: Project, folder: Callable[[], int]
-    ) -> None:
+        self, project: Project, command: tuple[str, ...], folder: Callable[[], int]
+    ) -> Session:
         cwd = folder()
         try:
             process = await self._start(command, cwd, project)
         finally:
             os.close(cwd)
+        name, limits = os.path.basename(command[0]), self._limits.session
+        session = Session(name=name, folder=project.folder, language=project.language, limits=limits)
         try:
             await session.initialize(process)
         except BaseException:
             await session.connection.close("could not be started")
             raise
+        return session
 
     async def _end(self, slot: _Slot, session: Session, why: str = "") -> None:
         """End a server; without a reason, count it as failed."""

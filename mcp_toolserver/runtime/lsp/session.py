@@ -14,16 +14,17 @@ from anyio import to_thread
 
 from mcp_toolserver.capabilities.files import CanonicalPath
 from mcp_toolserver.errors import ToolError
+from mcp_toolserver.runtime.files.workspace import Workspace
 from mcp_toolserver.runtime.lsp.client_capabilities import (
     answer_request,
     encoding,
     initialize_params,
     registered_methods,
 )
-from mcp_toolserver.runtime.lsp.connection import Connection, ConnectionClosed, ResponseError, ServerProcess
-from mcp_toolserver.runtime.lsp.documents import MOST_OPEN, Document, Documents, LineCache, ReadableFiles
-from mcp_toolserver.runtime.lsp.file_watcher import DELETED, FileFilter, FileWatcher, Kind
-from mcp_toolserver.runtime.lsp.uris import to_uri
+from mcp_toolserver.runtime.lsp.connection import Connection, ConnectionClosed, ResponseError
+from mcp_toolserver.runtime.lsp.documents import MOST_OPEN, Document, Documents, to_uri
+from mcp_toolserver.runtime.lsp.file_watcher import DELETED, FileWatcher, Kind
+from mcp_toolserver.runtime.processes.interactive import InteractiveProcess
 from mcp_toolserver.text.code.languages import Language, ending
 from mcp_toolserver.text.code.positions import Encoding
 from mcp_toolserver.text.json_values import is_list, is_object
@@ -45,14 +46,14 @@ _PAUSE = 0.1
 _STABLE_ANSWERS = 2
 """Equal responses in a row after which a server counts as indexed."""
 
-PULL = "textDocument/diagnostic"
-PROVIDERS = {
+_PULL = "textDocument/diagnostic"
+_PROVIDERS = {
     "textDocument/definition": "definitionProvider",
     "textDocument/implementation": "implementationProvider",
     "textDocument/references": "referencesProvider",
     "textDocument/hover": "hoverProvider",
     "textDocument/documentSymbol": "documentSymbolProvider",
-    PULL: "diagnosticProvider",
+    _PULL: "diagnosticProvider",
     "textDocument/prepareCallHierarchy": "callHierarchyProvider",
     "workspace/symbol": "workspaceSymbolProvider",
     "textDocument/rename": "renameProvider",
@@ -111,8 +112,6 @@ class Session:
     limits: SessionLimits
     connection: Connection = field(init=False)
     documents: Documents = field(init=False)
-    pages: LineCache = field(default_factory=LineCache)
-    """Lines of the files in its responses."""
     encoding: Encoding = "utf-16"
     published: dict[str, PublishedDiagnostics] = field(default_factory=dict[str, PublishedDiagnostics])
     """Latest diagnostics by URI."""
@@ -136,9 +135,9 @@ class Session:
     @cached_property
     def _watch(self) -> FileWatcher:
         endings = tuple(f".{end}" for end in self.language.ids)
-        return FileWatcher(self.folder, FileFilter(endings=endings, names=self.language.markers))
+        return FileWatcher(self.folder, endings, self.language.markers)
 
-    async def initialize(self, process: ServerProcess) -> None:
+    async def initialize(self, process: InteractiveProcess) -> None:
         """Connect to the server and initialize it.
 
         Raises:
@@ -177,10 +176,8 @@ class Session:
 
     def supports(self, method: str) -> bool:
         """Whether the server supports `method`."""
-        return method in self._registered or self._server_capabilities.get(PROVIDERS[method]) not in (
-            None,
-            False,
-        )
+        offered = self._server_capabilities.get(_PROVIDERS[method])
+        return method in self._registered or offered not in (None, False)
 
     def resolves_actions(self) -> bool:
         """Whether the server computes the edit of a code action on request."""
@@ -193,7 +190,7 @@ class Session:
         since = monotonic() - self.limits.progress_timeout
         return any(updated > since for updated in self._progress_tokens.values())
 
-    async def document(self, path: CanonicalPath, files: ReadableFiles) -> Document:
+    async def document(self, path: CanonicalPath, files: Workspace) -> Document:
         """Open the document of an absolute path, after sending all changes of open documents.
 
         Raises:
@@ -206,7 +203,7 @@ class Session:
                 await self._send_changes(files)
             return await self.documents.open(path, self._identifier(path), files)
 
-    async def sync_files(self, files: ReadableFiles) -> None:
+    async def sync_files(self, files: Workspace) -> None:
         """Send changed files to the server.
 
         Raises:
@@ -215,7 +212,7 @@ class Session:
         async with self._lock:
             await self._send_changes(files)
 
-    async def query_current(self, ask: Callable[[], Awaitable[T]], files: ReadableFiles) -> T:
+    async def query_current(self, ask: Callable[[], Awaitable[T]], files: Workspace) -> T:
         """Return the answer to `ask` from a server that knows all changes on disk.
 
         Files are polled while the server answers. If any changed, the changes are sent and the query is
@@ -270,14 +267,28 @@ class Session:
                 self.is_indexed = same >= _STABLE_ANSWERS and not is_young and not self.is_busy
         return found
 
-    async def diagnostics(self, document: Document) -> object | None:
-        """Return the diagnostics that the server publishes; None if it publishes none in time, or wants to be
-        asked.
+    async def diagnostics(
+        self, document: Document, patience: float | None = None
+    ) -> PublishedDiagnostics | None:
+        """Return the diagnostics that the server publishes, or sends if it wants to be asked.
+
+        If it publishes none in time, or within `patience` seconds, return the last ones, which may be older
+        than the document; None for none.
 
         Raises:
-            ConnectionClosed: the server is gone.
+            ConnectionClosed, ResponseError, TimeoutError: there is no answer.
         """
+        # A server may want to be asked only after its start.
+        if not self.supports(_PULL):
+            with anyio.move_on_after(patience):
+                await self._until_published(document)
+        if self.supports(_PULL):
+            report = await self.request(_PULL, {"textDocument": {"uri": document.uri}})
+            items = report.get("items") if is_object(report) else None
+            return PublishedDiagnostics(items=items, version=document.version, received_at=monotonic())
+        return self.published.get(document.uri)
 
+    async def _until_published(self, document: Document) -> None:
         def is_known() -> bool:
             found = self.published.get(document.uri)
             return found is not None and found.is_of(document)
@@ -285,36 +296,20 @@ class Session:
         def is_current() -> bool:
             return is_known() and self.published[document.uri].received_at >= self._changed
 
-        await self._until(lambda: is_known() or self.supports(PULL), self.limits.diagnostics)
-        if self.supports(PULL) or not is_known():
+        await self._until(lambda: is_known() or self.supports(_PULL), self.limits.diagnostics)
+        if self.supports(_PULL) or not is_known():
             if self.connection.close_reason:
                 raise ConnectionClosed(self.connection.close_reason)
-            return None
+            return
         # The other change may not affect this document, and then nothing more is published.
         await self._until(is_current, self.limits.recheck)
         with anyio.move_on_after(self.limits.diagnostics):
-            while await self._has_more(self.published[document.uri]):
-                continue
-        return self.published[document.uri].items
+            quiet = self.limits.quiet_period
+            while (left := self.published[document.uri].received_at + quiet - monotonic()) > 0:
+                with anyio.move_on_after(left):
+                    await self._activity.wait()
 
-    async def recent_diagnostics(self, document: Document) -> object | None:
-        """Return the diagnostics that the server publishes, or soon the last ones, which may be older than
-        the document; None for none.
-
-        Raises:
-            ConnectionClosed: the server is gone.
-        """
-        with anyio.move_on_after(self.limits.action_diagnostics):
-            return await self.diagnostics(document)
-        last = self.published.get(document.uri)
-        return None if last is None else last.items
-
-    async def _has_more(self, last: PublishedDiagnostics) -> bool:
-        """Whether the server publishes more diagnostics shortly after the last ones."""
-        left = last.received_at + self.limits.quiet_period - monotonic()
-        return await self._until(lambda: last not in self.published.values(), left)
-
-    async def _send_changes(self, files: ReadableFiles) -> None:
+    async def _send_changes(self, files: Workspace) -> None:
         """Send changed files to the server and open them."""
         is_small = len(self._watch) <= _FEW_FILES
         news = self._watch.poll() if is_small else await to_thread.run_sync(self._watch.poll)
@@ -331,7 +326,7 @@ class Session:
         self._changed = monotonic()
         self._change_count += 1
 
-    async def _open_changed(self, changed: Sequence[tuple[str, Kind]], files: ReadableFiles) -> None:
+    async def _open_changed(self, changed: Sequence[tuple[str, Kind]], files: Workspace) -> None:
         """Open changed files: servers may read files late, but know open documents at once."""
         there = (path for path, kind in changed if kind != DELETED and ending(path) in self.language.ids)
         for path in islice(there, MOST_OPEN - 1):
@@ -345,15 +340,14 @@ class Session:
         how = self._server_capabilities.get("textDocumentSync")
         return is_object(how) and how.get("save") not in (None, False)
 
-    async def _until(self, holds: Callable[[], bool], seconds: float) -> bool:
+    async def _until(self, holds: Callable[[], bool], seconds: float) -> None:
         with anyio.move_on_after(seconds):
             while not holds() and not self.connection.close_reason:
                 await self._activity.wait()
-        return holds()
 
     def _answer(self, method: str, params: object) -> object:
         if method == "client/registerCapability":
-            self._registered.update(one for one in registered_methods(params) if one in PROVIDERS)
+            self._registered.update(one for one in registered_methods(params) if one in _PROVIDERS)
             self._wake_waiters()
         if method == "workspace/applyEdit" and self._requested_edits is not None and is_object(params):
             self._requested_edits.append(params.get("edit"))

@@ -10,9 +10,8 @@ from dataclasses import dataclass, field
 from mcp_toolserver.capabilities.code import CodePlace
 from mcp_toolserver.errors import ToolError
 from mcp_toolserver.runtime.files.workspace import Workspace
-from mcp_toolserver.runtime.lsp.documents import LineCache
-from mcp_toolserver.runtime.lsp.uris import to_path
-from mcp_toolserver.text.code.positions import Encoding, to_index
+from mcp_toolserver.runtime.lsp.documents import read_text, to_path
+from mcp_toolserver.text.code.positions import Encoding, code_lines, to_index
 
 MOST_TEXT = 300
 """Characters of a line that are shown."""
@@ -31,19 +30,19 @@ class CodeLocation:
     depth: int = 0
 
 
+_File = tuple[str, list[str]]
+"""A path and the lines of the file."""
+
+
 @dataclass(kw_only=True)
 class LocationView:
     """The visible locations of one response."""
 
     workspace: Workspace
     encoding: Encoding
-    pages: LineCache
-    """Shared by all responses."""
     withheld: int = 0
     """Locations that cannot be shown: outside the roots, hidden or missing."""
-    _files: dict[str, tuple[str, list[str]] | None] = field(
-        default_factory=dict[str, tuple[str, list[str]] | None]
-    )
+    _files: dict[str, _File | None] = field(default_factory=dict[str, _File | None])
 
     async def visible(self, locations: Iterable[CodeLocation], limit: int) -> tuple[CodePlace, ...]:
         """Return the first `limit` locations that can be shown."""
@@ -82,12 +81,12 @@ class LocationView:
             depth=location.depth,
         )
 
-    async def _file(self, uri: str) -> tuple[str, list[str]] | None:
+    async def _file(self, uri: str) -> _File | None:
         if (absolute := to_path(uri)) is None:
             return None
         try:
             path = self.workspace.canonical(absolute)
-            return path, await self.pages.lines(uri, path, self.workspace)
+            return path, code_lines((await read_text(path, self.workspace)).text)
         except ToolError:
             return None
 

@@ -14,10 +14,9 @@ from mcp_toolserver.capabilities.code import ProposedFile
 from mcp_toolserver.capabilities.files import CanonicalPath
 from mcp_toolserver.errors import Conflict, Denied, InvalidInput, ToolError, Unavailable
 from mcp_toolserver.runtime.files.workspace import Workspace
-from mcp_toolserver.runtime.lsp.documents import read_bytes
+from mcp_toolserver.runtime.lsp.documents import read_bytes, to_path
 from mcp_toolserver.runtime.lsp.responses import parse_as
 from mcp_toolserver.runtime.lsp.session import Session
-from mcp_toolserver.runtime.lsp.uris import to_path
 from mcp_toolserver.text.code.text_edits import InvalidEdit, TextEdit, apply_edits
 
 MOST_FILES = 500

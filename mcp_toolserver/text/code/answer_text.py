@@ -37,8 +37,8 @@ def _parts(operation: CodeOperation, answer: CodeAnswer) -> Iterator[str]:
         yield f"[{answer.source} is still reading the project; asked later, it may know more]"
     if answer.fallback:
         yield (
-            f"[fallback: {answer.source}, which skips comments and strings and knows no scopes or types. "
-            f"{answer.fallback}]"
+            f"[fallback: {answer.source}, not a language server: comments and strings count, scopes and "
+            f"types do not. {answer.fallback}]"
         )
 
 

@@ -1,16 +1,19 @@
 """Resolves the position in a file that a query refers to."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mcp_toolserver.capabilities.code import CodeEditQuery, CodeQuery
 from mcp_toolserver.errors import InvalidInput
-from mcp_toolserver.text.code.code_only import code_only
-from mcp_toolserver.text.code.languages import outline, searched_language
-from mcp_toolserver.text.code.positions import code_lines, symbol_starts
+from mcp_toolserver.text.code.definitions import definitions
+from mcp_toolserver.text.code.positions import symbol_starts
 
 _NAMED_LINES = 5
 """Lines that a message names."""
+
+_QUOTED = re.compile(r"[\"'`#]|//|/\*|^\s*\*")
+"""What may begin a comment or string."""
 
 
 @dataclass(frozen=True)
@@ -71,26 +74,24 @@ def _on_line(query: CodeQuery | CodeEditQuery, number: int, lines: Sequence[str]
 
 
 def _named(query: CodeQuery | CodeEditQuery, lines: Sequence[str]) -> AskedPlace:
-    """Return the position of the symbol's definition, or else of its first occurrence."""
+    """Return the position of the symbol's definition, or else of its first use."""
     symbol = query.symbol
     if not symbol:
         raise InvalidInput(
             f"{query.operation} needs a place: `line` and `character`, or `query`, the name of a symbol in "
             "the file."
         )
-    language = searched_language(query.path)
-    code = code_lines(code_only("\n".join(lines), language))
-    defined = [found for found in outline(code, language) if found.name == symbol]
-    if defined:
+    if defined := list(definitions(lines, re.escape(symbol))):
         return AskedPlace(
             defined[0].line, defined[0].index, _of_several(symbol, [one.line for one in defined])
         )
-    for given in (code, lines):
-        for number, line in enumerate(given):
-            if starts := symbol_starts(line, symbol):
-                note = f"'{symbol}' is not defined in this file; this is about its first use, on line"
-                return AskedPlace(number, starts[0], f"{note} {number + 1}.")
-    raise InvalidInput(f"'{symbol}' is not in '{query.path}'. grep_search finds it elsewhere.")
+    uses = [(number, start) for number, line in enumerate(lines) for start in symbol_starts(line, symbol)]
+    if not uses:
+        raise InvalidInput(f"'{symbol}' is not in '{query.path}'. grep_search finds it elsewhere.")
+    in_code = (use for use in uses if not _QUOTED.search(lines[use[0]], 0, use[1]))
+    number, start = next(in_code, uses[0])
+    note = f"'{symbol}' is not defined in this file; this is about its first use, on line {number + 1}."
+    return AskedPlace(number, start, note)
 
 
 def _of_several(symbol: str, lines: Sequence[int]) -> str:
