@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from mcp_toolserver.capabilities.code import CodeEdit, CodeQuery, ProposedFile
 from mcp_toolserver.capabilities.files import CanonicalPath
 from mcp_toolserver.errors import InvalidInput
+from mcp_toolserver.runtime.lsp.connection import FrameDecoder, ProtocolError, decode_message, encode_message
 from mcp_toolserver.runtime.lsp.documents import to_path, to_uri
 from mcp_toolserver.runtime.lsp.executables import find_executables, search_folders
 from mcp_toolserver.runtime.lsp.file_watcher import FileWatcher
-from mcp_toolserver.runtime.lsp.framing import FrameDecoder, ProtocolError, decode_message, encode_message
 from mcp_toolserver.text.code.definitions import definition_pattern, definitions
 from mcp_toolserver.text.code.edit_text import cut_middle, edit_text
 from mcp_toolserver.text.code.languages import CODE_GLOB, LANGUAGES, code_glob, code_language
@@ -30,7 +30,7 @@ from mcp_toolserver.text.code.positions import (
     to_units,
 )
 from mcp_toolserver.text.code.resolve_symbol import asked_place
-from mcp_toolserver.text.code.text_edits import InvalidEdit, TextEdit, apply_edits
+from mcp_toolserver.text.code.text_edits import InvalidEdit, apply_edits
 from mcp_toolserver.text.search.glob import matcher
 
 LINES = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r\n"))
@@ -219,7 +219,7 @@ def test_each_program_is_found_once_under_its_first_name(tmp_path: Path) -> None
 
 
 def whole(text: str, encoding: Encoding, *edits: tuple[tuple[int, int], tuple[int, int], str]) -> str:
-    return apply_edits(text, [TextEdit(start=a, end=b, text=new) for a, b, new in edits], encoding)
+    return apply_edits(text, edits, encoding)
 
 
 EDITED: dict[str, tuple[str, list[tuple[tuple[int, int], tuple[int, int], str]], str | None]] = {

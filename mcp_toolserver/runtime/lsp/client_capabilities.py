@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 
-from mcp_toolserver.runtime.lsp.connection import MethodNotFound
 from mcp_toolserver.runtime.lsp.documents import to_uri
 from mcp_toolserver.text.code.positions import Encoding
 from mcp_toolserver.text.json_values import is_list, is_object
@@ -80,24 +79,20 @@ def initialize_params(folder: str) -> dict[str, object]:
     }
 
 
-def answer_request(folder: str, method: str, params: object) -> object:
-    """Answer a request of a server.
-
-    Raises:
-        MethodNotFound: no server needs this method.
-    """
+def answer_request(folder: str, method: str, params: object) -> dict[str, object]:
+    """Return the `result` of a request of a server, or the `error` for one that no server needs."""
     match method:
         case "workspace/configuration":
             items = params.get("items") if is_object(params) else None
-            return [None] * min(len(items), _MOST_SETTINGS) if is_list(items) else []
+            return {"result": [None] * min(len(items), _MOST_SETTINGS) if is_list(items) else []}
         case "workspace/workspaceFolders":
-            return initialize_params(folder)["workspaceFolders"]
+            return {"result": initialize_params(folder)["workspaceFolders"]}
         case "workspace/applyEdit":
-            return {"applied": False, "failureReason": "the client checks it first"}
+            return {"result": {"applied": False, "failureReason": "the client checks it first"}}
         case _ if method in _ACKNOWLEDGED:
-            return None
+            return {"result": None}
         case _:
-            raise MethodNotFound
+            return {"error": {"code": -32601, "message": "not offered by this client"}}
 
 
 def registered_methods(params: object) -> Sequence[str]:

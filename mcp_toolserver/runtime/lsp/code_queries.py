@@ -17,9 +17,8 @@ from mcp_toolserver.capabilities.files import CanonicalPath
 from mcp_toolserver.capabilities.search import FileQuery, Search
 from mcp_toolserver.errors import InvalidInput, NotFound, ToolError, Unavailable
 from mcp_toolserver.runtime.files.workspace import Workspace
-from mcp_toolserver.runtime.lsp.connection import ConnectionClosed, ResponseError
+from mcp_toolserver.runtime.lsp.connection import ConnectionClosed, ProtocolError, ResponseError
 from mcp_toolserver.runtime.lsp.documents import Document
-from mcp_toolserver.runtime.lsp.framing import ProtocolError
 from mcp_toolserver.runtime.lsp.pool import Pool, Project, ServerUnavailable
 from mcp_toolserver.runtime.lsp.search_fallback import SearchFallback
 from mcp_toolserver.runtime.lsp.session import Session

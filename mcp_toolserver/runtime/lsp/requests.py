@@ -1,39 +1,43 @@
-"""Maps each operation to requests of the Language Server Protocol.
+"""Maps each operation to requests of the Language Server Protocol, and their responses to locations.
 
 Imported on the first query, because the protocol's types take half a second to import.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
+from typing import TypeVar
 
+from cattrs.errors import BaseValidationError, StructureHandlerNotFoundError
 from lsprotocol import types
+from lsprotocol.converters import get_converter
 
 from mcp_toolserver.capabilities.code import CodeAnswer, CodeOperation, CodeQuery
 from mcp_toolserver.errors import Denied, Unavailable
 from mcp_toolserver.runtime.files.workspace import Workspace
+from mcp_toolserver.runtime.lsp.connection import ProtocolError
 from mcp_toolserver.runtime.lsp.documents import Document
-from mcp_toolserver.runtime.lsp.responses import (
-    CONVERTER,
-    MAX_ENTRIES,
-    Found,
-    from_item,
-    from_outline,
-    from_problem,
-    from_symbol,
-    hover_text,
-    item_label,
-    location_at,
-    parse_as,
-    parse_list,
-    parse_locations,
-    symbol_type,
-    unread,
-)
 from mcp_toolserver.runtime.lsp.session import Session
 from mcp_toolserver.runtime.lsp.visible_locations import CodeLocation, LocationView
 from mcp_toolserver.text.code.positions import to_units
 from mcp_toolserver.text.code.resolve_symbol import asked_place
+from mcp_toolserver.text.json_values import is_list, is_object
+
+T = TypeVar("T")
+
+CONVERTER = get_converter()
+MALFORMED = "sent a response that violates the protocol"
+_FAILURES = (
+    *(BaseValidationError, StructureHandlerNotFoundError),
+    *(AttributeError, LookupError, RecursionError, TypeError, ValueError),
+)
+"""Exceptions that the converter raises for invalid values."""
+
+_MAX_ENTRIES = 2_000
+"""Entries of one response that are read."""
+
+_MOST_DEPTH = 20
 
 _MOST_HOVER = 10_000
 _MAX_ITEMS = 3
@@ -59,6 +63,18 @@ _METHODS: Mapping[CodeOperation, str] = {
     "incomingCalls": _CALLS,
     "outgoingCalls": _CALLS,
 }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """The result of a query."""
+
+    locations: Sequence[CodeLocation] = ()
+    unread: int = 0
+    """Entries that were not read."""
+    text: str = ""
+    note: str = ""
+    """What has to be known of the result; a sentence."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,15 +144,15 @@ class RequestHandler:
 
     async def _locations(self, method: str) -> Found:
         if method != _REFERENCES:
-            return parse_locations(await self._at_place(method))
-        found = parse_locations(await self._at_place(method, context={"includeDeclaration": True}))
+            return _parse_locations(await self._at_place(method))
+        found = _parse_locations(await self._at_place(method, context={"includeDeclaration": True}))
         in_order = sorted(found.locations, key=lambda one: (one.uri, one.line, one.units))
         return replace(found, locations=in_order)
 
     async def _symbols(self) -> Found:
         result = await self.session.request("workspace/symbol", {"query": self.query.symbol})
-        symbols = parse_list(result, symbol_type)
-        return Found(locations=[from_symbol(one) for one in symbols], unread=unread(result))
+        symbols = _parse_list(result, _symbol_type)
+        return Found(locations=[_from_symbol(one) for one in symbols], unread=_unread(result))
 
     async def _at_place(self, method: str, **more: object) -> object:
         """Send a request that is about the position."""
@@ -154,7 +170,7 @@ class RequestHandler:
         result = await self._at_place("textDocument/hover")
         if result is None:
             return Found()
-        return Found(text=hover_text(parse_as(result, types.Hover).contents)[:_MOST_HOVER])
+        return Found(text=_hover_text(parse_as(result, types.Hover).contents)[:_MOST_HOVER])
 
     def _refuse_hidden(self, defined: Found) -> None:
         """Refuse a name defined in a hidden file: the hover text quotes that file."""
@@ -164,29 +180,29 @@ class RequestHandler:
 
     async def _outline(self) -> Found:
         result = await self._of_document("textDocument/documentSymbol")
-        symbols = parse_list(
+        symbols = _parse_list(
             result, lambda raw: types.SymbolInformation if "location" in raw else types.DocumentSymbol
         )
-        locations = islice(from_outline(symbols, self.document.uri, 0), MAX_ENTRIES)
-        return Found(locations=tuple(locations), unread=unread(result))
+        locations = islice(_from_outline(symbols, self.document.uri), _MAX_ENTRIES)
+        return Found(locations=tuple(locations), unread=_unread(result))
 
     async def _calls(self) -> Found:
         """Return the functions at the position, or the calls of the first ones."""
         operation = self.query.operation
-        items = parse_list(await self._at_place(_CALLS), lambda _: types.CallHierarchyItem)
+        items = _parse_list(await self._at_place(_CALLS), lambda _: types.CallHierarchyItem)
         if operation == "prepareCallHierarchy":
-            return Found(locations=[from_item(item) for item in items])
+            return Found(locations=[_from_item(item) for item in items])
         locations: list[CodeLocation] = []
         for item in items[:_MAX_ITEMS]:
             params = {"item": CONVERTER.unstructure(item)}
             calls = await self.session.request(f"callHierarchy/{operation}", params)
             if operation == "outgoingCalls":
-                called = parse_list(calls, lambda _: types.CallHierarchyOutgoingCall)
-                locations += (from_item(call.to) for call in called)
+                called = _parse_list(calls, lambda _: types.CallHierarchyOutgoingCall)
+                locations += (_from_item(call.to) for call in called)
                 continue
-            for call in parse_list(calls, lambda _: types.CallHierarchyIncomingCall):
-                label = item_label(call.from_)
-                locations += (location_at(call.from_.uri, place, label) for place in call.from_ranges)
+            for call in _parse_list(calls, lambda _: types.CallHierarchyIncomingCall):
+                label = _label(call.from_)
+                locations += (_location(call.from_.uri, place, label) for place in call.from_ranges)
         return Found(locations=locations)
 
     async def _diagnostics(self) -> Found:
@@ -199,10 +215,111 @@ class RequestHandler:
         outdated = (
             f"{self.session.name} published nothing since the file changed; this is what it said before."
         )
-        found = parse_list(last.items, lambda _: types.Diagnostic)
-        in_order = sorted(found, key=lambda one: (one.range.start.line, one.range.start.character))
+        found = _parse_list(last.items, lambda _: types.Diagnostic)
+        in_order = sorted(found, key=lambda one: one.range.start)
         return Found(
-            locations=[from_problem(self.document.uri, one) for one in in_order],
-            unread=unread(last.items),
+            locations=[_from_problem(self.document.uri, one) for one in in_order],
+            unread=_unread(last.items),
             note="" if last.is_of(self.document) else outdated,
         )
+
+
+def parse_as(raw: object, kind: type[T]) -> T:
+    """Parse a value. Raises: ProtocolError: it does not match the protocol."""
+    try:
+        return CONVERTER.structure(raw, kind)
+    except _FAILURES:
+        raise ProtocolError(MALFORMED) from None
+
+
+def _parse_list(result: object, kind: Callable[[dict[str, object]], type[T]]) -> list[T]:
+    """Parse the entries of a list as the type that `kind` returns; skip invalid ones.
+
+    Raises:
+        ProtocolError: all entries are invalid.
+    """
+    raws = result[:_MAX_ENTRIES] if is_list(result) else []
+    found: list[T] = []
+    for raw in raws:
+        with suppress(ProtocolError):
+            found.append(parse_as(raw, kind(raw if is_object(raw) else {})))
+    if raws and not found:
+        raise ProtocolError(MALFORMED)
+    return found
+
+
+def _unread(result: object) -> int:
+    """Return how many entries of a list are not read."""
+    return max(0, len(result) - _MAX_ENTRIES) if is_list(result) else 0
+
+
+def _parse_locations(result: object) -> Found:
+    """Parse one or several locations."""
+    raws = [result] if is_object(result) else result
+    places = _parse_list(raws, lambda raw: types.LocationLink if "targetUri" in raw else types.Location)
+    locations = (
+        _location(one.target_uri, one.target_selection_range)
+        if isinstance(one, types.LocationLink)
+        else _location(one.uri, one.range)
+        for one in places
+    )
+    return Found(locations=tuple(dict.fromkeys(locations)), unread=_unread(result))
+
+
+def _location(uri: str, place: types.Range, label: str = "", text: str | None = None) -> CodeLocation:
+    return CodeLocation(uri=uri, line=place.start.line, units=place.start.character, label=label, text=text)
+
+
+Symbol = types.DocumentSymbol | types.SymbolInformation
+
+
+def _label(one: Symbol | types.WorkspaceSymbol | types.CallHierarchyItem) -> str:
+    """Name the kind in words, `type parameter` rather than `TypeParameter`, and the symbol."""
+    kind = "".join(f" {c.lower()}" if c.isupper() else c for c in one.kind.name).strip()
+    return f"{kind} {one.name}"
+
+
+def _from_item(item: types.CallHierarchyItem) -> CodeLocation:
+    return _location(item.uri, item.selection_range, _label(item))
+
+
+def _symbol_type(raw: dict[str, object]) -> type[types.SymbolInformation] | type[types.WorkspaceSymbol]:
+    place = raw.get("location")
+    return types.SymbolInformation if is_object(place) and "range" in place else types.WorkspaceSymbol
+
+
+def _from_symbol(symbol: types.SymbolInformation | types.WorkspaceSymbol) -> CodeLocation:
+    label = f"{_label(symbol)} in {symbol.container_name}" if symbol.container_name else _label(symbol)
+    place = symbol.location
+    if isinstance(place, types.Location):
+        return _location(place.uri, place.range, label)
+    return CodeLocation(uri=place.uri, line=0, units=0, label=label)
+
+
+def _from_outline(symbols: Sequence[Symbol], uri: str, depth: int = 0) -> Iterator[CodeLocation]:
+    """Yield the symbols of a file in order, parents first."""
+    for symbol in sorted(symbols, key=lambda one: _name_range(one).start):
+        nested = symbol if isinstance(symbol, types.DocumentSymbol) else None
+        detail = (nested and nested.detail) or ""
+        yield replace(_location(uri, _name_range(symbol), _label(symbol), detail), depth=depth)
+        if nested and nested.children and depth < _MOST_DEPTH:
+            yield from _from_outline(nested.children, uri, depth + 1)
+
+
+def _name_range(symbol: Symbol) -> types.Range:
+    return symbol.selection_range if isinstance(symbol, types.DocumentSymbol) else symbol.location.range
+
+
+def _from_problem(uri: str, problem: types.Diagnostic) -> CodeLocation:
+    severity = (problem.severity or types.DiagnosticSeverity.Error).name.lower()
+    origin = " ".join(str(part) for part in (problem.source, problem.code) if part not in (None, ""))
+    message = " ".join(str(problem.message).split())
+    return _location(uri, problem.range, severity, f"{message} [{origin}]" if origin else message)
+
+
+def _hover_text(contents: types.MarkupContent | types.MarkedString | Sequence[types.MarkedString]) -> str:
+    if isinstance(contents, str):
+        return contents.strip()
+    if isinstance(contents, types.MarkupContent | types.MarkedStringWithLanguage):
+        return contents.value.strip()
+    return "\n\n".join(filter(None, map(_hover_text, contents)))

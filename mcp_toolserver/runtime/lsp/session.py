@@ -345,7 +345,7 @@ class Session:
             while not holds() and not self.connection.close_reason:
                 await self._activity.wait()
 
-    def _answer(self, method: str, params: object) -> object:
+    def _answer(self, method: str, params: object) -> dict[str, object]:
         if method == "client/registerCapability":
             self._registered.update(one for one in registered_methods(params) if one in _PROVIDERS)
             self._wake_waiters()
