@@ -2,6 +2,8 @@
 
 import asyncio
 import os
+import sys
+import sysconfig
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -13,9 +15,9 @@ import anyio
 from mcp_toolserver.capabilities.call_scope import LOCAL
 from mcp_toolserver.errors import Unavailable
 from mcp_toolserver.runtime.lsp.connection import ConnectionClosed, ResponseError
-from mcp_toolserver.runtime.lsp.executables import find_executables
 from mcp_toolserver.runtime.lsp.session import Session, SessionLimits
 from mcp_toolserver.runtime.processes.interactive import InteractiveProcess
+from mcp_toolserver.runtime.which import is_usable
 from mcp_toolserver.text.code.languages import Language
 
 
@@ -68,6 +70,23 @@ class _Slot:
     timer: asyncio.TimerHandle | None = None
     lock: anyio.Lock = field(default_factory=anyio.Lock)
 
+    def stop_timer(self) -> None:
+        if self.timer is not None:
+            self.timer.cancel()
+
+
+def search_folders(path_entries: Sequence[str]) -> tuple[str, ...]:
+    """Return the folders to search for servers: that of our Python, then the PATH."""
+    own = (os.path.dirname(sys.executable), sysconfig.get_path("scripts"))
+    return tuple(dict.fromkeys((*own, *filter(os.path.isabs, path_entries))))
+
+
+def find_executables(name: str, where: Sequence[str], roots: Sequence[str]) -> list[str]:
+    """Return the absolute paths of executables called `name` outside `roots`, each once. Nothing is run."""
+    files = (os.path.join(place, name) for place in where)
+    found = (file for file in files if is_usable(file, roots))
+    return list({os.path.realpath(file): file for file in reversed(list(found))}.values())[::-1]
+
 
 class Pool:
     """Starts, reuses and ends servers. Executables are searched in `places`, but not inside `roots`."""
@@ -98,8 +117,7 @@ class Pool:
         async with slot.lock:
             session = await self._ensure_running(slot, project, folder)
             slot.uses += 1
-        if slot.timer is not None:
-            slot.timer.cancel()
+        slot.stop_timer()
         try:
             yield session
         finally:
@@ -108,14 +126,14 @@ class Pool:
             if session.connection.close_reason:
                 await self._end(slot, session)
             elif not slot.uses:
+                # The next use cancels it.
                 loop = asyncio.get_running_loop()
-                slot.timer = loop.call_later(self._limits.idle, self._expire, slot, session)
+                slot.timer = loop.call_later(self._limits.idle, self._end_soon, slot, session, "was idle")
 
     def forget(self, owner: str) -> None:
         """End the servers of an owner who has disconnected; nobody else may use them."""
         for project, slot in [item for item in self._slots.items() if item[0].owner == owner]:
-            if slot.timer is not None:
-                slot.timer.cancel()
+            slot.stop_timer()
             if slot.session is not None:
                 self._end_soon(slot, slot.session, "was ended with its client's session")
             if not slot.uses and not slot.is_starting:
@@ -129,8 +147,7 @@ class Pool:
         """End every server and refuse new ones."""
         self._closed = True
         for slot in self._slots.values():
-            if slot.timer is not None:
-                slot.timer.cancel()
+            slot.stop_timer()
             if slot.session is not None:
                 await self._end(slot, slot.session, "was ended with this server")
         await asyncio.gather(*self._ending)
@@ -185,17 +202,16 @@ class Pool:
         if self._closed:
             raise ServerUnavailable("This server is shutting down.")
         while True:
-            there = [slot for slot in self._slots.values() if slot.session is not None or slot.is_starting]
+            there = [slot for slot in self._slots.values() if slot.session or slot.is_starting]
             if len(there) < self._limits.running:
                 return
-            idle = [slot for slot in there if slot.session is not None and not slot.uses]
+            idle = [(slot.last_used, slot, slot.session) for slot in there if slot.session and not slot.uses]
             if not idle:
                 raise ServerUnavailable(
                     f"{len(there)} language servers are busy already, and no more may run."
                 )
-            least_recent = min(idle, key=lambda slot: slot.last_used)
-            if least_recent.session is not None:
-                await self._end(least_recent, least_recent.session, "was ended to make room")
+            _, slot, session = min(idle, key=lambda one: one[0])
+            await self._end(slot, session, "was ended to make room")
 
     async def _start_first(
         self,
@@ -225,9 +241,9 @@ class Pool:
         finally:
             os.close(cwd)
         name, limits = os.path.basename(command[0]), self._limits.session
-        session = Session(name=name, folder=project.folder, language=project.language, limits=limits)
+        session = Session(process, name, project.folder, project.language, limits)
         try:
-            await session.initialize(process)
+            await session.initialize()
         except BaseException:
             await session.connection.close("could not be started")
             raise
@@ -241,10 +257,6 @@ class Pool:
         if not why:
             slot.failures.append(monotonic())
         await session.connection.close(why)
-
-    def _expire(self, slot: _Slot, session: Session) -> None:
-        if not slot.uses:
-            self._end_soon(slot, session, "was idle")
 
     def _end_soon(self, slot: _Slot, session: Session, why: str) -> None:
         task = asyncio.get_running_loop().create_task(self._end(slot, session, why))

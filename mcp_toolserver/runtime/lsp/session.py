@@ -1,10 +1,9 @@
 """Manages one running language server: initialization, documents, progress and diagnostics."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass
 from itertools import islice
 from time import monotonic
 from typing import TypeVar
@@ -23,7 +22,7 @@ from mcp_toolserver.runtime.lsp.client_capabilities import (
 )
 from mcp_toolserver.runtime.lsp.connection import Connection, ConnectionClosed, ResponseError
 from mcp_toolserver.runtime.lsp.documents import MOST_OPEN, Document, Documents, to_uri
-from mcp_toolserver.runtime.lsp.file_watcher import DELETED, FileWatcher, Kind
+from mcp_toolserver.runtime.lsp.file_watcher import DELETED, FileWatcher
 from mcp_toolserver.runtime.processes.interactive import InteractiveProcess
 from mcp_toolserver.text.code.languages import Language, ending
 from mcp_toolserver.text.code.positions import Encoding
@@ -102,53 +101,48 @@ class SessionLimits:
     """Time without new diagnostics after which they are complete."""
 
 
-@dataclass(kw_only=True)
 class Session:
-    """An initialized server. `name` is the name of its program."""
+    """One server. `name` is the name of its program.
 
-    name: str
-    folder: str
-    language: Language
-    limits: SessionLimits
-    connection: Connection = field(init=False)
-    documents: Documents = field(init=False)
-    encoding: Encoding = "utf-16"
-    published: dict[str, PublishedDiagnostics] = field(default_factory=dict[str, PublishedDiagnostics])
-    """Latest diagnostics by URI."""
-    _server_capabilities: Mapping[str, object] = field(default_factory=dict[str, object])
-    _registered: set[str] = field(default_factory=set[str])
-    _progress_tokens: dict[str, float] = field(default_factory=dict[str, float])
-    """Time of the last update by progress token."""
-    is_indexed: bool = False
-    """Whether the server has indexed the project."""
-    _changed: float = 0.0
-    _began: float = field(default_factory=monotonic)
-    _activity: asyncio.Event = field(default_factory=asyncio.Event)
-    _change_count: int = 0
-    """How many times changes were sent."""
-    _lock: anyio.Lock = field(default_factory=anyio.Lock)
-    _commands: anyio.Lock = field(default_factory=anyio.Lock)
-    """Held while a command runs, so that its edit is known to be its own."""
-    _requested_edits: list[object] | None = None
-    """The edits that a running command asked for; None while none runs."""
+    What sends something raises ConnectionClosed if the server is gone, ResponseError if it refuses, and
+    TimeoutError if it does not answer in time.
+    """
 
-    @cached_property
-    def _watch(self) -> FileWatcher:
-        endings = tuple(f".{end}" for end in self.language.ids)
-        return FileWatcher(self.folder, endings, self.language.markers)
-
-    async def initialize(self, process: InteractiveProcess) -> None:
-        """Connect to the server and initialize it.
-
-        Raises:
-            ConnectionClosed, ResponseError: the server refuses.
-            TimeoutError: it does not answer.
-        """
+    def __init__(
+        self, process: InteractiveProcess, name: str, folder: str, language: Language, limits: SessionLimits
+    ) -> None:
+        self.name = name
+        self.limits = limits
+        self.encoding: Encoding = "utf-16"
+        self.is_indexed = False
+        """Whether the server has indexed the project."""
+        self._folder = folder
+        self._language = language
+        self._published: dict[str, PublishedDiagnostics] = {}
+        """Latest diagnostics by URI."""
+        self._server_capabilities: Mapping[str, object] = {}
+        self._registered: set[str] = set()
+        self._progress_tokens: dict[str, float] = {}
+        """Time of the last update by progress token."""
+        self._changed = 0.0
+        """When changes were sent last."""
+        self._began = monotonic()
+        self._activity = asyncio.Event()
+        self._lock = anyio.Lock()
+        self._commands = anyio.Lock()
+        """Held while a command runs, so that its edit is known to be its own."""
+        self._requested_edits: list[object] | None = None
+        """The edits that a running command asked for; None while none runs."""
+        endings = tuple(f".{end}" for end in language.ids)
+        self._watch = FileWatcher(folder, endings, language.markers)
         self.connection = Connection(process, self._answer, self._on_notification, self._wake_waiters)
         self.documents = Documents(self.connection.notify)
+
+    async def initialize(self) -> None:
+        """Initialize the server."""
         await to_thread.run_sync(self._watch.poll)
         with anyio.fail_after(self.limits.start):
-            result = await self.connection.request("initialize", initialize_params(self.folder))
+            result = await self.connection.request("initialize", initialize_params(self._folder))
         offered = result.get("capabilities") if is_object(result) else None
         self._server_capabilities = offered if is_object(offered) else {}
         self.encoding = encoding(self._server_capabilities.get("positionEncoding"))
@@ -156,13 +150,7 @@ class Session:
 
     async def edit_of_command(self, command: str, arguments: object) -> object | None:
         """Run a command on the server and return the workspace edit that it asks the client to apply; None
-        if it asks for none. The edit is not applied, and the server learns that.
-
-        Raises:
-            ConnectionClosed: the server is gone.
-            ResponseError: the command failed before it asked for an edit.
-            TimeoutError: it did not end in time.
-        """
+        if it asks for none. The edit is not applied, and the server learns that."""
         async with self._commands:
             self._requested_edits = []
             try:
@@ -194,21 +182,16 @@ class Session:
         """Open the document of an absolute path, after sending all changes of open documents.
 
         Raises:
-            ConnectionClosed: the server is gone.
             NotFound, Denied, InvalidInput: see `documents.read_text`.
         """
         async with self._lock:
             if await self.documents.refresh(files):
-                self._note_change()
+                self._changed = monotonic()
                 await self._send_changes(files)
-            return await self.documents.open(path, self._identifier(path), files)
+            return await self.documents.open(path, self._language.ids[ending(path)], files)
 
     async def sync_files(self, files: Workspace) -> None:
-        """Send changed files to the server.
-
-        Raises:
-            ConnectionClosed: the server is gone.
-        """
+        """Send changed files to the server."""
         async with self._lock:
             await self._send_changes(files)
 
@@ -218,13 +201,13 @@ class Session:
         Files are polled while the server answers. If any changed, the changes are sent and the query is
         repeated.
         """
-        before = self._change_count
+        before = self._changed
         asked = asyncio.ensure_future(ask())
         try:
             # Let the task send the request first.
             await asyncio.sleep(0)
             await self.sync_files(files)
-            if before == self._change_count:
+            if before == self._changed:
                 return await asked
             # Some servers fail at the next request if this one is cancelled.
             await asyncio.wait((asked,))
@@ -233,12 +216,7 @@ class Session:
         return await ask()
 
     async def request(self, method: str, params: object) -> object:
-        """Send a request; repeat it if the server asks for that.
-
-        Raises:
-            ConnectionClosed, ResponseError: there is no answer.
-            TimeoutError: there was no answer in time.
-        """
+        """Send a request; repeat it if the server asks for that."""
         with anyio.fail_after(self.limits.answer):
             for _ in range(_MAX_RETRIES):
                 try:
@@ -274,9 +252,6 @@ class Session:
 
         If it publishes none in time, or within `patience` seconds, return the last ones, which may be older
         than the document; None for none.
-
-        Raises:
-            ConnectionClosed, ResponseError, TimeoutError: there is no answer.
         """
         # A server may want to be asked only after its start.
         if not self.supports(_PULL):
@@ -286,15 +261,15 @@ class Session:
             report = await self.request(_PULL, {"textDocument": {"uri": document.uri}})
             items = report.get("items") if is_object(report) else None
             return PublishedDiagnostics(items=items, version=document.version, received_at=monotonic())
-        return self.published.get(document.uri)
+        return self._published.get(document.uri)
 
     async def _until_published(self, document: Document) -> None:
         def is_known() -> bool:
-            found = self.published.get(document.uri)
+            found = self._published.get(document.uri)
             return found is not None and found.is_of(document)
 
         def is_current() -> bool:
-            return is_known() and self.published[document.uri].received_at >= self._changed
+            return is_known() and self._published[document.uri].received_at >= self._changed
 
         await self._until(lambda: is_known() or self.supports(_PULL), self.limits.diagnostics)
         if self.supports(_PULL) or not is_known():
@@ -305,7 +280,7 @@ class Session:
         await self._until(is_current, self.limits.recheck)
         with anyio.move_on_after(self.limits.diagnostics):
             quiet = self.limits.quiet_period
-            while (left := self.published[document.uri].received_at + quiet - monotonic()) > 0:
+            while (left := self._published[document.uri].received_at + quiet - monotonic()) > 0:
                 with anyio.move_on_after(left):
                     await self._activity.wait()
 
@@ -317,28 +292,16 @@ class Session:
             return
         changes = [{"uri": to_uri(path), "type": kind} for path, kind in news]
         self.connection.notify("workspace/didChangeWatchedFiles", {"changes": changes})
-        if self._wants_did_save():
+        how = self._server_capabilities.get("textDocumentSync")
+        if is_object(how) and how.get("save") not in (None, False):
             self.documents.save_all()
-        self._note_change()
-        await self._open_changed(news, files)
-
-    def _note_change(self) -> None:
         self._changed = monotonic()
-        self._change_count += 1
-
-    async def _open_changed(self, changed: Sequence[tuple[str, Kind]], files: Workspace) -> None:
-        """Open changed files: servers may read files late, but know open documents at once."""
-        there = (path for path, kind in changed if kind != DELETED and ending(path) in self.language.ids)
+        # Servers may read files late, but know open documents at once.
+        ids = self._language.ids
+        there = (path for path, kind in news if kind != DELETED and ending(path) in ids)
         for path in islice(there, MOST_OPEN - 1):
             with suppress(ToolError):
-                await self.documents.open(CanonicalPath(path), self._identifier(path), files)
-
-    def _identifier(self, path: str) -> str:
-        return self.language.ids[ending(path)]
-
-    def _wants_did_save(self) -> bool:
-        how = self._server_capabilities.get("textDocumentSync")
-        return is_object(how) and how.get("save") not in (None, False)
+                await self.documents.open(CanonicalPath(path), ids[ending(path)], files)
 
     async def _until(self, holds: Callable[[], bool], seconds: float) -> None:
         with anyio.move_on_after(seconds):
@@ -351,7 +314,7 @@ class Session:
             self._wake_waiters()
         if method == "workspace/applyEdit" and self._requested_edits is not None and is_object(params):
             self._requested_edits.append(params.get("edit"))
-        return answer_request(self.folder, method, params)
+        return answer_request(self._folder, method, params)
 
     def _on_notification(self, method: str, params: object) -> None:
         if not is_object(params):
@@ -370,10 +333,10 @@ class Session:
         uri, version = params.get("uri"), params.get("version")
         if not isinstance(uri, str) or not is_list(params.get("diagnostics")):
             return
-        self.published.pop(uri, None)
-        while len(self.published) >= _MOST_REMEMBERED:
-            del self.published[next(iter(self.published))]
-        self.published[uri] = PublishedDiagnostics(
+        self._published.pop(uri, None)
+        while len(self._published) >= _MOST_REMEMBERED:
+            del self._published[next(iter(self._published))]
+        self._published[uri] = PublishedDiagnostics(
             items=params["diagnostics"],
             version=version if isinstance(version, int) else None,
             received_at=monotonic(),
