@@ -102,10 +102,8 @@ class CodeQueries:
         named = ", ".join(others[:_NAMED_UNCHANGED])
         more = f" and {len(others) - _NAMED_UNCHANGED} more" * (len(others) > _NAMED_UNCHANGED)
         note = f"Text in other files has the name {edit.symbol} too and is not changed: {named}{more}."
-        why = (
-            f"For {edit.source} it is another symbol, a comment or a string, or it has not read these files."
-        )
-        return (f"{note} {why}",)
+        why = "it is another symbol, a comment or a string, or it has not read these files."
+        return (f"{note} For {edit.source} {why}",)
 
     def _check_file(self, query: CodeQuery | CodeEditQuery) -> None:
         kind = self.workspace.kind(query.path)
@@ -127,8 +125,7 @@ class CodeQueries:
         """
         if self.pool is None:
             raise ServerUnavailable(_UNCONFINED)
-        path = await self._file(asked, self.pool)
-        language = _language_of(path)
+        path, language = await self._file(asked, self.pool)
         project = Project(
             folder=self._project(path, language),
             language=language,
@@ -161,27 +158,21 @@ class CodeQueries:
     async def _query(self, query: CodeQuery, session: Session, document: Document) -> CodeAnswer:
         from mcp_toolserver.runtime.lsp.requests import RequestHandler
 
-        request = RequestHandler(
-            session=session,
-            document=document,
-            query=query,
-            workspace=self.workspace,
-            may_hide=self.may_hide,
-        )
-        return await request.answer()
+        return await RequestHandler(session, document, query, self.workspace, self.may_hide).answer()
 
     async def _propose(self, query: CodeEditQuery, session: Session, document: Document) -> CodeEdit:
         from mcp_toolserver.runtime.lsp.edit_requests import EditRequest
 
-        request = EditRequest(
-            session=session, document=document, query=query, workspace=self.workspace, refuses=self.refuses
-        )
-        return await request.proposal()
+        return await EditRequest(session, document, query, self.workspace, self.refuses).proposal()
 
-    async def _file(self, asked: CanonicalPath, pool: Pool) -> CanonicalPath:
-        """Return the absolute path of the file to query; for a folder, the newest of its main language."""
+    async def _file(self, asked: CanonicalPath, pool: Pool) -> tuple[CanonicalPath, Language]:
+        """Return the absolute path of the file to query, and its language; for a folder, the newest of its
+        main language."""
         if self.workspace.kind(asked) == "file":
-            return self._absolute(asked)
+            if (language := code_language(asked)) is None:
+                name = os.path.basename(asked)
+                raise ServerUnavailable(f"No language server is known for files like '{name}'.")
+            return self._absolute(asked), language
         if self.search is None:
             raise ServerUnavailable(_UNCONFINED)
         listed = await self.search.files(FileQuery(pattern="**", path=asked, limit=_NEWEST))
@@ -192,7 +183,7 @@ class CodeQueries:
             except ServerUnavailable:
                 continue
             newest = next(path for path, its_language in known if its_language is language)
-            return self._absolute(self.workspace.canonical(newest))
+            return self._absolute(self.workspace.canonical(newest)), language
         raise ServerUnavailable(f"No language server is installed for the files in '{asked}'.")
 
     def _absolute(self, path: CanonicalPath) -> CanonicalPath:
@@ -210,12 +201,6 @@ class CodeQueries:
                 return folder
             folder = os.path.dirname(folder)
         return root
-
-
-def _language_of(path: str) -> Language:
-    if (language := code_language(path)) is None:
-        raise ServerUnavailable(f"No language server is known for files like '{os.path.basename(path)}'.")
-    return language
 
 
 async def _import_handlers() -> None:

@@ -7,7 +7,7 @@ compares the open documents with their files, and only a few stay open.
 import os
 import stat
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from time import monotonic
 from typing import BinaryIO
@@ -148,9 +148,8 @@ class Documents:
             changed = True
             self._version += 1
             document.set(self._version, seen)
-            identity = {"uri": document.uri, "version": document.version}
-            change = {"textDocument": identity, "contentChanges": [{"text": seen.text}]}
-            self._notify("textDocument/didChange", change)
+            change = [{"text": seen.text}]
+            self._send("didChange", document.uri, {"version": document.version}, contentChanges=change)
         return changed
 
     async def open(self, path: CanonicalPath, language: str, files: Workspace) -> Document:
@@ -164,8 +163,8 @@ class Documents:
             self._close(next(iter(self._open)))
         self._version += 1
         document = self._open[path] = Document(to_uri(path), self._version, seen)
-        item = {"uri": document.uri, "languageId": language, "version": document.version, "text": seen.text}
-        self._notify("textDocument/didOpen", {"textDocument": item})
+        item = {"languageId": language, "version": document.version, "text": seen.text}
+        self._send("didOpen", document.uri, item)
         return document
 
     def of(self, path: str) -> Document | None:
@@ -175,8 +174,10 @@ class Documents:
     def save_all(self) -> None:
         """Report every open document as saved, which makes servers check its dependents."""
         for document in self._open.values():
-            self._notify("textDocument/didSave", {"textDocument": {"uri": document.uri}})
+            self._send("didSave", document.uri, {})
 
     def _close(self, path: CanonicalPath) -> None:
-        document = self._open.pop(path)
-        self._notify("textDocument/didClose", {"textDocument": {"uri": document.uri}})
+        self._send("didClose", self._open.pop(path).uri, {})
+
+    def _send(self, event: str, uri: str, item: Mapping[str, object], **more: object) -> None:
+        self._notify(f"textDocument/{event}", {"textDocument": {"uri": uri, **item}, **more})

@@ -53,7 +53,7 @@ _EDIT_COMMANDS = frozenset(
 _NOT_RUN = "The action also has a command for the language server; such commands are not run."
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class EditRequest:
     """Requests one change from one server."""
 
@@ -161,8 +161,7 @@ class EditRequest:
         for _ in range(_ATTEMPTS):
             if edit is None:
                 raise Unavailable(f"{self.session.name} proposes no change here. Check the position.")
-            reader = WorkspaceEditReader(session=self.session, workspace=self.workspace, refuses=self.refuses)
-            files = await reader.files(edit)
+            files = await WorkspaceEditReader(self.session, self.workspace, self.refuses).files(edit)
             again = await self.session.query_current(ask, self.workspace)
             if again == edit:
                 notes = tuple(filter(None, notes))

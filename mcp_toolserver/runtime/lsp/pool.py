@@ -4,7 +4,6 @@ import asyncio
 import os
 import sys
 import sysconfig
-from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -66,7 +65,7 @@ class _Slot:
     is_starting: bool = False
     uses: int = 0
     last_used: float = 0.0
-    failures: deque[float] = field(default_factory=deque[float])
+    failures: list[float] = field(default_factory=list[float])
     timer: asyncio.TimerHandle | None = None
     lock: anyio.Lock = field(default_factory=anyio.Lock)
 
@@ -190,8 +189,7 @@ class Pool:
 
     def _check_failures(self, slot: _Slot, project: Project) -> None:
         since = monotonic() - self._limits.failure_window
-        while slot.failures and slot.failures[0] < since:
-            slot.failures.popleft()
+        slot.failures = [time for time in slot.failures if time >= since]
         if len(slot.failures) >= self._limits.failures:
             raise ServerUnavailable(
                 f"The language server for {project.language.name} failed {len(slot.failures)} times in a "

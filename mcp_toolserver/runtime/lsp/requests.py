@@ -14,12 +14,12 @@ from lsprotocol import types
 from lsprotocol.converters import get_converter
 
 from mcp_toolserver.capabilities.code import CodeAnswer, CodeOperation, CodeQuery
-from mcp_toolserver.errors import Denied, Unavailable
+from mcp_toolserver.errors import Denied, ToolError, Unavailable
 from mcp_toolserver.runtime.files.workspace import Workspace
 from mcp_toolserver.runtime.lsp.connection import ProtocolError
-from mcp_toolserver.runtime.lsp.documents import Document
+from mcp_toolserver.runtime.lsp.documents import Document, to_path
 from mcp_toolserver.runtime.lsp.session import Session
-from mcp_toolserver.runtime.lsp.visible_locations import CodeLocation, LocationView
+from mcp_toolserver.runtime.lsp.visible_locations import CodeLocation, visible
 from mcp_toolserver.text.code.positions import to_units
 from mcp_toolserver.text.code.resolve_symbol import asked_place
 from mcp_toolserver.text.json_values import is_list, is_object
@@ -77,7 +77,7 @@ class Found:
     """What has to be known of the result; a sentence."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class RequestHandler:
     """Runs one query on one server."""
 
@@ -104,14 +104,13 @@ class RequestHandler:
                 f"{session.name} does not support {operation}. Use another operation, or grep_search."
             )
         found = await self._current()
-        view = LocationView(workspace=self.workspace, encoding=session.encoding)
-        places = await view.visible(found.locations, self.query.limit)
-        looked_at = len(places) + view.withheld
+        limit, encoding = self.query.limit, session.encoding
+        places, withheld = await visible(found.locations, limit, self.workspace, encoding)
         note = "" if operation in _UNPLACED else asked_place(self.query, self.document.lines).note
         return CodeAnswer(
             places=places,
-            total=len(places) + max(0, len(found.locations) - looked_at) + found.unread,
-            withheld=view.withheld,
+            total=len(found.locations) - withheld + found.unread,
+            withheld=withheld,
             text=found.text,
             note=found.note or note,
             source=session.name,
@@ -166,17 +165,22 @@ class RequestHandler:
 
     async def _hover(self) -> Found:
         if self.may_hide and self.session.supports(_DEFINITION):
-            self._refuse_hidden(await self._locations(_DEFINITION))
+            defined = await self._locations(_DEFINITION)
+            # The hover text quotes the file.
+            if any(self._is_hidden(location.uri) for location in defined.locations):
+                raise Denied("A rule of the operator hides the file that defines this. Go on without it.")
         result = await self._at_place("textDocument/hover")
         if result is None:
             return Found()
         return Found(text=_hover_text(parse_as(result, types.Hover).contents)[:_MOST_HOVER])
 
-    def _refuse_hidden(self, defined: Found) -> None:
-        """Refuse a name defined in a hidden file: the hover text quotes that file."""
-        view = LocationView(workspace=self.workspace, encoding=self.session.encoding)
-        if any(view.is_hidden(location.uri) for location in defined.locations):
-            raise Denied("A rule of the operator hides the file that defines this. Go on without it.")
+    def _is_hidden(self, uri: str) -> bool:
+        """Whether a rule of the operator hides the file at `uri`."""
+        path = to_path(uri)
+        try:
+            return path is not None and self.workspace.is_hidden(self.workspace.canonical(path))
+        except ToolError:
+            return False
 
     async def _outline(self) -> Found:
         result = await self._of_document("textDocument/documentSymbol")

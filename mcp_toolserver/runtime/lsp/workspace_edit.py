@@ -45,7 +45,7 @@ class _Draft:
     edits: list[TextEdit] = field(default_factory=list[TextEdit])
 
 
-@dataclass(kw_only=True)
+@dataclass
 class WorkspaceEditReader:
     """Reads one workspace edit."""
 
