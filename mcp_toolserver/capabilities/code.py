@@ -1,4 +1,4 @@
-"""Queries about code: definitions, references, symbols problems, and changes that a server proposes."""
+"""Queries about code: definitions, references, symbols, problems, and changes that a server proposes."""
 
 from dataclasses import dataclass
 from typing import Literal, Protocol

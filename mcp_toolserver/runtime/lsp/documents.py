@@ -27,9 +27,6 @@ MOST_OPEN = 8
 _VERSIONS = 32
 """Of a document, that are remembered."""
 
-Notify = Callable[[str, object], None]
-"""Sends a notification."""
-
 
 def to_uri(path: str) -> str:
     """Return the file URI of an absolute path."""
@@ -125,9 +122,9 @@ class Document:
 
 
 class Documents:
-    """The documents open in one server, by absolute path."""
+    """The documents open in one server, by absolute path. `notify` sends a notification."""
 
-    def __init__(self, notify: Notify) -> None:
+    def __init__(self, notify: Callable[[str, object], None]) -> None:
         self._notify = notify
         self._open: dict[CanonicalPath, Document] = {}
         self._version = 0

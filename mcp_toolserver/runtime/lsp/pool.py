@@ -178,11 +178,10 @@ class Pool:
                 return slot.session
             await self._end(slot, slot.session)
         self._check_failures(slot, project)
-        commands = self.installed(project.language)
         await self._make_room()
         slot.is_starting = True
         try:
-            slot.session = await self._start_first(slot, project, commands, folder)
+            slot.session = await self._start_first(slot, project, folder)
         finally:
             slot.is_starting = False
         return slot.session
@@ -211,14 +210,9 @@ class Pool:
             _, slot, session = min(idle, key=lambda one: one[0])
             await self._end(slot, session, "was ended to make room")
 
-    async def _start_first(
-        self,
-        slot: _Slot,
-        project: Project,
-        commands: Sequence[tuple[str, ...]],
-        folder: Callable[[], int],
-    ) -> Session:
+    async def _start_first(self, slot: _Slot, project: Project, folder: Callable[[], int]) -> Session:
         """Return the first server that completes initialization."""
+        commands = self.installed(project.language)
         for command in commands:
             try:
                 return await self._start_one(project, command, folder)

@@ -212,7 +212,10 @@ class Session:
             # Some servers fail at the next request if this one is cancelled.
             await asyncio.wait((asked,))
         finally:
-            await _discard(asked)
+            asked.cancel()
+            with anyio.CancelScope(shield=True):
+                # Retrieves an exception, too, which would be logged otherwise.
+                await asyncio.gather(asked, return_exceptions=True)
         return await ask()
 
     async def request(self, method: str, params: object) -> object:
@@ -351,14 +354,3 @@ class Session:
             self._progress_tokens.pop(token, None)
         elif token in self._progress_tokens or len(self._progress_tokens) < _MOST_REMEMBERED:
             self._progress_tokens[token] = monotonic()
-
-
-async def _discard(asked: asyncio.Future[T]) -> None:
-    """Cancel a task and discard its outcome."""
-    if not asked.done():
-        asked.cancel()
-        with anyio.CancelScope(shield=True):
-            await asyncio.wait((asked,))
-    if not asked.cancelled():
-        # Retrieve the exception, which would be logged otherwise.
-        asked.exception()
