@@ -9,6 +9,9 @@ from mcp_toolserver.text.json_values import is_list, is_object
 _MOST_SETTINGS = 1_000
 """Configuration items answered in one request."""
 
+_MOST_NAME = 100
+"""Characters of a method's name."""
+
 _ENCODINGS: dict[str, Encoding] = {"utf-32": "utf-32", "utf-8": "utf-8", "utf-16": "utf-16"}
 
 _LINKS = {"dynamicRegistration": False, "linkSupport": True}
@@ -99,7 +102,7 @@ def registered_methods(params: object) -> Sequence[str]:
     """Return the methods that a server registers."""
     found = params.get("registrations") if is_object(params) else None
     methods = [one.get("method") for one in found if is_object(one)] if is_list(found) else []
-    return [method for method in methods if isinstance(method, str)]
+    return [method for method in methods if isinstance(method, str) and len(method) <= _MOST_NAME]
 
 
 def encoding(offered: object) -> Encoding:

@@ -87,10 +87,10 @@ class EditRequest:
 
     async def _rename(self) -> CodeEdit:
         place = asked_place(self.query, self.document.lines)
-        params = {"position": CONVERTER.unstructure(self._position(place)), "newName": self.query.new_name}
+        position = CONVERTER.unstructure(self._position(place))
 
         async def ask() -> object:
-            return _in_order(await self._request(params))
+            return _in_order(await self._request(position=position, newName=self.query.new_name))
 
         if not self.session.is_indexed:
             await self.session.query_until_stable(ask)
@@ -107,7 +107,7 @@ class EditRequest:
         options = {"tabSize": width, "insertSpaces": not is_tabs}
 
         async def ask() -> object:
-            edits = await self._request({"options": options})
+            edits = await self._request(options=options)
             return {"changes": {self.document.uri: edits or []}}
 
         return await self._checked(ask, f"format {self.query.path}")
@@ -171,13 +171,12 @@ class EditRequest:
             f"Files changed each time {self.session.name} answered. Try again. Nothing was changed."
         )
 
-    async def _request(self, params: Mapping[str, object]) -> object:
-        identity = {"textDocument": {"uri": self.document.uri}}
-        return await self.session.request(_METHODS[self.query.operation], {**identity, **params})
+    async def _request(self, **params: object) -> object:
+        return await self.session.request_for(self.document, _METHODS[self.query.operation], **params)
 
     async def _actions(self, params: Mapping[str, object]) -> list[dict[str, object]]:
         """Return the code actions that can be chosen, as the server sent them."""
-        found = await self._request(params)
+        found = await self._request(**params)
         if found is not None and not is_list(found):
             raise ProtocolError(MALFORMED)
         return [

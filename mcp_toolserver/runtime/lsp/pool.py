@@ -14,7 +14,7 @@ import anyio
 from mcp_toolserver.capabilities.call_scope import LOCAL
 from mcp_toolserver.errors import Unavailable
 from mcp_toolserver.runtime.lsp.connection import ConnectionClosed, ResponseError
-from mcp_toolserver.runtime.lsp.session import Session, SessionLimits
+from mcp_toolserver.runtime.lsp.session import ServerLimits, Session
 from mcp_toolserver.runtime.processes.interactive import InteractiveProcess
 from mcp_toolserver.runtime.which import is_usable
 from mcp_toolserver.text.code.languages import Language
@@ -41,20 +41,6 @@ class Project:
 
 StartServer = Callable[[Sequence[str], int, Project], Awaitable[InteractiveProcess]]
 """Starts a program in the command sandbox, in the folder open as a descriptor, for a project."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class PoolLimits:
-    """Limits for all servers together."""
-
-    running: int = 4
-    idle: float = 600.0
-    """Seconds until an unused server is ended."""
-    failures: int = 3
-    """After this many failures of one server ..."""
-    failure_window: float = 600.0
-    """... within this many seconds, it is not started again until some of them are older."""
-    session: SessionLimits = field(default_factory=SessionLimits)
 
 
 @dataclass(kw_only=True, eq=False)
@@ -95,12 +81,12 @@ class Pool:
         start: StartServer,
         places: Sequence[str],
         roots: Sequence[str],
-        limits: PoolLimits | None = None,
+        limits: ServerLimits | None = None,
     ) -> None:
         self._start = start
         self._places = places
         self._roots = roots
-        self._limits = limits or PoolLimits()
+        self._limits = limits or ServerLimits()
         self._slots: dict[Project, _Slot] = {}
         self._ending: set[asyncio.Task[None]] = set()
         self._closed = False
@@ -232,8 +218,8 @@ class Pool:
             process = await self._start(command, cwd, project)
         finally:
             os.close(cwd)
-        name, limits = os.path.basename(command[0]), self._limits.session
-        session = Session(process, name, project.folder, project.language, limits)
+        name = os.path.basename(command[0])
+        session = Session(process, name, project.folder, project.language, self._limits)
         try:
             await session.initialize()
         except BaseException:

@@ -158,10 +158,7 @@ class RequestHandler:
         place = asked_place(self.query, self.document.lines)
         units = to_units(self.document.lines[place.line], place.index, self.session.encoding)
         position = {"line": place.line, "character": units}
-        return await self._of_document(method, position=position, **more)
-
-    async def _of_document(self, method: str, **more: object) -> object:
-        return await self.session.request(method, {"textDocument": {"uri": self.document.uri}, **more})
+        return await self.session.request_for(self.document, method, position=position, **more)
 
     async def _hover(self) -> Found:
         if self.may_hide and self.session.supports(_DEFINITION):
@@ -183,7 +180,7 @@ class RequestHandler:
             return False
 
     async def _outline(self) -> Found:
-        result = await self._of_document("textDocument/documentSymbol")
+        result = await self.session.request_for(self.document, "textDocument/documentSymbol")
         symbols = _parse_list(
             result, lambda raw: types.SymbolInformation if "location" in raw else types.DocumentSymbol
         )

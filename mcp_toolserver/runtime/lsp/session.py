@@ -47,19 +47,11 @@ _STABLE_ANSWERS = 2
 
 _PULL = "textDocument/diagnostic"
 _PROVIDERS = {
-    "textDocument/definition": "definitionProvider",
-    "textDocument/implementation": "implementationProvider",
-    "textDocument/references": "referencesProvider",
-    "textDocument/hover": "hoverProvider",
-    "textDocument/documentSymbol": "documentSymbolProvider",
-    _PULL: "diagnosticProvider",
     "textDocument/prepareCallHierarchy": "callHierarchyProvider",
     "workspace/symbol": "workspaceSymbolProvider",
-    "textDocument/rename": "renameProvider",
-    "textDocument/codeAction": "codeActionProvider",
     "textDocument/formatting": "documentFormattingProvider",
 }
-"""The capability by which a server announces each method."""
+"""The capability by which a server announces a method, where its name is not that of the method."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -78,9 +70,17 @@ class PublishedDiagnostics:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SessionLimits:
-    """Timeouts for one server, in seconds."""
+class ServerLimits:
+    """Limits for language servers; times in seconds."""
 
+    running: int = 4
+    """Servers of all projects."""
+    idle: float = 600.0
+    """Time until an unused server is ended."""
+    failures: int = 3
+    """After this many failures of one server ..."""
+    failure_window: float = 600.0
+    """... within this time, it is not started again until some of them are older."""
     start: float = 20.0
     answer: float = 25.0
     indexing: float = 10.0
@@ -109,7 +109,7 @@ class Session:
     """
 
     def __init__(
-        self, process: InteractiveProcess, name: str, folder: str, language: Language, limits: SessionLimits
+        self, process: InteractiveProcess, name: str, folder: str, language: Language, limits: ServerLimits
     ) -> None:
         self.name = name
         self.limits = limits
@@ -164,7 +164,8 @@ class Session:
 
     def supports(self, method: str) -> bool:
         """Whether the server supports `method`."""
-        offered = self._server_capabilities.get(_PROVIDERS[method])
+        provider = _PROVIDERS.get(method, f"{method.rpartition('/')[2]}Provider")
+        offered = self._server_capabilities.get(provider)
         return method in self._registered or offered not in (None, False)
 
     def resolves_actions(self) -> bool:
@@ -230,6 +231,10 @@ class Session:
                 await anyio.sleep(_PAUSE)
             return await self.connection.request(method, params)
 
+    async def request_for(self, document: Document, method: str, **params: object) -> object:
+        """Send a request about a document."""
+        return await self.request(method, {"textDocument": {"uri": document.uri}, **params})
+
     async def query_until_stable(self, ask: Callable[[], Awaitable[T]]) -> T:
         """Return the answer to `ask` from a server that has indexed the project, or has had enough time to.
 
@@ -261,7 +266,7 @@ class Session:
             with anyio.move_on_after(patience):
                 await self._until_published(document)
         if self.supports(_PULL):
-            report = await self.request(_PULL, {"textDocument": {"uri": document.uri}})
+            report = await self.request_for(document, _PULL)
             items = report.get("items") if is_object(report) else None
             return PublishedDiagnostics(items=items, version=document.version, received_at=monotonic())
         return self._published.get(document.uri)
@@ -313,7 +318,7 @@ class Session:
 
     def _answer(self, method: str, params: object) -> dict[str, object]:
         if method == "client/registerCapability":
-            self._registered.update(one for one in registered_methods(params) if one in _PROVIDERS)
+            self._registered.update(registered_methods(params)[: _MOST_REMEMBERED - len(self._registered)])
             self._wake_waiters()
         if method == "workspace/applyEdit" and self._requested_edits is not None and is_object(params):
             self._requested_edits.append(params.get("edit"))
