@@ -78,7 +78,9 @@ def _named(query: CodeQuery | CodeEditQuery, lines: Sequence[str]) -> AskedPlace
             f"{query.operation} needs a place: `line` and `character`, or `query`, the name of a symbol in "
             "the file."
         )
-    if defined := list(definitions(lines, re.escape(symbol))):
+    # Other lines need no look, which takes long in a large file.
+    of_symbol = (line if symbol in line else "" for line in lines)
+    if defined := list(definitions(of_symbol, re.escape(symbol))):
         others = [one.line for one in defined[1 : _NAMED_LINES + 1]]
         note = (
             f"'{symbol}' is defined {len(defined)} times in this file; this is about line "
