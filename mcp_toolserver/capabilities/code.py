@@ -1,4 +1,4 @@
-"""Queries about code: definitions, references, symbols problems, and changes that a server proposes."""
+"""Queries about code: definitions, references, symbols, problems, and changes that a server proposes."""
 
 from dataclasses import dataclass
 from typing import Literal, Protocol
@@ -92,15 +92,6 @@ class CodeEditQuery(_SymbolQuery):
 
 
 @dataclass(frozen=True, kw_only=True)
-class CodeAction:
-    """A change that a language server offers."""
-
-    title: str
-    kind: str = ""
-    """Such as `quickfix` or `refactor.extract`."""
-
-
-@dataclass(frozen=True, kw_only=True)
 class ProposedFile:
     """One file of a proposed change."""
 
@@ -123,8 +114,8 @@ class CodeEdit:
     symbol: str = ""
     """The name before it is renamed."""
     files: tuple[ProposedFile, ...] = ()
-    actions: tuple[CodeAction, ...] = ()
-    """What can be proposed, where no action was named."""
+    actions: tuple[str, ...] = ()
+    """Titles of what can be proposed, with their kind in brackets, where no action was named."""
     source: str
     """The program that proposes it."""
     notes: tuple[str, ...] = ()

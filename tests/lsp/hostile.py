@@ -3,14 +3,14 @@
 import textwrap
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
-from mcp_toolserver.runtime.lsp.pool import PoolLimits
-from mcp_toolserver.runtime.lsp.session import SessionLimits
+from mcp_toolserver.runtime.lsp.session import ServerLimits
 from tests.lsp.languages import LspTool, Place, lsp_tool
 from tests.lsp.stranger import stranger
 
-QUICK = SessionLimits(
+QUICK = ServerLimits(
     answer=10.0,
     indexing=5.0,
     min_age=0.0,
@@ -52,13 +52,11 @@ _METHODS = {"initialized": "initialized", "symbol": "workspace/symbol"}
 
 @asynccontextmanager
 async def talking_to(
-    place: Place, behaviour: str, limits: SessionLimits = QUICK, *, files: dict[str, str], **more: Any
+    place: Place, behaviour: str, limits: ServerLimits = QUICK, *, files: dict[str, str], **more: Any
 ) -> AsyncGenerator[LspTool]:
     """The tool, with a server that behaves like this, on a project with these files."""
-    of_pool = {
-        name: more.pop(name) for name in ("idle", "running", "failures", "failure_window") if name in more
-    }
-    within = PoolLimits(session=limits, **of_pool)
+    changed = {name: more.pop(name) for name in vars(QUICK).keys() & more.keys()}
+    within = replace(limits, **changed)
     places = (stranger(place.folder, behaviour),)
     async with lsp_tool(place.folder, place.broker, places=places, limits=within, **more) as made:
         for name, text in files.items():

@@ -18,7 +18,8 @@ from mcp_toolserver.pipeline.dispatcher import Dispatcher
 from mcp_toolserver.pipeline.registry import Entry
 from mcp_toolserver.runtime.files.workspace import Workspace
 from mcp_toolserver.runtime.lsp.code_queries import CodeQueries
-from mcp_toolserver.runtime.lsp.pool import Pool, PoolLimits, Project
+from mcp_toolserver.runtime.lsp.pool import Pool, Project
+from mcp_toolserver.runtime.lsp.session import ServerLimits
 from mcp_toolserver.runtime.processes.broker_client import Broker
 from mcp_toolserver.runtime.processes.helper_launcher import Programs
 from mcp_toolserver.runtime.processes.interactive import Access, InteractiveProcess, start_interactive
@@ -93,7 +94,7 @@ async def lsp_tool(
     at: Broker,
     *,
     places: Sequence[str] = (OUR_BIN,),
-    limits: PoolLimits | None = None,
+    limits: ServerLimits | None = None,
     hides: Callable[[tuple[str, ...]], bool] | None = None,
     served: bool = True,
     searched: bool = True,

@@ -95,8 +95,8 @@ async def test_code_that_keeps_the_old_name_is_reported(at: LspTool) -> None:
     text, files = await changed(at, "rename", "py/shapes.py", query="doubled", new_name="twice")
     (at.root / "other/one.py").unlink()
     assert files == RENAMED_PY
-    assert "the name doubled too and is not changed: other/one.py:2, " in text
-    assert " and 2 more. " in text
+    assert "the name doubled too and is not changed: other/one.py:1, " in text
+    assert " and 3 more. " in text
 
 
 async def test_when_one_file_cannot_be_written_or_a_rule_forbids_it_none_is(at: LspTool) -> None:

@@ -9,7 +9,7 @@ from functools import partial
 
 import anyio
 
-from mcp_toolserver.runtime.lsp.session import SessionLimits
+from mcp_toolserver.runtime.lsp.session import ServerLimits
 from tests.lsp import hostile
 from tests.lsp.hostile import PRESCRIBED, QUICK, answers, on, prescribe
 from tests.lsp.languages import LspTool, Place, lsp_tool
@@ -74,7 +74,7 @@ def behave(method, number, params, message):
     if number is not None and method:
         send(id=number, result=[place(root + "/a.py")])
 """
-    limits = SessionLimits(answer=0.5, min_age=0.0, poll_interval=0.01)
+    limits = ServerLimits(answer=0.5, min_age=0.0, poll_interval=0.01)
     async with talking_to(place, hangs, limits) as at:
         text = await asked(at)
         assert "a.py:1:5: def a(): ..." in text
@@ -97,7 +97,7 @@ async def test_a_server_at_work_is_not_ended_and_an_answer_from_half_a_project_s
                 send(id=number, result=[place(root + "/a.py")])
         """,
     )
-    limits = SessionLimits(answer=0.5, indexing=0.2, min_age=0.0, poll_interval=0.01, progress_timeout=30.0)
+    limits = ServerLimits(answer=0.5, indexing=0.2, min_age=0.0, poll_interval=0.01, progress_timeout=30.0)
     async with talking_to(place, reads, limits) as at:
         text = await asked(at)
         assert "a.py:1:5: def a(): ..." in text

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from mcp_toolserver.runtime.lsp.executables import find_executables
+from mcp_toolserver.runtime.lsp.pool import find_executables
 from mcp_toolserver.runtime.sandbox.layers.environment import DEFAULT_PATH, command_environment
 from mcp_toolserver.runtime.which import HOMEBREW, find_program, is_executable, program_folders
 from tests.support.workshop import program

@@ -2,13 +2,17 @@
 
 from collections.abc import Sequence
 
-from mcp_toolserver.runtime.lsp.connection import MethodNotFound
-from mcp_toolserver.runtime.lsp.uris import to_uri
+from mcp_toolserver.runtime.lsp.documents import to_uri
 from mcp_toolserver.text.code.positions import Encoding
 from mcp_toolserver.text.json_values import is_list, is_object
 
 _MOST_SETTINGS = 1_000
 """Configuration items answered in one request."""
+
+_MOST_NAME = 100
+"""Characters of a method's name."""
+
+_ENCODINGS: dict[str, Encoding] = {"utf-32": "utf-32", "utf-8": "utf-8", "utf-16": "utf-16"}
 
 _LINKS = {"dynamicRegistration": False, "linkSupport": True}
 _KINDS = {"valueSet": list(range(1, 27))}
@@ -20,7 +24,7 @@ _ACTION_KINDS = [
 ]
 
 CAPABILITIES: dict[str, object] = {
-    "general": {"positionEncodings": ["utf-32", "utf-8", "utf-16"]},
+    "general": {"positionEncodings": list(_ENCODINGS)},
     "window": {"workDoneProgress": True},
     "workspace": {
         # Always refused; the edit of a command that was run for it is checked and written by us.
@@ -54,10 +58,14 @@ CAPABILITIES: dict[str, object] = {
 }
 """Nothing here lets a server change anything: an edit is an answer, which `workspace_edit` checks."""
 
-_REFRESHES = frozenset(
-    f"workspace/{what}/refresh"
-    for what in ("codeLens", "semanticTokens", "inlayHint", "inlineValue", "diagnostic", "foldingRange")
+_REFRESHED = ("codeLens", "semanticTokens", "inlayHint", "inlineValue", "diagnostic", "foldingRange")
+_ACKNOWLEDGED = frozenset(
+    (
+        *("client/registerCapability", "client/unregisterCapability", "window/workDoneProgress/create"),
+        *("window/showMessageRequest", *(f"workspace/{what}/refresh" for what in _REFRESHED)),
+    )
 )
+"""Requests that are answered with nothing."""
 
 
 def initialize_params(folder: str) -> dict[str, object]:
@@ -74,43 +82,29 @@ def initialize_params(folder: str) -> dict[str, object]:
     }
 
 
-def answer_request(folder: str, method: str, params: object) -> object:
-    """Answer a request of a server.
-
-    Raises:
-        MethodNotFound: no server needs this method.
-    """
+def answer_request(folder: str, method: str, params: object) -> dict[str, object]:
+    """Return the `result` of a request of a server, or the `error` for one that no server needs."""
     match method:
         case "workspace/configuration":
             items = params.get("items") if is_object(params) else None
-            return [None] * min(len(items), _MOST_SETTINGS) if is_list(items) else []
+            return {"result": [None] * min(len(items), _MOST_SETTINGS) if is_list(items) else []}
         case "workspace/workspaceFolders":
-            return initialize_params(folder)["workspaceFolders"]
+            return {"result": initialize_params(folder)["workspaceFolders"]}
         case "workspace/applyEdit":
-            return {"applied": False, "failureReason": "the client checks it first"}
-        case "client/registerCapability" | "client/unregisterCapability" | "window/workDoneProgress/create":
-            return None
-        case "window/showMessageRequest":
-            return None
-        case _ if method in _REFRESHES:
-            return None
+            return {"result": {"applied": False, "failureReason": "the client checks it first"}}
+        case _ if method in _ACKNOWLEDGED:
+            return {"result": None}
         case _:
-            raise MethodNotFound
+            return {"error": {"code": -32601, "message": "not offered by this client"}}
 
 
 def registered_methods(params: object) -> Sequence[str]:
     """Return the methods that a server registers."""
     found = params.get("registrations") if is_object(params) else None
     methods = [one.get("method") for one in found if is_object(one)] if is_list(found) else []
-    return [method for method in methods if isinstance(method, str)]
+    return [method for method in methods if isinstance(method, str) and len(method) <= _MOST_NAME]
 
 
 def encoding(offered: object) -> Encoding:
     """Return the position encoding; the protocol's default is UTF-16."""
-    match offered:
-        case "utf-8":
-            return "utf-8"
-        case "utf-32":
-            return "utf-32"
-        case _:
-            return "utf-16"
+    return _ENCODINGS.get(str(offered), "utf-16")

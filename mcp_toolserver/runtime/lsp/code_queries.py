@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from importlib import import_module
+from typing import TypeVar
 
 from anyio import to_thread
 
@@ -16,22 +17,17 @@ from mcp_toolserver.capabilities.files import CanonicalPath
 from mcp_toolserver.capabilities.search import FileQuery, Search
 from mcp_toolserver.errors import InvalidInput, NotFound, ToolError, Unavailable
 from mcp_toolserver.runtime.files.workspace import Workspace
-from mcp_toolserver.runtime.lsp.connection import ConnectionClosed, ResponseError
+from mcp_toolserver.runtime.lsp.connection import ConnectionClosed, ProtocolError, ResponseError
 from mcp_toolserver.runtime.lsp.documents import Document
-from mcp_toolserver.runtime.lsp.framing import ProtocolError
 from mcp_toolserver.runtime.lsp.pool import Pool, Project, ServerUnavailable
 from mcp_toolserver.runtime.lsp.search_fallback import SearchFallback
 from mcp_toolserver.runtime.lsp.session import Session
-from mcp_toolserver.runtime.lsp.visible_locations import LocationView
 from mcp_toolserver.text.code.languages import Language, code_language
-
-if TYPE_CHECKING:
-    from mcp_toolserver.runtime.lsp.edit_requests import EditRequest
-    from mcp_toolserver.runtime.lsp.requests import RequestHandler
 
 T = TypeVar("T")
 
-_REQUESTS_MODULE = "mcp_toolserver.runtime.lsp.requests"
+_HANDLERS = tuple(f"mcp_toolserver.runtime.lsp.{name}" for name in ("requests", "edit_requests"))
+"""What needs the protocol's types, which take half a second to import."""
 
 _MAX_ATTEMPTS = 2
 """How often a query is tried; a server that ends is restarted."""
@@ -105,8 +101,9 @@ class CodeQueries:
             return ()
         named = ", ".join(others[:_NAMED_UNCHANGED])
         more = f" and {len(others) - _NAMED_UNCHANGED} more" * (len(others) > _NAMED_UNCHANGED)
-        note = f"Code in other files has the name {edit.symbol} too and is not changed: {named}{more}."
-        return (f"{note} For {edit.source} it is another symbol, or it has not read these files.",)
+        note = f"Text in other files has the name {edit.symbol} too and is not changed: {named}{more}."
+        why = "it is another symbol, a comment or a string, or it has not read these files."
+        return (f"{note} For {edit.source} {why}",)
 
     def _check_file(self, query: CodeQuery | CodeEditQuery) -> None:
         kind = self.workspace.kind(query.path)
@@ -119,7 +116,7 @@ class CodeQueries:
         self,
         asked: CanonicalPath,
         operation: str,
-        work: "Callable[[Session, Document, _Handlers], Awaitable[T]]",
+        work: Callable[[Session, Document], Awaitable[T]],
     ) -> T:
         """Return the result of `work` with the language server of a file.
 
@@ -128,24 +125,23 @@ class CodeQueries:
         """
         if self.pool is None:
             raise ServerUnavailable(_UNCONFINED)
-        path = await self._file(asked, self.pool)
-        language = _language_of(path)
-        folder, roots = self._project(path, language), self.workspace.roots
+        path, language = await self._file(asked, self.pool)
         project = Project(
-            folder=folder,
+            folder=self._project(path, language),
             language=language,
-            roots=roots,
+            roots=self.workspace.roots,
             owner=self.owner,
             is_read_only=self.workspace.is_read_only,
         )
         if not self.pool.has(project):
             self.pool.installed(language)
-        handlers = await _import_handlers()
+        await _import_handlers()
+        folder = partial(self.workspace.hold_dir, CanonicalPath(project.folder))
         for _ in range(_MAX_ATTEMPTS):
-            async with self.pool.using(project, lambda: self._folder(project)) as session:
+            async with self.pool.using(project, folder) as session:
                 try:
                     document = await session.document(path, self.workspace)
-                    return await work(session, document, handlers)
+                    return await work(session, document)
                 except ConnectionClosed:
                     continue
                 except ProtocolError as error:
@@ -159,27 +155,24 @@ class CodeQueries:
                     raise await _timeout_error(session, operation) from None
         raise ServerUnavailable(f"The language server for {language.name} ended during the query.")
 
-    async def _query(
-        self, query: CodeQuery, session: Session, document: Document, handlers: "_Handlers"
-    ) -> CodeAnswer:
-        view = LocationView(workspace=self.workspace, encoding=session.encoding, pages=session.pages)
-        question = handlers.requests(
-            session=session, document=document, view=view, query=query, may_hide=self.may_hide
-        )
-        return await question.answer()
+    async def _query(self, query: CodeQuery, session: Session, document: Document) -> CodeAnswer:
+        from mcp_toolserver.runtime.lsp.requests import RequestHandler
 
-    async def _propose(
-        self, query: CodeEditQuery, session: Session, document: Document, handlers: "_Handlers"
-    ) -> CodeEdit:
-        request = handlers.edits(
-            session=session, document=document, query=query, workspace=self.workspace, refuses=self.refuses
-        )
-        return await request.proposal()
+        return await RequestHandler(session, document, query, self.workspace, self.may_hide).answer()
 
-    async def _file(self, asked: CanonicalPath, pool: Pool) -> CanonicalPath:
-        """Return the absolute path of the file to query; for a folder, the newest of its main language."""
+    async def _propose(self, query: CodeEditQuery, session: Session, document: Document) -> CodeEdit:
+        from mcp_toolserver.runtime.lsp.edit_requests import EditRequest
+
+        return await EditRequest(session, document, query, self.workspace, self.refuses).proposal()
+
+    async def _file(self, asked: CanonicalPath, pool: Pool) -> tuple[CanonicalPath, Language]:
+        """Return the absolute path of the file to query, and its language; for a folder, the newest of its
+        main language."""
         if self.workspace.kind(asked) == "file":
-            return self._absolute(asked)
+            if (language := code_language(asked)) is None:
+                name = os.path.basename(asked)
+                raise ServerUnavailable(f"No language server is known for files like '{name}'.")
+            return self._absolute(asked), language
         if self.search is None:
             raise ServerUnavailable(_UNCONFINED)
         listed = await self.search.files(FileQuery(pattern="**", path=asked, limit=_NEWEST))
@@ -190,7 +183,7 @@ class CodeQueries:
             except ServerUnavailable:
                 continue
             newest = next(path for path, its_language in known if its_language is language)
-            return self._absolute(self.workspace.canonical(newest))
+            return self._absolute(self.workspace.canonical(newest)), language
         raise ServerUnavailable(f"No language server is installed for the files in '{asked}'.")
 
     def _absolute(self, path: CanonicalPath) -> CanonicalPath:
@@ -209,39 +202,14 @@ class CodeQueries:
             folder = os.path.dirname(folder)
         return root
 
-    def _folder(self, project: Project) -> int:
-        return self.workspace.hold_dir(CanonicalPath(project.folder))
 
-
-def _language_of(path: str) -> Language:
-    if (language := code_language(path)) is None:
-        raise ServerUnavailable(f"No language server is known for files like '{os.path.basename(path)}'.")
-    return language
-
-
-@dataclass(frozen=True)
-class _Handlers:
-    """What needs the protocol's types."""
-
-    requests: "type[RequestHandler]"
-    edits: "type[EditRequest]"
-
-
-async def _import_handlers() -> _Handlers:
+async def _import_handlers() -> None:
     try:
-        if _REQUESTS_MODULE in sys.modules:
-            return _import_modules()
-        return await to_thread.run_sync(_import_modules)
+        for name in _HANDLERS:
+            if name not in sys.modules:
+                await to_thread.run_sync(import_module, name)
     except ImportError:
         raise ServerUnavailable(_NO_EXTRA) from None
-
-
-def _import_modules() -> _Handlers:
-    # Takes half a second to import.
-    from mcp_toolserver.runtime.lsp.edit_requests import EditRequest
-    from mcp_toolserver.runtime.lsp.requests import RequestHandler
-
-    return _Handlers(requests=RequestHandler, edits=EditRequest)
 
 
 async def _timeout_error(session: Session, operation: str) -> ServerUnavailable:

@@ -1,17 +1,26 @@
-"""Exchanges JSON-RPC messages with one language server over pipes."""
+"""Exchanges framed JSON-RPC messages with one language server over pipes. Messages have size limits, because
+language servers are untrusted."""
 
 import asyncio
+import json
+import re
 from collections import deque
 from collections.abc import Callable
-from typing import Protocol
 
 import anyio
 from anyio import to_thread
 from anyio.lowlevel import checkpoint
 
 from mcp_toolserver.errors import Unavailable
-from mcp_toolserver.runtime.lsp.framing import FrameDecoder, ProtocolError, decode_message, encode_message
+from mcp_toolserver.runtime.processes.interactive import InteractiveProcess
 from mcp_toolserver.text.json_values import is_object
+
+MOST_BYTES = 16 << 20
+"""Bytes of one message."""
+
+_MOST_HEADER = 4 << 10
+_END = b"\r\n\r\n"
+_LENGTH = re.compile(rb"^content-length:[ \t]*([0-9]{1,12})[ \t]*$", re.IGNORECASE | re.MULTILINE)
 
 _LARGE = 256 << 10
 """Messages from this size on are parsed in a thread, so that other calls go on."""
@@ -20,8 +29,11 @@ _MOST_UNSENT = 1_000
 _MOST_UNSENT_BYTES = 64 << 20
 """Limits for unsent messages; a server that stops reading is ended."""
 
-METHOD_NOT_FOUND = -32601
 _CANCEL = "$/cancelRequest"
+
+
+class ProtocolError(Exception):
+    """The data violates the protocol; the text says how and follows "it"."""
 
 
 class ConnectionClosed(Exception):
@@ -36,27 +48,62 @@ class ResponseError(Exception):
         self.code = code
 
 
-class MethodNotFound(Exception):
-    """The client does not answer this method."""
+def encode_message(message: dict[str, object]) -> bytes:
+    """Encode a message."""
+    body = json.dumps(message, separators=(",", ":")).encode()
+    return b"Content-Length: %d\r\n\r\n%b" % (len(body), body)
 
 
-class ServerProcess(Protocol):
-    """The process of a language server; see `InteractiveProcess`."""
+def decode_message(body: bytes) -> object:
+    """Decode a message body. Raises: ProtocolError: it is not JSON."""
+    try:
+        return json.loads(body)
+    except (ValueError, RecursionError):
+        raise ProtocolError("sent invalid JSON") from None
 
-    def try_write(self, data: bytes) -> int: ...
-    async def write(self, data: bytes) -> None: ...
-    async def read(self) -> bytes: ...
-    async def end(self) -> None: ...
+
+class FrameDecoder:
+    """Splits a byte stream into message bodies."""
+
+    def __init__(self, most: int = MOST_BYTES) -> None:
+        self._most = most
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """Return the messages that `data` completes.
+
+        Raises:
+            ProtocolError: a header is invalid, or announces too many bytes.
+        """
+        self._buffer += data
+        bodies: list[bytes] = []
+        while (place := self._next()) is not None and place[1] <= len(self._buffer):
+            bodies.append(bytes(self._buffer[place[0] : place[1]]))
+            del self._buffer[: place[1]]
+        return bodies
+
+    def _next(self) -> tuple[int, int] | None:
+        """Return where the next body is. Output of a launcher before the first header is skipped with it."""
+        end = self._buffer.find(_END, 0, _MOST_HEADER)
+        if end < 0 and len(self._buffer) < _MOST_HEADER:
+            return None
+        given = _LENGTH.search(bytes(self._buffer[: max(end, 0)]).replace(b"\r\n", b"\n"))
+        if given is None:
+            raise ProtocolError("does not speak the Language Server Protocol")
+        if int(given[1]) > self._most:
+            raise ProtocolError(f"sent a message of more than {self._most:,} bytes")
+        start = end + len(_END)
+        return start, start + int(given[1])
 
 
 class Connection:
-    """A JSON-RPC connection. `on_request` answers requests of the server or raises `MethodNotFound`,
+    """A JSON-RPC connection. `on_request` returns `result` or `error` for a request of the server,
     `on_notification` receives its notifications, `on_close` is called once at the end."""
 
     def __init__(
         self,
-        process: ServerProcess,
-        on_request: Callable[[str, object], object],
+        process: InteractiveProcess,
+        on_request: Callable[[str, object], dict[str, object]],
         on_notification: Callable[[str, object], None],
         on_close: Callable[[], None],
     ) -> None:
@@ -171,7 +218,8 @@ class Connection:
         if not isinstance(method, str):
             self._resolve(message)
         elif "id" in message:
-            self._reply(message["id"], method, message.get("params"))
+            answer = self._on_request(method, message.get("params"))
+            self._send({"jsonrpc": "2.0", "id": message["id"], **answer})
         else:
             self._on_notification(method, message.get("params"))
 
@@ -187,10 +235,3 @@ class Connection:
         else:
             code = error.get("code") if is_object(error) else None
             waiting.set_exception(ResponseError(code if isinstance(code, int) else 0))
-
-    def _reply(self, request_id: object, method: str, params: object) -> None:
-        try:
-            said: dict[str, object] = {"result": self._on_request(method, params)}
-        except MethodNotFound:
-            said = {"error": {"code": METHOD_NOT_FOUND, "message": "not offered by this client"}}
-        self._send({"jsonrpc": "2.0", "id": request_id, **said})

@@ -7,16 +7,16 @@ compares the open documents with their files, and only a few stay open.
 import os
 import stat
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from functools import partial
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from time import monotonic
-from typing import Protocol, TypeVar
+from typing import BinaryIO
+from urllib.parse import quote_from_bytes, unquote_to_bytes, urlsplit
 
 from mcp_toolserver.capabilities.files import CanonicalPath
 from mcp_toolserver.errors import InvalidInput, ToolError
+from mcp_toolserver.runtime.files.workspace import Workspace
 from mcp_toolserver.runtime.git.repository_cache import RACY_WINDOW_NS
-from mcp_toolserver.runtime.lsp.uris import to_uri
 from mcp_toolserver.text.code.positions import code_lines
 
 MOST_BYTES = 4 << 20
@@ -27,58 +27,91 @@ MOST_OPEN = 8
 _VERSIONS = 32
 """Of a document, that are remembered."""
 
-_SMALL = 64 << 10
-"""Characters of a file whose lines are cached."""
 
-_MOST_PAGES = 64
-
-Notify = Callable[[str, object], None]
-"""Sends a notification."""
-
-T = TypeVar("T")
+def to_uri(path: str) -> str:
+    """Return the file URI of an absolute path."""
+    return f"file://{quote_from_bytes(os.fsencode(path))}"
 
 
-class ReadableFiles(Protocol):
-    """The part of the workspace that is needed here."""
+def to_path(uri: str) -> str | None:
+    """Return the absolute local path of `uri`; None if it has none."""
+    try:
+        parts = urlsplit(uri)
+    except ValueError:
+        return None
+    if parts.scheme != "file" or parts.netloc not in ("", "localhost"):
+        return None
+    path = os.fsdecode(unquote_to_bytes(parts.path))
+    return path if path.startswith("/") and "\0" not in path else None
 
-    async def read(self, path: CanonicalPath, work: Callable[[], T]) -> T:
-        """Run `work`, which opens and reads `path`, where it may hang."""
-        ...
 
-    def open_file(self, path: CanonicalPath) -> int:
-        """Open a workspace file for reading, if permitted."""
-        ...
-
-
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class FileText:
-    """The text of a file and its state when it was read."""
+    """The text of a file."""
 
     text: str
     state: tuple[int, ...]
-    is_stable: bool
-    """Whether any later change will have a different timestamp."""
+    """Its status when it was read; empty if a later change may leave that as it is."""
 
 
-@dataclass(kw_only=True)
+async def read_text(path: CanonicalPath, files: Workspace, previous: FileText | None = None) -> FileText:
+    """Read a file; return `previous` if it has not changed.
+
+    Raises:
+        NotFound, Denied, InvalidInput: the file is missing, unreadable or too large.
+    """
+
+    def work() -> FileText:
+        with os.fdopen(files.open_file(path), "rb") as file:
+            now, status = time.time_ns(), os.fstat(file.fileno())
+            kind = stat.S_IFMT(status.st_mode)
+            times = status.st_mtime_ns, status.st_ctime_ns
+            state = (status.st_dev, status.st_ino, kind, status.st_size, *times)
+            if previous is not None and previous.state == state:
+                return previous
+            content = _content(path, file)
+        is_stable = max(times) < now - RACY_WINDOW_NS
+        return FileText(content.decode("utf-8-sig", "replace"), state if is_stable else ())
+
+    return await files.read(path, work)
+
+
+async def read_bytes(path: CanonicalPath, files: Workspace) -> bytes:
+    """Read a file that is to be changed. Raises: as for `read_text`."""
+
+    def work() -> bytes:
+        with os.fdopen(files.open_file(path), "rb") as file:
+            return _content(path, file)
+
+    return await files.read(path, work)
+
+
+def _content(path: CanonicalPath, file: BinaryIO) -> bytes:
+    content = file.read(MOST_BYTES + 1)
+    if len(content) > MOST_BYTES:
+        size = max(len(content), os.fstat(file.fileno()).st_size)
+        raise InvalidInput(
+            f"'{path}' has {size:,} bytes; language servers get files of at most {MOST_BYTES:,}. Use "
+            "grep_search for it."
+        )
+    return content
+
+
 class Document:
     """An open document."""
 
-    uri: str
-    version: int
-    seen: FileText
-    lines: list[str]
-    sent_at: float = field(default_factory=monotonic)
-    """When this version was sent to the server."""
-    _hashes: dict[int, int] = field(default_factory=dict[int, int])
-    """Of the text of the last versions."""
+    def __init__(self, uri: str, version: int, seen: FileText) -> None:
+        self.uri = uri
+        self._hashes: dict[int, int] = {}
+        """Of the text of the last versions."""
+        self.set(version, seen)
 
-    def __post_init__(self) -> None:
-        self.sent()
-
-    def sent(self) -> None:
-        """Remember the text of the version that is sent now."""
-        self._hashes[self.version] = hash(self.seen.text)
+    def set(self, version: int, seen: FileText) -> None:
+        """Remember the version that is sent now."""
+        self.version, self.seen = version, seen
+        self.lines = code_lines(seen.text)
+        self.sent_at = monotonic()
+        self._hashes[version] = hash(seen.text)
         if len(self._hashes) > _VERSIONS:
             del self._hashes[next(iter(self._hashes))]
 
@@ -88,100 +121,15 @@ class Document:
         return self._hashes.get(version) == hash(self.seen.text)
 
 
-async def read_text(path: CanonicalPath, files: ReadableFiles, previous: FileText | None = None) -> FileText:
-    """Read a file; return `previous` if it has not changed.
-
-    Raises:
-        NotFound, Denied, InvalidInput: the file is missing, unreadable or too large.
-    """
-    return await files.read(path, partial(_read, path, files.open_file, previous))
-
-
-async def read_bytes(path: CanonicalPath, files: ReadableFiles) -> bytes:
-    """Read a file that is to be changed.
-
-    Raises:
-        NotFound, Denied, InvalidInput: the file is missing, unreadable or too large.
-    """
-    content = await files.read(path, partial(_read_bytes, path, files.open_file))
-    _refuse_large(path, len(content))
-    return content
-
-
-def _read_bytes(path: CanonicalPath, open_file: Callable[[CanonicalPath], int]) -> bytes:
-    with os.fdopen(open_file(path), "rb") as file:
-        return file.read(MOST_BYTES + 1)
-
-
-def _read(
-    path: CanonicalPath, open_file: Callable[[CanonicalPath], int], previous: FileText | None
-) -> FileText:
-    with os.fdopen(open_file(path), "rb") as file:
-        now = time.time_ns()
-        status = os.fstat(file.fileno())
-        if previous is not None and previous.is_stable and previous.state == _state(status):
-            return previous
-        _refuse_large(path, status.st_size)
-        content = file.read(MOST_BYTES + 1)
-    _refuse_large(path, len(content))
-    return FileText(
-        text=content.decode("utf-8-sig", "replace"),
-        state=_state(status),
-        is_stable=max(status.st_mtime_ns, status.st_ctime_ns) < now - RACY_WINDOW_NS,
-    )
-
-
-def _refuse_large(path: CanonicalPath, size: int) -> None:
-    if size > MOST_BYTES:
-        raise InvalidInput(
-            f"'{path}' has {size:,} bytes; language servers get files of at most {MOST_BYTES:,}. Use "
-            "grep_search for it."
-        )
-
-
-def _state(status: os.stat_result) -> tuple[int, ...]:
-    return (
-        status.st_dev,
-        status.st_ino,
-        stat.S_IFMT(status.st_mode),
-        status.st_size,
-        status.st_mtime_ns,
-        status.st_ctime_ns,
-    )
-
-
-class LineCache:
-    """Caches the lines of displayed files until the files change."""
-
-    def __init__(self) -> None:
-        self._entries: dict[str, tuple[FileText, list[str]]] = {}
-
-    async def lines(self, uri: str, path: CanonicalPath, files: ReadableFiles) -> list[str]:
-        """Return the lines of the file at `path`, which servers call `uri`.
-
-        Raises:
-            NotFound, Denied, InvalidInput: as for `read_text`.
-        """
-        before = self._entries.pop(uri, None)
-        seen = await read_text(path, files, None if before is None else before[0])
-        lines = before[1] if before is not None and before[0] is seen else code_lines(seen.text)
-        if len(seen.text) <= _SMALL:
-            # The last used goes to the end.
-            self._entries[uri] = seen, lines
-        while len(self._entries) > _MOST_PAGES:
-            del self._entries[next(iter(self._entries))]
-        return lines
-
-
 class Documents:
-    """The documents open in one server, by absolute path."""
+    """The documents open in one server, by absolute path. `notify` sends a notification."""
 
-    def __init__(self, notify: Notify) -> None:
+    def __init__(self, notify: Callable[[str, object], None]) -> None:
         self._notify = notify
         self._open: dict[CanonicalPath, Document] = {}
         self._version = 0
 
-    async def refresh(self, files: ReadableFiles) -> bool:
+    async def refresh(self, files: Workspace) -> bool:
         """Send changed and removed documents to the server; return whether there were any."""
         changed = False
         for path, document in tuple(self._open.items()):
@@ -191,15 +139,18 @@ class Documents:
                 self._close(path)
                 changed = True
                 continue
-            changed |= self._update(document, seen)
+            if seen.text == document.seen.text:
+                document.seen = seen
+                continue
+            changed = True
+            self._version += 1
+            document.set(self._version, seen)
+            change = [{"text": seen.text}]
+            self._send("didChange", document.uri, {"version": document.version}, contentChanges=change)
         return changed
 
-    async def open(self, path: CanonicalPath, language: str, files: ReadableFiles) -> Document:
-        """Open a file by its absolute path and return its document.
-
-        Raises:
-            NotFound, Denied, InvalidInput: as for `read_text`.
-        """
+    async def open(self, path: CanonicalPath, language: str, files: Workspace) -> Document:
+        """Open a file by its absolute path and return its document. Raises: as for `read_text`."""
         if (document := self._open.pop(path, None)) is not None:
             # The last used goes to the end.
             self._open[path] = document
@@ -208,15 +159,9 @@ class Documents:
         while len(self._open) >= MOST_OPEN:
             self._close(next(iter(self._open)))
         self._version += 1
-        document = Document(uri=to_uri(path), version=self._version, seen=seen, lines=code_lines(seen.text))
-        self._open[path] = document
-        item = {
-            "uri": document.uri,
-            "languageId": language,
-            "version": document.version,
-            "text": seen.text,
-        }
-        self._notify("textDocument/didOpen", {"textDocument": item})
+        document = self._open[path] = Document(to_uri(path), self._version, seen)
+        item = {"languageId": language, "version": document.version, "text": seen.text}
+        self._send("didOpen", document.uri, item)
         return document
 
     def of(self, path: str) -> Document | None:
@@ -226,23 +171,10 @@ class Documents:
     def save_all(self) -> None:
         """Report every open document as saved, which makes servers check its dependents."""
         for document in self._open.values():
-            self._notify("textDocument/didSave", {"textDocument": {"uri": document.uri}})
-
-    def _update(self, document: Document, seen: FileText) -> bool:
-        before, document.seen = document.seen, seen
-        if seen.text == before.text:
-            return False
-        self._version += 1
-        document.version = self._version
-        document.lines = code_lines(seen.text)
-        document.sent_at = monotonic()
-        document.sent()
-        identity = {"uri": document.uri, "version": document.version}
-        self._notify(
-            "textDocument/didChange", {"textDocument": identity, "contentChanges": [{"text": seen.text}]}
-        )
-        return True
+            self._send("didSave", document.uri, {})
 
     def _close(self, path: CanonicalPath) -> None:
-        document = self._open.pop(path)
-        self._notify("textDocument/didClose", {"textDocument": {"uri": document.uri}})
+        self._send("didClose", self._open.pop(path).uri, {})
+
+    def _send(self, event: str, uri: str, item: Mapping[str, object], **more: object) -> None:
+        self._notify(f"textDocument/{event}", {"textDocument": {"uri": uri, **item}, **more})

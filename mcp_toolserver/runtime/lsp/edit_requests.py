@@ -1,7 +1,5 @@
 """Maps each operation that changes code to requests of the Language Server Protocol.
 
-Imported on the first query, because the protocol's types take half a second to import.
-
 A code action that is a command is used where its argument is the edit, or where the command is known to do
 nothing but ask the client for an edit. Other commands are not run: they change files themselves, where nobody
 checks the change.
@@ -9,18 +7,19 @@ checks the change.
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+
+from lsprotocol import types
 
 from mcp_toolserver.capabilities.call_scope import Refusal
-from mcp_toolserver.capabilities.code import CodeAction, CodeEdit, CodeEditOperation, CodeEditQuery
+from mcp_toolserver.capabilities.code import CodeEdit, CodeEditOperation, CodeEditQuery
 from mcp_toolserver.errors import Conflict, InvalidInput, Unavailable
 from mcp_toolserver.runtime.files.workspace import Workspace
+from mcp_toolserver.runtime.lsp.connection import ProtocolError
 from mcp_toolserver.runtime.lsp.documents import Document
-from mcp_toolserver.runtime.lsp.framing import ProtocolError
-from mcp_toolserver.runtime.lsp.session import PULL, Session
+from mcp_toolserver.runtime.lsp.requests import CONVERTER, MALFORMED, parse_as
+from mcp_toolserver.runtime.lsp.session import Session
 from mcp_toolserver.runtime.lsp.workspace_edit import WorkspaceEditReader
-from mcp_toolserver.text.code.indentation import indentation
-from mcp_toolserver.text.code.positions import symbol_at, to_units
+from mcp_toolserver.text.code.positions import indentation, symbol_at, to_units
 from mcp_toolserver.text.code.resolve_symbol import AskedPlace, asked_place
 from mcp_toolserver.text.json_values import is_list, is_object
 
@@ -33,15 +32,11 @@ _MOST_TITLE = 200
 _ATTEMPTS = 3
 """How often an edit is requested until two in a row are the same."""
 
-Position = Mapping[Literal["line", "character"], int]
-"""A position in the units of the server, both from 0."""
-
 _METHODS: Mapping[CodeEditOperation, str] = {
     "rename": "textDocument/rename",
     "codeAction": "textDocument/codeAction",
     "format": "textDocument/formatting",
 }
-
 
 _EDIT_KEYS = frozenset(("changes", "documentChanges"))
 """The keys of a workspace edit."""
@@ -58,7 +53,7 @@ _EDIT_COMMANDS = frozenset(
 _NOT_RUN = "The action also has a command for the language server; such commands are not run."
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class EditRequest:
     """Requests one change from one server."""
 
@@ -92,10 +87,10 @@ class EditRequest:
 
     async def _rename(self) -> CodeEdit:
         place = asked_place(self.query, self.document.lines)
-        params = {"position": self._position(place), "newName": self.query.new_name}
+        position = CONVERTER.unstructure(self._position(place))
 
         async def ask() -> object:
-            return _in_order(await self._request(params))
+            return _in_order(await self._request(position=position, newName=self.query.new_name))
 
         if not self.session.is_indexed:
             await self.session.query_until_stable(ask)
@@ -108,22 +103,22 @@ class EditRequest:
         return replace(edit, symbol=symbol)
 
     async def _format(self) -> CodeEdit:
-        style = indentation(self.document.lines)
-        options = {"tabSize": style.width, "insertSpaces": not style.is_tabs}
+        is_tabs, width = indentation(self.document.lines)
+        options = {"tabSize": width, "insertSpaces": not is_tabs}
 
         async def ask() -> object:
-            edits = await self._request({"options": options})
+            edits = await self._request(options=options)
             return {"changes": {self.document.uri: edits or []}}
 
         return await self._checked(ask, f"format {self.query.path}")
 
     async def _action(self) -> CodeEdit:
-        start, end, note = self._range()
-        context = {"diagnostics": await self._diagnostics(start, end), "triggerKind": 1}
-        params = {"range": {"start": start, "end": end}, "context": context}
+        asked, note = self._range()
+        context = {"diagnostics": await self._diagnostics(asked), "triggerKind": 1}
+        params = {"range": CONVERTER.unstructure(asked), "context": context}
         if not self.query.action:
-            actions = tuple(map(_action, await self._actions(params)))
-            return CodeEdit(title="", actions=actions, source=self.session.name, notes=_notes(note))
+            actions = tuple(map(_listed, await self._actions(params)))
+            return CodeEdit(title="", actions=actions, source=self.session.name, notes=(note,) * bool(note))
         notes: list[str] = []
 
         async def ask() -> object:
@@ -166,95 +161,81 @@ class EditRequest:
         for _ in range(_ATTEMPTS):
             if edit is None:
                 raise Unavailable(f"{self.session.name} proposes no change here. Check the position.")
-            reader = WorkspaceEditReader(session=self.session, workspace=self.workspace, refuses=self.refuses)
-            files = await reader.files(edit)
+            files = await WorkspaceEditReader(self.session, self.workspace, self.refuses).files(edit)
             again = await self.session.query_current(ask, self.workspace)
             if again == edit:
-                return CodeEdit(title=title, files=files, source=self.session.name, notes=_notes(*notes))
+                notes = tuple(filter(None, notes))
+                return CodeEdit(title=title, files=files, source=self.session.name, notes=notes)
             edit = again
         raise Conflict(
             f"Files changed each time {self.session.name} answered. Try again. Nothing was changed."
         )
 
-    async def _request(self, params: Mapping[str, object]) -> object:
-        identity = {"textDocument": {"uri": self.document.uri}}
-        return await self.session.request(_METHODS[self.query.operation], {**identity, **params})
+    async def _request(self, **params: object) -> object:
+        return await self.session.request_for(self.document, _METHODS[self.query.operation], **params)
 
     async def _actions(self, params: Mapping[str, object]) -> list[dict[str, object]]:
         """Return the code actions that can be chosen, as the server sent them."""
-        found = await self._request(params)
+        found = await self._request(**params)
         if found is not None and not is_list(found):
-            raise ProtocolError("sent a response that violates the protocol")
-        return [one for one in (found or [])[:MOST_ACTIONS] if is_object(one) and _is_offered(one)]
+            raise ProtocolError(MALFORMED)
+        return [
+            one
+            for one in (found or [])[:MOST_ACTIONS]
+            if is_object(one) and isinstance(one.get("title"), str) and one.get("disabled") is None
+        ]
 
-    async def _diagnostics(self, start: Position, end: Position) -> list[object]:
+    async def _diagnostics(self, asked: types.Range) -> list[object]:
         """Return the diagnostics of a range: a server offers fixes for those that it is sent."""
-        if self.session.supports(PULL):
-            report = await self.session.request(PULL, {"textDocument": {"uri": self.document.uri}})
-            items = report.get("items") if is_object(report) else None
-        else:
-            items = await self.session.recent_diagnostics(self.document)
-        return [item for item in items if _touches(item, start, end)] if is_list(items) else []
+        patience = self.session.limits.action_diagnostics
+        last = await self.session.diagnostics(self.document, patience)
+        items = None if last is None else last.items
+        return [item for item in items if _touches(item, asked)] if is_list(items) else []
 
-    def _range(self) -> tuple[Position, Position, str]:
-        """Return the range that is asked about: the symbol, the line, or without either the file."""
+    def _range(self) -> tuple[types.Range, str]:
+        """Return the range that is asked about, the symbol, the line, or without either the file, and a note
+        on it."""
         query, lines = self.query, self.document.lines
+        last = len(lines) - 1
+        start, end = AskedPlace(0, 0), AskedPlace(last, len(lines[last]))
         if query.symbol or query.character is not None:
-            place = asked_place(query, lines)
-            end = AskedPlace(place.line, place.index + len(query.symbol if query.character is None else ""))
-            return self._position(place), self._position(end), place.note
-        if query.line is None:
-            last = len(lines) - 1
-            return {"line": 0, "character": 0}, self._position(AskedPlace(last, len(lines[last]))), ""
-        first = asked_place(replace(query, character=1), lines)
-        line = lines[first.line]
-        indented = AskedPlace(first.line, len(line) - len(line.lstrip()))
-        # What is missing at the end of a line is reported at the start of the next.
-        is_last = first.line == len(lines) - 1
-        end = AskedPlace(first.line, len(line)) if is_last else AskedPlace(first.line + 1, 0)
-        return self._position(indented), self._position(end), ""
+            start = asked_place(query, lines)
+            end = replace(start, index=start.index + len(query.symbol if query.character is None else ""))
+        elif query.line is not None:
+            start = asked_place(replace(query, character=1), lines)
+            if start.line < last:
+                # What is missing at the end of a line is reported at the start of the next.
+                end = AskedPlace(start.line + 1, 0)
+            line = lines[start.line]
+            start = AskedPlace(start.line, len(line) - len(line.lstrip()))
+        return types.Range(self._position(start), self._position(end)), start.note
 
-    def _position(self, place: AskedPlace) -> Position:
+    def _position(self, place: AskedPlace) -> types.Position:
         units = to_units(self.document.lines[place.line], place.index, self.session.encoding)
-        return {"line": place.line, "character": units}
+        return types.Position(line=place.line, character=units)
 
 
 def _in_order(edit: object) -> object:
     """Return an edit with its files in order: some servers list them in another order each time."""
     changes = edit.get("documentChanges") if is_object(edit) else None
-    if not is_object(edit) or not is_list(changes) or not all(map(_is_text_edit, changes)):
+    if not is_object(edit) or not is_list(changes):
         return edit
-    return {**edit, "documentChanges": sorted(changes, key=_uri)}
+    texts = [step for step in changes if is_object(step) and "kind" not in step]
+    if len(texts) < len(changes):
+        return edit
+    return {**edit, "documentChanges": sorted(texts, key=lambda step: str(step.get("textDocument")))}
 
 
-def _is_text_edit(step: object) -> bool:
-    return is_object(step) and "kind" not in step
-
-
-def _uri(step: object) -> str:
-    document = step.get("textDocument") if is_object(step) else None
-    return str(document.get("uri")) if is_object(document) else ""
-
-
-def _notes(*notes: str) -> tuple[str, ...]:
-    return tuple(filter(None, notes))
-
-
-def _is_offered(action: dict[str, object]) -> bool:
-    """Whether a code action can be chosen: it has a title and is not disabled."""
-    return isinstance(action.get("title"), str) and action.get("disabled") is None
-
-
-def _action(action: dict[str, object]) -> CodeAction:
-    kind = action.get("kind")
-    return CodeAction(title=_title(action), kind=kind[:_MOST_TITLE] if isinstance(kind, str) else "")
-
-
-def _title(action: dict[str, object]) -> str:
+def _title(action: Mapping[str, object]) -> str:
     return " ".join(str(action["title"]).split())[:_MOST_TITLE]
 
 
-def _chosen(title: str, actions: Sequence[dict[str, object]]) -> dict[str, object]:
+def _listed(action: Mapping[str, object]) -> str:
+    kind = action.get("kind")
+    return f"{_title(action)} [{kind[:_MOST_TITLE]}]" if isinstance(kind, str) and kind else _title(action)
+
+
+def _chosen(title: str, actions: Sequence[Mapping[str, object]]) -> Mapping[str, object]:
     """Return the action with a title. Raises: InvalidInput: there is none, or there are several."""
     found = [action for action in actions if _title(action) == title]
     if len(found) == 1:
@@ -270,19 +251,10 @@ def _chosen(title: str, actions: Sequence[dict[str, object]]) -> dict[str, objec
     )
 
 
-def _touches(diagnostic: object, start: Position, end: Position) -> bool:
+def _touches(diagnostic: object, asked: types.Range) -> bool:
     """Whether a diagnostic overlaps the range."""
-    place = diagnostic.get("range") if is_object(diagnostic) else None
-    if not is_object(place):
+    try:
+        place = parse_as(diagnostic.get("range") if is_object(diagnostic) else None, types.Range)
+    except ProtocolError:
         return False
-    first, last = _place(place.get("start")), _place(place.get("end"))
-    return first is not None and last is not None and first <= _key(end) and _key(start) <= last
-
-
-def _place(given: object) -> tuple[int, int] | None:
-    line, units = (given.get("line"), given.get("character")) if is_object(given) else (None, None)
-    return (line, units) if isinstance(line, int) and isinstance(units, int) else None
-
-
-def _key(position: Position) -> tuple[int, int]:
-    return position["line"], position["character"]
+    return place.start <= asked.end and asked.start <= place.end

@@ -2,7 +2,8 @@
 
 import asyncio
 import os
-from collections import deque
+import sys
+import sysconfig
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -12,9 +13,10 @@ import anyio
 
 from mcp_toolserver.capabilities.call_scope import LOCAL
 from mcp_toolserver.errors import Unavailable
-from mcp_toolserver.runtime.lsp.connection import ConnectionClosed, ResponseError, ServerProcess
-from mcp_toolserver.runtime.lsp.executables import find_executables
-from mcp_toolserver.runtime.lsp.session import Session, SessionLimits
+from mcp_toolserver.runtime.lsp.connection import ConnectionClosed, ResponseError
+from mcp_toolserver.runtime.lsp.session import ServerLimits, Session
+from mcp_toolserver.runtime.processes.interactive import InteractiveProcess
+from mcp_toolserver.runtime.which import is_usable
 from mcp_toolserver.text.code.languages import Language
 
 
@@ -37,22 +39,8 @@ class Project:
     """See `Folders.is_read_only`."""
 
 
-StartServer = Callable[[Sequence[str], int, Project], Awaitable[ServerProcess]]
+StartServer = Callable[[Sequence[str], int, Project], Awaitable[InteractiveProcess]]
 """Starts a program in the command sandbox, in the folder open as a descriptor, for a project."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class PoolLimits:
-    """Limits for all servers together."""
-
-    running: int = 4
-    idle: float = 600.0
-    """Seconds until an unused server is ended."""
-    failures: int = 3
-    """After this many failures of one server ..."""
-    failure_window: float = 600.0
-    """... within this many seconds, it is not started again until some of them are older."""
-    session: SessionLimits = field(default_factory=SessionLimits)
 
 
 @dataclass(kw_only=True, eq=False)
@@ -63,9 +51,26 @@ class _Slot:
     is_starting: bool = False
     uses: int = 0
     last_used: float = 0.0
-    failures: deque[float] = field(default_factory=deque[float])
+    failures: list[float] = field(default_factory=list[float])
     timer: asyncio.TimerHandle | None = None
     lock: anyio.Lock = field(default_factory=anyio.Lock)
+
+    def stop_timer(self) -> None:
+        if self.timer is not None:
+            self.timer.cancel()
+
+
+def search_folders(path_entries: Sequence[str]) -> tuple[str, ...]:
+    """Return the folders to search for servers: that of our Python, then the PATH."""
+    own = (os.path.dirname(sys.executable), sysconfig.get_path("scripts"))
+    return tuple(dict.fromkeys((*own, *filter(os.path.isabs, path_entries))))
+
+
+def find_executables(name: str, where: Sequence[str], roots: Sequence[str]) -> list[str]:
+    """Return the absolute paths of executables called `name` outside `roots`, each once. Nothing is run."""
+    files = (os.path.join(place, name) for place in where)
+    found = (file for file in files if is_usable(file, roots))
+    return list({os.path.realpath(file): file for file in reversed(list(found))}.values())[::-1]
 
 
 class Pool:
@@ -76,12 +81,12 @@ class Pool:
         start: StartServer,
         places: Sequence[str],
         roots: Sequence[str],
-        limits: PoolLimits | None = None,
+        limits: ServerLimits | None = None,
     ) -> None:
         self._start = start
         self._places = places
         self._roots = roots
-        self._limits = limits or PoolLimits()
+        self._limits = limits or ServerLimits()
         self._slots: dict[Project, _Slot] = {}
         self._ending: set[asyncio.Task[None]] = set()
         self._closed = False
@@ -97,8 +102,7 @@ class Pool:
         async with slot.lock:
             session = await self._ensure_running(slot, project, folder)
             slot.uses += 1
-        if slot.timer is not None:
-            slot.timer.cancel()
+        slot.stop_timer()
         try:
             yield session
         finally:
@@ -107,14 +111,14 @@ class Pool:
             if session.connection.close_reason:
                 await self._end(slot, session)
             elif not slot.uses:
+                # The next use cancels it.
                 loop = asyncio.get_running_loop()
-                slot.timer = loop.call_later(self._limits.idle, self._expire, slot, session)
+                slot.timer = loop.call_later(self._limits.idle, self._end_soon, slot, session, "was idle")
 
     def forget(self, owner: str) -> None:
         """End the servers of an owner who has disconnected; nobody else may use them."""
         for project, slot in [item for item in self._slots.items() if item[0].owner == owner]:
-            if slot.timer is not None:
-                slot.timer.cancel()
+            slot.stop_timer()
             if slot.session is not None:
                 self._end_soon(slot, slot.session, "was ended with its client's session")
             if not slot.uses and not slot.is_starting:
@@ -128,8 +132,7 @@ class Pool:
         """End every server and refuse new ones."""
         self._closed = True
         for slot in self._slots.values():
-            if slot.timer is not None:
-                slot.timer.cancel()
+            slot.stop_timer()
             if slot.session is not None:
                 await self._end(slot, slot.session, "was ended with this server")
         await asyncio.gather(*self._ending)
@@ -147,13 +150,12 @@ class Pool:
         """
         commands = [
             (program, *arguments)
-            for name, *arguments in language.servers
+            for name, *arguments in map(str.split, language.servers)
             for program in find_executables(name, self._places, self._roots)
         ]
         if not commands:
-            raise ServerUnavailable(
-                f"No language server for {language.name} is installed ({language.programs})."
-            )
+            names = ", ".join(server.split()[0] for server in language.servers)
+            raise ServerUnavailable(f"No language server for {language.name} is installed ({names}).")
         return commands
 
     async def _ensure_running(self, slot: _Slot, project: Project, folder: Callable[[], int]) -> Session:
@@ -162,19 +164,17 @@ class Pool:
                 return slot.session
             await self._end(slot, slot.session)
         self._check_failures(slot, project)
-        commands = self.installed(project.language)
         await self._make_room()
         slot.is_starting = True
         try:
-            slot.session = await self._start_first(slot, project, commands, folder)
+            slot.session = await self._start_first(slot, project, folder)
         finally:
             slot.is_starting = False
         return slot.session
 
     def _check_failures(self, slot: _Slot, project: Project) -> None:
         since = monotonic() - self._limits.failure_window
-        while slot.failures and slot.failures[0] < since:
-            slot.failures.popleft()
+        slot.failures = [time for time in slot.failures if time >= since]
         if len(slot.failures) >= self._limits.failures:
             raise ServerUnavailable(
                 f"The language server for {project.language.name} failed {len(slot.failures)} times in a "
@@ -185,38 +185,25 @@ class Pool:
         if self._closed:
             raise ServerUnavailable("This server is shutting down.")
         while True:
-            there = [slot for slot in self._slots.values() if slot.session is not None or slot.is_starting]
+            there = [slot for slot in self._slots.values() if slot.session or slot.is_starting]
             if len(there) < self._limits.running:
                 return
-            idle = [slot for slot in there if slot.session is not None and not slot.uses]
+            idle = [(slot.last_used, slot, slot.session) for slot in there if slot.session and not slot.uses]
             if not idle:
                 raise ServerUnavailable(
                     f"{len(there)} language servers are busy already, and no more may run."
                 )
-            least_recent = min(idle, key=lambda slot: slot.last_used)
-            if least_recent.session is not None:
-                await self._end(least_recent, least_recent.session, "was ended to make room")
+            _, slot, session = min(idle, key=lambda one: one[0])
+            await self._end(slot, session, "was ended to make room")
 
-    async def _start_first(
-        self,
-        slot: _Slot,
-        project: Project,
-        commands: Sequence[tuple[str, ...]],
-        folder: Callable[[], int],
-    ) -> Session:
+    async def _start_first(self, slot: _Slot, project: Project, folder: Callable[[], int]) -> Session:
         """Return the first server that completes initialization."""
+        commands = self.installed(project.language)
         for command in commands:
-            session = Session(
-                name=os.path.basename(command[0]),
-                folder=project.folder,
-                language=project.language,
-                limits=self._limits.session,
-            )
             try:
-                await self._start_one(session, command, project, folder)
+                return await self._start_one(project, command, folder)
             except (ConnectionClosed, ResponseError, TimeoutError, Unavailable):
                 continue
-            return session
         slot.failures.append(monotonic())
         names = ", ".join(dict.fromkeys(os.path.basename(command[0]) for command in commands))
         raise ServerUnavailable(
@@ -224,18 +211,21 @@ class Pool:
         )
 
     async def _start_one(
-        self, session: Session, command: tuple[str, ...], project: Project, folder: Callable[[], int]
-    ) -> None:
+        self, project: Project, command: tuple[str, ...], folder: Callable[[], int]
+    ) -> Session:
         cwd = folder()
         try:
             process = await self._start(command, cwd, project)
         finally:
             os.close(cwd)
+        name = os.path.basename(command[0])
+        session = Session(process, name, project.folder, project.language, self._limits)
         try:
-            await session.initialize(process)
+            await session.initialize()
         except BaseException:
             await session.connection.close("could not be started")
             raise
+        return session
 
     async def _end(self, slot: _Slot, session: Session, why: str = "") -> None:
         """End a server; without a reason, count it as failed."""
@@ -245,10 +235,6 @@ class Pool:
         if not why:
             slot.failures.append(monotonic())
         await session.connection.close(why)
-
-    def _expire(self, slot: _Slot, session: Session) -> None:
-        if not slot.uses:
-            self._end_soon(slot, session, "was idle")
 
     def _end_soon(self, slot: _Slot, session: Session, why: str) -> None:
         task = asyncio.get_running_loop().create_task(self._end(slot, session, why))

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from mcp_toolserver.capabilities.permissions import Capability
 from mcp_toolserver.runtime.host_services import ServiceRequest
 from mcp_toolserver.runtime.lsp.code_queries import CodeQueries
-from mcp_toolserver.runtime.lsp.executables import search_folders
-from mcp_toolserver.runtime.lsp.pool import Pool, Project
+from mcp_toolserver.runtime.lsp.pool import Pool, Project, search_folders
 from mcp_toolserver.runtime.processes.interactive import Access, InteractiveProcess, start_interactive
 from mcp_toolserver.runtime.providers import Provider, ProviderContext
 from mcp_toolserver.runtime.search.provider import search_in

@@ -1,10 +1,9 @@
 """Manages one running language server: initialization, documents, progress and diagnostics."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass
 from itertools import islice
 from time import monotonic
 from typing import TypeVar
@@ -14,16 +13,17 @@ from anyio import to_thread
 
 from mcp_toolserver.capabilities.files import CanonicalPath
 from mcp_toolserver.errors import ToolError
+from mcp_toolserver.runtime.files.workspace import Workspace
 from mcp_toolserver.runtime.lsp.client_capabilities import (
     answer_request,
     encoding,
     initialize_params,
     registered_methods,
 )
-from mcp_toolserver.runtime.lsp.connection import Connection, ConnectionClosed, ResponseError, ServerProcess
-from mcp_toolserver.runtime.lsp.documents import MOST_OPEN, Document, Documents, LineCache, ReadableFiles
-from mcp_toolserver.runtime.lsp.file_watcher import DELETED, FileFilter, FileWatcher, Kind
-from mcp_toolserver.runtime.lsp.uris import to_uri
+from mcp_toolserver.runtime.lsp.connection import Connection, ConnectionClosed, ResponseError
+from mcp_toolserver.runtime.lsp.documents import MOST_OPEN, Document, Documents, to_uri
+from mcp_toolserver.runtime.lsp.file_watcher import DELETED, FileWatcher
+from mcp_toolserver.runtime.processes.interactive import InteractiveProcess
 from mcp_toolserver.text.code.languages import Language, ending
 from mcp_toolserver.text.code.positions import Encoding
 from mcp_toolserver.text.json_values import is_list, is_object
@@ -45,21 +45,13 @@ _PAUSE = 0.1
 _STABLE_ANSWERS = 2
 """Equal responses in a row after which a server counts as indexed."""
 
-PULL = "textDocument/diagnostic"
-PROVIDERS = {
-    "textDocument/definition": "definitionProvider",
-    "textDocument/implementation": "implementationProvider",
-    "textDocument/references": "referencesProvider",
-    "textDocument/hover": "hoverProvider",
-    "textDocument/documentSymbol": "documentSymbolProvider",
-    PULL: "diagnosticProvider",
+_PULL = "textDocument/diagnostic"
+_PROVIDERS = {
     "textDocument/prepareCallHierarchy": "callHierarchyProvider",
     "workspace/symbol": "workspaceSymbolProvider",
-    "textDocument/rename": "renameProvider",
-    "textDocument/codeAction": "codeActionProvider",
     "textDocument/formatting": "documentFormattingProvider",
 }
-"""The capability by which a server announces each method."""
+"""The capability by which a server announces a method, where its name is not that of the method."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -78,9 +70,17 @@ class PublishedDiagnostics:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SessionLimits:
-    """Timeouts for one server, in seconds."""
+class ServerLimits:
+    """Limits for language servers; times in seconds."""
 
+    running: int = 4
+    """Servers of all projects."""
+    idle: float = 600.0
+    """Time until an unused server is ended."""
+    failures: int = 3
+    """After this many failures of one server ..."""
+    failure_window: float = 600.0
+    """... within this time, it is not started again until some of them are older."""
     start: float = 20.0
     answer: float = 25.0
     indexing: float = 10.0
@@ -101,55 +101,48 @@ class SessionLimits:
     """Time without new diagnostics after which they are complete."""
 
 
-@dataclass(kw_only=True)
 class Session:
-    """An initialized server. `name` is the name of its program."""
+    """One server. `name` is the name of its program.
 
-    name: str
-    folder: str
-    language: Language
-    limits: SessionLimits
-    connection: Connection = field(init=False)
-    documents: Documents = field(init=False)
-    pages: LineCache = field(default_factory=LineCache)
-    """Lines of the files in its responses."""
-    encoding: Encoding = "utf-16"
-    published: dict[str, PublishedDiagnostics] = field(default_factory=dict[str, PublishedDiagnostics])
-    """Latest diagnostics by URI."""
-    _server_capabilities: Mapping[str, object] = field(default_factory=dict[str, object])
-    _registered: set[str] = field(default_factory=set[str])
-    _progress_tokens: dict[str, float] = field(default_factory=dict[str, float])
-    """Time of the last update by progress token."""
-    is_indexed: bool = False
-    """Whether the server has indexed the project."""
-    _changed: float = 0.0
-    _began: float = field(default_factory=monotonic)
-    _activity: asyncio.Event = field(default_factory=asyncio.Event)
-    _change_count: int = 0
-    """How many times changes were sent."""
-    _lock: anyio.Lock = field(default_factory=anyio.Lock)
-    _commands: anyio.Lock = field(default_factory=anyio.Lock)
-    """Held while a command runs, so that its edit is known to be its own."""
-    _requested_edits: list[object] | None = None
-    """The edits that a running command asked for; None while none runs."""
+    What sends something raises ConnectionClosed if the server is gone, ResponseError if it refuses, and
+    TimeoutError if it does not answer in time.
+    """
 
-    @cached_property
-    def _watch(self) -> FileWatcher:
-        endings = tuple(f".{end}" for end in self.language.ids)
-        return FileWatcher(self.folder, FileFilter(endings=endings, names=self.language.markers))
-
-    async def initialize(self, process: ServerProcess) -> None:
-        """Connect to the server and initialize it.
-
-        Raises:
-            ConnectionClosed, ResponseError: the server refuses.
-            TimeoutError: it does not answer.
-        """
+    def __init__(
+        self, process: InteractiveProcess, name: str, folder: str, language: Language, limits: ServerLimits
+    ) -> None:
+        self.name = name
+        self.limits = limits
+        self.encoding: Encoding = "utf-16"
+        self.is_indexed = False
+        """Whether the server has indexed the project."""
+        self._folder = folder
+        self._language = language
+        self._published: dict[str, PublishedDiagnostics] = {}
+        """Latest diagnostics by URI."""
+        self._server_capabilities: Mapping[str, object] = {}
+        self._registered: set[str] = set()
+        self._progress_tokens: dict[str, float] = {}
+        """Time of the last update by progress token."""
+        self._changed = 0.0
+        """When changes were sent last."""
+        self._began = monotonic()
+        self._activity = asyncio.Event()
+        self._lock = anyio.Lock()
+        self._commands = anyio.Lock()
+        """Held while a command runs, so that its edit is known to be its own."""
+        self._requested_edits: list[object] | None = None
+        """The edits that a running command asked for; None while none runs."""
+        endings = tuple(f".{end}" for end in language.ids)
+        self._watch = FileWatcher(folder, endings, language.markers)
         self.connection = Connection(process, self._answer, self._on_notification, self._wake_waiters)
         self.documents = Documents(self.connection.notify)
+
+    async def initialize(self) -> None:
+        """Initialize the server."""
         await to_thread.run_sync(self._watch.poll)
         with anyio.fail_after(self.limits.start):
-            result = await self.connection.request("initialize", initialize_params(self.folder))
+            result = await self.connection.request("initialize", initialize_params(self._folder))
         offered = result.get("capabilities") if is_object(result) else None
         self._server_capabilities = offered if is_object(offered) else {}
         self.encoding = encoding(self._server_capabilities.get("positionEncoding"))
@@ -157,13 +150,7 @@ class Session:
 
     async def edit_of_command(self, command: str, arguments: object) -> object | None:
         """Run a command on the server and return the workspace edit that it asks the client to apply; None
-        if it asks for none. The edit is not applied, and the server learns that.
-
-        Raises:
-            ConnectionClosed: the server is gone.
-            ResponseError: the command failed before it asked for an edit.
-            TimeoutError: it did not end in time.
-        """
+        if it asks for none. The edit is not applied, and the server learns that."""
         async with self._commands:
             self._requested_edits = []
             try:
@@ -177,10 +164,9 @@ class Session:
 
     def supports(self, method: str) -> bool:
         """Whether the server supports `method`."""
-        return method in self._registered or self._server_capabilities.get(PROVIDERS[method]) not in (
-            None,
-            False,
-        )
+        provider = _PROVIDERS.get(method, f"{method.rpartition('/')[2]}Provider")
+        offered = self._server_capabilities.get(provider)
+        return method in self._registered or offered not in (None, False)
 
     def resolves_actions(self) -> bool:
         """Whether the server computes the edit of a code action on request."""
@@ -193,55 +179,48 @@ class Session:
         since = monotonic() - self.limits.progress_timeout
         return any(updated > since for updated in self._progress_tokens.values())
 
-    async def document(self, path: CanonicalPath, files: ReadableFiles) -> Document:
+    async def document(self, path: CanonicalPath, files: Workspace) -> Document:
         """Open the document of an absolute path, after sending all changes of open documents.
 
         Raises:
-            ConnectionClosed: the server is gone.
             NotFound, Denied, InvalidInput: see `documents.read_text`.
         """
         async with self._lock:
             if await self.documents.refresh(files):
-                self._note_change()
+                self._changed = monotonic()
                 await self._send_changes(files)
-            return await self.documents.open(path, self._identifier(path), files)
+            return await self.documents.open(path, self._language.ids[ending(path)], files)
 
-    async def sync_files(self, files: ReadableFiles) -> None:
-        """Send changed files to the server.
-
-        Raises:
-            ConnectionClosed: the server is gone.
-        """
+    async def sync_files(self, files: Workspace) -> None:
+        """Send changed files to the server."""
         async with self._lock:
             await self._send_changes(files)
 
-    async def query_current(self, ask: Callable[[], Awaitable[T]], files: ReadableFiles) -> T:
+    async def query_current(self, ask: Callable[[], Awaitable[T]], files: Workspace) -> T:
         """Return the answer to `ask` from a server that knows all changes on disk.
 
         Files are polled while the server answers. If any changed, the changes are sent and the query is
         repeated.
         """
-        before = self._change_count
+        before = self._changed
         asked = asyncio.ensure_future(ask())
         try:
             # Let the task send the request first.
             await asyncio.sleep(0)
             await self.sync_files(files)
-            if before == self._change_count:
+            if before == self._changed:
                 return await asked
             # Some servers fail at the next request if this one is cancelled.
             await asyncio.wait((asked,))
         finally:
-            await _discard(asked)
+            asked.cancel()
+            with anyio.CancelScope(shield=True):
+                # Retrieves an exception, too, which would be logged otherwise.
+                await asyncio.gather(asked, return_exceptions=True)
         return await ask()
 
     async def request(self, method: str, params: object) -> object:
-        """Send a request; repeat it if the server asks for that.
-
-        Raises:
-            ConnectionClosed, ResponseError: there is no answer.
-            TimeoutError: there was no answer in time.
-        """
+        """Send a request; repeat it if the server asks for that."""
         with anyio.fail_after(self.limits.answer):
             for _ in range(_MAX_RETRIES):
                 try:
@@ -251,6 +230,10 @@ class Session:
                         raise
                 await anyio.sleep(_PAUSE)
             return await self.connection.request(method, params)
+
+    async def request_for(self, document: Document, method: str, **params: object) -> object:
+        """Send a request about a document."""
+        return await self.request(method, {"textDocument": {"uri": document.uri}, **params})
 
     async def query_until_stable(self, ask: Callable[[], Awaitable[T]]) -> T:
         """Return the answer to `ask` from a server that has indexed the project, or has had enough time to.
@@ -270,51 +253,46 @@ class Session:
                 self.is_indexed = same >= _STABLE_ANSWERS and not is_young and not self.is_busy
         return found
 
-    async def diagnostics(self, document: Document) -> object | None:
-        """Return the diagnostics that the server publishes; None if it publishes none in time, or wants to be
-        asked.
+    async def diagnostics(
+        self, document: Document, patience: float | None = None
+    ) -> PublishedDiagnostics | None:
+        """Return the diagnostics that the server publishes, or sends if it wants to be asked.
 
-        Raises:
-            ConnectionClosed: the server is gone.
+        If it publishes none in time, or within `patience` seconds, return the last ones, which may be older
+        than the document; None for none.
         """
+        # A server may want to be asked only after its start.
+        if not self.supports(_PULL):
+            with anyio.move_on_after(patience):
+                await self._until_published(document)
+        if self.supports(_PULL):
+            report = await self.request_for(document, _PULL)
+            items = report.get("items") if is_object(report) else None
+            return PublishedDiagnostics(items=items, version=document.version, received_at=monotonic())
+        return self._published.get(document.uri)
 
+    async def _until_published(self, document: Document) -> None:
         def is_known() -> bool:
-            found = self.published.get(document.uri)
+            found = self._published.get(document.uri)
             return found is not None and found.is_of(document)
 
         def is_current() -> bool:
-            return is_known() and self.published[document.uri].received_at >= self._changed
+            return is_known() and self._published[document.uri].received_at >= self._changed
 
-        await self._until(lambda: is_known() or self.supports(PULL), self.limits.diagnostics)
-        if self.supports(PULL) or not is_known():
+        await self._until(lambda: is_known() or self.supports(_PULL), self.limits.diagnostics)
+        if self.supports(_PULL) or not is_known():
             if self.connection.close_reason:
                 raise ConnectionClosed(self.connection.close_reason)
-            return None
+            return
         # The other change may not affect this document, and then nothing more is published.
         await self._until(is_current, self.limits.recheck)
         with anyio.move_on_after(self.limits.diagnostics):
-            while await self._has_more(self.published[document.uri]):
-                continue
-        return self.published[document.uri].items
+            quiet = self.limits.quiet_period
+            while (left := self._published[document.uri].received_at + quiet - monotonic()) > 0:
+                with anyio.move_on_after(left):
+                    await self._activity.wait()
 
-    async def recent_diagnostics(self, document: Document) -> object | None:
-        """Return the diagnostics that the server publishes, or soon the last ones, which may be older than
-        the document; None for none.
-
-        Raises:
-            ConnectionClosed: the server is gone.
-        """
-        with anyio.move_on_after(self.limits.action_diagnostics):
-            return await self.diagnostics(document)
-        last = self.published.get(document.uri)
-        return None if last is None else last.items
-
-    async def _has_more(self, last: PublishedDiagnostics) -> bool:
-        """Whether the server publishes more diagnostics shortly after the last ones."""
-        left = last.received_at + self.limits.quiet_period - monotonic()
-        return await self._until(lambda: last not in self.published.values(), left)
-
-    async def _send_changes(self, files: ReadableFiles) -> None:
+    async def _send_changes(self, files: Workspace) -> None:
         """Send changed files to the server and open them."""
         is_small = len(self._watch) <= _FEW_FILES
         news = self._watch.poll() if is_small else await to_thread.run_sync(self._watch.poll)
@@ -322,42 +300,29 @@ class Session:
             return
         changes = [{"uri": to_uri(path), "type": kind} for path, kind in news]
         self.connection.notify("workspace/didChangeWatchedFiles", {"changes": changes})
-        if self._wants_did_save():
+        how = self._server_capabilities.get("textDocumentSync")
+        if is_object(how) and how.get("save") not in (None, False):
             self.documents.save_all()
-        self._note_change()
-        await self._open_changed(news, files)
-
-    def _note_change(self) -> None:
         self._changed = monotonic()
-        self._change_count += 1
-
-    async def _open_changed(self, changed: Sequence[tuple[str, Kind]], files: ReadableFiles) -> None:
-        """Open changed files: servers may read files late, but know open documents at once."""
-        there = (path for path, kind in changed if kind != DELETED and ending(path) in self.language.ids)
+        # Servers may read files late, but know open documents at once.
+        ids = self._language.ids
+        there = (path for path, kind in news if kind != DELETED and ending(path) in ids)
         for path in islice(there, MOST_OPEN - 1):
             with suppress(ToolError):
-                await self.documents.open(CanonicalPath(path), self._identifier(path), files)
+                await self.documents.open(CanonicalPath(path), ids[ending(path)], files)
 
-    def _identifier(self, path: str) -> str:
-        return self.language.ids[ending(path)]
-
-    def _wants_did_save(self) -> bool:
-        how = self._server_capabilities.get("textDocumentSync")
-        return is_object(how) and how.get("save") not in (None, False)
-
-    async def _until(self, holds: Callable[[], bool], seconds: float) -> bool:
+    async def _until(self, holds: Callable[[], bool], seconds: float) -> None:
         with anyio.move_on_after(seconds):
             while not holds() and not self.connection.close_reason:
                 await self._activity.wait()
-        return holds()
 
-    def _answer(self, method: str, params: object) -> object:
+    def _answer(self, method: str, params: object) -> dict[str, object]:
         if method == "client/registerCapability":
-            self._registered.update(one for one in registered_methods(params) if one in PROVIDERS)
+            self._registered.update(registered_methods(params)[: _MOST_REMEMBERED - len(self._registered)])
             self._wake_waiters()
         if method == "workspace/applyEdit" and self._requested_edits is not None and is_object(params):
             self._requested_edits.append(params.get("edit"))
-        return answer_request(self.folder, method, params)
+        return answer_request(self._folder, method, params)
 
     def _on_notification(self, method: str, params: object) -> None:
         if not is_object(params):
@@ -376,10 +341,10 @@ class Session:
         uri, version = params.get("uri"), params.get("version")
         if not isinstance(uri, str) or not is_list(params.get("diagnostics")):
             return
-        self.published.pop(uri, None)
-        while len(self.published) >= _MOST_REMEMBERED:
-            del self.published[next(iter(self.published))]
-        self.published[uri] = PublishedDiagnostics(
+        self._published.pop(uri, None)
+        while len(self._published) >= _MOST_REMEMBERED:
+            del self._published[next(iter(self._published))]
+        self._published[uri] = PublishedDiagnostics(
             items=params["diagnostics"],
             version=version if isinstance(version, int) else None,
             received_at=monotonic(),
@@ -394,14 +359,3 @@ class Session:
             self._progress_tokens.pop(token, None)
         elif token in self._progress_tokens or len(self._progress_tokens) < _MOST_REMEMBERED:
             self._progress_tokens[token] = monotonic()
-
-
-async def _discard(asked: asyncio.Future[T]) -> None:
-    """Cancel a task and discard its outcome."""
-    if not asked.done():
-        asked.cancel()
-        with anyio.CancelScope(shield=True):
-            await asyncio.wait((asked,))
-    if not asked.cancelled():
-        # Retrieve the exception, which would be logged otherwise.
-        asked.exception()

@@ -5,14 +5,13 @@ with its line as it is on disk now.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from mcp_toolserver.capabilities.code import CodePlace
 from mcp_toolserver.errors import ToolError
 from mcp_toolserver.runtime.files.workspace import Workspace
-from mcp_toolserver.runtime.lsp.documents import LineCache
-from mcp_toolserver.runtime.lsp.uris import to_path
-from mcp_toolserver.text.code.positions import Encoding, to_index
+from mcp_toolserver.runtime.lsp.documents import read_text, to_path
+from mcp_toolserver.text.code.positions import Encoding, code_lines, to_index
 
 MOST_TEXT = 300
 """Characters of a line that are shown."""
@@ -31,65 +30,45 @@ class CodeLocation:
     depth: int = 0
 
 
-@dataclass(kw_only=True)
-class LocationView:
-    """The visible locations of one response."""
-
-    workspace: Workspace
-    encoding: Encoding
-    pages: LineCache
-    """Shared by all responses."""
-    withheld: int = 0
-    """Locations that cannot be shown: outside the roots, hidden or missing."""
-    _files: dict[str, tuple[str, list[str]] | None] = field(
-        default_factory=dict[str, tuple[str, list[str]] | None]
-    )
-
-    async def visible(self, locations: Iterable[CodeLocation], limit: int) -> tuple[CodePlace, ...]:
-        """Return the first `limit` locations that can be shown."""
-        found: list[CodePlace] = []
-        for location in locations:
-            if len(found) == limit:
-                break
-            if (place := await self._place(location)) is None:
-                self.withheld += 1
-            else:
-                found.append(place)
-        return tuple(found)
-
-    def is_hidden(self, uri: str) -> bool:
-        """Whether a rule of the operator hides the file at `uri`."""
-        path = to_path(uri)
-        try:
-            return path is not None and self.workspace.is_hidden(self.workspace.canonical(path))
-        except ToolError:
-            return False
-
-    async def _place(self, location: CodeLocation) -> CodePlace | None:
-        if location.uri not in self._files:
-            self._files[location.uri] = await self._file(location.uri)
-        file = self._files[location.uri]
-        if file is None or not 0 <= location.line < len(file[1]):
-            return None
-        path, lines = file
+async def visible(
+    locations: Iterable[CodeLocation], limit: int, workspace: Workspace, encoding: Encoding
+) -> tuple[tuple[CodePlace, ...], int]:
+    """Return the first `limit` locations that can be shown, and how many before them cannot, because they are
+    outside the roots, hidden or missing."""
+    places: list[CodePlace] = []
+    withheld = 0
+    files: dict[str, tuple[str, list[str]]] = {}
+    for location in locations:
+        if len(places) == limit:
+            break
+        if location.uri not in files:
+            files[location.uri] = await _file(location.uri, workspace)
+        path, lines = files[location.uri]
+        if not 0 <= location.line < len(lines):
+            withheld += 1
+            continue
         line = lines[location.line]
-        return CodePlace(
+        place = CodePlace(
             path=path,
             line=location.line + 1,
-            character=to_index(line, location.units, self.encoding) + 1,
+            character=to_index(line, location.units, encoding) + 1,
             text=_clip(line if location.text is None else location.text),
             label=_clip(location.label),
             depth=location.depth,
         )
+        places.append(place)
+    return tuple(places), withheld
 
-    async def _file(self, uri: str) -> tuple[str, list[str]] | None:
-        if (absolute := to_path(uri)) is None:
-            return None
-        try:
-            path = self.workspace.canonical(absolute)
-            return path, await self.pages.lines(uri, path, self.workspace)
-        except ToolError:
-            return None
+
+async def _file(uri: str, workspace: Workspace) -> tuple[str, list[str]]:
+    """Return the path and the lines of a file; no lines if it cannot be shown."""
+    if (absolute := to_path(uri)) is None:
+        return "", []
+    try:
+        path = workspace.canonical(absolute)
+        return path, code_lines((await read_text(path, workspace)).text)
+    except ToolError:
+        return "", []
 
 
 def _clip(text: str) -> str:

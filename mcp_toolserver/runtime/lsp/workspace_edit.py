@@ -5,6 +5,7 @@ sent, and no two edits overlap.
 Nothing is written here. The edit creates, changes and moves files; one that deletes files is refused.
 """
 
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from lsprotocol import types
@@ -14,10 +15,9 @@ from mcp_toolserver.capabilities.code import ProposedFile
 from mcp_toolserver.capabilities.files import CanonicalPath
 from mcp_toolserver.errors import Conflict, Denied, InvalidInput, ToolError, Unavailable
 from mcp_toolserver.runtime.files.workspace import Workspace
-from mcp_toolserver.runtime.lsp.documents import read_bytes
-from mcp_toolserver.runtime.lsp.responses import parse_as
+from mcp_toolserver.runtime.lsp.documents import read_bytes, to_path
+from mcp_toolserver.runtime.lsp.requests import parse_as
 from mcp_toolserver.runtime.lsp.session import Session
-from mcp_toolserver.runtime.lsp.uris import to_path
 from mcp_toolserver.text.code.text_edits import InvalidEdit, TextEdit, apply_edits
 
 MOST_FILES = 500
@@ -45,7 +45,7 @@ class _Draft:
     edits: list[TextEdit] = field(default_factory=list[TextEdit])
 
 
-@dataclass(kw_only=True)
+@dataclass
 class WorkspaceEditReader:
     """Reads one workspace edit."""
 
@@ -95,29 +95,22 @@ class WorkspaceEditReader:
         for edit in step.edits:
             if isinstance(edit, types.SnippetTextEdit):
                 raise self._unusable("holds a snippet with places to fill in")
-            start, end = edit.range.start, edit.range.end
-            draft.edits.append(
-                TextEdit(
-                    start=(start.line, start.character), end=(end.line, end.character), text=edit.new_text
-                )
-            )
+            start, end = ((place.line, place.character) for place in (edit.range.start, edit.range.end))
+            draft.edits.append((start, end, edit.new_text))
 
     def _create(self, step: types.CreateFile) -> None:
-        path = self._path(step.uri)
-        if self._exists(path):
-            options = step.options
-            if options is not None and options.ignore_if_exists and not options.overwrite:
-                return
+        path, options = self._path(step.uri), step.options or types.CreateFileOptions()
+        if not self._exists(path):
+            self._drafts[path] = _Draft(origin=None, before=b"", text="")
+        elif options.overwrite or not options.ignore_if_exists:
             raise self._unusable(f"creates '{path}', which exists")
-        self._drafts[path] = _Draft(origin=None, before=b"", text="")
 
     async def _move(self, step: types.RenameFile) -> None:
         old, new = self._path(step.old_uri), self._path(step.new_uri)
         if self._exists(new):
             raise self._unusable(f"moves '{old}' to '{new}', which exists")
-        draft = await self._draft(old)
-        del self._drafts[old]
-        self._drafts[new] = draft
+        await self._draft(old)
+        self._drafts[new] = self._drafts.pop(old)
 
     def _exists(self, path: CanonicalPath) -> bool:
         return path in self._drafts or self.workspace.kind(path) != "missing"
@@ -132,7 +125,14 @@ class WorkspaceEditReader:
             self._bytes += len(content)
             if self._bytes > MOST_BYTES:
                 raise self._unusable(f"touches files of more than {MOST_BYTES:,} bytes")
-            self._drafts[path] = _Draft(origin=path, before=content, text=_decoded(path, content))
+            try:
+                text = content.removeprefix(_BOM).decode()
+            except UnicodeDecodeError:
+                raise InvalidInput(
+                    f"'{path}' is not UTF-8, and positions of language servers are only reliable in UTF-8. "
+                    "Change it with edit_file."
+                ) from None
+            self._drafts[path] = _Draft(origin=path, before=content, text=text)
         return self._drafts[path]
 
     def _path(self, uri: str) -> CanonicalPath:
@@ -140,7 +140,12 @@ class WorkspaceEditReader:
 
         What lies outside the roots or is hidden is not named.
         """
-        if (path := self._visible(uri)) is None:
+        absolute = to_path(uri)
+        path = None
+        with suppress(ToolError):
+            found = None if absolute is None else self.workspace.canonical(absolute)
+            path = None if found is None or self.workspace.is_hidden(found) else found
+        if path is None:
             raise Denied(
                 f"{self.session.name} proposes a change of something that is outside the workspace, hidden "
                 "by a rule, or no file. Nothing was changed."
@@ -148,14 +153,6 @@ class WorkspaceEditReader:
         if why := self.refuses(*self.workspace.spellings(path)):
             raise Denied(f"The change would also touch '{path}': {why} Nothing was changed.")
         return path
-
-    def _visible(self, uri: str) -> CanonicalPath | None:
-        absolute = to_path(uri)
-        try:
-            path = None if absolute is None else self.workspace.canonical(absolute)
-            return None if path is None or self.workspace.is_hidden(path) else path
-        except ToolError:
-            return None
 
     def _proposed(self, path: CanonicalPath, draft: _Draft) -> tuple[ProposedFile, ...]:
         try:
@@ -191,13 +188,3 @@ def _steps(edit: types.WorkspaceEdit) -> list[_Step]:
         )
         for uri, edits in (edit.changes or {}).items()
     ]
-
-
-def _decoded(path: CanonicalPath, content: bytes) -> str:
-    try:
-        return content.removeprefix(_BOM).decode()
-    except UnicodeDecodeError:
-        raise InvalidInput(
-            f"'{path}' is not UTF-8, and positions of language servers are only reliable in UTF-8. Change it "
-            "with edit_file."
-        ) from None

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from mcp_toolserver.capabilities.code import CodeAnswer, CodeOperation, CodePlace
+from mcp_toolserver.capabilities.code import CodeAnswer, CodeOperation
 
 _NOUNS: dict[CodeOperation, tuple[str, str]] = {
     "goToDefinition": ("definition", "definitions"),
@@ -18,33 +18,26 @@ _NOUNS: dict[CodeOperation, tuple[str, str]] = {
 }
 
 
-def code_answer(operation: CodeOperation, answer: CodeAnswer) -> str:
-    """Format an answer with its notes."""
-    return "\n".join(_parts(operation, answer))
-
-
-def _parts(operation: CodeOperation, answer: CodeAnswer) -> Iterator[str]:
+def answer_lines(operation: CodeOperation, answer: CodeAnswer) -> Iterator[str]:
+    """Yield an answer with its notes."""
     if answer.text:
         yield answer.text
-    yield from map(_place, answer.places)
+    for place in answer.places:
+        where = f"{'  ' * place.depth}{place.path}:{place.line}:{place.character}:"
+        yield " ".join(filter(None, (where, place.label and f"[{place.label}]", place.text)))
     if not answer.text or answer.places:
         yield _count(operation, answer)
     if answer.withheld:
-        yield (f"[left out: {answer.withheld} outside the workspace, hidden by a rule, or no longer there]")
+        yield f"[left out: {answer.withheld} outside the workspace, hidden by a rule, or no longer there]"
     if answer.note:
         yield f"[{answer.note}]"
     if answer.unfinished:
         yield f"[{answer.source} is still reading the project; asked later, it may know more]"
     if answer.fallback:
         yield (
-            f"[fallback: {answer.source}, which skips comments and strings and knows no scopes or types. "
-            f"{answer.fallback}]"
+            f"[fallback: {answer.source}, not a language server: comments and strings count, scopes and "
+            f"types do not. {answer.fallback}]"
         )
-
-
-def _place(place: CodePlace) -> str:
-    where = f"{'  ' * place.depth}{place.path}:{place.line}:{place.character}:"
-    return " ".join(filter(None, (where, place.label and f"[{place.label}]", place.text)))
 
 
 def _count(operation: CodeOperation, answer: CodeAnswer) -> str:

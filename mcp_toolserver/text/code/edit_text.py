@@ -17,16 +17,12 @@ _MOST_FILES = 100
 """Files that are listed."""
 
 
-Replaced = Mapping[CanonicalPath, Previous | None]
-"""By path what became of the content that a change replaced."""
-
-
-def edit_text(edit: CodeEdit, replaced: Replaced | None) -> str:
-    """Format a change that was made; `replaced` is None where it is only proposed."""
+def edit_text(edit: CodeEdit, replaced: Mapping[CanonicalPath, Previous | None] | None) -> str:
+    """Format a change. `replaced` has what became of the contents; None if the change is only proposed."""
     return "\n".join(_parts(edit, replaced)).rstrip("\n")
 
 
-def _parts(edit: CodeEdit, replaced: Replaced | None) -> Iterator[str]:
+def _parts(edit: CodeEdit, replaced: Mapping[CanonicalPath, Previous | None] | None) -> Iterator[str]:
     count = len({one.path for one in edit.files if one.after is not None})
     files = f"{count} file{'s' * (count != 1)}"
     if not edit.files:
@@ -53,15 +49,11 @@ def _line(file: ProposedFile) -> str:
 
 
 def _diffs(files: Sequence[ProposedFile]) -> Iterator[str]:
-    befores = {one.path: one.before or b"" for one in files}
+    texts = {one.path: (one.before or b"").decode("utf-8-sig", "replace") for one in files}
     for one in files:
         if one.after is not None:
-            source = one.path if one.like is None else one.like
-            yield unified(_text(befores[source]), _text(one.after), source, to=one.path, limit=_FILE_BYTES)
-
-
-def _text(content: bytes) -> str:
-    return content.decode("utf-8-sig", "replace")
+            source, after = one.like or one.path, one.after.decode("utf-8-sig", "replace")
+            yield unified(texts[source], after, source, to=one.path, limit=_FILE_BYTES)
 
 
 def cut_middle(text: str, limit: int) -> str:

@@ -1,12 +1,15 @@
-"""Converts columns between characters, as people count them, and the units of a language server."""
+"""Converts columns between characters, as people count them, and the units of a language server. Finds names
+and indentation."""
 
 import re
+from collections.abc import Iterable
 from typing import Literal
 
 Encoding = Literal["utf-8", "utf-16", "utf-32"]
 """The units in which a language server counts along a line."""
 
 _BREAK = re.compile(r"\r\n|\r|\n")
+_INDENTED = re.compile(r"\t|(?P<spaces> {2,8})(?=\S)")
 _WORD = re.compile(r"[^\W\d][\w$]*|\$[\w$]+")
 
 
@@ -50,9 +53,13 @@ def symbol_starts(line: str, symbol: str) -> list[int]:
     return whole or [part] * (part >= 0)
 
 
-def symbol_start(line: str, symbol: str) -> int | None:
-    """Return the index of the first occurrence of `symbol` in `line`, preferring whole words."""
-    return next(iter(symbol_starts(line, symbol)), None)
+def indentation(lines: Iterable[str]) -> tuple[bool, int]:
+    """Return whether the lines of a file are indented by tabs, and the spaces of one level or tab; four where
+    no line says."""
+    found = [match for line in lines if (match := _INDENTED.match(line))]
+    widths = [len(match["spaces"]) for match in found if match["spaces"]]
+    is_tabs = len(found) > 2 * len(widths)
+    return is_tabs, 4 if is_tabs else min(widths, default=4)
 
 
 _WIDTH = {"utf-8": 1, "utf-16": 2}

@@ -1,16 +1,19 @@
 """Resolves the position in a file that a query refers to."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mcp_toolserver.capabilities.code import CodeEditQuery, CodeQuery
 from mcp_toolserver.errors import InvalidInput
-from mcp_toolserver.text.code.code_only import code_only
-from mcp_toolserver.text.code.languages import outline, searched_language
-from mcp_toolserver.text.code.positions import code_lines, symbol_starts
+from mcp_toolserver.text.code.definitions import definitions
+from mcp_toolserver.text.code.positions import symbol_starts
 
 _NAMED_LINES = 5
 """Lines that a message names."""
+
+_QUOTED = re.compile(r"[\"'`#]|//|/\*|^\s*\*")
+"""What may begin a comment or string."""
 
 
 @dataclass(frozen=True)
@@ -36,13 +39,12 @@ def asked_place(query: CodeQuery | CodeEditQuery, lines: Sequence[str]) -> Asked
             f"Line {query.line} is past the end of '{query.path}', which has {len(lines)} lines. Lines count "
             "from 1."
         )
-    line = lines[query.line - 1]
     if query.character is None:
         return _on_line(query, query.line, lines)
-    if query.character > len(line) + 1:
+    if query.character > (length := len(lines[query.line - 1])) + 1:
         raise InvalidInput(
             f"Character {query.character} is past the end of line {query.line} of '{query.path}', which has "
-            f"{len(line)} characters. Characters count from 1; `query` names a symbol on the line instead."
+            f"{length} characters. Characters count from 1; `query` names a symbol on the line instead."
         )
     return AskedPlace(query.line - 1, query.character - 1)
 
@@ -54,57 +56,45 @@ def _on_line(query: CodeQuery | CodeEditQuery, number: int, lines: Sequence[str]
             f"{query.operation} needs `character` too, or `query`: the symbol that is meant on line {number}."
         )
     if not (starts := symbol_starts(lines[number - 1], symbol)):
-        other = [index + 1 for index, line in enumerate(lines) if symbol in line]
+        other = [index for index, line in enumerate(lines) if symbol in line]
+        more = " and others" * (len(other) > _NAMED_LINES)
+        but = f", but on line {_numbers(other[:_NAMED_LINES])}{more}" * bool(other)
         raise InvalidInput(
-            f"'{symbol}' is not on line {number} of '{query.path}'{_but_on(other)}. Lines count from 1; "
-            "without `line`, it is looked for in the whole file."
+            f"'{symbol}' is not on line {number} of '{query.path}'{but}. Lines count from 1; without `line`, "
+            "it is looked for in the whole file."
         )
-    if len(starts) == 1:
-        return AskedPlace(number - 1, starts[0])
-    others = ", ".join(str(start + 1) for start in starts[1:])
-    return AskedPlace(
-        number - 1,
-        starts[0],
+    note = (
         f"'{symbol}' occurs {len(starts)} times on line {number}; this is about the first, at character "
-        f"{starts[0] + 1}. The others start at character {others}: give one as `character`.",
+        f"{starts[0] + 1}. The others start at character {_numbers(starts[1:])}: give one as `character`."
     )
+    return AskedPlace(number - 1, starts[0], note * (len(starts) > 1))
 
 
 def _named(query: CodeQuery | CodeEditQuery, lines: Sequence[str]) -> AskedPlace:
-    """Return the position of the symbol's definition, or else of its first occurrence."""
+    """Return the position of the symbol's definition, or else of its first use."""
     symbol = query.symbol
     if not symbol:
         raise InvalidInput(
             f"{query.operation} needs a place: `line` and `character`, or `query`, the name of a symbol in "
             "the file."
         )
-    language = searched_language(query.path)
-    code = code_lines(code_only("\n".join(lines), language))
-    defined = [found for found in outline(code, language) if found.name == symbol]
-    if defined:
-        return AskedPlace(
-            defined[0].line, defined[0].index, _of_several(symbol, [one.line for one in defined])
+    # Other lines need no look, which takes long in a large file.
+    of_symbol = (line if symbol in line else "" for line in lines)
+    if defined := list(definitions(of_symbol, re.escape(symbol))):
+        others = [one.line for one in defined[1 : _NAMED_LINES + 1]]
+        note = (
+            f"'{symbol}' is defined {len(defined)} times in this file; this is about line "
+            f"{defined[0].line + 1}. Give `line` for another, such as {_numbers(others)}."
         )
-    for given in (code, lines):
-        for number, line in enumerate(given):
-            if starts := symbol_starts(line, symbol):
-                note = f"'{symbol}' is not defined in this file; this is about its first use, on line"
-                return AskedPlace(number, starts[0], f"{note} {number + 1}.")
-    raise InvalidInput(f"'{symbol}' is not in '{query.path}'. grep_search finds it elsewhere.")
+        return AskedPlace(defined[0].line, defined[0].index, note * bool(others))
+    uses = [(number, start) for number, line in enumerate(lines) for start in symbol_starts(line, symbol)]
+    if not uses:
+        raise InvalidInput(f"'{symbol}' is not in '{query.path}'. grep_search finds it elsewhere.")
+    in_code = (use for use in uses if not _QUOTED.search(lines[use[0]], 0, use[1]))
+    number, start = next(in_code, uses[0])
+    note = f"'{symbol}' is not defined in this file; this is about its first use, on line {number + 1}."
+    return AskedPlace(number, start, note)
 
 
-def _of_several(symbol: str, lines: Sequence[int]) -> str:
-    if len(lines) == 1:
-        return ""
-    named = ", ".join(str(line + 1) for line in lines[1 : _NAMED_LINES + 1])
-    return (
-        f"'{symbol}' is defined {len(lines)} times in this file; this is about line {lines[0] + 1}. Give "
-        f"`line` for another, such as {named}."
-    )
-
-
-def _but_on(lines: Sequence[int]) -> str:
-    if not lines:
-        return ""
-    named = ", ".join(map(str, lines[:_NAMED_LINES]))
-    return f", but on line {named}{' and others' * (len(lines) > _NAMED_LINES)}"
+def _numbers(places: Sequence[int]) -> str:
+    return ", ".join(str(place + 1) for place in places)

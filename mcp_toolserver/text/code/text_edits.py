@@ -1,7 +1,6 @@
 """Applies the text edits of a language server: every position is checked, and no two edits may overlap."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
 
 from mcp_toolserver.text.code.positions import Encoding, code_lines, line_starts, to_index, to_units
 
@@ -9,20 +8,15 @@ Position = tuple[int, int]
 """Line and units of the server's encoding in the line, from 0."""
 
 
+TextEdit = tuple[Position, Position, str]
+"""The start and the end of the text to replace, and the new text."""
+
+
 class InvalidEdit(ValueError):
     """An edit does not fit the text; the message says why and follows "an edit"."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class TextEdit:
-    """Replaces the text between two positions."""
-
-    start: Position
-    end: Position
-    text: str
-
-
-def apply_edits(text: str, edits: Sequence[TextEdit], encoding: Encoding) -> str:
+def apply_edits(text: str, edits: Iterable[TextEdit], encoding: Encoding) -> str:
     """Return `text` with all edits, whose positions are those in `text`.
 
     Insertions at one position keep their order and precede a replacement that starts there. As in the
@@ -44,10 +38,8 @@ def apply_edits(text: str, edits: Sequence[TextEdit], encoding: Encoding) -> str
             raise InvalidEdit(f"splits a character in line {line + 1}")
         return starts[line] + index
 
-    placed = sorted(
-        ((offset(edit.start), offset(edit.end), edit.text) for edit in edits), key=lambda edit: edit[:2]
-    )
-    return "".join(_pieces(text, placed))
+    placed = [(offset(start), offset(end), new) for start, end, new in edits]
+    return "".join(_pieces(text, sorted(placed, key=lambda edit: edit[:2])))
 
 
 def _pieces(text: str, edits: Sequence[tuple[int, int, str]]) -> Iterator[str]:

@@ -7,7 +7,7 @@ answers and says so.
 from pydantic import JsonValue
 
 from mcp_toolserver import tool as t
-from mcp_toolserver.text.code.answer_text import code_answer
+from mcp_toolserver.text.code.answer_text import answer_lines
 
 _PLACES = 50
 _LIMITS: dict[t.CodeOperation, int] = {"workspaceSymbol": 30, "documentSymbol": 300, "diagnostics": 100}
@@ -54,7 +54,8 @@ async def run(args: Lsp, rt: t.Runtime) -> t.Output:
             limit=_LIMITS.get(args.operation, _PLACES),
         )
     )
-    return t.Output(code_answer(args.operation, answer), truncated=answer.total > len(answer.places))
+    text = "\n".join(answer_lines(args.operation, answer))
+    return t.Output(text, truncated=answer.total > len(answer.places))
 
 
 TOOL = t.ToolSpec(

@@ -79,16 +79,10 @@ async def run(args: LspEdit, rt: t.Runtime) -> t.Output:
 
 
 def _listed(edit: t.CodeEdit) -> str:
-    lines = [f"- {one.title}{f' [{one.kind}]' * bool(one.kind)}" for one in edit.actions]
-    noun = f"code action{'s' * (len(lines) != 1)}"
-    count = f"[{len(lines)} {noun}, says {edit.source}; apply one with its title as `action`]"
-    return "\n".join(
-        (
-            *lines,
-            *(f"[{note}]" for note in edit.notes),
-            count if lines else f"No code actions here, says {edit.source}.",
-        )
-    )
+    count = f"{len(edit.actions)} code action{'s' * (len(edit.actions) != 1)}"
+    last = f"[{count}, says {edit.source}; apply one with its title as `action`]"
+    lines = (*(f"- {one}" for one in edit.actions), *(f"[{note}]" for note in edit.notes))
+    return "\n".join((*lines, last if edit.actions else f"No code actions here, says {edit.source}."))
 
 
 TOOL = t.ToolSpec(
