@@ -9,7 +9,7 @@ from typing import Literal, NoReturn
 
 from mcp_toolserver import __version__
 from mcp_toolserver.errors import SettingsError
-from mcp_toolserver.settings import GROUPS, OPTIONS, PREFIX, TABLES, Option, Raw
+from mcp_toolserver.settings import GROUPS, OPTIONS, PREFIX, TABLES, Settings, Value
 
 Action = Literal["serve", "setup", "tools", "call", "doctor", "log", "token", "cron", "demo", "completion"]
 
@@ -32,39 +32,47 @@ SHELLS = ("bash", "zsh", "fish")
 FORMATS = ("table", "json", "mcp", "anthropic", "openai", "acp")
 
 
-class CommandLine(argparse.Namespace):
-    """The parsed command line, typed."""
+class Invocation(argparse.Namespace):
+    """A parsed command line: the settings, and the arguments of its command."""
 
     action: Action = "serve"
+    settings: Settings
+    given: frozenset[str]
+    """Names of the settings that were given as flags: `setup` and `token` are about these."""
+    configured: Mapping[str, Value]
+    """The settings, by attribute, that the environment and the config file have."""
     config: str | None = None
+    """The config file, if it was given as a flag."""
     tool: str = ""
     arguments: str = "{}"
+    """As JSON."""
     json: bool = False
     format: str = "table"
     follow: bool = False
     verify: bool = False
     shell: str = ""
     client: str | None = None
+    """None with `list` and `print_entry` only."""
     name: str = "toolserver"
     scope: str = "user"
+    """`user` or `project`: the configuration of this user, or of the project in the current folder."""
     url: str | None = None
     windows: bool = False
+    """From WSL, configure the client of Windows."""
     confine: bool = False
     remove: bool = False
     print_entry: bool = False
+    """Print the entry for a client that setup does not know."""
     print: bool = False
     yes: bool = False
     list: bool = False
     what: str = ""
+    """What `token` or `cron` does."""
     token_name: str = ""
     expires: str = ""
     report: str = ""
+    """The file that `doctor` writes; empty to print."""
     verbose: bool = False
-
-    def given(self, option: Option) -> Raw | None:
-        """The value of a flag, None when it was not given."""
-        value: Raw | None = getattr(self, option.attribute, None)
-        return value
 
 
 class _Parser(argparse.ArgumentParser):
@@ -230,7 +238,12 @@ def command_parser(adapt: Adapt = lambda _, __: None) -> argparse.ArgumentParser
         "--verify", action="store_true", help="verify the audit log instead of printing it"
     )
     adapt(_add_setup_arguments(parsers["setup"]), ())
-    _add_token_arguments(parsers["token"])
+    token = parsers["token"]
+    token.add_argument(
+        "what", choices=("add", "rotate", "list", "revoke"), help="what to do with the file of --tokens"
+    )
+    token.add_argument("token_name", metavar="NAME", nargs="?", help="who gets or loses the token")
+    token.add_argument("--expires", metavar="WHEN", help="12h, 90d, 4w, or a date and time with a zone")
     parsers["cron"].add_argument("what", choices=("run", "list"), help="what to do with the schedules")
     doctor = parsers["doctor"].add_mutually_exclusive_group()
     report = doctor.add_argument(
@@ -256,47 +269,27 @@ def _add_setup_arguments(parser: argparse.ArgumentParser) -> argparse.Action:
         help="configure the client for this user, or for the project in the current folder [default: user]",
     )
     parser.add_argument("--url", metavar="URL", help="with --transport http: address of a running server")
-    parser.add_argument("--windows", action="store_true", help="in WSL: configure the client of Windows")
-    parser.add_argument(
-        "--confine",
-        action="store_true",
-        help="also turn off the client's own tools, which bypass this server",
-    )
-    parser.add_argument(
-        "--remove",
-        action="store_true",
-        help="remove the server; with --confine, also turn the client's own tools on again",
-    )
-    parser.add_argument("--print", action="store_true", help="show the change and write nothing")
-    parser.add_argument(
-        "--print-entry",
-        action="store_true",
-        help="without CLIENT: print the `mcpServers` entry for any other",
-    )
-    parser.add_argument("--yes", action="store_true", help="write without asking")
-    parser.add_argument(
-        "--list", action="store_true", help="show all clients, and how this server is configured in each"
-    )
+    for switch, text in (
+        ("windows", "in WSL: configure the client of Windows"),
+        ("confine", "also turn off the client's own tools, which bypass this server"),
+        ("remove", "remove the server; with --confine, also turn the client's own tools on again"),
+        ("print", "show the change and write nothing"),
+        ("print-entry", "without CLIENT: print the `mcpServers` entry for any other"),
+        ("yes", "write without asking"),
+        ("list", "show all clients, and how this server is configured in each"),
+    ):
+        parser.add_argument(f"--{switch}", action="store_true", help=text)
     return parser.add_argument("client", metavar="CLIENT", nargs="?", help="the MCP client; --list shows all")
 
 
-def _add_token_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.argument_default = argparse.SUPPRESS
-    parser.add_argument(
-        "what", choices=("add", "rotate", "list", "revoke"), help="what to do with the file of --tokens"
-    )
-    parser.add_argument("token_name", metavar="NAME", nargs="?", help="who gets or loses the token")
-    parser.add_argument("--expires", metavar="WHEN", help="12h, 90d, 4w, or a date and time with a zone")
-
-
-def parse(argv: Sequence[str]) -> CommandLine:
-    """Parse the arguments of the program.
+def parse(argv: Sequence[str]) -> Invocation:
+    """Parse the arguments of the program; the result has no settings yet.
 
     Raises:
         SettingsError: something is unknown or wrong.
         SystemExit: `--help` or `--version` was printed.
     """
-    parsed, unknown = command_parser().parse_known_args(_with_action(argv), namespace=CommandLine())
+    parsed, unknown = command_parser().parse_known_args(_with_action(argv), namespace=Invocation())
     if unknown:
         raise SettingsError(_unknown_argument(unknown[0], parsed.action))
     return parsed

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from mcp_toolserver.capabilities.permissions import Permission
-from mcp_toolserver.command_line import ACTIONS
+from mcp_toolserver.command_line import ACTIONS, Invocation
 from mcp_toolserver.errors import SettingsError
-from mcp_toolserver.invocation import Invocation, load
+from mcp_toolserver.invocation import load
 from mcp_toolserver.settings import GROUPS, OPTIONS, TABLES, Settings
 from tests import ROOT
 

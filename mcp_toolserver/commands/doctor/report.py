@@ -15,12 +15,12 @@ from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
 import mcp_toolserver
+from mcp_toolserver.command_line import Invocation
 from mcp_toolserver.commands.doctor.doctor import Report, report
 from mcp_toolserver.commands.doctor.facts import Facts, examine
 from mcp_toolserver.commands.doctor.host import NETWORK_FILE_SYSTEMS
 from mcp_toolserver.commands.doctor.install_hints import INSTALL
 from mcp_toolserver.errors import SettingsError
-from mcp_toolserver.invocation import Invocation
 from mcp_toolserver.pipeline.registry import Registry, discover
 from mcp_toolserver.runtime.executables import HostExecutables
 from mcp_toolserver.runtime.processes.broker_client import Broker
