@@ -6,17 +6,17 @@ and rules that hide files apply. A file that is no valid skill is skipped with a
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from threading import Lock
 
 from mcp_toolserver.capabilities.files import CanonicalPath
-from mcp_toolserver.capabilities.skills import SKILL_FILE, SkillCard, SkillIndex
+from mcp_toolserver.capabilities.skills import SKILL_FILE, LoadedSkill, SkillCard, SkillIndex
 from mcp_toolserver.errors import Conflict, Denied, NotFound, ToolError
 from mcp_toolserver.runtime.files.workspace import Workspace
 from mcp_toolserver.runtime.search.display_path import inside
 from mcp_toolserver.text.path_syntax import lies_in
-from mcp_toolserver.text.skill_file import NAME, SkillText, parse_skill
+from mcp_toolserver.text.skills import NAME, parse_skill
 
 MAX_BYTES = 256 * 1024
 """Size of a skill file."""
@@ -159,15 +159,18 @@ class Discovery:
         return known
 
 
-def read_skill(source: SkillSource) -> SkillText:
+def read_skill(source: SkillSource) -> LoadedSkill:
     """Read a skill again.
 
     Raises:
         ToolError: it cannot be read, or is no valid skill any more.
     """
+    name = source.card.name
+    if source.folder is None:
+        name = source.file.rpartition("/")[2].removesuffix(".md")
     fd = source.place.workspace.open_file(source.file)
     try:
-        return parse_skill(_text(fd), _name_of(source))
+        return replace(parse_skill(_text(fd), name), card=source.card)
     except ValueError as error:
         raise Conflict(f"{source.card.path} {error}. It changed meanwhile; list the skills again.") from None
     finally:
@@ -232,20 +235,9 @@ def _candidate(
 def _parsed(fd: int, name: str, *, path: str, has_folder: bool) -> SkillCard | str:
     """The card of a file, or why it has none."""
     try:
-        skill = parse_skill(_text(fd), name)
+        return parse_skill(_text(fd), name, path=path, has_folder=has_folder).card
     except ValueError as error:
         return str(error)
-    return SkillCard(
-        name=skill.name,
-        description=skill.description,
-        when_to_use=skill.when_to_use,
-        argument_hint=skill.argument_hint,
-        aliases=skill.aliases,
-        user_invocable=skill.user_invocable,
-        model_invocable=skill.model_invocable,
-        path=path,
-        has_folder=has_folder,
-    )
 
 
 def _text(fd: int) -> str:
@@ -260,12 +252,6 @@ def _text(fd: int) -> str:
         return content.decode()
     except UnicodeDecodeError:
         raise ValueError("is not UTF-8 text") from None
-
-
-def _name_of(source: SkillSource) -> str:
-    if source.folder is None:
-        return source.file.rpartition("/")[2].removesuffix(".md")
-    return source.card.name
 
 
 def _absolute(place: Place, file: CanonicalPath) -> str:

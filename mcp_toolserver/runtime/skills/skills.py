@@ -2,36 +2,23 @@
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from anyio import to_thread
-from pydantic import JsonValue
 
 from mcp_toolserver.capabilities.call_scope import Scope
 from mcp_toolserver.capabilities.files import CanonicalPath, FolderQuery
-from mcp_toolserver.capabilities.skills import (
-    SKILL_FILE,
-    LoadedSkill,
-    SavedSkill,
-    SkillCard,
-    SkillIndex,
-)
+from mcp_toolserver.capabilities.skills import SKILL_FILE, LoadedSkill, SavedSkill, SkillCard, SkillIndex
 from mcp_toolserver.errors import Conflict, InvalidInput, NotFound, ToolError
 from mcp_toolserver.runtime.files.listing import folders
 from mcp_toolserver.runtime.files.os_errors import translate
 from mcp_toolserver.runtime.files.workspace import Workspace
 from mcp_toolserver.runtime.search.display_path import inside
 from mcp_toolserver.runtime.skills.activation import Activation
-from mcp_toolserver.runtime.skills.discovery import (
-    Discovery,
-    Found,
-    SkillSource,
-    places_of,
-    read_skill,
-)
-from mcp_toolserver.text.front_matter import Value
+from mcp_toolserver.runtime.skills.discovery import Discovery, Found, SkillSource, places_of, read_skill
+from mcp_toolserver.stores.skills import StoredSkills
 from mcp_toolserver.text.path_syntax import lies_in
 from mcp_toolserver.text.skills import saved_fields, skill_markdown
 
@@ -49,19 +36,12 @@ _NAMED = 40
 T = TypeVar("T")
 
 
-class SkillStore(Protocol):
-    """The skills that models saved."""
-
-    async def all(self, user: str) -> tuple[SavedSkill, ...]: ...
-    async def put(self, user: str, skill: SavedSkill) -> bool: ...
-
-
 @dataclass(frozen=True, kw_only=True)
 class CallSkills:
     """The skills of one call."""
 
     discovery: Discovery
-    stored: SkillStore
+    stored: StoredSkills
     view: Workspace
     """What the client of the call works in."""
     whole: Workspace
@@ -176,23 +156,7 @@ async def _in_thread(work: Callable[[], T]) -> T:
 
 
 def _opened(source: SkillSource) -> LoadedSkill:
-    found = read_skill(source)
-    return LoadedSkill(
-        card=source.card,
-        body=found.body,
-        fields={name: _json(value) for name, value in found.fields.items()},
-        allowed_tools=found.allowed_tools,
-        files=tuple(_files(source)),
-        in_roots=source.place.in_roots,
-    )
-
-
-def _json(value: Value) -> JsonValue:
-    if isinstance(value, tuple):
-        return [_json(one) for one in value]
-    if value is None or isinstance(value, str | int | float):
-        return value
-    return {name: _json(one) for name, one in value.items()}
+    return replace(read_skill(source), files=tuple(_files(source)), in_roots=source.place.in_roots)
 
 
 def _files(source: SkillSource) -> list[str]:
@@ -216,16 +180,11 @@ def _files(source: SkillSource) -> list[str]:
 def _read(source: SkillSource, file: str) -> bytes:
     """Raises: NotFound, InvalidInput, Denied, Conflict."""
     path = _path(source, file)
-    with translate(path):
-        fd = source.place.workspace.open_file(path)
-        try:
-            size = os.fstat(fd).st_size
-            if size > MAX_FILE:
-                raise InvalidInput(f"{file!r} has {size:,} bytes; at most {MAX_FILE:,} can be read.")
-            with os.fdopen(os.dup(fd), "rb") as opened:
-                return opened.read(MAX_FILE)
-        finally:
-            os.close(fd)
+    with translate(path), os.fdopen(source.place.workspace.open_file(path), "rb") as opened:
+        size = os.fstat(opened.fileno()).st_size
+        if size > MAX_FILE:
+            raise InvalidInput(f"{file!r} has {size:,} bytes; at most {MAX_FILE:,} can be read.")
+        return opened.read(MAX_FILE)
 
 
 def _path(source: SkillSource, file: str) -> CanonicalPath:
