@@ -11,9 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 from itertools import islice
 
-from mcp_toolserver.text.edit.nearest_lines import fragment, nearest
+from mcp_toolserver.text.edit.nearest_lines import LOOKALIKES, fragment, nearest
 from mcp_toolserver.text.edit.occurrences import Occurrences, folded, named_lines
-from mcp_toolserver.text.edit.quote import LOOKALIKES
 from mcp_toolserver.text.lines.escape_invisible import escapes, unescape
 
 _LINES_NAMED = 10

@@ -1,13 +1,33 @@
-"""Finds the lines of a file that are most similar to a text, by their rarest lines and words."""
+"""Finds the lines of a file that are most similar to a text, by their rarest lines and words.
 
+A message shows lines in JSON quotes, short, with what looks alike or cannot be seen in JSON's own escapes:
+the quotes can be copied into a call as they are.
+"""
+
+import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from itertools import islice
 
-from mcp_toolserver.text.edit.common_prefix import common_start
-from mcp_toolserver.text.edit.quote import quoted
+from mcp_toolserver.text.edit.unified_diff import common_start
+from mcp_toolserver.text.lines.escape_invisible import is_hidden
+
+LOOKALIKES = {
+    **dict.fromkeys(map(ord, "‘’‚‛′ʼ"), "'"),
+    **dict.fromkeys(map(ord, "“”„‟″"), '"'),
+    **dict.fromkeys(map(ord, "‐‑‒–—―−"), "-"),
+    **dict.fromkeys((0xA0, 0x1680, *range(0x2000, 0x200B), 0x202F, 0x205F, 0x3000), " "),
+    **dict.fromkeys((0xAD, 0x200B, 0x200C, 0x200D, 0x2060, 0xFEFF), ""),
+    ord("…"): "...",
+}
+"""Characters that people and models take for ASCII, with what they take them for."""
+
+_SPELT_OUT = {character: f"\\u{character:04x}" for character in LOOKALIKES}
+
+_CHARACTERS = 200
+_LEAD = 80
 
 _WORD = re.compile(r"\w{3,}")
 _SOUGHT = 50
@@ -138,3 +158,12 @@ def _around(text: str, place: int, before: int, after: int) -> tuple[str, str]:
     """Return the text before and after `place` on the same line, up to a number of characters."""
     start, end = text[max(0, place - before) : place], text[place : place + after]
     return start[start.rfind("\n") + 1 :], end.split("\n", 1)[0]
+
+
+def quoted(line: str, place: int) -> str:
+    """Quote at most 200 characters of `line` around `place`, as JSON."""
+    start = max(0, min(place - _LEAD, len(line) - _CHARACTERS))
+    end = start + _CHARACTERS
+    text = json.dumps(line[start:end], ensure_ascii=False).translate(_SPELT_OUT)
+    spelt = "".join(json.dumps(one)[1:-1] if is_hidden(one) else one for one in text)
+    return f"{'…' * (start > 0)}{spelt}{'…' * (end < len(line))}"

@@ -10,14 +10,14 @@ place only, unless lines named before the hunk say which.
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, islice
 
 from mcp_toolserver.errors import Conflict
 from mcp_toolserver.text.edit.explain_mismatch import explain
+from mcp_toolserver.text.edit.nearest_lines import quoted
 from mcp_toolserver.text.edit.occurrences import folded, named_lines
-from mcp_toolserver.text.edit.quote import quoted
 from mcp_toolserver.text.patch.model import Hunk, Line
 
 _FUZZ = 2
@@ -48,31 +48,24 @@ class Placed:
         return any(note != _OTHER_ENDINGS for note in self.notes)
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Fold:
-    """A kind of difference between lines that is ignored."""
-
-    of: Callable[[str], str]
-    note: str
-
-
 def _without_ending(line: str) -> str:
     return line.removesuffix("\n").removesuffix("\r")
 
 
-_FOLDS = (
-    _Fold(of=lambda line: line, note=""),
-    _Fold(of=lambda line: f"{_without_ending(line)}\n", note=_OTHER_ENDINGS),
-    _Fold(of=lambda line: f"{line.rstrip()}\n", note="white space at line ends differs"),
-)
+_FOLDS: Mapping[str, Callable[[str], str]] = {
+    "": lambda line: line,
+    _OTHER_ENDINGS: lambda line: f"{_without_ending(line)}\n",
+    "white space at line ends differs": lambda line: f"{line.rstrip()}\n",
+}
+"""By what is said of it, what ignores a kind of difference between lines."""
 
 
 class _Folded:
     """The lines of a file without a kind of difference, joined into one text for fast search."""
 
-    def __init__(self, lines: Sequence[str], fold: _Fold) -> None:
-        self._fold = fold
-        folded = lines if fold is _FOLDS[0] else [fold.of(line) for line in lines]
+    def __init__(self, lines: Sequence[str], difference: str) -> None:
+        self._fold = _FOLDS[difference]
+        folded = [*map(self._fold, lines)] if difference else lines
         self._text = "".join(folded)
         self._starts = [0, *accumulate(map(len, folded))]
 
@@ -95,7 +88,7 @@ class _Folded:
             start = self._text.find(wanted, start + 1)
 
     def _wanted(self, old: Sequence[str]) -> str:
-        return "".join(map(self._fold.of, old))
+        return "".join(map(self._fold, old))
 
     def _is_whole(self, start: int, wanted: str) -> bool:
         """Check that a match without a final line feed ends with the file."""
@@ -123,13 +116,13 @@ class Target:
         placed = self._inserted(hunk, floor) if not hunk.old else self._found(hunk, floor, is_chosen)
         self._floor = placed.start + sum(line.sign != "+" for line in placed.lines)
         if hunk.start is not None:
-            self._drift = placed.start - hunk.start - _dropped(hunk, placed)
+            self._drift = placed.start - hunk.start - _leading(hunk.lines) + _leading(placed.lines)
         return placed
 
-    def _fold(self, fold: _Fold) -> _Folded:
-        if fold.note not in self._folded:
-            self._folded[fold.note] = _Folded(self.lines, fold)
-        return self._folded[fold.note]
+    def _fold(self, difference: str) -> _Folded:
+        if difference not in self._folded:
+            self._folded[difference] = _Folded(self.lines, difference)
+        return self._folded[difference]
 
     def _after_anchors(self, hunk: Hunk) -> tuple[int, bool]:
         """Return the first line after the anchors of the hunk, and whether each anchor is unambiguous."""
@@ -173,16 +166,16 @@ class Target:
             old = [line.text for line in lines if line.sign != "+"]
             dropped = len(hunk.lines) - len(lines)
             first = _leading(hunk.lines) - _leading(lines)
-            for fold in _FOLDS:
-                start = self._start(hunk, self._fold(fold), old, first, (floor, is_chosen))
+            for difference in _FOLDS:
+                start = self._start(hunk, self._fold(difference), old, first, (floor, is_chosen))
                 if start is None:
                     continue
                 return Placed(
                     hunk=hunk,
                     start=start,
                     lines=tuple(lines),
-                    exact=fold is _FOLDS[0],
-                    notes=tuple(self._notes(hunk, start - first, fold.note, dropped)),
+                    exact=not difference,
+                    notes=tuple(self._notes(hunk, start - first, difference, dropped)),
                 )
         raise Conflict(self._why_not(hunk, floor))
 
@@ -221,21 +214,19 @@ class Target:
         yield from _header_notes(hunk)
 
     def _why_not(self, hunk: Hunk, floor: int) -> str:
-        for fold in _FOLDS:
-            before = list(islice(self._fold(fold).places(hunk.old, 0), 1))
-            if before:
+        for difference in _FOLDS:
+            before = next(self._fold(difference).places(hunk.old, 0), None)
+            if before is not None:
                 place = "the hunk before it" if not hunk.anchors else "the hunk or `@@` line before it"
                 return (
-                    f"its old lines are on line {before[0] + 1}, but {place} comes later, on line {floor}. "
+                    f"its old lines are on line {before + 1}, but {place} comes later, on line {floor}. "
                     "Put the hunks in the order of the file."
                 )
         text, old, new = (folded("".join(lines)) for lines in (self.lines, hunk.old, hunk.new))
         old = old.removesuffix("\n")
-        return f"its old lines are not in the file. {_part_of_lines(text, old) or _near(text, old, new)}"
-
-
-def _near(text: str, old: str, new: str) -> str:
-    return explain(text, old, new.removesuffix("\n"), names=("the hunk", "What the hunk makes"))
+        names = ("the hunk", "What the hunk makes")
+        why = _part_of_lines(text, old) or explain(text, old, new.removesuffix("\n"), names=names)
+        return f"its old lines are not in the file. {why}"
 
 
 def _part_of_lines(text: str, old: str) -> str | None:
@@ -275,7 +266,3 @@ def _shorter_and_shorter(hunk: Hunk) -> Iterator[Sequence[Line]]:
 def _leading(lines: Sequence[Line]) -> int:
     """Count the lines of context at the start."""
     return next((index for index, line in enumerate(lines) if line.sign != " "), len(lines))
-
-
-def _dropped(hunk: Hunk, placed: Placed) -> int:
-    return _leading(hunk.lines) - _leading(placed.lines)
