@@ -9,7 +9,7 @@ from typing import Literal, NoReturn
 
 from mcp_toolserver import __version__
 from mcp_toolserver.errors import SettingsError
-from mcp_toolserver.settings import GROUPS, OPTIONS, PREFIX, TABLES, Settings, Value
+from mcp_toolserver.settings import FILES, GROUPS, OPTIONS, PREFIX, TABLES, Settings, Value
 
 Action = Literal["serve", "setup", "tools", "call", "doctor", "log", "token", "cron", "demo", "completion"]
 
@@ -140,7 +140,7 @@ class _ProgramParser(_Parser):
             ("Lists of its table [rules], which docs/rules.md explains", TABLES["rules"]),
         ):
             formatter.start_section(title)
-            in_order = (option for group in GROUPS for option in options if option.group == group)
+            in_order = (option for group in GROUPS for option in options if option.group is group)
             formatter.add_arguments(
                 argparse.Action([], dest=option.key, help=option.help) for option in in_order
             )
@@ -154,9 +154,9 @@ def _add_settings(
     """Add the flags of the settings; `several` values may follow one that is repeatable."""
     # A flag that is absent sets nothing.
     parser.argument_default = argparse.SUPPRESS
-    for group, title in GROUPS.items():
-        section = parser.add_argument_group(title)
-        for option in (option for option in OPTIONS if option.flag and option.group == group):
+    for group in GROUPS:
+        section = parser.add_argument_group(group.title)
+        for option in (option for option in OPTIONS if option.flag and option.group is group):
             text = option.help.replace("%", "%%") if option.name in shown else argparse.SUPPRESS
             if option.switch:
                 section.add_argument(f"--{option.name}", help=text, action="store_true")
@@ -169,7 +169,7 @@ def _add_settings(
                 nargs="+" if option.repeatable and several else None,
             )
             adapt(added, option.choices)
-        if group == "files":
+        if group is FILES:
             text = f"TOML file with settings and rules\n[default: none] [env: {PREFIX}CONFIG]"
             adapt(
                 section.add_argument(

@@ -9,7 +9,7 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.runtime.sandbox.protected.names import EXCEPTABLE
@@ -24,20 +24,24 @@ Raw = str | int | float | bool | list[str] | dict[str, str | int | float | bool 
 
 Value = str | int | float | bool | Permission | tuple[str, ...] | None
 
-Group = Literal["tools", "transport", "confinement", "commands", "web", "agent", "limits", "output", "files"]
 
-GROUPS: Mapping[Group, str] = {
-    "tools": "Permissions and tools",
-    "transport": "Transport",
-    "confinement": "Confinement",
-    "commands": "Commands",
-    "web": "Web",
-    "agent": "Model of agents",
-    "limits": "Limits",
-    "output": "Logging and output",
-    "files": "Files of the server",
-}
-"""The groups of settings with their headings, in the order of `--help`."""
+@dataclass(frozen=True)
+class Group:
+    """A group of settings in `--help`."""
+
+    title: str
+
+    def __call__(self, form: "Option", default: T, text: str, unset: str = "") -> T:
+        """Declare a field of `Settings` that is given in this form, with its default value; see `Option`."""
+        option = replace(form, default=default, group=self, text=text, unset=unset)
+        return field(default=default, metadata={"option": option})
+
+
+TOOLS, TRANSPORT, CONFINEMENT = Group("Permissions and tools"), Group("Transport"), Group("Confinement")
+COMMANDS, WEB, AGENT, LIMITS = Group("Commands"), Group("Web"), Group("Model of agents"), Group("Limits")
+OUTPUT, FILES = Group("Logging and output"), Group("Files of the server")
+GROUPS = (TOOLS, TRANSPORT, CONFINEMENT, COMMANDS, WEB, AGENT, LIMITS, OUTPUT, FILES)
+"""In the order of `--help`."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +63,7 @@ class Option:
     is_rule: bool = False
     name: str = ""
     default: object = None
-    group: Group = "tools"
+    group: Group = TOOLS
     text: str = ""
     """What it sets, without its values and its default."""
     unset: str = ""
@@ -68,7 +72,7 @@ class Option:
     @property
     def table(self) -> str:
         """The table of the config file that has it; empty for its top level."""
-        return "rules" if self.is_rule else "agent" if self.group == "agent" else ""
+        return "rules" if self.is_rule else "agent" if self.group is AGENT else ""
 
     @property
     def shown_default(self) -> str:
@@ -120,12 +124,6 @@ class Option:
     def split(self, text: str) -> Raw:
         """The values in the text of a variable."""
         return text.split(self.separator) if self.repeatable else text
-
-
-def setting(form: Option, default: T, group: Group, text: str, unset: str = "") -> T:
-    """Declare a field of `Settings` that is given in this form, with its default value; see `Option`."""
-    option = replace(form, default=default, group=group, text=text, unset=unset)
-    return field(default=default, metadata={"option": option})
 
 
 def expand_home(text: str, home: str) -> str:
@@ -269,275 +267,206 @@ _FILES = Option(_texts, expand=expand_home)
 class Settings:
     """Constant for the life of the process."""
 
-    permission_mode: Permission = setting(
-        _one_of("MODE", *Permission), Permission.READ_ONLY, "tools", "highest permission of any tool"
+    permission_mode: Permission = TOOLS(  # noqa: RUF009  it declares the field
+        _one_of("MODE", *Permission), Permission.READ_ONLY, "highest permission of any tool"
     )
-    root: tuple[str, ...] = setting(
-        _FOLDERS, (), "tools", "folder that the tools work in; repeatable; serve and call need one"
+    root: tuple[str, ...] = TOOLS(
+        _FOLDERS, (), "folder that the tools work in; repeatable; serve and call need one"
     )
-    skills: tuple[str, ...] = setting(
-        _FOLDERS, (), "tools", "folder with skills (NAME/SKILL.md) outside the roots; repeatable"
+    skills: tuple[str, ...] = TOOLS(
+        _FOLDERS, (), "folder with skills (NAME/SKILL.md) outside the roots; repeatable"
     )
-    transport: str = setting(
-        _one_of("TRANSPORT", "stdio", "http", "sse"), "stdio", "transport", "how clients connect"
-    )
-    host: str = setting(Option(_text, "ADDR"), "127.0.0.1", "transport", "address to listen on")
-    port: int = setting(_number(0, 65535, "N"), 8765, "transport", "port to listen on; 0 is any free one")
-    allowed_host: tuple[str, ...] = setting(
+    transport: str = TRANSPORT(_one_of("TRANSPORT", "stdio", "http", "sse"), "stdio", "how clients connect")
+    host: str = TRANSPORT(Option(_text, "ADDR"), "127.0.0.1", "address to listen on")
+    port: int = TRANSPORT(_number(0, 65535, "N"), 8765, "port to listen on; 0 is any free one")
+    allowed_host: tuple[str, ...] = TRANSPORT(
         Option(_host_names, "HOST", repeatable=True, separator=","),
         (),
-        "transport",
         "additional name of this server in the HTTP Host header, NAME (any port) or NAME:PORT; repeatable",
     )
-    token_file: str | None = setting(
-        _FILE,
-        None,
-        "transport",
-        "file with the bearer token, mode 0600",
-        unset="a new token, printed at start",
+    token_file: str | None = TRANSPORT(
+        _FILE, None, "file with the bearer token, mode 0600", "a new token, printed at start"
     )
-    tokens: str | None = setting(
-        _FILE,
-        None,
-        "transport",
-        "file with a token, mode, roots and limits for each of several users, mode 0600",
+    tokens: str | None = TRANSPORT(
+        _FILE, None, "file with a token, mode, roots and limits for each of several users, mode 0600"
     )
-    toolsets: tuple[str, ...] = setting(
-        _WORDS, (), "tools", "toolsets to serve: names, lean, default or all", unset="default"
-    )
-    tools: tuple[str, ...] = setting(_WORDS, (), "tools", "single tools, in addition to the toolsets")
-    exclude_tools: tuple[str, ...] = setting(
-        _WORDS, (), "tools", "tools to leave out; overrides all other flags"
-    )
-    sandbox: str = setting(
-        _one_of("WHEN", "auto", "required", "off"), "auto", "confinement", "confinement of commands"
-    )
-    network: str = setting(
+    toolsets: tuple[str, ...] = TOOLS(_WORDS, (), "toolsets to serve: names, lean, default or all", "default")
+    tools: tuple[str, ...] = TOOLS(_WORDS, (), "single tools, in addition to the toolsets")
+    exclude_tools: tuple[str, ...] = TOOLS(_WORDS, (), "tools to leave out; overrides all other flags")
+    sandbox: str = CONFINEMENT(_one_of("WHEN", "auto", "required", "off"), "auto", "confinement of commands")
+    network: str = CONFINEMENT(
         _one_of("WHO", "none", "fetch", "commands"),
         "fetch",
-        "confinement",
         "who may use the network: none, fetch (web tools), commands (web tools and commands)",
     )
-    git: str = setting(
+    git: str = CONFINEMENT(
         _one_of("ACCESS", "protected", "writable"),
         "protected",
-        "confinement",
         "whether confined commands may write the .git folder",
     )
-    writable_name: tuple[str, ...] = setting(
+    writable_name: tuple[str, ...] = CONFINEMENT(
         Option(_writable_names, "NAME", repeatable=True, separator=","),
         (),
-        "confinement",
         "protected name (.vscode) that tools and confined commands may write; repeatable",
     )
-    git_author: str = setting(
+    git_author: str = TOOLS(
         Option(_git_author, "AUTHOR"),
         "",
-        "tools",
         "author of git_commit, 'NAME <ADDRESS>'",
-        unset="that of the user's git configuration",
+        "that of the user's git configuration",
     )
-    client_sandbox: str = setting(
+    client_sandbox: str = CONFINEMENT(
         _one_of("POLICY", "apply", "ignore"),
         "apply",
-        "confinement",
         "sandbox policy of the client (Codex): apply where it is stricter, or ignore",
     )
-    client_roots: str = setting(
+    client_roots: str = CONFINEMENT(
         _one_of("USE", "narrow", "ignore"),
         "narrow",
-        "confinement",
         "folders that the client declares (MCP roots): narrow the roots to them, or ignore them",
     )
-    allow_degraded: bool = setting(
-        _SWITCH,
-        False,
-        "confinement",
-        "in workspace-write, let commands run with Landlock alone, without bubblewrap",
+    allow_degraded: bool = CONFINEMENT(
+        _SWITCH, False, "in workspace-write, let commands run with Landlock alone, without bubblewrap"
     )
-    allow_unconfined_server: bool = setting(
-        _SWITCH,
-        False,
-        "confinement",
-        "serve although the kernel cannot confine the server's own process (no Landlock)",
+    allow_unconfined_server: bool = CONFINEMENT(
+        _SWITCH, False, "serve although the kernel cannot confine the server's own process (no Landlock)"
     )
-    raw_output: bool = setting(
-        _SWITCH, False, "output", "send control and invisible characters to clients as they are"
+    raw_output: bool = OUTPUT(_SWITCH, False, "send control and invisible characters to clients as they are")
+    audit_values: bool = OUTPUT(
+        _SWITCH, False, "write the arguments of calls into the audit log too, secrets blanked"
     )
-    audit_values: bool = setting(
-        _SWITCH, False, "output", "write the arguments of calls into the audit log too, secrets blanked"
+    desktop_private: bool = TOOLS(
+        _SWITCH, False, "let tools read the clipboard and notes, and look at the screen"
     )
-    desktop_private: bool = setting(
-        _SWITCH, False, "tools", "let tools read the clipboard and notes, and look at the screen"
-    )
-    state_dir: str | None = setting(
+    state_dir: str | None = FILES(
         _FOLDER,
         None,
-        "files",
         "folder for the audit log, saved outputs and other state",
-        unset="mcp-toolserver in the user's state folder",
+        "mcp-toolserver in the user's state folder",
     )
-    log_level: str = setting(
+    log_level: str = OUTPUT(
         _one_of("LEVEL", "debug", "info", "warning", "error"),
         "warning",
-        "output",
         "least severe messages on standard error",
     )
-    log_format: str = setting(
-        _one_of("FORMAT", "text", "json"), "text", "output", "form of the messages on standard error"
+    log_format: str = OUTPUT(
+        _one_of("FORMAT", "text", "json"), "text", "form of the messages on standard error"
     )
-    granted: Permission | None = setting(
+    granted: Permission | None = TOOLS(  # noqa: RUF009  it declares the field
         _one_of(None, *Permission),
         None,
-        "tools",
         "level up to which calls run without asking the user",
-        unset="the permission mode",
+        "the permission mode",
     )
-    ask_seconds: float = setting(
-        _SECONDS, 45.0, "tools", "seconds that a question to the user waits for an answer"
-    )
-    foreground_seconds: float | None = setting(
+    ask_seconds: float = TOOLS(_SECONDS, 45.0, "seconds that a question to the user waits for an answer")
+    foreground_seconds: float | None = COMMANDS(
         _SECONDS,
         None,
-        "commands",
         "seconds after which a command or an agent continues in the background",
-        unset="what the client is known to wait, or else 45",
+        "what the client is known to wait, or else 45",
     )
-    web_hosts: tuple[str, ...] = setting(
-        _TEXTS, (), "web", "the only hosts that may be fetched from", unset="every public host"
+    web_hosts: tuple[str, ...] = WEB(
+        _TEXTS, (), "the only hosts that may be fetched from", "every public host"
     )
-    web_private: tuple[str, ...] = setting(
-        _TEXTS, (), "web", "hosts and networks that may be fetched from although they are not public"
+    web_private: tuple[str, ...] = WEB(
+        _TEXTS, (), "hosts and networks that may be fetched from although they are not public"
     )
-    web_robots: bool = setting(_YES_OR_NO, True, "web", "whether to obey robots.txt")
-    web_search: tuple[str, ...] = setting(_TEXTS, (), "web", "search engines, name or name=address")
+    web_robots: bool = WEB(_YES_OR_NO, True, "whether to obey robots.txt")
+    web_search: tuple[str, ...] = WEB(_TEXTS, (), "search engines, name or name=address")
     """Search engines, each as `name` or `name=address`; a session keeps to one of them."""
-    web_search_keys: tuple[str, ...] = setting(
-        Option(_texts, expand=_path_of_key), (), "web", "files with their keys, name=FILE"
+    web_search_keys: tuple[str, ...] = WEB(
+        Option(_texts, expand=_path_of_key), (), "files with their keys, name=FILE"
     )
-    agent_provider: str | None = setting(
+    agent_provider: str | None = AGENT(
         _one_of(None, "anthropic", "openai"),
         None,
-        "agent",
         "API that the model of agents has: anthropic, or openai (chat completions)",
-        unset="no model",
+        "no model",
     )
-    agent_base_url: str | None = setting(
+    agent_base_url: str | None = AGENT(
         _TEXT,
         None,
-        "agent",
         "address of the API, up to what precedes /v1/messages or /chat/completions",
-        unset="that of the provider",
+        "that of the provider",
     )
-    agent_model: str | None = setting(
-        _TEXT, None, "agent", "name of the model", unset="none; needed with provider"
+    agent_model: str | None = AGENT(_TEXT, None, "name of the model", "none; needed with provider")
+    agent_models: tuple[str, ...] = AGENT(_TEXTS, (), "models of single types of agents, TYPE=MODEL")
+    agent_key_file: str | None = AGENT(_KEY_FILE, None, "file with the key of the API, mode 0600")
+    agent_key_variable: str | None = AGENT(
+        _TEXT, None, "environment variable with the key of the API, in place of key-file"
     )
-    agent_models: tuple[str, ...] = setting(
-        _TEXTS, (), "agent", "models of single types of agents, TYPE=MODEL"
-    )
-    agent_key_file: str | None = setting(_KEY_FILE, None, "agent", "file with the key of the API, mode 0600")
-    agent_key_variable: str | None = setting(
-        _TEXT, None, "agent", "environment variable with the key of the API, in place of key-file"
-    )
-    agent_input_price: float | None = setting(
+    agent_input_price: float | None = AGENT(
         _DOLLARS,
         None,
-        "agent",
         "US dollars for a million tokens of input",
-        unset="the published price of the model, if it is known",
+        "the published price of the model, if it is known",
     )
-    agent_output_price: float | None = setting(
-        _DOLLARS, None, "agent", "US dollars for a million tokens of output", unset="as for input-price"
+    agent_output_price: float | None = AGENT(
+        _DOLLARS, None, "US dollars for a million tokens of output", "as for input-price"
     )
-    agent_turn_seconds: float = setting(
-        _SECONDS, 300.0, "agent", "seconds that one turn of the model may take, with repeated attempts"
+    agent_turn_seconds: float = AGENT(
+        _SECONDS, 300.0, "seconds that one turn of the model may take, with repeated attempts"
     )
-    agent_turns: int = setting(_number(1, 1_000), 50, "agent", "turns of the model in one run of an agent")
-    agent_tokens: int = setting(
+    agent_turns: int = AGENT(_number(1, 1_000), 50, "turns of the model in one run of an agent")
+    agent_tokens: int = AGENT(
         _number(1_000, 1_000_000_000),
         2_000_000,
-        "agent",
         "tokens in and out in one run of an agent, with those of the agents that it starts",
     )
-    agent_seconds: float = setting(_SECONDS, 1_800.0, "agent", "seconds that one run of an agent may take")
-    agent_cost: float | None = setting(
+    agent_seconds: float = AGENT(_SECONDS, 1_800.0, "seconds that one run of an agent may take")
+    agent_cost: float | None = AGENT(
         _DOLLARS,
         None,
-        "agent",
         "US dollars that one run of an agent may cost, with the agents that it starts",
-        unset="no limit",
+        "no limit",
     )
-    agent_running: int = setting(_number(1, 100), 8, "agent", "agents that run at the same time")
-    tool_files: tuple[str, ...] = setting(_FILES, (), "tools", "Python files with custom tools")
-    tool_packages: tuple[str, ...] = setting(_TEXTS, (), "tools", "installed packages to take tools from")
-    containers: str = setting(
-        _one_of(None, "off", "failover", "containerOnly"),
-        "off",
-        "commands",
-        "whether commands run in containers",
+    agent_running: int = AGENT(_number(1, 100), 8, "agents that run at the same time")
+    tool_files: tuple[str, ...] = TOOLS(_FILES, (), "Python files with custom tools")
+    tool_packages: tuple[str, ...] = TOOLS(_TEXTS, (), "installed packages to take tools from")
+    containers: str = COMMANDS(
+        _one_of(None, "off", "failover", "containerOnly"), "off", "whether commands run in containers"
     )
     """Where commands run: off is on this machine, and container_shell in containers; containerOnly leaves
     nothing but that; failover lets it run on this machine where no container can be started."""
-    container_image: str = setting(
-        _TEXT, "ghcr.io/astral-sh/uv:python3.13-alpine3.23", "commands", "image of the containers"
+    container_image: str = COMMANDS(
+        _TEXT, "ghcr.io/astral-sh/uv:python3.13-alpine3.23", "image of the containers"
     )
-    command_environment: tuple[str, ...] = setting(
-        _TEXTS,
-        (),
-        "commands",
-        "names or patterns (`CARGO_*`) of more environment variables that commands see",
+    command_environment: tuple[str, ...] = COMMANDS(
+        _TEXTS, (), "names or patterns (`CARGO_*`) of more environment variables that commands see"
     )
-    command_processes: int = setting(_number(1, 100_000), 512, "commands", "processes of one command")
-    command_memory: int = setting(
-        _number(0, 2**24),
-        0,
-        "commands",
-        "MiB that one command may use",
-        unset="0 = half of the machine's memory",
+    command_processes: int = COMMANDS(_number(1, 100_000), 512, "processes of one command")
+    command_memory: int = COMMANDS(
+        _number(0, 2**24), 0, "MiB that one command may use", "0 = half of the machine's memory"
     )
-    command_file_size: int = setting(_number(1, 2**24), 8 * 1024, "commands", "MiB of one file of a command")
-    command_cpu_seconds: int = setting(
-        _number(0, 10**7),
-        0,
-        "commands",
-        "seconds of processor time of one command",
-        unset="0 = one hour per processor",
+    command_file_size: int = COMMANDS(_number(1, 2**24), 8 * 1024, "MiB of one file of a command")
+    command_cpu_seconds: int = COMMANDS(
+        _number(0, 10**7), 0, "seconds of processor time of one command", "0 = one hour per processor"
     )
-    output_size: int = setting(_number(1, 2**24), 1024, "limits", "MiB of all saved outputs together")
-    output_hours: int = setting(_number(1, 8760), 24, "limits", "hours that a saved output is kept")
-    disk_reserve: int = setting(
-        _number(8, 2**24), 64, "limits", "MiB that saved outputs leave free on the disk of the state folder"
+    output_size: int = LIMITS(_number(1, 2**24), 1024, "MiB of all saved outputs together")
+    output_hours: int = LIMITS(_number(1, 8760), 24, "hours that a saved output is kept")
+    disk_reserve: int = LIMITS(
+        _number(8, 2**24), 64, "MiB that saved outputs leave free on the disk of the state folder"
     )
-    quarantine_size: int = setting(
-        _number(1, 2**24), 1024, "limits", "MiB in quarantine; a start deletes the oldest beyond that"
+    quarantine_size: int = LIMITS(
+        _number(1, 2**24), 1024, "MiB in quarantine; a start deletes the oldest beyond that"
     )
-    quarantine_days: int = setting(
-        _number(1, 3650), 30, "limits", "days in quarantine; a start deletes what is older"
+    quarantine_days: int = LIMITS(_number(1, 3650), 30, "days in quarantine; a start deletes what is older")
+    undo_size: int = LIMITS(_number(0, 2**24), 256, "MiB of replaced contents kept for undo; 0 keeps none")
+    undo_days: int = LIMITS(
+        _number(1, 3650), 7, "days that replaced contents are kept; a start deletes what is older"
     )
-    undo_size: int = setting(
-        _number(0, 2**24), 256, "limits", "MiB of replaced contents kept for undo; 0 keeps none"
+    max_body: int = TRANSPORT(_number(1024, 2**30), 4 * 1024 * 1024, "bytes of one HTTP request", "4 MiB")
+    max_calls: int = LIMITS(_number(1, 10_000, "N"), 256, "requests in progress at once")
+    max_calls_per_client: int = LIMITS(
+        _number(1, 10_000, "N"), 128, "requests in progress of one client over HTTP"
     )
-    undo_days: int = setting(
-        _number(1, 3650), 7, "limits", "days that replaced contents are kept; a start deletes what is older"
+    calls_per_minute: int = LIMITS(
+        _number(0, 1_000_000, "N"), 0, "calls of tools by one client in a minute", "0 = no limit"
     )
-    max_body: int = setting(
-        _number(1024, 2**30), 4 * 1024 * 1024, "transport", "bytes of one HTTP request", unset="4 MiB"
-    )
-    max_calls: int = setting(_number(1, 10_000, "N"), 256, "limits", "requests in progress at once")
-    max_calls_per_client: int = setting(
-        _number(1, 10_000, "N"), 128, "limits", "requests in progress of one client over HTTP"
-    )
-    calls_per_minute: int = setting(
-        _number(0, 1_000_000, "N"),
-        0,
-        "limits",
-        "calls of tools by one client in a minute",
-        unset="0 = no limit",
-    )
-    max_sessions: int = setting(_number(1, 10_000), 256, "limits", "HTTP sessions at the same time")
-    deny: tuple[str, ...] = setting(_RULES, (), "tools", "calls to reject")
-    ask: tuple[str, ...] = setting(_RULES, (), "tools", "calls that need the user's approval")
-    allow: tuple[str, ...] = setting(_RULES, (), "tools", "calls that need no approval")
+    max_sessions: int = LIMITS(_number(1, 10_000), 256, "HTTP sessions at the same time")
+    deny: tuple[str, ...] = TOOLS(_RULES, (), "calls to reject")
+    ask: tuple[str, ...] = TOOLS(_RULES, (), "calls that need the user's approval")
+    allow: tuple[str, ...] = TOOLS(_RULES, (), "calls that need no approval")
     config: str | None = None
     """The config file that was read."""
 

@@ -12,7 +12,7 @@ from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.command_line import ACTIONS, Invocation
 from mcp_toolserver.errors import SettingsError
 from mcp_toolserver.invocation import load
-from mcp_toolserver.settings import GROUPS, OPTIONS, TABLES, Settings
+from mcp_toolserver.settings import OPTIONS, TABLES, Settings
 from tests import ROOT
 
 
@@ -279,7 +279,7 @@ def test_the_help_groups_every_flag_with_its_default_and_its_variable_and_names_
     sections = {section.partition(":\n")[0]: section.partition(":\n")[2] for section in shown.split("\n\n")}
     for option in OPTIONS:
         if option.flag:
-            entry = re.split(rf"^  --{option.name}\b", sections[GROUPS[option.group]], flags=re.MULTILINE)[1]
+            entry = re.split(rf"^  --{option.name}\b", sections[option.group.title], flags=re.MULTILINE)[1]
             entry = re.split(r"^  --", entry, flags=re.MULTILINE)[0]
             assert f"[default: {option.shown_default}]" in entry
             assert f"[env: {option.variable}]" in entry

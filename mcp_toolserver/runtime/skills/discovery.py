@@ -11,7 +11,7 @@ from itertools import islice
 from threading import Lock
 
 from mcp_toolserver.capabilities.files import CanonicalPath
-from mcp_toolserver.capabilities.skills import SKILL_FILE, LoadedSkill, SkillCard, SkillIndex
+from mcp_toolserver.capabilities.skills import SKILL_FILE, LoadedSkill, SavedSkill, SkillCard, SkillIndex
 from mcp_toolserver.errors import Conflict, Denied, NotFound, ToolError
 from mcp_toolserver.runtime.files.workspace import Workspace
 from mcp_toolserver.runtime.search.display_path import inside
@@ -70,8 +70,8 @@ class Found:
 
     sources: dict[str, SkillSource] = field(default_factory=dict[str, SkillSource])
     """By name in lower case, the nearest first."""
-    saved: list[SkillCard] = field(default_factory=list[SkillCard])
-    """The skills that models saved."""
+    saved: dict[str, SavedSkill] = field(default_factory=dict[str, SavedSkill])
+    """The skills that models saved, as far as no source has their name; by name in lower case."""
     warnings: list[str] = field(default_factory=list[str])
 
     def warn(self, text: str) -> None:
@@ -83,8 +83,16 @@ class Found:
 
     def index(self) -> SkillIndex:
         """The cards and warnings."""
-        cards = (*(source.card for source in self.sources.values()), *self.saved)
-        return SkillIndex(cards=cards, warnings=tuple(self.warnings))
+        cards = map(card_of, (*self.sources.values(), *self.saved.values()))
+        return SkillIndex(cards=tuple(cards), warnings=tuple(self.warnings))
+
+    def named(self, name: str, *, saved: bool = True) -> SkillSource | SavedSkill | None:
+        """The skill with this name or alias; names count before aliases, and sources before saved skills."""
+        wanted, skills = name.lower(), {**self.sources, **(self.saved if saved else {})}
+        aliased = (
+            one for one in skills.values() if wanted in (alias.lower() for alias in card_of(one).aliases)
+        )
+        return skills.get(wanted) or next(aliased, None)
 
 
 def places_of(view: Workspace, whole: Workspace, others: Sequence[Workspace]) -> tuple[Place, ...]:
@@ -107,6 +115,19 @@ def places_of(view: Workspace, whole: Workspace, others: Sequence[Workspace]) ->
     ]
     outer = [Place(workspace=one, path=folder, in_roots=False) for one in others for folder in one.roots]
     return (*inner, *outer)
+
+
+def card_of(skill: SkillSource | SavedSkill) -> SkillCard:
+    """What the index holds of a skill."""
+    if isinstance(skill, SkillSource):
+        return skill.card
+    return SkillCard(
+        name=skill.name,
+        description=skill.description,
+        when_to_use=skill.when_to_use,
+        aliases=skill.aliases,
+        user_invocable=skill.user_invocable,
+    )
 
 
 class Discovery:
@@ -242,12 +263,10 @@ def _parsed(fd: int, name: str, *, path: str, has_folder: bool) -> SkillCard | s
 
 def _text(fd: int) -> str:
     """Raises: ValueError: it is too large, or not UTF-8."""
-    size = os.fstat(fd).st_size
-    if size > MAX_BYTES:
-        raise ValueError(f"has {size:,} bytes; a skill file has at most {MAX_BYTES:,}")
     content = os.pread(fd, MAX_BYTES + 1, 0)
     if len(content) > MAX_BYTES:
-        raise ValueError(f"has more than {MAX_BYTES:,} bytes")
+        size = max(os.fstat(fd).st_size, len(content))
+        raise ValueError(f"has {size:,} bytes; a skill file has at most {MAX_BYTES:,}")
     try:
         return content.decode()
     except UnicodeDecodeError:

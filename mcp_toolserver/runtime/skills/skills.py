@@ -10,14 +10,21 @@ from anyio import to_thread
 
 from mcp_toolserver.capabilities.call_scope import Scope
 from mcp_toolserver.capabilities.files import CanonicalPath, FolderQuery
-from mcp_toolserver.capabilities.skills import SKILL_FILE, LoadedSkill, SavedSkill, SkillCard, SkillIndex
+from mcp_toolserver.capabilities.skills import SKILL_FILE, LoadedSkill, SavedSkill, SkillIndex
 from mcp_toolserver.errors import Conflict, InvalidInput, NotFound, ToolError
 from mcp_toolserver.runtime.files.listing import folders
 from mcp_toolserver.runtime.files.os_errors import translate
 from mcp_toolserver.runtime.files.workspace import Workspace
 from mcp_toolserver.runtime.search.display_path import inside
 from mcp_toolserver.runtime.skills.activation import Activation
-from mcp_toolserver.runtime.skills.discovery import Discovery, Found, SkillSource, places_of, read_skill
+from mcp_toolserver.runtime.skills.discovery import (
+    Discovery,
+    Found,
+    SkillSource,
+    card_of,
+    places_of,
+    read_skill,
+)
 from mcp_toolserver.stores.skills import StoredSkills
 from mcp_toolserver.text.path_syntax import lies_in
 from mcp_toolserver.text.skills import saved_fields, skill_markdown
@@ -54,20 +61,18 @@ class CallSkills:
 
     async def index(self) -> SkillIndex:
         """See `Skills.index`."""
-        return (await self._found())[0].index()
+        return (await self._found()).index()
 
     async def open(self, name: str) -> LoadedSkill:
         """See `Skills.open`."""
-        found, saved = await self._found()
-        source = self._chosen(name, found, saved)
+        source = await self._chosen(name)
         if isinstance(source, SavedSkill):
-            return LoadedSkill(card=_card(source), body=source.prompt, fields=dict(saved_fields(source)))
+            return LoadedSkill(card=card_of(source), body=source.prompt, fields=dict(saved_fields(source)))
         return await _in_thread(partial(_opened, source))
 
     async def read(self, name: str, file: str) -> bytes:
         """See `Skills.read`."""
-        found, saved = await self._found()
-        source = self._chosen(name, found, saved)
+        source = await self._chosen(name)
         if isinstance(source, SavedSkill):
             if file == SKILL_FILE:
                 return skill_markdown(source).encode()
@@ -84,27 +89,26 @@ class CallSkills:
 
     async def save(self, skill: SavedSkill) -> bool:
         """See `Skills.save`."""
-        found, _ = await self._found()
+        found = await self._found()
         for name in (skill.name, *skill.aliases):
-            if (source := _named(name, found)) is not None:
+            if (source := found.named(name, saved=False)) is not None:
+                card = card_of(source)
                 raise Conflict(
-                    f"The user has a skill {source.card.name!r} in {source.card.path}, which nothing that is "
-                    f"saved replaces. Choose another name, or tell the user what to change there."
+                    f"The user has a skill {card.name!r} in {card.path}, which nothing that is saved "
+                    "replaces. Choose another name, or tell the user what to change there."
                 )
         return await self.stored.put(self.user, skill)
 
-    async def _found(self) -> tuple[Found, dict[str, SavedSkill]]:
-        """What there is in folders, and the saved skills whose name no file has, by name in lower case."""
+    async def _found(self) -> Found:
+        """What there is in folders and was saved, without what a rule denies."""
         found = await _in_thread(self._discovered)
-        saved: dict[str, SavedSkill] = {}
         for skill in await self.stored.all(self.user):
             name = skill.name.lower()
             if name in found.sources:
                 found.warn(f"The saved skill {skill.name!r} is not used: the user has one of the same name.")
             elif self.scope.forbids(skill.name) is None:
-                saved[name] = skill
-                found.saved.append(_card(skill))
-        return found, saved
+                found.saved[name] = skill
+        return found
 
     def _discovered(self) -> Found:
         found = self.discovery.run(places_of(self.view, self.whole, self.others))
@@ -113,41 +117,15 @@ class CallSkills:
                 del found.sources[name]
         return found
 
-    def _chosen(self, name: str, found: Found, saved: dict[str, SavedSkill]) -> SkillSource | SavedSkill:
-        """The skill with this name or alias; names count before aliases, and files before saved skills."""
-        wanted = name.lower()
-        if (source := _named(name, found)) is not None and (
-            wanted == source.card.name.lower() or wanted not in saved
-        ):
-            return source
-        if wanted in saved:
-            return saved[wanted]
-        for skill in saved.values():
-            if wanted in (alias.lower() for alias in skill.aliases):
-                return skill
+    async def _chosen(self, name: str) -> SkillSource | SavedSkill:
+        found = await self._found()
+        if (skill := found.named(name)) is not None:
+            return skill
         names = [card.name for card in found.index().cards]
         listed = ", ".join(names[:_NAMED]) + (", ..." if len(names) > _NAMED else "")
         raise NotFound(
             f"There is no skill {name!r}. " + (f"There are: {listed}." if names else "There is none here.")
         )
-
-
-def _named(name: str, found: Found) -> SkillSource | None:
-    wanted = name.lower()
-    if (source := found.sources.get(wanted)) is not None:
-        return source
-    others = found.sources.values()
-    return next((one for one in others if wanted in (alias.lower() for alias in one.card.aliases)), None)
-
-
-def _card(skill: SavedSkill) -> SkillCard:
-    return SkillCard(
-        name=skill.name,
-        description=skill.description,
-        when_to_use=skill.when_to_use,
-        aliases=skill.aliases,
-        user_invocable=skill.user_invocable,
-    )
 
 
 async def _in_thread(work: Callable[[], T]) -> T:
