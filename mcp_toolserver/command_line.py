@@ -220,17 +220,11 @@ def command_parser(adapt: Adapt = lambda _, __: None) -> argparse.ArgumentParser
     for name, of in parsers.items():
         # What follows a repeatable flag of these may be their own arguments.
         _add_settings(of, _SHOWN[name], adapt, several=name not in ("call", "setup", "token"))
-    parsers["tools"].add_argument(
-        "--format", choices=FORMATS, default="table", help="how to print\n[default: table]"
-    )
+    parsers["tools"].add_argument("--format", choices=FORMATS, help="how to print\n[default: table]")
     tool = parsers["call"].add_argument("tool", metavar="NAME", help="a tool, under any of its names")
     adapt(tool, ())
     parsers["call"].add_argument(
-        "arguments",
-        metavar="JSON",
-        nargs="?",
-        default="{}",
-        help="its arguments as a JSON object\n[default: {}]",
+        "arguments", metavar="JSON", nargs="?", help="its arguments as a JSON object\n[default: {}]"
     )
     parsers["completion"].add_argument("shell", metavar="SHELL", choices=SHELLS, help=", ".join(SHELLS))
     parsers["log"].add_argument("--follow", action="store_true", help="keep printing new calls until Ctrl-C")

@@ -161,22 +161,17 @@ def _serve(invocation: Invocation, broker: Broker | None, found: HostExecutables
 
 def _end_with_telemetry() -> Callable[[int], NoReturn]:
     """Set up telemetry if it is configured; returns the function that flushes it and exits."""
-    flush = _export()
+    if not any(name.startswith("OTEL_") for name in os.environ):
+        return leave
+    from mcp_toolserver.telemetry.otel_setup import start
+
+    flush = start(os.environ)
 
     def end(status: int) -> NoReturn:
         flush()
         leave(status)
 
     return end
-
-
-def _export() -> Callable[[], None]:
-    """Set up telemetry if it is configured; returns the function that flushes it at exit."""
-    if not any(name.startswith("OTEL_") for name in os.environ):
-        return lambda: None
-    from mcp_toolserver.telemetry.otel_setup import start
-
-    return start(os.environ)
 
 
 def _tools(invocation: Invocation, broker: Broker | None, found: HostExecutables) -> int:

@@ -25,6 +25,7 @@ MAX_TOOLS = 100
 
 MAX_ALIASES = 8
 
+_ENTRY = re.compile(r"(?:[^ \t\r\n,(]|\([^()]*\)|\()+")
 _TOOL = re.compile(r"(?:[A-Za-z_][\w-]*|\*)(?:\([^()]*\))?")
 
 _NAMED_FILES = 60
@@ -75,16 +76,10 @@ def tool_rules(text: str) -> tuple[str, ...]:
         ValueError: it is no such list.
     """
     rules: list[str] = []
-    at = 0
-    while at < len(text):
-        if text[at] in " \t\r\n,":
-            at += 1
-            continue
-        entry = _TOOL.match(text, at)
-        if entry is None or (entry.end() < len(text) and text[entry.end()] not in " \t\r\n,"):
-            raise ValueError(f"has allowed-tools that are no list of tools: {text[at : at + 80]!a}")
+    for entry in _ENTRY.finditer(text):
+        if _TOOL.fullmatch(entry[0]) is None:
+            raise ValueError(f"has allowed-tools that are no list of tools: {text[entry.start() :][:80]!a}")
         rules.append(entry[0])
-        at = entry.end()
     if len(rules) > MAX_TOOLS:
         raise ValueError(f"has more than {MAX_TOOLS} allowed-tools")
     return tuple(rules)

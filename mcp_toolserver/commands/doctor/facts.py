@@ -100,11 +100,17 @@ def examine(settings: Settings, found: HostExecutables, *, broker: bool) -> Fact
         SettingsError: a root is no folder, or there is no folder for temporary files.
     """
     policy = confinement.broker_policy(settings, found)
+    policy = replace(policy, shell=policy.shell or find_shell(policy.environment.get("PATH", "")))
     linux = broker and sys.platform == "linux"
     abi = landlock_abi() if linux else 0
     facts = host_facts(settings, found, NO_SANDBOX if broker else None, server_lock=None)
     proofs = {mode: _proof(policy, mode) if broker else NO_SANDBOX for mode in CONFINED}
     model, no_model = _model(settings)
+    filters = f"there are none on {sys.platform}"
+    if linux:
+        from mcp_toolserver.runtime.sandbox.selftest.selftest import missing_filter
+
+        filters = missing_filter()
     hiding_rules, tool_rules = by_reach(settings.deny, rule_context(Registry(discover())))
     places = (settings.token_file, state_folder(settings.state_dir))
     return Facts(
@@ -117,7 +123,7 @@ def examine(settings: Settings, found: HostExecutables, *, broker: bool) -> Fact
         openat2=isinstance(best_resolver(), Openat2),
         abi=abi,
         errata=mended_errata() if abi else (),
-        filters=_filters() if linux else f"there are none on {sys.platform}",
+        filters=filters,
         proofs=proofs,
         servers={mode: _server(settings, mode) if broker else NO_SERVER for mode in CONFINED},
         unprotectable=_unprotectable(policy) if linux else "",
@@ -162,15 +168,8 @@ def _server(settings: Settings, mode: str) -> LockTestResult:
         ) from None
 
 
-def _filters() -> str:
-    from mcp_toolserver.runtime.sandbox.selftest.selftest import missing_filter
-
-    return missing_filter()
-
-
-def _proof(broker_policy: BrokerPolicy, mode: str) -> Proof:
-    sandbox = replace(broker_policy.sandbox, mode=mode)
-    tried = replace(broker_policy, shell=_shell(broker_policy), sandbox=sandbox)
+def _proof(policy: BrokerPolicy, mode: str) -> Proof:
+    tried = replace(policy, sandbox=replace(policy.sandbox, mode=mode))
     if sys.platform != "linux":
         broker = start_broker(tried)
         try:
@@ -183,40 +182,35 @@ def _proof(broker_policy: BrokerPolicy, mode: str) -> Proof:
     return run_selftest(tried)
 
 
-def _command_programs(broker_policy: BrokerPolicy, proof: Proof) -> Mapping[str, str]:
+def _command_programs(policy: BrokerPolicy, proof: Proof) -> Mapping[str, str]:
     """Ask a command: what this process sees may be hidden from it."""
     from mcp_toolserver.runtime.sandbox.broker.messages import Script
     from mcp_toolserver.runtime.sandbox.layers.confinement import run_in_sandbox
     from mcp_toolserver.runtime.sandbox.protected.unprotectable import Unprotectable
 
     script = "\n".join(f"echo {name} $(command -v {name})" for name in COMMAND_PROGRAMS)
-    broker_policy = replace(broker_policy, shell=_shell(broker_policy))
-    plan = plan_for(broker_policy, proof, Script(script=script, timeout=None))
+    plan = plan_for(policy, proof, Script(script=script, timeout=None))
     if isinstance(plan, str) or not plan.sandbox.roots:
         return {}
     try:
-        status, output = run_in_sandbox(plan, broker_policy, script)
+        status, output = run_in_sandbox(plan, policy, script)
     except (OSError, Unprotectable):
         return {}
     lines = [line.partition(" ") for line in output.splitlines()]
     return {name: path for name, _, path in lines if name in COMMAND_PROGRAMS} if status == 0 else {}
 
 
-def _shell(broker_policy: BrokerPolicy) -> tuple[str, ...]:
-    return broker_policy.shell or find_shell(broker_policy.environment.get("PATH", ""))
-
-
-def _unprotectable(broker_policy: BrokerPolicy) -> str:
+def _unprotectable(policy: BrokerPolicy) -> str:
     """Why commands that write could not be kept from something in the real roots."""
     from mcp_toolserver.runtime.sandbox.layers.confinement import open_roots, protected_paths_now
     from mcp_toolserver.runtime.sandbox.protected.snapshot import take_snapshot
     from mcp_toolserver.runtime.sandbox.protected.unprotectable import Unprotectable
 
-    if broker_policy.sandbox.mode != WORKSPACE_WRITE:
+    if policy.sandbox.mode != WORKSPACE_WRITE:
         return ""
-    on = open_roots(broker_policy.sandbox)
+    on = open_roots(policy.sandbox)
     try:
-        take_snapshot(broker_policy.sandbox, on.roots, protected_paths_now(broker_policy.sandbox, on)).close()
+        take_snapshot(policy.sandbox, on.roots, protected_paths_now(policy.sandbox, on)).close()
     except Unprotectable as error:
         return str(error)
     finally:

@@ -60,18 +60,15 @@ class CallSkills:
     activation: Activation
 
     async def index(self) -> SkillIndex:
-        """See `Skills.index`."""
         return (await self._found()).index()
 
     async def open(self, name: str) -> LoadedSkill:
-        """See `Skills.open`."""
         source = await self._chosen(name)
         if isinstance(source, SavedSkill):
             return LoadedSkill(card=card_of(source), body=source.prompt, fields=dict(saved_fields(source)))
         return await _in_thread(partial(_opened, source))
 
     async def read(self, name: str, file: str) -> bytes:
-        """See `Skills.read`."""
         source = await self._chosen(name)
         if isinstance(source, SavedSkill):
             if file == SKILL_FILE:
@@ -80,15 +77,12 @@ class CallSkills:
         return await _in_thread(partial(_read, source, file))
 
     def activate(self, skill: LoadedSkill, *, is_top_level: bool) -> None:
-        """See `Skills.activate`."""
         self.activation.start(skill, is_top_level=is_top_level)
 
     def end(self) -> str:
-        """See `Skills.end`."""
         return self.activation.end()
 
     async def save(self, skill: SavedSkill) -> bool:
-        """See `Skills.save`."""
         found = await self._found()
         for name in (skill.name, *skill.aliases):
             if (source := found.named(name, saved=False)) is not None:

@@ -113,12 +113,12 @@ class Patch:
         for section in self.sections:
             if section.takes_away:
                 _refuse_link(section.path, spelt[section.path], canonical)
-        return Patch(sections=tuple(_respelt(section, spelt) for section in self.sections))
-
-
-def _respelt(section: Section, spelt: dict[str, str]) -> Section:
-    to = None if section.to is None else spelt[section.to]
-    return replace(section, path=spelt[section.path], to=to)
+        return Patch(
+            sections=tuple(
+                replace(section, path=spelt[section.path], to=section.to and spelt[section.to])
+                for section in self.sections
+            )
+        )
 
 
 def _refuse_link(path: str, real: str, canonical: Callable[[str], str]) -> None:
