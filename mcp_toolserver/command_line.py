@@ -40,7 +40,7 @@ class Invocation(argparse.Namespace):
     given: frozenset[str]
     """Names of the settings that were given as flags: `setup` and `token` are about these."""
     configured: Mapping[str, Value]
-    """The settings, by attribute, that the environment and the config file have."""
+    """`token`: the settings, by attribute, that the environment and the config file have."""
     config: str | None = None
     """The config file, if it was given as a flag."""
     tool: str = ""

@@ -36,10 +36,11 @@ def load(argv: Sequence[str], environ: Mapping[str, str]) -> Invocation:
     configured = {**_from_config(config), **_from_variables(variables)}
     given = {option.attribute: _read(option, f"--{option.name}", raw) for option, raw in flags.items()}
     invocation.given = frozenset(option.name for option in flags)
-    invocation.configured = _expand_paths(configured, environ)
-    invocation.settings = replace(
-        Settings(), config=config, **_expand_paths({**configured, **given}, environ)
-    )
+    values = _expand_paths({**configured, **given}, environ)
+    invocation.settings = replace(Settings(), config=config, **values)
+    # A path that a flag overrides need not be valid elsewhere.
+    is_needed = invocation.action == "token"
+    invocation.configured = _expand_paths(configured, environ) if is_needed else {}
     _check_outside_roots(invocation.settings, config)
     _check_arguments(invocation)
     return invocation

@@ -130,6 +130,9 @@ def test_other_tildes_are_part_of_a_name_and_the_home_folder_is_absolute() -> No
     assert read("--root", "~/x").settings.root == (f"{pwd.getpwuid(os.getuid()).pw_dir}/x",)
     with pytest.raises(SettingsError, match="write the whole path"):
         read("--root", "~/x", HOME="somewhere")
+    # What a flag overrides is not looked at.
+    overridden = read("--token-file", "/t", HOME="somewhere", MCP_TOOLSERVER_TOKEN_FILE="~/x")
+    assert overridden.settings.token_file == "/t"
 
 
 HOSTS = (
