@@ -9,7 +9,7 @@ from typing import Literal, NoReturn
 
 from mcp_toolserver import __version__
 from mcp_toolserver.errors import SettingsError
-from mcp_toolserver.settings import GROUPS, OPTIONS, PREFIX, TABLES, Option, Raw
+from mcp_toolserver.settings import FILES, GROUPS, OPTIONS, PREFIX, TABLES, Settings, Value
 
 Action = Literal["serve", "setup", "tools", "call", "doctor", "log", "token", "cron", "demo", "completion"]
 
@@ -32,39 +32,47 @@ SHELLS = ("bash", "zsh", "fish")
 FORMATS = ("table", "json", "mcp", "anthropic", "openai", "acp")
 
 
-class CommandLine(argparse.Namespace):
-    """The parsed command line, typed."""
+class Invocation(argparse.Namespace):
+    """A parsed command line: the settings, and the arguments of its command."""
 
     action: Action = "serve"
+    settings: Settings
+    given: frozenset[str]
+    """Names of the settings that were given as flags: `setup` and `token` are about these."""
+    configured: Mapping[str, Value]
+    """`token`: the settings, by attribute, that the environment and the config file have."""
     config: str | None = None
+    """The config file, if it was given as a flag."""
     tool: str = ""
     arguments: str = "{}"
+    """As JSON."""
     json: bool = False
     format: str = "table"
     follow: bool = False
     verify: bool = False
     shell: str = ""
     client: str | None = None
+    """None with `list` and `print_entry` only."""
     name: str = "toolserver"
     scope: str = "user"
+    """`user` or `project`: the configuration of this user, or of the project in the current folder."""
     url: str | None = None
     windows: bool = False
+    """From WSL, configure the client of Windows."""
     confine: bool = False
     remove: bool = False
     print_entry: bool = False
+    """Print the entry for a client that setup does not know."""
     print: bool = False
     yes: bool = False
     list: bool = False
     what: str = ""
+    """What `token` or `cron` does."""
     token_name: str = ""
     expires: str = ""
     report: str = ""
+    """The file that `doctor` writes; empty to print."""
     verbose: bool = False
-
-    def given(self, option: Option) -> Raw | None:
-        """The value of a flag, None when it was not given."""
-        value: Raw | None = getattr(self, option.attribute, None)
-        return value
 
 
 class _Parser(argparse.ArgumentParser):
@@ -132,7 +140,7 @@ class _ProgramParser(_Parser):
             ("Lists of its table [rules], which docs/rules.md explains", TABLES["rules"]),
         ):
             formatter.start_section(title)
-            in_order = (option for group in GROUPS for option in options if option.group == group)
+            in_order = (option for group in GROUPS for option in options if option.group is group)
             formatter.add_arguments(
                 argparse.Action([], dest=option.key, help=option.help) for option in in_order
             )
@@ -146,9 +154,9 @@ def _add_settings(
     """Add the flags of the settings; `several` values may follow one that is repeatable."""
     # A flag that is absent sets nothing.
     parser.argument_default = argparse.SUPPRESS
-    for group, title in GROUPS.items():
-        section = parser.add_argument_group(title)
-        for option in (option for option in OPTIONS if option.flag and option.group == group):
+    for group in GROUPS:
+        section = parser.add_argument_group(group.title)
+        for option in (option for option in OPTIONS if option.flag and option.group is group):
             text = option.help.replace("%", "%%") if option.name in shown else argparse.SUPPRESS
             if option.switch:
                 section.add_argument(f"--{option.name}", help=text, action="store_true")
@@ -161,7 +169,7 @@ def _add_settings(
                 nargs="+" if option.repeatable and several else None,
             )
             adapt(added, option.choices)
-        if group == "files":
+        if group is FILES:
             text = f"TOML file with settings and rules\n[default: none] [env: {PREFIX}CONFIG]"
             adapt(
                 section.add_argument(
@@ -212,17 +220,11 @@ def command_parser(adapt: Adapt = lambda _, __: None) -> argparse.ArgumentParser
     for name, of in parsers.items():
         # What follows a repeatable flag of these may be their own arguments.
         _add_settings(of, _SHOWN[name], adapt, several=name not in ("call", "setup", "token"))
-    parsers["tools"].add_argument(
-        "--format", choices=FORMATS, default="table", help="how to print\n[default: table]"
-    )
+    parsers["tools"].add_argument("--format", choices=FORMATS, help="how to print\n[default: table]")
     tool = parsers["call"].add_argument("tool", metavar="NAME", help="a tool, under any of its names")
     adapt(tool, ())
     parsers["call"].add_argument(
-        "arguments",
-        metavar="JSON",
-        nargs="?",
-        default="{}",
-        help="its arguments as a JSON object\n[default: {}]",
+        "arguments", metavar="JSON", nargs="?", help="its arguments as a JSON object\n[default: {}]"
     )
     parsers["completion"].add_argument("shell", metavar="SHELL", choices=SHELLS, help=", ".join(SHELLS))
     parsers["log"].add_argument("--follow", action="store_true", help="keep printing new calls until Ctrl-C")
@@ -230,7 +232,12 @@ def command_parser(adapt: Adapt = lambda _, __: None) -> argparse.ArgumentParser
         "--verify", action="store_true", help="verify the audit log instead of printing it"
     )
     adapt(_add_setup_arguments(parsers["setup"]), ())
-    _add_token_arguments(parsers["token"])
+    token = parsers["token"]
+    token.add_argument(
+        "what", choices=("add", "rotate", "list", "revoke"), help="what to do with the file of --tokens"
+    )
+    token.add_argument("token_name", metavar="NAME", nargs="?", help="who gets or loses the token")
+    token.add_argument("--expires", metavar="WHEN", help="12h, 90d, 4w, or a date and time with a zone")
     parsers["cron"].add_argument("what", choices=("run", "list"), help="what to do with the schedules")
     doctor = parsers["doctor"].add_mutually_exclusive_group()
     report = doctor.add_argument(
@@ -256,47 +263,27 @@ def _add_setup_arguments(parser: argparse.ArgumentParser) -> argparse.Action:
         help="configure the client for this user, or for the project in the current folder [default: user]",
     )
     parser.add_argument("--url", metavar="URL", help="with --transport http: address of a running server")
-    parser.add_argument("--windows", action="store_true", help="in WSL: configure the client of Windows")
-    parser.add_argument(
-        "--confine",
-        action="store_true",
-        help="also turn off the client's own tools, which bypass this server",
-    )
-    parser.add_argument(
-        "--remove",
-        action="store_true",
-        help="remove the server; with --confine, also turn the client's own tools on again",
-    )
-    parser.add_argument("--print", action="store_true", help="show the change and write nothing")
-    parser.add_argument(
-        "--print-entry",
-        action="store_true",
-        help="without CLIENT: print the `mcpServers` entry for any other",
-    )
-    parser.add_argument("--yes", action="store_true", help="write without asking")
-    parser.add_argument(
-        "--list", action="store_true", help="show all clients, and how this server is configured in each"
-    )
+    for switch, text in (
+        ("windows", "in WSL: configure the client of Windows"),
+        ("confine", "also turn off the client's own tools, which bypass this server"),
+        ("remove", "remove the server; with --confine, also turn the client's own tools on again"),
+        ("print", "show the change and write nothing"),
+        ("print-entry", "without CLIENT: print the `mcpServers` entry for any other"),
+        ("yes", "write without asking"),
+        ("list", "show all clients, and how this server is configured in each"),
+    ):
+        parser.add_argument(f"--{switch}", action="store_true", help=text)
     return parser.add_argument("client", metavar="CLIENT", nargs="?", help="the MCP client; --list shows all")
 
 
-def _add_token_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.argument_default = argparse.SUPPRESS
-    parser.add_argument(
-        "what", choices=("add", "rotate", "list", "revoke"), help="what to do with the file of --tokens"
-    )
-    parser.add_argument("token_name", metavar="NAME", nargs="?", help="who gets or loses the token")
-    parser.add_argument("--expires", metavar="WHEN", help="12h, 90d, 4w, or a date and time with a zone")
-
-
-def parse(argv: Sequence[str]) -> CommandLine:
-    """Parse the arguments of the program.
+def parse(argv: Sequence[str]) -> Invocation:
+    """Parse the arguments of the program; the result has no settings yet.
 
     Raises:
         SettingsError: something is unknown or wrong.
         SystemExit: `--help` or `--version` was printed.
     """
-    parsed, unknown = command_parser().parse_known_args(_with_action(argv), namespace=CommandLine())
+    parsed, unknown = command_parser().parse_known_args(_with_action(argv), namespace=Invocation())
     if unknown:
         raise SettingsError(_unknown_argument(unknown[0], parsed.action))
     return parsed

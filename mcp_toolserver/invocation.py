@@ -7,88 +7,14 @@ the broker is forked and before anything else is imported.
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
-from mcp_toolserver.capabilities.permissions import Permission
-from mcp_toolserver.command_line import ACTIONS, PROGRAM, Action, CommandLine, parse
+from mcp_toolserver.command_line import ACTIONS, PROGRAM, Invocation, parse
 from mcp_toolserver.errors import SettingsError
 from mcp_toolserver.settings import OPTIONS, PREFIX, TABLES, Option, Raw, Settings, Value, expand_home
 from mcp_toolserver.text.path_syntax import lies_in
-
-
-@dataclass(frozen=True, kw_only=True)
-class SetupRequest:
-    """What `setup` is to do."""
-
-    client: str | None
-    """None with `listed` and `entry` only."""
-    given: frozenset[str]
-    """Names of the settings that were given as flags: these are configured in the client."""
-    config: str | None = None
-    """The config file, if it was given as a flag."""
-    name: str = "toolserver"
-    scope: str = "user"
-    """`user` or `project`: the configuration of this user, or of the project in the current folder."""
-    url: str | None = None
-    windows: bool = False
-    """From WSL, configure the client of Windows."""
-    confine: bool = False
-    removed: bool = False
-    printed: bool = False
-    entry: bool = False
-    """Print the entry for a client that setup does not know."""
-    confirmed: bool = False
-    listed: bool = False
-
-
-@dataclass(frozen=True, kw_only=True)
-class TokenRequest:
-    """What `token` is to do."""
-
-    what: str
-    """`add`, `rotate`, `list` or `revoke`."""
-    name: str = ""
-    """Empty with `list`."""
-    expires: str = ""
-    given: frozenset[str]
-    """Names of the settings that were given as flags: these are for the name."""
-    ceiling: Permission
-    """The highest mode of a name: that of the server, where the environment or config file says it."""
-    roots: tuple[str, ...]
-    """The folders of the server, in which those of a name lie; the whole machine where they are unknown."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Invocation:
-    """A parsed command line."""
-
-    action: Action
-    settings: Settings
-    tool: str = ""
-    """`call`: the tool."""
-    arguments: str = "{}"
-    """`call`: its arguments as JSON."""
-    json: bool = False
-    format: str = "table"
-    """`tools`: how to print."""
-    follow: bool = False
-    """`log`: keep printing new calls."""
-    verify: bool = False
-    """`log`: verify the audit log instead of printing it."""
-    shell: str = ""
-    """`completion` only."""
-    setup: SetupRequest | None = None
-    """`setup` only."""
-    token: TokenRequest | None = None
-    """`token` only."""
-    what: str = ""
-    """`cron`: `run` or `list`."""
-    report: str = ""
-    """`doctor`: the file to write; empty to print."""
-    verbose: bool = False
-    """`doctor`: print all."""
 
 
 def load(argv: Sequence[str], environ: Mapping[str, str]) -> Invocation:
@@ -98,33 +24,26 @@ def load(argv: Sequence[str], environ: Mapping[str, str]) -> Invocation:
         SettingsError: something is unknown or wrong; the text names it and the choices.
         SystemExit: `--help` or `--version` was printed.
     """
-    parsed = parse(argv)
+    invocation = parse(argv)
+    flags = {
+        option: vars(invocation)[option.attribute]
+        for option in OPTIONS
+        if option.attribute in vars(invocation)
+    }
     variables = _variables(environ)
-    config = parsed.config or variables.pop(PREFIX + "CONFIG", None)
+    config = invocation.config or variables.pop(PREFIX + "CONFIG", None)
     config = config and _expanded(config, expand_home, environ)
     configured = {**_from_config(config), **_from_variables(variables)}
-    given = {**configured, **_from_flags(parsed)}
-    values = {**given, **_expand_paths(given, environ)}
-    settings = replace(Settings(), config=config, **values)
-    _check_outside_roots(settings, config)
-    return Invocation(
-        action=parsed.action,
-        settings=settings,
-        tool=parsed.tool,
-        arguments=parsed.arguments,
-        json=parsed.json,
-        format=parsed.format,
-        follow=parsed.follow,
-        verify=parsed.verify,
-        shell=parsed.shell,
-        setup=_setup_request(parsed) if parsed.action == "setup" else None,
-        token=_token_request(parsed, {**configured, **_expand_paths(configured, environ)})
-        if parsed.action == "token"
-        else None,
-        what=parsed.what,
-        report=parsed.report,
-        verbose=parsed.verbose,
-    )
+    given = {option.attribute: _read(option, f"--{option.name}", raw) for option, raw in flags.items()}
+    invocation.given = frozenset(option.name for option in flags)
+    values = _expand_paths({**configured, **given}, environ)
+    invocation.settings = replace(Settings(), config=config, **values)
+    # A path that a flag overrides need not be valid elsewhere.
+    is_needed = invocation.action == "token"
+    invocation.configured = _expand_paths(configured, environ) if is_needed else {}
+    _check_outside_roots(invocation.settings, config)
+    _check_arguments(invocation)
+    return invocation
 
 
 def serves_stdio(argv: Sequence[str], environ: Mapping[str, str]) -> bool:
@@ -136,48 +55,15 @@ def serves_stdio(argv: Sequence[str], environ: Mapping[str, str]) -> bool:
     return (flags or [environ.get(f"{PREFIX}TRANSPORT")])[-1] not in ("http", "sse")
 
 
-def _setup_request(parsed: CommandLine) -> SetupRequest:
-    if parsed.client is None and not (parsed.list or parsed.print_entry):
+def _check_arguments(invocation: Invocation) -> None:
+    """Reject what argparse takes for `setup` and `token`."""
+    listed, name = invocation.list or invocation.print_entry, invocation.name
+    if invocation.action == "setup" and invocation.client is None and not listed:
         raise SettingsError(f"name a client; `{PROGRAM} setup --list` shows all")
-    if not re.fullmatch(r"[A-Za-z0-9_-]{1,64}", parsed.name):
-        raise SettingsError(f"--name: {parsed.name!r} must have 1 to 64 of the characters A-Z a-z 0-9 _ -")
-    return SetupRequest(
-        client=parsed.client,
-        given=frozenset(option.name for option in OPTIONS if parsed.given(option) is not None),
-        config=parsed.config,
-        name=parsed.name,
-        scope=parsed.scope,
-        url=parsed.url,
-        windows=parsed.windows,
-        confine=parsed.confine,
-        removed=parsed.remove,
-        printed=parsed.print,
-        entry=parsed.print_entry,
-        confirmed=parsed.yes,
-        listed=parsed.list,
-    )
-
-
-def _token_request(parsed: CommandLine, configured: Mapping[str, Value]) -> TokenRequest:
-    if (parsed.what == "list") == bool(parsed.token_name):
+    if invocation.action == "setup" and not re.fullmatch(r"[A-Za-z0-9_-]{1,64}", name):
+        raise SettingsError(f"--name: {name!r} must have 1 to 64 of the characters A-Z a-z 0-9 _ -")
+    if invocation.action == "token" and (invocation.what == "list") == bool(invocation.token_name):
         raise SettingsError("token list takes no NAME; token add, rotate and revoke take one")
-    ceiling, roots = configured.get("permission_mode"), configured.get("root")
-    return TokenRequest(
-        what=parsed.what,
-        name=parsed.token_name,
-        expires=parsed.expires,
-        given=frozenset(option.name for option in OPTIONS if parsed.given(option) is not None),
-        ceiling=ceiling if isinstance(ceiling, Permission) else Permission.DANGER_FULL_ACCESS,
-        roots=roots if isinstance(roots, tuple) else ("/",),
-    )
-
-
-def _from_flags(parsed: CommandLine) -> dict[str, Value]:
-    return {
-        option.attribute: _read(option, f"--{option.name}", raw)
-        for option in OPTIONS
-        if (raw := parsed.given(option)) is not None
-    }
 
 
 def _variables(environ: Mapping[str, str]) -> dict[str, str]:
@@ -220,15 +106,14 @@ def _from_config(path: str | None) -> dict[str, Value]:
 
 
 def _expand_paths(given: Mapping[str, Value], environ: Mapping[str, str]) -> dict[str, Value]:
-    """The path settings, with `~` expanded."""
-    found: dict[str, Value] = {}
+    """The values, with `~` expanded in paths."""
+    found = dict(given)
     for option in (*OPTIONS, *TABLES["agent"]):
-        value = given.get(option.attribute)
-        if option.expand is None or not isinstance(value, (str, tuple)):
-            continue
-        one = isinstance(value, str)
-        texts = tuple(_expanded(text, option.expand, environ) for text in ((value,) if one else value))
-        found[option.attribute] = texts[0] if one else texts
+        value, expand = given.get(option.attribute), option.expand
+        if expand is not None and isinstance(value, str):
+            found[option.attribute] = _expanded(value, expand, environ)
+        elif expand is not None and isinstance(value, tuple):
+            found[option.attribute] = tuple(_expanded(text, expand, environ) for text in value)
     return found
 
 
@@ -274,16 +159,13 @@ def _read(option: Option, source: str, raw: Raw) -> Value:
 
 def _check_outside_roots(settings: Settings, config: str | None) -> None:
     """Reject settings files inside a root, where tools could change them."""
-    places = {
-        "config file": config,
-        "token file": settings.token_file,
-        "file of tokens": settings.tokens,
-        "state folder": settings.state_dir,
-        "key file": settings.agent_key_file,
-    }
-    keys = [("key file", entry.partition("=")[2] or None) for entry in settings.web_search_keys]
-    files = [("tool file", path) for path in settings.tool_files]
-    for what, path in (*places.items(), *keys, *files):
+    places = (
+        *(("config file", config), ("token file", settings.token_file), ("file of tokens", settings.tokens)),
+        *(("state folder", settings.state_dir), ("key file", settings.agent_key_file)),
+        *(("key file", entry.partition("=")[2] or None) for entry in settings.web_search_keys),
+        *(("tool file", path) for path in settings.tool_files),
+    )
+    for what, path in places:
         for root in settings.root:
             if path is not None and _is_reachable_in(root, path):
                 raise SettingsError(

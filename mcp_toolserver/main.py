@@ -16,9 +16,9 @@ from typing import NoReturn
 from mcp_toolserver import interrupts
 from mcp_toolserver.app import confinement
 from mcp_toolserver.capabilities.permissions import ServerLock
-from mcp_toolserver.command_line import Action
+from mcp_toolserver.command_line import Action, Invocation
 from mcp_toolserver.errors import SettingsError, Unavailable
-from mcp_toolserver.invocation import Invocation, load, serves_stdio
+from mcp_toolserver.invocation import load, serves_stdio
 from mcp_toolserver.runtime.executables import HostExecutables, find_host_executables
 from mcp_toolserver.runtime.platform_check import unsupported_reason
 from mcp_toolserver.runtime.processes.broker_client import Broker, start_broker
@@ -161,22 +161,17 @@ def _serve(invocation: Invocation, broker: Broker | None, found: HostExecutables
 
 def _end_with_telemetry() -> Callable[[int], NoReturn]:
     """Set up telemetry if it is configured; returns the function that flushes it and exits."""
-    flush = _export()
+    if not any(name.startswith("OTEL_") for name in os.environ):
+        return leave
+    from mcp_toolserver.telemetry.otel_setup import start
+
+    flush = start(os.environ)
 
     def end(status: int) -> NoReturn:
         flush()
         leave(status)
 
     return end
-
-
-def _export() -> Callable[[], None]:
-    """Set up telemetry if it is configured; returns the function that flushes it at exit."""
-    if not any(name.startswith("OTEL_") for name in os.environ):
-        return lambda: None
-    from mcp_toolserver.telemetry.otel_setup import start
-
-    return start(os.environ)
 
 
 def _tools(invocation: Invocation, broker: Broker | None, found: HostExecutables) -> int:
@@ -214,8 +209,7 @@ def _demo(invocation: Invocation, _: Broker | None, __: HostExecutables) -> int:
 def _setup(invocation: Invocation, _: Broker | None, __: HostExecutables) -> int:
     from mcp_toolserver.commands.setup.setup import setup
 
-    assert invocation.setup is not None
-    return setup(invocation.settings, invocation.setup, os.environ)
+    return setup(invocation, os.environ)
 
 
 def _log_command(invocation: Invocation, _: Broker | None, __: HostExecutables) -> int:
@@ -229,8 +223,7 @@ def _log_command(invocation: Invocation, _: Broker | None, __: HostExecutables) 
 def _token(invocation: Invocation, _: Broker | None, __: HostExecutables) -> int:
     from mcp_toolserver.commands.token import token
 
-    assert invocation.token is not None
-    return token(invocation.settings, invocation.token)
+    return token(invocation)
 
 
 def _cron(invocation: Invocation, broker: Broker | None, found: HostExecutables) -> int:

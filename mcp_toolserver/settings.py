@@ -9,7 +9,7 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Literal, Required, TypedDict, TypeVar, Unpack
+from typing import TypeVar
 
 from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.runtime.sandbox.protected.names import EXCEPTABLE
@@ -24,23 +24,24 @@ Raw = str | int | float | bool | list[str] | dict[str, str | int | float | bool 
 
 Value = str | int | float | bool | Permission | tuple[str, ...] | None
 
-Group = Literal["tools", "transport", "confinement", "commands", "web", "agent", "limits", "output", "files"]
 
-GROUPS: Mapping[Group, str] = {
-    "tools": "Permissions and tools",
-    "transport": "Transport",
-    "confinement": "Confinement",
-    "commands": "Commands",
-    "web": "Web",
-    "agent": "Model of agents",
-    "limits": "Limits",
-    "output": "Logging and output",
-    "files": "Files of the server",
-}
-"""The groups of settings with their headings, in the order of `--help`."""
+@dataclass(frozen=True)
+class Group:
+    """A group of settings in `--help`."""
 
-Table = Literal["", "rules", "agent"]
-"""A table of the config file; empty for its top level."""
+    title: str
+
+    def __call__(self, form: "Option", default: T, text: str, unset: str = "") -> T:
+        """Declare a field of `Settings` that is given in this form, with its default value; see `Option`."""
+        option = replace(form, default=default, group=self, text=text, unset=unset)
+        return field(default=default, metadata={"option": option})
+
+
+TOOLS, TRANSPORT, CONFINEMENT = Group("Permissions and tools"), Group("Transport"), Group("Confinement")
+COMMANDS, WEB, AGENT, LIMITS = Group("Commands"), Group("Web"), Group("Model of agents"), Group("Limits")
+OUTPUT, FILES = Group("Logging and output"), Group("Files of the server")
+GROUPS = (TOOLS, TRANSPORT, CONFINEMENT, COMMANDS, WEB, AGENT, LIMITS, OUTPUT, FILES)
+"""In the order of `--help`."""
 
 
 @dataclass(frozen=True)
@@ -48,12 +49,10 @@ class Option:
     """How a setting is given: as a flag, a config key and, in capitals, a variable of the same spelling."""
 
     read: Callable[[Raw], Value]
-    text: str
-    """What it sets, without its values and its default."""
-    group: Group
-    default: object
     metavar: str | None = None
     """Of the value of a flag; settings without it are for the config file alone, except switches."""
+    choices: tuple[str, ...] = ()
+    """All its values, if they are a fixed set."""
     repeatable: bool = False
     separator: str = os.pathsep
     """Between the values of a repeatable setting in its variable."""
@@ -61,16 +60,19 @@ class Option:
     """The flag takes no value; a variable and the config file say true or false."""
     expand: Callable[[str, str], str] | None = None
     """For paths: a value and the home folder → the value without `~`."""
-    table: Table = ""
-    """The table of the config file that has it."""
+    is_rule: bool = False
+    name: str = ""
+    default: object = None
+    group: Group = TOOLS
+    text: str = ""
+    """What it sets, without its values and its default."""
     unset: str = ""
     """What the default value means, where the value does not say it."""
-    name: str = ""
 
     @property
-    def choices(self) -> tuple[str, ...]:
-        """All its values, if they are a fixed set."""
-        return self.read.choices if isinstance(self.read, _OneOf) else ()
+    def table(self) -> str:
+        """The table of the config file that has it; empty for its top level."""
+        return "rules" if self.is_rule else "agent" if self.group is AGENT else ""
 
     @property
     def shown_default(self) -> str:
@@ -124,26 +126,6 @@ class Option:
         return text.split(self.separator) if self.repeatable else text
 
 
-class _Form(TypedDict, total=False):
-    """The fields of `Option` that are given by name."""
-
-    group: Required[Group]
-    repeatable: bool
-    separator: str
-    switch: bool
-    expand: Callable[[str, str], str]
-    table: Table
-    unset: str
-
-
-def setting(
-    default: T, read: Callable[[Raw], Value], text: str, metavar: str | None = None, **form: Unpack[_Form]
-) -> T:
-    """Declare a field of `Settings` with its default value and how it is given; see `Option`."""
-    option = Option(read=read, text=text, default=default, metavar=metavar, **form)
-    return field(default=default, metadata={"option": option})
-
-
 def expand_home(text: str, home: str) -> str:
     """A path that begins with `~` or `~/`, as JSON files and client bundles have it: no shell expanded it."""
     return home + text[1:] if text == "~" or text.startswith("~/") else text
@@ -153,30 +135,6 @@ def _path_of_key(entry: str, home: str) -> str:
     """The same for the path in `engine=FILE`."""
     engine, sign, path = entry.partition("=")
     return f"{engine}{sign}{expand_home(path, home)}"
-
-
-@dataclass(frozen=True)
-class _OneOf:
-    """Reads one value of a fixed set."""
-
-    values: Mapping[str, Value]
-    """By the text of each."""
-
-    @property
-    def choices(self) -> tuple[str, ...]:
-        return tuple(self.values)
-
-    def __call__(self, raw: Raw) -> Value:
-        if not isinstance(raw, str) or raw not in self.values:
-            raise ValueError(f"{raw!r} is none of {', '.join(self.values)}")
-        return self.values[raw]
-
-
-def _one_of(*choices: str) -> _OneOf:
-    return _OneOf({choice: choice for choice in choices})
-
-
-_permission = _OneOf({permission.flag: permission for permission in Permission})
 
 
 def _text(raw: Raw) -> str:
@@ -245,16 +203,6 @@ def _texts(raw: Raw) -> tuple[str, ...]:
     return _paths(raw)
 
 
-def _whole(low: int, high: int) -> Callable[[Raw], int]:
-    def read(raw: Raw) -> int:
-        number = int(raw) if isinstance(raw, str) and raw.isascii() and raw.isdigit() else raw
-        if not isinstance(number, int) or isinstance(number, bool) or not low <= number <= high:
-            raise ValueError(f"it must be a whole number from {low} to {high}")
-        return number
-
-    return read
-
-
 def _yes_or_no(raw: Raw) -> bool:
     words: Mapping[Raw, bool] = {True: True, False: False, "true": True, "false": False}
     if not isinstance(raw, (bool, str)) or raw not in words:
@@ -274,401 +222,251 @@ def _price(raw: Raw) -> float:
     return float(raw)
 
 
-_LEVELS = ("debug", "info", "warning", "error")
+def _one_of(metavar: str | None, *values: str | Permission) -> Option:
+    """One value of a fixed set."""
+    by_text: Mapping[str, Value] = {
+        value.flag if isinstance(value, Permission) else value: value for value in values
+    }
+
+    def read(raw: Raw) -> Value:
+        if not isinstance(raw, str) or raw not in by_text:
+            raise ValueError(f"{raw!r} is none of {', '.join(by_text)}")
+        return by_text[raw]
+
+    return Option(read, metavar, tuple(by_text))
+
+
+def _number(low: int, high: int, metavar: str | None = None) -> Option:
+    """A whole number."""
+
+    def read(raw: Raw) -> int:
+        number = int(raw) if isinstance(raw, str) and raw.isascii() and raw.isdigit() else raw
+        if not isinstance(number, int) or isinstance(number, bool) or not low <= number <= high:
+            raise ValueError(f"it must be a whole number from {low} to {high}")
+        return number
+
+    return Option(read, metavar)
+
+
+_SWITCH = Option(_yes_or_no, switch=True)
+_YES_OR_NO = Option(_yes_or_no)
+_SECONDS = Option(_seconds)
+_DOLLARS = Option(_price)
+_TEXT = Option(_text)
+_TEXTS = Option(_texts)
+_RULES = Option(_texts, is_rule=True)
+_WORDS = Option(_words, "A,B")
+_FOLDER = Option(_text, "DIR", expand=expand_home)
+_FOLDERS = Option(_paths, "DIR", repeatable=True, expand=expand_home)
+_FILE = Option(_text, "FILE", expand=expand_home)
+_KEY_FILE = Option(_text, expand=expand_home)
+_FILES = Option(_texts, expand=expand_home)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
     """Constant for the life of the process."""
 
-    permission_mode: Permission = setting(
-        Permission.READ_ONLY, _permission, "highest permission of any tool", metavar="MODE", group="tools"
+    permission_mode: Permission = TOOLS(  # noqa: RUF009  it declares the field
+        _one_of("MODE", *Permission), Permission.READ_ONLY, "highest permission of any tool"
     )
-    root: tuple[str, ...] = setting(
+    root: tuple[str, ...] = TOOLS(
+        _FOLDERS, (), "folder that the tools work in; repeatable; serve and call need one"
+    )
+    skills: tuple[str, ...] = TOOLS(
+        _FOLDERS, (), "folder with skills (NAME/SKILL.md) outside the roots; repeatable"
+    )
+    transport: str = TRANSPORT(_one_of("TRANSPORT", "stdio", "http", "sse"), "stdio", "how clients connect")
+    host: str = TRANSPORT(Option(_text, "ADDR"), "127.0.0.1", "address to listen on")
+    port: int = TRANSPORT(_number(0, 65535, "N"), 8765, "port to listen on; 0 is any free one")
+    allowed_host: tuple[str, ...] = TRANSPORT(
+        Option(_host_names, "HOST", repeatable=True, separator=","),
         (),
-        _paths,
-        "folder that the tools work in; repeatable; serve and call need one",
-        metavar="DIR",
-        repeatable=True,
-        expand=expand_home,
-        group="tools",
-    )
-    skills: tuple[str, ...] = setting(
-        (),
-        _paths,
-        "folder with skills (NAME/SKILL.md) outside the roots; repeatable",
-        metavar="DIR",
-        repeatable=True,
-        expand=expand_home,
-        group="tools",
-    )
-    transport: str = setting(
-        "stdio",
-        _one_of("stdio", "http", "sse"),
-        "how clients connect",
-        metavar="TRANSPORT",
-        group="transport",
-    )
-    host: str = setting("127.0.0.1", _text, "address to listen on", metavar="ADDR", group="transport")
-    port: int = setting(
-        8765, _whole(0, 65535), "port to listen on; 0 is any free one", metavar="N", group="transport"
-    )
-    allowed_host: tuple[str, ...] = setting(
-        (),
-        _host_names,
         "additional name of this server in the HTTP Host header, NAME (any port) or NAME:PORT; repeatable",
-        metavar="HOST",
-        repeatable=True,
-        separator=",",
-        group="transport",
     )
-    token_file: str | None = setting(
-        None,
-        _text,
-        "file with the bearer token, mode 0600",
-        metavar="FILE",
-        expand=expand_home,
-        group="transport",
-        unset="a new token, printed at start",
+    token_file: str | None = TRANSPORT(
+        _FILE, None, "file with the bearer token, mode 0600", "a new token, printed at start"
     )
-    tokens: str | None = setting(
-        None,
-        _text,
-        "file with a token, mode, roots and limits for each of several users, mode 0600",
-        metavar="FILE",
-        expand=expand_home,
-        group="transport",
+    tokens: str | None = TRANSPORT(
+        _FILE, None, "file with a token, mode, roots and limits for each of several users, mode 0600"
     )
-    toolsets: tuple[str, ...] = setting(
-        (),
-        _words,
-        "toolsets to serve: names, lean, default or all",
-        metavar="A,B",
-        group="tools",
-        unset="default",
-    )
-    tools: tuple[str, ...] = setting(
-        (), _words, "single tools, in addition to the toolsets", metavar="A,B", group="tools"
-    )
-    exclude_tools: tuple[str, ...] = setting(
-        (), _words, "tools to leave out; overrides all other flags", metavar="A,B", group="tools"
-    )
-    sandbox: str = setting(
-        "auto",
-        _one_of("auto", "required", "off"),
-        "confinement of commands",
-        metavar="WHEN",
-        group="confinement",
-    )
-    network: str = setting(
+    toolsets: tuple[str, ...] = TOOLS(_WORDS, (), "toolsets to serve: names, lean, default or all", "default")
+    tools: tuple[str, ...] = TOOLS(_WORDS, (), "single tools, in addition to the toolsets")
+    exclude_tools: tuple[str, ...] = TOOLS(_WORDS, (), "tools to leave out; overrides all other flags")
+    sandbox: str = CONFINEMENT(_one_of("WHEN", "auto", "required", "off"), "auto", "confinement of commands")
+    network: str = CONFINEMENT(
+        _one_of("WHO", "none", "fetch", "commands"),
         "fetch",
-        _one_of("none", "fetch", "commands"),
         "who may use the network: none, fetch (web tools), commands (web tools and commands)",
-        metavar="WHO",
-        group="confinement",
     )
-    git: str = setting(
+    git: str = CONFINEMENT(
+        _one_of("ACCESS", "protected", "writable"),
         "protected",
-        _one_of("protected", "writable"),
         "whether confined commands may write the .git folder",
-        metavar="ACCESS",
-        group="confinement",
     )
-    writable_name: tuple[str, ...] = setting(
+    writable_name: tuple[str, ...] = CONFINEMENT(
+        Option(_writable_names, "NAME", repeatable=True, separator=","),
         (),
-        _writable_names,
         "protected name (.vscode) that tools and confined commands may write; repeatable",
-        metavar="NAME",
-        repeatable=True,
-        separator=",",
-        group="confinement",
     )
-    git_author: str = setting(
+    git_author: str = TOOLS(
+        Option(_git_author, "AUTHOR"),
         "",
-        _git_author,
         "author of git_commit, 'NAME <ADDRESS>'",
-        metavar="AUTHOR",
-        group="tools",
-        unset="that of the user's git configuration",
+        "that of the user's git configuration",
     )
-    client_sandbox: str = setting(
+    client_sandbox: str = CONFINEMENT(
+        _one_of("POLICY", "apply", "ignore"),
         "apply",
-        _one_of("apply", "ignore"),
         "sandbox policy of the client (Codex): apply where it is stricter, or ignore",
-        metavar="POLICY",
-        group="confinement",
     )
-    client_roots: str = setting(
+    client_roots: str = CONFINEMENT(
+        _one_of("USE", "narrow", "ignore"),
         "narrow",
-        _one_of("narrow", "ignore"),
         "folders that the client declares (MCP roots): narrow the roots to them, or ignore them",
-        metavar="USE",
-        group="confinement",
     )
-    allow_degraded: bool = setting(
-        False,
-        _yes_or_no,
-        "in workspace-write, let commands run with Landlock alone, without bubblewrap",
-        switch=True,
-        group="confinement",
+    allow_degraded: bool = CONFINEMENT(
+        _SWITCH, False, "in workspace-write, let commands run with Landlock alone, without bubblewrap"
     )
-    allow_unconfined_server: bool = setting(
-        False,
-        _yes_or_no,
-        "serve although the kernel cannot confine the server's own process (no Landlock)",
-        switch=True,
-        group="confinement",
+    allow_unconfined_server: bool = CONFINEMENT(
+        _SWITCH, False, "serve although the kernel cannot confine the server's own process (no Landlock)"
     )
-    raw_output: bool = setting(
-        False,
-        _yes_or_no,
-        "send control and invisible characters to clients as they are",
-        switch=True,
-        group="output",
+    raw_output: bool = OUTPUT(_SWITCH, False, "send control and invisible characters to clients as they are")
+    audit_values: bool = OUTPUT(
+        _SWITCH, False, "write the arguments of calls into the audit log too, secrets blanked"
     )
-    """Send control, bidi and invisible characters as they are."""
-    audit_values: bool = setting(
-        False,
-        _yes_or_no,
-        "write the arguments of calls into the audit log too, secrets blanked",
-        switch=True,
-        group="output",
+    desktop_private: bool = TOOLS(
+        _SWITCH, False, "let tools read the clipboard and notes, and look at the screen"
     )
-    """Write the arguments of calls into the audit log, secrets blanked."""
-    desktop_private: bool = setting(
-        False,
-        _yes_or_no,
-        "let tools read the clipboard and notes, and look at the screen",
-        switch=True,
-        group="tools",
-    )
-    state_dir: str | None = setting(
+    state_dir: str | None = FILES(
+        _FOLDER,
         None,
-        _text,
         "folder for the audit log, saved outputs and other state",
-        metavar="DIR",
-        expand=expand_home,
-        group="files",
-        unset="mcp-toolserver in the user's state folder",
+        "mcp-toolserver in the user's state folder",
     )
-    log_level: str = setting(
+    log_level: str = OUTPUT(
+        _one_of("LEVEL", "debug", "info", "warning", "error"),
         "warning",
-        _one_of(*_LEVELS),
         "least severe messages on standard error",
-        metavar="LEVEL",
-        group="output",
     )
-    log_format: str = setting(
-        "text",
-        _one_of("text", "json"),
-        "form of the messages on standard error",
-        metavar="FORMAT",
-        group="output",
+    log_format: str = OUTPUT(
+        _one_of("FORMAT", "text", "json"), "text", "form of the messages on standard error"
     )
-    granted: Permission | None = setting(
+    granted: Permission | None = TOOLS(  # noqa: RUF009  it declares the field
+        _one_of(None, *Permission),
         None,
-        _permission,
         "level up to which calls run without asking the user",
-        group="tools",
-        unset="the permission mode",
+        "the permission mode",
     )
-    """Calls up to this level run without a question; None means the permission mode."""
-    ask_seconds: float = setting(
-        45.0, _seconds, "seconds that a question to the user waits for an answer", group="tools"
-    )
-    foreground_seconds: float | None = setting(
+    ask_seconds: float = TOOLS(_SECONDS, 45.0, "seconds that a question to the user waits for an answer")
+    foreground_seconds: float | None = COMMANDS(
+        _SECONDS,
         None,
-        _seconds,
         "seconds after which a command or an agent continues in the background",
-        group="commands",
-        unset="what the client is known to wait, or else 45",
+        "what the client is known to wait, or else 45",
     )
-    """None: what the client is known to wait, or else 45 s."""
-    web_hosts: tuple[str, ...] = setting(
-        (), _texts, "the only hosts that may be fetched from", group="web", unset="every public host"
+    web_hosts: tuple[str, ...] = WEB(
+        _TEXTS, (), "the only hosts that may be fetched from", "every public host"
     )
-    """Hosts that may be fetched from; empty is every public one."""
-    web_private: tuple[str, ...] = setting(
-        (), _texts, "hosts and networks that may be fetched from although they are not public", group="web"
+    web_private: tuple[str, ...] = WEB(
+        _TEXTS, (), "hosts and networks that may be fetched from although they are not public"
     )
-    web_robots: bool = setting(True, _yes_or_no, "whether to obey robots.txt", group="web")
-    web_search: tuple[str, ...] = setting((), _texts, "search engines, name or name=address", group="web")
+    web_robots: bool = WEB(_YES_OR_NO, True, "whether to obey robots.txt")
+    web_search: tuple[str, ...] = WEB(_TEXTS, (), "search engines, name or name=address")
     """Search engines, each as `name` or `name=address`; a session keeps to one of them."""
-    web_search_keys: tuple[str, ...] = setting(
-        (), _texts, "files with their keys, name=FILE", expand=_path_of_key, group="web"
+    web_search_keys: tuple[str, ...] = WEB(
+        Option(_texts, expand=_path_of_key), (), "files with their keys, name=FILE"
     )
-    agent_provider: str | None = setting(
+    agent_provider: str | None = AGENT(
+        _one_of(None, "anthropic", "openai"),
         None,
-        _one_of("anthropic", "openai"),
         "API that the model of agents has: anthropic, or openai (chat completions)",
-        table="agent",
-        group="agent",
-        unset="no model",
+        "no model",
     )
-    agent_base_url: str | None = setting(
+    agent_base_url: str | None = AGENT(
+        _TEXT,
         None,
-        _text,
         "address of the API, up to what precedes /v1/messages or /chat/completions",
-        table="agent",
-        group="agent",
-        unset="that of the provider",
+        "that of the provider",
     )
-    agent_model: str | None = setting(
-        None, _text, "name of the model", table="agent", group="agent", unset="none; needed with provider"
+    agent_model: str | None = AGENT(_TEXT, None, "name of the model", "none; needed with provider")
+    agent_models: tuple[str, ...] = AGENT(_TEXTS, (), "models of single types of agents, TYPE=MODEL")
+    agent_key_file: str | None = AGENT(_KEY_FILE, None, "file with the key of the API, mode 0600")
+    agent_key_variable: str | None = AGENT(
+        _TEXT, None, "environment variable with the key of the API, in place of key-file"
     )
-    agent_models: tuple[str, ...] = setting(
-        (), _texts, "models of single types of agents, TYPE=MODEL", table="agent", group="agent"
-    )
-    agent_key_file: str | None = setting(
+    agent_input_price: float | None = AGENT(
+        _DOLLARS,
         None,
-        _text,
-        "file with the key of the API, mode 0600",
-        expand=expand_home,
-        table="agent",
-        group="agent",
-    )
-    agent_key_variable: str | None = setting(
-        None,
-        _text,
-        "environment variable with the key of the API, in place of key-file",
-        table="agent",
-        group="agent",
-    )
-    agent_input_price: float | None = setting(
-        None,
-        _price,
         "US dollars for a million tokens of input",
-        table="agent",
-        group="agent",
-        unset="the published price of the model, if it is known",
+        "the published price of the model, if it is known",
     )
-    agent_output_price: float | None = setting(
-        None,
-        _price,
-        "US dollars for a million tokens of output",
-        table="agent",
-        group="agent",
-        unset="as for input-price",
+    agent_output_price: float | None = AGENT(
+        _DOLLARS, None, "US dollars for a million tokens of output", "as for input-price"
     )
-    agent_turn_seconds: float = setting(
-        300.0,
-        _seconds,
-        "seconds that one turn of the model may take, with repeated attempts",
-        table="agent",
-        group="agent",
+    agent_turn_seconds: float = AGENT(
+        _SECONDS, 300.0, "seconds that one turn of the model may take, with repeated attempts"
     )
-    agent_turns: int = setting(
-        50, _whole(1, 1_000), "turns of the model in one run of an agent", table="agent", group="agent"
-    )
-    agent_tokens: int = setting(
+    agent_turns: int = AGENT(_number(1, 1_000), 50, "turns of the model in one run of an agent")
+    agent_tokens: int = AGENT(
+        _number(1_000, 1_000_000_000),
         2_000_000,
-        _whole(1_000, 1_000_000_000),
         "tokens in and out in one run of an agent, with those of the agents that it starts",
-        table="agent",
-        group="agent",
     )
-    agent_seconds: float = setting(
-        1_800.0, _seconds, "seconds that one run of an agent may take", table="agent", group="agent"
-    )
-    agent_cost: float | None = setting(
+    agent_seconds: float = AGENT(_SECONDS, 1_800.0, "seconds that one run of an agent may take")
+    agent_cost: float | None = AGENT(
+        _DOLLARS,
         None,
-        _price,
         "US dollars that one run of an agent may cost, with the agents that it starts",
-        table="agent",
-        group="agent",
-        unset="no limit",
+        "no limit",
     )
-    agent_running: int = setting(
-        8, _whole(1, 100), "agents that run at the same time", table="agent", group="agent"
-    )
-    tool_files: tuple[str, ...] = setting(
-        (), _texts, "Python files with custom tools", expand=expand_home, group="tools"
-    )
-    tool_packages: tuple[str, ...] = setting(
-        (), _texts, "installed packages to take tools from", group="tools"
-    )
-    containers: str = setting(
-        "off",
-        _one_of("off", "failover", "containerOnly"),
-        "whether commands run in containers",
-        group="commands",
+    agent_running: int = AGENT(_number(1, 100), 8, "agents that run at the same time")
+    tool_files: tuple[str, ...] = TOOLS(_FILES, (), "Python files with custom tools")
+    tool_packages: tuple[str, ...] = TOOLS(_TEXTS, (), "installed packages to take tools from")
+    containers: str = COMMANDS(
+        _one_of(None, "off", "failover", "containerOnly"), "off", "whether commands run in containers"
     )
     """Where commands run: off is on this machine, and container_shell in containers; containerOnly leaves
     nothing but that; failover lets it run on this machine where no container can be started."""
-    container_image: str = setting(
-        "ghcr.io/astral-sh/uv:python3.13-alpine3.23", _text, "image of the containers", group="commands"
+    container_image: str = COMMANDS(
+        _TEXT, "ghcr.io/astral-sh/uv:python3.13-alpine3.23", "image of the containers"
     )
-    command_environment: tuple[str, ...] = setting(
-        (),
-        _texts,
-        "names or patterns (`CARGO_*`) of more environment variables that commands see",
-        group="commands",
+    command_environment: tuple[str, ...] = COMMANDS(
+        _TEXTS, (), "names or patterns (`CARGO_*`) of more environment variables that commands see"
     )
-    command_processes: int = setting(512, _whole(1, 100_000), "processes of one command", group="commands")
-    command_memory: int = setting(
-        0,
-        _whole(0, 2**24),
-        "MiB that one command may use",
-        group="commands",
-        unset="0 = half of the machine's memory",
+    command_processes: int = COMMANDS(_number(1, 100_000), 512, "processes of one command")
+    command_memory: int = COMMANDS(
+        _number(0, 2**24), 0, "MiB that one command may use", "0 = half of the machine's memory"
     )
-    command_file_size: int = setting(
-        8 * 1024, _whole(1, 2**24), "MiB of one file of a command", group="commands"
+    command_file_size: int = COMMANDS(_number(1, 2**24), 8 * 1024, "MiB of one file of a command")
+    command_cpu_seconds: int = COMMANDS(
+        _number(0, 10**7), 0, "seconds of processor time of one command", "0 = one hour per processor"
     )
-    command_cpu_seconds: int = setting(
-        0,
-        _whole(0, 10**7),
-        "seconds of processor time of one command",
-        group="commands",
-        unset="0 = one hour per processor",
+    output_size: int = LIMITS(_number(1, 2**24), 1024, "MiB of all saved outputs together")
+    output_hours: int = LIMITS(_number(1, 8760), 24, "hours that a saved output is kept")
+    disk_reserve: int = LIMITS(
+        _number(8, 2**24), 64, "MiB that saved outputs leave free on the disk of the state folder"
     )
-    """For all processes of one command; 0 means one hour per processor."""
-    output_size: int = setting(1024, _whole(1, 2**24), "MiB of all saved outputs together", group="limits")
-    output_hours: int = setting(24, _whole(1, 8760), "hours that a saved output is kept", group="limits")
-    disk_reserve: int = setting(
-        64,
-        _whole(8, 2**24),
-        "MiB that saved outputs leave free on the disk of the state folder",
-        group="limits",
+    quarantine_size: int = LIMITS(
+        _number(1, 2**24), 1024, "MiB in quarantine; a start deletes the oldest beyond that"
     )
-    quarantine_size: int = setting(
-        1024, _whole(1, 2**24), "MiB in quarantine; a start deletes the oldest beyond that", group="limits"
+    quarantine_days: int = LIMITS(_number(1, 3650), 30, "days in quarantine; a start deletes what is older")
+    undo_size: int = LIMITS(_number(0, 2**24), 256, "MiB of replaced contents kept for undo; 0 keeps none")
+    undo_days: int = LIMITS(
+        _number(1, 3650), 7, "days that replaced contents are kept; a start deletes what is older"
     )
-    quarantine_days: int = setting(
-        30, _whole(1, 3650), "days in quarantine; a start deletes what is older", group="limits"
+    max_body: int = TRANSPORT(_number(1024, 2**30), 4 * 1024 * 1024, "bytes of one HTTP request", "4 MiB")
+    max_calls: int = LIMITS(_number(1, 10_000, "N"), 256, "requests in progress at once")
+    max_calls_per_client: int = LIMITS(
+        _number(1, 10_000, "N"), 128, "requests in progress of one client over HTTP"
     )
-    undo_size: int = setting(
-        256, _whole(0, 2**24), "MiB of replaced contents kept for undo; 0 keeps none", group="limits"
+    calls_per_minute: int = LIMITS(
+        _number(0, 1_000_000, "N"), 0, "calls of tools by one client in a minute", "0 = no limit"
     )
-    undo_days: int = setting(
-        7,
-        _whole(1, 3650),
-        "days that replaced contents are kept; a start deletes what is older",
-        group="limits",
-    )
-    max_body: int = setting(
-        4 * 1024 * 1024, _whole(1024, 2**30), "bytes of one HTTP request", group="transport", unset="4 MiB"
-    )
-    max_calls: int = setting(
-        256, _whole(1, 10_000), "requests in progress at once", metavar="N", group="limits"
-    )
-    max_calls_per_client: int = setting(
-        128, _whole(1, 10_000), "requests in progress of one client over HTTP", metavar="N", group="limits"
-    )
-    calls_per_minute: int = setting(
-        0,
-        _whole(0, 1_000_000),
-        "calls of tools by one client in a minute",
-        metavar="N",
-        group="limits",
-        unset="0 = no limit",
-    )
-    max_sessions: int = setting(256, _whole(1, 10_000), "HTTP sessions at the same time", group="limits")
-    deny: tuple[str, ...] = setting((), _texts, "calls to reject", table="rules", group="tools")
-    ask: tuple[str, ...] = setting(
-        (), _texts, "calls that need the user's approval", table="rules", group="tools"
-    )
-    allow: tuple[str, ...] = setting((), _texts, "calls that need no approval", table="rules", group="tools")
+    max_sessions: int = LIMITS(_number(1, 10_000), 256, "HTTP sessions at the same time")
+    deny: tuple[str, ...] = TOOLS(_RULES, (), "calls to reject")
+    ask: tuple[str, ...] = TOOLS(_RULES, (), "calls that need the user's approval")
+    allow: tuple[str, ...] = TOOLS(_RULES, (), "calls that need no approval")
     config: str | None = None
     """The config file that was read."""
 

@@ -10,8 +10,8 @@ from pydantic import JsonValue
 from mcp_toolserver.app.compose import Application
 from mcp_toolserver.capabilities.call_scope import LOCAL
 from mcp_toolserver.capabilities.user import Answers, Question
+from mcp_toolserver.command_line import Invocation
 from mcp_toolserver.errors import NobodyToAsk, UnknownTool
-from mcp_toolserver.invocation import Invocation
 from mcp_toolserver.pipeline.call import Result
 from mcp_toolserver.policy.client_restrictions import ClientRestrictions
 

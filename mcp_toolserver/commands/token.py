@@ -17,8 +17,9 @@ from datetime import UTC, datetime, timedelta
 import tomlkit
 from tomlkit.exceptions import TOMLKitError
 
+from mcp_toolserver.capabilities.permissions import Permission
+from mcp_toolserver.command_line import Invocation
 from mcp_toolserver.errors import SettingsError
-from mcp_toolserver.invocation import TokenRequest
 from mcp_toolserver.protocol.http.grants import (
     NAME,
     Grant,
@@ -28,7 +29,6 @@ from mcp_toolserver.protocol.http.grants import (
     token_hash,
 )
 from mcp_toolserver.protocol.http.token import make_token
-from mcp_toolserver.settings import Settings
 from mcp_toolserver.stores.file_lock import FileLock
 from mcp_toolserver.text.json_values import is_list, is_object
 
@@ -38,44 +38,50 @@ _UNITS = {"h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=
 _NEW = "# One table for each name. Change it with: mcp-toolserver token add, rotate, revoke\n"
 
 
-def token(settings: Settings, request: TokenRequest) -> int:
+def token(request: Invocation) -> int:
     """Do what `request` says with the file that `--tokens` names; returns the exit status.
+
+    A name gets at most what the environment or the config file gives the server: its mode, and folders in its
+    roots; the whole machine where they say nothing.
 
     Raises:
         SettingsError: the file, the name or a value is wrong; nothing was changed.
     """
-    if settings.tokens is None:
+    if request.settings.tokens is None:
         raise SettingsError("name the file of tokens with --tokens FILE, or in the config file")
-    file = _File(
-        os.path.realpath(settings.tokens), ServerLimits(ceiling=request.ceiling, roots=request.roots)
+    ceiling, roots = request.configured.get("permission_mode"), request.configured.get("root")
+    limits = ServerLimits(
+        ceiling=ceiling if isinstance(ceiling, Permission) else Permission.DANGER_FULL_ACCESS,
+        roots=roots if isinstance(roots, tuple) else ("/",),
     )
+    file = _File(os.path.realpath(request.settings.tokens), limits)
     match request.what:
         case "add" | "rotate":
-            _add(file, settings, request)
+            _add(file, request)
         case "revoke":
-            file.change(lambda document: _remove(document, request.name))
-            print(f"{request.name} is revoked; a running server ends its sessions within a second.")
+            file.change(lambda document: _remove(document, request.token_name))
+            print(f"{request.token_name} is revoked; a running server ends its sessions within a second.")
         case _:
             _list(file)
     return 0
 
 
-def _add(file: "_File", settings: Settings, request: TokenRequest) -> None:
+def _add(file: "_File", request: Invocation) -> None:
     made = make_token()
     hashed = token_hash(made.encode())
 
     def add(document: tomlkit.TOMLDocument) -> None:
-        if NAME.fullmatch(request.name) is None:
-            raise SettingsError(f"{request.name!r} is no name; use 1 to 64 of A-Z a-z 0-9 . _ -")
+        if NAME.fullmatch(request.token_name) is None:
+            raise SettingsError(f"{request.token_name!r} is no name; use 1 to 64 of A-Z a-z 0-9 . _ -")
         if "permission-mode" not in request.given:
             raise SettingsError("give the name a --permission-mode")
-        if request.name in document:
-            raise SettingsError(f"{request.name} has a token already; rotate or revoke it")
-        document.append(request.name, tomlkit.item({"sha256": hashed, **_terms(settings, request)}))
+        if request.token_name in document:
+            raise SettingsError(f"{request.token_name} has a token already; rotate or revoke it")
+        document.append(request.token_name, tomlkit.item({"sha256": hashed, **_terms(request)}))
 
     def rotate(document: tomlkit.TOMLDocument) -> None:
-        if request.name not in document or not is_object(table := document[request.name]):
-            raise _no_token(request.name)
+        if request.token_name not in document or not is_object(table := document[request.token_name]):
+            raise _no_token(request.token_name)
         last = table.get("sha256")
         table["sha256"] = [hashed, last[0] if is_list(last) else last]
         if request.expires:
@@ -84,19 +90,21 @@ def _add(file: "_File", settings: Settings, request: TokenRequest) -> None:
     file.change(add if request.what == "add" else rotate)
     print(made)
     print(
-        f"mcp-toolserver: this is the token of {request.name}, shown once. The client sends it in the header "
-        "Authorization: Bearer TOKEN.",
+        f"mcp-toolserver: this is the token of {request.token_name}, shown once. The client sends it in the "
+        "header Authorization: Bearer TOKEN.",
         file=sys.stderr,
     )
 
 
-def _terms(settings: Settings, request: TokenRequest) -> dict[str, object]:
+def _terms(request: Invocation) -> dict[str, object]:
     """What the name may do: the flags that were given."""
     terms: dict[str, object] = {
-        "permission-mode": settings.permission_mode.flag,
-        "roots": [_folder(root) for root in settings.root] if "root" in request.given else None,
-        "calls-per-minute": settings.calls_per_minute if "calls-per-minute" in request.given else None,
-        "max-calls": settings.max_calls if "max-calls" in request.given else None,
+        "permission-mode": request.settings.permission_mode.flag,
+        "roots": [_folder(root) for root in request.settings.root] if "root" in request.given else None,
+        "calls-per-minute": request.settings.calls_per_minute
+        if "calls-per-minute" in request.given
+        else None,
+        "max-calls": request.settings.max_calls if "max-calls" in request.given else None,
         "expires": expiry(request.expires, datetime.now(UTC)) if request.expires else None,
     }
     return {key: value for key, value in terms.items() if value is not None}

@@ -59,14 +59,20 @@ class Database:
         self._thread = CapacityLimiter(1)
         self._closed = False
 
-    async def run(self, work: "Callable[[sqlite3.Connection], T]") -> T:
-        """Run `work` as one transaction, rolled back if it raises.
+    async def run(self, work: "Callable[[sqlite3.Connection], T]", tables: Sequence[str] = ()) -> T:
+        """Run `work` as one transaction, rolled back if it raises; `tables` create what it needs.
 
         Raises:
             Conflict: another server held the database for seconds.
             Unavailable: the file is damaged, or cannot be read or written.
         """
-        return await to_thread.run_sync(self._run, work, limiter=self._thread)
+
+        def prepared(database: "sqlite3.Connection") -> T:
+            for table in tables:
+                database.execute(table)
+            return work(database)
+
+        return await to_thread.run_sync(self._run, prepared, limiter=self._thread)
 
     def close(self) -> None:
         """Close the database for good."""

@@ -40,7 +40,7 @@ class StoredPreferences:
 
     async def kept(self) -> Mapping[str, Preference]:
         """See `Preferences.kept`."""
-        return await self._database.run(self._read)
+        return await self._database.run(self._read, _TABLES)
 
     async def put(self, key: str, value: Preference) -> Preference | None:
         """See `Preferences.put`."""
@@ -54,14 +54,12 @@ class StoredPreferences:
                 database.execute("INSERT OR REPLACE INTO preferences VALUES (?, ?)", (key, json.dumps(value)))
             return before
 
-        before = await self._database.run(work)
+        before = await self._database.run(work, _TABLES)
         if self._changed is not None:
             self._changed()
         return before
 
     def _read(self, database: "sqlite3.Connection") -> Mapping[str, Preference]:
-        for table in _TABLES:
-            database.execute(table)
         rows = (
             database.execute("SELECT key, value FROM user_preferences WHERE user = ?", (self._user,))
             if self._user

@@ -18,10 +18,12 @@ if TYPE_CHECKING:
 KEPT = 100
 """Largest number of skills of a user. None is removed to make room."""
 
-_TABLE = """CREATE TABLE IF NOT EXISTS saved_skills (
+_TABLES = (
+    """CREATE TABLE IF NOT EXISTS saved_skills (
     user TEXT NOT NULL, name TEXT NOT NULL, description TEXT NOT NULL, when_to_use TEXT NOT NULL,
     aliases TEXT NOT NULL, user_invocable INTEGER NOT NULL, prompt TEXT NOT NULL, PRIMARY KEY (user, name)
-)"""
+)""",
+)
 
 _COLUMNS = "name, description, when_to_use, aliases, user_invocable, prompt"
 
@@ -37,7 +39,6 @@ class StoredSkills:
         """Return the skills of `user` by name. Raises: Conflict, Unavailable: as for `Todos.change`."""
 
         def work(database: "sqlite3.Connection") -> tuple[SavedSkill, ...]:
-            database.execute(_TABLE)
             rows = database.execute(
                 f"SELECT {_COLUMNS} FROM saved_skills WHERE user = ? ORDER BY name",  # noqa: S608  a constant
                 (user or LOCAL,),
@@ -54,7 +55,7 @@ class StoredSkills:
                 for name, description, when_to_use, aliases, user_invocable, prompt in rows
             )
 
-        return await self._database.run(work)
+        return await self._database.run(work, _TABLES)
 
     async def put(self, user: str, skill: SavedSkill) -> bool:
         """Save or replace a skill; return whether it is new.
@@ -66,7 +67,6 @@ class StoredSkills:
         owner = user or LOCAL
 
         def work(database: "sqlite3.Connection") -> bool:
-            database.execute(_TABLE)
             names = {
                 name for (name,) in database.execute("SELECT name FROM saved_skills WHERE user = ?", (owner,))
             }
@@ -74,18 +74,11 @@ class StoredSkills:
                 raise Conflict(
                     f"{len(names)} skills are saved, and no more can be. Replace one: save under its name."
                 )
+            values = (skill.name, skill.description, skill.when_to_use, json.dumps(skill.aliases))
             database.execute(
                 "INSERT OR REPLACE INTO saved_skills VALUES (?, ?, ?, ?, ?, ?, ?)",
-                (
-                    owner,
-                    skill.name,
-                    skill.description,
-                    skill.when_to_use,
-                    json.dumps(skill.aliases),
-                    skill.user_invocable,
-                    skill.prompt,
-                ),
+                (owner, *values, skill.user_invocable, skill.prompt),
             )
             return skill.name not in names
 
-        return await self._database.run(work)
+        return await self._database.run(work, _TABLES)

@@ -61,8 +61,6 @@ class StoredTodos:
         current = self._current.get(owner, "")
 
         def work(database: "sqlite3.Connection") -> TodoChange:
-            for table in _TABLES:
-                database.execute(table)
             name = handle or (current if _exists(database, current) else "")
             before = _read(database, name, owner) if name else TodoList()
             after = change(before)
@@ -71,7 +69,7 @@ class StoredTodos:
             _forget(database, self._kept)
             return changed
 
-        changed = await self._database.run(work)
+        changed = await self._database.run(work, _TABLES)
         if not handle or changed.after != changed.before:
             self._current[owner] = changed.handle
         if changed.after != changed.before and self._changed is not None:

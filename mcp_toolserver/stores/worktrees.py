@@ -2,26 +2,25 @@
 
 import secrets
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from mcp_toolserver.errors import InvalidInput, NotFound
 from mcp_toolserver.stores.database import Database
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Callable
-
-T = TypeVar("T")
 
 PREFIX = "worktree_"
 
 MOST = 32
 """Worktrees of one workspace."""
 
-_TABLE = """CREATE TABLE IF NOT EXISTS worktrees (
+_TABLES = (
+    """CREATE TABLE IF NOT EXISTS worktrees (
     handle TEXT PRIMARY KEY, owner TEXT NOT NULL, common_dir TEXT NOT NULL, name TEXT NOT NULL,
     branch TEXT NOT NULL, base TEXT NOT NULL, git_dir TEXT NOT NULL, UNIQUE (common_dir, name)
-)"""
+)""",
+)
 
 
 def new_handle() -> str:
@@ -59,7 +58,7 @@ class StoredWorktrees:
                 database.execute("SELECT * FROM worktrees WHERE handle = ? AND owner = ?", (handle, owner))
             )
 
-        if (found := await self._database.run(_with_table(work))) is None:
+        if (found := await self._database.run(work, _TABLES)) is None:
             raise NotFound(
                 "There is no such worktree. Use the id that EnterWorktree returned; it ends when the "
                 "worktree is removed."
@@ -76,7 +75,7 @@ class StoredWorktrees:
                 )
             )
 
-        return await self._database.run(_with_table(work))
+        return await self._database.run(work, _TABLES)
 
     async def check_room(self) -> None:
         """Raises: InvalidInput: there are too many worktrees."""
@@ -84,7 +83,7 @@ class StoredWorktrees:
         def work(database: "sqlite3.Connection") -> list[str]:
             return [name for (name,) in database.execute("SELECT name FROM worktrees ORDER BY rowid")]
 
-        if len(names := await self._database.run(_with_table(work))) >= MOST:
+        if len(names := await self._database.run(work, _TABLES)) >= MOST:
             raise InvalidInput(
                 f"There are {len(names)} worktrees already, as many as there may be: {', '.join(names)}. "
                 "Remove one with ExitWorktree, `action` remove."
@@ -98,7 +97,7 @@ class StoredWorktrees:
         def work(database: "sqlite3.Connection") -> None:
             database.execute("INSERT OR REPLACE INTO worktrees VALUES (?, ?, ?, ?, ?, ?, ?)", values)
 
-        await self._database.run(_with_table(work))
+        await self._database.run(work, _TABLES)
 
     async def remove(self, handle: str) -> None:
         """Forget a worktree."""
@@ -106,15 +105,7 @@ class StoredWorktrees:
         def work(database: "sqlite3.Connection") -> None:
             database.execute("DELETE FROM worktrees WHERE handle = ?", (handle,))
 
-        await self._database.run(_with_table(work))
-
-
-def _with_table(work: "Callable[[sqlite3.Connection], T]") -> "Callable[[sqlite3.Connection], T]":
-    def with_table(database: "sqlite3.Connection") -> T:
-        database.execute(_TABLE)
-        return work(database)
-
-    return with_table
+        await self._database.run(work, _TABLES)
 
 
 def _one(found: "sqlite3.Cursor") -> StoredWorktree | None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from pydantic import JsonValue
 
-from mcp_toolserver.text.snake_case import snake_case
+from mcp_toolserver.text.argument_names import snake_case
 
 _Arguments = Mapping[str, JsonValue]
 

@@ -1,8 +1,7 @@
 """The names that other servers and agents give to arguments, and ours for the same."""
 
+import re
 from collections.abc import Collection
-
-from mcp_toolserver.text.snake_case import snake_case
 
 _GROUPS: tuple[frozenset[str], ...] = tuple(
     frozenset(names.split())
@@ -54,3 +53,8 @@ def own_name(given: str, names: Collection[str], sent: Collection[str]) -> str:
         candidates = {snake}
     free = candidates - set(sent)
     return free.pop() if len(candidates) == 1 and free else given
+
+
+def snake_case(name: str) -> str:
+    """`filePath` → `file_path`."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()

@@ -46,6 +46,9 @@ _FORBIDDEN = re.compile(
 _LINE = re.compile(r"([A-Za-z][\w-]*):[ \t]+([^\s\"'|>&*!].*)")
 """A field whose value is on its line and is neither quoted nor a block, anchor, alias or tag."""
 
+_NODES = frozenset({"Scalar", "SequenceStart", "MappingStart", "Alias"})
+"""Kinds of events that begin a value."""
+
 _NUMBER = re.compile(r"[-+]?(?:[0-9]{1,15}|[0-9]{0,15}\.[0-9]{1,15}|[0-9]{1,15}\.)(?:[eE][-+]?[0-9]{1,2})?")
 _WORDS: Mapping[str, bool | None] = {
     word: value
@@ -126,7 +129,11 @@ def _is_yaml(text: str) -> bool:
 
 def _parsed(block: str) -> Mapping[str, Value]:
     """Raises: _NotYaml; ValueError: as `front_matter`."""
-    fields = _Builder(block).document()
+    fields: Value = None
+    events = _events(block)
+    for kind, event in events:
+        if kind in _NODES:
+            fields = _value(events, kind, event, 1)
     if fields is None:
         return {}
     if not isinstance(fields, Mapping):
@@ -134,74 +141,58 @@ def _parsed(block: str) -> Mapping[str, Value]:
     return fields
 
 
-class _Builder:
-    """Builds values from the events of the parser."""
-
-    def __init__(self, block: str) -> None:
-        self._events = _events(block)
-        self._nodes = 0
-
-    def document(self) -> Value:
-        """The value of the only document; None for an empty one."""
-        fields: Value = None
-        for kind, event in self._events:
-            if kind in {"DocumentStart", "DocumentEnd"} and event.explicit:
-                raise ValueError("has a YAML directive or document marker in its front matter; remove it")
-            if kind not in {"StreamStart", "StreamEnd", "DocumentStart", "DocumentEnd"}:
-                fields = self._value(kind, event, 1)
-        return fields
-
-    def _value(self, kind: str, event: Any, depth: int) -> Value:
-        self._nodes += 1
-        if self._nodes > MAX_NODES:
-            raise ValueError(f"has more than {MAX_NODES:,} keys and values in its front matter")
-        if kind == "Alias" or event.anchor is not None:
-            raise ValueError(
-                "has an anchor or alias (& or *) in its front matter; write the value out, or quote it"
-            )
-        if event.tag is not None:
-            raise ValueError("has a tag (!) in its front matter; remove it, or quote the value")
-        if kind == "Scalar":
-            return _resolved(event.value) if event.implicit[0] else str(event.value)
-        if depth > MAX_DEPTH:
-            raise ValueError(
-                f"has more than {MAX_DEPTH} lists and mappings inside one another in its front matter"
-            )
-        return self._list(depth) if kind == "SequenceStart" else self._mapping(depth)
-
-    def _list(self, depth: int) -> tuple[Value, ...]:
-        return tuple(self._value(kind, event, depth + 1) for kind, event in self._until("SequenceEnd"))
-
-    def _mapping(self, depth: int) -> Mapping[str, Value]:
-        values: dict[str, Value] = {}
-        for kind, event in self._until("MappingEnd"):
-            if kind != "Scalar":
-                raise ValueError("has a list or mapping as a name in its front matter")
-            self._value(kind, event, depth)
-            name = str(event.value)
-            if name in values:
-                raise ValueError(f"has the field {name[:64]!a} twice in its front matter")
-            values[name] = self._value(*next(self._events), depth + 1)
-        return values
-
-    def _until(self, end: str) -> Iterator[tuple[str, Any]]:
-        return itertools.takewhile(lambda found: found[0] != end, self._events)
+def _value(events: Iterator[tuple[str, Any]], kind: str, event: Any, depth: int) -> Value:
+    """Build the value that begins with this event from the events that follow."""
+    if kind == "Scalar":
+        return _resolved(event.value) if event.implicit[0] else str(event.value)
+    if depth > MAX_DEPTH:
+        raise ValueError(
+            f"has more than {MAX_DEPTH} lists and mappings inside one another in its front matter"
+        )
+    rest = itertools.takewhile(lambda found: found[0] not in ("SequenceEnd", "MappingEnd"), events)
+    if kind == "SequenceStart":
+        return tuple(_value(events, *found, depth + 1) for found in rest)
+    values: dict[str, Value] = {}
+    for key_kind, key in rest:
+        if key_kind != "Scalar":
+            raise ValueError("has a list or mapping as a name in its front matter")
+        if key.value in values:
+            raise ValueError(f"has the field {key.value[:64]!a} twice in its front matter")
+        values[key.value] = _value(events, *next(events), depth + 1)
+    return values
 
 
 def _events(block: str) -> Iterator[tuple[str, Any]]:
-    """The parser's events and the names of their kinds."""
+    """The parser's events and the names of their kinds, within the limits on single ones and their number."""
     import ruamel.yaml
     from ruamel.yaml.error import YAMLError
 
     library: Any = ruamel.yaml
+    nodes = 0
     try:
         for event in library.YAML(typ="safe", pure=True).parse(block):
-            yield type(event).__name__.removesuffix("Event"), event
+            kind = type(event).__name__.removesuffix("Event")
+            nodes += kind in _NODES
+            _check(kind, event, nodes)
+            yield kind, event
     except YAMLError as error:
         mark: Any = getattr(error, "problem_mark", None)
         where = f" (line {mark.line + 2})" if mark else ""
         what = getattr(error, "problem", None) or "it contains a character that YAML does not allow"
         raise _NotYaml(f"has front matter that is not YAML{where}: {what}") from None
+
+
+def _check(kind: str, event: Any, nodes: int) -> None:
+    if kind in ("DocumentStart", "DocumentEnd") and event.explicit:
+        raise ValueError("has a YAML directive or document marker in its front matter; remove it")
+    if nodes > MAX_NODES:
+        raise ValueError(f"has more than {MAX_NODES:,} keys and values in its front matter")
+    if kind == "Alias" or (kind in _NODES and event.anchor is not None):
+        raise ValueError(
+            "has an anchor or alias (& or *) in its front matter; write the value out, or quote it"
+        )
+    if kind in _NODES and event.tag is not None:
+        raise ValueError("has a tag (!) in its front matter; remove it, or quote the value")
 
 
 def _resolved(text: str) -> Value:

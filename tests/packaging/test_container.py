@@ -17,9 +17,10 @@ import pytest
 from ruamel.yaml import YAML
 
 from mcp_toolserver.capabilities.permissions import Permission
+from mcp_toolserver.command_line import Invocation
 from mcp_toolserver.commands.doctor import install_hints
 from mcp_toolserver.commands.doctor.host import Host, covers_proc
-from mcp_toolserver.invocation import Invocation, load
+from mcp_toolserver.invocation import load
 from mcp_toolserver.settings import Settings
 from tests import ROOT
 from tests.commands.test_doctor import LINUX

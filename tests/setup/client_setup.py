@@ -41,8 +41,7 @@ def setup(*arguments: str, home: Path, **environ: str) -> CompletedProcess[str]:
     ):
         try:
             invocation = load(["setup", *arguments], variables)
-            assert invocation.setup is not None
-            status = command.setup(invocation.settings, invocation.setup, variables)
+            status = command.setup(invocation, variables)
         except SettingsError as error:
             status = 2
             print(f"mcp-toolserver: {error}", file=complained)

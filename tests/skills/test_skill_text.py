@@ -2,11 +2,11 @@
 
 import pytest
 
-from mcp_toolserver.text.skill_file import MAX_TOOLS, SkillText, parse_skill
-from mcp_toolserver.text.skills import with_arguments, wrapped
+from mcp_toolserver.capabilities.skills import LoadedSkill
+from mcp_toolserver.text.skills import MAX_TOOLS, parse_skill, with_arguments, wrapped
 
 
-def _skill(fields: str = "", body: str = "Do it.") -> SkillText:
+def _skill(fields: str = "", body: str = "Do it.") -> LoadedSkill:
     return parse_skill(f"---\n{fields}\n---\n{body}", "release")
 
 
@@ -17,14 +17,14 @@ def test_a_skill_says_what_it_is() -> None:
         "user-invocable: false\ndisable-model-invocation: true",
         "\nDo it.\n",
     )
-    assert skill.name == "cut-release"
-    assert skill.description == "Cut a release."
-    assert skill.when_to_use == "before: shipping"
-    assert skill.argument_hint == "[version]"
-    assert skill.aliases == ("cut", "ship", "release")
+    assert skill.card.name == "cut-release"
+    assert skill.card.description == "Cut a release."
+    assert skill.card.when_to_use == "before: shipping"
+    assert skill.card.argument_hint == "[version]"
+    assert skill.card.aliases == ("cut", "ship", "release")
     assert skill.allowed_tools == ("Read", "Bash(git log *)", "Grep")
-    assert not skill.user_invocable
-    assert not skill.model_invocable
+    assert not skill.card.user_invocable
+    assert not skill.card.model_invocable
     assert skill.body == "Do it."
 
 
@@ -41,7 +41,7 @@ def test_allowed_tools_are_rules_and_an_argument_hint_is_text() -> None:
     )
     assert [_skill(fields).allowed_tools for fields, _ in rules] == [expected for _, expected in rules]
     hints = ("argument-hint: file", "argument-hint: {file: 1}", "argument-hint:")
-    assert {_skill(hint).argument_hint for hint in hints} == {"file", ""}
+    assert {_skill(hint).card.argument_hint for hint in hints} == {"file", ""}
 
 
 def test_a_file_that_is_no_valid_skill_says_why() -> None:

@@ -4,6 +4,7 @@ import os
 import shutil
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -85,9 +86,9 @@ async def test_a_file_is_parsed_again_only_when_it_changed(
     parsed: list[str] = []
     own = discovery.parse_skill
 
-    def counted(text: str, name: str) -> discovery.SkillText:
+    def counted(text: str, name: str, **place: Any) -> discovery.LoadedSkill:
         parsed.append(name)
-        return own(text, name)
+        return own(text, name, **place)
 
     monkeypatch.setattr(discovery, "parse_skill", counted)
     files = {RELEASE: skill(), BAD: "---\na: &x 1\n---\nx"}

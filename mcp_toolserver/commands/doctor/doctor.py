@@ -10,9 +10,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from mcp_toolserver.app.policy import build_policy, hide_from_commands
-from mcp_toolserver.commands.doctor.checks import Finding, findings, next_step
+from mcp_toolserver.commands.doctor.checks import Finding, Standing, findings, layers, next_step
 from mcp_toolserver.commands.doctor.facts import CONFINED, MODES, Facts, examine
-from mcp_toolserver.commands.doctor.layers import Standing, layers
 from mcp_toolserver.pipeline.registry import Registry, discover
 from mcp_toolserver.runtime.executables import HostExecutables
 from mcp_toolserver.runtime.processes.broker_client import Broker
@@ -27,7 +26,7 @@ _ENDINGS = (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class LayerReport:
     """The tests of one layer in one mode."""
 
@@ -82,15 +81,10 @@ def _layer_reports(facts: Facts, mode: str) -> Iterator[tuple[str, LayerReport]]
     if mode not in CONFINED:
         return
     proof, tried = facts.proofs[mode], facts.servers[mode]
-    yield (
-        "commands",
-        LayerReport(
-            layer=proof.commands, held=proof.commands != "none", checks=proof.checks, reasons=proof.reasons
-        ),
-    )
+    yield "commands", LayerReport(proof.commands, proof.commands != "none", proof.checks, proof.reasons)
     problem = (tried.problem,) if tried.problem else ()
     layer = "seatbelt" if tried.layer == "seatbelt" else "landlock" if tried.layer else "none"
-    yield "server process", LayerReport(layer=layer, held=tried.holds, checks=tried.checks, reasons=problem)
+    yield "server process", LayerReport(layer, tried.holds, tried.checks, problem)
 
 
 def doctor(

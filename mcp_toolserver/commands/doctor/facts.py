@@ -9,7 +9,7 @@ from mcp_toolserver.app import confinement
 from mcp_toolserver.app.agent_model import model_options
 from mcp_toolserver.app.compose import host_facts
 from mcp_toolserver.app.policy import rule_context
-from mcp_toolserver.capabilities.permissions import DESKTOP, Capability, Permission
+from mcp_toolserver.capabilities.permissions import DESKTOP, Capability
 from mcp_toolserver.commands.doctor import host
 from mcp_toolserver.commands.doctor.host import Host, RootFacts
 from mcp_toolserver.commands.doctor.server_lock_test import LockTestResult, try_lock
@@ -20,14 +20,11 @@ from mcp_toolserver.runtime.executables import HostExecutables
 from mcp_toolserver.runtime.files.path_resolver import Openat2, best_resolver
 from mcp_toolserver.runtime.files.workspace import Workspace
 from mcp_toolserver.runtime.processes.broker_client import start_broker
-from mcp_toolserver.runtime.sandbox.broker.limit_settings import describe
 from mcp_toolserver.runtime.sandbox.broker.policy import BrokerPolicy, find_shell, plan_for
-from mcp_toolserver.runtime.sandbox.layers.environment import CACHES
 from mcp_toolserver.runtime.sandbox.layers.kernel import landlock_abi
-from mcp_toolserver.runtime.sandbox.layers.landlock import mended_errata, missing_rights
+from mcp_toolserver.runtime.sandbox.layers.landlock import mended_errata
 from mcp_toolserver.runtime.sandbox.layers.spec import Proof
 from mcp_toolserver.settings import Settings
-from mcp_toolserver.stores.audit_chain import FOLDER as AUDIT
 from mcp_toolserver.stores.state_dir import state_folder
 
 READ_ONLY, WORKSPACE_WRITE, FULL = "read-only", "workspace-write", "danger-full-access"
@@ -44,16 +41,16 @@ NO_SERVER = LockTestResult(problem=NO_SANDBOX.reasons[0])
 class Facts:
     """All facts that the checks rate."""
 
+    settings: Settings
+    policy: BrokerPolicy
+    """What commands get."""
+    found: HostExecutables
     host: Host
-    mode: str
-    """The configured one."""
     roots: tuple[RootFacts, ...]
     broker: bool
     openat2: bool
     abi: int
     """The version of Landlock; 0 is none."""
-    missing: tuple[str, ...]
-    """Operations that this version cannot restrict."""
     errata: tuple[int, ...]
     filters: str
     """Why system calls cannot be filtered; empty when they can."""
@@ -63,31 +60,10 @@ class Facts:
     """Test results of the server's lock, by confined mode."""
     unprotectable: str
     """Why a root cannot be protected; empty when it can."""
-    programs: tuple[str, ...]
-    """Paths of bubblewrap."""
-    ripgrep: str | None
     ripgrep_version: str
-    git: str | None
     git_version: str
-    network: bool
-    """Whether commands may use it."""
-    git_writable: bool
-    allow_unconfined_server: bool
-    limits: tuple[str, ...]
-    saved: tuple[str, ...]
-    """Retention limits of saved outputs, replaced contents and the quarantine."""
-    variables: tuple[str, ...]
-    """Names of what commands find in their environment."""
-    command_path: str
-    """PATH of commands."""
-    raw_output: bool
-    state: str
-    audit: str
     exposed: tuple[str, ...]
     """Files and folders of the server that other users can read or change."""
-    powershell: str | None = None
-    engine: str | None = None
-    """Path of the container engine."""
     desktop: Mapping[str, str] = field(default_factory=dict[str, str])
     """Available desktop features, each with its program."""
     no_desktop: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -97,16 +73,24 @@ class Facts:
     without a root, and where no command runs."""
     hiding_rules: tuple[str, ...] = ()
     """Deny rules that hide paths from tools, and in a confined mode from commands."""
+    tool_rules: tuple[str, ...] = ()
+    """Deny rules that bind only calls of the tool they name, and not what commands do."""
     hidden_git: Mapping[str, str] = field(default_factory=dict[str, str])
     """The `.git` folders that these rules hide from commands for their history, each with the reason."""
     model: str = ""
     """The provider and the name of the model for agents, without address and key; empty without one."""
     no_model: str = ""
     """Why the settings of the model are invalid; empty when they are valid."""
-    tool_rules: tuple[str, ...] = ()
-    """Deny rules that bind only calls of the tool they name, and not what commands do."""
-    writable_names: tuple[str, ...] = ()
-    """Protected names that the operator excepted."""
+
+    @property
+    def mode(self) -> str:
+        """The configured one."""
+        return self.policy.sandbox.mode
+
+    @property
+    def proof(self) -> Proof:
+        """Of the configured mode."""
+        return self.proofs.get(self.mode, NO_SANDBOX)
 
 
 def examine(settings: Settings, found: HostExecutables, *, broker: bool) -> Facts:
@@ -115,54 +99,44 @@ def examine(settings: Settings, found: HostExecutables, *, broker: bool) -> Fact
     Raises:
         SettingsError: a root is no folder, or there is no folder for temporary files.
     """
-    broker_policy = confinement.broker_policy(settings, found)
-    sandbox = broker_policy.sandbox
+    policy = confinement.broker_policy(settings, found)
+    policy = replace(policy, shell=policy.shell or find_shell(policy.environment.get("PATH", "")))
     linux = broker and sys.platform == "linux"
     abi = landlock_abi() if linux else 0
     facts = host_facts(settings, found, NO_SANDBOX if broker else None, server_lock=None)
-    proofs = {mode: _proof(broker_policy, mode) if broker else NO_SANDBOX for mode in CONFINED}
-    own = () if settings.permission_mode is Permission.DANGER_FULL_ACCESS else ("TMPDIR", *CACHES)
+    proofs = {mode: _proof(policy, mode) if broker else NO_SANDBOX for mode in CONFINED}
     model, no_model = _model(settings)
+    filters = f"there are none on {sys.platform}"
+    if linux:
+        from mcp_toolserver.runtime.sandbox.selftest.selftest import missing_filter
+
+        filters = missing_filter()
     hiding_rules, tool_rules = by_reach(settings.deny, rule_context(Registry(discover())))
+    places = (settings.token_file, state_folder(settings.state_dir))
     return Facts(
+        settings=settings,
+        policy=policy,
+        found=found,
         host=host.look(),
-        mode=sandbox.mode,
         roots=tuple(map(host.root_facts, Workspace(settings.root).roots)),
         broker=broker,
         openat2=isinstance(best_resolver(), Openat2),
         abi=abi,
-        missing=missing_rights(abi),
         errata=mended_errata() if abi else (),
-        filters=_filters() if linux else f"there are none on {sys.platform}",
+        filters=filters,
         proofs=proofs,
         servers={mode: _server(settings, mode) if broker else NO_SERVER for mode in CONFINED},
-        unprotectable=_unprotectable(broker_policy) if linux else "",
-        programs=sandbox.programs,
-        ripgrep=found.ripgrep,
+        unprotectable=_unprotectable(policy) if linux else "",
         ripgrep_version=host.version(found.ripgrep, ("--no-config", "--version")),
-        git=found.git,
         git_version=host.version(found.git),
-        network=sandbox.network,
-        git_writable=sandbox.git_writable,
-        writable_names=sandbox.writable_names,
-        allow_unconfined_server=settings.allow_unconfined_server,
-        limits=describe(broker_policy.bounds),
-        saved=_saved(settings),
-        variables=tuple(sorted({*broker_policy.environment, *own})),
-        command_path=broker_policy.environment["PATH"],
-        command_programs=_command_programs(broker_policy, proofs.get(sandbox.mode, NO_SANDBOX))
-        if linux
-        else {},
-        raw_output=settings.raw_output,
-        state=state_folder(settings.state_dir),
-        audit=os.path.join(state_folder(settings.state_dir), AUDIT),
-        exposed=_exposed(settings),
-        powershell=found.powershell,
-        engine=found.engine,
+        exposed=tuple(place for place in places if place and host.open_to_others(place)),
         desktop={_display_name(need): program for need, program in found.desktop.programs.items()},
         no_desktop={
             _display_name(need): why.text for need in DESKTOP if (why := need.unavailable(facts)) is not None
         },
+        command_programs=_command_programs(policy, proofs.get(policy.sandbox.mode, NO_SANDBOX))
+        if linux
+        else {},
         hiding_rules=hiding_rules,
         tool_rules=tool_rules,
         model=model,
@@ -177,15 +151,6 @@ def _model(settings: Settings) -> tuple[str, str]:
     except SettingsError as error:
         return "", str(error)
     return (f"{options.provider}, {options.model}" if options else ""), ""
-
-
-def _saved(settings: Settings) -> tuple[str, ...]:
-    return (
-        f"saved outputs: {settings.output_size} MiB together, for {settings.output_hours} hours",
-        f"left free on the disk of the state folder: {settings.disk_reserve} MiB",
-        f"quarantine: {settings.quarantine_size} MiB, for {settings.quarantine_days} days",
-        f"replaced contents, for undo: {settings.undo_size} MiB, at start for {settings.undo_days} days",
-    )
 
 
 def _display_name(need: Capability) -> str:
@@ -203,15 +168,8 @@ def _server(settings: Settings, mode: str) -> LockTestResult:
         ) from None
 
 
-def _filters() -> str:
-    from mcp_toolserver.runtime.sandbox.selftest.selftest import missing_filter
-
-    return missing_filter()
-
-
-def _proof(broker_policy: BrokerPolicy, mode: str) -> Proof:
-    sandbox = replace(broker_policy.sandbox, mode=mode)
-    tried = replace(broker_policy, shell=_shell(broker_policy), sandbox=sandbox)
+def _proof(policy: BrokerPolicy, mode: str) -> Proof:
+    tried = replace(policy, sandbox=replace(policy.sandbox, mode=mode))
     if sys.platform != "linux":
         broker = start_broker(tried)
         try:
@@ -224,48 +182,38 @@ def _proof(broker_policy: BrokerPolicy, mode: str) -> Proof:
     return run_selftest(tried)
 
 
-def _command_programs(broker_policy: BrokerPolicy, proof: Proof) -> Mapping[str, str]:
+def _command_programs(policy: BrokerPolicy, proof: Proof) -> Mapping[str, str]:
     """Ask a command: what this process sees may be hidden from it."""
     from mcp_toolserver.runtime.sandbox.broker.messages import Script
     from mcp_toolserver.runtime.sandbox.layers.confinement import run_in_sandbox
     from mcp_toolserver.runtime.sandbox.protected.unprotectable import Unprotectable
 
     script = "\n".join(f"echo {name} $(command -v {name})" for name in COMMAND_PROGRAMS)
-    broker_policy = replace(broker_policy, shell=_shell(broker_policy))
-    plan = plan_for(broker_policy, proof, Script(script=script, timeout=None))
+    plan = plan_for(policy, proof, Script(script=script, timeout=None))
     if isinstance(plan, str) or not plan.sandbox.roots:
         return {}
     try:
-        status, output = run_in_sandbox(plan, broker_policy, script)
+        status, output = run_in_sandbox(plan, policy, script)
     except (OSError, Unprotectable):
         return {}
     lines = [line.partition(" ") for line in output.splitlines()]
     return {name: path for name, _, path in lines if name in COMMAND_PROGRAMS} if status == 0 else {}
 
 
-def _shell(broker_policy: BrokerPolicy) -> tuple[str, ...]:
-    return broker_policy.shell or find_shell(broker_policy.environment.get("PATH", ""))
-
-
-def _unprotectable(broker_policy: BrokerPolicy) -> str:
+def _unprotectable(policy: BrokerPolicy) -> str:
     """Why commands that write could not be kept from something in the real roots."""
     from mcp_toolserver.runtime.sandbox.layers.confinement import open_roots, protected_paths_now
     from mcp_toolserver.runtime.sandbox.protected.snapshot import take_snapshot
     from mcp_toolserver.runtime.sandbox.protected.unprotectable import Unprotectable
 
-    if broker_policy.sandbox.mode != WORKSPACE_WRITE:
+    if policy.sandbox.mode != WORKSPACE_WRITE:
         return ""
-    on = open_roots(broker_policy.sandbox)
+    on = open_roots(policy.sandbox)
     try:
-        take_snapshot(broker_policy.sandbox, on.roots, protected_paths_now(broker_policy.sandbox, on)).close()
+        take_snapshot(policy.sandbox, on.roots, protected_paths_now(policy.sandbox, on)).close()
     except Unprotectable as error:
         return str(error)
     finally:
         for root in on.roots.values():
             os.close(root)
     return ""
-
-
-def _exposed(settings: Settings) -> tuple[str, ...]:
-    places = (settings.token_file, state_folder(settings.state_dir))
-    return tuple(place for place in places if place and host.open_to_others(place))

@@ -18,21 +18,9 @@ CONTAINER_MARKS: Mapping[str, str] = {
 }
 """Files that engines make in containers, the most specific first: CRI-O makes that of Podman in pods too."""
 
-NETWORK_FILE_SYSTEMS = frozenset(
-    (
-        "nfs",
-        "nfs4",
-        "cifs",
-        "smb3",
-        "smbfs",
-        "9p",
-        "afs",
-        "ceph",
-        "glusterfs",
-        "fuse.sshfs",
-        "davfs",
-        "vboxsf",
-    )
+NETWORK_FILE_SYSTEMS = (
+    *("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs"),
+    *("ceph", "glusterfs", "fuse.sshfs", "davfs", "vboxsf"),
 )
 
 _SWITCHES = {
@@ -49,8 +37,6 @@ class Host:
 
     system: str
     """Linux, Darwin, Windows."""
-    release: str
-    machine: str
     distributions: tuple[str, ...]
     """As /etc/os-release names this one and its parents, nearest first."""
     container: str
@@ -80,15 +66,12 @@ class RootFacts:
 
 def look() -> Host:
     """The facts of this machine."""
-    release = platform.release()
     return Host(
         system=platform.system(),
-        release=release,
-        machine=platform.machine(),
         distributions=_distributions(),
         container=(container := _container()),
         container_limits=tuple(_container_limits()) if container else (),
-        wsl="microsoft" in release.lower(),
+        wsl="microsoft" in platform.release().lower(),
         root=hasattr(os, "geteuid") and os.geteuid() == 0,
         namespaces_forbidden=tuple(
             name for name, (file, value) in _SWITCHES.items() if _content(file).strip() == value

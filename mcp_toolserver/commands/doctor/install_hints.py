@@ -12,6 +12,7 @@ NOT_LINUX: Mapping[str, str] = {
 }
 
 _DOCKER: Mapping[str, str] = {
+    "": "add to docker run:",
     "seccomp": "--security-opt seccomp=unconfined",
     "proc": "--security-opt systempaths=unconfined",
     "apparmor": "--security-opt apparmor=unconfined",
@@ -20,21 +21,16 @@ _DOCKER: Mapping[str, str] = {
 
 _ENGINES: Mapping[str, Mapping[str, str]] = {
     "Docker": _DOCKER,
-    "Podman": {**_DOCKER, "proc": "--security-opt unmask=ALL"},
+    "Podman": {**_DOCKER, "": "add to podman run:", "proc": "--security-opt unmask=ALL"},
     "Kubernetes": {
+        "": "add to the securityContext of the container:",
         "seccomp": "seccompProfile: {type: Unconfined}",
         "proc": "procMount: Unmasked (the pod then needs hostUsers: false)",
         "apparmor": "appArmorProfile: {type: Unconfined}",
         "selinux": "seLinuxOptions: {type: spc_t}",
     },
 }
-"""What lifts each limit of a container, by engine."""
-
-_ADD: Mapping[str, str] = {
-    "Docker": "add to docker run:",
-    "Podman": "add to podman run:",
-    "Kubernetes": "add to the securityContext of the container:",
-}
+"""What lifts each limit of a container, by engine, and where that goes."""
 
 _USUAL_LIMITS: Mapping[str, tuple[str, ...]] = {
     "Docker": ("seccomp", "proc", "apparmor"),
@@ -107,10 +103,10 @@ def _container(host: Host, limits: Sequence[str]) -> Iterator[str]:
     """What to change in how this container is run, for its `limits` to go."""
     # The profile for such a host takes the place of running without one.
     lifted = [limit for limit in limits if limit != "apparmor" or "apparmor" not in host.namespaces_forbidden]
-    options = [_ENGINES[host.container][limit] for limit in lifted if limit in _ENGINES[host.container]]
-    if options:
+    engine = _ENGINES[host.container]
+    if options := [engine[limit] for limit in lifted if limit in engine]:
         between = ", " if host.container == "Kubernetes" else " "
-        yield f"this is a container: {_ADD[host.container]} {between.join(options)}"
+        yield f"this is a container: {engine['']} {between.join(options)}"
     if "capabilities" in limits:
         yield "run the container without --cap-add: bubblewrap refuses a user with capabilities"
 

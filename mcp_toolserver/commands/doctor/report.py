@@ -15,15 +15,16 @@ from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
 import mcp_toolserver
+from mcp_toolserver.command_line import Invocation
 from mcp_toolserver.commands.doctor.doctor import Report, report
 from mcp_toolserver.commands.doctor.facts import Facts, examine
 from mcp_toolserver.commands.doctor.host import NETWORK_FILE_SYSTEMS
 from mcp_toolserver.commands.doctor.install_hints import INSTALL
 from mcp_toolserver.errors import SettingsError
-from mcp_toolserver.invocation import Invocation
 from mcp_toolserver.pipeline.registry import Registry, discover
 from mcp_toolserver.runtime.executables import HostExecutables
 from mcp_toolserver.runtime.processes.broker_client import Broker
+from mcp_toolserver.runtime.sandbox.layers.landlock import missing_rights
 from mcp_toolserver.settings import OPTIONS, TABLES, Option, Settings, Value
 
 DISTRIBUTION = "mcp-toolserver"
@@ -117,11 +118,11 @@ def judged(facts: Facts, said: Report) -> dict[str, Json]:
         "kernel": {
             "openat2": facts.openat2,
             "landlock": facts.abi,
-            "landlock does not restrict": list(facts.missing),
+            "landlock does not restrict": list(missing_rights(facts.abi)),
             "landlock errata mended": list(facts.errata),
             "seccomp": not facts.filters,
             "switches that forbid user namespaces": list(host.namespaces_forbidden),
-            "programs of the sandbox": len(facts.programs),
+            "programs of the sandbox": len(facts.policy.sandbox.programs),
         },
         "machine": {
             "distributions": [name for name in host.distributions if name in INSTALL],

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NoReturn
@@ -30,39 +30,34 @@ class LockTestResult:
     """Why it cannot be locked."""
 
     @property
+    def why_not(self) -> str:
+        """Why the process is not held; empty if it is."""
+        return self.problem or "; ".join(
+            f'"{check.name}" does not hold' for check in self.checks if not check.held
+        )
+
+    @property
     def holds(self) -> bool:
         """Whether the process is held."""
-        return not self.problem and all(check.held for check in self.checks)
-
-
-@dataclass(frozen=True, kw_only=True)
-class _TestFolders:
-    state: str
-    root: str
-    outside: str
+        return not self.why_not
 
 
 def try_lock(mode: str, *, network: bool = False) -> LockTestResult:
     """Lock a fork of this process, which must have one thread, and see what it can still do. With `network`
     it may connect, as the web tools do."""
-    with TemporaryDirectory(prefix="mcp-toolserver-") as base:
-        names = ("state", "root", "outside")
-        grounds = _TestFolders(**{name: os.path.realpath(f"{base}/{name}") for name in names})
-        for folder in (grounds.state, grounds.root, grounds.outside):
-            os.mkdir(folder)
-        Path(grounds.outside, "kept").write_text("kept", encoding="utf-8")
+    with TemporaryDirectory(prefix="mcp-toolserver-") as folder:
+        base = os.path.realpath(folder)
+        for name in ("state", "root", "outside"):
+            os.mkdir(f"{base}/{name}")
+        Path(base, "outside/kept").write_text("kept", encoding="utf-8")
         reading, writing = os.pipe()
         child = os.fork()
         if child == 0:
-            _run_in_fork(writing, mode, grounds, network=network)
+            _run_in_fork(writing, mode, base, network=network)
         os.close(writing)
         with os.fdopen(reading, "rb") as pipe:
             said = pipe.read()
         os.waitpid(child, 0)
-    return _decoded(said)
-
-
-def _decoded(said: bytes) -> LockTestResult:
     if not said:
         return LockTestResult(problem="the process that was to be locked ended at once")
     message = json.loads(said)
@@ -70,29 +65,25 @@ def _decoded(said: bytes) -> LockTestResult:
     return LockTestResult(layer=message["layer"], checks=checks, problem=message["problem"])
 
 
-def _run_in_fork(writing: int, mode: str, grounds: _TestFolders, *, network: bool) -> NoReturn:
-    """In the fork."""
+def _run_in_fork(writing: int, mode: str, base: str, *, network: bool) -> NoReturn:
     try:
-        os.write(writing, json.dumps(_test_results(mode, grounds, network=network)).encode())
+        os.write(writing, json.dumps(asdict(_tried(mode, base, network=network))).encode())
     finally:
         os._exit(0)
 
 
-def _test_results(mode: str, grounds: _TestFolders, *, network: bool) -> dict[str, object]:
-    writes = (grounds.state, grounds.root) if mode == WORKSPACE_WRITE else (grounds.state,)
+def _tried(mode: str, base: str, *, network: bool) -> LockTestResult:
+    state, root = f"{base}/state", f"{base}/root"
+    writes = (state, root) if mode == WORKSPACE_WRITE else (state,)
     try:
-        layer = _lock(mode, (grounds.state, grounds.root), writes, network=network)
+        layer = _lock(mode, (state, root), writes, network=network)
     except LockError as error:
-        return {"layer": 0, "checks": [], "problem": str(error)}
-    checks = [
-        {"name": name, "held": _works(what) == may, "seen": "it did not" if may else "it could"}
-        for name, may, what in _attempts(mode, grounds, network=network)
-    ]
-    return {
-        "layer": layer,
-        "checks": [{**check, "seen": "" if check["held"] else check["seen"]} for check in checks],
-        "problem": "",
-    }
+        return LockTestResult(problem=str(error))
+    checks: list[Check] = []
+    for name, may, what in _attempts(mode, base, network=network):
+        held = _works(what) == may
+        checks.append(Check(name=name, held=held, seen="" if held else "it did not" if may else "it could"))
+    return LockTestResult(layer=layer, checks=tuple(checks))
 
 
 def _lock(mode: str, reads: tuple[str, ...], writes: tuple[str, ...], *, network: bool) -> ServerLock:
@@ -105,21 +96,19 @@ def _lock(mode: str, reads: tuple[str, ...], writes: tuple[str, ...], *, network
     return "seatbelt"
 
 
-def _attempts(
-    mode: str, grounds: _TestFolders, *, network: bool
-) -> Iterator[tuple[str, bool, Callable[[], object]]]:
+def _attempts(mode: str, base: str, *, network: bool) -> Iterator[tuple[str, bool, Callable[[], object]]]:
     """Attempts: name, whether it must succeed, and the function."""
     writes = mode == WORKSPACE_WRITE
     root = "writes in the roots" if writes else "writes nothing in the roots"
-    yield "writes in its own folder", True, lambda: _write(f"{grounds.state}/new")
-    yield root, writes, lambda: _write(f"{grounds.root}/new")
-    yield "writes nothing elsewhere", False, lambda: _write(f"{grounds.outside}/new")
-    yield "reads nothing elsewhere", False, lambda: Path(grounds.outside, "kept").read_bytes()
+    yield "writes in its own folder", True, lambda: _write(f"{base}/state/new")
+    yield root, writes, lambda: _write(f"{base}/root/new")
+    yield "writes nothing elsewhere", False, lambda: _write(f"{base}/outside/new")
+    yield "reads nothing elsewhere", False, lambda: Path(base, "outside/kept").read_bytes()
     if not writes and sys.platform == "darwin":
         # Behind Seatbelt, what may be written may change its mode too.
-        yield "changes the mode of no file in the roots", False, lambda: os.chmod(grounds.root, 0o700)
+        yield "changes the mode of no file in the roots", False, lambda: os.chmod(f"{base}/root", 0o700)
     elif not writes:
-        yield "changes the mode of no file", False, lambda: os.chmod(grounds.state, 0o700)
+        yield "changes the mode of no file", False, lambda: os.chmod(f"{base}/state", 0o700)
     yield "starts no program", False, lambda: subprocess.run(["/bin/sh", "-c", ":"], check=True)
     if network:
         yield "listens to nobody", False, lambda: socket.create_server(("127.0.0.1", 0)).close()

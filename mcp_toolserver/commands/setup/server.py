@@ -11,14 +11,14 @@ from urllib.parse import urlsplit
 import anyio
 
 from mcp_toolserver.capabilities.permissions import Permission
+from mcp_toolserver.command_line import Invocation
 from mcp_toolserver.commands.setup.clients import Entry
 from mcp_toolserver.commands.setup.places import contains
 from mcp_toolserver.commands.setup.plan import Plan
 from mcp_toolserver.errors import SettingsError
-from mcp_toolserver.invocation import SetupRequest
 from mcp_toolserver.protocol.client import connect
 from mcp_toolserver.runtime.which import is_inside
-from mcp_toolserver.settings import OPTIONS, Option, Settings, Value
+from mcp_toolserver.settings import OPTIONS, Option, Value
 
 _OWN = frozenset({"permission-mode", "root", "transport"})
 """Settings that are written in a place of their own."""
@@ -26,12 +26,12 @@ _SECONDS = 120
 """For a start, which may have to install the server (`uvx`)."""
 
 
-def mode_of(settings: Settings, request: SetupRequest) -> Permission:
+def mode_of(request: Invocation) -> Permission:
     """The permission mode; variables of this process do not count, as the client does not have them."""
-    return settings.permission_mode if "permission-mode" in request.given else Permission.READ_ONLY
+    return request.settings.permission_mode if "permission-mode" in request.given else Permission.READ_ONLY
 
 
-def entry(plan: Plan, settings: Settings, request: SetupRequest, program: tuple[str, ...]) -> Entry:
+def entry(plan: Plan, request: Invocation, program: tuple[str, ...]) -> Entry:
     """Return the entry for the client.
 
     Args:
@@ -42,13 +42,13 @@ def entry(plan: Plan, settings: Settings, request: SetupRequest, program: tuple[
             not work in.
     """
     client = plan.client
-    transport = settings.transport if "transport" in request.given else "stdio"
+    transport = request.settings.transport if "transport" in request.given else "stdio"
     if transport == "sse":
         raise SettingsError("setup configures --transport stdio or http; sse is for older clients")
     if (transport == "http") != (request.url is not None):
         raise SettingsError("--transport http and --url URL belong together")
     if request.url is None:
-        flags = _flags(plan, settings, request, program[0])
+        flags = _flags(plan, request, program[0])
         return client.shape.local((*plan.places.launcher, *program, *flags), request.name)
     if client.shape.remote is None:
         raise SettingsError(f"setup does not configure servers over HTTP in {client.title}")
@@ -62,16 +62,16 @@ def entry(plan: Plan, settings: Settings, request: SetupRequest, program: tuple[
     return client.shape.remote(request.url)
 
 
-def _flags(plan: Plan, settings: Settings, request: SetupRequest, program: str) -> list[str]:
-    roots, mode = _roots(plan, settings, request), mode_of(settings, request)
+def _flags(plan: Plan, request: Invocation, program: str) -> list[str]:
+    roots, mode = _roots(plan, request), mode_of(request)
     _check_places(plan, roots, None if mode is Permission.READ_ONLY else program)
     flags = ["--permission-mode", mode.flag]
     flags += [word for root in roots for word in ("--root", root)]
     if request.config is not None:
-        flags += ["--config", os.path.abspath(settings.config or "")]
+        flags += ["--config", os.path.abspath(request.settings.config or "")]
     for option in OPTIONS:
         if option.name in request.given - _OWN:
-            flags += _words(option, getattr(settings, option.attribute))
+            flags += _words(option, getattr(request.settings, option.attribute))
     confine = plan.client.confine_flags
     if confine and request.confine and mode is not Permission.READ_ONLY and confine[0] not in request.given:
         flags += [f"--{confine[0]}", confine[1]]
@@ -91,10 +91,10 @@ def _words(option: Option, value: Value) -> list[str]:
     return [f"--{option.name}", value.flag if isinstance(value, Permission) else str(value)]
 
 
-def _roots(plan: Plan, settings: Settings, request: SetupRequest) -> tuple[str, ...]:
+def _roots(plan: Plan, request: Invocation) -> tuple[str, ...]:
     client = plan.client
     if "root" in request.given:
-        return tuple(root if root == client.root else os.path.abspath(root) for root in settings.root)
+        return tuple(root if root == client.root else os.path.abspath(root) for root in request.settings.root)
     if client.root is not None:
         return (client.root,)
     if plan.scope == "project":

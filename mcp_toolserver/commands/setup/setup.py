@@ -10,14 +10,13 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from mcp_toolserver.command_line import Invocation
 from mcp_toolserver.commands.setup import files, server
 from mcp_toolserver.commands.setup.clients import ANY, CLIENTS, TOKEN, URLS, Client, command_of, is_ours
 from mcp_toolserver.commands.setup.places import Places, privacy_notes
 from mcp_toolserver.commands.setup.plan import Change, Plan
 from mcp_toolserver.commands.setup.program import server_command
 from mcp_toolserver.errors import SettingsError
-from mcp_toolserver.invocation import SetupRequest
-from mcp_toolserver.settings import Settings
 
 _WIDTH = 200
 """Characters shown of each line: some clients write a whole file into one line."""
@@ -26,16 +25,16 @@ NOT_CONFIRMED = 1
 """Exit status when nothing was written because nobody confirmed it, or the server does not start."""
 
 
-def setup(settings: Settings, request: SetupRequest, environ: Mapping[str, str]) -> int:
+def setup(request: Invocation, environ: Mapping[str, str]) -> int:
     """Run the command.
 
     Raises:
         SettingsError: the request or a file of the client is invalid; nothing was changed.
     """
     places = Places.of_windows(environ) if request.windows else Places.of(environ)
-    if request.listed:
+    if request.list:
         return _show_all(places, request.name)
-    client = ANY if request.entry else CLIENTS.get(request.client or "")
+    client = ANY if request.print_entry else CLIENTS.get(request.client or "")
     if client is None:
         raise SettingsError(f"unknown client {request.client!r}; choose from {', '.join(CLIENTS)}")
     if request.windows:
@@ -44,17 +43,17 @@ def setup(settings: Settings, request: SetupRequest, environ: Mapping[str, str])
         # It has no folder that a server in WSL could work in without a name.
         client = replace(client, root=None, project=None)
     plan = Plan(client=client, scope="project" if request.scope == "project" else "user", places=places)
-    return _remove(plan, request) if request.removed else _add(plan, settings, request)
+    return _remove(plan, request) if request.remove else _add(plan, request)
 
 
-def _add(plan: Plan, settings: Settings, request: SetupRequest) -> int:
+def _add(plan: Plan, request: Invocation) -> int:
     client, places = plan.client, plan.places
-    entry = server.entry(plan, settings, request, server_command(places.environ, sys.argv[0]))
-    if request.entry:
+    entry = server.entry(plan, request, server_command(places.environ, sys.argv[0]))
+    if request.print_entry:
         print(json.dumps({"mcpServers": {request.name: entry}}, indent=2))
         return 0
     plan.add(request.name, entry)
-    for note in privacy_notes(client.title, settings.root, places.home):
+    for note in privacy_notes(client.title, request.settings.root, places.home):
         print(note)
     if request.confine and not client.confine:
         raise SettingsError(
@@ -73,10 +72,10 @@ def _add(plan: Plan, settings: Settings, request: SetupRequest) -> int:
         )
     else:
         print(f"{client.title}: {client.keeps}.")
-    return _finish(plan, request, server.mode_of(settings, request).flag)
+    return _finish(plan, request, server.mode_of(request).flag)
 
 
-def _remove(plan: Plan, request: SetupRequest) -> int:
+def _remove(plan: Plan, request: Invocation) -> int:
     written = plan.written()
     # Without an entry, the user may have made the same settings.
     lifts = request.confine or (all(written) and plan.entry(request.name) is not None)
@@ -106,7 +105,7 @@ def _clean_up(change: Change) -> None:
         print(f"Removed {file.path}, which had no content left.")
 
 
-def _apply(plan: Plan, request: SetupRequest) -> int | None:
+def _apply(plan: Plan, request: Invocation) -> int | None:
     """Show the changes and write them if they are confirmed; the exit status if that is all."""
     changes = [change for change in plan.changes.values() if change.text != change.file.text]
     for change in changes:
@@ -115,13 +114,13 @@ def _apply(plan: Plan, request: SetupRequest) -> int | None:
         print(_shown(change))
     if not changes:
         print(f"{plan.servers.file.path} stays as it is.")
-    if request.printed:
+    if request.print:
         return 0
-    if changes and not request.confirmed and not _confirmed():
+    if changes and not request.yes and not _confirmed():
         print("Nothing was written. Without a terminal, confirm with --yes.", file=sys.stderr)
         return NOT_CONFIRMED
     for change in changes:
-        backed_up = change.is_first and not request.removed and change.file.content is not None
+        backed_up = change.is_first and not request.remove and change.file.content is not None
         files.write(change.file, change.text, backed_up=backed_up)
         kept = f"; backup: {change.file.backup}" if backed_up else ""
         print(f"Wrote {change.file.path}{kept}")
@@ -145,7 +144,7 @@ def _confirmed() -> bool:
     return input("Write this? [y/N] ").strip().lower() in ("y", "yes")
 
 
-def _finish(plan: Plan, request: SetupRequest, mode: str) -> int:
+def _finish(plan: Plan, request: Invocation, mode: str) -> int:
     """Start the server as the file says now, and print what comes next."""
     client = plan.client
     written = Plan(client=client, scope=plan.scope, places=plan.places).entry(request.name)

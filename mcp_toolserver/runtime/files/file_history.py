@@ -1,11 +1,12 @@
 """The interface to what a session knows of files, and the checks that use it before a file is replaced."""
 
+from collections import Counter
 from typing import Protocol
 
 from mcp_toolserver.capabilities.files import CanonicalPath, Previous
 from mcp_toolserver.errors import Conflict
 from mcp_toolserver.runtime.files.atomic_write import FileId
-from mcp_toolserver.text.secret_files import is_secret_file
+from mcp_toolserver.text.redact_secrets import is_secret_file
 
 
 class FileHistory(Protocol):
@@ -64,15 +65,25 @@ def check_loss(path: CanonicalPath, before: bytes, after: bytes) -> None:
     Raises:
         Conflict: it does not.
     """
-    # An engine that reading does not need.
-    from mcp_toolserver.text.edit.kept_lines import drops_most
-
     if drops_most(before, after):
         raise Conflict(
             f"'{path}' exists, its {len(before)} bytes were not read in this session as they are now, and "
             "the new content drops more than half of them. Nothing was changed. Read the file first; or send "
             "overwrite: true, or its expected_sha256, if all of it is to be replaced."
         )
+
+
+def drops_most(before: bytes, after: bytes) -> bool:
+    """Whether `after` lacks more than half of `before`, measured in bytes of whole lines.
+
+    The order of lines, their line endings and the whitespace around them do not count.
+    """
+    half = (len(before) + 1) // 2
+    if after.startswith(before[:half]) or after.endswith(before[-half:]):
+        # The usual case, found without splitting a large file.
+        return False
+    old, new = (Counter(map(bytes.strip, content.split(b"\n"))) for content in (before, after))
+    return 2 * sum(map(len, (old & new).elements())) < sum(map(len, old.elements()))
 
 
 def check_kept(path: CanonicalPath, previous: Previous | None) -> None:

@@ -6,17 +6,17 @@ and rules that hide files apply. A file that is no valid skill is skipped with a
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from threading import Lock
 
 from mcp_toolserver.capabilities.files import CanonicalPath
-from mcp_toolserver.capabilities.skills import SKILL_FILE, SkillCard, SkillIndex
+from mcp_toolserver.capabilities.skills import SKILL_FILE, LoadedSkill, SavedSkill, SkillCard, SkillIndex
 from mcp_toolserver.errors import Conflict, Denied, NotFound, ToolError
 from mcp_toolserver.runtime.files.workspace import Workspace
 from mcp_toolserver.runtime.search.display_path import inside
 from mcp_toolserver.text.path_syntax import lies_in
-from mcp_toolserver.text.skill_file import NAME, SkillText, parse_skill
+from mcp_toolserver.text.skills import NAME, parse_skill
 
 MAX_BYTES = 256 * 1024
 """Size of a skill file."""
@@ -70,8 +70,8 @@ class Found:
 
     sources: dict[str, SkillSource] = field(default_factory=dict[str, SkillSource])
     """By name in lower case, the nearest first."""
-    saved: list[SkillCard] = field(default_factory=list[SkillCard])
-    """The skills that models saved."""
+    saved: dict[str, SavedSkill] = field(default_factory=dict[str, SavedSkill])
+    """The skills that models saved, as far as no source has their name; by name in lower case."""
     warnings: list[str] = field(default_factory=list[str])
 
     def warn(self, text: str) -> None:
@@ -83,8 +83,16 @@ class Found:
 
     def index(self) -> SkillIndex:
         """The cards and warnings."""
-        cards = (*(source.card for source in self.sources.values()), *self.saved)
-        return SkillIndex(cards=cards, warnings=tuple(self.warnings))
+        cards = map(card_of, (*self.sources.values(), *self.saved.values()))
+        return SkillIndex(cards=tuple(cards), warnings=tuple(self.warnings))
+
+    def named(self, name: str, *, saved: bool = True) -> SkillSource | SavedSkill | None:
+        """The skill with this name or alias; names count before aliases, and sources before saved skills."""
+        wanted, skills = name.lower(), {**self.sources, **(self.saved if saved else {})}
+        aliased = (
+            one for one in skills.values() if wanted in (alias.lower() for alias in card_of(one).aliases)
+        )
+        return skills.get(wanted) or next(aliased, None)
 
 
 def places_of(view: Workspace, whole: Workspace, others: Sequence[Workspace]) -> tuple[Place, ...]:
@@ -107,6 +115,19 @@ def places_of(view: Workspace, whole: Workspace, others: Sequence[Workspace]) ->
     ]
     outer = [Place(workspace=one, path=folder, in_roots=False) for one in others for folder in one.roots]
     return (*inner, *outer)
+
+
+def card_of(skill: SkillSource | SavedSkill) -> SkillCard:
+    """What the index holds of a skill."""
+    if isinstance(skill, SkillSource):
+        return skill.card
+    return SkillCard(
+        name=skill.name,
+        description=skill.description,
+        when_to_use=skill.when_to_use,
+        aliases=skill.aliases,
+        user_invocable=skill.user_invocable,
+    )
 
 
 class Discovery:
@@ -159,15 +180,18 @@ class Discovery:
         return known
 
 
-def read_skill(source: SkillSource) -> SkillText:
+def read_skill(source: SkillSource) -> LoadedSkill:
     """Read a skill again.
 
     Raises:
         ToolError: it cannot be read, or is no valid skill any more.
     """
+    name = source.card.name
+    if source.folder is None:
+        name = source.file.rpartition("/")[2].removesuffix(".md")
     fd = source.place.workspace.open_file(source.file)
     try:
-        return parse_skill(_text(fd), _name_of(source))
+        return replace(parse_skill(_text(fd), name), card=source.card)
     except ValueError as error:
         raise Conflict(f"{source.card.path} {error}. It changed meanwhile; list the skills again.") from None
     finally:
@@ -232,40 +256,21 @@ def _candidate(
 def _parsed(fd: int, name: str, *, path: str, has_folder: bool) -> SkillCard | str:
     """The card of a file, or why it has none."""
     try:
-        skill = parse_skill(_text(fd), name)
+        return parse_skill(_text(fd), name, path=path, has_folder=has_folder).card
     except ValueError as error:
         return str(error)
-    return SkillCard(
-        name=skill.name,
-        description=skill.description,
-        when_to_use=skill.when_to_use,
-        argument_hint=skill.argument_hint,
-        aliases=skill.aliases,
-        user_invocable=skill.user_invocable,
-        model_invocable=skill.model_invocable,
-        path=path,
-        has_folder=has_folder,
-    )
 
 
 def _text(fd: int) -> str:
     """Raises: ValueError: it is too large, or not UTF-8."""
-    size = os.fstat(fd).st_size
-    if size > MAX_BYTES:
-        raise ValueError(f"has {size:,} bytes; a skill file has at most {MAX_BYTES:,}")
     content = os.pread(fd, MAX_BYTES + 1, 0)
     if len(content) > MAX_BYTES:
-        raise ValueError(f"has more than {MAX_BYTES:,} bytes")
+        size = max(os.fstat(fd).st_size, len(content))
+        raise ValueError(f"has {size:,} bytes; a skill file has at most {MAX_BYTES:,}")
     try:
         return content.decode()
     except UnicodeDecodeError:
         raise ValueError("is not UTF-8 text") from None
-
-
-def _name_of(source: SkillSource) -> str:
-    if source.folder is None:
-        return source.file.rpartition("/")[2].removesuffix(".md")
-    return source.card.name
 
 
 def _absolute(place: Place, file: CanonicalPath) -> str:

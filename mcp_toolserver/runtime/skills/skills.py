@@ -2,22 +2,15 @@
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from anyio import to_thread
-from pydantic import JsonValue
 
 from mcp_toolserver.capabilities.call_scope import Scope
 from mcp_toolserver.capabilities.files import CanonicalPath, FolderQuery
-from mcp_toolserver.capabilities.skills import (
-    SKILL_FILE,
-    LoadedSkill,
-    SavedSkill,
-    SkillCard,
-    SkillIndex,
-)
+from mcp_toolserver.capabilities.skills import SKILL_FILE, LoadedSkill, SavedSkill, SkillIndex
 from mcp_toolserver.errors import Conflict, InvalidInput, NotFound, ToolError
 from mcp_toolserver.runtime.files.listing import folders
 from mcp_toolserver.runtime.files.os_errors import translate
@@ -28,10 +21,11 @@ from mcp_toolserver.runtime.skills.discovery import (
     Discovery,
     Found,
     SkillSource,
+    card_of,
     places_of,
     read_skill,
 )
-from mcp_toolserver.text.front_matter import Value
+from mcp_toolserver.stores.skills import StoredSkills
 from mcp_toolserver.text.path_syntax import lies_in
 from mcp_toolserver.text.skills import saved_fields, skill_markdown
 
@@ -49,19 +43,12 @@ _NAMED = 40
 T = TypeVar("T")
 
 
-class SkillStore(Protocol):
-    """The skills that models saved."""
-
-    async def all(self, user: str) -> tuple[SavedSkill, ...]: ...
-    async def put(self, user: str, skill: SavedSkill) -> bool: ...
-
-
 @dataclass(frozen=True, kw_only=True)
 class CallSkills:
     """The skills of one call."""
 
     discovery: Discovery
-    stored: SkillStore
+    stored: StoredSkills
     view: Workspace
     """What the client of the call works in."""
     whole: Workspace
@@ -73,21 +60,16 @@ class CallSkills:
     activation: Activation
 
     async def index(self) -> SkillIndex:
-        """See `Skills.index`."""
-        return (await self._found())[0].index()
+        return (await self._found()).index()
 
     async def open(self, name: str) -> LoadedSkill:
-        """See `Skills.open`."""
-        found, saved = await self._found()
-        source = self._chosen(name, found, saved)
+        source = await self._chosen(name)
         if isinstance(source, SavedSkill):
-            return LoadedSkill(card=_card(source), body=source.prompt, fields=dict(saved_fields(source)))
+            return LoadedSkill(card=card_of(source), body=source.prompt, fields=dict(saved_fields(source)))
         return await _in_thread(partial(_opened, source))
 
     async def read(self, name: str, file: str) -> bytes:
-        """See `Skills.read`."""
-        found, saved = await self._found()
-        source = self._chosen(name, found, saved)
+        source = await self._chosen(name)
         if isinstance(source, SavedSkill):
             if file == SKILL_FILE:
                 return skill_markdown(source).encode()
@@ -95,36 +77,32 @@ class CallSkills:
         return await _in_thread(partial(_read, source, file))
 
     def activate(self, skill: LoadedSkill, *, is_top_level: bool) -> None:
-        """See `Skills.activate`."""
         self.activation.start(skill, is_top_level=is_top_level)
 
     def end(self) -> str:
-        """See `Skills.end`."""
         return self.activation.end()
 
     async def save(self, skill: SavedSkill) -> bool:
-        """See `Skills.save`."""
-        found, _ = await self._found()
+        found = await self._found()
         for name in (skill.name, *skill.aliases):
-            if (source := _named(name, found)) is not None:
+            if (source := found.named(name, saved=False)) is not None:
+                card = card_of(source)
                 raise Conflict(
-                    f"The user has a skill {source.card.name!r} in {source.card.path}, which nothing that is "
-                    f"saved replaces. Choose another name, or tell the user what to change there."
+                    f"The user has a skill {card.name!r} in {card.path}, which nothing that is saved "
+                    "replaces. Choose another name, or tell the user what to change there."
                 )
         return await self.stored.put(self.user, skill)
 
-    async def _found(self) -> tuple[Found, dict[str, SavedSkill]]:
-        """What there is in folders, and the saved skills whose name no file has, by name in lower case."""
+    async def _found(self) -> Found:
+        """What there is in folders and was saved, without what a rule denies."""
         found = await _in_thread(self._discovered)
-        saved: dict[str, SavedSkill] = {}
         for skill in await self.stored.all(self.user):
             name = skill.name.lower()
             if name in found.sources:
                 found.warn(f"The saved skill {skill.name!r} is not used: the user has one of the same name.")
             elif self.scope.forbids(skill.name) is None:
-                saved[name] = skill
-                found.saved.append(_card(skill))
-        return found, saved
+                found.saved[name] = skill
+        return found
 
     def _discovered(self) -> Found:
         found = self.discovery.run(places_of(self.view, self.whole, self.others))
@@ -133,41 +111,15 @@ class CallSkills:
                 del found.sources[name]
         return found
 
-    def _chosen(self, name: str, found: Found, saved: dict[str, SavedSkill]) -> SkillSource | SavedSkill:
-        """The skill with this name or alias; names count before aliases, and files before saved skills."""
-        wanted = name.lower()
-        if (source := _named(name, found)) is not None and (
-            wanted == source.card.name.lower() or wanted not in saved
-        ):
-            return source
-        if wanted in saved:
-            return saved[wanted]
-        for skill in saved.values():
-            if wanted in (alias.lower() for alias in skill.aliases):
-                return skill
+    async def _chosen(self, name: str) -> SkillSource | SavedSkill:
+        found = await self._found()
+        if (skill := found.named(name)) is not None:
+            return skill
         names = [card.name for card in found.index().cards]
         listed = ", ".join(names[:_NAMED]) + (", ..." if len(names) > _NAMED else "")
         raise NotFound(
             f"There is no skill {name!r}. " + (f"There are: {listed}." if names else "There is none here.")
         )
-
-
-def _named(name: str, found: Found) -> SkillSource | None:
-    wanted = name.lower()
-    if (source := found.sources.get(wanted)) is not None:
-        return source
-    others = found.sources.values()
-    return next((one for one in others if wanted in (alias.lower() for alias in one.card.aliases)), None)
-
-
-def _card(skill: SavedSkill) -> SkillCard:
-    return SkillCard(
-        name=skill.name,
-        description=skill.description,
-        when_to_use=skill.when_to_use,
-        aliases=skill.aliases,
-        user_invocable=skill.user_invocable,
-    )
 
 
 async def _in_thread(work: Callable[[], T]) -> T:
@@ -176,23 +128,7 @@ async def _in_thread(work: Callable[[], T]) -> T:
 
 
 def _opened(source: SkillSource) -> LoadedSkill:
-    found = read_skill(source)
-    return LoadedSkill(
-        card=source.card,
-        body=found.body,
-        fields={name: _json(value) for name, value in found.fields.items()},
-        allowed_tools=found.allowed_tools,
-        files=tuple(_files(source)),
-        in_roots=source.place.in_roots,
-    )
-
-
-def _json(value: Value) -> JsonValue:
-    if isinstance(value, tuple):
-        return [_json(one) for one in value]
-    if value is None or isinstance(value, str | int | float):
-        return value
-    return {name: _json(one) for name, one in value.items()}
+    return replace(read_skill(source), files=tuple(_files(source)), in_roots=source.place.in_roots)
 
 
 def _files(source: SkillSource) -> list[str]:
@@ -216,16 +152,11 @@ def _files(source: SkillSource) -> list[str]:
 def _read(source: SkillSource, file: str) -> bytes:
     """Raises: NotFound, InvalidInput, Denied, Conflict."""
     path = _path(source, file)
-    with translate(path):
-        fd = source.place.workspace.open_file(path)
-        try:
-            size = os.fstat(fd).st_size
-            if size > MAX_FILE:
-                raise InvalidInput(f"{file!r} has {size:,} bytes; at most {MAX_FILE:,} can be read.")
-            with os.fdopen(os.dup(fd), "rb") as opened:
-                return opened.read(MAX_FILE)
-        finally:
-            os.close(fd)
+    with translate(path), os.fdopen(source.place.workspace.open_file(path), "rb") as opened:
+        size = os.fstat(opened.fileno()).st_size
+        if size > MAX_FILE:
+            raise InvalidInput(f"{file!r} has {size:,} bytes; at most {MAX_FILE:,} can be read.")
+        return opened.read(MAX_FILE)
 
 
 def _path(source: SkillSource, file: str) -> CanonicalPath:

@@ -1,20 +1,24 @@
 """Explains why `old_string` was not found, with the closest match, so that the model can retry.
 
-Checks common model mistakes first, then differences that are hard to see, then the nearest lines. Every step
-is linear in the size of the file.
+Checks common model mistakes first, then differences that are hard to see, then the nearest lines: those with
+the rarest lines and words. Every step is linear in the size of the file.
+
+A message shows lines in JSON quotes, short, with what looks alike or cannot be seen in JSON's own escapes:
+the quotes can be copied into a call as they are.
 """
 
 import html
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
 from functools import reduce
 from itertools import islice
 
-from mcp_toolserver.text.edit.nearest_lines import fragment, nearest
 from mcp_toolserver.text.edit.occurrences import Occurrences, folded, named_lines
-from mcp_toolserver.text.edit.quote import LOOKALIKES
-from mcp_toolserver.text.lines.escape_invisible import escapes, unescape
+from mcp_toolserver.text.edit.unified_diff import common_start
+from mcp_toolserver.text.lines.escape_invisible import escapes, is_hidden, unescape
 
 _LINES_NAMED = 10
 _MOST_ESCAPES = 5
@@ -25,6 +29,37 @@ _TELLING_CHARACTERS = 12
 _NOTHING_LIKE_IT = (
     "Nothing in the file is like it. Read the file again, or look for the text with grep_search."
 )
+
+_LOOKALIKES = {
+    **dict.fromkeys(map(ord, "‘’‚‛′ʼ"), "'"),
+    **dict.fromkeys(map(ord, "“”„‟″"), '"'),
+    **dict.fromkeys(map(ord, "‐‑‒–—―−"), "-"),
+    **dict.fromkeys((0xA0, 0x1680, *range(0x2000, 0x200B), 0x202F, 0x205F, 0x3000), " "),
+    **dict.fromkeys((0xAD, 0x200B, 0x200C, 0x200D, 0x2060, 0xFEFF), ""),
+    ord("…"): "...",
+}
+"""Characters that people and models take for ASCII, with what they take them for."""
+
+_SPELT_OUT = {character: f"\\u{character:04x}" for character in _LOOKALIKES}
+
+_CHARACTERS = 200
+_LEAD = 80
+
+_WORD = re.compile(r"\w{3,}")
+_SOUGHT = 50
+"""Lines, or words, of the wanted text that are looked for."""
+_PLACES = 20
+"""Places of one line or word that are compared."""
+_WORDS_COMPARED = 4
+_WORDS_READ = 20_000
+"""Characters of the wanted text from which words are taken."""
+_WINDOW = 80
+"""Characters on either side of a word that are compared; keeps the comparison, which is quadratic, short."""
+_MARGIN = 10
+"""How much more of the file's line is compared: something may have been added to it."""
+_ALIKE = 0.5
+_MAX_SHOWN = 3
+"""Maximum number of differing lines in a message."""
 
 
 def explain(
@@ -42,7 +77,7 @@ def explain(
         or _shown_escapes(text, wanted)
         or _lone_returns(text, wanted)
         or _hardly_visible(text, wanted, names[0])
-        or f"{_made_before(text, folded(new), names[1])}{nearest(text, wanted, names[0]) or _NOTHING_LIKE_IT}"
+        or _made_before(text, folded(new), names[1]) + (_nearest(text, wanted, names[0]) or _NOTHING_LIKE_IT)
     )
 
 
@@ -128,7 +163,7 @@ def _lone_returns(text: str, wanted: str) -> str | None:
 
 
 _FOLDS: Mapping[str, Callable[[str], str]] = {
-    "typographic characters (curly quotes, dashes, special spaces)": lambda t: t.translate(LOOKALIKES),
+    "typographic characters (curly quotes, dashes, special spaces)": lambda t: t.translate(_LOOKALIKES),
     "white space at the end of lines": lambda t: re.sub(r"(?<![ \t])[ \t]+(?=\n|\Z)", "", t),
     "indentation": lambda t: re.sub(r"(?m)^[ \t]+", "", t),
     "spaces or tabs within lines": lambda t: re.sub(r"[ \t]+", " ", t),
@@ -149,7 +184,7 @@ def _hardly_visible(text: str, wanted: str, name: str) -> str | None:
         if place >= 0:
             lines = wanted.split("\n")
             before = text.split("\n", number := folded_text.count("\n", 0, place))[:number]
-            part = fragment(text, sum(map(len, before)) + number, 0, len(lines))
+            part = _fragment(text, sum(map(len, before)) + number, 0, len(lines))
             differences = _needed([*_FOLDS][:count], "\n".join(line or "" for line in part.lines), wanted)
             where = _where(folded_text, folded_wanted)
             return (
@@ -175,3 +210,129 @@ def _made_before(text: str, new: str, name: str) -> str:
     if len(new.strip()) < _TELLING_CHARACTERS or text.count(new) != 1:
         return ""
     return f"{name} is there already, on {_where(text, new)}: the edit may have been made before. "
+
+
+# --- the nearest lines -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Fragment:
+    """The lines of a file at the position of a wanted text."""
+
+    first: int
+    """Lines of the file before them; negative when the wanted text would begin before the file."""
+    lines: Sequence[str | None]
+    """None where the file has no line."""
+
+    def differences(self, wanted: Sequence[str], name: str) -> str:
+        """Describe each of the first lines that differ in a sentence; `name` is what contains `wanted`."""
+        last = len(wanted) - 1
+        found = (
+            _difference(self.first + index + 1, there, here, name)
+            for index, (there, here) in enumerate(zip(self.lines, wanted, strict=True))
+            if there is None or not _agrees(there, here, starts=index == 0, ends=index == last)
+        )
+        return " ".join(islice(found, _MAX_SHOWN))
+
+    def alike(self, wanted: Sequence[str]) -> int:
+        """Count the lines that are equal except for surrounding white space."""
+        pairs = zip(self.lines, wanted, strict=True)
+        return sum(there is not None and there.strip() == here.strip() for there, here in pairs)
+
+
+def _nearest(text: str, wanted: str, name: str) -> str | None:
+    """Describe where the text most similar to `wanted` is, and how it differs; None if nothing is similar."""
+    lines = wanted.split("\n")
+    return _by_lines(text, lines, name) or _by_words(text, lines, wanted[:_WORDS_READ], name)
+
+
+def _fragment(text: str, place: int, above: int, count: int) -> _Fragment:
+    """Return `count` lines: `above` lines, the line that contains `place`, and those after it."""
+    start = text.rfind("\n", 0, place) + 1
+    number = text.count("\n", 0, start) - above
+    while above and start:
+        start, above = text.rfind("\n", 0, start - 1) + 1, above - 1
+    found = text[start:].split("\n", count)[: count - above]
+    return _Fragment(first=number, lines=[*[None] * above, *found, *[None] * (count - above - len(found))])
+
+
+def _difference(number: int, there: str | None, here: str, name: str) -> str:
+    if there is None:
+        return f"The file has no line there for {quoted(here, 0)}."
+    place = _parting(there, here)
+    return f"Line {number} of the file is {quoted(there, place)}, {name} has {quoted(here, place)}."
+
+
+def _agrees(there: str, here: str, *, starts: bool, ends: bool) -> bool:
+    """Whether a line holds its part of the wanted text, which may begin and end within a line."""
+    if starts:
+        return here in there if ends else there.endswith(here)
+    return there.startswith(here) if ends else there == here
+
+
+def _parting(there: str, here: str) -> int:
+    same = common_start(there, here)
+    word = _WORD.search(here)
+    return same if same or not word else max(0, there.find(word[0]))
+
+
+def _by_lines(text: str, lines: Sequence[str], name: str) -> str | None:
+    telling = [index for index, line in enumerate(lines) if _WORD.search(line)]
+    longest = sorted(telling, key=lambda index: -len(lines[index]))[:_SOUGHT]
+    counts = {index: count for index in longest if (count := text.count(lines[index].strip()))}
+    if not counts:
+        return None
+    rarest = min(counts, key=lambda index: counts[index])
+    places = islice(_places(text, lines[rarest].strip()), _PLACES)
+    found = (_fragment(text, place, rarest, len(lines)) for place in places)
+    best = max(found, key=lambda part: part.alike(lines))
+    return (
+        f"The nearest text begins on line {max(1, best.first + 1)}. {best.differences(lines, name)}".rstrip()
+    )
+
+
+def _by_words(text: str, lines: Sequence[str], wanted: str, name: str) -> str | None:
+    words = sorted({match[0] for match in _WORD.finditer(wanted)}, key=len)[-_SOUGHT:]
+    counts = {word: count for word in words if (count := text.count(word))}
+    rarest = sorted(counts, key=lambda word: (counts[word], word))[:_WORDS_COMPARED]
+    scored = [
+        (_likeness(wanted, wanted.index(word), text, place), place, wanted.count("\n", 0, wanted.index(word)))
+        for word in rarest
+        for place in islice(_places(text, word), _PLACES)
+    ]
+    score, place, index = max(scored, default=(0.0, 0, 0))
+    if score < _ALIKE:
+        return None
+    there, here = _fragment(text, place, 0, 1).lines[0] or "", lines[index]
+    parting = _parting(there, here)
+    number = text.count("\n", 0, place) + 1
+    return f"The nearest line is {number}, {quoted(there, parting)}; {name} has {quoted(here, parting)}."
+
+
+def _places(text: str, wanted: str) -> Iterator[int]:
+    place = text.find(wanted)
+    while place >= 0:
+        yield place
+        place = text.find(wanted, place + len(wanted))
+
+
+def _likeness(one: str, one_place: int, other: str, other_place: int) -> float:
+    """Return the similarity of the lines around a word in two texts."""
+    before, after = _around(one, one_place, _WINDOW, _WINDOW)
+    other_sides = _around(other, other_place, len(before) + _MARGIN, len(after) + _MARGIN)
+    return SequenceMatcher(None, before + after, "".join(other_sides), autojunk=False).ratio()
+
+
+def _around(text: str, place: int, before: int, after: int) -> tuple[str, str]:
+    """Return the text before and after `place` on the same line, up to a number of characters."""
+    start, end = text[max(0, place - before) : place], text[place : place + after]
+    return start[start.rfind("\n") + 1 :], end.split("\n", 1)[0]
+
+
+def quoted(line: str, place: int) -> str:
+    """Quote at most 200 characters of `line` around `place`, as JSON."""
+    start = max(0, min(place - _LEAD, len(line) - _CHARACTERS))
+    end = start + _CHARACTERS
+    text = json.dumps(line[start:end], ensure_ascii=False).translate(_SPELT_OUT)
+    spelt = "".join(json.dumps(one)[1:-1] if is_hidden(one) else one for one in text)
+    return f"{'…' * (start > 0)}{spelt}{'…' * (end < len(line))}"

@@ -6,7 +6,6 @@ from difflib import Match, SequenceMatcher
 from io import StringIO
 from itertools import accumulate, chain, repeat
 
-from mcp_toolserver.text.edit.common_prefix import common_start
 from mcp_toolserver.text.lines.truncate import head_bytes
 
 _CONTEXT = 3
@@ -145,3 +144,16 @@ def _row(sign: str, line: str, other: str) -> str:
 
 def _is_shortened(row: str) -> bool:
     return _GAP in row and len(row.partition("\n")[0]) > _LINE_CHARACTERS + 1
+
+
+def common_start(one: Sequence[str], other: Sequence[str]) -> int:
+    """Return the length of the common prefix of two texts, or lists of lines: by bisection, which compares
+    memory."""
+    known, end = 0, min(len(one), len(other)) + 1
+    while end - known > 1:
+        middle = (known + end) // 2
+        if one[known:middle] == other[known:middle]:
+            known = middle
+        else:
+            end = middle
+    return known

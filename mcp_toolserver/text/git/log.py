@@ -1,6 +1,9 @@
-"""Parses the output of `git log`, `git blame` and `git for-each-ref` with NUL-separated fields."""
+"""Parses the output of `git log`, `git blame` and `git for-each-ref` with NUL-separated fields; and names
+remotes, without the credentials in their addresses.
+"""
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -15,6 +18,12 @@ BRANCH_FORMAT = (
     "--format=%(refname)%00%(objectname)%00%(committerdate:iso-strict)%00%(upstream:short)%00%(HEAD)%00"
 )
 _BRANCH_FIELDS = 5
+
+_ADDRESS = re.compile(
+    r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*://)(?P<user>[^/?#]*@)?(?P<rest>[^?#]*)(?P<query>.*)", re.DOTALL
+)
+_BLANK = "[redacted]"
+_SSH = "ssh://"
 
 
 def commits(answer: bytes) -> tuple[GitCommit, ...]:
@@ -93,3 +102,27 @@ _ID_LENGTHS = (40, 64)
 
 def _is_id(word: str) -> bool:
     return len(word) in _ID_LENGTHS and not set(word) - set("0123456789abcdef")
+
+
+def blanked(address: str) -> str:
+    """Remove password, token and query from `address`; the user of ssh, which is not secret, stays."""
+    found = _ADDRESS.fullmatch(address)
+    if found is None:
+        return address
+    user, query = found["user"] or "", found["query"]
+    if user:
+        name, separator, _ = user.removesuffix("@").partition(":")
+        shown = f"{name}:{_BLANK}" if separator else name
+        user = f"{shown if found['scheme'].lower() == _SSH else _BLANK}@"
+    return f"{found['scheme']}{user}{found['rest']}{query[:1] and query[0] + _BLANK}"
+
+
+def remotes(settings: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
+    """Return the names and addresses of the remotes in a configuration, in its order, without credentials."""
+    found: dict[str, str] = {}
+    for setting, value in settings:
+        section, _, rest = setting.partition(".")
+        name, _, last = rest.rpartition(".")
+        if section == "remote" and last == "url":
+            found.setdefault(name, blanked(value))
+    return tuple(found.items())

@@ -8,8 +8,7 @@ from typing import Literal
 from pydantic import JsonValue
 
 from mcp_toolserver.errors import InvalidInput, NotFound
-from mcp_toolserver.text.notebook.json_spans import Part, Splice, members, spliced
-from mcp_toolserver.text.notebook.json_style import Layout, layout
+from mcp_toolserver.text.notebook.json_text import Layout, Part, Splice, layout, members, spliced
 from mcp_toolserver.text.notebook.notebook import Notebook, fields, parsed, source_of
 
 CellType = Literal["code", "markdown", "raw"]
@@ -60,18 +59,6 @@ class EditedNotebook:
     """Cells in the notebook."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Change:
-    """The edit before the text is written."""
-
-    splices: Sequence[Splice]
-    number: int
-    id: JsonValue
-    type: str
-    before: Mapping[str, JsonValue]
-    cells: int
-
-
 def edit(text: str, change: CellEdit) -> EditedNotebook:
     """Apply `change` to the notebook in `text`.
 
@@ -80,27 +67,36 @@ def edit(text: str, change: CellEdit) -> EditedNotebook:
         NotFound: it has no such cell.
     """
     notebook = parsed(text)
-    place = _place(notebook, change)
-    done = _ACTIONS[change.mode](notebook, change, place)
-    after = spliced(text, done.splices)
+    number = _place(notebook, change)
+    is_new = change.mode == "insert"
+    old: Mapping[str, JsonValue] = {} if is_new else fields(notebook.cells[number])
+    new_type = change.type or str(old.get("cell_type", "code"))
+    made: Mapping[str, JsonValue] = _made(notebook, new_type) if is_new else {}
+    match change.mode:
+        case "insert":
+            splices = [_inserted(notebook, number, made, change.source)]
+        case "delete":
+            splices = [_deleted(notebook, number)]
+        case "replace":
+            splices = _replaced(notebook, number, new_type, change.source)
+    after = spliced(text, splices)
     if after != text:
         try:
             parsed(after)
         except InvalidInput as error:
             raise InvalidInput(f"was not changed, because the result {error}") from None
-    outputs = done.before.get("outputs")
-    new_source = "" if change.mode == "delete" else change.source
+    id_, outputs = made.get("id") or old.get("id"), old.get("outputs")
     return EditedNotebook(
         text=after,
-        number=done.number,
-        id=done.id if isinstance(done.id, str) else "",
-        type=done.type,
-        before=source_of(done.before) if done.before else "",
-        after=new_source,
-        old_type=str(done.before.get("cell_type", "")),
+        number=number,
+        id=id_ if isinstance(id_, str) else "",
+        type=new_type,
+        before=source_of(old),
+        after="" if change.mode == "delete" else change.source,
+        old_type=str(old.get("cell_type", "")),
         cleared=len(outputs) if after != text and isinstance(outputs, list) else 0,
-        detached=change.mode == "replace" and done.type == "code" and "attachments" in done.before,
-        cells=done.cells,
+        detached=change.mode == "replace" and new_type == "code" and "attachments" in old,
+        cells=len(notebook.cells) + {"insert": 1, "delete": -1, "replace": 0}[change.mode],
     )
 
 
@@ -127,83 +123,44 @@ def _numbered(notebook: Notebook, wanted: str) -> int:
         raise NotFound("has no cell with this cell_id; read_file shows the ids that there are") from None
 
 
-def _replace(notebook: Notebook, change: CellEdit, number: int) -> _Change:
+def _replaced(notebook: Notebook, number: int, new_type: str, new_source: str) -> list[Splice]:
     cell = notebook.cells[number]
     before = fields(cell)
-    old_type = str(before["cell_type"])
-    new_type = change.type or old_type
     style = layout(notebook.text, cell.start, _CELL_LEVEL)
-    source = _source(style, change.source, like=before)
-    if new_type != old_type:
-        splices = [Splice(cell.start, cell.end, _converted(notebook, cell, style, new_type, source))]
-    elif source_of(before) == change.source:
-        splices: list[Splice] = []
-    else:
-        new = {"source": source, **_ONLY_IN_CODE}
-        splices = [
-            Splice(member.part.start, member.part.end, new[member.key])
-            for member in members(notebook.text, cell.start)[0]
-            if member.key in new
-        ]
-    return _Change(
-        splices=splices,
-        number=number,
-        id=before.get("id"),
-        type=new_type,
-        before=before,
-        cells=len(notebook.cells),
-    )
+    source = _source(style, new_source, like=before)
+    if new_type != before["cell_type"]:
+        return [(cell.start, cell.end, _converted(notebook, cell, style, new_type, source))]
+    if source_of(before) == new_source:
+        return []
+    new = {"source": source, **_ONLY_IN_CODE}
+    found, _ = members(notebook.text, cell.start)
+    return [(part.start, part.end, new[key]) for key, part in found.items() if key in new]
 
 
-def _insert(notebook: Notebook, change: CellEdit, number: int) -> _Change:
+def _inserted(notebook: Notebook, number: int, made: Mapping[str, JsonValue], new_source: str) -> Splice:
     cells, array = notebook.cells, notebook.array
-    new_type = change.type or "code"
-    model = _model(cells, number, new_type)
+    model = _model(cells, number, str(made["cell_type"]))
     start, level = (model.start, _CELL_LEVEL) if model else (notebook.start, 0)
     style = layout(notebook.text, start, level)
-    made = _made(notebook, new_type)
     values = {key: style.written(value, _CELL_LEVEL + 1) for key, value in made.items()}
-    values["source"] = _source(style, change.source, like=fields(model) if model else made)
-    order = _order(list(fields(model)) if model else [], values)
-    cell = style.composed([(key, values[key]) for key in order], _CELL_LEVEL)
+    values["source"] = _source(style, new_source, like=fields(model) if model else made)
+    cell = _composed(style, list(fields(model)) if model else [], values)
     if not cells:
-        splice = Splice(array.start, array.end, style.enclosed(cell, _CELL_LEVEL - 1))
-    else:
-        first, second = cells[0].end, cells[1].start if len(cells) > 1 else 0
-        comma = notebook.text[first:second] or style.between(_CELL_LEVEL - 1)
-        at, new = (
-            (cells[number].start, cell + comma) if number < len(cells) else (cells[-1].end, comma + cell)
-        )
-        splice = Splice(at, at, new)
-    return _Change(
-        splices=[splice], number=number, id=made.get("id"), type=new_type, before={}, cells=len(cells) + 1
-    )
+        return array.start, array.end, style.enclosed(cell, _CELL_LEVEL - 1)
+    first, second = cells[0].end, cells[1].start if len(cells) > 1 else 0
+    comma = notebook.text[first:second] or style.between(_CELL_LEVEL - 1)
+    if number < len(cells):
+        return cells[number].start, cells[number].start, cell + comma
+    return cells[-1].end, cells[-1].end, comma + cell
 
 
-def _delete(notebook: Notebook, change: CellEdit, number: int) -> _Change:
+def _deleted(notebook: Notebook, number: int) -> Splice:
     cells, array = notebook.cells, notebook.array
-    before = fields(cells[number])
     if len(cells) == 1:
-        splice = Splice(array.start, array.end, "[]")
-    elif number + 1 < len(cells):
-        splice = Splice(cells[number].start, cells[number + 1].start, "")
-    else:
-        splice = Splice(cells[number - 1].end, cells[number].end, "")
-    return _Change(
-        splices=[splice],
-        number=number,
-        id=before.get("id"),
-        type=str(before["cell_type"]),
-        before=before,
-        cells=len(cells) - 1,
-    )
-
-
-_ACTIONS: Mapping[Mode, Callable[[Notebook, CellEdit, int], _Change]] = {
-    "replace": _replace,
-    "insert": _insert,
-    "delete": _delete,
-}
+        return array.start, array.end, "[]"
+    if number + 1 < len(cells):
+        return cells[number].start, cells[number + 1].start, ""
+    return cells[number - 1].end, cells[number].end, ""
 
 
 def _source(style: Layout, source: str, *, like: Mapping[str, JsonValue]) -> str:
@@ -215,21 +172,20 @@ def _source(style: Layout, source: str, *, like: Mapping[str, JsonValue]) -> str
 def _converted(notebook: Notebook, cell: Part, style: Layout, new_type: str, source: str) -> str:
     """Convert a cell to another type; fields that both types have stay."""
     found, _ = members(notebook.text, cell.start)
-    kept = {member.key: notebook.text[member.part.start : member.part.end] for member in found}
-    new = {"cell_type": style.written(new_type, 0), "source": source}
+    kept = {key: notebook.text[part.start : part.end] for key, part in found.items()}
+    new = {**kept, "cell_type": style.written(new_type, 0), "source": source}
     if new_type == "code":
-        new = {**new, **_ONLY_IN_CODE}
+        new |= _ONLY_IN_CODE
     dropped = _NOT_IN_CODE if new_type == "code" else _ONLY_IN_CODE.keys()
-    values = {key: value for key, value in {**kept, **new}.items() if key not in dropped}
-    order = _order([member.key for member in found], values)
+    return _composed(style, list(found), {key: value for key, value in new.items() if key not in dropped})
+
+
+def _composed(style: Layout, known: Sequence[str], values: Mapping[str, str]) -> str:
+    """Write a cell with its keys as in `known`; new ones come last, or in their places if that is sorted."""
+    order = sorted(values)
+    if list(known) != sorted(known):
+        order = [*(key for key in known if key in values), *sorted(values.keys() - set(known))]
     return style.composed([(key, values[key]) for key in order], _CELL_LEVEL)
-
-
-def _order(known: Sequence[str], keys: Mapping[str, str]) -> list[str]:
-    """Order `keys` as in `known`; new ones come last, or in their places if `known` is sorted."""
-    if list(known) == sorted(known):
-        return sorted(keys)
-    return [*(key for key in known if key in keys), *sorted(keys.keys() - set(known))]
 
 
 def _model(cells: Sequence[Part], number: int, kind: str) -> Part | None:

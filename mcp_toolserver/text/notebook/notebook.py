@@ -9,7 +9,7 @@ from typing import Protocol
 from pydantic import JsonValue
 
 from mcp_toolserver.errors import InvalidInput
-from mcp_toolserver.text.notebook.json_spans import Part, after_space, decoded, elements, members
+from mcp_toolserver.text.notebook.json_text import Part, after_space, decoded, elements, members
 
 _MAJOR = 4
 _IDS_SINCE = 5
@@ -97,7 +97,7 @@ def parsed(text: str) -> Notebook:
         raise InvalidInput("is not a notebook: it is not valid JSON; repair it with edit_file") from None
     if after_space(text, end) != len(text):
         raise InvalidInput("is not a notebook: something follows its JSON; remove it with edit_file")
-    notebook = {member.key: member.part.value for member in found}
+    notebook = {key: part.value for key, part in found.items()}
     minor = _minor(notebook)
     if why := violation(notebook):
         raise InvalidInput(f"is not a valid notebook of nbformat {_MAJOR}.{minor}: {why}")

@@ -60,11 +60,9 @@ def view(content: bytes, wanted: Wanted) -> Shown:
     pictures: list[Picture] = []
 
     def make(number: int) -> Block:
-        cell = cells[number]
-        album = _Album(pictures)
-        block = Block("\n".join(_cell(number, cell, album, has_ids=has_ids)), album.taken)
-        pictures.extend(album.taken)
-        return block
+        before = len(pictures)
+        text = "\n".join(_cell(number, cells[number], pictures, has_ids=has_ids))
+        return Block(text, pictures[before:])
 
     return blocks(Kind(document=_about(notebook), part="cell", first=0), len(cells), wanted, make)
 
@@ -116,25 +114,7 @@ def _mapping(value: JsonValue) -> Fields:
     return value if isinstance(value, dict) else {}
 
 
-class _Album:
-    """The pictures of one cell, as far as they fit in with those of the cells before it."""
-
-    def __init__(self, earlier: Sequence[Picture]) -> None:
-        self.taken: list[Picture] = []
-        self._earlier = earlier
-
-    def add(self, data: bytes, mime_type: str) -> str:
-        """Take a picture if there is room; says what became of it."""
-        all_of_them = (*self._earlier, *self.taken)
-        room = _PICTURE_BYTES - sum(len(picture.data) for picture in all_of_them)
-        if len(all_of_them) == _PICTURES or len(data) > room:
-            most = f"{_PICTURES} images of {_PICTURE_BYTES} bytes together"
-            return f"{len(data)} bytes, left out; an answer holds at most {most}"
-        self.taken.append(Picture(data, mime_type))
-        return f"{len(data)} bytes, image {len(all_of_them) + 1} of this answer"
-
-
-def _cell(number: int, cell: Fields, album: _Album, *, has_ids: bool) -> list[str]:
+def _cell(number: int, cell: Fields, pictures: list[Picture], *, has_ids: bool) -> list[str]:
     kind, name, run = cell.get("cell_type"), cell.get("id"), cell.get("execution_count")
     parts = [f"cell {number}", str(kind) if kind in _TYPES else "of unknown type"]
     if has_ids and isinstance(name, str) and _ID.fullmatch(name):
@@ -147,13 +127,13 @@ def _cell(number: int, cell: Fields, album: _Album, *, has_ids: bool) -> list[st
     outputs = cell.get("outputs")
     found = outputs if isinstance(outputs, list) else []
     for output in found[:_OUTPUTS]:
-        lines += _output(_mapping(output), album)
+        lines += _output(_mapping(output), pictures)
     if len(found) > _OUTPUTS:
         lines.append(f"[{len(found) - _OUTPUTS} more outputs are left out]")
     return lines
 
 
-def _output(output: Fields, album: _Album) -> list[str]:
+def _output(output: Fields, pictures: list[Picture]) -> list[str]:
     match output.get("output_type"):
         case "stream":
             name = "stderr" if output.get("name") == "stderr" else "stdout"
@@ -161,7 +141,7 @@ def _output(output: Fields, album: _Album) -> list[str]:
         case "error":
             return ["[output error]", *_truncated(_failure(output))]
         case _:
-            return _rich(_mapping(output.get("data")), album)
+            return _rich(_mapping(output.get("data")), pictures)
 
 
 def _failure(output: Fields) -> str:
@@ -170,12 +150,11 @@ def _failure(output: Fields) -> str:
     return "\n".join(lines) or f"{output.get('ename')}: {output.get('evalue')}"
 
 
-def _rich(data: Fields, album: _Album) -> list[str]:
+def _rich(data: Fields, pictures: list[Picture]) -> list[str]:
     """Render an output with several forms: its picture, or else the plainest text."""
     for mime_type, value in data.items():
-        picture = _picture(mime_type, value)
-        if picture is not None:
-            return [f"[output {picture.mime_type}, {album.add(picture.data, picture.mime_type)}]"]
+        if (picture := _picture(mime_type, value)) is not None:
+            return [f"[output {picture.mime_type}, {_taken(picture, pictures)}]"]
     chosen = next((mime_type for mime_type in _TEXTS if mime_type in data), None)
     others = [mime_type for mime_type in data if mime_type != chosen and _MIME_TYPE.fullmatch(mime_type)]
     also = f", also there as {', '.join(others[:_OUTPUTS])}" if others else ""
@@ -185,6 +164,16 @@ def _rich(data: Fields, album: _Album) -> list[str]:
     value = data[chosen]
     text = json.dumps(value, ensure_ascii=False) if chosen == "application/json" else _joined(value)
     return [f"[output {chosen}{label}{also}]", *_truncated(text)]
+
+
+def _taken(picture: Picture, pictures: list[Picture]) -> str:
+    """Add a picture to those of the answer if there is room; says what became of it."""
+    size, room = len(picture.data), _PICTURE_BYTES - sum(len(one.data) for one in pictures)
+    if len(pictures) == _PICTURES or size > room:
+        most = f"{_PICTURES} images of {_PICTURE_BYTES} bytes together"
+        return f"{size} bytes, left out; an answer holds at most {most}"
+    pictures.append(picture)
+    return f"{size} bytes, image {len(pictures)} of this answer"
 
 
 def _picture(mime_type: str, value: JsonValue) -> Picture | None:

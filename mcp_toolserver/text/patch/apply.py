@@ -1,11 +1,30 @@
-"""Applies the hunks of a patch to a text; everything outside them stays unchanged, line endings included."""
+"""Applies the hunks of a patch to a text; everything outside them stays unchanged, line endings included.
 
-from collections.abc import Iterator, Sequence
+A hunk belongs where its old lines are. They are looked for in this order, and the first find counts:
+
+    exactly; with other line endings; with other white space at line ends;
+    then the same with one, then two lines of context less at either end
+
+and each time first where the patch says, then anywhere after the hunk before it. There they must be in one
+place only, unless lines named before the hunk say which.
+"""
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, islice
 
 from mcp_toolserver.errors import Conflict
-from mcp_toolserver.text.patch.locate_hunks import Placed, Target
-from mcp_toolserver.text.patch.model import Hunk, lines_of
+from mcp_toolserver.text.edit.explain_mismatch import explain, quoted
+from mcp_toolserver.text.edit.occurrences import folded, named_lines
+from mcp_toolserver.text.patch.model import Hunk, Line, lines_of
+
+_FUZZ = 2
+"""Lines of context that may be left out at either end."""
+
+_LINES_NAMED = 10
+
+_OTHER_ENDINGS = "the file has other line endings and keeps them"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,8 +47,8 @@ def apply_hunks(content: str, hunks: Sequence[Hunk]) -> Applied:
     Raises:
         Conflict: a hunk has no place, or several.
     """
-    target = Target(lines_of(content))
-    placed: list[Placed] = []
+    target = _Target(lines_of(content))
+    placed: list[_Placed] = []
     for hunk in hunks:
         try:
             placed.append(target.place(hunk))
@@ -41,13 +60,13 @@ def apply_hunks(content: str, hunks: Sequence[Hunk]) -> Applied:
     )
 
 
-def _notes(placed: Sequence[Placed]) -> Iterator[str]:
+def _notes(placed: "Sequence[_Placed]") -> Iterator[str]:
     for one in placed:
         if one.notes:
             yield f"hunk {one.hunk.number}: {'; '.join(one.notes)}"
 
 
-def _rewritten(lines: Sequence[str], placed: Sequence[Placed]) -> Iterator[str]:
+def _rewritten(lines: Sequence[str], placed: "Sequence[_Placed]") -> Iterator[str]:
     last = 0
     for one in placed:
         yield from lines[last : one.start]
@@ -57,7 +76,7 @@ def _rewritten(lines: Sequence[str], placed: Sequence[Placed]) -> Iterator[str]:
     yield from lines[last:]
 
 
-def _made(lines: Sequence[str], placed: Placed) -> list[str]:
+def _made(lines: Sequence[str], placed: "_Placed") -> list[str]:
     """Return the lines that replace those of the hunk."""
     made: list[str] = []
     place = placed.start
@@ -82,7 +101,7 @@ def _like(text: str, lines: Sequence[str], place: int) -> str:
     return text.removesuffix("\n").removesuffix("\r") + ("\r\n" if is_crlf else "\n")
 
 
-def _with_last_ending(made: list[str], lines: Sequence[str], last: int, placed: Placed) -> list[str]:
+def _with_last_ending(made: list[str], lines: Sequence[str], last: int, placed: "_Placed") -> list[str]:
     """End the file with a line feed or without: as the hunk says, or else as before."""
     if last < len(lines) or not made:
         return made
@@ -100,3 +119,246 @@ def _ended(lines: list[str]) -> list[str]:
     """Add the line feed that a line lacks if it was the last of the file and no longer is."""
     ending = "\r\n" if lines and lines[0].endswith("\r\n") else "\n"
     return [*(line if line.endswith("\n") else f"{line}{ending}" for line in lines[:-1]), *lines[-1:]]
+
+
+# --- where hunks belong ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Placed:
+    """A hunk with the place it belongs to."""
+
+    hunk: Hunk
+    start: int
+    """Lines of the file before it."""
+    lines: tuple[Line, ...]
+    """The lines of the hunk that were located, and those to insert."""
+    exact: bool
+    """Whether the lines of the file equal those of the patch."""
+    notes: tuple[str, ...]
+    """How it was found, if not by an exact match at its position."""
+
+    @property
+    def loose(self) -> bool:
+        """Whether the hunk may be in the wrong place."""
+        return any(note != _OTHER_ENDINGS for note in self.notes)
+
+
+def _without_ending(line: str) -> str:
+    return line.removesuffix("\n").removesuffix("\r")
+
+
+_FOLDS: Mapping[str, Callable[[str], str]] = {
+    "": lambda line: line,
+    _OTHER_ENDINGS: lambda line: f"{_without_ending(line)}\n",
+    "white space at line ends differs": lambda line: f"{line.rstrip()}\n",
+}
+"""By what is said of it, what ignores a kind of difference between lines."""
+
+
+class _Folded:
+    """The lines of a file without a kind of difference, joined into one text for fast search."""
+
+    def __init__(self, lines: Sequence[str], difference: str) -> None:
+        self._fold = _FOLDS[difference]
+        folded = [*map(self._fold, lines)] if difference else lines
+        self._text = "".join(folded)
+        self._starts = [0, *accumulate(map(len, folded))]
+
+    def is_at(self, old: Sequence[str], place: int) -> bool:
+        """Whether the lines are exactly there."""
+        wanted = self._wanted(old)
+        if not 0 <= place < len(self._starts):
+            return False
+        start = self._starts[place]
+        return self._text.startswith(wanted, start) and self._is_whole(start, wanted)
+
+    def places(self, old: Sequence[str], floor: int) -> Iterator[int]:
+        """Yield the indexes of the lines, from `floor` on, where `old` begins."""
+        wanted = self._wanted(old)
+        start = self._text.find(wanted, self._starts[floor])
+        while start >= 0:
+            index = bisect_left(self._starts, start)
+            if self._starts[index] == start and self._is_whole(start, wanted):
+                yield index
+            start = self._text.find(wanted, start + 1)
+
+    def _wanted(self, old: Sequence[str]) -> str:
+        return "".join(map(self._fold, old))
+
+    def _is_whole(self, start: int, wanted: str) -> bool:
+        """Check that a match without a final line feed ends with the file."""
+        return wanted.endswith("\n") or start + len(wanted) == len(self._text)
+
+
+class _Target:
+    """The lines of a file, and the position after the last placed hunk."""
+
+    def __init__(self, lines: Sequence[str]) -> None:
+        self.lines = lines
+        self._folded: dict[str, _Folded] = {}
+        self._floor = 0
+        """Hunks come in the order of the file: the next one starts here or later."""
+        self._drift = 0
+        """Offset of the previous hunk from the position in the patch."""
+
+    def place(self, hunk: Hunk) -> _Placed:
+        """Find the next hunk.
+
+        Raises:
+            Conflict: it is nowhere, or in several places; the text says where and what is different.
+        """
+        floor, is_chosen = self._after_anchors(hunk)
+        placed = self._inserted(hunk, floor) if not hunk.old else self._found(hunk, floor, is_chosen)
+        self._floor = placed.start + sum(line.sign != "+" for line in placed.lines)
+        if hunk.start is not None:
+            self._drift = placed.start - hunk.start - _leading(hunk.lines) + _leading(placed.lines)
+        return placed
+
+    def _fold(self, difference: str) -> _Folded:
+        if difference not in self._folded:
+            self._folded[difference] = _Folded(self.lines, difference)
+        return self._folded[difference]
+
+    def _after_anchors(self, hunk: Hunk) -> tuple[int, bool]:
+        """Return the first line after the anchors of the hunk, and whether each anchor is unambiguous."""
+        floor, is_clear = self._floor, True
+        for anchor in hunk.anchors:
+            places = list(islice(self._anchored(anchor, floor), 2))
+            if not places:
+                raise Conflict(
+                    f"there is no line {quoted(anchor, 0)}, which `@@` names, after line {floor}. "
+                    "Name a line that is there, whole, or leave it out."
+                )
+            floor, is_clear = places[0] + 1, is_clear and len(places) == 1
+        return floor, bool(hunk.anchors) and is_clear
+
+    def _anchored(self, anchor: str, floor: int) -> Iterator[int]:
+        wanted = anchor.strip()
+        return (
+            index
+            for index, line in enumerate(islice(self.lines, floor, None), floor)
+            if line.strip() == wanted
+        )
+
+    def _inserted(self, hunk: Hunk, floor: int) -> _Placed:
+        """Place a hunk that only adds lines: where it says, else after its anchors, else at the end."""
+        start = len(self.lines)
+        if hunk.start is not None:
+            start = hunk.start + self._drift
+            if not floor <= start <= len(self.lines):
+                raise Conflict(
+                    f"it adds lines after line {hunk.start}, but the file has {len(self.lines)} lines. "
+                    "Give lines of context."
+                )
+        elif hunk.anchors and not hunk.at_end:
+            start = floor
+        return _Placed(
+            hunk=hunk, start=start, lines=hunk.lines, exact=hunk.start is not None, notes=_header_notes(hunk)
+        )
+
+    def _found(self, hunk: Hunk, floor: int, is_chosen: bool) -> _Placed:
+        for lines in _shorter_and_shorter(hunk):
+            old = [line.text for line in lines if line.sign != "+"]
+            dropped = len(hunk.lines) - len(lines)
+            first = _leading(hunk.lines) - _leading(lines)
+            for difference in _FOLDS:
+                start = self._start(hunk, self._fold(difference), old, first, (floor, is_chosen))
+                if start is None:
+                    continue
+                return _Placed(
+                    hunk=hunk,
+                    start=start,
+                    lines=tuple(lines),
+                    exact=not difference,
+                    notes=tuple(self._notes(hunk, start - first, difference, dropped)),
+                )
+        raise Conflict(self._why_not(hunk, floor))
+
+    def _start(
+        self, hunk: Hunk, folded: _Folded, old: Sequence[str], first: int, after: tuple[int, bool]
+    ) -> int | None:
+        floor, is_chosen = after
+        expected = self._expected(hunk, old, first)
+        if expected is not None and expected >= floor and folded.is_at(old, expected):
+            return expected
+        places = list(islice(folded.places(old, floor), _LINES_NAMED + 1))
+        if len(places) > 1 and not is_chosen:
+            where = named_lines(
+                tuple(place + 1 for place in places[:_LINES_NAMED]), more=len(places) > _LINES_NAMED
+            )
+            raise Conflict(
+                f"its old lines are in the file several times ({where}). Add lines of context, or name a "
+                "line before them after `@@`."
+            )
+        return places[0] if places else None
+
+    def _expected(self, hunk: Hunk, old: Sequence[str], first: int) -> int | None:
+        if hunk.start is not None:
+            return hunk.start + self._drift + first
+        return len(self.lines) - len(old) if hunk.at_end else None
+
+    def _notes(self, hunk: Hunk, start: int, difference: str, dropped: int) -> Iterator[str]:
+        if hunk.start is not None and start != hunk.start:
+            yield f"found at line {start + 1} instead of {hunk.start + 1}"
+        if hunk.at_end and start + len(hunk.old) != len(self.lines):
+            yield "not at the end of the file"
+        if difference:
+            yield difference
+        if dropped:
+            yield f"{dropped} line{'s' * (dropped > 1)} of context did not match and were left out"
+        yield from _header_notes(hunk)
+
+    def _why_not(self, hunk: Hunk, floor: int) -> str:
+        for difference in _FOLDS:
+            before = next(self._fold(difference).places(hunk.old, 0), None)
+            if before is not None:
+                place = "the hunk before it" if not hunk.anchors else "the hunk or `@@` line before it"
+                return (
+                    f"its old lines are on line {before + 1}, but {place} comes later, on line {floor}. "
+                    "Put the hunks in the order of the file."
+                )
+        text, old, new = (folded("".join(lines)) for lines in (self.lines, hunk.old, hunk.new))
+        old = old.removesuffix("\n")
+        names = ("the hunk", "What the hunk makes")
+        why = _part_of_lines(text, old) or explain(text, old, new.removesuffix("\n"), names=names)
+        return f"its old lines are not in the file. {why}"
+
+
+def _part_of_lines(text: str, old: str) -> str | None:
+    """Explain that the old lines are in the file only as parts of lines; None if they are not."""
+    place = text.find(old)
+    if place < 0:
+        return None
+    lines = old.split("\n")
+    is_first = place > 0 and text[place - 1] != "\n"
+    there = place if is_first else place + len(old)
+    start, end = text.rfind("\n", 0, there) + 1, text.find("\n", there)
+    line, said = text[start : end if end >= 0 else len(text)], lines[0 if is_first else -1]
+    return (
+        f"It is on line {text.count(chr(10), 0, place) + 1}, but not as whole lines: line "
+        f"{text.count(chr(10), 0, there) + 1} of the file is {quoted(line, there - start)}, the hunk has "
+        f"{quoted(said, 0)}. Send whole lines."
+    )
+
+
+def _header_notes(hunk: Hunk) -> tuple[str, ...]:
+    return ("the numbers in its header do not fit its lines",) if hunk.miscounted else ()
+
+
+def _shorter_and_shorter(hunk: Hunk) -> Iterator[Sequence[Line]]:
+    """Yield the lines of the hunk, first whole, then with less and less context."""
+    lead, trail = _leading(hunk.lines), _leading(hunk.lines[::-1])
+    seen = 0
+    for fuzz in range(_FUZZ + 1):
+        first, last = min(fuzz, lead), min(fuzz, trail)
+        lines = hunk.lines[first : len(hunk.lines) - last]
+        says_enough = any(line.sign != "+" and line.text.strip() for line in lines)
+        if fuzz == 0 or (first + last > seen and says_enough):
+            yield lines
+        seen = first + last
+
+
+def _leading(lines: Sequence[Line]) -> int:
+    """Count the lines of context at the start."""
+    return next((index for index, line in enumerate(lines) if line.sign != " "), len(lines))

@@ -14,47 +14,27 @@
 
 from collections.abc import Iterator
 
-from mcp_toolserver.text.patch.hunk_header import Header, header
-from mcp_toolserver.text.patch.model import (
-    UNFINISHED,
-    Hunk,
-    Line,
-    Patch,
-    Section,
-    Source,
-    body_line,
-    refuse_size,
-    without_line_feed,
-)
+from mcp_toolserver.text.patch.model import Header, Hunk, Line, Section, Source, header
 
 BEGIN = "*** Begin Patch"
-_END = "*** End Patch"
+END = "*** End Patch"
 _ADD, _DELETE, _UPDATE = "*** Add File: ", "*** Delete File: ", "*** Update File: "
 _MOVE = "*** Move to: "
 _LAST = "*** End of File"
 _MARK = "*** "
 
 
-def parse_envelope(text: str) -> Patch:
+def envelope_sections(source: Source) -> Iterator[Section]:
     """Read a patch; what stands before and after the envelope is left out.
 
     Raises:
         ValueError: it is not of this form; the text names the line.
     """
-    source = Source(text)
     while (line := source.peek()) is not None and line.strip() != BEGIN:
         source.skip()
     source.skip()
-    sections = tuple(_sections(source))
-    if not sections:
-        raise ValueError(f"there is nothing between {BEGIN!r} and {_END!r}; add a section for each file")
-    refuse_size(sections)
-    return Patch(sections=sections)
-
-
-def _sections(source: Source) -> Iterator[Section]:
     while (line := source.peek()) is not None:
-        if line.strip() == _END:
+        if line.strip() == END:
             return
         if not line.strip():
             source.skip()
@@ -69,9 +49,9 @@ def _sections(source: Source) -> Iterator[Section]:
         else:
             raise ValueError(
                 f"line {source.number} of the patch is neither {_ADD.strip()!r}, {_DELETE.strip()!r}, "
-                f"{_UPDATE.strip()!r} nor {_END!r}, one of which must come here"
+                f"{_UPDATE.strip()!r} nor {END!r}, one of which must come here"
             )
-    raise ValueError(f"the patch has no line {_END!r}; it may have been cut off. Send it whole")
+    raise ValueError(f"the patch has no line {END!r}; it may have been cut off. Send it whole")
 
 
 def _path(name: str, where: int) -> str:
@@ -121,20 +101,22 @@ def _hunk(source: Source, number: int) -> Hunk | None:
         source.skip()
     where = source.number
     found = tuple(_headers(source))
-    lines = _lines(source)
+    lines = source.body(lambda: (source.raw() or "").startswith((_MARK, "@@")))
+    if not (source.raw() or _MARK).startswith((_MARK, "@@")):
+        raise ValueError(
+            f"line {source.number} of the patch begins with neither ' ', '-', '+' nor '@@'; every line of a "
+            "hunk has one of them in front"
+        )
     at_end = source.peek() == _LAST
     if at_end:
         source.skip()
     if not found and not lines:
         return None
-    if all(line.sign == " " for line in lines):
-        raise ValueError(f"the hunk on line {where} of the patch changes nothing: no line has '-' or '+'")
-    last = found[-1] if found else Header()
     return Hunk(
         number=number,
         where=where,
         lines=tuple(lines),
-        start=last.start,
+        start=found[-1].start if found else None,
         anchors=tuple(one.anchor for one in found if one.anchor is not None),
         at_end=at_end,
     )
@@ -144,21 +126,3 @@ def _headers(source: Source) -> Iterator[Header]:
     while (line := source.peek()) is not None and (found := header(line)) is not None:
         source.skip()
         yield found
-
-
-def _lines(source: Source) -> list[Line]:
-    lines: list[Line] = []
-    blank = 0
-    while (raw := source.raw()) is not None and not raw.startswith((_MARK, "@@")):
-        if (line := body_line(raw)) is not None:
-            lines.append(line)
-            blank = 0 if raw.strip("\r") else blank + 1
-        elif raw.startswith(UNFINISHED):
-            without_line_feed(lines)
-        else:
-            raise ValueError(
-                f"line {source.number} of the patch begins with neither ' ', '-', '+' nor '@@'; every line "
-                "of a hunk has one of them in front"
-            )
-        source.skip()
-    return lines[: len(lines) - blank]

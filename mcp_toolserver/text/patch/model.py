@@ -1,10 +1,11 @@
 """A patch over several files, in either form that models write, as one list of sections.
 
-The forms are the unified diff (`patch_unified`), plain or as git makes it, and the envelope
-(`patch_envelope`), which starts with `*** Begin Patch`. Sections take effect one after the other.
+The forms are the unified diff, plain or as git makes it, and the envelope, which starts with
+`*** Begin Patch`. Sections take effect one after the other.
 """
 
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -15,10 +16,8 @@ Sign = Literal[" ", "-", "+"]
 UNFINISHED = "\\ "
 """Start of the line `\\ No newline at end of file`; git translates the rest."""
 
-MAX_FILES = 100
-"""Files of one patch; all are held open at the same time."""
-
-MAX_HUNKS = 1_000
+_NUMBERED = re.compile(r"@@ -(\d{1,9})(?:,(\d{1,9}))? \+\d{1,9}(?:,(\d{1,9}))? @@.*")
+_EMPTY = frozenset({"", "...", "…", "@@", "... @@", "… @@"})
 
 
 @dataclass(frozen=True)
@@ -47,6 +46,12 @@ class Hunk:
     """Whether its last line must be the last of the file."""
     miscounted: bool = False
     """Whether its header counts other numbers of lines than follow it."""
+
+    def __post_init__(self) -> None:
+        if all(line.sign == " " for line in self.lines):
+            raise ValueError(
+                f"the hunk on line {self.where} of the patch changes nothing: no line has '-' or '+'"
+            )
 
     @property
     def old(self) -> tuple[str, ...]:
@@ -108,12 +113,12 @@ class Patch:
         for section in self.sections:
             if section.takes_away:
                 _refuse_link(section.path, spelt[section.path], canonical)
-        return Patch(sections=tuple(_respelt(section, spelt) for section in self.sections))
-
-
-def _respelt(section: Section, spelt: dict[str, str]) -> Section:
-    to = None if section.to is None else spelt[section.to]
-    return replace(section, path=spelt[section.path], to=to)
+        return Patch(
+            sections=tuple(
+                replace(section, path=spelt[section.path], to=section.to and spelt[section.to])
+                for section in self.sections
+            )
+        )
 
 
 def _refuse_link(path: str, real: str, canonical: Callable[[str], str]) -> None:
@@ -127,15 +132,6 @@ def lines_of(text: str) -> list[str]:
     """Split into lines with their line feeds; a carriage return belongs to its line."""
     *whole, last = text.split("\n")
     return [f"{line}\n" for line in whole] + ([last] if last else [])
-
-
-def refuse_size(sections: Sequence[Section]) -> None:
-    """Raises: ValueError: no sections, or more than can be carried out at once."""
-    files = {path for section in sections for path in section.paths}
-    if len(files) > MAX_FILES:
-        raise ValueError(f"the patch names {len(files)} files; at most {MAX_FILES} can change at once")
-    if sum(len(section.hunks) for section in sections) > MAX_HUNKS:
-        raise ValueError(f"the patch has more than {MAX_HUNKS} hunks; send it in parts")
 
 
 class Source:
@@ -164,6 +160,21 @@ class Source:
         """Skip `count` lines."""
         self._place += count
 
+    def body(self, ends: Callable[[], bool]) -> list[Line]:
+        """Read lines of a hunk, up to one that is none or where it `ends`, without the empty last ones."""
+        lines: list[Line] = []
+        blank = 0
+        while (raw := self.raw()) is not None and not ends():
+            if (line := body_line(raw)) is not None:
+                lines.append(line)
+                blank = 0 if raw.strip("\r") else blank + 1
+            elif raw.startswith(UNFINISHED):
+                without_line_feed(lines)
+            else:
+                break
+            self.skip()
+        return lines[: len(lines) - blank]
+
 
 def body_line(raw: str) -> Line | None:
     """Parse a line of a hunk; None for other lines. An empty one is context whose space an editor removed."""
@@ -179,3 +190,30 @@ def without_line_feed(lines: list[Line]) -> None:
     """Take the line feed from the last line, as a `\\ No newline at end of file` after it says."""
     if lines:
         lines[-1] = Line(lines[-1].sign, lines[-1].text.removesuffix("\n"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Header:
+    """The line on which a hunk begins: `@@ -3,4 +3,5 @@ heading`, or less of it."""
+
+    start: int | None = None
+    """Lines before the hunk in the old file."""
+    old: int | None = None
+    """Lines of the hunk in the old file."""
+    new: int | None = None
+    """Lines of the hunk in the new file."""
+    anchor: str | None = None
+    """A line of the file that comes before the hunk."""
+
+
+def header(line: str) -> Header | None:
+    """Read the line; None when it is no such line, or that of a merge with several old files."""
+    if not line.startswith("@@") or line.startswith("@@@"):
+        return None
+    if found := _NUMBERED.fullmatch(line):
+        start, old, new = (int(number) if number else 1 for number in found.groups())
+        return Header(start=start - 1 if old and start else start, old=old, new=new)
+    said = line.removeprefix("@@").strip()
+    if said in _EMPTY:
+        return Header()
+    return Header(anchor=line.removeprefix("@@").removeprefix(" ").removesuffix("@@").rstrip())

@@ -4,8 +4,8 @@ Each section applies to the result of the sections before it. If some cannot be 
 of them.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
 from mcp_toolserver.capabilities.files import CanonicalPath, Contents, FileChange
 from mcp_toolserver.errors import Conflict, NotFound, ToolError
@@ -52,23 +52,22 @@ class _File:
     executable: bool | None = None
 
 
-@dataclass
-class _Files:
-    """All files that the patch names."""
+_Files = dict[CanonicalPath, _File | None]
+"""All files that the patch names."""
 
-    now: dict[CanonicalPath, _File | None] = field(default_factory=dict[CanonicalPath, _File | None])
 
-    def existing(self, path: CanonicalPath) -> _File:
-        """Raises: NotFound: there is none."""
-        found = self.now[path]
-        if found is None:
-            raise NotFound("it does not exist. Name a file that does, or create it in the patch.")
-        return found
+def _existing(files: _Files, path: CanonicalPath) -> _File:
+    """Raises: NotFound: there is none."""
+    found = files[path]
+    if found is None:
+        raise NotFound("it does not exist. Name a file that does, or create it in the patch.")
+    return found
 
-    def refuse_existing(self, path: CanonicalPath) -> None:
-        """Raises: Conflict: there is one."""
-        if self.now[path] is not None:
-            raise Conflict(f"'{path}' exists already. Update it, or delete it in a section before.")
+
+def _refuse_existing(files: _Files, path: CanonicalPath) -> None:
+    """Raises: Conflict: there is one."""
+    if files[path] is not None:
+        raise Conflict(f"'{path}' exists already. Update it, or delete it in a section before.")
 
 
 def plan(patch: Patch, contents: Contents) -> Plan:
@@ -78,7 +77,7 @@ def plan(patch: Patch, contents: Contents) -> Plan:
         ToolError: some cannot be carried out; the text says why, each with its file.
     """
     before = {path: None if raw is None else _File(content=raw, like=path) for path, raw in contents.items()}
-    files = _Files(dict(before))
+    files = dict(before)
     outcomes: list[Outcome] = []
     failures: list[ToolError] = []
     for section in patch.sections:
@@ -88,7 +87,7 @@ def plan(patch: Patch, contents: Contents) -> Plan:
             failures.append(type(error)(f"'{section.path}': {error}"))
     if failures:
         raise _joined(failures)
-    return Plan(changes=tuple(_changes(before, files.now)), outcomes=tuple(outcomes))
+    return Plan(changes=tuple(_changes(before, files)), outcomes=tuple(outcomes))
 
 
 def _joined(failures: Sequence[ToolError]) -> ToolError:
@@ -100,9 +99,7 @@ def _joined(failures: Sequence[ToolError]) -> ToolError:
     return type(failures[0])(f"{opening}{text}{chr(10) if len(shown) > 1 else ' '}No file was changed.")
 
 
-def _changes(
-    before: Mapping[CanonicalPath, _File | None], after: Mapping[CanonicalPath, _File | None]
-) -> Iterable[FileChange]:
+def _changes(before: _Files, after: _Files) -> Iterable[FileChange]:
     for path, file in after.items():
         if file == before[path]:
             continue
@@ -122,15 +119,15 @@ def _carried_out(section: Section, files: _Files) -> Outcome:
 
 def _created(section: Section, files: _Files) -> Outcome:
     path = CanonicalPath(section.path)
-    files.refuse_existing(path)
+    _refuse_existing(files, path)
     content = UTF_8.encode("".join(line for hunk in section.hunks for line in hunk.new))
-    files.now[path] = _File(content=content, executable=section.executable or None)
+    files[path] = _File(content=content, executable=section.executable or None)
     return Outcome(section=section, text=f"created {path}", path=path)
 
 
 def _deleted(section: Section, files: _Files) -> Outcome:
     path = CanonicalPath(section.path)
-    file = files.existing(path)
+    file = _existing(files, path)
     notes: tuple[str, ...] = ()
     if section.hunks:
         applied = apply_hunks(encoding_of(path, file.content).decode(file.content), section.hunks)
@@ -139,31 +136,26 @@ def _deleted(section: Section, files: _Files) -> Outcome:
             raise Conflict(
                 "the patch deletes the file, but it has other lines than those. Read it again, then retry."
             )
-    files.now[path] = None
+    files[path] = None
     return Outcome(section=section, text=f"deleted {path}", path=path, notes=notes)
 
 
 def _updated(section: Section, files: _Files) -> Outcome:
     path = CanonicalPath(section.path)
-    if section.hunks and _is_new(section) and files.now[path] is None:
+    if section.hunks and _is_new(section) and files[path] is None:
         return _created(section, files)
     to = path if section.to is None else CanonicalPath(section.to)
-    file = files.existing(path)
+    file = _existing(files, path)
     if to != path:
-        files.refuse_existing(to)
-    new = _patched(section, file)
+        _refuse_existing(files, to)
+    new, notes, diff = _patched(section, file)
     if section.takes_away:
-        files.now[path] = None
-    files.now[to] = new.file
+        files[path] = None
+    files[to] = new
     count = len(section.hunks)
     hunks = f": {count} hunk{'s' * (count > 1)}" if count else ""
-    return Outcome(
-        section=section,
-        text=f"{_verb(section, path, to)}{hunks}",
-        path=to,
-        notes=new.notes,
-        diff=new.diff,
-    )
+    text = f"{_verb(section, path, to)}{hunks}"
+    return Outcome(section=section, text=text, path=to, notes=notes, diff=diff)
 
 
 def _is_new(section: Section) -> bool:
@@ -177,24 +169,15 @@ def _verb(section: Section, path: str, to: str) -> str:
     return f"{'copied' if section.action == 'copy' else 'moved'} {path} to {to}"
 
 
-@dataclass(frozen=True, kw_only=True)
-class _New:
-    file: _File
-    notes: tuple[str, ...] = ()
-    diff: str = ""
-
-
-def _patched(section: Section, file: _File) -> _New:
+def _patched(section: Section, file: _File) -> tuple[_File, tuple[str, ...], str]:
+    """Return the file after its hunks, and the notes and the diff of its `Outcome`."""
     made = file if section.executable is None else replace(file, executable=section.executable)
     if not section.hunks:
-        return _New(file=made)
+        return made, (), ""
     path = section.to or section.path
     encoding = encoding_of(section.path, file.content)
     before = encoding.decode(file.content)
     applied = apply_hunks(before, section.hunks)
     content = encoded(path, applied.content, encoding)
-    return _New(
-        file=replace(made, content=content),
-        notes=applied.notes,
-        diff=unified(before, applied.content, path) if applied.loose else "",
-    )
+    diff = unified(before, applied.content, path) if applied.loose else ""
+    return replace(made, content=content), applied.notes, diff

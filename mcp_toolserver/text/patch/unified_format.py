@@ -5,50 +5,45 @@ wrote the diff miscounted, the hunk ends where the next header begins.
 """
 
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
-from mcp_toolserver.text.patch.file_names import NOWHERE, git_names, has_prefixes, name, without_prefixes
-from mcp_toolserver.text.patch.hunk_header import Header, header
 from mcp_toolserver.text.patch.model import (
     UNFINISHED,
+    Header,
     Hunk,
     Line,
-    Patch,
     Section,
     Source,
     body_line,
-    refuse_size,
+    header,
     without_line_feed,
 )
+
+NOWHERE = "/dev/null"
+
+_PREFIXES = frozenset({("a", "b"), ("c", "i"), ("c", "w"), ("i", "w"), ("o", "w"), ("b", "a")})
+"""Git's prefixes of old and new names."""
+
+_ESCAPE = re.compile(r"\\([0-7]{1,3}|.)")
+_MEANINGS = {"a": 7, "b": 8, "t": 9, "n": 10, "v": 11, "f": 12, "r": 13}
 
 _GIT, _OLD, _NEW = "diff --git ", "--- ", "+++ "
 _SIGNATURE = re.compile(r"-- ?")
 _EXECUTABLE, _PLAIN = "100755", "100644"
+_CREATED, _DELETED = "new file mode ", "deleted file mode "
 _EXTENDED = (
-    *("old mode ", "new mode ", "deleted file mode ", "new file mode ", "index "),
+    *(_CREATED, "new mode ", _DELETED, "old mode ", "index "),
     *("copy from ", "copy to ", "rename from ", "rename to ", "similarity index ", "dissimilarity index "),
 )
 
 
-def parse_unified(text: str) -> Patch:
+def unified_sections(source: Source) -> Iterator[Section]:
     """Read a diff; text before the first file and between files is left out.
 
     Raises:
         ValueError: it is no such diff, or one of something else than text; the text names the line.
     """
-    source = Source(text)
-    sections = tuple(_sections(source))
-    if not sections:
-        raise ValueError(
-            "the patch names no file: start it with '*** Begin Patch', or with the lines '--- a/path' and "
-            "'+++ b/path' before the first '@@'"
-        )
-    refuse_size(sections)
-    return Patch(sections=sections)
-
-
-def _sections(source: Source) -> Iterator[Section]:
     while (line := source.peek()) is not None:
         if line.startswith(_GIT):
             yield _git_section(source)
@@ -75,7 +70,7 @@ def _names(source: Source) -> tuple[str, str]:
 
 def _plain_section(source: Source) -> Section:
     where = source.number
-    old, new = without_prefixes(*_names(source))
+    old, new = _without_prefixes(*_names(source))
     hunks = tuple(_hunks(source))
     if not hunks:
         raise ValueError(f"line {where} of the patch names a file, but no hunk ('@@ -1,2 +1,3 @@') follows")
@@ -96,48 +91,29 @@ def _section(old: str, new: str, hunks: tuple[Hunk, ...], where: int) -> Section
 # --- git -------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Git:
-    """Git's extended headers of a file, with their line."""
-
-    where: int
-    said: dict[str, str]
-    """Extended headers, by their first words."""
-
-    def get(self, words: str) -> str | None:
-        """Return the rest of the line after the keyword."""
-        return self.said.get(f"{words} ")
-
-    @property
-    def executable(self) -> bool | None:
-        """Raises: ValueError: it is a link or a submodule."""
-        modes = [self.get(words) for words in ("new file mode", "new mode", "deleted file mode", "old mode")]
-        index = (self.get("index") or "").partition(" ")[2]
-        for mode in filter(None, (*modes, index)):
-            if mode not in (_EXECUTABLE, _PLAIN):
-                raise ValueError(
-                    f"line {self.where} of the patch is about a link or a submodule (mode {mode}); only "
-                    "files can be changed"
-                )
-        new = modes[0] or modes[1]
-        return None if new is None else new == _EXECUTABLE
-
-
 def _git_section(source: Source) -> Section:
     where = source.number
     pair = git_names((source.peek() or "").removeprefix(_GIT))
     source.skip()
-    git = _Git(where=where, said=dict(_extended(source)))
+    said = dict(_extended(source))
     if (source.peek() or "").startswith(("Binary files ", "GIT binary patch")):
         raise ValueError(
             f"line {source.number} of the patch is about a file that is not text; send a text diff"
         )
     named = _names(source) if _names_follow(source) else None
     hunks = tuple(_hunks(source))
-    executable = git.executable
-    if moved := _moved(git, hunks):
-        return replace(moved, executable=executable)
-    names = _git_paths(pair, named, git)
+    executable = _executable(said, where)
+    for word in ("rename", "copy"):
+        if (old := said.get(f"{word} from ")) and (new := said.get(f"{word} to ")):
+            moved = Section(
+                action="copy" if word == "copy" else "update",
+                path=name(old),
+                to=name(new),
+                hunks=hunks,
+                where=where,
+            )
+            return replace(moved, executable=executable)
+    names = _git_paths(pair, named, said, where)
     if not hunks and executable is None and NOWHERE not in names:
         raise ValueError(f"line {where} of the patch names a file, but says nothing about it; leave it out")
     section = _section(*names, hunks, where)
@@ -145,6 +121,7 @@ def _git_section(source: Source) -> Section:
 
 
 def _extended(source: Source) -> Iterator[tuple[str, str]]:
+    """Yield git's extended headers of a file: their first words, and the rest."""
     while (line := source.peek()) is not None:
         words = next((words for words in _EXTENDED if line.startswith(words)), None)
         if words is None:
@@ -153,35 +130,32 @@ def _extended(source: Source) -> Iterator[tuple[str, str]]:
         yield words, line.removeprefix(words)
 
 
-def _moved(git: _Git, hunks: tuple[Hunk, ...]) -> Section | None:
-    for word, action in (("rename", "update"), ("copy", "copy")):
-        old, new = git.get(f"{word} from"), git.get(f"{word} to")
-        if old and new:
-            is_copy = action == "copy"
-            return Section(
-                action="copy" if is_copy else "update",
-                path=name(old),
-                to=name(new),
-                hunks=hunks,
-                where=git.where,
-            )
-    return None
-
-
-def _git_paths(pair: tuple[str, str] | None, named: tuple[str, str] | None, git: _Git) -> tuple[str, str]:
-    """Return the old and the new path; the first line of the section tells whether they have prefixes."""
-    if named is None:
-        if pair is None:
+def _executable(said: Mapping[str, str], where: int) -> bool | None:
+    """Return whether the file becomes executable. Raises: ValueError: it is a link or a submodule."""
+    modes = [said.get(words) for words in _EXTENDED[:4]]
+    for mode in filter(None, (*modes, said.get("index ", "").partition(" ")[2])):
+        if mode not in (_EXECUTABLE, _PLAIN):
             raise ValueError(
-                f"line {git.where} of the patch does not say clearly which file it is about; "
-                "add '--- a/path' and '+++ b/path'"
+                f"line {where} of the patch is about a link or a submodule (mode {mode}); only files can be "
+                "changed"
             )
-        old, new = without_prefixes(*pair)
-        is_new, is_gone = git.get("new file mode") is not None, git.get("deleted file mode") is not None
-        return (NOWHERE if is_new else old), (NOWHERE if is_gone else new)
-    if pair is not None and not has_prefixes(*pair):
-        return named
-    return without_prefixes(*named)
+    new = modes[0] or modes[1]
+    return None if new is None else new == _EXECUTABLE
+
+
+def _git_paths(
+    pair: tuple[str, str] | None, named: tuple[str, str] | None, said: Mapping[str, str], where: int
+) -> tuple[str, str]:
+    """Return the old and the new path; the first line of the section tells whether they have prefixes."""
+    if named is not None:
+        return named if pair is not None and not _has_prefixes(*pair) else _without_prefixes(*named)
+    if pair is None:
+        raise ValueError(
+            f"line {where} of the patch does not say clearly which file it is about; "
+            "add '--- a/path' and '+++ b/path'"
+        )
+    old, new = _without_prefixes(*pair)
+    return NOWHERE if _CREATED in said else old, NOWHERE if _DELETED in said else new
 
 
 # --- hunks -----------------------------------------------------------------------------------------------
@@ -193,9 +167,7 @@ def _hunks(source: Source) -> Iterator[Hunk]:
         where = source.number
         source.skip()
         counted = _counted(source, found)
-        lines = _until_next(source) if counted is None else counted
-        if all(one.sign == " " for one in lines):
-            raise ValueError(f"the hunk on line {where} of the patch changes nothing: no line has '-' or '+'")
+        lines = source.body(lambda: _is_boundary(source, 0)) if counted is None else counted
         number += 1
         yield Hunk(
             number=number,
@@ -247,18 +219,83 @@ def _is_boundary(source: Source, offset: int) -> bool:
     return names_follow or _SIGNATURE.fullmatch(line) is not None or header(line) is not None
 
 
-def _until_next(source: Source) -> list[Line]:
-    """Read the lines up to the next header, without the empty ones before it."""
-    lines: list[Line] = []
-    blank = 0
-    while (raw := source.raw()) is not None and not _is_boundary(source, 0):
-        line = body_line(raw)
-        if line is not None:
-            lines.append(line)
-            blank = 0 if raw.strip("\r") else blank + 1
-        elif raw.startswith(UNFINISHED):
-            without_line_feed(lines)
+# --- names of files -------------------------------------------------------------------------------------
+
+
+def name(text: str) -> str:
+    """Parse a name: without the time stamp that may follow, and without the quotes around unusual ones.
+
+    Raises:
+        ValueError: its bytes are no UTF-8.
+    """
+    text = text.strip(" ")
+    if text.startswith('"') and (end := _end_of_quotes(text)) > 0:
+        return _unquoted(text[1:end])
+    return text.split("\t", 1)[0].rstrip()
+
+
+def git_names(text: str) -> tuple[str, str] | None:
+    """Parse the two names after `diff --git`; None if the end of the first is ambiguous."""
+    if text.startswith('"'):
+        end = _end_of_quotes(text)
+        return (name(text[: end + 1]), name(text[end + 1 :])) if end > 0 else None
+    if text.endswith('"'):
+        start = text.find(' "')
+        return (text[:start], name(text[start:])) if start > 0 else None
+    gaps = [match.start() for match in re.finditer(" ", text)]
+    pairs = [(text[:gap], text[gap + 1 :]) for gap in gaps]
+    alike = [pair for pair in pairs if _is_one_file(*pair)]
+    return alike[0] if alike else pairs[0] if len(pairs) == 1 else None
+
+
+def _has_prefixes(old: str, new: str) -> bool:
+    """Whether both names have in front what git puts there; a file that is nowhere has it anyway."""
+    one, _, one_rest = old.partition("/")
+    two, _, two_rest = new.partition("/")
+    if old == NOWHERE:
+        return bool(two_rest) and two in {after for _, after in _PREFIXES}
+    if new == NOWHERE:
+        return bool(one_rest) and one in {before for before, _ in _PREFIXES}
+    return (one, two) in _PREFIXES and bool(one_rest and two_rest)
+
+
+def _is_one_file(old: str, new: str) -> bool:
+    return old == new or (_has_prefixes(old, new) and _cut(old) == _cut(new))
+
+
+def _without_prefixes(old: str, new: str) -> tuple[str, str]:
+    """Remove the prefixes of git, such as `a/` and `b/`, from both names, if they are there."""
+    if not _has_prefixes(old, new):
+        return old, new
+    return _cut(old), _cut(new)
+
+
+def _cut(path: str) -> str:
+    return path if path == NOWHERE else path.partition("/")[2]
+
+
+def _end_of_quotes(text: str) -> int:
+    """Return the index of the closing quote of `text`; -1 if there is none."""
+    place = 1
+    while place < len(text) and text[place] != '"':
+        place += 2 if text[place] == "\\" else 1
+    return place if place < len(text) else -1
+
+
+def _unquoted(text: str) -> str:
+    raw, last = bytearray(), 0
+    for escape in _ESCAPE.finditer(text):
+        raw += text[last : escape.start()].encode()
+        said = escape[1]
+        if said[0] in "01234567":
+            raw.append(int(said, 8) & 0xFF)
         else:
-            break
-        source.skip()
-    return lines[: len(lines) - blank]
+            raw += bytes([_MEANINGS[said]]) if said in _MEANINGS else said.encode()
+        last = escape.end()
+    raw += text[last:].encode()
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        raise ValueError(
+            f"the file name {text!r} in the patch is not valid UTF-8; leave that file out"
+        ) from None

@@ -4,13 +4,12 @@ reads a supporting file of the skill. While a skill with allowed-tools is active
 refused; `end` ends it, and so does the next skill.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Annotated
 
 from pydantic import BeforeValidator
 
 from mcp_toolserver import tool as t
-from mcp_toolserver.text.skills import skill_content
 
 _SHOWN = 300
 """Characters of a description in the list."""
@@ -59,6 +58,9 @@ async def run(args: Skill, rt: t.Runtime) -> t.Output:
             "it, or tell the user about it."
         )
     rt.skills.activate(skill, is_top_level=False)
+    # Few sessions load a skill, and the parser of their files comes with it.
+    from mcp_toolserver.text.skills import skill_content
+
     return t.Output(skill_content(skill, args.args))
 
 
@@ -66,9 +68,9 @@ def _lines(index: t.SkillIndex) -> Iterator[str]:
     cards = [card for card in index.cards if card.model_invocable]
     if not cards:
         yield "There are no skills. A skill is a file .agents/skills/NAME/SKILL.md in the workspace."
-    for card in cards:
-        yield _line(card)
-    yield from _warnings(index.warnings)
+    yield from map(_line, cards)
+    if index.warnings:
+        yield from ("", "Not used:", *index.warnings)
 
 
 def _line(card: t.SkillCard) -> str:
@@ -78,13 +80,6 @@ def _line(card: t.SkillCard) -> str:
     cut = f"{words[: _SHOWN - 3]}..." if len(words) > _SHOWN else words
     origin = "" if card.path else " (saved by a model)"
     return f"{card.name}{hint}: {cut}{origin}"
-
-
-def _warnings(warnings: Sequence[str]) -> Iterator[str]:
-    if warnings:
-        yield ""
-        yield "Not used:"
-        yield from warnings
 
 
 def _text(file: str, content: bytes) -> str:
