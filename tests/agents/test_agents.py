@@ -9,7 +9,7 @@ import pytest
 
 from mcp_toolserver.capabilities.processes import JobQuery
 from mcp_toolserver.errors import NotFound
-from mcp_toolserver.runtime.agents import loop
+from mcp_toolserver.runtime.agents import running_agent
 from tests.agents.agents import HANDLE, PATIENCE, Agents, Call, Says, agents
 from tests.support.processes import Daemons, until
 from tests.support.workbench import Person
@@ -190,7 +190,7 @@ async def test_the_limit_of_time_ends_an_agent_with_its_partial_answer(
 
 
 async def test_a_conversation_that_is_full_ends_an_agent(at: Agents, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loop, "CONVERSATION_BYTES", 1000)
+    monkeypatch.setattr(running_agent, "CONVERSATION_BYTES", 1000)
     script = [Says("So far.", [Call(tool="read_file", arguments={"path": "a"})]), Says("Not asked any more.")]
     at.plays({"go": script})
     (at.root / "a").write_text("x" * 2000, encoding="utf-8")

@@ -21,10 +21,10 @@ from mcp_toolserver.capabilities.teams import EVERYBODY, LEADER, Team
 from mcp_toolserver.errors import Conflict, Denied, InvalidInput, NotFound, ToolError, Unavailable
 from mcp_toolserver.runtime.agents.agent_files import custom_types
 from mcp_toolserver.runtime.agents.isolation import Isolation, isolated
-from mcp_toolserver.runtime.agents.loop import Conversation
-from mcp_toolserver.runtime.agents.running_agent import RunningAgent, Start, ended_error, state_of
+from mcp_toolserver.runtime.agents.running_agent import RunningAgent, Start, ended_error
 from mcp_toolserver.runtime.agents.spending import Spending
 from mcp_toolserver.stores.agents import AgentRecord, StoredAgents
+from mcp_toolserver.text.agents.conversation import Conversation
 from mcp_toolserver.text.agents.result_text import ending, result_text, spent
 from mcp_toolserver.text.agents.types import (
     BUILT_IN,
@@ -268,9 +268,7 @@ class CallAgents:
 
     async def _state(self, handle: str) -> AgentState:
         agent = self._running(handle)
-        if agent is not None:
-            return agent.state()
-        return state_of(await self.agents.store.find(handle, self._owner))
+        return agent.state() if agent else await self.agents.store.find(handle, self._owner)
 
     @property
     def _is_borrowed(self) -> bool:
