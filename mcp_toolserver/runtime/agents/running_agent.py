@@ -53,14 +53,14 @@ PARALLEL = 8
 """Reading calls of one turn that run at the same time."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Start:
-    """What an agent starts with."""
+@dataclass(eq=False, kw_only=True)
+class RunningAgent:
+    """One run of an agent."""
 
     record: AgentRecord
-    """With what it used in earlier runs."""
+    """At the start with what it used in earlier runs."""
     conversation: Conversation
-    """Its last message is the task."""
+    """Its last message is the task at the start."""
     stored: int
     """Messages of the conversation that are stored already."""
     model: Model
@@ -70,39 +70,22 @@ class Start:
     seconds: float
     """How long this run may take."""
     spending: Spending
+    store: StoredAgents
+    report: Report | None
+    """Receives each step, as long as somebody waits for the agent."""
+    clean_up: Callable[[], Awaitable[str]]
+    """Ends everything that the agent started, and waits until it is gone; returns a sentence for who started
+    it, or nothing."""
+    changed: Callable[[], None]
+    """Is called after each step."""
 
-
-class RunningAgent:
-    """One run of an agent.
-
-    Args:
-        report: receives each step, as long as somebody waits for the agent.
-        clean_up: ends everything that the agent started, and waits until it is gone; returns a sentence for
-            who started it, or nothing.
-        changed: is called after each step.
-    """
-
-    def __init__(
-        self,
-        start: Start,
-        store: StoredAgents,
-        *,
-        report: Report,
-        clean_up: Callable[[], Awaitable[str]],
-        changed: Callable[[], None],
-    ) -> None:
-        self.spending = start.spending
-        self.record = start.record
+    def __post_init__(self) -> None:
         self.task: Running
         """Its work, once it was started."""
         self.error: ToolError | None = None
         """Why its model did not answer."""
-        self._start = start
-        self._store = store
-        self._stored = start.stored
-        self._report: Report | None = report
-        self._clean_up = clean_up
-        self._changed = changed
+        self.calls = self.calls.reporting(self._report_call)
+        self._before = self.record
         self._began = time.monotonic()
         self._step = ""
         self._inbox: list[str] = []
@@ -111,7 +94,6 @@ class RunningAgent:
         self._scope = anyio.CancelScope()
         self._news = anyio.Event()
         self._ended = anyio.Event()
-        self._calls = start.calls.reporting(self._report_call)
 
     @property
     def has_ended(self) -> bool:
@@ -135,10 +117,10 @@ class RunningAgent:
 
     async def _conclude(self, status: AgentStatus, detail: str) -> None:
         try:
-            self._add_note(await self._clean_up())
+            self._add_note(await self.clean_up())
         finally:
-            if replies := unanswered(self._start.conversation.messages):
-                self._start.conversation.add(replies)
+            if replies := unanswered(self.conversation.messages):
+                self.conversation.add(replies)
             self._step = ""
             self.record = replace(self._current(), status=status, detail=detail)
         try:
@@ -147,7 +129,7 @@ class RunningAgent:
             log.warning("the end of %s could not be stored: %s", self.record.handle, error)
 
     async def _run(self) -> tuple[AgentStatus, str]:
-        with self._scope, anyio.move_on_after(self._start.seconds):
+        with self._scope, anyio.move_on_after(self.seconds):
             try:
                 limit = await self._work()
             except ToolError as error:
@@ -159,7 +141,7 @@ class RunningAgent:
             return ("limited", limit) if limit else ("finished", "")
         if self._scope.cancel_called:
             return "stopped", ""
-        return "limited", f"it reached the limit of {self._start.seconds:g} s"
+        return "limited", f"it reached the limit of {self.seconds:g} s"
 
     async def _work(self) -> str | None:
         """Go on with the conversation until the model makes no call. Returns the limit that ended it before.
@@ -167,13 +149,13 @@ class RunningAgent:
         Raises:
             ToolError: the model does not answer, or the conversation cannot be stored.
         """
-        conversation, entries = self._start.conversation, self._calls.entries()
+        conversation, entries = self.conversation, self.calls.entries()
         tools = tuple([_model_tool(entry) for entry in entries])
         reading = _reading(entries)
         while (limit := self._limit()) is None:
             self._read_inbox()
             await self._note("waits for its model")
-            turn = await self._start.model.turn(self._request(tools))
+            turn = await self.model.turn(self._request(tools))
             self.spending.add(turn)
             conversation.add(turn)
             await self._save()
@@ -187,7 +169,7 @@ class RunningAgent:
         return limit
 
     def _limit(self) -> str | None:
-        if self._start.conversation.size >= CONVERSATION_BYTES:
+        if self.conversation.size >= CONVERSATION_BYTES:
             return f"its conversation reached the limit of {CONVERSATION_BYTES:,} bytes"
         return self.spending.reached()
 
@@ -195,15 +177,15 @@ class RunningAgent:
         """Add what others have sent to the conversation; return whether there was anything."""
         received, self._inbox = self._inbox, []
         for text in received:
-            self._start.conversation.add(UserText(text))
+            self.conversation.add(UserText(text))
         return bool(received)
 
     def _request(self, tools: tuple[ModelTool, ...]) -> ModelRequest:
         return ModelRequest(
-            system=self._start.system,
-            messages=tuple(self._start.conversation.messages),
+            system=self.system,
+            messages=tuple(self.conversation.messages),
             tools=tools,
-            model=self._start.model_name,
+            model=self.model_name,
             agent_type=self.record.type,
         )
 
@@ -230,7 +212,7 @@ class RunningAgent:
                 call, "Not run: the arguments are not a JSON object. Make the call again with one."
             )
         try:
-            result = await self._calls.call(call.name, call.arguments)
+            result = await self.calls.call(call.name, call.arguments)
         except UnknownTool:
             return _refusal(call, "Not run: there is no tool of this name. Use one of those you were given.")
         is_error = result.error is not None
@@ -245,7 +227,7 @@ class RunningAgent:
 
     def detach(self) -> None:
         """Report no more steps: nobody waits for the agent."""
-        self._report = None
+        self.report = None
 
     def deliver(self, text: str) -> None:
         """Let the agent have a message with its next turn.
@@ -291,22 +273,22 @@ class RunningAgent:
         """The record with what this run used and said."""
         if self.has_ended:
             return self.record
-        before, spending = self._start.record, self.spending
+        before, spending = self._before, self.spending
         return replace(
             self.record,
-            text=_result(self._start.conversation.said()),
+            text=_result(self.conversation.said()),
             turns=before.turns + spending.turns,
             tokens=before.tokens + spending.tokens,
             cost=None if before.cost is None or spending.cost is None else before.cost + spending.cost,
             seconds=before.seconds + time.monotonic() - self._began,
-            size=self._start.conversation.size,
+            size=self.conversation.size,
             updated=time.time(),
         )
 
     async def _save(self) -> None:
-        messages = self._start.conversation.messages
-        await self._store.save(self._current(), messages[self._stored :], at=self._stored)
-        self._stored = len(messages)
+        messages = self.conversation.messages
+        await self.store.save(self._current(), messages[self.stored :], at=self.stored)
+        self.stored = len(messages)
 
     async def _note(self, message: str) -> None:
         self._step = message
@@ -314,13 +296,13 @@ class RunningAgent:
         await self._report_call(f"turn {self.spending.turns + 1}: {message}")
 
     async def _report_call(self, message: str) -> None:
-        if self._report is not None:
-            await self._report(f"{self.record.name or self.record.description}: {message}")
+        if self.report is not None:
+            await self.report(f"{self.record.name or self.record.description}: {message}")
 
     def _announce(self) -> None:
         self._news.set()
         self._news = anyio.Event()
-        self._changed()
+        self.changed()
 
 
 def ended_error(record: AgentRecord) -> Conflict:

@@ -192,16 +192,20 @@ class ModelClient:
 def _history(request: ModelRequest) -> Iterator[messages.ModelMessage]:
     """The conversation in the library's form."""
     for message in request.messages:
-        if isinstance(message, ModelTurn):
-            if parts := list(_response_parts(message)):
-                yield messages.ModelResponse(parts=parts)
-        else:
+        if not isinstance(message, ModelTurn):
             yield messages.ModelRequest(parts=_request_parts(message), instructions=request.system or None)
+            continue
+        parts: list[messages.ModelResponsePart] = []
+        if message.text:
+            parts.append(messages.TextPart(content=message.text))
+        for call in message.calls:
+            given = call.arguments if isinstance(call.arguments, str) else dict(call.arguments)
+            parts.append(messages.ToolCallPart(tool_name=call.name, args=given, tool_call_id=call.id))
+        if parts:
+            yield messages.ModelResponse(parts=parts)
 
 
-def _request_parts(
-    message: UserText | tuple[ToolReply, ...],
-) -> Sequence[messages.ModelRequestPart]:
+def _request_parts(message: UserText | tuple[ToolReply, ...]) -> Sequence[messages.ModelRequestPart]:
     if isinstance(message, UserText):
         return [messages.UserPromptPart(content=message.text)]
     return [
@@ -213,14 +217,6 @@ def _request_parts(
         )
         for reply in message
     ]
-
-
-def _response_parts(turn: ModelTurn) -> Iterator[messages.ModelResponsePart]:
-    if turn.text:
-        yield messages.TextPart(content=turn.text)
-    for call in turn.calls:
-        arguments = call.arguments if isinstance(call.arguments, str) else dict(call.arguments)
-        yield messages.ToolCallPart(tool_name=call.name, args=arguments, tool_call_id=call.id)
 
 
 def _arguments(call: messages.ToolCallPart) -> Mapping[str, JsonValue] | str:

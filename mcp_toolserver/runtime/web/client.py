@@ -77,7 +77,7 @@ class HttpClient:
         """
         with anyio.move_on_after(request.seconds):
             answer = await self._follow_redirects(request, options)
-            return replace(answer, mark=new_mark())
+            return replace(answer, mark=secrets.token_hex(4))
         host = parse_url(request.url).host
         raise TimedOut(f"{host} did not answer in full within {request.seconds:g} s.")
 
@@ -146,11 +146,6 @@ class HttpClient:
         request = WebSend(url=str(url), method="GET", headers={}, most=MOST_BYTES, seconds=_ROBOTS_SECONDS)
         answer = await self.fetch(request, self._robots_options)
         return answer.status, answer.body
-
-
-def new_mark() -> str:
-    """Return a marker for untrusted content; see `WebAnswer.mark`."""
-    return secrets.token_hex(4)
 
 
 def _sockets() -> httpcore.AsyncNetworkBackend:

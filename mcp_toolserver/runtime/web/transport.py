@@ -15,10 +15,6 @@ from mcp_toolserver.runtime.web.guard import Guard
 _MOST_ADDRESSES = 4
 """Addresses of one host that are tried."""
 
-_SocketOptions = Iterable[
-    tuple[int, int, int] | tuple[int, int, bytes | bytearray] | tuple[int, int, None, int]
-]
-
 
 def create_tls_context() -> ssl.SSLContext:
     """Create a TLS context with the system's certificates, or with certifi's if there are none."""
@@ -28,7 +24,7 @@ def create_tls_context() -> ssl.SSLContext:
 
 
 class GuardedNetwork(httpcore.AsyncNetworkBackend):
-    """Opens sockets only to checked addresses."""
+    """Opens sockets only to checked addresses, and none of this machine's Unix sockets."""
 
     def __init__(self, guard: Guard, inner: httpcore.AsyncNetworkBackend) -> None:
         self._guard = guard
@@ -40,7 +36,7 @@ class GuardedNetwork(httpcore.AsyncNetworkBackend):
         port: int,
         timeout: float | None = None,
         local_address: str | None = None,
-        socket_options: _SocketOptions | None = None,
+        socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
     ) -> httpcore.AsyncNetworkStream:
         """Connect to a checked address; the HTTP client still uses the name for certificates and the Host
         header."""
@@ -54,16 +50,6 @@ class GuardedNetwork(httpcore.AsyncNetworkBackend):
             await self._refuse_this_machine(stream, host, address)
             return stream
         raise failure
-
-    async def connect_unix_socket(
-        self, path: str, timeout: float | None = None, socket_options: _SocketOptions | None = None
-    ) -> httpcore.AsyncNetworkStream:
-        """Refuse: a Unix socket is not the web."""
-        raise Denied("a socket of this machine is not of the web")
-
-    async def sleep(self, seconds: float) -> None:
-        """Sleep between retries, which this client does not make."""
-        await self._inner.sleep(seconds)
 
     async def _refuse_this_machine(
         self, stream: httpcore.AsyncNetworkStream, host: str, address: str
