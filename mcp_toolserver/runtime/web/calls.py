@@ -34,7 +34,10 @@ class WebFetcher:
             obeys_robots=self.sources.obeys_robots,
             uses_cache=not request.headers,
         )
-        return await self.sources.http.fetch(WebSend(**vars(request), method="GET"), options)
+        sent = WebSend(
+            url=request.url, method="GET", headers=request.headers, most=request.most, seconds=request.seconds
+        )
+        return await self.sources.http.fetch(sent, options)
 
     async def search(self, query: WebQuery) -> WebHits:
         """See `Fetch.search`."""
