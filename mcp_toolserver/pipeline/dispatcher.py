@@ -10,10 +10,10 @@ recorder fails, calls are rejected. `Dispatcher.shown` escapes every text that l
 import json
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import TypeVar
 
 import anyio
@@ -153,11 +153,11 @@ class Dispatcher:
         targets."""
         if not entry.spec.forwards:
             return level(entry.spec, self.host.permissions)
-        return max(map(self.level, self._targets()), default=Permission.READ_ONLY)
+        return max(map(self.level, self._targets), default=Permission.READ_ONLY)
 
     def reach(self, entry: Entry) -> frozenset[Capability]:
         """The open-world capabilities that the tool, or one that it may call, needs."""
-        others = [other.spec for other in self._targets()] if entry.spec.forwards else []
+        others = [other.spec for other in self._targets] if entry.spec.forwards else []
         return self.host.open_world & frozenset[Capability]().union(
             entry.spec.needs, *(spec.needs for spec in others)
         )
@@ -170,6 +170,10 @@ class Dispatcher:
     def available(self) -> tuple[Entry, ...]:
         """The tools that this server can run: switched on, available here and not above the ceiling, by
         name."""
+        return self._available
+
+    @cached_property
+    def _available(self) -> tuple[Entry, ...]:
         return tuple(filter(self._is_available, self.registry.entries.values()))
 
     def _is_available(self, entry: Entry) -> bool:
@@ -199,10 +203,11 @@ class Dispatcher:
 
         return tuple(filter(can_run, self.listed(samples=True)))
 
-    def _targets(self) -> Iterator[Entry]:
+    @cached_property
+    def _targets(self) -> tuple[Entry, ...]:
         """The tools that a forwarding tool may call."""
         others = (entry for entry in self.registry.entries.values() if not entry.spec.forwards)
-        return filter(self._is_available, others)
+        return tuple(filter(self._is_available, others))
 
     def _catalogue(self, *, samples: bool) -> tuple[ToolCard, ...]:
         return tuple(

@@ -20,7 +20,7 @@ class Demand(Protocol):
 
 def missing(needs: Collection[Capability], permissions: Permissions) -> list[Capability]:
     """Which of `needs` are not available on this host."""
-    return sorted((need for need in needs if need not in permissions), key=lambda need: need.value)
+    return sorted([need for need in needs if need not in permissions], key=lambda need: need.value)
 
 
 def level(tool: Demand, permissions: Permissions) -> Permission:
@@ -29,11 +29,11 @@ def level(tool: Demand, permissions: Permissions) -> Permission:
     It is the tool's own permission. A tool that declares no more than its capabilities require follows them,
     where this host requires less or more for them.
     """
+    here = max(
+        [permissions[need] for need in tool.needs if need in permissions], default=Permission.READ_ONLY
+    )
     if Capability.OWN_CODE in tool.needs:
         # The sandbox of commands does not confine a function of the user's.
-        return max((tool.permission, *(permissions[need] for need in tool.needs if need in permissions)))
-    here = max(
-        (permissions[need] for need in tool.needs if need in permissions), default=Permission.READ_ONLY
-    )
-    declared = max((need.permission for need in tool.needs), default=Permission.READ_ONLY)
+        return max(tool.permission, here)
+    declared = max([need.permission for need in tool.needs], default=Permission.READ_ONLY)
     return here if tool.permission == declared else max(here, tool.permission)

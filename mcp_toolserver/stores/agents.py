@@ -5,11 +5,11 @@ server as lost.
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from mcp_toolserver.capabilities.agents import AgentStatus
+from mcp_toolserver.capabilities.agents import AgentState
 from mcp_toolserver.capabilities.model import Message
 from mcp_toolserver.errors import NotFound
 from mcp_toolserver.stores.database import Database
@@ -18,6 +18,8 @@ from mcp_toolserver.text.agents.conversation import Role, decoded, encoded, role
 
 if TYPE_CHECKING:
     import sqlite3
+
+T = TypeVar("T")
 
 _TABLES = (
     """CREATE TABLE IF NOT EXISTS agents (
@@ -32,24 +34,16 @@ _TABLES = (
     )""",
 )
 
-_COLUMNS = (
-    "handle",
-    "owner",
-    "type",
-    "name",
-    "description",
-    "status",
-    "detail",
-    "text",
-    "notes",
-    "turns",
-    "tokens",
-    "cost",
-    "seconds",
-    "size",
-    "created",
-    "updated",
-)
+_WRITE = """INSERT INTO agents VALUES (
+        :handle, :owner, :server, :type, :name, :description, :status, :detail, :text, :notes, :turns,
+        :tokens, :cost, :seconds, :size, :created, :updated
+    ) ON CONFLICT (handle) DO UPDATE SET
+        server = excluded.server, status = excluded.status, detail = excluded.detail, text = excluded.text,
+        notes = excluded.notes, turns = excluded.turns, tokens = excluded.tokens, cost = excluded.cost,
+        seconds = excluded.seconds, size = excluded.size, updated = excluded.updated"""
+
+_SHOWN = ("name", "type", "description", "status", "detail", "text", "turns", "tokens", "cost")
+"""Fields of a record that the transcript shows."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,24 +58,10 @@ class AgentRetention:
 
 
 @dataclass(frozen=True, kw_only=True)
-class AgentRecord:
-    """The stored state of one agent."""
+class AgentRecord(AgentState):
+    """The stored state of one agent. Its `step` is not stored."""
 
-    handle: str
     owner: str
-    type: str
-    name: str = ""
-    description: str
-    status: AgentStatus = "running"
-    detail: str = ""
-    text: str = ""
-    notes: str = ""
-    """Sentences for who started it, one per line."""
-    turns: int = 0
-    tokens: int = 0
-    cost: float | None = 0.0
-    seconds: float = 0.0
-    """How long it ran, over all its runs."""
     size: int = 0
     """Bytes of its messages."""
     created: float = field(default_factory=time.time)
@@ -109,15 +89,15 @@ class StoredAgents:
         ]
 
         def work(database: "sqlite3.Connection") -> None:
-            self._prepare(database)
             if self._server.acquire():
                 for name in self._server.dead():
                     self._mark_lost(database, name)
-            _write(database, record, self._server.name)
+            notes = "".join(f"{note}\n" for note in record.notes)
+            database.execute(_WRITE, {**vars(record), "notes": notes, "server": self._server.name})
             database.executemany("INSERT OR REPLACE INTO agent_messages VALUES (?, ?, ?, ?)", rows)
             self._expire(database)
 
-        await self._database.run(work)
+        await self._run(work)
 
     async def find(self, handle: str, owner: str) -> AgentRecord:
         """The agent with this handle.
@@ -126,67 +106,52 @@ class StoredAgents:
             NotFound: `owner` has none with it.
             Unavailable, Conflict: see `Database.run`.
         """
-
-        def work(database: "sqlite3.Connection") -> AgentRecord:
-            self._prepare(database)
-            return _find(database, handle, owner)
-
-        return await self._database.run(work)
+        return await self._run(lambda database: _find(database, handle, owner))
 
     async def messages(self, handle: str) -> list[Message]:
         """The conversation of an agent. Raises: Unavailable, Conflict: see `Database.run`."""
-
-        def work(database: "sqlite3.Connection") -> list[tuple[Role, str]]:
-            return _messages(database, handle)
-
-        return [decoded(sender, content) for sender, content in await self._database.run(work)]
+        stored = await self._run(lambda database: _messages(database, handle))
+        return [decoded(sender, content) for sender, content in stored]
 
     async def transcript(self, handle: str, owner: str) -> str:
         """An agent and its conversation as JSON. Raises: as `find`."""
 
         def work(database: "sqlite3.Connection") -> str:
-            self._prepare(database)
             record = _find(database, handle, owner)
-            about: dict[str, object] = {
-                "id": record.handle,
-                "name": record.name,
-                "type": record.type,
-                "description": record.description,
-                "status": record.status,
-                "detail": record.detail,
-                "text": record.text,
-                "turns": record.turns,
-                "tokens": record.tokens,
-                "cost": record.cost,
-            }
+            about: dict[str, object] = {"id": record.handle}
+            about.update({name: getattr(record, name) for name in _SHOWN})
             return transcript(about, _messages(database, handle))
 
-        return await self._database.run(work)
+        return await self._run(work)
 
     async def remove(self, owner: str) -> None:
         """Remove the agents of `owner`. Raises: Unavailable, Conflict: see `Database.run`."""
 
         def work(database: "sqlite3.Connection") -> None:
-            self._prepare(database)
             database.execute("DELETE FROM agents WHERE owner = ?", (owner,))
 
-        await self._database.run(work)
+        await self._run(work)
 
     def close(self, *, leave_lock: bool = False) -> None:
         """Let other servers know that this one has ended. `leave_lock` leaves the file of its lock, as after
         a crash."""
         self._server.release(leave_file=leave_lock)
 
-    def _prepare(self, database: "sqlite3.Connection") -> None:
-        """Create the tables, and mark the running agents of dead servers as lost."""
-        for table in _TABLES:
-            database.execute(table)
-        for (name,) in database.execute(
-            "SELECT DISTINCT server FROM agents WHERE status = 'running' AND server != ?",
-            (self._server.name,),
-        ).fetchall():
-            if self._server.is_dead(name):
-                self._mark_lost(database, name)
+    async def _run(self, work: "Callable[[sqlite3.Connection], T]") -> T:
+        """Run `work` as one transaction, after marking the running agents of dead servers as lost."""
+
+        def prepared(database: "sqlite3.Connection") -> T:
+            for table in _TABLES:
+                database.execute(table)
+            for (name,) in database.execute(
+                "SELECT DISTINCT server FROM agents WHERE status = 'running' AND server != ?",
+                (self._server.name,),
+            ).fetchall():
+                if self._server.is_dead(name):
+                    self._mark_lost(database, name)
+            return work(database)
+
+        return await self._database.run(prepared)
 
     def _mark_lost(self, database: "sqlite3.Connection", server: str) -> None:
         database.execute(
@@ -212,50 +177,20 @@ class StoredAgents:
 
 
 def _find(database: "sqlite3.Connection", handle: str, owner: str) -> AgentRecord:
-    row = database.execute(
-        "SELECT handle, owner, type, name, description, status, detail, text, notes, turns, tokens, cost, "
-        "seconds, size, created, updated FROM agents WHERE handle = ? AND owner = ?",
-        (handle, owner),
-    ).fetchone()
+    found = database.execute("SELECT * FROM agents WHERE handle = ? AND owner = ?", (handle, owner))
+    row = found.fetchone()
     if row is None:
         raise NotFound(
             "There is no agent with this id; it was never given, or its record is no longer kept. Use the id "
             "that Agent returned."
         )
-    return AgentRecord(**dict(zip(_COLUMNS, row, strict=True)))
+    values = dict(zip((column[0] for column in found.description), row, strict=True))
+    del values["server"]
+    values["notes"] = tuple(values["notes"].splitlines())
+    return AgentRecord(**values)
 
 
 def _messages(database: "sqlite3.Connection", handle: str) -> list[tuple[Role, str]]:
     return database.execute(
         "SELECT role, content FROM agent_messages WHERE agent = ? ORDER BY position", (handle,)
     ).fetchall()
-
-
-def _write(database: "sqlite3.Connection", record: AgentRecord, server: str) -> None:
-    database.execute(
-        "INSERT INTO agents VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) "
-        "ON CONFLICT (handle) DO UPDATE SET "
-        "server = excluded.server, status = excluded.status, detail = excluded.detail, "
-        "text = excluded.text, notes = excluded.notes, "
-        "turns = excluded.turns, tokens = excluded.tokens, cost = excluded.cost, "
-        "seconds = excluded.seconds, size = excluded.size, updated = excluded.updated",
-        (
-            record.handle,
-            record.owner,
-            server,
-            record.type,
-            record.name,
-            record.description,
-            record.status,
-            record.detail,
-            record.text,
-            record.notes,
-            record.turns,
-            record.tokens,
-            record.cost,
-            record.seconds,
-            record.size,
-            record.created,
-            record.updated,
-        ),
-    )

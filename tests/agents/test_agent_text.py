@@ -6,7 +6,7 @@ import pytest
 
 from mcp_toolserver.capabilities.agents import AgentState
 from mcp_toolserver.capabilities.model import ModelTurn, ToolCall, ToolReply, UserText
-from mcp_toolserver.text.agents.agent_file import custom_type
+from mcp_toolserver.runtime.agents.agent_files import custom_type
 from mcp_toolserver.text.agents.conversation import cleaned
 from mcp_toolserver.text.agents.result_text import result_text
 from mcp_toolserver.text.agents.types import BUILT_IN, canonical_type, choices

@@ -1,20 +1,25 @@
 """Agents: what they do, and when they end."""
 
 import re
+import sys
 import threading
 from pathlib import Path
+from types import FrameType
 
 import anyio
 import pytest
 
+import mcp_toolserver
 from mcp_toolserver.capabilities.processes import JobQuery
 from mcp_toolserver.errors import NotFound
-from mcp_toolserver.runtime.agents import loop
+from mcp_toolserver.runtime.agents import running_agent
 from tests.agents.agents import HANDLE, PATIENCE, Agents, Call, Says, agents
 from tests.support.processes import Daemons, until
 from tests.support.workbench import Person
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+PACKAGE = str(Path(mcp_toolserver.__file__).parent)
 
 
 def handle(text: str) -> str:
@@ -190,13 +195,31 @@ async def test_the_limit_of_time_ends_an_agent_with_its_partial_answer(
 
 
 async def test_a_conversation_that_is_full_ends_an_agent(at: Agents, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loop, "CONVERSATION_BYTES", 1000)
+    monkeypatch.setattr(running_agent, "CONVERSATION_BYTES", 1000)
     script = [Says("So far.", [Call(tool="read_file", arguments={"path": "a"})]), Says("Not asked any more.")]
     at.plays({"go": script})
     (at.root / "a").write_text("x" * 2000, encoding="utf-8")
     result = await at.agent("go")
     assert result.text.startswith("So far.\n")
     assert "its conversation reached the limit of 1,000 bytes; 1 turn" in result.text
+
+
+async def test_an_agent_takes_few_calls_in_the_server(at: Agents) -> None:
+    script = [Says(calls=[Call(tool="ls")]), Says("Done.")]
+    at.plays({"first": script, "go": script})
+    await at.agent("first")
+    made = 0
+
+    def count(frame: FrameType, event: str, _: object) -> None:
+        nonlocal made
+        made += event == "call" and frame.f_code.co_filename.startswith(PACKAGE)
+
+    sys.setprofile(count)
+    try:
+        await at.agent("go")
+    finally:
+        sys.setprofile(None)
+    assert 500 < made < 3_000
 
 
 # --- agents that go on -----------------------------------------------------------------------------------

@@ -28,7 +28,7 @@ from mcp_toolserver.capabilities.model import (
     UserText,
 )
 from mcp_toolserver.errors import TimedOut, ToolError, Unavailable
-from mcp_toolserver.runtime.models import transport
+from mcp_toolserver.runtime.models import client
 from mcp_toolserver.runtime.models.model import ProviderModel
 from mcp_toolserver.runtime.models.options import ModelOptions, ProviderName, endpoint
 from tests.client_programs.scripted_model import (
@@ -295,7 +295,7 @@ async def test_an_answer_that_is_none_is_an_error(provider: ProviderName) -> Non
 async def test_an_answer_without_end_is_cut_off(
     provider: ProviderName, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(transport, "MAX_BYTES", 1 << 20)
+    monkeypatch.setattr(client, "MAX_BYTES", 1 << 20)
 
     def pour(reply: Reply) -> None:
         reply.pour(repeat(b": comment " + b"x" * 4096 + b"\n"), kind="text/event-stream")

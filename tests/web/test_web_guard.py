@@ -4,16 +4,16 @@ import ipaddress
 import itertools
 import os
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from benchmarks.memory import Peak
+from mcp_toolserver.capabilities.web import WebSend
 from mcp_toolserver.errors import Denied, TimedOut
-from mcp_toolserver.runtime.web.addresses import address_class
-from mcp_toolserver.runtime.web.client import FetchOptions, HttpClient, Request
-from mcp_toolserver.runtime.web.guard import Guard, parse_private_host
-from mcp_toolserver.text.web.urls import parse_url
+from mcp_toolserver.runtime.web.client import FetchOptions, HttpClient
+from mcp_toolserver.runtime.web.guard import Guard, address_class, parse_private_host
 from tests.web.authority import Authority
 from tests.web.web import (
     OTHER,
@@ -304,12 +304,12 @@ async def test_an_answer_that_comes_too_slowly_is_left(tmp_path: Path) -> None:
         internet = Internet.of(outside, "good.example")
         guard = Guard(resolve=internet.resolve)
         exchanges = HttpClient(guard, internet)
+        fast = WebSend(url="http://good.example/fast", method="GET", headers={}, most=1000, seconds=5)
         for path in slow:
-            ask = Request(url=parse_url(f"http://good.example{path}"), most=1000)
+            ask = replace(fast, url=f"http://good.example{path}", seconds=0.3)
             with pytest.raises(TimedOut):
-                await exchanges.fetch(ask, FetchOptions(guard=guard, seconds=0.3))
-        fast = Request(url=parse_url("http://good.example/fast"), most=1000)
-        assert (await exchanges.fetch(fast, FetchOptions(guard=guard, seconds=5))).body == b"x"
+                await exchanges.fetch(ask, FetchOptions(guard=guard))
+        assert (await exchanges.fetch(fast, FetchOptions(guard=guard))).body == b"x"
 
 
 def _slowly(reply: Reply) -> Iterator[bytes]:

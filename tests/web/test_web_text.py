@@ -3,22 +3,20 @@
 import gzip
 import zlib
 from collections.abc import Mapping
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcp_toolserver.errors import Denied, Unavailable
-from mcp_toolserver.runtime.web.body import BodyDecoder
-from mcp_toolserver.runtime.web.cache import Cache, CacheEntry, freshness_seconds
+from mcp_toolserver.capabilities.web import WebAnswer
+from mcp_toolserver.errors import Unavailable
+from mcp_toolserver.runtime.web.client import Cache, freshness_seconds
 from mcp_toolserver.runtime.web.guard import Guard
-from mcp_toolserver.runtime.web.robots import RobotsChecker
+from mcp_toolserver.runtime.web.robots import RobotsChecker, allows, parse_robots
 from mcp_toolserver.runtime.web.search_client import SearchBudget
-from mcp_toolserver.runtime.web.transport import GuardedNetwork
+from mcp_toolserver.runtime.web.transport import BodyDecoder, GuardedNetwork
 from mcp_toolserver.text.documents.relevant_sections import joined_parts, relevant
 from mcp_toolserver.text.web.headers import sendable
-from mcp_toolserver.text.web.robots import parse_robots
 from mcp_toolserver.text.web.urls import Url, parse_url
 from tests.web.web import Internet
 
@@ -61,23 +59,23 @@ AGENTS: Mapping[str, tuple[str, str, bool]] = {
 
 
 def test_a_sites_rules_are_kept() -> None:
-    found = {name: parse_robots(RULES, agent).allows(target) for name, (agent, target, _) in AGENTS.items()}
+    found = {name: allows(parse_robots(RULES, agent), target) for name, (agent, target, _) in AGENTS.items()}
     assert found == {name: allowed for name, (_, _, allowed) in AGENTS.items()}
     # Of two rules that are as specific the one that allows wins.
-    assert parse_robots("User-agent: *\nDisallow: /a\nAllow: /a", "x").allows("/a")
+    assert allows(parse_robots("User-agent: *\nDisallow: /a\nAllow: /a", "x"), "/a")
 
 
 def test_rules_for_nobody_or_of_no_path_allow_everything() -> None:
     nobody = ("", "nonsense", "Disallow: /", "\ufeffUser-agent: y\nDisallow: /", "User-agent: *")
     for text in (*nobody, "User-agent: *\nDisallow: a b\nDisallow: /\\"):
-        assert parse_robots(text, "x").allows("/"), text
+        assert allows(parse_robots(text, "x"), "/"), text
     # A mark of byte order does not hide the first line.
-    assert not parse_robots("\ufeffUser-agent: *\nDisallow: /", "x").allows("/")
+    assert not allows(parse_robots("\ufeffUser-agent: *\nDisallow: /", "x"), "/")
 
 
 @given(st.text(max_size=200), st.text(max_size=20))
 def test_no_file_of_rules_breaks_its_reader(text: str, target: str) -> None:
-    parse_robots(text, "x").allows(f"/{target}")
+    allows(parse_robots(text, "x"), f"/{target}")
 
 
 # --- the parts that a question is about ------------------------------------------------------------------
@@ -125,10 +123,10 @@ def test_a_body_is_unpacked_up_to_the_limit_however_it_comes(
     for start in range(0, len(sent), size):
         if not body.is_truncated:
             body.add(sent[start : start + size])
-    assert content.startswith(body.content())
-    assert len(body.content()) <= most
+    assert content.startswith(body.content)
+    assert len(body.content) <= most
     if len(sent) <= most:
-        assert (body.content(), body.is_truncated) == (content[:most], len(content) > most)
+        assert (body.content, body.is_truncated) == (content[:most], len(content) > most)
 
 
 def test_what_unpacks_to_nothing_is_bounded_too() -> None:
@@ -138,7 +136,7 @@ def test_what_unpacks_to_nothing_is_bounded_too() -> None:
         if not body.is_truncated:
             body.add(nothing)
     assert body.is_truncated
-    assert body.content() == b""
+    assert body.content == b""
 
 
 def test_an_encoding_that_was_not_asked_for_or_is_wrong_is_refused() -> None:
@@ -172,19 +170,19 @@ def test_headers_that_cannot_be_sent_are_refused() -> None:
 # --- what is kept ----------------------------------------------------------------------------------------
 
 
-def entry(body: bytes) -> CacheEntry:
-    return CacheEntry(headers={}, body=body, complete=True, fresh_until=0)
+def answer(url: str, size: int) -> WebAnswer:
+    return WebAnswer(url=url, status=200, reason="", headers={}, body=b"x" * size, complete=True, mark="")
 
 
 def test_the_least_used_answers_make_room() -> None:
     cache = Cache(most=10)
-    cache.put("a", entry(b"12345"))
-    cache.put("b", entry(b"12345"))
-    assert cache.get("a") is not None
-    cache.put("c", entry(b"12345"))
-    assert [cache.get(key) is not None for key in "abc"] == [True, False, True]
-    cache.put("d", replace(entry(b"1"), body=b"x" * 11))
-    assert cache.get("d") is None
+    cache.put(answer("a", 5))
+    cache.put(answer("b", 5))
+    assert cache.get("a")[1] is not None
+    cache.put(answer("c", 5))
+    assert [cache.get(key)[1] is not None for key in "abc"] == [True, False, True]
+    cache.put(answer("d", 11))
+    assert cache.get("d")[1] is None
 
 
 FRESHNESS: Mapping[str, tuple[str, float | None]] = {
@@ -228,7 +226,5 @@ async def test_of_many_sites_the_oldest_is_asked_again() -> None:
 
 
 async def test_the_guarded_network_opens_no_local_socket() -> None:
-    network = GuardedNetwork(Guard(), Internet())
-    await network.sleep(0)
-    with pytest.raises(Denied):
-        await network.connect_unix_socket("/run/docker.sock")
+    with pytest.raises(NotImplementedError):
+        await GuardedNetwork(Guard(), Internet()).connect_unix_socket("/run/docker.sock")

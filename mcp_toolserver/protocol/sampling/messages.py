@@ -1,8 +1,7 @@
 """Translates a turn of a model to `sampling/createMessage` and back."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 import mcp_types as mcp
 from mcp_types.version import is_version_at_least
@@ -90,21 +89,15 @@ def _messages(messages: Sequence[Message]) -> Iterator[mcp.SamplingMessage]:
             case UserText():
                 yield mcp.SamplingMessage(role="user", content=_text(message.text))
             case ModelTurn():
-                if content := list(_turn(message)):
+                content: list[mcp.SamplingMessageContentBlock] = [_text(message.text)] if message.text else []
+                for call in message.calls:
+                    given = call.arguments
+                    arguments = {"invalid": given} if isinstance(given, str) else dict(given)
+                    content.append(mcp.ToolUseContent(id=call.id, name=call.name, input=arguments))
+                if content:
                     yield mcp.SamplingMessage(role="assistant", content=content)
             case _:
                 yield mcp.SamplingMessage(role="user", content=[_reply(reply) for reply in message])
-
-
-def _turn(turn: ModelTurn) -> Iterator[mcp.SamplingMessageContentBlock]:
-    if turn.text:
-        yield _text(turn.text)
-    for call in turn.calls:
-        yield mcp.ToolUseContent(id=call.id, name=call.name, input=_input(call.arguments))
-
-
-def _input(arguments: Mapping[str, Any] | str) -> dict[str, Any]:
-    return {"invalid": arguments} if isinstance(arguments, str) else dict(arguments)
 
 
 def _reply(reply: ToolReply) -> mcp.ToolResultContent:

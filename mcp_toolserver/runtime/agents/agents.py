@@ -14,17 +14,17 @@ from anyio import to_thread
 
 from mcp_toolserver.capabilities.agents import AgentState, AgentTask
 from mcp_toolserver.capabilities.call_scope import LOCAL, Report, longest_wait
-from mcp_toolserver.capabilities.model import Model, UserText
+from mcp_toolserver.capabilities.model import UserText
 from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.capabilities.processes import JobQuery, JobState
 from mcp_toolserver.capabilities.teams import EVERYBODY, LEADER, Team
 from mcp_toolserver.errors import Conflict, Denied, InvalidInput, NotFound, ToolError, Unavailable
 from mcp_toolserver.runtime.agents.agent_files import custom_types
 from mcp_toolserver.runtime.agents.isolation import Isolation, isolated
-from mcp_toolserver.runtime.agents.loop import Conversation
-from mcp_toolserver.runtime.agents.running_agent import RunningAgent, Start, ended_error, state_of
+from mcp_toolserver.runtime.agents.running_agent import RunningAgent, ended_error
 from mcp_toolserver.runtime.agents.spending import Spending
 from mcp_toolserver.stores.agents import AgentRecord, StoredAgents
+from mcp_toolserver.text.agents.conversation import Conversation
 from mcp_toolserver.text.agents.result_text import ending, result_text, spent
 from mcp_toolserver.text.agents.types import (
     BUILT_IN,
@@ -67,35 +67,21 @@ class ServerAgents:
     """All agents that run in this server."""
 
     def __init__(self, context: ProviderContext) -> None:
+        self.context = context
         self.store = StoredAgents(context.database)
-        self.limits = context.agent_limits
-        self.model = context.model
-        self.join_session = context.join_session
         self.running: dict[str, RunningAgent] = {}
         """By handle."""
         self.teams: dict[str, RunningTeam] = {}
         """By id."""
-        self._context = context
         self._owners: set[str] = set()
         """Who started agents in this server."""
 
-    async def isolated(self, request: ServiceRequest, agent: str) -> Isolation:
-        """Create a worktree for an agent; see `isolated`."""
-        return await isolated(self._context, request, agent)
-
-    def start(self, start: Start, report: Report, isolation: Isolation | None = None) -> RunningAgent:
-        """Start an agent; see `RunningAgent`."""
-        handle, owner = start.record.handle, start.record.owner
-        agent = RunningAgent(
-            start,
-            self.store,
-            report=report,
-            clean_up=partial(self._clean_up, handle, isolation),
-            changed=partial(self._context.changes.changed, "agent", handle),
-        )
+    def start(self, agent: RunningAgent) -> None:
+        """Start an agent."""
+        handle = agent.record.handle
         self.running[handle] = agent
-        self._owners.add(owner)
-        self._context.changes.changed("agent", handle)
+        self._owners.add(agent.record.owner)
+        agent.changed()
 
         async def run() -> None:
             try:
@@ -103,14 +89,13 @@ class ServerAgents:
             finally:
                 del self.running[handle]
 
-        agent.task = self._context.background.start(run, name=handle)
-        return agent
+        agent.task = self.context.background.start(run, name=handle)
 
     def forget(self, owner: str) -> None:
         """End the agents of `owner`, who will not return, and remove their records, except for those of the
         user of this machine."""
         if owner in self._owners:
-            self._context.background.start(
+            self.context.background.start(
                 partial(self._remove, owner), name=f"the end of the agents of {owner}"
             )
 
@@ -118,9 +103,10 @@ class ServerAgents:
         """Let other servers know that this one has ended. `Background` has ended its agents."""
         self.store.close()
 
-    async def _clean_up(self, handle: str, isolation: Isolation | None) -> str:
+    async def clean_up(self, handle: str, isolation: Isolation | None) -> str:
+        """End everything that an agent started; see `RunningAgent.clean_up`."""
         await self._remove(handle)
-        await self._context.end_owner(handle)
+        await self.context.end_owner(handle)
         return "" if isolation is None else await isolation.end()
 
     async def _remove(self, owner: str) -> None:
@@ -191,9 +177,17 @@ class CallAgents:
         sender = self.agents.running.get(self._owner)
         text = f"Message from {_name(sender)}:\n{message}"
         if to == LEADER and sender is not None:
-            self._tell_leader(sender, message)
+            leader = self.agents.running.get(sender.record.owner)
+            if leader is not None:
+                leader.deliver(text)
+            else:
+                # A leader that is no agent finds the message with the output of the sender.
+                sender.note(f"message to you: {message}")
             return (LEADER,)
-        within_reach = self._within_reach(sender)
+        # The agents that the caller started, and those that were started with it.
+        owners = {self._owner, *([sender.record.owner] if sender else [])}
+        running = self.agents.running.values()
+        within_reach = [one for one in running if one.record.owner in owners and one is not sender]
         found = [one for one in within_reach if to in (EVERYBODY, one.record.name, one.record.handle)]
         if not found:
             raise await self._unreachable(to, within_reach)
@@ -236,20 +230,6 @@ class CallAgents:
     def _teams(self) -> list[RunningTeam]:
         return [team for team in self.agents.teams.values() if team.owner == self._owner]
 
-    def _tell_leader(self, sender: RunningAgent, message: str) -> None:
-        """A leader that is no agent finds the message with the output of the sender."""
-        leader = self.agents.running.get(sender.record.owner)
-        if leader is not None:
-            leader.deliver(f"Message from {_name(sender)}:\n{message}")
-        else:
-            sender.note(f"message to you: {message}")
-
-    def _within_reach(self, sender: RunningAgent | None) -> list[RunningAgent]:
-        """The running agents that the caller started, and those that were started with it."""
-        owners = {self._owner, *([sender.record.owner] if sender else [])}
-        every = self.agents.running.values()
-        return [one for one in every if one.record.owner in owners and one is not sender]
-
     async def _unreachable(self, to: str, within_reach: Sequence[RunningAgent]) -> ToolError:
         if to.startswith(PREFIX):
             try:
@@ -268,25 +248,19 @@ class CallAgents:
 
     async def _state(self, handle: str) -> AgentState:
         agent = self._running(handle)
-        if agent is not None:
-            return agent.state()
-        return state_of(await self.agents.store.find(handle, self._owner))
+        return agent.state() if agent else await self.agents.store.find(handle, self._owner)
 
     @property
     def _is_borrowed(self) -> bool:
         """Whether the model is the client's own, which answers until the call ends."""
-        return self.agents.model() is None
-
-    def _model(self) -> Model:
-        model = self.agents.model() or self.request.user.caller.sampling()
-        # The dispatcher has refused calls of tools that need a model where there is none.
-        assert model is not None
-        return model
+        return self.agents.context.model() is None
 
     def _seconds_to_answer(self) -> float:
         if self._is_borrowed:
             return math.inf
-        return longest_wait(self.request.scope.seconds_to_answer, self.agents.limits.foreground_seconds)
+        return longest_wait(
+            self.request.scope.seconds_to_answer, self.agents.context.agent_limits.foreground_seconds
+        )
 
     async def _started(self, task: AgentTask, report: Report) -> RunningAgent:
         agents, calls = self.agents, self.request.calls
@@ -295,7 +269,9 @@ class CallAgents:
                 f"Agents may start each other to a depth of {MAX_DEPTH}, and this one is at that depth. Do "
                 "the work yourself."
             )
-        model = self._model()
+        model = agents.context.model() or self.request.user.caller.sampling()
+        # The dispatcher has refused calls of tools that need a model where there is none.
+        assert model is not None
         if task.background and self._is_borrowed:
             raise Unavailable(
                 "An agent in the background needs a model that the operator of this server configured; the "
@@ -306,30 +282,36 @@ class CallAgents:
         stored = len(conversation.messages)
         conversation.add(UserText(task.prompt))
         self._check_room(record)
-        isolation = await agents.isolated(self.request, record.handle) if task.in_worktree else None
+        handle, limits = record.handle, agents.context.agent_limits
+        isolation = await isolated(agents.context, self.request, handle) if task.in_worktree else None
         roots = self.request.workspace.roots if isolation is None else (isolation.path,)
         if kind.joins_session and isolation is None and task.ceiling is Permission.DANGER_FULL_ACCESS:
-            agents.join_session(record.handle, self._owner)
+            agents.context.join_session(handle, self._owner)
         parent = agents.running.get(self._owner)
-        start = Start(
+        agent = RunningAgent(
             record=record,
             conversation=conversation,
             stored=stored,
             model=model,
             model_name=task.model or kind.model,
-            calls=_limited(calls, task, kind).detached(owner=record.handle, name=f"agent {record.handle}"),
+            calls=_limited(calls, task, kind).detached(owner=handle, name=f"agent {handle}"),
             system=system_prompt(kind, name=record.name, roots=roots),
-            seconds=agents.limits.seconds,
-            spending=Spending(agents.limits.with_turns(task.max_turns), parent.spending if parent else None),
+            seconds=limits.seconds,
+            spending=Spending(limits.with_turns(task.max_turns), parent.spending if parent else None),
+            store=agents.store,
+            report=report,
+            clean_up=partial(agents.clean_up, handle, isolation),
+            changed=partial(agents.context.changes.changed, "agent", handle),
         )
         try:
             # Others may have started while the worktree was created.
             self._check_room(record)
-            return agents.start(start, report, isolation)
+            agents.start(agent)
         except BaseException:
             if isolation is not None:
                 await isolation.end()
             raise
+        return agent
 
     def _new(self, task: AgentTask) -> tuple[AgentRecord, Conversation]:
         record = AgentRecord(
@@ -370,7 +352,7 @@ class CallAgents:
     def _check_room(self, record: AgentRecord) -> None:
         """Raises: Conflict: it runs, or its name is taken; Unavailable: too many run."""
         running = self.agents.running
-        if len(running) >= self.agents.limits.running:
+        if len(running) >= self.agents.context.agent_limits.running:
             raise Unavailable(
                 f"{len(running)} agents run already, and no more may. Stop one with TaskStop, wait for one "
                 "to end, or do the work yourself."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -10,38 +11,22 @@ from mcp_toolserver.errors import Denied, Unavailable
 from mcp_toolserver.policy.rules import Request
 
 if TYPE_CHECKING:
-    from mcp_toolserver.capabilities.worktrees import Worktree
     from mcp_toolserver.runtime.host_services import ServiceRequest
     from mcp_toolserver.runtime.providers import ProviderContext
-    from mcp_toolserver.runtime.worktrees.worktrees import CallWorktrees
 
 _TOOL = "EnterWorktree"
 """The tool whose rules decide whether a call may create worktrees."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Isolation:
     """The worktree of one agent."""
 
-    worktrees: CallWorktrees
-    worktree: Worktree
-    agent: str
-
-    @property
-    def path(self) -> str:
-        """The absolute path of the folder that the agent works in."""
-        return self.worktree.path
-
-    async def end(self) -> str:
-        """Remove the worktree of the agent, which has ended, if it has no work in it; otherwise say where it
-        is."""
-        kept = await self.worktrees.end_isolation(self.agent, self.worktree)
-        if kept is None:
-            return ""
-        return (
-            f"its work is in the worktree {kept.path}, branch {kept.branch}; ExitWorktree with the id "
-            f"{kept.id} removes it"
-        )
+    path: str
+    """The absolute path of the folder that the agent works in."""
+    end: Callable[[], Awaitable[str]]
+    """Removes the worktree of the agent, which has ended, if it has no work in it; otherwise says where it
+    is."""
 
 
 async def isolated(context: ProviderContext, request: ServiceRequest, agent: str) -> Isolation:
@@ -60,7 +45,18 @@ async def isolated(context: ProviderContext, request: ServiceRequest, agent: str
 
     worktrees = context.service(Capability.WORKTREES)(replace(request, capability=Capability.WORKTREES))
     assert isinstance(worktrees, CallWorktrees)
-    return Isolation(worktrees=worktrees, worktree=await worktrees.isolate(agent, agent), agent=agent)
+    worktree = await worktrees.isolate(agent, agent)
+
+    async def end() -> str:
+        kept = await worktrees.end_isolation(agent, worktree)
+        if kept is None:
+            return ""
+        return (
+            f"its work is in the worktree {kept.path}, branch {kept.branch}; ExitWorktree with the id "
+            f"{kept.id} removes it"
+        )
+
+    return Isolation(worktree.path, end)
 
 
 def _check_rights(request: ServiceRequest) -> None:

@@ -1,27 +1,31 @@
-"""An agent, from its start until it and all that it started have ended."""
+"""An agent, from its start until it and all that it started have ended.
+
+It asks its model, runs the calls that the model makes, and shows it the results, until it makes none.
+"""
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import anyio
 
-from mcp_toolserver.capabilities.agents import AgentState
-from mcp_toolserver.capabilities.model import Model, ModelTurn
-from mcp_toolserver.errors import Conflict, ToolError
-from mcp_toolserver.runtime.agents.loop import Conversation, Loop
-from mcp_toolserver.runtime.agents.spending import Spending
-from mcp_toolserver.text.agents.conversation import unanswered
+from mcp_toolserver.capabilities.model import Model, ModelRequest, ModelTool, ToolCall, ToolReply, UserText
+from mcp_toolserver.capabilities.permissions import Permission
+from mcp_toolserver.errors import Conflict, ToolError, UnknownTool
+from mcp_toolserver.text.agents.conversation import Conversation, unanswered
 from mcp_toolserver.text.lines.truncate import head_bytes
 
 if TYPE_CHECKING:
-    from mcp_toolserver.capabilities.agents import AgentStatus
+    from mcp_toolserver.capabilities.agents import AgentState, AgentStatus
     from mcp_toolserver.capabilities.call_scope import Report
+    from mcp_toolserver.pipeline.call import Result
     from mcp_toolserver.pipeline.nested_calls import NestedCalls
+    from mcp_toolserver.pipeline.registry import Entry
+    from mcp_toolserver.runtime.agents.spending import Spending
     from mcp_toolserver.runtime.background import Running
     from mcp_toolserver.stores.agents import AgentRecord, StoredAgents
 
@@ -36,15 +40,27 @@ MAX_NOTES = 20
 RESULT_BYTES = 200_000
 """Maximum bytes of an agent's result."""
 
+REPLY_BYTES = 40_000
+"""Maximum bytes of the result of one call that the model sees."""
 
-@dataclass(frozen=True, kw_only=True)
-class Start:
-    """What an agent starts with."""
+CONVERSATION_BYTES = 4 << 20
+"""Maximum bytes of a conversation."""
+
+CALLS = 32
+"""Maximum calls of one turn."""
+
+PARALLEL = 8
+"""Reading calls of one turn that run at the same time."""
+
+
+@dataclass(eq=False, kw_only=True)
+class RunningAgent:
+    """One run of an agent."""
 
     record: AgentRecord
-    """With what it used in earlier runs."""
+    """At the start with what it used in earlier runs."""
     conversation: Conversation
-    """Its last message is the task."""
+    """Its last message is the task at the start."""
     stored: int
     """Messages of the conversation that are stored already."""
     model: Model
@@ -54,39 +70,22 @@ class Start:
     seconds: float
     """How long this run may take."""
     spending: Spending
+    store: StoredAgents
+    report: Report | None
+    """Receives each step, as long as somebody waits for the agent."""
+    clean_up: Callable[[], Awaitable[str]]
+    """Ends everything that the agent started, and waits until it is gone; returns a sentence for who started
+    it, or nothing."""
+    changed: Callable[[], None]
+    """Is called after each step."""
 
-
-class RunningAgent:
-    """One run of an agent.
-
-    Args:
-        report: receives each step, as long as somebody waits for the agent.
-        clean_up: ends everything that the agent started, and waits until it is gone; returns a sentence for
-            who started it, or nothing.
-        changed: is called after each step.
-    """
-
-    def __init__(
-        self,
-        start: Start,
-        store: StoredAgents,
-        *,
-        report: Report,
-        clean_up: Callable[[], Awaitable[str]],
-        changed: Callable[[], None],
-    ) -> None:
-        self.spending = start.spending
-        self.record = start.record
+    def __post_init__(self) -> None:
         self.task: Running
         """Its work, once it was started."""
         self.error: ToolError | None = None
         """Why its model did not answer."""
-        self._start = start
-        self._store = store
-        self._stored = start.stored
-        self._report: Report | None = report
-        self._clean_up = clean_up
-        self._changed = changed
+        self.calls = self.calls.reporting(self._report_call)
+        self._before = self.record
         self._began = time.monotonic()
         self._step = ""
         self._inbox: list[str] = []
@@ -95,17 +94,6 @@ class RunningAgent:
         self._scope = anyio.CancelScope()
         self._news = anyio.Event()
         self._ended = anyio.Event()
-        self._loop = Loop(
-            model=start.model,
-            calls=start.calls.reporting(self._report_call),
-            spending=start.spending,
-            system=start.system,
-            agent_type=start.record.type,
-            model_name=start.model_name,
-            inbox=self._received,
-            save=self._save,
-            step=self._note,
-        )
 
     @property
     def has_ended(self) -> bool:
@@ -129,10 +117,10 @@ class RunningAgent:
 
     async def _conclude(self, status: AgentStatus, detail: str) -> None:
         try:
-            self._add_note(await self._clean_up())
+            self._add_note(await self.clean_up())
         finally:
-            if replies := unanswered(self._start.conversation.messages):
-                self._start.conversation.add(replies)
+            if replies := unanswered(self.conversation.messages):
+                self.conversation.add(replies)
             self._step = ""
             self.record = replace(self._current(), status=status, detail=detail)
         try:
@@ -141,9 +129,9 @@ class RunningAgent:
             log.warning("the end of %s could not be stored: %s", self.record.handle, error)
 
     async def _run(self) -> tuple[AgentStatus, str]:
-        with self._scope, anyio.move_on_after(self._start.seconds):
+        with self._scope, anyio.move_on_after(self.seconds):
             try:
-                limit = await self._loop.run(self._start.conversation)
+                limit = await self._work()
             except ToolError as error:
                 self.error = error
                 return "failed", str(error)
@@ -153,7 +141,82 @@ class RunningAgent:
             return ("limited", limit) if limit else ("finished", "")
         if self._scope.cancel_called:
             return "stopped", ""
-        return "limited", f"it reached the limit of {self._start.seconds:g} s"
+        return "limited", f"it reached the limit of {self.seconds:g} s"
+
+    async def _work(self) -> str | None:
+        """Go on with the conversation until the model makes no call. Returns the limit that ended it before.
+
+        Raises:
+            ToolError: the model does not answer, or the conversation cannot be stored.
+        """
+        conversation, entries = self.conversation, self.calls.entries()
+        tools = tuple([_model_tool(entry) for entry in entries])
+        reading = _reading(entries)
+        while (limit := self._limit()) is None:
+            self._read_inbox()
+            await self._note("waits for its model")
+            turn = await self.model.turn(self._request(tools))
+            self.spending.add(turn)
+            conversation.add(turn)
+            await self._save()
+            if turn.calls:
+                if limit := self._limit():
+                    return limit
+                conversation.add(await self._replies(turn.calls, reading))
+                await self._save()
+            elif not self._read_inbox():
+                return None
+        return limit
+
+    def _limit(self) -> str | None:
+        if self.conversation.size >= CONVERSATION_BYTES:
+            return f"its conversation reached the limit of {CONVERSATION_BYTES:,} bytes"
+        return self.spending.reached()
+
+    def _read_inbox(self) -> bool:
+        """Add what others have sent to the conversation; return whether there was anything."""
+        received, self._inbox = self._inbox, []
+        for text in received:
+            self.conversation.add(UserText(text))
+        return bool(received)
+
+    def _request(self, tools: tuple[ModelTool, ...]) -> ModelRequest:
+        return ModelRequest(
+            system=self.system,
+            messages=tuple(self.conversation.messages),
+            tools=tools,
+            model=self.model_name,
+            agent_type=self.record.type,
+        )
+
+    async def _replies(self, calls: Sequence[ToolCall], reading: Collection[str]) -> tuple[ToolReply, ...]:
+        """Run the calls: consecutive ones that read at the same time, others one after the other."""
+        replies: dict[int, ToolReply] = {}
+        limiter = anyio.CapacityLimiter(PARALLEL)
+
+        async def run(number: int, call: ToolCall) -> None:
+            async with limiter:
+                replies[number] = await self._reply(call)
+
+        for batch in _batches(calls[:CALLS], reading):
+            await self._note(f"calls {', '.join(call.name[:40] for _, call in batch)}")
+            async with anyio.create_task_group() as tasks:
+                for number, call in batch:
+                    tasks.start_soon(run, number, call)
+        surplus = f"Not run: one turn may make at most {CALLS} calls. Make it again in the next turn."
+        return tuple(replies.get(number) or _refusal(call, surplus) for number, call in enumerate(calls))
+
+    async def _reply(self, call: ToolCall) -> ToolReply:
+        if isinstance(call.arguments, str):
+            return _refusal(
+                call, "Not run: the arguments are not a JSON object. Make the call again with one."
+            )
+        try:
+            result = await self.calls.call(call.name, call.arguments)
+        except UnknownTool:
+            return _refusal(call, "Not run: there is no tool of this name. Use one of those you were given.")
+        is_error = result.error is not None
+        return ToolReply(id=call.id, name=call.name, text=_shortened(result), is_error=is_error)
 
     async def stop(self) -> None:
         """End it, and wait until all that it started is gone, even when the caller is cancelled."""
@@ -164,7 +227,7 @@ class RunningAgent:
 
     def detach(self) -> None:
         """Report no more steps: nobody waits for the agent."""
-        self._report = None
+        self.report = None
 
     def deliver(self, text: str) -> None:
         """Let the agent have a message with its next turn.
@@ -183,7 +246,7 @@ class RunningAgent:
 
     def note(self, text: str) -> None:
         """Add a message for who started the agent. Raises: Conflict: there are too many."""
-        if self.record.notes.count("\n") >= MAX_NOTES:
+        if len(self.record.notes) >= MAX_NOTES:
             raise Conflict(
                 f"The leader has {MAX_NOTES} messages already. Put the rest into your last answer."
             )
@@ -192,7 +255,7 @@ class RunningAgent:
 
     def _add_note(self, text: str) -> None:
         if line := " ".join(text.split()):
-            self.record = replace(self.record, notes=f"{self.record.notes}{line}\n")
+            self.record = replace(self.record, notes=(*self.record.notes, line))
 
     async def wait(self, seconds: float, *, for_step: bool = False) -> None:
         """Wait for the end, or for the next step, at most `seconds`."""
@@ -204,28 +267,28 @@ class RunningAgent:
 
     def state(self) -> AgentState:
         """How it is now."""
-        return state_of(self._current(), step=self._step)
+        return replace(self._current(), step=self._step)
 
     def _current(self) -> AgentRecord:
         """The record with what this run used and said."""
         if self.has_ended:
             return self.record
-        before, spending = self._start.record, self.spending
+        before, spending = self._before, self.spending
         return replace(
             self.record,
-            text=_said(self._start.conversation),
+            text=_result(self.conversation.said()),
             turns=before.turns + spending.turns,
             tokens=before.tokens + spending.tokens,
             cost=None if before.cost is None or spending.cost is None else before.cost + spending.cost,
             seconds=before.seconds + time.monotonic() - self._began,
-            size=self._start.conversation.size,
+            size=self.conversation.size,
             updated=time.time(),
         )
 
     async def _save(self) -> None:
-        messages = self._start.conversation.messages
-        await self._store.save(self._current(), messages[self._stored :], at=self._stored)
-        self._stored = len(messages)
+        messages = self.conversation.messages
+        await self.store.save(self._current(), messages[self.stored :], at=self.stored)
+        self.stored = len(messages)
 
     async def _note(self, message: str) -> None:
         self._step = message
@@ -233,17 +296,13 @@ class RunningAgent:
         await self._report_call(f"turn {self.spending.turns + 1}: {message}")
 
     async def _report_call(self, message: str) -> None:
-        if self._report is not None:
-            await self._report(f"{self.record.name or self.record.description}: {message}")
-
-    def _received(self) -> Sequence[str]:
-        taken, self._inbox = self._inbox, []
-        return taken
+        if self.report is not None:
+            await self.report(f"{self.record.name or self.record.description}: {message}")
 
     def _announce(self) -> None:
         self._news.set()
         self._news = anyio.Event()
-        self._changed()
+        self.changed()
 
 
 def ended_error(record: AgentRecord) -> Conflict:
@@ -254,28 +313,46 @@ def ended_error(record: AgentRecord) -> Conflict:
     )
 
 
-def state_of(record: AgentRecord, *, step: str = "") -> AgentState:
-    """The state of an agent with this record."""
-    return AgentState(
-        handle=record.handle,
-        name=record.name,
-        type=record.type,
-        description=record.description,
-        status=record.status,
-        detail=record.detail,
-        text=record.text,
-        notes=tuple(record.notes.splitlines()),
-        step=step,
-        turns=record.turns,
-        tokens=record.tokens,
-        cost=record.cost,
-        seconds=record.seconds,
-    )
+def _result(said: str) -> str:
+    kept = head_bytes(said, RESULT_BYTES)
+    return kept if kept == said else f"{kept}\n[{len(said) - len(kept)} characters more were not kept]"
 
 
-def _said(conversation: Conversation) -> str:
-    """The last text of the agent."""
-    texts = (one.text for one in reversed(conversation.messages) if isinstance(one, ModelTurn))
-    last = next((text for text in texts if text.strip()), "")
-    kept = head_bytes(last, RESULT_BYTES)
-    return kept if kept == last else f"{kept}\n[{len(last) - len(kept)} characters more were not kept]"
+def _model_tool(entry: Entry) -> ModelTool:
+    return ModelTool(name=entry.spec.name, description=entry.spec.description, schema=entry.spec.schema)
+
+
+def _reading(entries: Sequence[Entry]) -> frozenset[str]:
+    """All names of the tools that only read."""
+    specs = [entry.spec for entry in entries if entry.spec.permission is Permission.READ_ONLY]
+    aliases = [alias.name for spec in specs for alias in spec.aliases]
+    return frozenset([*aliases, *[spec.name for spec in specs]])
+
+
+def _batches(calls: Sequence[ToolCall], reading: Collection[str]) -> Iterator[list[tuple[int, ToolCall]]]:
+    """Numbered calls that may run at the same time: consecutive ones that read, or a single other one."""
+    batch: list[tuple[int, ToolCall]] = []
+    for number, call in enumerate(calls):
+        if call.name in reading:
+            batch.append((number, call))
+            continue
+        if batch:
+            yield batch
+        batch = []
+        yield [(number, call)]
+    if batch:
+        yield batch
+
+
+def _shortened(result: Result) -> str:
+    text = result.text
+    if result.images:
+        text += f"\n[{len(result.images)} images are not shown to agents]"
+    kept = head_bytes(text, REPLY_BYTES)
+    if len(kept) < len(text):
+        return f"{kept}\n[{len(text) - len(kept)} characters more are not shown; ask for less in one call]"
+    return text
+
+
+def _refusal(call: ToolCall, why: str) -> ToolReply:
+    return ToolReply(id=call.id, name=call.name, text=why, is_error=True)

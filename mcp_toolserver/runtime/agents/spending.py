@@ -36,20 +36,16 @@ class Spending:
 
     def __init__(self, limits: AgentLimits, parent: Spending | None = None) -> None:
         self._limits = limits
-        self._payers: tuple[Spending, ...] = (self, *(parent.payers if parent else ()))
+        self.payers: tuple[Spending, ...] = (self, *(parent.payers if parent else ()))
+        """This one, and those of the agents that this one works for, nearest first."""
         self.turns = 0
         self.tokens = 0
         self.cost: float | None = 0.0
 
-    @property
-    def payers(self) -> tuple[Spending, ...]:
-        """This one, and those of the agents that this one works for, nearest first."""
-        return self._payers
-
     def add(self, turn: ModelTurn) -> None:
         """Count a turn of the agent's own model."""
         self.turns += 1
-        for payer in self._payers:
+        for payer in self.payers:
             payer.tokens += turn.input_tokens + turn.output_tokens
             payer.cost = None if turn.cost is None or payer.cost is None else payer.cost + turn.cost
 
@@ -57,7 +53,7 @@ class Spending:
         """The limit that the agent, or one that it works for, has reached; None if there is none."""
         if self.turns >= self._limits.turns:
             return f"it reached the limit of {self._limits.turns} turns"
-        return next((why for payer in self._payers if (why := payer.overspent())), None)
+        return next((why for payer in self.payers if (why := payer.overspent())), None)
 
     def overspent(self) -> str | None:
         """The limit on tokens or cost that this agent has reached."""

@@ -1,13 +1,18 @@
-"""Asks a provider for one turn, through the clients of Pydantic AI. Importing this module takes seconds."""
+"""Asks a provider for one turn, through the clients of Pydantic AI. Importing this module takes seconds.
+
+Requests go to one endpoint only, without proxies or compression. Failures become errors whose texts hold
+neither address nor key.
+"""
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+import ssl
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 
 import httpx2
 from anthropic import AsyncAnthropic
 from openai import AsyncOpenAI
 from pydantic import JsonValue, TypeAdapter, ValidationError
-from pydantic_ai import direct, messages, models
+from pydantic_ai import direct, exceptions, messages, models
 from pydantic_ai.models.anthropic import AnthropicModel, AnthropicModelSettings
 from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.providers.anthropic import AnthropicProvider
@@ -15,12 +20,36 @@ from pydantic_ai.providers.openai import OpenAIProvider
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import ToolDefinition
 
-from mcp_toolserver.capabilities.model import ModelRequest, ModelTurn, ToolCall, ToolReply, UserText
-from mcp_toolserver.errors import ToolError
-from mcp_toolserver.runtime.models.failures import ended_early, tool_error, withheld
+from mcp_toolserver.capabilities.model import (
+    ModelRequest,
+    ModelTurn,
+    ToolCall,
+    ToolReply,
+    UserText,
+)
+from mcp_toolserver.errors import TimedOut, ToolError, Unavailable
 from mcp_toolserver.runtime.models.options import ModelOptions
-from mcp_toolserver.runtime.models.transport import CONNECT_SECONDS, http_client
 from mcp_toolserver.runtime.web.transport import create_tls_context
+
+MAX_BYTES = 32 << 20
+"""Maximum bytes of one response. A streamed token takes about 300 bytes."""
+
+CONNECT_SECONDS = 10.0
+
+_SENT = frozenset(
+    (
+        *(
+            "host",
+            "connection",
+            "accept",
+            "content-type",
+            "content-length",
+            "transfer-encoding",
+        ),
+        *("user-agent", "anthropic-version", "anthropic-beta"),
+    )
+)
+"""Headers of the client libraries that are sent. They add others from environment variables, even keys."""
 
 _RETRIES = 2
 """How often a request is repeated after 408, 409, 429, 5xx or a lost connection."""
@@ -37,9 +66,14 @@ class ModelClient:
 
     def __init__(self, options: ModelOptions) -> None:
         self._options = options
-        self._http = http_client(options, create_tls_context())
         self._models: dict[str, models.Model] = {}
         timeout = httpx2.Timeout(options.seconds, connect=CONNECT_SECONDS)
+        self._http = httpx2.AsyncClient(
+            transport=EndpointTransport(options, create_tls_context()),
+            timeout=timeout,
+            trust_env=False,
+            follow_redirects=False,
+        )
         # With an empty key the clients would look for one in the environment; the transport sends no other.
         key, url = options.key or "none", options.endpoint.url
         if options.provider == "anthropic":
@@ -56,7 +90,11 @@ class ModelClient:
         else:
             self._openai = OpenAIProvider(
                 openai_client=AsyncOpenAI(
-                    api_key=key, base_url=url, http_client=self._http, max_retries=_RETRIES, timeout=timeout
+                    api_key=key,
+                    base_url=url,
+                    http_client=self._http,
+                    max_retries=_RETRIES,
+                    timeout=timeout,
                 )
             )
 
@@ -97,9 +135,10 @@ class ModelClient:
                 pass
             response = stream.get()
         if response.finish_reason == "content_filter":
-            raise withheld()
+            raise Unavailable("The model's provider withheld the answer (content filter). Change the task.")
         if response.finish_reason is None:
-            raise ended_early()
+            # The stream ended without the mark of its end.
+            raise Unavailable("The model's answer ended before it was complete. Try again.")
         return response
 
     def _settings(self, request: ModelRequest) -> ModelSettings:
@@ -128,7 +167,11 @@ class ModelClient:
         return ModelTurn(
             text="".join(texts),
             calls=tuple(
-                ToolCall(id=call.tool_call_id, name=call.tool_name, arguments=_arguments(call))
+                ToolCall(
+                    id=call.tool_call_id,
+                    name=call.tool_name,
+                    arguments=_arguments(call),
+                )
                 for call in calls
             ),
             input_tokens=response.usage.input_tokens,
@@ -149,11 +192,17 @@ class ModelClient:
 def _history(request: ModelRequest) -> Iterator[messages.ModelMessage]:
     """The conversation in the library's form."""
     for message in request.messages:
-        if isinstance(message, ModelTurn):
-            if parts := list(_response_parts(message)):
-                yield messages.ModelResponse(parts=parts)
-        else:
+        if not isinstance(message, ModelTurn):
             yield messages.ModelRequest(parts=_request_parts(message), instructions=request.system or None)
+            continue
+        parts: list[messages.ModelResponsePart] = []
+        if message.text:
+            parts.append(messages.TextPart(content=message.text))
+        for call in message.calls:
+            given = call.arguments if isinstance(call.arguments, str) else dict(call.arguments)
+            parts.append(messages.ToolCallPart(tool_name=call.name, args=given, tool_call_id=call.id))
+        if parts:
+            yield messages.ModelResponse(parts=parts)
 
 
 def _request_parts(message: UserText | tuple[ToolReply, ...]) -> Sequence[messages.ModelRequestPart]:
@@ -170,17 +219,142 @@ def _request_parts(message: UserText | tuple[ToolReply, ...]) -> Sequence[messag
     ]
 
 
-def _response_parts(turn: ModelTurn) -> Iterator[messages.ModelResponsePart]:
-    if turn.text:
-        yield messages.TextPart(content=turn.text)
-    for call in turn.calls:
-        arguments = call.arguments if isinstance(call.arguments, str) else dict(call.arguments)
-        yield messages.ToolCallPart(tool_name=call.name, args=arguments, tool_call_id=call.id)
-
-
 def _arguments(call: messages.ToolCallPart) -> Mapping[str, JsonValue] | str:
     text = call.args if isinstance(call.args, str) else call.args_as_json_str()
     try:
         return _OBJECT.validate_json(text or "{}")
     except ValidationError:
         return text
+
+
+# --- the endpoint ----------------------------------------------------------------------------------------
+
+
+class OversizeResponse(httpx2.TransportError):
+    """The response is longer than `MAX_BYTES`."""
+
+
+class ForeignResponse(httpx2.TransportError):
+    """The response has a form that was not asked for."""
+
+
+class EndpointTransport(httpx2.AsyncBaseTransport):
+    """Sends requests to the endpoint of `options` and nowhere else."""
+
+    def __init__(self, options: ModelOptions, trusted: ssl.SSLContext) -> None:
+        self._endpoint = options.endpoint
+        # The limit counts what is received; compressed, a small response could be huge.
+        self._headers = {
+            "accept-encoding": "identity",
+            **(_key_header(options) if options.key else {}),
+        }
+        # Environment variables would name proxies and certificates.
+        self._inner = httpx2.AsyncHTTPTransport(verify=trusted, trust_env=False, retries=0)
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        """Send one request.
+
+        Raises:
+            ForeignResponse: it leads elsewhere, or the response is compressed.
+        """
+        port = request.url.port or (443 if request.url.scheme == "https" else 80)
+        if (request.url.host, port) != (self._endpoint.host, self._endpoint.port):
+            raise ForeignResponse("another host")
+        for name in set(request.headers) - _SENT:
+            del request.headers[name]
+        request.headers.update(self._headers)
+        response = await self._inner.handle_async_request(request)
+        if response.headers.get("content-encoding", "identity") != "identity":
+            await response.aclose()
+            raise ForeignResponse("compressed")
+        assert isinstance(response.stream, httpx2.AsyncByteStream)
+        response.stream = _Limited(response.stream)
+        return response
+
+    async def aclose(self) -> None:
+        """Close every connection."""
+        await self._inner.aclose()
+
+
+class _Limited(httpx2.AsyncByteStream):
+    def __init__(self, inner: httpx2.AsyncByteStream) -> None:
+        self._inner = inner
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        received = 0
+        async for part in self._inner:
+            received += len(part)
+            if received > MAX_BYTES:
+                raise OversizeResponse("too long")
+            yield part
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+
+def _key_header(options: ModelOptions) -> dict[str, str]:
+    if options.provider == "anthropic":
+        return {"x-api-key": options.key}
+    return {"authorization": f"Bearer {options.key}"}
+
+
+# --- failures --------------------------------------------------------------------------------------------
+
+_OPERATOR = "Tell the user to ask the operator of this server to"
+
+_ADVICE: Mapping[int, str] = {
+    400: f"it does not accept the request. {_OPERATOR} check provider, model and base-url of [agent].",
+    401: f"check the key. {_OPERATOR} look at key-file or key-variable of [agent].",
+    403: f"the key may not use this model. {_OPERATOR} check the key and model of [agent].",
+    404: f"it does not have this model or address. {_OPERATOR} check model and base-url of [agent].",
+    413: "the conversation is too long for it. Give the agent a smaller task.",
+    429: "too many requests. Try again later, with fewer agents at once.",
+}
+
+
+def tool_error(error: Exception) -> ToolError:
+    """The error for whatever a client library raised."""
+    chain = tuple(_chain(error))
+    if any(isinstance(one, OversizeResponse) for one in chain):
+        return Unavailable(f"The model's provider answered with more than {MAX_BYTES >> 20} MiB.")
+    if isinstance(error, exceptions.ModelContextWindowExceededError):
+        return Unavailable(
+            "The conversation is longer than the model can read. Give the agent a smaller task."
+        )
+    if isinstance(error, exceptions.ModelQuotaExceededError):
+        return Unavailable(
+            f"The model's provider refuses because the account has no credit left. {_OPERATOR} add some."
+        )
+    if isinstance(error, exceptions.ModelTimeoutError) or any(
+        isinstance(one, httpx2.TimeoutException) for one in chain
+    ):
+        return TimedOut("The model's provider did not answer in time. Try again later.")
+    if isinstance(error, exceptions.ModelHTTPError):
+        return _status_error(error.status_code)
+    if isinstance(error, exceptions.ModelConnectionError) or any(
+        isinstance(one, httpx2.TransportError) for one in chain
+    ):
+        return Unavailable(
+            f"The model's provider cannot be reached, or closed the connection. {_OPERATOR} check "
+            "base-url of [agent] and the network."
+        )
+    if isinstance(error, exceptions.ModelAPIError):
+        return Unavailable("The model's provider reported an error while it answered. Try again later.")
+    return Unavailable(
+        f"The model's provider answered with something that is no valid response. {_OPERATOR} check provider "
+        "and base-url of [agent]."
+    )
+
+
+def _status_error(status: int) -> ToolError:
+    usual = "it failed. Try again later." if status >= 500 else _ADVICE[400]
+    return Unavailable(f"The model's provider answered {status}: {_ADVICE.get(status, usual)}")
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    """An exception and what caused it, at most ten."""
+    for _ in range(10):
+        if error is None:
+            return
+        yield error
+        error = error.__cause__ or error.__context__

@@ -1,14 +1,12 @@
 """The web capabilities of one call."""
 
-import secrets
 from dataclasses import dataclass
 
 from mcp_toolserver.capabilities.call_scope import Scope
 from mcp_toolserver.capabilities.web import WebAnswer, WebHits, WebQuery, WebRead, WebSend
-from mcp_toolserver.runtime.web.client import FetchOptions, HttpClient, Request, Response
+from mcp_toolserver.runtime.web.client import FetchOptions, HttpClient
 from mcp_toolserver.runtime.web.guard import Guard
 from mcp_toolserver.runtime.web.search_client import SearchClient
-from mcp_toolserver.text.web.urls import parse_url
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,24 +28,20 @@ class WebFetcher:
 
     async def get(self, request: WebRead) -> WebAnswer:
         """See `Fetch.get`. Responses to a caller's own headers are not cached."""
-        outgoing = Request(
-            url=parse_url(request.url),
-            headers=request.headers,
-            most=request.most,
-            is_cacheable=not request.headers,
-        )
         options = FetchOptions(
             guard=self.sources.guard,
-            seconds=request.seconds,
             refuses=self.scope.refuses,
             obeys_robots=self.sources.obeys_robots,
+            uses_cache=not request.headers,
         )
-        return _answer(await self.sources.http.fetch(outgoing, options))
+        sent = WebSend(
+            url=request.url, method="GET", headers=request.headers, most=request.most, seconds=request.seconds
+        )
+        return await self.sources.http.fetch(sent, options)
 
     async def search(self, query: WebQuery) -> WebHits:
         """See `Fetch.search`."""
-        hits, provider, left = await self.sources.search_client.search(query, self.scope.session)
-        return WebHits(hits=hits, provider=provider, left=left, mark=_mark())
+        return await self.sources.search_client.search(query, self.scope.session)
 
 
 @dataclass(frozen=True)
@@ -59,28 +53,5 @@ class WebSender:
 
     async def send(self, request: WebSend) -> WebAnswer:
         """See `Send.send`."""
-        outgoing = Request(
-            url=parse_url(request.url),
-            method=request.method,
-            headers=request.headers,
-            body=request.body,
-            most=request.most,
-        )
-        options = FetchOptions(guard=self.sources.guard, seconds=request.seconds, refuses=self.scope.refuses)
-        return _answer(await self.sources.http.fetch(outgoing, options))
-
-
-def _answer(reply: Response) -> WebAnswer:
-    return WebAnswer(
-        url=str(reply.url),
-        status=reply.status,
-        reason=reply.reason,
-        headers=reply.headers,
-        body=reply.body,
-        complete=reply.complete,
-        mark=_mark(),
-    )
-
-
-def _mark() -> str:
-    return secrets.token_hex(4)
+        options = FetchOptions(guard=self.sources.guard, refuses=self.scope.refuses)
+        return await self.sources.http.fetch(request, options)

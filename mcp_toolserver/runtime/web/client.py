@@ -1,7 +1,12 @@
 """An HTTP client that checks every redirect like the first request, sends credentials only to their own site,
-and limits time and bytes."""
+limits time and bytes, and caches responses: a page read in parts is fetched once, and an unchanged page is
+not sent again."""
 
+import re
+import secrets
 import ssl
+import time
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from http import HTTPStatus
@@ -12,18 +17,18 @@ import httpx
 from anyio import to_thread
 
 from mcp_toolserver import __version__
+from mcp_toolserver.capabilities.web import WebAnswer, WebSend
 from mcp_toolserver.errors import Denied, TimedOut, Unavailable
-from mcp_toolserver.runtime.web.body import ENCODINGS, read_body
-from mcp_toolserver.runtime.web.cache import Cache, CacheEntry, freshness_seconds, now
 from mcp_toolserver.runtime.web.guard import Guard
 from mcp_toolserver.runtime.web.robots import AGENT, MOST_BYTES, RobotsChecker
-from mcp_toolserver.runtime.web.transport import GuardedNetwork, GuardedTransport, create_tls_context
-from mcp_toolserver.text.web.urls import Url, joined
+from mcp_toolserver.runtime.web.transport import ENCODINGS, GuardedNetwork, create_tls_context, read_body
+from mcp_toolserver.text.web.urls import Url, joined, parse_url
 
 MAX_REDIRECTS = 5
 """Redirects that are followed."""
 
 _CONNECT_SECONDS = 10.0
+_ROBOTS_SECONDS = 15.0
 
 _CROSS_ORIGIN_HEADERS = frozenset({"accept", "accept-language"})
 """Caller's headers that another site may see; any other may contain a secret."""
@@ -36,48 +41,16 @@ _DEFAULTS = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Request:
-    """A request to send."""
-
-    url: Url
-    method: str = "GET"
-    headers: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Names in lower case."""
-    body: bytes | None = None
-    most: int
-    is_cacheable: bool = False
-    """Whether the cache may serve and store the response."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Response:
-    """A response received."""
-
-    url: Url
-    status: int
-    headers: Mapping[str, str]
-    body: bytes
-    complete: bool
-
-    @property
-    def reason(self) -> str:
-        """The standard phrase of the status."""
-        try:
-            return HTTPStatus(self.status).phrase
-        except ValueError:
-            return "unknown status"
-
-
-@dataclass(frozen=True, kw_only=True)
 class FetchOptions:
     """How to send a request."""
 
     guard: Guard
-    seconds: float
     refuses: Callable[[str], str | None] | None = None
     """Returns why a redirect is refused, or None."""
     obeys_robots: bool = False
     """Whether robots.txt is checked."""
+    uses_cache: bool = False
+    """Whether the cache may serve and store responses."""
 
 
 class HttpClient:
@@ -93,9 +66,9 @@ class HttpClient:
         self._trusted = trusted
         self._cache = Cache()
         self._robots_checker = RobotsChecker(read=self._read_robots)
-        self._robots_options = FetchOptions(guard=guard, seconds=15.0)
+        self._robots_options = FetchOptions(guard=guard)
 
-    async def fetch(self, request: Request, options: FetchOptions) -> Response:
+    async def fetch(self, request: WebSend, options: FetchOptions) -> WebAnswer:
         """Send a request and return the response after at most `MAX_REDIRECTS` redirects.
 
         Raises:
@@ -103,53 +76,65 @@ class HttpClient:
             Unavailable: there is no usable response.
             TimedOut: the response was not complete in time.
         """
-        with anyio.move_on_after(options.seconds):
-            return await self._follow_redirects(request, options)
-        raise TimedOut(f"{request.url.host} did not answer in full within {options.seconds:g} s.")
+        with anyio.move_on_after(request.seconds):
+            answer = await self._follow_redirects(request, options)
+            return replace(answer, mark=secrets.token_hex(4))
+        host = parse_url(request.url).host
+        raise TimedOut(f"{host} did not answer in full within {request.seconds:g} s.")
 
-    async def _follow_redirects(self, request: Request, options: FetchOptions) -> Response:
+    async def _follow_redirects(self, request: WebSend, options: FetchOptions) -> WebAnswer:
         for hop in range(MAX_REDIRECTS + 1):
-            options.guard.check(request.url)
-            if hop and options.refuses and (why := options.refuses(str(request.url))):
-                raise Denied(f"the address redirects to {request.url}, which this call may not read: {why}")
+            url = parse_url(request.url)
+            options.guard.check(url)
+            if hop and options.refuses and (why := options.refuses(request.url)):
+                raise Denied(f"the address redirects to {url}, which this call may not read: {why}")
             if options.obeys_robots:
-                await self._robots_checker.check(request.url)
-            response = await self._exchange(request, options.guard)
-            next_request = redirect_of(request, response)
+                await self._robots_checker.check(url)
+            send = self._send_cached if options.uses_cache else self._send
+            answer = await send(request, options.guard)
+            next_request = redirect_of(request, answer)
             if next_request is None:
-                return response
+                return answer
             request = next_request
         raise Unavailable(f"the address redirects more than {MAX_REDIRECTS} times; nothing was read")
 
-    async def _exchange(self, request: Request, guard: Guard) -> Response:
-        if not request.is_cacheable:
-            return await self._send(request, guard)
-        entry = self._cache.get(str(request.url))
-        if entry is not None and entry.fresh_until > now():
-            return _from_cache(request.url, entry)
-        conditions = entry.conditions if entry else {}
-        response = await self._send(replace(request, headers={**request.headers, **conditions}), guard)
-        if response.status == HTTPStatus.NOT_MODIFIED and entry is not None:
-            response = _from_cache(request.url, replace(entry, headers={**entry.headers, **response.headers}))
-        return self._cache_response(response)
+    async def _send_cached(self, request: WebSend, guard: Guard) -> WebAnswer:
+        fresh_until, stored = self._cache.get(request.url)
+        if stored is None:
+            answer = await self._send(request, guard)
+        elif fresh_until > time.monotonic():
+            return stored
+        else:
+            asked = replace(request, headers={**request.headers, **_conditions(stored)})
+            answer = await self._send(asked, guard)
+            if answer.status == HTTPStatus.NOT_MODIFIED:
+                answer = replace(stored, headers={**stored.headers, **answer.headers})
+        self._cache.put(answer)
+        return answer
 
-    def _cache_response(self, response: Response) -> Response:
-        seconds = freshness_seconds(response.headers)
-        self._cache.drop(str(response.url))
-        if response.status == HTTPStatus.OK and seconds is not None:
-            entry = CacheEntry(
-                headers=response.headers,
-                body=response.body,
-                complete=response.complete,
-                fresh_until=now() + seconds,
-            )
-            self._cache.put(str(response.url), entry)
-        return response
-
-    async def _send(self, request: Request, guard: Guard) -> Response:
-        network = GuardedNetwork(guard, self._network)
-        async with GuardedTransport(network, await self._tls_context(request.url)) as transport:
-            return await _send(request, transport)
+    async def _send(self, request: WebSend, guard: Guard) -> WebAnswer:
+        """Send one request without httpx's client, which would store cookies and parse redirects."""
+        url = parse_url(request.url)
+        outgoing = httpx.Request(
+            request.method, request.url, headers={**_DEFAULTS, **request.headers}, content=request.body
+        )
+        pool = httpcore.AsyncConnectionPool(
+            ssl_context=await self._tls_context(url), network_backend=GuardedNetwork(guard, self._network)
+        )
+        try:
+            async with (
+                pool,
+                pool.stream(
+                    request.method,
+                    httpcore.URL(scheme=url.scheme, host=url.host, port=url.port, target=url.target),
+                    headers=outgoing.headers.raw,
+                    content=request.body,
+                    extensions={"timeout": {"connect": _CONNECT_SECONDS}},
+                ) as response,
+            ):
+                return await _answer(request, response)
+        except (httpcore.NetworkError, httpcore.TimeoutException, httpcore.ProtocolError) as error:
+            raise Unavailable(_failure_text(url.host, error)) from None
 
     async def _tls_context(self, url: Url) -> ssl.SSLContext | None:
         """Return the TLS context. Loading certificates takes 0.1 s, so it happens once, on demand, in a
@@ -159,8 +144,9 @@ class HttpClient:
         return self._trusted
 
     async def _read_robots(self, url: Url) -> tuple[int, bytes]:
-        response = await self.fetch(Request(url=url, most=MOST_BYTES), self._robots_options)
-        return response.status, response.body
+        request = WebSend(url=str(url), method="GET", headers={}, most=MOST_BYTES, seconds=_ROBOTS_SECONDS)
+        answer = await self.fetch(request, self._robots_options)
+        return answer.status, answer.body
 
 
 def _sockets() -> httpcore.AsyncNetworkBackend:
@@ -169,28 +155,25 @@ def _sockets() -> httpcore.AsyncNetworkBackend:
     return found
 
 
-async def _send(request: Request, transport: GuardedTransport) -> Response:
-    """Send without httpx's client, which would store cookies and parse redirects."""
-    outgoing = httpx.Request(
-        request.method,
-        str(request.url),
-        headers={**_DEFAULTS, **request.headers},
-        content=request.body,
-        extensions={"timeout": {"connect": _CONNECT_SECONDS}},
-    )
+async def _answer(request: WebSend, response: httpcore.Response) -> WebAnswer:
+    headers = {name.lower(): value for name, value in httpx.Headers(response.headers).items()}
+    encoding = headers.get("content-encoding", "").strip().lower()
+    body, complete = b"", True
+    if request.method != "HEAD":
+        body, complete = await read_body(response.aiter_stream(), encoding, request.most)
     try:
-        answer = await transport.handle_async_request(outgoing)
-        try:
-            headers = {name.lower(): value for name, value in answer.headers.items()}
-            encoding = headers.get("content-encoding", "").strip().lower()
-            body, complete = b"", True
-            if request.method != "HEAD":
-                body, complete = await read_body(answer.aiter_raw(), encoding, request.most)
-        finally:
-            await answer.aclose()
-    except (httpcore.NetworkError, httpcore.TimeoutException, httpcore.ProtocolError) as error:
-        raise Unavailable(_failure_text(request.url.host, error)) from None
-    return Response(url=request.url, status=answer.status_code, headers=headers, body=body, complete=complete)
+        reason = HTTPStatus(response.status).phrase
+    except ValueError:
+        reason = "unknown status"
+    return WebAnswer(
+        url=request.url,
+        status=response.status,
+        reason=reason,
+        headers=headers,
+        body=body,
+        complete=complete,
+        mark="",
+    )
 
 
 def _failure_text(host: str, error: Exception) -> str:
@@ -208,35 +191,83 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
         cause = cause.__cause__ or cause.__context__
 
 
-def _from_cache(url: Url, entry: CacheEntry) -> Response:
-    return Response(
-        url=url, status=HTTPStatus.OK, headers=entry.headers, body=entry.body, complete=entry.complete
-    )
-
-
-def redirect_of(request: Request, response: Response) -> Request | None:
+def redirect_of(request: WebSend, answer: WebAnswer) -> WebSend | None:
     """Return the request that follows a redirect; None if the response is final.
 
     Raises:
         Denied: the redirect leaves the web, or goes from https to http.
     """
-    if response.status not in (301, 302, 303, 307, 308) or "location" not in response.headers:
+    if answer.status not in (301, 302, 303, 307, 308) or "location" not in answer.headers:
         return None
+    here = parse_url(request.url)
     try:
-        url = joined(request.url, response.headers["location"])
+        url = joined(here, answer.headers["location"])
     except ValueError as error:
-        raise Denied(f"{request.url.host} redirects to an address that is not fetched: {error}") from None
-    if request.url.scheme == "https" and url.scheme == "http":
-        raise Denied(f"{request.url.host} redirects from https to http, which is refused")
+        raise Denied(f"{here.host} redirects to an address that is not fetched: {error}") from None
+    if here.scheme == "https" and url.scheme == "http":
+        raise Denied(f"{here.host} redirects from https to http, which is refused")
     again = request
     if request.method != "HEAD" and (
-        response.status == 303 or (response.status < 303 and request.method == "POST")
+        answer.status == 303 or (answer.status < 303 and request.method == "POST")
     ):
         again = replace(request, method="GET", body=None)
-    if url.origin == request.url.origin:
-        return replace(again, url=url)
+    if url.origin == here.origin:
+        return replace(again, url=str(url))
     if again.method not in ("GET", "HEAD"):
         # A body or method meant for one site is not sent to another.
         return None
     carried = {name: value for name, value in again.headers.items() if name in _CROSS_ORIGIN_HEADERS}
-    return replace(again, url=url, headers=carried, body=None)
+    return replace(again, url=str(url), headers=carried, body=None)
+
+
+# --- the cache -------------------------------------------------------------------------------------------
+
+MOST_CACHED = 32 * 1024 * 1024
+USUAL_SECONDS = 120.0
+"""Lifetime of a response without caching headers."""
+MOST_SECONDS = 900.0
+
+_MAX_AGE = re.compile(r"(?:^|,)\s*max-age\s*=\s*\"?([0-9]{1,9})")
+
+
+def _conditions(stored: WebAnswer) -> dict[str, str]:
+    """Return the headers with which the server sends only a changed response."""
+    names = {"if-none-match": "etag", "if-modified-since": "last-modified"}
+    return {name: value for name, own in names.items() if (value := stored.headers.get(own))}
+
+
+def freshness_seconds(headers: Mapping[str, str]) -> float | None:
+    """Return how long a response is fresh; None if it must not be cached."""
+    said = headers.get("cache-control", "").lower()
+    if "no-store" in said or headers.get("vary", "").strip() == "*":
+        return None
+    if "no-cache" in said:
+        return 0.0
+    found = _MAX_AGE.search(said)
+    return min(float(found[1]), MOST_SECONDS) if found else USUAL_SECONDS
+
+
+@dataclass(frozen=True)
+class Cache:
+    """The most recently used responses by URL, each with the time until which it is fresh."""
+
+    most: int = MOST_CACHED
+    _entries: OrderedDict[str, tuple[float, WebAnswer]] = field(
+        default_factory=OrderedDict[str, tuple[float, WebAnswer]]
+    )
+
+    def get(self, url: str) -> tuple[float, WebAnswer | None]:
+        """Return the response, fresh or stale; None if there is none."""
+        if url in self._entries:
+            self._entries.move_to_end(url)
+        return self._entries.get(url, (0.0, None))
+
+    def put(self, answer: WebAnswer) -> None:
+        """Store a response in place of the one before, if it may be cached; evict the oldest if needed."""
+        seconds = freshness_seconds(answer.headers)
+        self._entries.pop(answer.url, None)
+        if answer.status != HTTPStatus.OK or seconds is None:
+            return
+        self._entries[answer.url] = (time.monotonic() + seconds, answer)
+        while sum(len(one.body) for _, one in self._entries.values()) > self.most:
+            self._entries.popitem(last=False)

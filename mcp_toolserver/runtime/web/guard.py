@@ -1,7 +1,8 @@
 """Decides which hosts may be contacted: by name before the lookup, and by every address after it.
 
 A name is looked up once, all its addresses must be permitted, and the connection uses one of them. No second
-lookup could return something else.
+lookup could return something else. The tables of addresses are ours because the standard library's differ
+between versions and count some addresses as global that embed others.
 """
 
 import re
@@ -9,14 +10,71 @@ import socket
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
-from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
+from dataclasses import dataclass, field, replace
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from typing import Literal
 
 import anyio
 
 from mcp_toolserver.errors import Denied, Unavailable
-from mcp_toolserver.runtime.web.addresses import Address, address_class
 from mcp_toolserver.text.web.urls import Url, UrlPattern, bracketed, url_pattern
+
+Address = IPv4Address | IPv6Address
+
+AddressClass = Literal["public", "private", "reserved"]
+"""The operator can allow a `private` address by the name of a host, a `reserved` one only by the address."""
+
+_PRIVATE = tuple(
+    map(
+        ip_network,
+        (
+            *("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16"),
+            "100.64.0.0/10",  # between a provider and its customers; also overlay networks
+            "127.0.0.0/8",
+            "::1/128",
+            "fc00::/7",
+        ),
+    )
+)
+_RESERVED = tuple(
+    map(
+        ip_network,
+        (
+            "0.0.0.0/8",  # this host
+            "169.254.0.0/16",  # link-local, where clouds serve credentials
+            "168.63.129.16/32",  # a cloud's service for its machines, on a public address
+            *("192.0.0.0/24", "192.31.196.0/24", "192.52.193.0/24", "192.175.48.0/24"),
+            *("192.0.2.0/24", "198.51.100.0/24", "203.0.113.0/24"),  # documentation
+            "192.88.99.0/24",  # relays of 6to4
+            "198.18.0.0/15",  # benchmarks
+            "224.0.0.0/4",  # multicast
+            "240.0.0.0/4",  # reserved, broadcast
+            "2001::/23",  # Teredo, ORCHID and other special purposes
+            "2001:db8::/32",  # documentation
+            "2002::/16",  # 6to4: holds an IPv4 address
+            "2620:4f:8000::/48",
+            "3fff::/20",  # documentation
+        ),
+    )
+)
+_GLOBAL_6 = ip_network("2000::/3")
+"""All other IPv6 addresses are local, multicast, reserved or embed an IPv4 address."""
+
+_ISATAP = frozenset({0x0000_5EFE, 0x0200_5EFE})
+"""Middle bits of an address that embeds an IPv4 address in its last 32 bits."""
+
+
+def address_class(address: Address) -> AddressClass:
+    """Return the class of an address."""
+    if any(address in network for network in _PRIVATE):
+        return "private"
+    if any(address in network for network in _RESERVED):
+        return "reserved"
+    if isinstance(address, IPv4Address):
+        return "public"
+    holds_another = (int(address) >> 32) & 0xFFFF_FFFF in _ISATAP
+    return "public" if address in _GLOBAL_6 and not holds_another else "reserved"
+
 
 Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
 """Returns the addresses of a host; raises OSError if there are none."""
@@ -31,7 +89,7 @@ _INTERNAL = re.compile(
     r"(?:.+\.)?(?:localhost|localdomain|local|internal|intranet|private|lan|home|corp|home\.arpa|onion)"
 )
 
-_PRIVATE = re.compile(r"(?P<host>\[[^\]]*\]|[^:\[\]]+)(?::(?P<port>[0-9]{1,5}))?")
+_ENTRY = re.compile(r"(?P<host>\[[^\]]*\]|[^:\[\]]+)(?::(?P<port>[0-9]{1,5}))?")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +108,7 @@ def parse_private_host(text: str) -> PrivateHost:
         ValueError: the text has none of these forms.
     """
     wrong = f"{text!r} is not a host, an address or a network, with or without :port"
-    found = _PRIVATE.fullmatch(text)
+    found = _ENTRY.fullmatch(text)
     place = found["host"].strip("[]") if found else text
     port = int(found["port"]) if found and found["port"] else None
     if port is not None and not 0 < port < 65_536:
@@ -85,7 +143,7 @@ class Guard:
         Raises:
             Denied: the host is not listed or its name is not public, or the port is not permitted.
         """
-        named = self._is_listed(url.host, url.port)
+        named = self.is_named(url.host, url.host, url.port)
         if self.hosts and not named and not any(pattern.matches(url) for pattern in self.hosts):
             raise Denied(f"{url.host} is not among the hosts that this server may fetch from (web-hosts).")
         if not named and _INTERNAL.fullmatch(url.host):
@@ -111,8 +169,9 @@ class Guard:
         return tuple(map(str, found))
 
     def is_named(self, host: str, address: str, port: int) -> bool:
-        """Whether the operator allowed this host or this address."""
-        return self._allows_host(host, port) or self._allows_network(ip_address(address), port)
+        """Whether the operator allowed this host or this address, which may be a name as well."""
+        found = _parse_address(address)
+        return self._allows_host(host, port) or (found is not None and self._allows_network(found, port))
 
     async def _resolve_host(self, host: str, port: int) -> list[Address]:
         now = time.monotonic()
@@ -139,22 +198,11 @@ class Guard:
             return True
         return kind == "private" and self._allows_host(host, port)
 
-    def _is_listed(self, host: str, port: int) -> bool:
-        literal = _parse_address(host)
-        return self._allows_host(host, port) or (literal is not None and self._allows_network(literal, port))
-
     def _allows_port(self, url: Url) -> bool:
         if url.port in PORTS or any(pattern.port and pattern.matches(url) for pattern in self.hosts):
             return True
-        literal = _parse_address(url.host)
-        return any(
-            entry.port == url.port
-            and (
-                (entry.host is not None and entry.host.covers(url.host))
-                or (entry.network is not None and literal is not None and literal in entry.network)
-            )
-            for entry in self.private
-        )
+        with_port = replace(self, private=tuple(entry for entry in self.private if entry.port is not None))
+        return with_port.is_named(url.host, url.host, url.port)
 
     def _allows_host(self, host: str, port: int) -> bool:
         return any(

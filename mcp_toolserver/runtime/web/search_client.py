@@ -1,27 +1,73 @@
 """Searches the web with one engine per session, and limits searches per session and time per search."""
 
+import json
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from http import HTTPStatus
+from urllib.parse import quote, urlencode
 
-from mcp_toolserver.capabilities.web import WebHit, WebQuery
+from mcp_toolserver.capabilities.web import WebHit, WebHits, WebQuery, WebSend
 from mcp_toolserver.errors import Denied, Unavailable
 from mcp_toolserver.runtime.web.client import FetchOptions, HttpClient
 from mcp_toolserver.runtime.web.guard import Guard, PrivateHost
 from mcp_toolserver.runtime.web.options import Provider
-from mcp_toolserver.runtime.web.providers import ENGINES
-from mcp_toolserver.text.web.search_results import chosen
-from mcp_toolserver.text.web.urls import bracketed, url_pattern
+from mcp_toolserver.text.web.search_results import brave, chosen, duckduckgo, flat, with_sites
+from mcp_toolserver.text.web.urls import bracketed, canonical_url, url_pattern
 
 MAX_PER_SESSION = 25
 SECONDS = 15.0
 
+_MOST = 2 * 1024 * 1024
+"""Bytes of a response."""
+
 _FORGET_AFTER = 24 * 3600.0
 """A session's count is reset after this time."""
 _SESSIONS = 10_000
+
+
+def _brave(provider: Provider, query: WebQuery) -> WebSend:
+    headers = {"x-subscription-token": provider.key, "accept": "application/json"}
+    parameters = {"q": with_sites(query), "count": "20", "text_decorations": "false"}
+    return _get(provider, "/res/v1/web/search", parameters, headers)
+
+
+def _tavily(provider: Provider, query: WebQuery) -> WebSend:
+    body = {
+        "query": query.text,
+        "max_results": 20,
+        "include_domains": query.allowed_domains,
+        "exclude_domains": query.blocked_domains,
+    }
+    headers = {"authorization": f"Bearer {provider.key}", "content-type": "application/json"}
+    sent = _get(provider, "/search", {}, headers)
+    return replace(sent, method="POST", body=json.dumps(body).encode())
+
+
+def _searxng(provider: Provider, query: WebQuery) -> WebSend:
+    headers = {"authorization": f"Bearer {provider.key}"} if provider.key else {}
+    return _get(provider, "/search", {"q": with_sites(query), "format": "json"}, headers)
+
+
+def _duckduckgo(provider: Provider, query: WebQuery) -> WebSend:
+    return _get(provider, "/html/", {"q": with_sites(query)}, {})
+
+
+def _get(provider: Provider, path: str, parameters: Mapping[str, str], headers: Mapping[str, str]) -> WebSend:
+    query = urlencode(parameters, quote_via=quote)
+    url = f"{provider.base.origin}{provider.base.path.rstrip('/')}{path}{'?' if query else ''}{query}"
+    return WebSend(url=canonical_url(url), method="GET", headers=headers, most=_MOST, seconds=SECONDS)
+
+
+_ENGINES: Mapping[str, tuple[Callable[[Provider, WebQuery], WebSend], Callable[[bytes], list[WebHit]]]] = {
+    "brave": (_brave, brave),
+    "tavily": (_tavily, flat),
+    "searxng": (_searxng, flat),
+    "duckduckgo": (_duckduckgo, duckduckgo),
+}
+"""What builds the request of each engine, and what parses its response."""
 
 
 @dataclass(frozen=True)
@@ -61,8 +107,8 @@ class SearchClient:
     providers: tuple[Provider, ...]
     budget: SearchBudget = field(default_factory=SearchBudget)
 
-    async def search(self, query: WebQuery, session: str) -> tuple[tuple[WebHit, ...], str, int]:
-        """Return the results, the engine and the number of searches left.
+    async def search(self, query: WebQuery, session: str) -> WebHits:
+        """Search with the engine of the session.
 
         Raises:
             Denied: no search is left, or the engine may not be contacted.
@@ -70,25 +116,22 @@ class SearchClient:
             TimedOut: the engine takes too long.
         """
         left = self.budget.take(session)
-        provider = self._provider_for(session)
-        engine = ENGINES[provider.engine]
-        request = engine.request(provider.base, provider.key, query)
-        reply = await self.http.fetch(request, FetchOptions(guard=self._guard(provider), seconds=SECONDS))
+        # A session always has the same one.
+        number = int.from_bytes(sha256(session.encode()).digest()[:8])
+        provider = self.providers[number % len(self.providers)]
+        request, read = _ENGINES[provider.engine]
+        reply = await self.http.fetch(request(provider, query), FetchOptions(guard=self._guard(provider)))
         if reply.status != HTTPStatus.OK:
             raise Unavailable(
                 f"{provider.engine} answered {reply.status} {reply.reason}; {_advice(reply.status)}"
             )
         try:
-            return chosen(engine.read(reply.body), query), provider.engine, left
+            hits = chosen(read(reply.body), query)
         except ValueError:
             raise Unavailable(
                 f"{provider.engine} returned something other than results; try again later"
             ) from None
-
-    def _provider_for(self, session: str) -> Provider:
-        """Return the provider of a session, always the same one."""
-        number = int.from_bytes(sha256(session.encode()).digest()[:8])
-        return self.providers[number % len(self.providers)]
+        return WebHits(hits=hits, provider=provider.engine, left=left, mark=reply.mark)
 
     def _guard(self, provider: Provider) -> Guard:
         """Return a guard that also permits a search engine named by the operator, for searches only."""

@@ -1,23 +1,19 @@
-"""Opens connections only to addresses the guard permits. The check happens where the socket is opened, so no
-redirect, retry or second lookup can bypass it."""
+"""Opens connections only to addresses the guard permits, and reads bodies up to a size limit. The check
+happens where the socket is opened, so no redirect, retry or second lookup can bypass it."""
 
 import ssl
-from collections.abc import AsyncIterator, Iterable
+import zlib
+from collections.abc import AsyncIterable, Iterable
 from pathlib import Path
 
 import certifi
 import httpcore
-import httpx
 
-from mcp_toolserver.errors import Denied
+from mcp_toolserver.errors import Denied, Unavailable
 from mcp_toolserver.runtime.web.guard import Guard
 
 _MOST_ADDRESSES = 4
 """Addresses of one host that are tried."""
-
-_SocketOptions = Iterable[
-    tuple[int, int, int] | tuple[int, int, bytes | bytearray] | tuple[int, int, None, int]
-]
 
 
 def create_tls_context() -> ssl.SSLContext:
@@ -28,7 +24,7 @@ def create_tls_context() -> ssl.SSLContext:
 
 
 class GuardedNetwork(httpcore.AsyncNetworkBackend):
-    """Opens sockets only to checked addresses."""
+    """Opens sockets only to checked addresses, and none of this machine's Unix sockets."""
 
     def __init__(self, guard: Guard, inner: httpcore.AsyncNetworkBackend) -> None:
         self._guard = guard
@@ -40,7 +36,7 @@ class GuardedNetwork(httpcore.AsyncNetworkBackend):
         port: int,
         timeout: float | None = None,
         local_address: str | None = None,
-        socket_options: _SocketOptions | None = None,
+        socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
     ) -> httpcore.AsyncNetworkStream:
         """Connect to a checked address; the HTTP client still uses the name for certificates and the Host
         header."""
@@ -55,16 +51,6 @@ class GuardedNetwork(httpcore.AsyncNetworkBackend):
             return stream
         raise failure
 
-    async def connect_unix_socket(
-        self, path: str, timeout: float | None = None, socket_options: _SocketOptions | None = None
-    ) -> httpcore.AsyncNetworkStream:
-        """Refuse: a Unix socket is not the web."""
-        raise Denied("a socket of this machine is not of the web")
-
-    async def sleep(self, seconds: float) -> None:
-        """Sleep between retries, which this client does not make."""
-        await self._inner.sleep(seconds)
-
     async def _refuse_this_machine(
         self, stream: httpcore.AsyncNetworkStream, host: str, address: str
     ) -> None:
@@ -75,44 +61,66 @@ class GuardedNetwork(httpcore.AsyncNetworkBackend):
             raise Denied(f"{host} is this machine, and fetching from there is refused. Do not retry.")
 
 
-class GuardedTransport(httpx.AsyncBaseTransport):
-    """An HTTP transport without proxies and cookies, over a guarded network."""
+ENCODINGS = "gzip"
+"""The only compression requested; others cannot be decompressed within limits here."""
 
-    def __init__(self, network: GuardedNetwork, trusted: ssl.SSLContext | None) -> None:
-        self._pool = httpcore.AsyncConnectionPool(
-            ssl_context=trusted, http1=True, http2=False, network_backend=network
-        )
-
-    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        """Send one request; errors are httpcore's."""
-        assert isinstance(request.stream, httpx.AsyncByteStream)
-        answer = await self._pool.handle_async_request(
-            httpcore.Request(
-                method=request.method,
-                url=httpcore.URL(
-                    scheme=request.url.raw_scheme,
-                    host=request.url.raw_host,
-                    port=request.url.port,
-                    target=request.url.raw_path,
-                ),
-                headers=request.headers.raw,
-                content=request.stream,
-                extensions=request.extensions,
-            )
-        )
-        return httpx.Response(answer.status, headers=answer.headers, stream=_Body(answer))
-
-    async def aclose(self) -> None:
-        """Close every connection."""
-        await self._pool.aclose()
+_GZIP = 31
+"""Makes zlib expect gzip and no other format."""
 
 
-class _Body(httpx.AsyncByteStream):
-    def __init__(self, answer: httpcore.Response) -> None:
-        self._answer = answer
+class BodyDecoder:
+    """Collects and decompresses body bytes up to a limit."""
 
-    def __aiter__(self) -> AsyncIterator[bytes]:
-        return self._answer.aiter_stream()
+    def __init__(self, encoding: str, most: int) -> None:
+        if encoding not in ("", "identity", "gzip", "x-gzip"):
+            raise Unavailable(f"the response uses the encoding {encoding[:20]!r}, which was not requested")
+        self._inflate = zlib.decompressobj(_GZIP) if "gzip" in encoding else None
+        self._most = most
+        self._raw = 0
+        self.content = bytearray()
+        self.is_truncated = False
+        """Whether the body exceeds the limit."""
 
-    async def aclose(self) -> None:
-        await self._answer.aclose()
+    def add(self, chunk: bytes) -> None:
+        """Add the next raw bytes.
+
+        Raises:
+            Unavailable: the bytes do not match the declared encoding.
+        """
+        self._raw += len(chunk)
+        try:
+            self._unpack(chunk)
+        except zlib.error:
+            raise Unavailable("the response does not match its declared encoding") from None
+        # Also limit input that decompresses to nothing.
+        self.is_truncated = self.is_truncated or self._raw > self._most
+
+    def _unpack(self, chunk: bytes) -> None:
+        while chunk and not self.is_truncated:
+            room = self._most + 1 - len(self.content)
+            if self._inflate is None:
+                piece, chunk = chunk[:room], b""
+            else:
+                piece = self._inflate.decompress(chunk, room)
+                chunk = self._inflate.unconsumed_tail
+                if rest := self._inflate.unused_data:
+                    # A gzip member has ended, and another one follows.
+                    self._inflate, chunk = zlib.decompressobj(_GZIP), rest
+            self.content += piece
+            if len(self.content) > self._most:
+                del self.content[self._most :]
+                self.is_truncated = True
+
+
+async def read_body(chunks: AsyncIterable[bytes], encoding: str, most: int) -> tuple[bytes, bool]:
+    """Return at most `most` decoded bytes of the body, and whether that is all of it.
+
+    Raises:
+        Unavailable: as for `BodyDecoder`.
+    """
+    body = BodyDecoder(encoding, most)
+    async for chunk in chunks:
+        body.add(chunk)
+        if body.is_truncated:
+            break
+    return bytes(body.content), not body.is_truncated

@@ -1,4 +1,4 @@
-"""Encodes the conversation of an agent as JSON."""
+"""The conversation of an agent, and its encoding as JSON."""
 
 import json
 from collections.abc import Sequence
@@ -13,6 +13,39 @@ from mcp_toolserver.capabilities.model import Message, ModelTurn, ToolReply, Use
 Role = Literal["user", "agent", "tools"]
 
 INTERRUPTED = "The agent was stopped before this call ended. It may have had an effect."
+
+
+class Conversation:
+    """The messages of an agent, and their size."""
+
+    def __init__(self, messages: Sequence[Message] = ()) -> None:
+        self.messages: list[Message] = []
+        self.size = 0
+        """Bytes of text."""
+        for message in messages:
+            self.add(message)
+
+    def add(self, message: Message) -> None:
+        """Append a message, cleaned."""
+        message = cleaned(message)
+        self.messages.append(message)
+        self.size += _size(message)
+
+    def said(self) -> str:
+        """The last text of the agent."""
+        texts = (one.text for one in reversed(self.messages) if isinstance(one, ModelTurn))
+        return next((text for text in texts if text.strip()), "")
+
+
+def _size(message: Message) -> int:
+    match message:
+        case UserText():
+            return len(message.text.encode())
+        case ModelTurn():
+            arguments = sum(len(json.dumps(call.arguments)) + len(call.name) for call in message.calls)
+            return len(message.text.encode()) + arguments
+        case _:
+            return sum(len(reply.text.encode()) + len(reply.name) for reply in message)
 
 
 def role(message: Message) -> Role:

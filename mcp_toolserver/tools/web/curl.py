@@ -3,6 +3,7 @@ body. An HTTP error status is returned as a normal result. Treat the response as
 """
 
 from mcp_toolserver import tool as t
+from mcp_toolserver.text.web.response_text import answered
 
 _BYTES = 57_000
 _SECONDS = 30.0
@@ -23,8 +24,6 @@ async def run(args: Curl, rt: t.Runtime) -> t.Output:
 
 async def sent(args: Curl, rt: t.Runtime, *, most: int, headers: bool) -> t.Output:
     """Send the request; returns at most `most` bytes of the response, with its `headers` or without."""
-    from mcp_toolserver.text.web.response_text import answered
-
     answer = await rt.http.send(
         t.WebSend(
             url=args.url,

@@ -10,7 +10,7 @@ from pydantic import AfterValidator
 from mcp_toolserver import tool as t
 from mcp_toolserver.text.lines.truncate import head_bytes
 from mcp_toolserver.text.web.headers import readable_with
-from mcp_toolserver.text.web.untrusted import framed
+from mcp_toolserver.text.web.response_text import framed
 from mcp_toolserver.text.web.urls import parse_url
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import AfterValidator
 
 from mcp_toolserver import tool as t
-from mcp_toolserver.text.web.untrusted import framed
+from mcp_toolserver.text.web.response_text import framed
 from mcp_toolserver.text.web.urls import canonical_host
 
 _SPELLINGS = {"num_results": "max_results"}
