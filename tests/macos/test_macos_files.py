@@ -11,11 +11,10 @@ import pytest
 
 from mcp_toolserver.policy.client_restrictions import ClientRestrictions
 from mcp_toolserver.runtime.files import path_resolver, root, volume
-from mcp_toolserver.runtime.files.atomic_write import Original, replace
+from mcp_toolserver.runtime.files.atomic_write import Original, temp_file
 from mcp_toolserver.runtime.files.libc import copy_attributes, rename_new
 from mcp_toolserver.runtime.files.path_resolver import PathMoved, Walk, can_refuse_links
-from mcp_toolserver.runtime.files.stored_name import stored_name
-from mcp_toolserver.runtime.files.volume import name_comparison
+from mcp_toolserver.runtime.files.volume import name_comparison, stored_name
 from mcp_toolserver.stores.durable import sync
 from mcp_toolserver.text.file_names import NameComparison, folded, path_tests, volume_path
 
@@ -80,8 +79,8 @@ def test_a_file_is_replaced_where_attributes_cannot_be_copied(tmp_path: Path, fo
     (tmp_path / "f").write_bytes(b"old")
     with (tmp_path / "f").open("rb") as file:
         old = Original(fd=file.fileno(), status=os.fstat(file.fileno()))
-        replace(folder, "f", b"new", old)
-    assert (tmp_path / "f").read_bytes() == b"new"
+        with temp_file(folder, b"new", old) as temporary:
+            assert (tmp_path / temporary).read_bytes() == b"new"
 
 
 def test_data_is_flushed_through_the_cache_of_the_disk(monkeypatch: pytest.MonkeyPatch, folder: int) -> None:

@@ -1,8 +1,9 @@
-"""Changes several files in one transaction: all of them or none.
+"""Changes files in one transaction: all of them or none.
 
 What can fail happens first, under temporary names: folders are made, contents written and synced. Then
 each file is renamed into place while its old content keeps a backup name in the same folder; when one rename
-fails, the files before it get their old content back. A crash in between leaves the backups, `*.old`.
+fails, the files before it get their old content back. A crash in between leaves the backups, `*.old`. A file
+that is changed alone needs no backup. Other hard links of a file keep the old content.
 """
 
 import os
@@ -10,8 +11,8 @@ from collections.abc import Generator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 
-from mcp_toolserver.capabilities.files import CanonicalPath
-from mcp_toolserver.errors import Conflict, ToolError
+from mcp_toolserver.capabilities.files import FileChange
+from mcp_toolserver.errors import Conflict, Denied, ToolError
 from mcp_toolserver.runtime.files.atomic_write import (
     Changed,
     FileId,
@@ -23,27 +24,67 @@ from mcp_toolserver.runtime.files.atomic_write import (
 )
 from mcp_toolserver.runtime.files.libc import rename_new
 from mcp_toolserver.runtime.files.os_errors import translate
-from mcp_toolserver.runtime.files.write_target import WriteTarget, changed_meanwhile, refuse_read_only
+from mcp_toolserver.runtime.files.path_resolver import Walk
+from mcp_toolserver.runtime.files.root import Root
 from mcp_toolserver.stores.durable import sync
+from mcp_toolserver.stores.running_servers import RunningServer
+from mcp_toolserver.text.file_names import EXACT, NameComparison, folded
 
 
 @dataclass(frozen=True, kw_only=True)
+class WriteTarget:
+    """The open root, folder and name of a file to write."""
+
+    resolver: Walk
+    root: Root
+    folder: str
+    """Relative to `root`, links resolved; `.` for the root itself."""
+    name: str
+    recording: RunningServer | None = None
+    """Records the temporary files of a write."""
+    is_temporary: bool = False
+    """Whether it lies in the temporary folder of a session, where nothing is kept for undo."""
+    comparison: NameComparison = EXACT
+    """How `name` is compared with others."""
+
+    @property
+    def relative(self) -> str:
+        """The path relative to `root`."""
+        return self.name if self.folder == "." else f"{self.folder}/{self.name}"
+
+    @property
+    def absolute(self) -> str:
+        """The absolute path, the same for all spellings of the file."""
+        return self.root.at(self.relative)
+
+    @property
+    def lock_name(self) -> str:
+        """The absolute path, the same for all names under which a file can be created."""
+        return folded(self.absolute, self.comparison)
+
+
+@dataclass(frozen=True)
 class PlannedChange:
     """One file to change."""
 
-    path: CanonicalPath
+    change: FileChange
     target: WriteTarget
     old: Original | None
     """The file as it was read; None when there was none."""
-    content: bytes | None
-    """None to remove the file."""
     like: Original | None
     """The file whose metadata the new content gets."""
-    executable: bool | None
 
 
-def apply_changes(changes: Sequence[PlannedChange]) -> list[FileId]:
-    """Make all changes, or none. Returns what identifies the new files.
+def changed_meanwhile(path: str) -> Conflict:
+    """The error for a file that is not the one that was read."""
+    return Conflict(
+        f"'{path}' was changed by somebody meanwhile; nothing was written. Read it again, then retry."
+    )
+
+
+def apply_changes(changes: Sequence[PlannedChange], *, alone: bool) -> list[FileId]:
+    """Make all changes, or none. Returns what identifies the new files. `alone` is for a single change that
+    replaces or creates a file.
 
     Raises:
         ToolError: if one fails. The text says which, and what could not be restored.
@@ -51,17 +92,27 @@ def apply_changes(changes: Sequence[PlannedChange]) -> list[FileId]:
     with ExitStack() as stack:
         try:
             ready = [stack.enter_context(_prepare(change)) for change in changes]
+            _commit(ready, alone=alone)
+        except _NotUndone as error:
+            raise Conflict(str(error)) from None
         except ToolError as error:
+            if alone:
+                raise
             raise type(error)(f"{error} No file was changed.") from None
-        _commit(ready)
         return [one.new_id for one in ready if one.new_id is not None]
+
+
+class _NotUndone(Exception):
+    """Some changes are in place, and could not be undone."""
 
 
 class _Prepared:
     """A change with its new content under a temporary name, in an open folder."""
 
-    def __init__(self, change: PlannedChange, folder: int, temporary: str | None) -> None:
-        self.change = change
+    def __init__(self, planned: PlannedChange, folder: int, temporary: str | None) -> None:
+        self.change = planned.change
+        self._old = planned.old
+        self._name = planned.target.name
         self._folder = folder
         self._temporary = temporary
         self._new = os.stat(temporary, dir_fd=folder, follow_symlinks=False) if temporary else None
@@ -74,13 +125,15 @@ class _Prepared:
         """Identifies the new file; None if the file is to be removed."""
         return None if self._new is None else file_id(self._new)
 
-    def commit(self) -> None:
-        """Raises: Changed, OSError: `undo` is to be called."""
-        if self.change.old is not None:
-            self._set_aside(self.change.old)
+    def commit(self, *, alone: bool) -> None:
+        """Raises: Changed, OSError: `undo` is to be called, unless `alone`."""
+        if self._old is not None and alone:
+            self._old.check(self._folder, self._name)
+        elif self._old is not None:
+            self._set_aside(self._old)
         if self._temporary is None:
             return
-        if self._is_linked:
+        if self._is_linked or (self._old is not None and alone):
             os.rename(self._temporary, self._name, src_dir_fd=self._folder, dst_dir_fd=self._folder)
         else:
             self._put_new(self._temporary)
@@ -101,10 +154,6 @@ class _Prepared:
             if self._backup:
                 os.unlink(self._backup, dir_fd=self._folder)
             sync(self._folder)
-
-    @property
-    def _name(self) -> str:
-        return self.change.target.name
 
     def _set_aside(self, old: Original) -> None:
         """Give the old file its backup name; remove its own name if the file is to be removed."""
@@ -152,42 +201,52 @@ def _link(folder: int, name: str, other: str) -> None:
     os.link(name, other, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
 
 
-def _commit(ready: Sequence[_Prepared]) -> None:
+def _commit(ready: Sequence[_Prepared], *, alone: bool) -> None:
     for count, one in enumerate(ready, 1):
         try:
             with _translated_errors(one.change.path):
-                one.commit()
+                one.commit(alone=alone)
         except BaseException as error:
-            left = [text for done in reversed(ready[:count]) if (text := done.undo())]
+            left = [text for done in reversed(ready[:count]) if not alone and (text := done.undo())]
             if left:
                 why = f"{error} " if isinstance(error, ToolError) else ""
-                raise Conflict(f"{why}Not all earlier changes could be undone: {' '.join(left)}") from None
-            if isinstance(error, ToolError):
-                raise type(error)(f"{error} No file was changed.") from None
+                text = f"{why}Not all earlier changes could be undone: {' '.join(left)}"
+                raise _NotUndone(text) from None
             raise
     for one in ready:
         one.remove_backup()
 
 
 @contextmanager
-def _prepare(change: PlannedChange) -> Generator[_Prepared]:
-    target = change.target
+def _prepare(planned: PlannedChange) -> Generator[_Prepared]:
+    change, target, old = planned.change, planned.target, planned.old
     with _translated_errors(change.path), ExitStack() as stack:
         folder = stack.enter_context(folder_to_write(target.resolver, target.root.fd, target.folder))
-        if change.old is not None:
-            change.old.check(folder, target.name)
-            refuse_read_only(change.path, change.old, folder, target.name)
+        if old is not None:
+            old.check(folder, target.name)
+            _refuse_read_only(change.path, old, folder, target.name)
         temporary = None
         if change.content is not None:
             new = temp_file(
-                folder, change.content, change.like, executable=change.executable, recording=target.recording
+                folder,
+                change.content,
+                planned.like,
+                executable=change.executable,
+                recording=target.recording,
             )
             temporary = stack.enter_context(new)
-        yield _Prepared(change, folder, temporary)
+        yield _Prepared(planned, folder, temporary)
+
+
+def _refuse_read_only(path: str, old: Original, folder: int, name: str) -> None:
+    """Refuse to replace a read-only file, which a rename could do, because its owner protected it."""
+    own = os.access in os.supports_effective_ids
+    if not old.status.st_mode & 0o222 or not os.access(name, os.W_OK, dir_fd=folder, effective_ids=own):
+        raise Denied(f"'{path}' is read-only. Ask the user to make it writable, or write another file.")
 
 
 @contextmanager
-def _translated_errors(path: CanonicalPath) -> Generator[None]:
+def _translated_errors(path: str) -> Generator[None]:
     try:
         with translate(path):
             yield

@@ -13,9 +13,10 @@ from typing import NamedTuple, Self
 from mcp_toolserver.capabilities.files import CanonicalPath
 from mcp_toolserver.capabilities.search import FoundLines, LineQuery
 from mcp_toolserver.errors import ToolError
+from mcp_toolserver.runtime.files.workspace import Workspace
 from mcp_toolserver.runtime.search.display_path import inside, showable
 from mcp_toolserver.runtime.search.output_parser import FileMatches, Results
-from mcp_toolserver.runtime.search.target import SearchableFiles, SearchTarget
+from mcp_toolserver.runtime.search.target import SearchTarget
 
 # A FIFO swapped in would keep an opener waiting without O_NONBLOCK.
 _NO_LINK = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -36,7 +37,7 @@ class Line:
 
 
 def format_result(
-    workspace: SearchableFiles | None,
+    workspace: Workspace | None,
     place: SearchTarget,
     query: LineQuery,
     found: Results,
@@ -97,7 +98,7 @@ def _windows(found: Results, query: LineQuery) -> Iterator[Window]:
 
 
 def _content(
-    workspace: SearchableFiles | None,
+    workspace: Workspace | None,
     place: SearchTarget,
     query: LineQuery,
     windows: Iterable[Window],
@@ -153,7 +154,7 @@ def _shown_lines(path: str | None, near: Sequence[Line], query: LineQuery) -> It
 class Lookup:
     """Looks found lines up in the workspace. Files come in path order, so a folder is opened once."""
 
-    def __init__(self, workspace: SearchableFiles) -> None:
+    def __init__(self, workspace: Workspace) -> None:
         self._workspace = workspace
         self._folder = ExitStack()
         self._path: str = ""

@@ -15,6 +15,7 @@ from anyio import sleep, to_thread
 
 from mcp_toolserver.capabilities.search import FileQuery, FoundFiles, FoundLines, LineQuery
 from mcp_toolserver.errors import InvalidInput, SandboxUnavailable, TimedOut, Unavailable
+from mcp_toolserver.runtime.files.workspace import Workspace
 from mcp_toolserver.runtime.processes.launcher import Exit, Launcher
 from mcp_toolserver.runtime.search import ripgrep_args
 from mcp_toolserver.runtime.search.display_path import inside, showable
@@ -23,7 +24,7 @@ from mcp_toolserver.runtime.search.filter import Filter, Wanted, include
 from mcp_toolserver.runtime.search.newest_files import NewestFiles
 from mcp_toolserver.runtime.search.output_parser import Results
 from mcp_toolserver.runtime.search.result_text import format_result
-from mcp_toolserver.runtime.search.target import SearchableFiles, SearchTarget, open_target
+from mcp_toolserver.runtime.search.target import SearchTarget, open_target
 
 DEADLINE = 50.0
 """Seconds. Many clients give up after 60."""
@@ -71,7 +72,7 @@ class Ripgrep:
     """Implements `capabilities.Search`."""
 
     launcher: Launcher
-    workspace: SearchableFiles
+    workspace: Workspace
     program: str
     """The absolute path of ripgrep."""
     may_hide: bool = True
