@@ -8,7 +8,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 from mcp_toolserver.capabilities.files import CanonicalPath
 from mcp_toolserver.capabilities.search import FoundLines, LineQuery
@@ -151,20 +151,14 @@ def _shown_lines(path: str | None, near: Sequence[Line], query: LineQuery) -> It
         yield sign.join(part for part in parts if part is not None)
 
 
-class Lookup:
+class Lookup(ExitStack):
     """Looks found lines up in the workspace. Files come in path order, so a folder is opened once."""
 
     def __init__(self, workspace: Workspace) -> None:
+        super().__init__()
         self._workspace = workspace
-        self._folder = ExitStack()
         self._path: str = ""
         self._fd: int = -1
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._folder.close()
 
     def holds(self, path: CanonicalPath, near: Sequence[Line]) -> bool:
         """Whether there is a regular file in the workspace that contains these lines."""
@@ -181,10 +175,10 @@ class Lookup:
 
     def _enter(self, folder: str) -> None:
         if folder != self._path:
-            self._folder.close()
+            self.close()
             self._path = ""
             self._fd = self._workspace.hold_dir(CanonicalPath(folder))
-            self._folder.callback(os.close, self._fd)
+            self.callback(os.close, self._fd)
             self._path = folder
 
 
