@@ -70,14 +70,12 @@ class ConfinedFiles:
     size_limit: int = SIZE_LIMIT
 
     async def read(self, path: CanonicalPath, reader: Callable[[BinaryIO, int], T]) -> T:
-        """See `Files.read`."""
         found, file = await self.workspace.read(path, partial(self._read, path, reader))
         if self.history is not None:
             self.history.saw(file)
         return found
 
     async def check_writable(self, path: CanonicalPath) -> None:
-        """See `Files.check_writable`."""
         self._check_declared()
         await to_thread.run_sync(self._check_writable, path)
 
@@ -89,14 +87,12 @@ class ConfinedFiles:
         expected_sha256: str | None = None,
         overwrite: bool = False,
     ) -> Written:
-        """See `Files.write`."""
         may_lose = overwrite or expected_sha256 is not None
         return await self._replace(path, lambda _: content, expected_sha256, may_lose=may_lose)
 
     async def restore(
         self, path: CanonicalPath, handle: str, *, expected_sha256: str | None = None
     ) -> Written:
-        """See `Files.restore`."""
         self._check_declared()
         target = self.workspace.write_target(path)
         if self.history is None:
@@ -107,22 +103,18 @@ class ConfinedFiles:
     async def update(
         self, path: CanonicalPath, change: Callable[[bytes], bytes], *, expected_sha256: str | None = None
     ) -> Written:
-        """See `Files.update`."""
         return await self._replace(path, change, expected_sha256, creates=False)
 
     async def update_all(
         self, paths: Sequence[CanonicalPath], change: Callable[[Contents], Sequence[FileChange]]
     ) -> Mapping[CanonicalPath, Written]:
-        """See `Files.update_all`."""
         return await self._in_turn(paths, _Change(change))
 
     async def make_folder(self, path: CanonicalPath) -> bool:
-        """See `Files.make_folder`."""
         self._check_declared()
         return await to_thread.run_sync(self._make_folder, path)
 
     async def folders(self, query: FolderQuery) -> Mapping[str, FolderContent]:
-        """See `Files.folders`."""
         # A caller that has given up does not wait for the thread, which ends by itself.
         return await to_thread.run_sync(folders, self.workspace, query, abandon_on_cancel=True)
 

@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import BinaryIO
 
-from mcp_toolserver.errors import InvalidInput
-from mcp_toolserver.text.lines.encoding import Encoding, detect
+from mcp_toolserver.text.lines.encoding import Encoding, encoding_of_lines
 from mcp_toolserver.text.lines.truncate import head_bytes, tail_bytes
 
 _WINDOW = 256 * 1024
@@ -36,7 +35,7 @@ def first_lines(file: BinaryIO, size: int, *, count: int, max_bytes: int) -> End
     Raises:
         InvalidInput: the file is not text.
     """
-    encoding = _encoding(file, size)
+    encoding = encoding_of_lines(file.read(_SAMPLE), complete=size <= _SAMPLE)
     file.seek(0)
     raw = file.read(_WINDOW)
     lines = _lines(encoding, raw.removeprefix(encoding.bom))
@@ -53,7 +52,7 @@ def last_lines(file: BinaryIO, size: int, *, count: int, max_bytes: int) -> End:
     Raises:
         InvalidInput: the file is not text.
     """
-    encoding = _encoding(file, size)
+    encoding = encoding_of_lines(file.read(_SAMPLE), complete=size <= _SAMPLE)
     start = max(0, size - _WINDOW)
     start += start % 2  # a character of UTF-16 has two bytes
     file.seek(start)
@@ -63,13 +62,6 @@ def last_lines(file: BinaryIO, size: int, *, count: int, max_bytes: int) -> End:
     fitting = tail_bytes("\n".join(shown), max_bytes).split("\n") if shown else []
     is_cut = fitting != shown or (start > 0 and len(shown) == len(lines))
     return _end(encoding, fitting, whole=not start and fitting == lines, cut=is_cut)
-
-
-def _encoding(file: BinaryIO, size: int) -> Encoding:
-    encoding = detect(file.read(_SAMPLE), complete=size <= _SAMPLE)
-    if encoding is None:
-        raise InvalidInput("The file is binary, not text: it has no lines to show. Choose a text file.")
-    return encoding
 
 
 def _lines(encoding: Encoding, raw: bytes) -> list[str]:
