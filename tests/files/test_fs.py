@@ -27,7 +27,6 @@ from mcp_toolserver.errors import (
     Unavailable,
 )
 from mcp_toolserver.runtime.files import path_resolver, transaction
-from mcp_toolserver.runtime.files.atomic_write import temp_file
 from mcp_toolserver.runtime.files.libc import link_new, rename_new
 from mcp_toolserver.runtime.files.os_errors import translate
 from mcp_toolserver.runtime.files.path_resolver import (
@@ -38,6 +37,7 @@ from mcp_toolserver.runtime.files.path_resolver import (
     Walk,
     best_resolver,
 )
+from mcp_toolserver.runtime.files.transaction import temp_file
 from mcp_toolserver.runtime.files.workspace import PathLocks, Workspace
 from mcp_toolserver.runtime.files.workspace_files import ConfinedFiles
 from mcp_toolserver.text.path_syntax import check_spelling

@@ -16,7 +16,7 @@ from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.pipeline.call import Result
 from mcp_toolserver.stores.file_history import OWNERS, FileHistories, HistoryLimits
 from mcp_toolserver.text.edit.kept_lines import drops_most
-from mcp_toolserver.text.secret_files import is_secret_file
+from mcp_toolserver.text.redact_secrets import is_secret_file
 from tests.notebook.notebooks import made, written
 from tests.support.calling import HANDLE
 from tests.support.workbench import Person, dispatcher, machine

@@ -11,9 +11,9 @@ import pytest
 
 from mcp_toolserver.policy.client_restrictions import ClientRestrictions
 from mcp_toolserver.runtime.files import path_resolver, root, volume
-from mcp_toolserver.runtime.files.atomic_write import Original, temp_file
 from mcp_toolserver.runtime.files.libc import copy_attributes, rename_new
 from mcp_toolserver.runtime.files.path_resolver import PathMoved, Walk, can_refuse_links
+from mcp_toolserver.runtime.files.transaction import Original, temp_file
 from mcp_toolserver.runtime.files.volume import name_comparison, stored_name
 from mcp_toolserver.stores.durable import sync
 from mcp_toolserver.text.file_names import NameComparison, folded, path_tests, volume_path

@@ -119,7 +119,6 @@ class Openat2(Walk):
     mount."""
 
     def resolve(self, folder: int, path: str) -> ResolvedPath:
-        """See `Walk.resolve`."""
         try:
             fd = openat2(folder, path, _PATH_ONLY)
         except OSError as error:
@@ -134,7 +133,6 @@ class Openat2(Walk):
             raise
 
     def open_exact(self, folder: int, path: str) -> int:
-        """See `Walk.open_exact`."""
         if os.path.normpath(path) != path:
             raise PathMoved
         try:

@@ -201,10 +201,6 @@ class Workspace:
 
         return replace(self, protects=protects)
 
-    def recorded(self, recording: RunningServer | None) -> "Workspace":
-        """The same workspace, which records the temporary files of its writes."""
-        return replace(self, recording=recording)
-
     def reading(
         self,
         folders: Sequence[str],

@@ -23,20 +23,24 @@ from mcp_toolserver.capabilities.files import (
     Written,
 )
 from mcp_toolserver.errors import Conflict, InvalidInput, NotFound, ToolError
-from mcp_toolserver.runtime.files.atomic_write import Changed, FileId, Original, file_id, folder_to_write
 from mcp_toolserver.runtime.files.listing import folders
 from mcp_toolserver.runtime.files.os_errors import translate
 from mcp_toolserver.runtime.files.transaction import (
+    Changed,
+    FileId,
+    Original,
     PlannedChange,
     WriteTarget,
     apply_changes,
     changed_meanwhile,
+    file_id,
+    folder_to_write,
 )
 from mcp_toolserver.runtime.files.workspace import Workspace
 from mcp_toolserver.runtime.search.display_path import inside
 from mcp_toolserver.runtime.search.ignore_rules import NEVER_WANTED
 from mcp_toolserver.stores.file_history import FileHistory
-from mcp_toolserver.text.secret_files import is_secret_file
+from mcp_toolserver.text.redact_secrets import is_secret_file
 
 T = TypeVar("T")
 

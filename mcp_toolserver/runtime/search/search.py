@@ -68,7 +68,6 @@ class Ripgrep:
     deadline: float = DEADLINE
 
     async def files(self, query: FileQuery) -> FoundFiles:
-        """See `Search.files`."""
         including = include(query.pattern)
         query = replace(query, hidden=query.hidden or including.names_hidden)
         async with open_target(self.workspace, query.path, ignored=query.ignored) as place:
@@ -82,7 +81,6 @@ class Ripgrep:
         return FoundFiles(files=tuple(map(showable, names)), total=listing.total, errors=errors)
 
     async def lines(self, query: LineQuery) -> FoundLines:
-        """See `Search.lines`."""
         if len(query.pattern) > ripgrep_args.MAX_PATTERN:
             raise InvalidInput(
                 f"The pattern is longer than {ripgrep_args.MAX_PATTERN:,} characters. Search for less."
