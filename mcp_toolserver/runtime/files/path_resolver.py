@@ -10,7 +10,6 @@ has one canonical path. `Openat2` is for folders where names are compared exactl
 import errno
 import os
 import stat
-import sys
 from dataclasses import dataclass
 from functools import cache
 
@@ -26,9 +25,6 @@ _MAX_DEPTH = 256
 
 _PATH_ONLY: int = getattr(os, "O_PATH", 0)
 """Opens an object without reading it, so that a device or FIFO does not notice. Linux only."""
-
-_NOFOLLOW_ANY = 0x20000000
-"""O_NOFOLLOW_ANY of macOS 11 and later (<sys/fcntl.h>): no component of the path may be a link."""
 
 _READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
@@ -90,15 +86,6 @@ class Walk:
         Raises:
             PathMoved: it is not canonical.
         """
-        if can_refuse_links() and os.path.normpath(path) == path:
-            # One call instead of one per component. The stored names may have another case by now, but they
-            # are the same for all rules.
-            try:
-                return os.open(path, _READ | _NOFOLLOW_ANY, dir_fd=folder)
-            except OSError as error:
-                if error.errno == errno.ELOOP:
-                    raise PathMoved from None
-                raise
         try:
             found = Walk.resolve(self, folder, path)
         except Escape:
@@ -278,19 +265,6 @@ def _locate_missing(folder: int, path: str) -> tuple[str, NameComparison]:
                 raise ParentOfMissing from None
             return _joined([*steps.names, *(name for name in rest if name != ".")]), steps.comparison
         return _joined(steps.names), steps.comparison
-
-
-@cache
-def can_refuse_links(top: str = "/tmp/.") -> bool:  # noqa: S108 - a link of macOS, only looked through
-    """Whether `O_NOFOLLOW_ANY` works here, found by trying: on macOS /tmp is a link to /private/tmp. An older
-    kernel ignores the flag."""
-    if sys.platform != "darwin":
-        return False
-    try:
-        os.close(os.open(top, FOLDER | _NOFOLLOW_ANY))
-    except OSError as error:
-        return error.errno == errno.ELOOP
-    return False
 
 
 @cache

@@ -13,6 +13,7 @@ import os
 import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -95,13 +96,12 @@ class IgnoreRules:
     def read(self, workspace: Workspace, folder: CanonicalPath, names: frozenset[str]) -> "IgnoreRules":
         """These rules and those of the ignore files in `folder`, which holds `names`."""
         above, *groups = self.groups
-        present = [file.partition("/")[0] in names for file in _FILES]
         own = (
-            _read(workspace, inside(folder, file)) if there else ""
-            for file, there in zip(_FILES, present, strict=True)
+            _parsed(_read(workspace, inside(folder, file))) if file.partition("/")[0] in names else ()
+            for file in _FILES
         )
         return IgnoreRules(
-            groups=(above, *((*group, *_parsed(text)) for group, text in zip(groups, own, strict=True)))
+            groups=(above, *((*group, *rules) for group, rules in zip(groups, own, strict=True)))
         )
 
 
@@ -182,20 +182,13 @@ def _compile(pattern: str) -> Callable[[str], object]:
 def _ancestors(workspace: Workspace, folder: CanonicalPath) -> Iterator[tuple[CanonicalPath, Sequence[str]]]:
     """Each folder above up to the root, the nearest first, with the names that lead down from it."""
     parts = [] if folder == "." else folder.strip("/").split("/")
-    absolute = folder.startswith("/")
-    for depth in range(len(parts) - 1, -1, -1):
-        path = "/".join(parts[:depth])
-        above = CanonicalPath(f"/{path}" if absolute else path or ".")
-        if not _is_within(workspace, above):
-            return
-        yield above, parts[depth:]
-
-
-def _is_within(workspace: Workspace, folder: CanonicalPath) -> bool:
-    try:
-        return workspace.kind(folder) == "folder"
-    except ToolError:
-        return False
+    top = "/" if folder.startswith("/") else ""
+    with suppress(ToolError):  # outside the root
+        for depth in range(len(parts) - 1, -1, -1):
+            above = CanonicalPath(top + "/".join(parts[:depth]) or ".")
+            if workspace.kind(above) != "folder":
+                return
+            yield above, parts[depth:]
 
 
 def _read(workspace: Workspace, path: CanonicalPath) -> str:
