@@ -176,7 +176,10 @@ class _Prepared:
         if self._is_linked or (self._old is not None and alone):
             os.rename(self._temporary, self._name, src_dir_fd=self._folder, dst_dir_fd=self._folder)
         else:
-            self._put_new(self._temporary)
+            try:
+                rename_new(self._folder, self._temporary, self._name)
+            except FileExistsError:
+                raise Changed from None
         self._is_placed = True
 
     def undo(self) -> str:
@@ -207,12 +210,6 @@ class _Prepared:
             rename_new(self._folder, self._name, backup)
         self._backup = backup
         old.check(self._folder, backup)
-
-    def _put_new(self, temporary: str) -> None:
-        try:
-            rename_new(self._folder, temporary, self._name)
-        except FileExistsError:
-            raise Changed from None
 
     def _take_back(self) -> None:
         if self._is_placed and self._backup:
