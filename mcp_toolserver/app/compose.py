@@ -50,6 +50,7 @@ from mcp_toolserver.runtime.web.keys import key_files, read_key
 from mcp_toolserver.runtime.web.options import WebOptions, host_patterns, private_places
 from mcp_toolserver.runtime.web.options import providers as search_providers
 from mcp_toolserver.runtime.which import powershell_start
+from mcp_toolserver.runtime.windows_paths import WindowsPaths
 from mcp_toolserver.runtime.worktrees.entered import EnteredWorktrees
 from mcp_toolserver.settings import Settings
 from mcp_toolserver.stores.audit_entry import AuditContext
@@ -69,7 +70,6 @@ from mcp_toolserver.text.documents.optional_parser import PARSERS
 from mcp_toolserver.text.enforcement_summary import Enforcement, summary
 from mcp_toolserver.text.path_syntax import lies_in
 from mcp_toolserver.text.shell.sandbox_hints import Confined, explain
-from mcp_toolserver.text.windows_paths import WindowsPaths
 from mcp_toolserver.tool_spec import Profile
 
 if TYPE_CHECKING:
@@ -234,7 +234,8 @@ def build_application(
         private=state,
         hides=policy.hides,
         protects=_protection(settings),
-    ).recorded(record)
+        recording=record,
+    )
     shared = Shared(
         facts=facts,
         registry=registry,

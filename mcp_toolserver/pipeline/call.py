@@ -10,7 +10,7 @@ from mcp_toolserver.capabilities.call_scope import SavedOutput
 from mcp_toolserver.capabilities.files import CanonicalPath
 from mcp_toolserver.capabilities.user import Answers, Question
 from mcp_toolserver.policy.client_restrictions import ClientRestrictions
-from mcp_toolserver.policy.narrowing import Narrowing
+from mcp_toolserver.policy.rules import Narrowing
 from mcp_toolserver.text.lines.escape_invisible import visible
 from mcp_toolserver.tool_spec import Image, Output, Runtime
 

@@ -50,9 +50,8 @@ from mcp_toolserver.pipeline.truncate import Fitted, fit
 from mcp_toolserver.pipeline.user import User
 from mcp_toolserver.pipeline.validation import checked, names_paths, respelt, subjects_of
 from mcp_toolserver.policy.dangerous_commands import CallCheck, first_objection
-from mcp_toolserver.policy.narrowing import Narrowing
 from mcp_toolserver.policy.required_permission import level, missing
-from mcp_toolserver.policy.rules import Policy, Request, Rule
+from mcp_toolserver.policy.rules import Narrowing, Policy, Request, Rule
 from mcp_toolserver.text.lines.escape_invisible import visible, visible_values
 from mcp_toolserver.tool_spec import Args, Forward, Output, Profile, Runtime, ToolSpec
 

@@ -4,7 +4,7 @@ import math
 import time
 from collections.abc import Callable
 
-from mcp_toolserver.policy.narrowing import Narrowing
+from mcp_toolserver.policy.rules import Narrowing
 
 PLAN_MODE = "plan mode"
 """The key of the narrowing of plan mode."""

@@ -16,7 +16,7 @@ from mcp_toolserver.capabilities.user import Answers, Question
 from mcp_toolserver.errors import NobodyToAsk
 from mcp_toolserver.pipeline.call import Caller, CallOptions, OutputOverride, Result
 from mcp_toolserver.pipeline.rights import Rights
-from mcp_toolserver.policy.narrowing import Narrowing
+from mcp_toolserver.policy.rules import Narrowing
 
 if TYPE_CHECKING:
     from pydantic import JsonValue

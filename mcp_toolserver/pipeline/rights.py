@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.policy.client_restrictions import ClientRestrictions
-from mcp_toolserver.policy.narrowing import Narrowing
+from mcp_toolserver.policy.rules import Narrowing
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,8 +9,7 @@ from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.errors import Denied, Unavailable
 from mcp_toolserver.pipeline.rights import Rights
 from mcp_toolserver.policy.client_restrictions import ClientRestrictions
-from mcp_toolserver.policy.narrowing import Narrowing
-from mcp_toolserver.policy.rules import Rule
+from mcp_toolserver.policy.rules import Narrowing, Rule
 from mcp_toolserver.text.path_syntax import lies_in
 
 

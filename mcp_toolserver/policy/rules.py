@@ -10,14 +10,13 @@ of the call matches; an allow rule only when every subject does.
 """
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from mcp_toolserver.capabilities.permissions import Capability, Permission
 from mcp_toolserver.errors import SettingsError
 from mcp_toolserver.policy.client_restrictions import ClientRestrictions
-from mcp_toolserver.policy.narrowing import Narrowing
 from mcp_toolserver.text.file_names import path_tests
 from mcp_toolserver.text.search.glob import wildcard
 from mcp_toolserver.text.shell.command_pattern import command_tests
@@ -40,6 +39,7 @@ CAPABILITY = "capability:"
 _RUNS_COMMANDS = frozenset(
     {Capability.PROCESS, Capability.SESSIONS, Capability.POWERSHELL, Capability.CONTAINERS}
 )
+_FILES = frozenset({Capability.FS_READ, Capability.FS_WRITE})
 _REACHES_WEB = frozenset({Capability.FETCH, Capability.SEND})
 
 _SHOWN = 20
@@ -122,6 +122,38 @@ class Rule:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Narrowing:
+    """Rights taken from calls on top of the server's policy: by an agent's type, a skill or plan mode. The
+    defaults take nothing."""
+
+    source: str
+    """What takes the rights, as the subject of an error message: `plan mode`, `the skill 'release'`."""
+    advice: str = ""
+    """What to do instead, as a sentence."""
+    ceiling: Permission = Permission.DANGER_FULL_ACCESS
+    tools: tuple[Rule, ...] | None = None
+    """Rules by which every subject of a call must be allowed; None: every tool."""
+    exempt: str = ""
+    """The absolute path of a file that calls may write nevertheless; empty for none."""
+
+    def applies(self, request: Request) -> bool:
+        """Whether it takes rights from the call; not from one that only reads and writes the exempt file."""
+        is_exempt = bool(self.exempt and request.subjects) and request.needs <= _FILES
+        return not (is_exempt and all(self.exempt in subject for subject in request.subjects))
+
+    def refusal(self, request: Request) -> str:
+        """Why the call is not allowed by `tools`; empty if it is."""
+        if self.tools is None or _all(self.tools, request):
+            return ""
+        texts = [rule.text for rule in self.tools]
+        allowed = ", ".join(texts[:_SHOWN]) + (", ..." if len(texts) > _SHOWN else "")
+        return (
+            f"{self.source} allows only {allowed or 'no tool'}, and not this call of {request.tool}. "
+            f"{self.advice}"
+        ).rstrip()
+
+
+@dataclass(frozen=True, kw_only=True)
 class RuleContext:
     """The names that a rule may use."""
 
@@ -177,10 +209,14 @@ def _capability(text: str, name: str) -> Capability:
 
 def _tests(pattern: str, tool: str, capability: Capability | None, words: RuleContext) -> tuple[_Test, _Test]:
     """The test for deny and ask rules, and the one for allow rules; usually they are the same."""
-    if pattern != "*" and (tool in words.commands or capability in _RUNS_COMMANDS):
+    if pattern == "*":
+        return _always, _always
+    if tool in words.commands or capability in _RUNS_COMMANDS:
         return command_tests(pattern)
-    if (test := _matcher(pattern, tool, capability, words)) is not None:
-        return test, test
+    if tool in words.texts:
+        return (test := _text_matcher(pattern)), test
+    if tool in words.sites or capability in _REACHES_WEB or _SITE.match(pattern):
+        return (test := url_matcher(pattern)), test
     denies, allows = path_tests(pattern)
     return (
         lambda subject: not _SITE.match(subject) and denies(subject),
@@ -188,15 +224,8 @@ def _tests(pattern: str, tool: str, capability: Capability | None, words: RuleCo
     )
 
 
-def _matcher(pattern: str, tool: str, capability: Capability | None, words: RuleContext) -> _Test | None:
-    """The test for what is no pattern for paths; None for one."""
-    if pattern == "*":
-        return lambda _: True
-    if tool in words.texts:
-        return _text_matcher(pattern)
-    if tool in words.sites or capability in _REACHES_WEB or _SITE.match(pattern):
-        return url_matcher(pattern)
-    return None
+def _always(_: str) -> bool:
+    return True
 
 
 def _text_matcher(pattern: str) -> _Test:
@@ -274,8 +303,8 @@ class Policy:
             return Verdict(action="refuse", reason=reason, rule=denied.text)
         if request.level > self.ceiling:
             return Verdict(action="refuse", reason=self._above(request))
-        if narrowing := next((one for one in self.narrowings if not _is_allowed(one, request)), None):
-            return Verdict(action="refuse", reason=_not_allowed(narrowing, request))
+        if reason := next(filter(None, (one.refusal(request) for one in self.narrowings)), ""):
+            return Verdict(action="refuse", reason=reason)
         if asked := _any(self.ask, request):
             reason = f"The rule {asked.text} wants it approved."
             return Verdict(action="ask", reason=reason, rule=asked.text)
@@ -288,33 +317,33 @@ class Policy:
             reason=f"It needs {request.level.flag}; only {self.granted.flag} is granted unasked.",
         )
 
+    @property
+    def _hiding(self) -> Iterator[Rule]:
+        """The deny rules on reading, which hide files."""
+        return (rule for rule in self.deny if rule.covers(READER, _READS))
+
     def hides(self, spellings: Subject) -> bool:
         """Whether a deny rule on reading covers this path, so that no file tool may show or change it."""
         return bool(self.hiding_rule(spellings))
 
     def hiding_rule(self, spellings: Subject) -> str:
         """The deny rule on reading that covers this path; empty without one."""
-        hiding = (rule for rule in self.deny if rule.covers(READER, _READS))
-        return next((rule.text for rule in hiding if rule.touches(spellings)), "")
+        return next((rule.text for rule in self._hiding if rule.touches(spellings)), "")
 
     @property
     def hidden_patterns(self) -> tuple[str, ...]:
         """The globs on paths of the deny rules on reading."""
-        return tuple(
-            rule.pattern
-            for rule in self.deny
-            if rule.covers(READER, _READS) and not _SITE.match(rule.pattern)
-        )
+        return tuple(rule.pattern for rule in self._hiding if not _SITE.match(rule.pattern))
+
+    @property
+    def hides_anything(self) -> bool:
+        """Whether any rule hides files; if not, a search need not check every file."""
+        return any(True for _ in self._hiding)
 
     @property
     def may_ask(self) -> bool:
         """Whether any call can lead to a question."""
         return bool(self.ask) or self.granted < self.ceiling
-
-    @property
-    def hides_anything(self) -> bool:
-        """Whether any rule hides files; if not, a search need not check every file."""
-        return any(rule.covers(READER, _READS) for rule in self.deny)
 
     def _above(self, request: Request) -> str:
         if lower := next((one for one in self.narrowings if one.ceiling < request.level), None):
@@ -333,19 +362,6 @@ class Policy:
             f"--permission-mode {self.ceiling.flag}, and nothing in a call can raise that. "
             f"The operator can restart it with --permission-mode {request.level.flag}."
         )
-
-
-def _is_allowed(narrowing: Narrowing, request: Request) -> bool:
-    return narrowing.tools is None or bool(_all(narrowing.tools, request))
-
-
-def _not_allowed(narrowing: Narrowing, request: Request) -> str:
-    texts = [rule.text for rule in narrowing.tools or ()]
-    allowed = ", ".join(texts[:_SHOWN]) + (", ..." if len(texts) > _SHOWN else "")
-    return (
-        f"{narrowing.source} allows only {allowed or 'no tool'}, and not this call of {request.tool}. "
-        f"{narrowing.advice}"
-    ).rstrip()
 
 
 def _any(rules: Iterable[Rule], request: Request) -> Rule | None:

@@ -20,7 +20,7 @@ from mcp_types.version import is_version_at_least
 from pydantic import BaseModel
 
 from mcp_toolserver.protocol.translate import MODERN
-from mcp_toolserver.text.windows_paths import WindowsPaths
+from mcp_toolserver.runtime.windows_paths import WindowsPaths
 
 _SECONDS = 5.0
 """How long a client may take to name its roots."""

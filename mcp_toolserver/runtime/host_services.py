@@ -15,10 +15,11 @@ from mcp_toolserver.pipeline.nested_calls import NestedCalls
 from mcp_toolserver.pipeline.user import User
 from mcp_toolserver.policy.client_restrictions import ClientRestrictions
 from mcp_toolserver.runtime.clock import SystemClock
-from mcp_toolserver.runtime.files.file_history import FileHistory
 from mcp_toolserver.runtime.files.lookups import ClientThreads, PathLookups
 from mcp_toolserver.runtime.files.workspace import Temporary, Workspace
+from mcp_toolserver.runtime.files.workspace_files import ConfinedFiles
 from mcp_toolserver.runtime.worktrees.entered import EnteredWorktrees
+from mcp_toolserver.stores.file_history import FileHistory
 from mcp_toolserver.tool_spec import Runtime
 
 if TYPE_CHECKING:
@@ -78,8 +79,8 @@ Provide = Callable[[ServiceRequest], object]
 
 
 def _files(request: ServiceRequest) -> Files:
-    write = Capability.FS_WRITE in request.needs
-    return request.workspace.files(write=write, history=request.history)
+    may_write = Capability.FS_WRITE in request.needs
+    return ConfinedFiles(request.workspace, may_write=may_write, history=request.history)
 
 
 def _tool_context(request: ServiceRequest) -> ToolContext:

@@ -79,18 +79,18 @@ class FileHistories:
         self.lock = RLock()
         """Event loop and worker threads change the same records."""
         self._state_dir = state_dir
-        self._owners: OrderedDict[str, OwnerHistory] = OrderedDict()
+        self._owners: OrderedDict[str, FileHistory] = OrderedDict()
         self._ended: deque[tuple[str, int]] = deque()
         """Folder and size of the sessions that have ended; oldest first."""
         self._ended_size = 0
 
-    def of(self, owner: str) -> "OwnerHistory":
+    def of(self, owner: str) -> "FileHistory":
         """Return the history of the owner's session."""
         with self.lock:
             if owner not in self._owners:
                 while len(self._owners) >= OWNERS:
                     self.forget(next(iter(self._owners)))
-                self._owners[owner] = OwnerHistory(self)
+                self._owners[owner] = FileHistory(self)
             return self._owners[owner]
 
     def folder(self, owner: str) -> str | None:
@@ -143,7 +143,7 @@ class FileHistories:
                 max(self._owners.values(), key=lambda one: one.size).remove_next()
 
 
-class OwnerHistory:
+class FileHistory:
     """The history of one session."""
 
     def __init__(self, histories: FileHistories) -> None:

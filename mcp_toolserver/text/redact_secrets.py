@@ -1,4 +1,5 @@
-"""Blanks secrets in values before they are logged. Every pattern takes time linear in the text.
+"""Blanks secrets in values before they are logged, and recognises files that hold credentials. Every pattern
+takes time linear in the text.
 
 It matches names that secrets commonly have and the formats of common keys; other secrets stay. The result is
 safe to store for its owner, not to publish.
@@ -46,6 +47,18 @@ _MARKS = (
 """A secret after a mark, which is the group."""
 
 
+_SECRET_FILES = re.compile(
+    r"\.env(?:\.(?!example$|sample$|template$|dist$).*)?|.*\.env|id_(?:rsa|dsa|ecdsa|ed25519)(?:_sk)?"
+    r"|.*\.(?:pem|key|p12|pfx|jks|keystore|kdbx|ppk)|[._]netrc|\.npmrc|\.yarnrc\.yml|\.pypirc|\.pgpass"
+    r"|\.my\.cnf|\.htpasswd|\.git-credentials|credentials(?:\.(?:json|toml|ya?ml|db))?"
+    r"|(?:client_)?secrets?\.(?:json|toml|ya?ml)|service[_-]account.*\.json",
+    re.IGNORECASE,
+)
+
+_FILE_BYTES = 64 * 1024
+"""How much of a content is searched for keys: files that hold credentials are small."""
+
+
 def redacted(value: JsonValue) -> JsonValue:
     """Blank what looks like a secret in `value`, and cut long texts."""
     match value:
@@ -61,8 +74,11 @@ def redacted(value: JsonValue) -> JsonValue:
             return value
 
 
-def has_key(text: str) -> bool:
-    """Whether `text` contains something in the format of a common key."""
+def is_secret_file(name: str, content: bytes) -> bool:
+    """Whether a file called `name` seems to hold credentials, by its name or by the format of a key."""
+    if _SECRET_FILES.fullmatch(name):
+        return True
+    text = content[:_FILE_BYTES].decode("latin-1")
     return any(
         any(literal in text for literal in literals) and _pattern(source).search(text)
         for source, literals in _SECRETS.items()

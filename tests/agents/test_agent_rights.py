@@ -9,7 +9,7 @@ import pytest
 
 from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.pipeline.call_record import CallRecord, CompositeRecorder
-from mcp_toolserver.policy.narrowing import Narrowing
+from mcp_toolserver.policy.rules import Narrowing
 from tests.agents.agents import HANDLE, Agents, Call, Says, agents
 from tests.agents.conftest import Started
 from tests.support.calling import held

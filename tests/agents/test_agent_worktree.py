@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from mcp_toolserver.capabilities.permissions import Permission
-from mcp_toolserver.policy.narrowing import Narrowing
+from mcp_toolserver.policy.rules import Narrowing
 from mcp_toolserver.runtime.executables import HostExecutables
 from tests.agents.agents import HANDLE, Agents, Call, Says, agents
 from tests.agents.conftest import Started

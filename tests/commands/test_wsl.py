@@ -19,7 +19,7 @@ from mcp.client.stdio import StdioServerParameters
 from pydantic import FileUrl
 
 from mcp_toolserver.commands.setup.clients import CLIENTS
-from mcp_toolserver.text.windows_paths import WindowsPaths, drives_in
+from mcp_toolserver.runtime.windows_paths import WindowsPaths, drives_in
 from tests.support.live import Setup, text
 
 CMD = """#!/usr/bin/python3

@@ -16,11 +16,12 @@ import anyio
 
 from mcp_toolserver.capabilities.files import Written
 from mcp_toolserver.errors import Denied, InvalidInput, NotFound, ToolError
-from mcp_toolserver.runtime.files.path_resolver import Openat2, PathResolver, Walk
+from mcp_toolserver.runtime.files.path_resolver import Openat2, Walk
 from mcp_toolserver.runtime.files.workspace import Workspace
+from mcp_toolserver.runtime.files.workspace_files import ConfinedFiles
 from tests.support import extent
 
-ENGINES: dict[str, Callable[[], PathResolver]] = {
+ENGINES: dict[str, Callable[[], Walk]] = {
     "openat2": Openat2,
     "walk": lambda: Walk(proc=True),
     "walk-without-proc": lambda: Walk(proc=False),
@@ -34,7 +35,7 @@ class Scene:
     """`ws` is the root; `ws-evil` and `outside` are its siblings and must never be reached."""
 
     base: Path
-    resolver: PathResolver
+    resolver: Walk
 
     @property
     def ws(self) -> Path:
@@ -50,14 +51,14 @@ class Scene:
     async def read(self, path: str, *roots: str) -> bytes:
         workspace = self.workspace(*roots)
         with anyio.fail_after(5):
-            return await workspace.files(write=False).read(
+            return await ConfinedFiles(workspace, may_write=False).read(
                 workspace.canonical(path), lambda file, _: file.read(1000)
             )
 
     async def write(self, path: str, *roots: str) -> Written:
         workspace = self.workspace(*roots)
         with anyio.fail_after(5):
-            return await workspace.files(write=True).write(workspace.canonical(path), b"written")
+            return await ConfinedFiles(workspace, may_write=True).write(workspace.canonical(path), b"written")
 
     def outside(self) -> dict[str, str]:
         """Everything that lies outside the root, with its content."""

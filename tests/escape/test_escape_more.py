@@ -11,6 +11,7 @@ import pytest
 from mcp_toolserver.capabilities.files import Contents, FileChange, FolderContent, FolderQuery
 from mcp_toolserver.errors import Conflict, Denied, InvalidInput, NotFound, ToolError
 from mcp_toolserver.runtime.files.workspace import Workspace
+from mcp_toolserver.runtime.files.workspace_files import ConfinedFiles
 from tests.escape.path_scenes import (
     LITERAL,
     PLANTED,
@@ -37,7 +38,7 @@ async def delete(scene: Scene, path: str) -> bool:
         return [FileChange(path=found, content=None)] if deleted[-1] else []
 
     with anyio.fail_after(5):
-        await workspace.files(write=True).update_all([found], change)
+        await ConfinedFiles(workspace, may_write=True).update_all([found], change)
     return deleted[-1]
 
 
@@ -47,20 +48,20 @@ async def create(scene: Scene, path: str) -> None:
     found, other = workspace.canonical(path), workspace.canonical("sub/other")
     changes = [FileChange(path=other, content=b"x"), FileChange(path=found, content=b"written")]
     with anyio.fail_after(5):
-        await workspace.files(write=True).update_all([found, other], lambda _: changes)
+        await ConfinedFiles(workspace, may_write=True).update_all([found, other], lambda _: changes)
 
 
 async def make(scene: Scene, path: str) -> bool:
     workspace = scene.workspace()
     with anyio.fail_after(5):
-        return await workspace.files(write=True).make_folder(workspace.canonical(path))
+        return await ConfinedFiles(workspace, may_write=True).make_folder(workspace.canonical(path))
 
 
 async def listed(of: Scene | Workspace, path: str, *, depth: int = 9) -> dict[str, FolderContent]:
     workspace = of.workspace() if isinstance(of, Scene) else of
     query = FolderQuery(path=workspace.canonical(path), depth=depth, hidden=True, limit=1_000, each=1_000)
     with anyio.fail_after(5):
-        return dict(await workspace.files(write=False).folders(query))
+        return dict(await ConfinedFiles(workspace, may_write=False).folders(query))
 
 
 def names(found: dict[str, FolderContent]) -> set[str]:
@@ -182,7 +183,7 @@ async def test_a_folder_swapped_with_a_link_is_never_listed_outside(scene: Scene
 @pytest.mark.rounds
 async def test_a_folder_swapped_with_a_link_never_has_files_changed_outside(scene: Scene) -> None:
     workspace = scene.workspace()
-    files = workspace.files(write=True)
+    files = ConfinedFiles(workspace, may_write=True)
     before = scene.outside()
     seen: set[str] = set()
     with swapping(*hostile_folder(scene)):
@@ -216,7 +217,7 @@ async def test_a_folder_moved_out_meanwhile_is_not_followed(scene: Scene) -> Non
         return [FileChange(path=path, content=None) for path in paths]
 
     with pytest.raises(Conflict):
-        await workspace.files(write=True).update_all(paths, move_out)
+        await ConfinedFiles(workspace, may_write=True).update_all(paths, move_out)
     (scene.ws / "sub").unlink()
     (scene.base / "moved").rename(scene.ws / "sub")
     assert scene.outside() == before
@@ -254,7 +255,7 @@ async def test_what_is_protected_or_hidden_is_neither_deleted_made_nor_moved_ont
     link("alias", ".git")(scene)
     link("veil", "secret")(scene)
     workspace = guarded(scene)
-    files = workspace.files(write=True)
+    files = ConfinedFiles(workspace, may_write=True)
     with collected() as case:
         for name, spelling in GUARDED.items():
             with case(name):

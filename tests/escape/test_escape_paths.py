@@ -15,6 +15,7 @@ import pytest
 
 from mcp_toolserver.errors import Conflict, Denied, InvalidInput, NotFound, ToolError
 from mcp_toolserver.runtime.files.workspace import Workspace
+from mcp_toolserver.runtime.files.workspace_files import ConfinedFiles
 from tests.escape.path_scenes import (
     LITERAL,
     PLANTED,
@@ -149,7 +150,7 @@ async def test_a_root_that_is_a_link_is_resolved_once(scene: Scene) -> None:
     (scene.base / "root").symlink_to("ws-evil")
     for path in ("f", f"{scene.base}/root/f", f"{scene.ws}/f"):
         found = workspace.canonical(path)
-        content = await workspace.files(write=False).read(found, lambda file, _: file.read())
+        content = await ConfinedFiles(workspace, may_write=False).read(found, lambda file, _: file.read())
         assert (found, content) == ("f", b"inside")
 
 
@@ -199,7 +200,7 @@ def _naive_result(ws: Path) -> bytes:
 @pytest.mark.rounds
 async def test_a_folder_swapped_with_a_link_never_gets_a_file_written_outside(scene: Scene) -> None:
     workspace = scene.workspace()
-    files = workspace.files(write=True)
+    files = ConfinedFiles(workspace, may_write=True)
     before = scene.outside()
     seen: set[str] = set()
     with swapping(*hostile_folder(scene)):
@@ -237,7 +238,7 @@ async def test_parallel_edits_of_one_file_by_different_spellings_all_take_effect
 
     async def edit(number: int) -> None:
         path = workspace.canonical(spelt[number % len(spelt)])
-        await workspace.files(write=True).update(path, lambda old: old + b"x")
+        await ConfinedFiles(workspace, may_write=True).update(path, lambda old: old + b"x")
 
     with anyio.fail_after(20):
         async with anyio.create_task_group() as tasks:
@@ -269,9 +270,11 @@ async def test_a_folder_moved_out_during_a_write_is_not_followed(scene: Scene) -
         return content + b"!"
 
     with pytest.raises(Conflict):
-        await workspace.files(write=True).update(path, move_out)
+        await ConfinedFiles(workspace, may_write=True).update(path, move_out)
     (scene.ws / "sub").unlink()
     (scene.base / "moved").rename(scene.ws / "sub")
     assert scene.outside() == before
     assert (scene.ws / "sub/deep/g").read_bytes() == b"deep"
-    assert (await workspace.files(write=True).update(path, lambda old: old + b"!")).after == b"deep!"
+    assert (
+        await ConfinedFiles(workspace, may_write=True).update(path, lambda old: old + b"!")
+    ).after == b"deep!"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from mcp_toolserver.errors import InvalidInput
-from mcp_toolserver.text.lines.text_content import encoding_of
+from mcp_toolserver.text.lines.encoding import encoding_of
 from mcp_toolserver.tools.files.apply_patch import TOOL
 from tests.support.calling import HANDLE, Bench, held, make
 

@@ -26,25 +26,24 @@ from mcp_toolserver.errors import (
     ToolError,
     Unavailable,
 )
-from mcp_toolserver.runtime.files import path_resolver
-from mcp_toolserver.runtime.files.atomic_write import Changed, replace
+from mcp_toolserver.runtime.files import path_resolver, transaction
 from mcp_toolserver.runtime.files.libc import link_new, rename_new
 from mcp_toolserver.runtime.files.os_errors import translate
-from mcp_toolserver.runtime.files.path_locks import PathLocks
 from mcp_toolserver.runtime.files.path_resolver import (
     HOLD,
     Escape,
     Openat2,
     PathMoved,
-    PathResolver,
     Walk,
     best_resolver,
 )
-from mcp_toolserver.runtime.files.workspace import Workspace
+from mcp_toolserver.runtime.files.transaction import temp_file
+from mcp_toolserver.runtime.files.workspace import PathLocks, Workspace
+from mcp_toolserver.runtime.files.workspace_files import ConfinedFiles
 from mcp_toolserver.text.path_syntax import check_spelling
 from tests.support.open_files import descriptors
 
-ENGINES: dict[str, Callable[[], PathResolver]] = {
+ENGINES: dict[str, Callable[[], Walk]] = {
     "openat2": Openat2,
     "walk": lambda: Walk(proc=True),
     "walk-without-proc": lambda: Walk(proc=False),
@@ -52,7 +51,7 @@ ENGINES: dict[str, Callable[[], PathResolver]] = {
 
 
 @pytest.fixture(params=ENGINES)
-def resolver(request: pytest.FixtureRequest) -> PathResolver:
+def resolver(request: pytest.FixtureRequest) -> Walk:
     return ENGINES[request.param]()
 
 
@@ -65,7 +64,7 @@ def ws(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def workspace(ws: Path, resolver: PathResolver) -> Workspace:
+def workspace(ws: Path, resolver: Walk) -> Workspace:
     """The same by each engine."""
     return Workspace([str(ws)], resolver=resolver)
 
@@ -82,7 +81,7 @@ def top(ws: Path) -> Iterator[int]:
 
 @pytest.fixture
 def files(ws: Path) -> Files:
-    return Workspace([str(ws)]).files(write=True)
+    return ConfinedFiles(Workspace([str(ws)]), may_write=True)
 
 
 def at(path: str) -> CanonicalPath:
@@ -118,59 +117,54 @@ def test_the_kernel_resolves_where_it_can() -> None:
     assert isinstance(best_resolver(), Openat2)
 
 
-READ, FOLDER, CREATE = os.O_RDONLY, os.O_DIRECTORY, os.O_WRONLY | os.O_CREAT
-
-OPENED = {
-    ("f", READ): None,
-    ("src", FOLDER): None,
-    ("f", FOLDER): errno.ENOTDIR,
-    ("src/../f", READ): None,
-    ("src/..", READ): None,
-    (".", READ): None,
-    ("new", READ): errno.ENOENT,
-    ("", READ): errno.ENOENT,
-    ("created", CREATE): None,
-    ("link", READ): None,
-    ("link", os.O_NOFOLLOW): errno.ELOOP,
-    ("folder/main.py", os.O_NOFOLLOW): None,
-    ("folder/", os.O_NOFOLLOW): None,
-    ("dangling", CREATE | os.O_EXCL): errno.EEXIST,
-    ("dangling", CREATE): None,
-    ("f/..", READ): errno.ENOTDIR,
-    ("circle", READ): errno.ELOOP,
+RESOLVED: dict[str, str | int] = {
+    "f": "f",
+    "src": "src",
+    "f/": errno.ENOTDIR,
+    "src/../f": "f",
+    "src/..": ".",
+    ".": ".",
+    "new": errno.ENOENT,
+    "": errno.ENOENT,
+    "link": "f",
+    "folder/main.py": "src/main.py",
+    "folder/": "src",
+    "dangling": errno.ENOENT,
+    "f/..": errno.ENOTDIR,
+    "circle": errno.ELOOP,
 }
 
 
-def test_every_engine_opens_alike(ws: Path, resolver: PathResolver, top: int) -> None:
+def test_every_engine_resolves_alike(ws: Path, resolver: Walk, top: int) -> None:
     (ws / "link").symlink_to("src/../f")
     (ws / "folder").symlink_to("src/.")
     (ws / "dangling").symlink_to("src/new")
     (ws / "circle").symlink_to("circle")
-    found: dict[tuple[str, int], int | None] = {}
-    for path, flags in OPENED:
+    found: dict[str, str | int | None] = {}
+    for path in RESOLVED:
         try:
-            fd = resolver.open(top, path, flags, 0o600)
+            one = resolver.resolve(top, path)
         except OSError as error:
-            found[path, flags] = error.errno
+            found[path] = error.errno
         else:
-            found[path, flags] = None
-            assert not os.get_inheritable(fd)
-            os.close(fd)
-    assert found == OPENED
+            found[path] = one.relative
+            assert not os.get_inheritable(one.fd)
+            os.close(one.fd)
+    assert found == RESOLVED
 
 
-def test_every_engine_refuses_to_leave(ws: Path, resolver: PathResolver, top: int) -> None:
+def test_every_engine_refuses_to_leave(ws: Path, resolver: Walk, top: int) -> None:
     (ws / "out").symlink_to("..")
     (ws / "src/out").symlink_to("../../ws")
     (ws / "absolute").symlink_to(str(ws / "f"))
     for path in ("..", "src/../..", "out", "absolute", "src/out", "/", "/etc"):
         with pytest.raises(Escape) as refusal:
-            resolver.open(top, path, os.O_RDONLY)
+            resolver.resolve(top, path)
         assert refusal.value.link == ("absolute" if path == "absolute" else "")
-        os.close(resolver.open(top, "f", os.O_RDONLY))
+        os.close(resolver.resolve(top, "f").fd)
 
 
-def test_every_engine_knows_the_own_name_of_an_object(ws: Path, resolver: PathResolver, top: int) -> None:
+def test_every_engine_knows_the_own_name_of_an_object(ws: Path, resolver: Walk, top: int) -> None:
     (ws / "link").symlink_to("f")
     (ws / "folder").symlink_to("src")
     (ws / "out").symlink_to("..")
@@ -227,9 +221,7 @@ def test_a_walk_refuses_trees_deeper_than_it_may_hold_open(ws: Path) -> None:
 # --- paths -----------------------------------------------------------------------------------------------
 
 
-def test_paths_are_relative_to_the_first_root_and_absolute_in_others(
-    tmp_path: Path, resolver: PathResolver
-) -> None:
+def test_paths_are_relative_to_the_first_root_and_absolute_in_others(tmp_path: Path, resolver: Walk) -> None:
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "f").write_bytes(name.encode())
@@ -250,9 +242,11 @@ async def test_a_root_that_is_the_whole_disk_works(ws: Path) -> None:
     path = workspace.canonical(str(ws / "f"))
     assert path == str(ws / "f").lstrip("/")
     assert workspace.spellings(path) == (path, str(ws / "f"))
-    assert await workspace.files(write=False).read(path, whole) == b"old"
+    assert await ConfinedFiles(workspace, may_write=False).read(path, whole) == b"old"
     assert workspace.canonical("/") == "."
-    await refuses(NotFound, workspace.files(write=False).read(workspace.canonical("/no-such-file"), whole))
+    await refuses(
+        NotFound, ConfinedFiles(workspace, may_write=False).read(workspace.canonical("/no-such-file"), whole)
+    )
 
 
 def test_a_root_keeps_its_resolved_name_and_is_known_by_both(ws: Path, tmp_path: Path) -> None:
@@ -288,7 +282,7 @@ def test_what_a_link_leads_to_must_have_a_name_that_can_be_sent(ws: Path, worksp
     refused(InvalidInput, workspace.canonical, "link", "link/new", "other")
 
 
-def test_kinds_tell_what_lies_there(ws: Path, resolver: PathResolver) -> None:
+def test_kinds_tell_what_lies_there(ws: Path, resolver: Walk) -> None:
     os.mkfifo(ws / "pipe")
     workspace = Workspace([str(ws)], resolver=resolver, hides=lambda names: "hidden" in names)
     kinds = {path: workspace.kind(at(path)) for path in ("f", "src", ".", "pipe", "new", "new/x")}
@@ -297,7 +291,7 @@ def test_kinds_tell_what_lies_there(ws: Path, resolver: PathResolver) -> None:
     refused(Denied, workspace.kind, at("hidden"))
 
 
-def test_folders_are_opened_for_listing(ws: Path, resolver: PathResolver) -> None:
+def test_folders_are_opened_for_listing(ws: Path, resolver: Walk) -> None:
     workspace = Workspace([str(ws)], resolver=resolver)
     fd = workspace.open_dir(at("src"))
     assert os.listdir(fd) == ["main.py"]
@@ -318,14 +312,14 @@ def test_a_path_that_became_a_link_after_the_decision_is_refused(ws: Path, works
 # --- rules and the server's own folder -------------------------------------------------------------------
 
 
-async def test_what_a_rule_hides_is_neither_read_nor_written(ws: Path, resolver: PathResolver) -> None:
+async def test_what_a_rule_hides_is_neither_read_nor_written(ws: Path, resolver: Walk) -> None:
     (ws / "secret").mkdir()
     (ws / "secret/key").write_bytes(b"key")
     (ws / "link").symlink_to("secret")
     workspace = Workspace(
         [str(ws)], resolver=resolver, hides=lambda names: any(name.startswith("secret/") for name in names)
     )
-    files = workspace.files(write=True)
+    files = ConfinedFiles(workspace, may_write=True)
     for spelling in ("secret/key", "link/key", "src/../secret/key", f"{ws}/secret/key"):
         path = workspace.canonical(spelling)
         await refuses(
@@ -343,7 +337,7 @@ async def test_hidden_names_are_not_suggested(ws: Path) -> None:
     (ws / "token2").write_bytes(b"")
     workspace = Workspace([str(ws)], hides=lambda names: "token1" in names)
     with pytest.raises(NotFound) as missing:
-        await workspace.files(write=False).read(at("token"), whole)
+        await ConfinedFiles(workspace, may_write=False).read(at("token"), whole)
     assert "token2" in str(missing.value)
     assert "token1" not in str(missing.value)
 
@@ -370,14 +364,14 @@ async def test_the_servers_own_folder_is_read_but_never_written(ws: Path, tmp_pa
     path = workspace.canonical(f"{own}/x.txt")
     assert path == f"{own}/x.txt"
     assert workspace.spellings(path) == (path,)
-    files = workspace.files(write=True)
+    files = ConfinedFiles(workspace, may_write=True)
     assert await files.read(path, whole) == b"long"
     await refuses(Denied, files.write(path, b""), files.update(path, lambda _: b""))
     refused(Denied, workspace.canonical, f"{own}/../secret")
     assert workspace.canonical("f") == "f"
     inside = Workspace([str(tmp_path)]).reading([str(own)])
     for spelling in ("own/x.txt", f"{tmp_path}/own/x.txt", "own/new"):
-        await refuses(Denied, inside.files(write=True).write(inside.canonical(spelling), b""))
+        await refuses(Denied, ConfinedFiles(inside, may_write=True).write(inside.canonical(spelling), b""))
 
 
 # --- narrower views --------------------------------------------------------------------------------------
@@ -391,12 +385,12 @@ def tree(tmp_path: Path) -> Path:
     return tmp_path
 
 
-async def test_a_view_starts_in_the_part_that_the_client_works_in(tree: Path, resolver: PathResolver) -> None:
+async def test_a_view_starts_in_the_part_that_the_client_works_in(tree: Path, resolver: Walk) -> None:
     view = Workspace([str(tree / "one"), str(tree / "two")], resolver=resolver).restricted_to(
         [str(tree / "one/a")]
     )
     assert view.canonical("f") == "f"
-    assert await view.files(write=False).read(at("f"), whole) == b"one/a"
+    assert await ConfinedFiles(view, may_write=False).read(at("f"), whole) == b"one/a"
     assert view.spellings(at("f")) == ("a/f", f"{tree}/one/a/f")
     refused(Denied, view.canonical, "../b/f", f"{tree}/one/b/f", f"{tree}/two/c/f", f"{tree}/other/f")
 
@@ -450,43 +444,43 @@ def test_what_a_view_found_out_about_a_path_binds_no_other_view(tree: Path) -> N
         workspace.restricted_to([str(tree / "one/a")]).kind(path)
 
 
-def test_views_are_kept_and_forgotten(tree: Path) -> None:
+def test_open_folders_of_clients_are_kept_and_forgotten(tree: Path) -> None:
     workspace = Workspace([str(tree / "one")])
-    first = workspace.restricted_to([str(tree / "one/a")])
-    assert workspace.restricted_to([str(tree / "one/a")]) is first
+    first = workspace.restricted_to([str(tree / "one/a")]).held
+    assert workspace.restricted_to([str(tree / "one/a")]).held == first
     before = len(os.listdir("/proc/self/fd"))
     for number in range(200):
         (tree / f"one/n{number}").mkdir()
         workspace.restricted_to([str(tree / f"one/n{number}")])
-    assert workspace.restricted_to([str(tree / "one/a")]) is not first
+    assert workspace.restricted_to([str(tree / "one/a")]).held != first
     assert len(os.listdir("/proc/self/fd")) <= before + 64
 
 
-def test_several_threads_make_views_for_many_owners_at_once(tree: Path) -> None:
-    workspace = Workspace([str(tree / "one")])
+def test_several_threads_make_views_for_many_clients_at_once(tree: Path) -> None:
+    workspace = Workspace([str(tree)])
+    for number in range(200):
+        (tree / f"n{number}").mkdir()
 
     def read(name: int) -> int:
-        return len([workspace.reading([f"/{name}/{number}"]) for number in range(5_000)])
+        return len([workspace.restricted_to([f"{tree}/n{(name + number) % 200}"]) for number in range(1_000)])
 
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     try:
         with ThreadPoolExecutor(8) as threads:
-            assert [*threads.map(read, range(8))] == [5_000] * 8
+            assert [*threads.map(read, range(8))] == [1_000] * 8
     finally:
         sys.setswitchinterval(interval)
 
 
-def test_a_view_is_not_kept_before_all_of_its_folders_are_there(tree: Path) -> None:
+def test_a_view_has_the_folders_that_are_there_by_now(tree: Path) -> None:
     workspace = Workspace([str(tree / "one")])
     scope = [str(tree / "one/a"), str(tree / "one/new"), str(tree / "link")]
     assert workspace.restricted_to(scope).roots == (f"{tree}/one/a",)
     (tree / "one/new").mkdir()
     assert workspace.restricted_to(scope).roots == (f"{tree}/one/a", f"{tree}/one/new")
     (tree / "link").symlink_to("one/b")
-    view = workspace.restricted_to(scope)
-    assert view.roots == (f"{tree}/one/a", f"{tree}/one/new", f"{tree}/one/b")
-    assert workspace.restricted_to(scope) is view
+    assert workspace.restricted_to(scope).roots == (f"{tree}/one/a", f"{tree}/one/new", f"{tree}/one/b")
 
 
 async def test_a_view_shares_the_turns_of_its_workspace(tree: Path) -> None:
@@ -506,11 +500,11 @@ async def test_a_view_shares_the_turns_of_its_workspace(tree: Path) -> None:
         return old + b"2"
 
     async def second() -> None:
-        await view.files(write=True).update(at("f"), quick)
+        await ConfinedFiles(view, may_write=True).update(at("f"), quick)
 
     with anyio.fail_after(5):
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(workspace.files(write=True).update, at("a/f"), slow)
+            tasks.start_soon(ConfinedFiles(workspace, may_write=True).update, at("a/f"), slow)
             await anyio.to_thread.run_sync(inside.wait, 5)
             tasks.start_soon(second)
             await anyio.wait_all_tasks_blocked()
@@ -579,7 +573,7 @@ async def test_a_link_inside_the_workspace_survives_the_write(ws: Path, workspac
     (ws / "link").symlink_to("src/../f")
     (ws / "dangling").symlink_to("src/new")
     for name in ("link", "dangling"):
-        await workspace.files(write=True).write(workspace.canonical(name), b"through")
+        await ConfinedFiles(workspace, may_write=True).write(workspace.canonical(name), b"through")
         assert (ws / name).is_symlink()
         assert (ws / name).read_bytes() == b"through"
 
@@ -633,12 +627,19 @@ async def test_a_file_that_somebody_else_touches_meanwhile_is_left_alone(
 
 
 @pytest.mark.parametrize("rename", [rename_new, link_new])
-def test_a_new_file_never_replaces_one_that_appeared_meanwhile(
-    ws: Path, rename: Callable[[int, str, str], None]
+async def test_a_new_file_never_replaces_one_that_appeared_meanwhile(
+    ws: Path, files: Files, rename: Callable[[int, str, str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    def appears(*given: Any) -> object:
+        (ws / "late").write_bytes(b"theirs")
+        return temp_file(*given[:3], executable=None)
+
+    with monkeypatch.context() as patching:
+        patching.setattr(transaction, "temp_file", lambda *given, **_: appears(*given))
+        await refuses(Conflict, files.write(at("late"), b"mine"))
+    assert (ws / "late").read_bytes() == b"theirs"
+    (ws / "late").unlink()
     folder = os.open(ws, os.O_RDONLY)
-    with pytest.raises(Changed):
-        replace(folder, "f", b"mine", None)
     (ws / "temporary").write_bytes(b"mine")
     with pytest.raises(FileExistsError):
         rename(folder, "temporary", "f")
@@ -649,7 +650,7 @@ def test_a_new_file_never_replaces_one_that_appeared_meanwhile(
 
 
 async def test_content_over_the_limit_is_neither_read_nor_written(ws: Path) -> None:
-    files = Workspace([str(ws)]).files(write=True, size_limit=10)
+    files = ConfinedFiles(Workspace([str(ws)]), may_write=True, size_limit=10)
     await files.write(at("f"), b"x" * 10)
     await refuses(
         InvalidInput, files.write(at("f"), b"x" * 11), files.update(at("f"), lambda old: old + b"x")
@@ -661,7 +662,7 @@ async def test_content_over_the_limit_is_neither_read_nor_written(ws: Path) -> N
 
 
 async def test_a_tool_that_did_not_declare_writing_cannot_write(ws: Path) -> None:
-    files = Workspace([str(ws)]).files(write=False)
+    files = ConfinedFiles(Workspace([str(ws)]), may_write=False)
     await refuses(
         RuntimeError,
         files.write(at("f"), b"new"),

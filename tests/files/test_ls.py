@@ -114,8 +114,7 @@ async def test_a_name_that_is_gone_before_it_is_looked_at_is_not_an_error(bench:
         [pipe] = [entry for entry in entries if entry.name == "pipe"]
     (bench.root / "pipe").unlink()
     assert listing._kind(pipe) == "device"
-    gone = listing._Name(raw="pipe", kind="file")
-    assert listing._entry(fd, gone, details=True).size is None
+    assert listing._entry(fd, "pipe", "file", details=True).size is None
     os.close(fd)
 
 

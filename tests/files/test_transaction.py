@@ -15,6 +15,7 @@ from mcp_toolserver.capabilities.files import CanonicalPath, Contents, FileChang
 from mcp_toolserver.errors import Conflict, Denied, InvalidInput, ToolError
 from mcp_toolserver.runtime.files import transaction
 from mcp_toolserver.runtime.files.workspace import Workspace
+from mcp_toolserver.runtime.files.workspace_files import ConfinedFiles
 from tests.support.calling import held, make
 
 
@@ -31,7 +32,7 @@ def ws(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def files(ws: Path) -> Files:
-    return Workspace([str(ws)]).files(write=True)
+    return ConfinedFiles(Workspace([str(ws)]), may_write=True)
 
 
 async def update(files: Files, *changes: FileChange, meanwhile: Callable[[], object] = lambda: None) -> None:
@@ -134,10 +135,10 @@ def interfering(moment: str, act: Callable[[], object]) -> Iterator[None]:
     """Do something just before the step for the path `moment` is put in place."""
     original = transaction._Prepared.commit
 
-    def commit(self: "transaction._Prepared") -> None:
+    def commit(self: "transaction._Prepared", *, alone: bool) -> None:
         if self.change.path == moment:
             act()
-        original(self)
+        original(self, alone=alone)
 
     with pytest.MonkeyPatch.context() as patching:
         patching.setattr(transaction._Prepared, "commit", commit)

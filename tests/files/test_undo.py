@@ -14,7 +14,7 @@ import pytest
 from mcp_toolserver.capabilities.call_scope import LOCAL
 from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.pipeline.call import Result
-from mcp_toolserver.runtime.files.file_history import drops_most
+from mcp_toolserver.runtime.files.workspace_files import drops_most
 from mcp_toolserver.stores.file_history import OWNERS, FileHistories, HistoryLimits
 from mcp_toolserver.text.redact_secrets import is_secret_file
 from tests.notebook.notebooks import made, written

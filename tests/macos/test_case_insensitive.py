@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 from mcp_toolserver.errors import Denied
-from mcp_toolserver.runtime.files.stored_name import stored_name
-from mcp_toolserver.runtime.files.volume import comparison_within, name_comparison
+from mcp_toolserver.runtime.files.volume import comparison_within, name_comparison, stored_name
 from mcp_toolserver.runtime.files.workspace import Workspace
+from mcp_toolserver.runtime.files.workspace_files import ConfinedFiles
 from mcp_toolserver.text.file_names import NameComparison
 from tests import ROOT
 from tests.macos import caseless_volume
@@ -111,7 +111,7 @@ def test_a_root_is_known_by_its_other_names_and_nothing_beside_it(root: Path) ->
 
 async def test_two_spellings_of_a_new_file_make_one_file(root: Path) -> None:
     workspace = Workspace([str(root)])
-    files = workspace.files(write=True)
+    files = ConfinedFiles(workspace, may_write=True)
     assert (await files.write(workspace.canonical("a.txt"), b"1")).created
     assert not (await files.write(workspace.canonical("A.TXT"), b"2")).created
     assert os.listdir(root) == ["a.txt"]

@@ -10,12 +10,10 @@ from typing import Any
 import pytest
 
 from mcp_toolserver.policy.client_restrictions import ClientRestrictions
-from mcp_toolserver.runtime.files import path_resolver, root, volume
-from mcp_toolserver.runtime.files.atomic_write import Original, replace
+from mcp_toolserver.runtime.files import root, volume
 from mcp_toolserver.runtime.files.libc import copy_attributes, rename_new
-from mcp_toolserver.runtime.files.path_resolver import PathMoved, Walk, can_refuse_links
-from mcp_toolserver.runtime.files.stored_name import stored_name
-from mcp_toolserver.runtime.files.volume import name_comparison
+from mcp_toolserver.runtime.files.transaction import Original, temp_file
+from mcp_toolserver.runtime.files.volume import name_comparison, stored_name
 from mcp_toolserver.stores.durable import sync
 from mcp_toolserver.text.file_names import NameComparison, folded, path_tests, volume_path
 
@@ -80,8 +78,8 @@ def test_a_file_is_replaced_where_attributes_cannot_be_copied(tmp_path: Path, fo
     (tmp_path / "f").write_bytes(b"old")
     with (tmp_path / "f").open("rb") as file:
         old = Original(fd=file.fileno(), status=os.fstat(file.fileno()))
-        replace(folder, "f", b"new", old)
-    assert (tmp_path / "f").read_bytes() == b"new"
+        with temp_file(folder, b"new", old) as temporary:
+            assert (tmp_path / temporary).read_bytes() == b"new"
 
 
 def test_data_is_flushed_through_the_cache_of_the_disk(monkeypatch: pytest.MonkeyPatch, folder: int) -> None:
@@ -140,38 +138,6 @@ def test_the_stored_name_is_asked_for_and_believed_only_if_it_is_another_form(
     assert stored_name(folder, "stored", file) == "Stored"
     os.link(tmp_path / "Stored", tmp_path / "other")
     assert stored_name(folder, "other", file, lambda _: "/x/Other") == "other"
-
-
-def test_a_kernel_that_ignores_the_flag_is_not_trusted_with_links(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert not can_refuse_links.__wrapped__()
-    monkeypatch.setattr(sys, "platform", "darwin")
-    (tmp_path / "link").symlink_to(".")
-    assert not can_refuse_links.__wrapped__(f"{tmp_path}/link/.")
-    assert not can_refuse_links.__wrapped__(f"{tmp_path}/missing/.")
-
-    def refused(_path: str, flags: int) -> int:
-        assert flags & 0x20000000
-        raise OSError(errno.ELOOP, "a link")
-
-    monkeypatch.setattr(os, "open", refused)
-    assert can_refuse_links.__wrapped__()
-
-
-def test_a_path_without_links_is_opened_in_one_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "f").write_bytes(b"f")
-    (tmp_path / "link").symlink_to("f")
-    monkeypatch.setattr(path_resolver, "can_refuse_links", lambda: True)
-    monkeypatch.setattr(path_resolver, "_NOFOLLOW_ANY", os.O_NOFOLLOW)
-    walk, top = Walk(proc=False), os.open(tmp_path, os.O_RDONLY)
-    assert os.pread(walk.open_exact(top, "f"), 9, 0) == b"f"
-    with pytest.raises(PathMoved):
-        walk.open_exact(top, "link")
-    with pytest.raises(PathMoved):
-        walk.open_exact(top, "./f")
-    with pytest.raises(FileNotFoundError):
-        walk.open_exact(top, "missing")
 
 
 @pytest.mark.usefixtures("darwin")

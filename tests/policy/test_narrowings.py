@@ -15,7 +15,7 @@ from mcp_toolserver.pipeline.narrowings import Narrowings
 from mcp_toolserver.pipeline.nested_calls import NestedCalls, ServerCaller, calls_without_client
 from mcp_toolserver.pipeline.rights import Rights
 from mcp_toolserver.policy.client_restrictions import ClientRestrictions
-from mcp_toolserver.policy.narrowing import Narrowing
+from mcp_toolserver.policy.rules import Narrowing
 from mcp_toolserver.runtime.host_services import Available, HostServices, ServiceRequest
 from mcp_toolserver.tool_spec import Args, Output, Runtime
 from tests.support.workbench import FILES, Person, dispatcher, machine, real_tools, required, tool

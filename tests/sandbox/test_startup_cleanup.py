@@ -21,7 +21,7 @@ from tests.support.processes import python, until
 
 WRITER = """
 import os, signal
-from mcp_toolserver.runtime.files.atomic_write import temp_file
+from mcp_toolserver.runtime.files.transaction import temp_file
 from mcp_toolserver.stores.running_servers import RunningServer
 server = RunningServer(sys.argv[1])
 folder = os.open(sys.argv[2], os.O_RDONLY)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from mcp_toolserver.capabilities.files import CanonicalPath
+from mcp_toolserver.capabilities.search import LineQuery
 from mcp_toolserver.errors import Denied, InvalidInput, NotFound, TimedOut
 from mcp_toolserver.runtime.files.workspace import Workspace
 from mcp_toolserver.runtime.processes.broker_client import Broker
@@ -17,7 +18,7 @@ from mcp_toolserver.runtime.processes.helper_launcher import Programs
 from mcp_toolserver.runtime.search.display_path import inside
 from mcp_toolserver.runtime.search.executable import find_ripgrep, helper, start
 from mcp_toolserver.runtime.search.ignore_rules import rewritten, rules_above
-from mcp_toolserver.runtime.search.output_parser import MAX_KEPT, Records
+from mcp_toolserver.runtime.search.output_parser import MAX_KEPT, Results
 from tests.search.searching import RIPGREP, Grounds, Meddling
 from tests.support.confinement import READ_ONLY, Server, put
 
@@ -632,11 +633,13 @@ def test_results_are_cut_the_same_wherever_the_pieces_end() -> None:
         b"./c\x001:0:x\n./c: WARNING: stopped searching binary file after match (found)\n\n"
         b"./d\x003:9: WARNING: stopped searching binary file\n"
     )
+    query = LineQuery(pattern="x", path=CanonicalPath("."), mode="content", limit=0)
     for size in (1, 2, 7, 1000):
-        records = Records("content", has_context=False)
-        hits = [hit for at in range(0, len(whole), size) for hit in records.feed(whole[at : at + size])]
-        hits += records.finish()
-        assert [(hit.name, hit.entries) for hit in hits] == [("a\n\nb", 2), ("d", 1)], size
+        found = Results(query, lambda _: True, ordered=False)
+        for begin in range(0, len(whole), size):
+            found.add(whole[begin : begin + size])
+        found.finish()
+        assert [(hit.name, hit.entries) for hit in found.hits] == [("a\n\nb", 2), ("d", 1)], size
 
 
 def test_ripgrep_is_found_in_absolute_places_only(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from mcp_toolserver.errors import SettingsError
 from mcp_toolserver.pipeline.narrowings import Narrowings
-from mcp_toolserver.policy.narrowing import Narrowing
+from mcp_toolserver.policy.rules import Narrowing
 from mcp_toolserver.runtime.files.workspace import Workspace
 from mcp_toolserver.runtime.skills import discovery
 from mcp_toolserver.runtime.skills.discovery import MAX_BYTES, MAX_SKILLS, Discovery, places_of

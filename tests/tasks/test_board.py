@@ -11,7 +11,7 @@ import pytest
 from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.pipeline.call import Result
 from mcp_toolserver.pipeline.dispatcher import Dispatcher
-from mcp_toolserver.policy.narrowing import Narrowing
+from mcp_toolserver.policy.rules import Narrowing
 from tests.support.workbench import Person
 from tests.support.workshop import workshop
 

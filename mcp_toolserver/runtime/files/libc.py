@@ -71,8 +71,9 @@ def _openat2() -> Callable[[int, int, bytes, bytes, int], int]:
     return syscall
 
 
-def openat2(folder: int, path: str, flags: int, mode: int = 0, *, links: bool = True) -> int:
-    """`openat` where neither `..` nor a link leads out of `folder`, and no link of /proc jumps.
+def openat2(folder: int, path: str, flags: int, *, links: bool = True) -> int:
+    """`openat` of what exists, where neither `..` nor a link leads out of `folder`, and no link of /proc
+    jumps.
 
     Raises:
         OSError: EXDEV when the path leads out or to another mount, ELOOP when it has a link and `links` is
@@ -81,7 +82,7 @@ def openat2(folder: int, path: str, flags: int, mode: int = 0, *, links: bool = 
     resolve = (
         _RESOLVE_BENEATH | _RESOLVE_NO_XDEV | (_RESOLVE_NO_MAGICLINKS if links else _RESOLVE_NO_SYMLINKS)
     )
-    how = _HOW.pack(flags | os.O_CLOEXEC, mode if flags & os.O_CREAT else 0, resolve)
+    how = _HOW.pack(flags | os.O_CLOEXEC, 0, resolve)
     name = os.fsencode(path)
     for _ in range(_ATTEMPTS):
         fd = _openat2()(_OPENAT2, folder, name, how, _HOW.size)

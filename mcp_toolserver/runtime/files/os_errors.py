@@ -14,10 +14,7 @@ _REASONS: Mapping[int, tuple[type[ToolError], str]] = {
         "'{path}' cannot exist: a part of it is a file, not a folder. List the folder.",
     ),
     errno.EISDIR: (InvalidInput, "'{path}' is a folder, not a file. Name a file in it."),
-    errno.ELOOP: (
-        InvalidInput,
-        "'{path}' leads through too many links. Use the path they lead to.",
-    ),
+    errno.ELOOP: (InvalidInput, "'{path}' leads through too many links. Use the path they lead to."),
     errno.ENAMETOOLONG: (InvalidInput, "'{path}' is too long or too deep. Use a shorter path."),
     errno.ENXIO: (InvalidInput, "'{path}' is not a regular file. Only regular files can be used."),
     errno.EAGAIN: (Conflict, "'{path}' is being moved by somebody. Try again."),
@@ -27,15 +24,9 @@ _REASONS: Mapping[int, tuple[type[ToolError], str]] = {
         "The server's user has no permission for '{path}'. Ask the user to change that, or use another path.",
     ),
     errno.EROFS: (Denied, "'{path}' lies on a read-only file system. Nothing was changed; use another path."),
-    errno.ENOSPC: (
-        Unavailable,
-        "The disk is full: '{path}' was not written. Tell the user.",
-    ),
+    errno.ENOSPC: (Unavailable, "The disk is full: '{path}' was not written. Tell the user."),
     errno.EFBIG: (Unavailable, "'{path}' was not written: the system does not allow a file of this size."),
-    errno.EMFILE: (
-        Unavailable,
-        "Too many files are open in the server. Retry with fewer calls at once.",
-    ),
+    errno.EMFILE: (Unavailable, "Too many files are open in the server. Retry with fewer calls at once."),
     errno.EIO: (Unavailable, "The disk that holds '{path}' reports an error. Tell the user."),
 }
 

@@ -1,24 +1,20 @@
 """Opens paths inside a folder so that nothing leads out of it, not even a link that is replaced meanwhile.
 
-Two resolvers with the same results: `Openat2` lets the Linux kernel resolve the whole path, `Walk` opens one
-component at a time and never lets the kernel follow a link. Neither checks first and opens afterwards.
+Two resolvers with the same results: `Walk` opens one component at a time and never lets the kernel follow a
+link, `Openat2` lets the Linux kernel resolve the whole path. Neither checks first and opens afterwards.
 
 A volume may find one file by several names. `Walk` returns the one that the folder stores, so that each file
-has one canonical path. `Openat2` is for folders where names are compared exactly, and leaves paths that lead
-to another mount to `Walk`.
+has one canonical path. `Openat2` is for folders where names are compared exactly.
 """
 
 import errno
 import os
 import stat
-import sys
 from dataclasses import dataclass
 from functools import cache
-from typing import Protocol
 
 from mcp_toolserver.runtime.files.libc import openat2
-from mcp_toolserver.runtime.files.stored_name import stored_name
-from mcp_toolserver.runtime.files.volume import name_comparison
+from mcp_toolserver.runtime.files.volume import name_comparison, stored_name
 from mcp_toolserver.text.file_names import EXACT, NameComparison
 
 _MAX_LINKS = 40
@@ -29,9 +25,6 @@ _MAX_DEPTH = 256
 
 _PATH_ONLY: int = getattr(os, "O_PATH", 0)
 """Opens an object without reading it, so that a device or FIFO does not notice. Linux only."""
-
-_NOFOLLOW_ANY = 0x20000000
-"""O_NOFOLLOW_ANY of macOS 11 and later (<sys/fcntl.h>): no component of the path may be a link."""
 
 _READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
@@ -72,19 +65,20 @@ class ResolvedPath:
     """How names are compared where the object lies."""
 
 
-class PathResolver(Protocol):
-    """Opens paths inside a folder.
+class Walk:
+    """Opens paths inside a folder, one component at a time (any POSIX system).
 
     All methods raise `Escape` for a path that leads out, and `OSError` as `open` does.
     """
 
-    def open(self, folder: int, path: str, flags: int, mode: int = 0) -> int:
-        """Open `path` relative to the folder open as `folder`; links inside the folder are followed."""
-        ...
+    def __init__(self, *, proc: bool | None = None) -> None:
+        self._proc = _has_proc() if proc is None else proc
 
     def resolve(self, folder: int, path: str) -> ResolvedPath:
-        """Resolve `path` without opening the object for reading."""
-        ...
+        """Resolve `path` relative to the folder open as `folder`, without opening the object for reading."""
+        with _Steps(folder, path) as steps:
+            fd = steps.run(_PATH_ONLY if self._proc else _READ)
+            return ResolvedPath(fd=fd, relative=_joined(steps.names), comparison=steps.comparison)
 
     def open_exact(self, folder: int, path: str) -> int:
         """Open the object as `resolve` does, if `path` is canonical: no link, no `..`.
@@ -92,31 +86,33 @@ class PathResolver(Protocol):
         Raises:
             PathMoved: it is not canonical.
         """
-        ...
+        try:
+            found = Walk.resolve(self, folder, path)
+        except Escape:
+            raise PathMoved from None
+        if found.relative != path:
+            os.close(found.fd)
+            raise PathMoved
+        return found.fd
 
     def readable(self, fd: int) -> int:
         """Reopen the descriptor of `resolve` for reading; never waits for a writer."""
-        ...
+        # Without /proc a descriptor cannot be opened again, so there `resolve` has opened it for reading.
+        return os.open(f"/proc/self/fd/{fd}", _READ) if self._proc else os.dup(fd)
 
 
-class Openat2:
-    """Lets the kernel resolve (Linux 5.6 and later, with /proc mounted)."""
-
-    def open(self, folder: int, path: str, flags: int, mode: int = 0) -> int:
-        try:
-            return openat2(folder, path, flags, mode)
-        except OSError as error:
-            if error.errno == errno.EXDEV:
-                return Walk().open(folder, path, flags, mode)
-            raise _link_out(folder, path, error) from None
+class Openat2(Walk):
+    """Lets the kernel resolve (Linux 5.6 and later, with /proc mounted); walks where a path leads to another
+    mount."""
 
     def resolve(self, folder: int, path: str) -> ResolvedPath:
         try:
             fd = openat2(folder, path, _PATH_ONLY)
         except OSError as error:
-            if error.errno == errno.EXDEV:
-                return Walk().resolve(folder, path)
-            raise _link_out(folder, path, error) from None
+            # A link of /proc that jumps gives ELOOP, before the kernel can see that it leads out.
+            if error.errno in (errno.EXDEV, errno.ELOOP):
+                return super().resolve(folder, path)
+            raise
         try:
             return ResolvedPath(fd=fd, relative=_relative(folder, fd))
         except BaseException:
@@ -130,52 +126,10 @@ class Openat2:
             return openat2(folder, path, _PATH_ONLY, links=False)
         except OSError as error:
             if error.errno == errno.EXDEV:
-                return Walk().open_exact(folder, path)
+                return super().open_exact(folder, path)
             if error.errno == errno.ELOOP:
                 raise PathMoved from None
             raise
-
-    def readable(self, fd: int) -> int:
-        return os.open(f"/proc/self/fd/{fd}", _READ)
-
-
-class Walk:
-    """Resolves one component at a time (any POSIX system)."""
-
-    def __init__(self, *, proc: bool | None = None) -> None:
-        self._proc = _has_proc() if proc is None else proc
-
-    def open(self, folder: int, path: str, flags: int, mode: int = 0) -> int:
-        with _Steps(folder, path) as steps:
-            return steps.run(flags, mode)
-
-    def resolve(self, folder: int, path: str) -> ResolvedPath:
-        with _Steps(folder, path) as steps:
-            fd = steps.run(_PATH_ONLY if self._proc else _READ, 0)
-            return ResolvedPath(fd=fd, relative=_joined(steps.names), comparison=steps.comparison)
-
-    def open_exact(self, folder: int, path: str) -> int:
-        if can_refuse_links() and os.path.normpath(path) == path:
-            # One call instead of one per component. The stored names may have another case by now, but they
-            # are the same for all rules.
-            try:
-                return os.open(path, _READ | _NOFOLLOW_ANY, dir_fd=folder)
-            except OSError as error:
-                if error.errno == errno.ELOOP:
-                    raise PathMoved from None
-                raise
-        try:
-            found = self.resolve(folder, path)
-        except Escape:
-            raise PathMoved from None
-        if found.relative != path:
-            os.close(found.fd)
-            raise PathMoved
-        return found.fd
-
-    def readable(self, fd: int) -> int:
-        # Without /proc a descriptor cannot be opened again, so there `resolve` has opened it for reading.
-        return os.open(f"/proc/self/fd/{fd}", _READ) if self._proc else os.dup(fd)
 
 
 class _Steps:
@@ -210,20 +164,19 @@ class _Steps:
         """How names are compared in the folder that was reached last."""
         return self._comparisons[-1]
 
-    def run(self, flags: int, mode: int) -> int:
-        follows_last = not (flags & os.O_NOFOLLOW or (flags & os.O_CREAT and flags & os.O_EXCL))
+    def run(self, flags: int) -> int:
         while self.todo:
             self.name = self.todo.pop()
             if self.name == "..":
                 self._up()
             elif self.name == ".":
                 continue
-            elif (self.todo or follows_last) and (target := self._link()) is not None:
+            elif (target := self._link()) is not None:
                 self._follow(target)
             elif self.todo:
                 self._down()
             else:
-                return self._last(flags, mode, follows=follows_last)
+                return self._last(flags)
         return os.open(".", flags | os.O_CLOEXEC, dir_fd=self._folders[-1])
 
     def _link(self) -> str | None:
@@ -244,44 +197,47 @@ class _Steps:
     def _follow(self, target: str) -> None:
         self._links += 1
         if self._links > _MAX_LINKS:
-            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+            raise _os_error(errno.ELOOP)
         if target.startswith("/"):
             raise Escape(_joined([*self.names, self.name]), target)
         self.todo += _components(target)
 
     def _down(self) -> None:
         if len(self._folders) > _MAX_DEPTH:
-            raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG))
-        is_exact = self.comparison is EXACT
+            raise _os_error(errno.ENAMETOOLONG)
+        above = self._folders[-1]
         try:
-            folder = os.open(self.name, HOLD | os.O_NOFOLLOW, dir_fd=self._folders[-1])
+            folder = os.open(self.name, HOLD | os.O_NOFOLLOW, dir_fd=above)
         except NotADirectoryError:
-            now = os.stat(self.name, dir_fd=self._folders[-1], follow_symlinks=False).st_mode
+            now = os.stat(self.name, dir_fd=above, follow_symlinks=False).st_mode
             if stat.S_ISLNK(now) or stat.S_ISDIR(now):
-                raise _moved() from None
+                raise _os_error(_MOVED) from None
             raise
         self._folders.append(folder)
+        name = self._stored(above, folder)
         device = os.fstat(folder).st_dev
         is_same = device == self._devices[-1]
         self._devices.append(device)
         self._comparisons.append(self.comparison if is_same else name_comparison(folder))
-        self.names.append(self.name if is_exact else stored_name(self._folders[-2], self.name, folder))
+        self.names.append(name)
 
-    def _last(self, flags: int, mode: int, *, follows: bool) -> int:
-        fd = os.open(self.name, flags | os.O_NOFOLLOW | os.O_CLOEXEC, mode, dir_fd=self._folders[-1])
-        if follows and stat.S_ISLNK(os.fstat(fd).st_mode):
-            os.close(fd)
-            raise _moved()
+    def _last(self, flags: int) -> int:
+        fd = os.open(self.name, flags | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self._folders[-1])
         try:
-            is_exact = self.comparison is EXACT
-            self.names.append(self.name if is_exact else stored_name(self._folders[-1], self.name, fd))
+            if stat.S_ISLNK(os.fstat(fd).st_mode):
+                raise _os_error(_MOVED)
+            self.names.append(self._stored(self._folders[-1], fd))
         except BaseException:
             os.close(fd)
             raise
         return fd
 
+    def _stored(self, folder: int, fd: int) -> str:
+        """The name that `folder`, the one reached last, stores for the object open as `fd`."""
+        return self.name if self.comparison is EXACT else stored_name(folder, self.name, fd)
 
-def locate(resolver: PathResolver, folder: int, path: str) -> tuple[str, NameComparison]:
+
+def locate(resolver: Walk, folder: int, path: str) -> tuple[str, NameComparison]:
     """The canonical path of `path`, existing or not, relative to `folder`, and how names are compared there.
 
     A dangling link leads to its target.
@@ -302,7 +258,7 @@ def locate(resolver: PathResolver, folder: int, path: str) -> tuple[str, NameCom
 def _locate_missing(folder: int, path: str) -> tuple[str, NameComparison]:
     with _Steps(folder, path) as steps:
         try:
-            os.close(steps.run(_PATH_ONLY or _READ, 0))
+            os.close(steps.run(_PATH_ONLY or _READ))
         except FileNotFoundError:
             rest = [steps.name, *reversed(steps.todo)]
             if ".." in rest:
@@ -312,20 +268,7 @@ def _locate_missing(folder: int, path: str) -> tuple[str, NameComparison]:
 
 
 @cache
-def can_refuse_links(top: str = "/tmp/.") -> bool:  # noqa: S108 - a link of macOS, only looked through
-    """Whether `O_NOFOLLOW_ANY` works here, found by trying: on macOS /tmp is a link to /private/tmp. An older
-    kernel ignores the flag."""
-    if sys.platform != "darwin":
-        return False
-    try:
-        os.close(os.open(top, FOLDER | _NOFOLLOW_ANY))
-    except OSError as error:
-        return error.errno == errno.ELOOP
-    return False
-
-
-@cache
-def best_resolver() -> PathResolver:
+def best_resolver() -> Walk:
     """The fastest resolver that works here, found by trying."""
     if not _has_proc():
         return Walk(proc=False)
@@ -337,19 +280,6 @@ def best_resolver() -> PathResolver:
     finally:
         os.close(top)
     return Openat2()
-
-
-def _link_out(folder: int, path: str, error: OSError) -> Escape | OSError:
-    """What `error` of `openat2` means: a link of /proc that jumps gives ELOOP, before the kernel can see that
-    it leads out."""
-    if error.errno == errno.ELOOP:
-        try:
-            os.close(Walk().open(folder, path, _PATH_ONLY))
-        except Escape as reason:
-            return reason
-        except OSError:
-            pass
-    return error
 
 
 def _relative(folder: int, fd: int) -> str:
@@ -392,9 +322,12 @@ def relative_to(folder: str, path: str) -> str | None:
     return (path[len(start) :].lstrip("/") or ".") if path.startswith(start) else None
 
 
-def _moved() -> OSError:
-    """The error for a folder that has become a link, or the reverse, during the walk."""
-    return OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+_MOVED = errno.EAGAIN
+"""The error for a folder that has become a link, or the reverse, during the walk."""
+
+
+def _os_error(code: int) -> OSError:
+    return OSError(code, os.strerror(code))
 
 
 def _components(path: str) -> list[str]:

@@ -7,9 +7,12 @@ from dataclasses import dataclass, field
 
 from mcp_toolserver.runtime.files.path_resolver import HOLD, ResolvedPath, relative_to
 from mcp_toolserver.runtime.files.volume import comparison_within
-from mcp_toolserver.text.file_names import NameComparison, folded
+from mcp_toolserver.text.file_names import EXACT, NameComparison, folded
 
 _DATA, _PRIVATE, _LINKS = "/System/Volumes/Data", "/private", ("/etc", "/tmp", "/var")  # noqa: S108 - names of macOS
+
+WORKTREES = ".worktrees"
+"""The folder in a repository's work tree that holds its worktrees."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -33,8 +36,13 @@ class Root:
         weakref.finalize(self, os.close, self.fd)
         object.__setattr__(self, "comparison", comparison_within(self.fd, self.path))
 
+    @property
+    def is_in_place(self) -> bool:
+        """Whether the folder still lies at its path."""
+        return _is_open_as(self.path, self.fd, follow_symlinks=False)
+
     def at(self, relative: str) -> str:
-        """The absolute path of what lies at `inner`."""
+        """The absolute path of what lies at `relative`."""
         return self.path if relative == "." else f"{self.path.rstrip('/')}/{relative}"
 
     def relative(self, path: str) -> str | None:
@@ -44,7 +52,7 @@ class Root:
         leads to it.
         """
         found = [inner for prefix in self.prefixes if (inner := relative_to(prefix, path)) is not None]
-        if found or self.comparison is NameComparison.EXACT:
+        if found or self.comparison is EXACT:
             return min(found, key=len, default=None)
         return next(filter(None, (self._by_other_name(prefix, path) for prefix in self.prefixes)), None)
 
@@ -52,31 +60,26 @@ class Root:
         parts = path.rstrip("/").split("/")
         length = len(prefix.split("/"))
         spelt, rest = "/".join(parts[:length]), "/".join(parts[length:])
-        if folded(spelt) != folded(prefix):
+        if folded(spelt) != folded(prefix) or not _is_open_as(spelt, self.fd):
             return None
-        try:
-            is_same = os.path.samestat(os.stat(spelt), os.fstat(self.fd))
-        except OSError:
-            return None
-        return (f"{rest}/" if path.endswith("/") and rest else rest or ".") if is_same else None
+        return f"{rest}/" if path.endswith("/") and rest else rest or "."
 
 
-def open_root(given: str) -> Root:
-    """Open the root that the operator configured.
+def open_root(given: str, *, is_own: bool = False) -> Root:
+    """Open the root that the operator configured; with `is_own`, a folder of the server's own whose files may
+    be read, and to which no rule is relative.
 
     Raises:
         OSError: if it is not a folder, or cannot be opened.
     """
-    return _held(given, base=None, writable=True)
-
-
-def reading(given: str) -> Root:
-    """Open a folder of the server's own whose files may be read.
-
-    Raises:
-        OSError: as for `configured`.
-    """
-    return _held(given, base="", writable=False)
+    path = os.path.realpath(given)
+    return Root(
+        fd=os.open(path, HOLD | os.O_NOFOLLOW),
+        path=path,
+        prefixes=_prefixes(given, path),
+        base="" if is_own else path,
+        writable=not is_own,
+    )
 
 
 def opened_root(fd: int, path: str) -> Root:
@@ -87,24 +90,8 @@ def opened_root(fd: int, path: str) -> Root:
 def part_of(root: Root, part: ResolvedPath, given: str) -> Root:
     """The folder `part` of `root`, which a client calls `given`."""
     path = root.at(part.relative)
-    return Root(
-        fd=part.fd,
-        path=path,
-        prefixes=_prefixes(given, path),
-        base=root.base,
-        writable=root.writable,
-    )
-
-
-def _held(given: str, *, base: str | None, writable: bool) -> Root:
-    path = os.path.realpath(given)
-    return Root(
-        fd=os.open(path, HOLD | os.O_NOFOLLOW),
-        path=path,
-        prefixes=_prefixes(given, path),
-        base=path if base is None else base,
-        writable=writable,
-    )
+    prefixes = _prefixes(given, path)
+    return Root(fd=part.fd, path=path, prefixes=prefixes, base=root.base, writable=root.writable)
 
 
 def _prefixes(given: str, path: str) -> tuple[str, ...]:
@@ -136,6 +123,14 @@ def _is_one_folder(name: str, other: str) -> bool:
         return False
 
 
+def _is_open_as(path: str, fd: int, *, follow_symlinks: bool = True) -> bool:
+    """Whether the absolute `path` leads to the object open as `fd`."""
+    try:
+        return os.path.samestat(os.stat(path, follow_symlinks=follow_symlinks), os.fstat(fd))
+    except OSError:
+        return False
+
+
 def nested(roots: tuple[Root, ...]) -> tuple[Root, Root] | None:
     """An outer and an inner root, if one of `roots` lies in another or is given twice."""
     for index, root in enumerate(roots):
@@ -145,3 +140,34 @@ def nested(roots: tuple[Root, ...]) -> tuple[Root, Root] | None:
             if other.relative(root.path):
                 return other, root
     return None
+
+
+class LocatedPath(str):
+    """A `CanonicalPath` that carries where it lies, so that one call finds that out once.
+
+    All of that holds for the view of the workspace that made it; another view finds it out again.
+    """
+
+    __slots__ = ("comparison", "is_hidden", "relative", "root", "spellings", "view")
+
+    view: object
+    root: Root
+    relative: str
+    """Relative to `root`; `.` for the root itself."""
+    spellings: tuple[str, ...]
+    """Those that rules match: relative to its configured root, and absolute, which is the last."""
+    is_hidden: bool
+    comparison: NameComparison
+    """How its name is compared with others."""
+
+
+def in_work_tree(path: str, comparison: NameComparison) -> tuple[str, ...]:
+    """The spellings of a path relative to a configured root. A rule on a file of a repository applies to the
+    same file of its worktrees too."""
+    compared = folded(path, comparison)
+    if WORKTREES not in compared:
+        return (path,)
+    parts, compared_parts = path.split("/"), compared.split("/")
+    at = compared_parts.index(WORKTREES) if WORKTREES in compared_parts else len(parts)
+    inner = parts[at + 2 :]
+    return ("/".join((*parts[:at], *inner)), path) if inner else (path,)

@@ -1,15 +1,20 @@
-"""Finds out how the volume of a folder compares names, by asking it and by looking."""
+"""Finds out how the volume of a folder compares names, by asking it and by looking, and which name it stores
+for a file that was opened by a variant of it."""
 
+import errno
 import os
 import re
+import stat
 import sys
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from string import ascii_lowercase, ascii_uppercase
 
+from mcp_toolserver.runtime.descriptor_path import descriptor_path
 from mcp_toolserver.runtime.files.libc import file_system_type
-from mcp_toolserver.text.file_names import NameComparison
+from mcp_toolserver.text.file_names import NameComparison, folded
 from mcp_toolserver.text.path_syntax import lies_in
 
 _PC_CASE_SENSITIVE = 11
@@ -77,6 +82,9 @@ _known: dict[tuple[int, int], NameComparison] = {}
 """By device and inode of a folder."""
 
 _MOST_KNOWN = 4_096
+
+_MOST_NAMES = 1_000_000
+"""Entries of one folder that are looked through for the stored name."""
 
 
 def name_comparison(folder: int) -> NameComparison:
@@ -200,3 +208,54 @@ def _names(folder: int) -> frozenset[str]:
             return frozenset(entry.name for entry in islice(entries, _ENTRIES))
     finally:
         os.close(opened)
+
+
+def stored_name(folder: int, name: str, fd: int, path_of: Callable[[int], str] = descriptor_path) -> str:
+    """The name in the open `folder` of the object open as `fd`, which was opened as `name`.
+
+    macOS knows it (`path_of`), unless a file has several names; elsewhere the folder is read.
+
+    Raises:
+        OSError: EAGAIN when it has no name there now; EACCES and others when the folder cannot be read.
+    """
+    status = os.fstat(fd)
+    if sys.platform == "darwin" and (status.st_nlink == 1 or stat.S_ISDIR(status.st_mode)):
+        known = _known_name(name, fd, path_of)
+        if known is not None:
+            return known
+    names: list[str] = []
+    aliases: list[str] = []
+    opened = os.open(".", _LIST, dir_fd=folder)
+    wanted = folded(name)
+    try:
+        with os.scandir(opened) as entries:
+            for entry in islice(entries, _MOST_NAMES):
+                if entry.name == name:
+                    return name
+                if folded(entry.name) == wanted:
+                    names.append(entry.name)
+                elif entry.inode() == status.st_ino:
+                    # A short name, for instance, or one in which the volume leaves something out.
+                    aliases.append(entry.name)
+    finally:
+        os.close(opened)
+    return _first_same(folder, (*sorted(names), *sorted(aliases)), status)
+
+
+def _known_name(name: str, fd: int, path_of: Callable[[int], str]) -> str | None:
+    try:
+        known = os.path.basename(path_of(fd))
+    except (ImportError, OSError):
+        return None
+    return known if folded(known) == folded(name) else None
+
+
+def _first_same(folder: int, names: Sequence[str], status: os.stat_result) -> str:
+    for name in names:
+        try:
+            found = os.stat(name, dir_fd=folder, follow_symlinks=False)
+        except FileNotFoundError:
+            continue
+        if os.path.samestat(found, status):
+            return name
+    raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))

@@ -122,7 +122,7 @@ async def changing(
     async with open_repository(access.repositories, path) as repository:
         place = repository.location
         _check_own_folder(repository)
-        async with access.repositories.workspace.lock(place.common_dir):
+        async with access.repositories.workspace.locks.hold(place.common_dir):
             if finished:
                 _check_finished(repository)
             yield ChangingRepository(repository=repository, access=access)

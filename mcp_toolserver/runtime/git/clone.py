@@ -11,6 +11,7 @@ from mcp_toolserver.capabilities.call_scope import Report
 from mcp_toolserver.capabilities.files import CanonicalPath
 from mcp_toolserver.capabilities.git_clone import Cloned, CloneQuery
 from mcp_toolserver.errors import Conflict, Denied, InvalidInput, SandboxUnavailable, TimedOut, Unavailable
+from mcp_toolserver.runtime.files.workspace_files import ConfinedFiles
 from mcp_toolserver.runtime.git.clone_script import (
     MAX_BYTES,
     ClonePlan,
@@ -47,7 +48,7 @@ class GitCloner:
     async def clone(self, query: CloneQuery, report: Report) -> Cloned:
         """See `Clones.clone`."""
         plan = await self._plan(query)
-        files = self.access.workspace.files(write=True)
+        files = ConfinedFiles(self.access.workspace, may_write=True)
         if not await files.make_folder(query.path):
             raise Conflict(f"'{query.path}' already exists. Choose a new folder.")
         try:

@@ -14,6 +14,7 @@ import anyio
 from mcp_toolserver.capabilities.files import CanonicalPath, Contents, FileChange
 from mcp_toolserver.capabilities.git_changes import BranchChange, BranchQuery
 from mcp_toolserver.errors import Conflict, Denied, InvalidInput, NotFound, ToolError
+from mcp_toolserver.runtime.files.workspace_files import ConfinedFiles
 from mcp_toolserver.runtime.git.changing import MAX_STATUS, ChangeAccess, ChangingRepository, changing
 from mcp_toolserver.runtime.git.hardening import parse_config
 from mcp_toolserver.runtime.git.repository import Repository
@@ -407,7 +408,7 @@ async def _put(at: ChangingRepository, part: Sequence[_FileSwitch]) -> None:
             raise Conflict(f"Somebody changed {shown} meanwhile. Nothing was changed. Try again.")
         return [one.change for one in part]
 
-    files = at.repository.access.workspace.files(write=True)
+    files = ConfinedFiles(at.repository.access.workspace, may_write=True)
     await files.update_all([one.path for one in part], change)
 
 

@@ -19,7 +19,7 @@ from anyio import to_thread
 
 from mcp_toolserver.capabilities.files import CanonicalPath
 from mcp_toolserver.errors import Conflict, Denied, InvalidInput, Unavailable
-from mcp_toolserver.runtime.files.located_path import WORKTREES
+from mcp_toolserver.runtime.files.root import WORKTREES
 from mcp_toolserver.runtime.files.workspace import Workspace
 from mcp_toolserver.runtime.git.allowed_commands import GitInvocation
 from mcp_toolserver.runtime.git.changing import ChangingRepository

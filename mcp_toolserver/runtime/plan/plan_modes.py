@@ -16,7 +16,7 @@ from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.capabilities.plan import PlanMode
 from mcp_toolserver.errors import InvalidInput, NotFound, Unavailable
 from mcp_toolserver.pipeline.narrowings import PLAN_MODE, Narrowings
-from mcp_toolserver.policy.narrowing import Narrowing
+from mcp_toolserver.policy.rules import Narrowing
 from mcp_toolserver.runtime.files.root import Root, opened_root
 from mcp_toolserver.runtime.processes.broker_client import Writers
 from mcp_toolserver.runtime.processes.child import Child

@@ -54,12 +54,10 @@ def include(glob: str | None) -> Include:
         matches=matches,
         names=names if is_plain and "*" not in names else None,
         names_suffice=is_plain and is_any_depth,
-        names_hidden=any(_names_hidden(part) for glob in alternatives for part in glob.split("/")),
+        names_hidden=any(
+            part.startswith(".") and part != "." for glob in alternatives for part in glob.split("/")
+        ),
     )
-
-
-def _names_hidden(part: str) -> bool:
-    return part.startswith(".") and part != "."
 
 
 def _expanded(glob: str) -> Sequence[str]:

@@ -13,12 +13,13 @@ import os
 import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Protocol
 
 from mcp_toolserver.capabilities.files import CanonicalPath
 from mcp_toolserver.errors import ToolError
+from mcp_toolserver.runtime.files.workspace import Workspace
 from mcp_toolserver.runtime.search.display_path import inside
 
 _MAX_BYTES = 1 << 20
@@ -32,13 +33,6 @@ macOS keeps how it shows a folder."""
 _ANY_DEPTH = "**"
 _MAGIC = re.compile(r"[*?\[\\]")
 _TRAILING_SPACE = re.compile(r"(?<!\\)\s+\Z")
-
-
-class IgnoreFileReader(Protocol):
-    """The part of the workspace that ignore rules are read from."""
-
-    def kind(self, path: CanonicalPath) -> str: ...
-    def open_file(self, path: CanonicalPath) -> int: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,28 +93,25 @@ class IgnoreRules:
         moved = ([rule.enter(name) for rule in group] for group in self.groups)
         return IgnoreRules(groups=tuple(tuple(rule for rule in group if rule.positions) for group in moved))
 
-    def read(
-        self, workspace: IgnoreFileReader, folder: CanonicalPath, names: frozenset[str]
-    ) -> "IgnoreRules":
+    def read(self, workspace: Workspace, folder: CanonicalPath, names: frozenset[str]) -> "IgnoreRules":
         """These rules and those of the ignore files in `folder`, which holds `names`."""
         above, *groups = self.groups
-        present = [file.partition("/")[0] in names for file in _FILES]
         own = (
-            _read(workspace, inside(folder, file)) if there else ""
-            for file, there in zip(_FILES, present, strict=True)
+            _parsed(_read(workspace, inside(folder, file))) if file.partition("/")[0] in names else ()
+            for file in _FILES
         )
         return IgnoreRules(
-            groups=(above, *((*group, *_parsed(text)) for group, text in zip(groups, own, strict=True)))
+            groups=(above, *((*group, *rules) for group, rules in zip(groups, own, strict=True)))
         )
 
 
-def rules_above(workspace: IgnoreFileReader, folder: CanonicalPath) -> IgnoreRules:
+def rules_above(workspace: Workspace, folder: CanonicalPath) -> IgnoreRules:
     """The rules that apply in `folder` because of files above it."""
     lines = inherited(workspace, folder).decode("utf-8", "surrogateescape")
     return IgnoreRules(groups=(tuple(_parsed(lines)), *(() for _ in _FILES)))
 
 
-def inherited(workspace: IgnoreFileReader, folder: CanonicalPath) -> bytes:
+def inherited(workspace: Workspace, folder: CanonicalPath) -> bytes:
     """The lines that apply in `folder` because of files above it, the weakest first."""
     ancestors = tuple(_ancestors(workspace, folder))[::-1]
     lines = (
@@ -188,28 +179,19 @@ def _compile(pattern: str) -> Callable[[str], object]:
             return lambda _: None
 
 
-def _ancestors(
-    workspace: IgnoreFileReader, folder: CanonicalPath
-) -> Iterator[tuple[CanonicalPath, Sequence[str]]]:
+def _ancestors(workspace: Workspace, folder: CanonicalPath) -> Iterator[tuple[CanonicalPath, Sequence[str]]]:
     """Each folder above up to the root, the nearest first, with the names that lead down from it."""
     parts = [] if folder == "." else folder.strip("/").split("/")
-    absolute = folder.startswith("/")
-    for depth in range(len(parts) - 1, -1, -1):
-        path = "/".join(parts[:depth])
-        above = CanonicalPath(f"/{path}" if absolute else path or ".")
-        if not _is_within(workspace, above):
-            return
-        yield above, parts[depth:]
+    top = "/" if folder.startswith("/") else ""
+    with suppress(ToolError):  # outside the root
+        for depth in range(len(parts) - 1, -1, -1):
+            above = CanonicalPath(top + "/".join(parts[:depth]) or ".")
+            if workspace.kind(above) != "folder":
+                return
+            yield above, parts[depth:]
 
 
-def _is_within(workspace: IgnoreFileReader, folder: CanonicalPath) -> bool:
-    try:
-        return workspace.kind(folder) == "folder"
-    except ToolError:
-        return False
-
-
-def _read(workspace: IgnoreFileReader, path: CanonicalPath) -> str:
+def _read(workspace: Workspace, path: CanonicalPath) -> str:
     """The text of an ignore file; empty where it cannot be read."""
     try:
         fd = workspace.open_file(path)

@@ -1,17 +1,22 @@
-"""Parses the output of ripgrep into matches per file, and counts them.
+"""Parses the output of ripgrep: the newest of the files that it lists, or matches per file and their numbers.
 
 ripgrep prints files in no particular order, each in one piece. The matches are kept until the end and sorted.
 When there are too many to keep, ripgrep runs again in path order and stops when the requested window is full.
 """
 
+import os
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from mcp_toolserver.capabilities.search import LineQuery, SearchMode
+from mcp_toolserver.capabilities.search import LineQuery
+from mcp_toolserver.runtime.search.filter import Filter
 
 MAX_KEPT = 32 << 20
 """Bytes of matches kept."""
+
+_CUT_AT = 8
+"""Candidates for the newest files before the older ones are dropped, in multiples of the limit."""
 
 _NOTE = rb"(?:(?!\n)[^\0]*?: (WARNING: stopped searching binary file)[^\n]*\n)?"
 _BLOCK = re.compile(rb"([^\0]*)\0((?:\d[^\n]*\n)*+)" + _NOTE + rb"\r?\n")
@@ -34,104 +39,19 @@ class FileMatches(NamedTuple):
     """The number that limit and offset count."""
 
 
-Cut = tuple[list[FileMatches], bytes]
-"""Matches per file, and the bytes after the last complete file."""
-
-
-def _names(data: bytes) -> Cut:
-    whole, end, rest = data.rpartition(b"\0")
-    names = whole.decode("utf-8", "surrogateescape").split("\0") if end else ()
-    return [FileMatches(name.removeprefix("./"), b"", 1, 1) for name in names], rest
-
-
-def _counts(data: bytes) -> Cut:
-    return _records(_COUNT, data, lambda name, count: FileMatches(name, b"", int(count), 1))
-
-
-def _blocks(data: bytes) -> Cut:
-    return _records(_BLOCK, data, _by_lines)
-
-
-def _by_lines(name: str, body: bytes) -> FileMatches:
-    matches = body.count(b"\n")
-    return FileMatches(name, body, matches, matches)
-
-
-def _blocks_in_context(data: bytes) -> Cut:
-    return _records(_BLOCK, data, _by_matches)
-
-
-def _by_matches(name: str, body: bytes) -> FileMatches:
-    matches = len(_MATCHING.findall(body))
-    return FileMatches(name, body, matches, matches)
-
-
-def _records(record: re.Pattern[bytes], data: bytes, made: Callable[[str, bytes], FileMatches]) -> Cut:
-    hits: list[FileMatches] = []
-    position = 0
-    while found := record.match(data, position):
-        name, body, note = found.groups()
-        position = found.end()
-        if not note:
-            hits.append(made(name.decode("utf-8", "surrogateescape").removeprefix("./"), body))
-    return hits, data[position:]
-
-
-_CUTS: Mapping[SearchMode, Callable[[bytes], Cut]] = {
-    "content": _blocks,
-    "count": _counts,
-    "files_with_matches": _names,
-}
-
-
-class Records:
-    """Splits a stream into the matches of each file."""
-
-    def __init__(self, mode: SearchMode, *, has_context: bool) -> None:
-        self._is_content = mode == "content"
-        self._cut = _blocks_in_context if has_context and self._is_content else _CUTS[mode]
-        self._rest = bytearray()
-        self._looked_at = 0
-        self.is_binary = False
-        """Whether a file searched by itself turned out to be binary."""
-
-    @property
-    def pending(self) -> int:
-        """Bytes of a file that is not complete yet."""
-        return len(self._rest)
-
-    def feed(self, data: bytes) -> list[FileMatches]:
-        """The files that `data` completes."""
-        self._rest += data
-        # A block may be long and come in many pieces; it is parsed only when its end has come.
-        if self._is_content and not _BLOCK_END.search(self._rest, self._looked_at):
-            self._looked_at = max(0, len(self._rest) - 2)
-            return []
-        return self._taken(self._cut(bytes(self._rest)))
-
-    def finish(self) -> list[FileMatches]:
-        """The files that the end of the output completes; of an incomplete file, its complete lines."""
-        if not self._is_content:
-            return self._taken(self._cut(bytes(self._rest)))
-        self.is_binary = _BINARY.search(self._rest) is not None
-        return self._taken(self._cut(bytes(self._rest[: self._rest.rfind(b"\n") + 1]) + b"\n"))
-
-    def _taken(self, cut: Cut) -> list[FileMatches]:
-        hits, rest = cut
-        self._rest = bytearray(rest)
-        self._looked_at = 0
-        return hits
-
-
 class Results:
     """The matches of one search, as many as are needed."""
 
     def __init__(self, query: LineQuery, wanted: Callable[[str], bool], *, ordered: bool) -> None:
-        self._records = Records(query.mode, has_context=query.before + query.after > 0)
+        self._mode = query.mode
+        self._has_context = query.before + query.after > 0
         self._wanted = wanted
         self._ordered = ordered
         self._first = query.offset
         self._last = query.offset + query.limit if query.limit else None
+        self._rest = bytearray()
+        """Output of a file that is not complete yet."""
+        self._looked_at = 0
         self._size = 0
         self._kept = 0
         self.hits: list[FileMatches] = []
@@ -142,11 +62,8 @@ class Results:
         self.matches = 0
         self.is_full = False
         """Whether the rest of the output is not needed, or cannot be kept."""
-
-    @property
-    def is_binary(self) -> bool:
-        """See `Records.is_binary`."""
-        return self._records.is_binary
+        self.is_binary = False
+        """Whether a file searched by itself turned out to be binary."""
 
     @property
     def has_output(self) -> bool:
@@ -156,20 +73,30 @@ class Results:
     def add(self, data: bytes) -> bool:
         """Parse output; return whether no more is needed."""
         self._size += len(data)
-        self._take(self._records.feed(data))
+        self._rest += data
+        # A block may be long and come in many pieces; it is parsed only when its end has come.
+        if self._mode != "content" or _BLOCK_END.search(self._rest, self._looked_at):
+            self._take(bytes(self._rest))
+        self._looked_at = max(0, len(self._rest) - 2)
         past = self._ordered and self._last is not None and self.total > self._last
-        kept = self._kept + self._records.pending if self._ordered else self._size
+        kept = self._kept + len(self._rest) if self._ordered else self._size
         self.is_full = past or kept > MAX_KEPT
         return self.is_full
 
     def finish(self) -> None:
-        """Parse the rest of the output, and sort the files by path."""
-        self._take(self._records.finish())
+        """Parse the rest of the output, of an incomplete file its complete lines, and sort the files by
+        path."""
+        rest = bytes(self._rest)
+        if self._mode == "content":
+            self.is_binary = _BINARY.search(rest) is not None
+            rest = rest[: rest.rfind(b"\n") + 1] + b"\n"
+        self._take(rest)
         self.hits.sort(key=lambda hit: hit.name.replace("/", "\0"))
 
-    def _take(self, hits: Iterable[FileMatches]) -> None:
+    def _take(self, data: bytes) -> None:
+        """Take the files that are complete in `data`, and leave the rest of it."""
         wanted = self._wanted
-        taken = [hit for hit in hits if wanted(hit.name)]
+        taken = [hit for hit in self._cut(data) if wanted(hit.name)]
         self.files += len(taken)
         self.matches += sum(hit.matches for hit in taken)
         if self._ordered:
@@ -179,6 +106,27 @@ class Results:
             self.total += sum(hit.entries for hit in taken)
             self.hits += taken
 
+    def _cut(self, data: bytes) -> Iterator[FileMatches]:
+        if self._mode == "files_with_matches":
+            whole, end, rest = data.rpartition(b"\0")
+            self._rest = bytearray(rest)
+            for name in whole.decode("utf-8", "surrogateescape").split("\0") if end else ():
+                yield FileMatches(name.removeprefix("./"), b"", 1, 1)
+            return
+        record, position = _BLOCK if self._mode == "content" else _COUNT, 0
+        while found := record.match(data, position):
+            name, body, note = found.groups()
+            position = found.end()
+            if not note:
+                yield self._hit(name.decode("utf-8", "surrogateescape").removeprefix("./"), body)
+        self._rest = bytearray(data[position:])
+
+    def _hit(self, name: str, body: bytes) -> FileMatches:
+        if self._mode == "count":
+            return FileMatches(name, b"", int(body), 1)
+        matches = len(_MATCHING.findall(body)) if self._has_context else body.count(b"\n")
+        return FileMatches(name, body, matches, matches)
+
     def _keep(self, hit: FileMatches) -> None:
         """Keep a file of a search in path order if it is in the window."""
         self.total += hit.entries
@@ -187,3 +135,64 @@ class Results:
         elif self._last is None or self.total - hit.entries < self._last:
             self.hits.append(hit)
             self._kept += len(hit.body)
+
+
+class NewestFiles:
+    """The newest of the wanted files that ripgrep lists, and their total number.
+
+    The server looks up the times while ripgrep still walks with all its threads. ripgrep could sort by time
+    itself, but then it walks with one thread, which is slower unless thousands of files match.
+    """
+
+    def __init__(self, folder: int, wanted: Filter, limit: int) -> None:
+        self._folder = folder
+        self._wanted = wanted
+        self._limit = limit
+        self._rest = b""
+        self._candidates: list[tuple[int, str]] = []
+        self.total = 0
+        self.has_output = False
+        """Whether ripgrep listed any file, wanted or not."""
+
+    def add(self, data: bytes) -> bool:
+        """Parse NUL-terminated names; always return False, because all files are counted."""
+        whole, end, self._rest = (self._rest + data).rpartition(b"\0")
+        if end:
+            self.has_output = True
+            found = list(self._dated(self._chosen(whole)))
+            self.total += len(found)
+            self._candidates += found
+        if len(self._candidates) > _CUT_AT * self._limit:
+            self._cut()
+        return False
+
+    def finish(self) -> None:
+        """Drop all but the newest, and sort them."""
+        self._cut()
+        self._candidates.sort()
+        del self._candidates[self._limit :]
+
+    def newest(self) -> list[str]:
+        """Newest first; of one age, by path."""
+        return [name for _, name in self._candidates]
+
+    def _chosen(self, names: bytes) -> Iterator[tuple[bytes, str]]:
+        """Wanted names, also as bytes, which saves encoding them for the system call."""
+        whole = ("\0" + names.decode("utf-8", "surrogateescape")).replace("\0./", "\0")
+        pairs = zip(names.split(b"\0"), whole[1:].split("\0"), strict=True)
+        # Thousands of names are checked as one string where that is enough.
+        if self._wanted.is_open and (self._wanted.dots or ("\0." not in whole and "/." not in whole)):
+            return pairs
+        return (pair for pair in pairs if self._wanted(pair[1]))
+
+    def _dated(self, names: Iterator[tuple[bytes, str]]) -> Iterator[tuple[int, str]]:
+        for path, name in names:
+            try:
+                yield -os.lstat(path, dir_fd=self._folder).st_mtime_ns, name
+            except OSError:
+                continue
+
+    def _cut(self) -> None:
+        if len(self._candidates) > self._limit:
+            oldest = sorted(age for age, _ in self._candidates)[self._limit - 1]
+            self._candidates = [candidate for candidate in self._candidates if candidate[0] <= oldest]

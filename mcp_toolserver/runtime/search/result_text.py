@@ -8,14 +8,15 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 from mcp_toolserver.capabilities.files import CanonicalPath
 from mcp_toolserver.capabilities.search import FoundLines, LineQuery
 from mcp_toolserver.errors import ToolError
+from mcp_toolserver.runtime.files.workspace import Workspace
 from mcp_toolserver.runtime.search.display_path import inside, showable
 from mcp_toolserver.runtime.search.output_parser import FileMatches, Results
-from mcp_toolserver.runtime.search.target import SearchableFiles, SearchTarget
+from mcp_toolserver.runtime.search.target import SearchTarget
 
 # A FIFO swapped in would keep an opener waiting without O_NONBLOCK.
 _NO_LINK = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -36,7 +37,7 @@ class Line:
 
 
 def format_result(
-    workspace: SearchableFiles | None,
+    workspace: Workspace | None,
     place: SearchTarget,
     query: LineQuery,
     found: Results,
@@ -97,7 +98,7 @@ def _windows(found: Results, query: LineQuery) -> Iterator[Window]:
 
 
 def _content(
-    workspace: SearchableFiles | None,
+    workspace: Workspace | None,
     place: SearchTarget,
     query: LineQuery,
     windows: Iterable[Window],
@@ -150,20 +151,14 @@ def _shown_lines(path: str | None, near: Sequence[Line], query: LineQuery) -> It
         yield sign.join(part for part in parts if part is not None)
 
 
-class Lookup:
+class Lookup(ExitStack):
     """Looks found lines up in the workspace. Files come in path order, so a folder is opened once."""
 
-    def __init__(self, workspace: SearchableFiles) -> None:
+    def __init__(self, workspace: Workspace) -> None:
+        super().__init__()
         self._workspace = workspace
-        self._folder = ExitStack()
         self._path: str = ""
         self._fd: int = -1
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._folder.close()
 
     def holds(self, path: CanonicalPath, near: Sequence[Line]) -> bool:
         """Whether there is a regular file in the workspace that contains these lines."""
@@ -180,10 +175,10 @@ class Lookup:
 
     def _enter(self, folder: str) -> None:
         if folder != self._path:
-            self._folder.close()
+            self.close()
             self._path = ""
             self._fd = self._workspace.hold_dir(CanonicalPath(folder))
-            self._folder.callback(os.close, self._fd)
+            self.callback(os.close, self._fd)
             self._path = folder
 
 

@@ -9,21 +9,20 @@ workspace.
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Protocol
 
 from anyio import sleep, to_thread
 
 from mcp_toolserver.capabilities.search import FileQuery, FoundFiles, FoundLines, LineQuery
 from mcp_toolserver.errors import InvalidInput, SandboxUnavailable, TimedOut, Unavailable
+from mcp_toolserver.runtime.files.workspace import Workspace
 from mcp_toolserver.runtime.processes.launcher import Exit, Launcher
 from mcp_toolserver.runtime.search import ripgrep_args
 from mcp_toolserver.runtime.search.display_path import inside, showable
 from mcp_toolserver.runtime.search.executable import start
 from mcp_toolserver.runtime.search.filter import Filter, Wanted, include
-from mcp_toolserver.runtime.search.newest_files import NewestFiles
-from mcp_toolserver.runtime.search.output_parser import Results
+from mcp_toolserver.runtime.search.output_parser import NewestFiles, Results
 from mcp_toolserver.runtime.search.result_text import format_result
-from mcp_toolserver.runtime.search.target import SearchableFiles, SearchTarget, open_target
+from mcp_toolserver.runtime.search.target import SearchTarget, open_target
 
 DEADLINE = 50.0
 """Seconds. Many clients give up after 60."""
@@ -37,18 +36,6 @@ DRIBBLE = 8 << 10
 PAUSE = 0.002
 """Seconds to wait for more output after less than `DRIBBLE` bytes: ripgrep writes file by file, and waking up
 for each is expensive."""
-
-
-class Sink(Protocol):
-    """Parses the output of ripgrep."""
-
-    @property
-    def has_output(self) -> bool: ...
-    def add(self, data: bytes) -> bool:
-        """Parse output; return whether no more is needed."""
-        ...
-
-    def finish(self) -> None: ...
 
 
 async def _batches(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
@@ -71,7 +58,7 @@ class Ripgrep:
     """Implements `capabilities.Search`."""
 
     launcher: Launcher
-    workspace: SearchableFiles
+    workspace: Workspace
     program: str
     """The absolute path of ripgrep."""
     may_hide: bool = True
@@ -81,7 +68,6 @@ class Ripgrep:
     deadline: float = DEADLINE
 
     async def files(self, query: FileQuery) -> FoundFiles:
-        """See `Search.files`."""
         including = include(query.pattern)
         query = replace(query, hidden=query.hidden or including.names_hidden)
         async with open_target(self.workspace, query.path, ignored=query.ignored) as place:
@@ -95,7 +81,6 @@ class Ripgrep:
         return FoundFiles(files=tuple(map(showable, names)), total=listing.total, errors=errors)
 
     async def lines(self, query: LineQuery) -> FoundLines:
-        """See `Search.lines`."""
         if len(query.pattern) > ripgrep_args.MAX_PATTERN:
             raise InvalidInput(
                 f"The pattern is longer than {ripgrep_args.MAX_PATTERN:,} characters. Search for less."
@@ -124,7 +109,11 @@ class Ripgrep:
             )
 
     async def _run(
-        self, arguments: list[str], place: SearchTarget, sink: Sink, query: FileQuery | LineQuery
+        self,
+        arguments: list[str],
+        place: SearchTarget,
+        sink: Results | NewestFiles,
+        query: FileQuery | LineQuery,
     ) -> tuple[str, ...]:
         """Run ripgrep; return the paths that could not be read, with reasons."""
         place.rewind()
@@ -148,27 +137,22 @@ class Ripgrep:
     def _refuse_failure(
         self, exit_: Exit, complaints: bytes, query: FileQuery | LineQuery, *, searched: bool
     ) -> None:
-        if exit_.reason == "timed out":
-            raise TimedOut(
-                f"The search took longer than {self.deadline:g} s. Search a smaller folder, or restrict it "
-                "with `glob` or `type`."
-            )
-        if exit_.reason == "over a limit":
-            raise Unavailable(
-                f"The search used {exit_.detail}. Search a smaller folder, or restrict it with `glob` or "
-                "`type`."
-            )
-        if exit_.reason == "sandbox_failed":
-            raise SandboxUnavailable(exit_.detail)
-        if exit_.reason != "exited":
-            raise Unavailable("ripgrep was stopped. Try again.")
-        if (
-            exit_.status == ripgrep_args.FAILED
-            and not searched
-            and not ripgrep_args.found_no_file(complaints)
-        ):
-            raise ripgrep_args.refusal(complaints, query)
-        if exit_.status not in (0, 1, ripgrep_args.FAILED):
+        narrower = "Search a smaller folder, or restrict it with `glob` or `type`."
+        match exit_.reason:
+            case "timed out":
+                raise TimedOut(f"The search took longer than {self.deadline:g} s. {narrower}")
+            case "over a limit":
+                raise Unavailable(f"The search used {exit_.detail}. {narrower}")
+            case "sandbox_failed":
+                raise SandboxUnavailable(exit_.detail)
+            case "exited":
+                pass
+            case _:
+                raise Unavailable("ripgrep was stopped. Try again.")
+        if exit_.status == ripgrep_args.FAILED:
+            if not searched and not ripgrep_args.found_no_file(complaints):
+                raise ripgrep_args.refusal(complaints, query)
+        elif exit_.status not in (0, 1):
             raise Unavailable("ripgrep failed. Try a simpler search, or a smaller folder.")
 
     def _wanted(self, matches: Wanted | None, place: SearchTarget, hidden: bool) -> Filter:

@@ -6,38 +6,12 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Literal, Protocol, TypeVar
 
 from mcp_toolserver.capabilities.files import CanonicalPath
 from mcp_toolserver.errors import InvalidInput, NotFound
 from mcp_toolserver.runtime.anonymous_file import anonymous_file
+from mcp_toolserver.runtime.files.workspace import Workspace
 from mcp_toolserver.runtime.search.ignore_rules import inherited
-
-T = TypeVar("T")
-
-
-class SearchableFiles(Protocol):
-    """The part of the workspace that a search needs."""
-
-    async def read(self, path: CanonicalPath, work: Callable[[], T]) -> T:
-        """Run `work`, which opens and reads `path`, where it may hang."""
-        ...
-
-    def kind(self, path: CanonicalPath) -> Literal["file", "folder", "other", "missing"]:
-        """Raises: Denied: hidden, or outside the roots."""
-        ...
-
-    def hold_dir(self, path: CanonicalPath) -> int:
-        """The folder, held; the caller closes it."""
-        ...
-
-    def open_file(self, path: CanonicalPath) -> int:
-        """The regular file, open for reading; the caller closes it."""
-        ...
-
-    def is_hidden(self, path: CanonicalPath) -> bool:
-        """Whether a rule of the operator hides the path."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -69,7 +43,7 @@ class SearchTarget:
 
 @asynccontextmanager
 async def open_target(
-    workspace: SearchableFiles, path: CanonicalPath, *, ignored: bool
+    workspace: Workspace, path: CanonicalPath, *, ignored: bool
 ) -> AsyncGenerator[SearchTarget]:
     """Open the folder or file at `path`; add ignore rules from above unless `ignored` files are wanted.
 
@@ -85,7 +59,7 @@ async def open_target(
         target.close()
 
 
-def _open(workspace: SearchableFiles, path: CanonicalPath, ignored: bool) -> SearchTarget:
+def _open(workspace: Workspace, path: CanonicalPath, ignored: bool) -> SearchTarget:
     match workspace.kind(path):
         case "folder":
             rules = b"" if ignored else inherited(workspace, path)

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from mcp_toolserver.capabilities.skills import MAX_NESTED, LoadedSkill
 from mcp_toolserver.errors import Conflict
 from mcp_toolserver.pipeline.narrowings import Narrowings
-from mcp_toolserver.policy.narrowing import Narrowing
-from mcp_toolserver.policy.rules import Rule
+from mcp_toolserver.policy.rules import Narrowing, Rule
 
 IDLE_SECONDS = 1_800.0
 """Time without a call of the caller after which a skill ends."""

@@ -14,7 +14,7 @@ from mcp_toolserver.capabilities.worktrees import (
     WorktreeQuery,
 )
 from mcp_toolserver.errors import Conflict, InvalidInput, NotFound, ToolError
-from mcp_toolserver.runtime.files.located_path import WORKTREES
+from mcp_toolserver.runtime.files.root import WORKTREES
 from mcp_toolserver.runtime.files.workspace import Entered, Workspace
 from mcp_toolserver.runtime.git.changing import MAX_STATUS, ChangeAccess, ChangingRepository, changing
 from mcp_toolserver.runtime.git.executable import GIT_FOLDER

@@ -3,6 +3,8 @@
 import codecs
 from dataclasses import dataclass
 
+from mcp_toolserver.errors import InvalidInput
+
 _TEXT_CONTROLS = frozenset({7, 8, 9, 10, 11, 12, 13, 0x1A, 0x1B})
 """Control bytes that turn up in text: white space, bell, the end mark of DOS, the escape of terminals."""
 
@@ -68,6 +70,47 @@ def detect(raw: bytes, *, complete: bool = True) -> Encoding | None:
     if _decoded(raw, utf_8, complete) is not None:
         return utf_8 if _is_text(raw, _CONTROLS_PER_100) else None
     return _single_byte(raw)
+
+
+def encoding_of_lines(raw: bytes, *, complete: bool) -> Encoding:
+    """Detect the encoding of a file whose lines are to be shown; see `detect`.
+
+    Raises:
+        InvalidInput: it is not text.
+    """
+    if (encoding := detect(raw, complete=complete)) is None:
+        raise InvalidInput("The file is binary, not text: it has no lines to show. Choose a text file.")
+    return encoding
+
+
+def encoding_of(path: str, raw: bytes) -> Encoding:
+    """Detect the encoding of `raw`.
+
+    Raises:
+        InvalidInput: it is not text.
+    """
+    encoding = detect(raw)
+    if encoding is None:
+        raise InvalidInput(
+            f"'{path}' is not a text file and cannot be edited; write_file can replace it whole."
+        )
+    return encoding
+
+
+def encoded(path: str, text: str, encoding: Encoding) -> bytes:
+    """Encode `text`.
+
+    Raises:
+        InvalidInput: a character that the encoding does not have.
+    """
+    try:
+        return encoding.encode(text)
+    except UnicodeEncodeError as error:
+        character = text[error.start]
+        raise InvalidInput(
+            f"The new text holds {character!r} (U+{ord(character):04X}), which {encoding.name}, the encoding "
+            f"of '{path}', does not have. Use other characters, or write the whole file anew with write_file."
+        ) from None
 
 
 def _single_byte(raw: bytes) -> Encoding | None:

@@ -1,11 +1,9 @@
 """Reads the first or last lines of a text file of any size, without reading more than it may show."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import BinaryIO
 
-from mcp_toolserver.errors import InvalidInput
-from mcp_toolserver.text.lines.encoding import Encoding, detect
+from mcp_toolserver.text.lines.encoding import Encoding, encoding_of_lines
 from mcp_toolserver.text.lines.truncate import head_bytes, tail_bytes
 
 _WINDOW = 256 * 1024
@@ -30,61 +28,34 @@ class End:
     """Whether some of them end in carriage return and line feed."""
 
 
-def first_lines(file: BinaryIO, size: int, *, count: int, max_bytes: int) -> End:
-    """Return the first `count` lines, in at most `max_bytes` of UTF-8.
+def end_lines(file: BinaryIO, size: int, *, count: int, max_bytes: int, last: bool) -> End:
+    """Return the first or the `last` `count` lines, in at most `max_bytes` of UTF-8.
 
     Raises:
         InvalidInput: the file is not text.
     """
-    encoding = _encoding(file, size)
-    file.seek(0)
-    raw = file.read(_WINDOW)
-    lines = _lines(encoding, raw.removeprefix(encoding.bom))
-    has_all = len(raw) >= size
-    shown = lines[:count]
-    fitting = head_bytes("\n".join(shown), max_bytes).split("\n") if shown else []
-    is_cut = fitting != shown or (not has_all and len(shown) == len(lines))
-    return _end(encoding, fitting, whole=has_all and fitting == lines, cut=is_cut)
-
-
-def last_lines(file: BinaryIO, size: int, *, count: int, max_bytes: int) -> End:
-    """Return the last `count` lines, in at most `max_bytes` of UTF-8.
-
-    Raises:
-        InvalidInput: the file is not text.
-    """
-    encoding = _encoding(file, size)
-    start = max(0, size - _WINDOW)
+    encoding = encoding_of_lines(file.read(_SAMPLE), complete=size <= _SAMPLE)
+    start = max(0, size - _WINDOW) if last else 0
     start += start % 2  # a character of UTF-16 has two bytes
     file.seek(start)
     raw = file.read(_WINDOW)
+    has_all = not start and len(raw) >= size
     lines = _lines(encoding, raw if start else raw.removeprefix(encoding.bom))
-    shown = lines[-count:]
-    fitting = tail_bytes("\n".join(shown), max_bytes).split("\n") if shown else []
-    is_cut = fitting != shown or (start > 0 and len(shown) == len(lines))
-    return _end(encoding, fitting, whole=not start and fitting == lines, cut=is_cut)
-
-
-def _encoding(file: BinaryIO, size: int) -> Encoding:
-    encoding = detect(file.read(_SAMPLE), complete=size <= _SAMPLE)
-    if encoding is None:
-        raise InvalidInput("The file is binary, not text: it has no lines to show. Choose a text file.")
-    return encoding
+    shown = lines[-count:] if last else lines[:count]
+    cut = tail_bytes if last else head_bytes
+    fitting = cut("\n".join(shown), max_bytes).split("\n") if shown else []
+    return End(
+        lines=tuple(line.removesuffix("\r") for line in fitting),
+        whole=has_all and fitting == lines,
+        cut=fitting != shown or (not has_all and len(shown) == len(lines)),
+        encoding=encoding.name,
+        crlf=any(line.endswith("\r") for line in fitting),
+    )
 
 
 def _lines(encoding: Encoding, raw: bytes) -> list[str]:
     *whole, last = raw.decode(encoding.codec, errors="replace").split("\n")
     return [*whole, last] if last else whole
-
-
-def _end(encoding: Encoding, lines: Sequence[str], *, whole: bool, cut: bool) -> End:
-    return End(
-        lines=tuple(line.removesuffix("\r") for line in lines),
-        whole=whole,
-        cut=cut,
-        encoding=encoding.name,
-        crlf=any(line.endswith("\r") for line in lines),
-    )
 
 
 def notes(end: End, which: str, size: int, more: str) -> list[str]:

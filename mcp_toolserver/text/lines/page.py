@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import BinaryIO, Literal
 
-from mcp_toolserver.errors import InvalidInput
-from mcp_toolserver.text.lines.encoding import UTF_8, Encoding, detect
+from mcp_toolserver.text.lines.encoding import UTF_8, Encoding, detect, encoding_of_lines
 
 _CHUNK = 1024 * 1024
 _SAMPLE = 64 * 1024
@@ -57,15 +56,11 @@ def page(file: BinaryIO, size: int, *, skip: int, take: int, max_bytes: int) -> 
         InvalidInput: the file is not text.
     """
     sample = file.read(_SAMPLE)
-    encoding = detect(sample, complete=size <= _SAMPLE)
-    if encoding is None:
-        raise InvalidInput("The file is binary, not text: it has no lines to show. Choose a text file.")
+    encoding = encoding_of_lines(sample, complete=size <= _SAMPLE)
     taken = _Taken(skip=skip, take=take, room=max_bytes)
-    whole = _whole(encoding, sample) if size <= _SAMPLE else None
-    if whole is None or not taken.all_at_once(whole):
-        for chunk in _utf_8(encoding, _chunks(sample, file)) if whole is None else (whole,):
-            taken.feed(chunk)
-        taken.finish()
+    for chunk in _utf_8(encoding, _chunks(sample, file)):
+        taken.feed(chunk)
+    taken.finish()
     raw = b"\n".join(taken.lines)
     shown, text = _decoded(raw, encoding)
     lines = text.split("\n") if taken.lines else []
@@ -86,12 +81,6 @@ def _chunks(first: bytes, file: BinaryIO) -> Iterator[bytes]:
     while first:
         yield first
         first = file.read(_CHUNK)
-
-
-def _whole(encoding: Encoding, content: bytes) -> bytes:
-    """Convert the only chunk of a file to UTF-8, as `_utf_8` does."""
-    body = content.removeprefix(encoding.bom)
-    return body if encoding.codec == UTF_8.codec else body.decode(encoding.codec, errors="replace").encode()
 
 
 def _utf_8(encoding: Encoding, chunks: Iterator[bytes]) -> Iterator[bytes]:
@@ -144,36 +133,24 @@ class _Taken:
     def total(self) -> int:
         return self._line_feeds + self._ends_open
 
-    def all_at_once(self, content: bytes) -> bool:
-        """Take from a whole file, many times faster; false, with nothing taken, when not all of it fits."""
-        lines = content.split(b"\n")
-        is_open = bool(lines[-1])
-        if not is_open:
-            lines.pop()
-        wanted = lines[self._skip : self._skip + self._take]
-        digits = len(str(self._skip + len(wanted)))
-        if sum(map(len, wanted)) + len(wanted) * (digits + 2) > self._room:
-            return False
-        self.lines = wanted
-        self._line_feeds, self._ends_open = len(lines) - is_open, is_open
-        self.ended = len(wanted) - (is_open and self._skip + len(wanted) == len(lines) and bool(wanted))
-        return True
-
     def feed(self, chunk: bytes) -> None:
         if not chunk:
             return
+        missing = max(0, self._skip - self._line_feeds)
+        wanted = self._take - len(self.lines)
+        found = chunk.count(b"\n")
+        self._line_feeds += found
         self._ends_open = not chunk.endswith(b"\n")
-        place = self._skipped(chunk)
-        while place < len(chunk) and self._wants_more():
-            end = chunk.find(b"\n", place)
-            if end < 0:
-                self._extend(chunk[place:])
-                return
-            self._extend(chunk[place:end])
-            self._line_feeds += 1
-            self._close(ended=True)
-            place = end + 1
-        self._line_feeds += chunk.count(b"\n", place)
+        if found < missing or not self._wants_more():
+            return
+        *whole, rest = chunk.split(b"\n", missing + wanted)[missing:]
+        if whole and self._open_length:
+            self._end_line(whole.pop(0))
+        if not self._take_all(whole):
+            for line in whole:
+                self._end_line(line)
+        if self._wants_more():
+            self._extend(rest)
 
     def finish(self) -> None:
         if self._ends_open and self._line_feeds >= self._skip and self._wants_more():
@@ -182,20 +159,23 @@ class _Taken:
     def _wants_more(self) -> bool:
         return len(self.lines) < self._take and not self.is_full
 
-    def _skipped(self, chunk: bytes) -> int:
-        """Return the offset in `chunk` at which the requested lines begin or continue."""
-        missing = self._skip - self._line_feeds
-        if missing <= 0:
-            return 0
-        found = chunk.count(b"\n")
-        if found < missing:
-            self._line_feeds += found
-            return len(chunk)
-        place = 0
-        for _ in range(missing):
-            place = chunk.index(b"\n", place) + 1
-        self._line_feeds += missing
-        return place
+    def _take_all(self, lines: list[bytes]) -> bool:
+        """Take many lines at once, many times faster than one by one; false when not all of them fit."""
+        first = self._skip + len(self.lines) + 1
+        last = first + len(lines) - 1
+        digits = sum(max(0, last - max(first, 10**power) + 1) for power in range(len(str(last))))
+        size = sum(map(len, lines)) + digits + 2 * len(lines)
+        if self.is_full or size > self._room:
+            return False
+        self.lines += lines
+        self.ended += len(lines)
+        self._room -= size
+        return True
+
+    def _end_line(self, end: bytes) -> None:
+        if not self.is_full:
+            self._extend(end)
+            self._close(ended=True)
 
     def _extend(self, part: bytes) -> None:
         self._open_length += len(part)
@@ -206,18 +186,15 @@ class _Taken:
         room = self._room - len(str(self._skip + len(self.lines) + 1)) - 2
         if self._open_length <= room:
             self._room = room - self._open_length
-            self._add(bytes(self._open), ended=ended)
+            self.lines.append(bytes(self._open))
+            self.ended += ended
         else:
             self.is_full = True
             if not self.lines:
                 self.long_line = self._open_length
-                self._add(_head(bytes(self._open), room), ended=False)
+                self.lines.append(_head(bytes(self._open), room))
         self._open.clear()
         self._open_length = 0
-
-    def _add(self, line: bytes, *, ended: bool) -> None:
-        self.lines.append(line)
-        self.ended += ended
 
 
 def _head(line: bytes, limit: int) -> bytes:

@@ -10,8 +10,7 @@ from dataclasses import dataclass, replace
 from mcp_toolserver.capabilities.files import CanonicalPath, Contents, FileChange
 from mcp_toolserver.errors import Conflict, NotFound, ToolError
 from mcp_toolserver.text.edit.unified_diff import unified
-from mcp_toolserver.text.lines.encoding import UTF_8
-from mcp_toolserver.text.lines.text_content import encoded, encoding_of
+from mcp_toolserver.text.lines.encoding import UTF_8, encoded, encoding_of
 from mcp_toolserver.text.patch.apply import apply_hunks
 from mcp_toolserver.text.patch.model import Patch, Section
 

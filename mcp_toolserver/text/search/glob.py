@@ -155,14 +155,9 @@ def _regex(alternative: str) -> str:
         return r"/\Z" if absolute else r"\.\Z"
     if "/" not in alternative.rstrip("/") and not absolute:
         parts.insert(0, _GLOBSTAR)
-    return _leading(alternative, parts) + _runs(parts)
-
-
-def _leading(alternative: str, parts: Sequence[str]) -> str:
-    if alternative.startswith("/"):
-        return "/"
     # `**/name` also means paths in another root, which are absolute.
-    return "/?+" if parts[0] == _GLOBSTAR else ""
+    leading = "/" if absolute else "/?+" if parts[0] == _GLOBSTAR else ""
+    return leading + _runs(parts)
 
 
 def _runs(parts: Sequence[str]) -> str:

@@ -67,7 +67,7 @@ class EditFile(t.Args):
 async def run(args: EditFile, rt: t.Runtime) -> t.Output:
     from mcp_toolserver.text.edit.edit import apply
     from mcp_toolserver.text.edit.unified_diff import unified
-    from mcp_toolserver.text.lines.text_content import encoded, encoding_of
+    from mcp_toolserver.text.lines.encoding import encoded, encoding_of
 
     done: list[tuple[Edited, str]] = []
 

@@ -5,9 +5,9 @@ read_file.
 from typing import BinaryIO
 
 from mcp_toolserver import tool as t
-from mcp_toolserver.text.lines.head_tail import first_lines, notes
+from mcp_toolserver.text.lines.head_tail import end_lines, notes
 
-MOST_BYTES = 59_000
+_MOST_BYTES = 59_000
 """Below the limit of the answer, which also holds the notes at its end."""
 
 
@@ -17,13 +17,20 @@ class Head(t.Args):
 
 
 async def run(args: Head, rt: t.Runtime) -> t.Output:
-    return await rt.fs.read(args.path, lambda file, size: _shown(args, file, size))
+    return await rt.fs.read(args.path, lambda file, size: shown(args, file, size, last=False))
 
 
-def _shown(args: Head, file: BinaryIO, size: int) -> t.Output:
-    found = first_lines(file, size, count=args.lines, max_bytes=MOST_BYTES)
-    more = f"read_file goes on with offset={len(found.lines) - found.cut}"
-    return t.Output("\n".join((*found.lines, *notes(found, "first", size, more))), truncated=found.cut)
+def shown(args: Head, file: BinaryIO, size: int, *, last: bool) -> t.Output:
+    """Show one end of the file."""
+    found = end_lines(file, size, count=args.lines, max_bytes=_MOST_BYTES, last=last)
+    if not last:
+        more = f"read_file goes on with offset={len(found.lines) - found.cut}"
+    elif found.cut:
+        more = "read_file or grep_search find what is before them"
+    else:
+        more = "set lines to see more"
+    lines = (*found.lines, *notes(found, "last" if last else "first", size, more))
+    return t.Output("\n".join(lines), truncated=found.cut)
 
 
 TOOL = t.ToolSpec(

@@ -84,17 +84,13 @@ def _document(args: ReadFile, found: _Document) -> t.Output:
 def _lines(args: ReadFile, file: BinaryIO, size: int) -> t.Output:
     found = page(file, size, skip=args.offset, take=args.limit or _LINES, max_bytes=_TEXT_BYTES)
     is_cut = found.cut_by_bytes or (args.limit is None and found.next_skip is not None)
-    return t.Output(_text(found), truncated=is_cut)
+    numbered = (f"{number}\t{line}" for number, line in enumerate(found.lines, found.first))
+    return t.Output("\n".join((*numbered, *_notes(found))), truncated=is_cut)
 
 
 def _image(path: str, mime_type: str, file: BinaryIO, size: int) -> t.Output:
     data = file.read(MOST_BYTES)
     return t.Output(caption(path, data, mime_type, size), images=(t.Image(data=data, mime_type=mime_type),))
-
-
-def _text(found: Page) -> str:
-    numbered = (f"{number}\t{line}" for number, line in enumerate(found.lines, found.first))
-    return "\n".join((*numbered, *_notes(found)))
 
 
 def _notes(found: Page) -> list[str]:
