@@ -18,12 +18,10 @@ from mcp_toolserver.app.readiness import Readiness
 from mcp_toolserver.app.shutdown import Leave, run_until_shutdown
 from mcp_toolserver.capabilities.call_scope import LOCAL
 from mcp_toolserver.errors import SettingsError, Unavailable
-from mcp_toolserver.protocol.build_server import build
 from mcp_toolserver.protocol.client_roots import ClientRoots
-from mcp_toolserver.protocol.codex_sandbox_state import SandboxState
 from mcp_toolserver.protocol.handlers import Handlers
 from mcp_toolserver.protocol.instructions import instructions
-from mcp_toolserver.protocol.mcp_server import Feature, ToolServer
+from mcp_toolserver.protocol.mcp_server import Feature, SandboxState, ToolServer
 from mcp_toolserver.protocol.rate_limit import RequestLimits
 from mcp_toolserver.protocol.resources.client_identity import ClientIds
 from mcp_toolserver.protocol.resources.feature import ResourceFeature
@@ -137,7 +135,7 @@ def mcp_server(
     sandbox = () if app.settings.client_sandbox == "ignore" else (SandboxState(),)
     features = (own, TaskFeature(tasks), *sandbox, *extra)
     text = instructions(app.status, app.roots, _started_in(app.settings), user=app.user)
-    server = build(handlers, text, features)
+    server = ToolServer(handlers, text, features)
     server.lifespan = _forgetting(server.lifespan, handlers.client_ids)
     return server
 

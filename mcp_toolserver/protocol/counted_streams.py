@@ -11,8 +11,8 @@ from anyio.abc import ObjectReceiveStream, ObjectSendStream
 from mcp.shared.message import ServerMessageMetadata, SessionMessage
 from mcp_types import JSONRPCError, JSONRPCRequest, JSONRPCResponse, RequestId
 
-from mcp_toolserver.protocol.http.errors import Refusal
 from mcp_toolserver.protocol.rate_limit import Limiter, is_counted
+from mcp_toolserver.protocol.refusals import Refusal
 
 _ANSWERS = (JSONRPCResponse, JSONRPCError)
 

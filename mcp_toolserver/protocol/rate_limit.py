@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from mcp_toolserver.protocol.http.errors import FULL, Refusal, too_fast, too_many
+from mcp_toolserver.protocol.refusals import FULL, Refusal, too_fast, too_many
 
 _REMEMBERED = 1024
 """Clients that the rate limiter remembers; beyond that it forgets the least recent one."""

@@ -1,6 +1,7 @@
 """Translates tools and results to MCP, in the form that each protocol version knows."""
 
 import base64
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -11,7 +12,6 @@ from mcp_toolserver.capabilities.permissions import Capability, Permission
 from mcp_toolserver.pipeline.call import Result
 from mcp_toolserver.pipeline.dispatcher import Dispatcher
 from mcp_toolserver.pipeline.registry import Entry
-from mcp_toolserver.protocol.call_id import correlation
 from mcp_toolserver.protocol.version_compat import downgrade
 
 METADATA = "mcp-toolserver/metadata"
@@ -19,6 +19,8 @@ OUTPUT_URI = "toolserver://output/"
 
 MODERN = "2026-07-28"
 """The first stateless revision; every older one opens with a handshake."""
+
+_TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}")
 
 _STARTING = frozenset({Capability.PROCESS, Capability.LANGUAGES})
 """Capabilities that start external programs."""
@@ -73,6 +75,15 @@ def result(answer: Result, version: str, request: Mapping[str, Any] | None = Non
     if answer.data is not None:
         wire["structuredContent"] = answer.data
     return downgrade("tools/call", wire, version)
+
+
+def correlation(meta: Mapping[str, Any] | None) -> str:
+    """Trace and span of the `traceparent` in a request's `_meta`, in W3C's form; empty if none."""
+    given = (meta or {}).get("traceparent")
+    found = _TRACEPARENT.fullmatch(given) if isinstance(given, str) else None
+    if found is None or any(set(part) == {"0"} for part in found.groups()):
+        return ""
+    return "-".join(found.groups())
 
 
 def _content(answer: Result) -> Iterator[dict[str, JsonValue]]:

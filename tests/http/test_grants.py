@@ -16,7 +16,6 @@ from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.commands.token import expiry, token
 from mcp_toolserver.errors import SettingsError
 from mcp_toolserver.invocation import load
-from mcp_toolserver.protocol.http.errors import FULL, NO_TOKENS, Refusal
 from mcp_toolserver.protocol.http.grants import (
     MAX_SIZE,
     Grant,
@@ -29,6 +28,7 @@ from mcp_toolserver.protocol.http.grants import (
 from mcp_toolserver.protocol.http.members import Member, NamedTokens, OwnServer, many_tokens
 from mcp_toolserver.protocol.http.request_checks import INVALID_TOKEN
 from mcp_toolserver.protocol.rate_limit import ConcurrencyLimiter, Limiter, LimiterOfName, RequestLimits
+from mcp_toolserver.protocol.refusals import FULL, NO_TOKENS, Refusal
 
 HASH = "a" * 64
 WRITE = Permission.WORKSPACE_WRITE

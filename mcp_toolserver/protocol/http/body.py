@@ -9,7 +9,8 @@ from mcp_types import RequestId
 from pydantic_core import from_json
 from starlette.types import Receive
 
-from mcp_toolserver.protocol.http.errors import (
+from mcp_toolserver.protocol.http.request_checks import RequestHead
+from mcp_toolserver.protocol.refusals import (
     FULL,
     INVALID_ID,
     NOT_JSON,
@@ -18,7 +19,6 @@ from mcp_toolserver.protocol.http.errors import (
     Refusal,
     too_large,
 )
-from mcp_toolserver.protocol.http.request_checks import RequestHead
 
 _NAME = 128
 """Maximum characters of a client's name."""

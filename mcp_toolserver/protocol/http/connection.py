@@ -14,7 +14,7 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
-from mcp_toolserver.protocol.http.errors import CLOSE, SHIELDS
+from mcp_toolserver.protocol.refusals import CLOSE, SHIELDS
 
 LEFTOVER_SECONDS = 2.0
 """How long the rest of a body is discarded after its request was refused. After an immediate close many

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from starlette.types import Message, Receive, Scope, Send
 
 from mcp_toolserver.protocol.http.body import MemoryBudget, Posted, Reservation, message_in, read_body
-from mcp_toolserver.protocol.http.errors import ENDING, REVOKED, Refusal
 from mcp_toolserver.protocol.http.members import Disconnects, Member, Members
 from mcp_toolserver.protocol.http.request_checks import (
     RequestHead,
@@ -21,6 +20,7 @@ from mcp_toolserver.protocol.http.request_checks import (
 )
 from mcp_toolserver.protocol.http.response import Reply
 from mcp_toolserver.protocol.rate_limit import ConcurrencyLimiter, Limiter, RequestLimits, is_counted
+from mcp_toolserver.protocol.refusals import ENDING, REVOKED, Refusal
 
 LARGE_BODIES = 64
 """The memory budget for bodies, in bodies of the largest size."""

@@ -16,10 +16,10 @@ from anyio.abc import TaskGroup, TaskStatus
 from mcp.server.lowlevel import Server
 from starlette.types import ASGIApp, Message, Receive
 
-from mcp_toolserver.protocol.http.errors import NO_TOKENS, Refusal
 from mcp_toolserver.protocol.http.grants import Grant, GrantFile, Invalid
 from mcp_toolserver.protocol.http.request_checks import INVALID_TOKEN
 from mcp_toolserver.protocol.rate_limit import ConcurrencyLimiter, Limiter, LimiterOfName, RequestLimits
+from mcp_toolserver.protocol.refusals import NO_TOKENS, Refusal
 
 log = logging.getLogger(__name__)
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from mcp_types import RequestId
 from starlette.types import Message, Send
 
-from mcp_toolserver.protocol.http.errors import ENDING, SHIELDS, Refusal
+from mcp_toolserver.protocol.refusals import ENDING, SHIELDS, Refusal
 
 
 class Reply:

@@ -21,9 +21,6 @@ MAX_STATELESS = 256
 """Stateless clients of one user; with more, what the least recent one has is removed, because nothing else
 limits the names that clients give themselves."""
 
-_CONNECTION = "_connection"
-"""A private attribute of the SDK's session."""
-
 
 class ClientIds:
     """Assigns ids to clients. Calls `forget` when a handshake connection ends.
@@ -44,8 +41,7 @@ class ClientIds:
 
     def id_for(self, context: ServerRequestContext[Any, Any]) -> str:
         """The id of the client of a request; all clients share one if the SDK hides its connections."""
-        connection: Connection | None = getattr(context.session, _CONNECTION, None)
-        if connection is None:
+        if (connection := _connection(context)) is None:
             return self._only
         if not connection.has_standalone_channel:
             return self._only or self._stateless_id(connection)
@@ -80,3 +76,14 @@ class ClientIds:
     def _left(self, name: str) -> None:
         del self.connections[name]
         self._forget(name)
+
+
+def state_of(context: ServerRequestContext[Any, Any]) -> dict[str, Any]:
+    """What is stored for the connection of a request; it ends with the connection."""
+    connection = _connection(context)
+    return {} if connection is None else connection.state
+
+
+def _connection(context: ServerRequestContext[Any, Any]) -> Connection | None:
+    # A private attribute of the SDK's session.
+    return getattr(context.session, "_connection", None)

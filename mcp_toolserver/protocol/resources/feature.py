@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import mcp_types as mcp
-from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
+from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import NotificationOptions
 from pydantic import BaseModel
 
@@ -22,9 +22,9 @@ from mcp_toolserver.protocol.mcp_server import ToolServer
 
 if TYPE_CHECKING:
     from mcp_toolserver.protocol.resources.handlers import ResourceHandlers
+    from mcp_toolserver.protocol.resources.own_resources import Outputs
     from mcp_toolserver.protocol.resources.prompts import PromptSource
     from mcp_toolserver.protocol.resources.source import Source
-    from mcp_toolserver.protocol.resources.sources.saved_outputs import Outputs
     from mcp_toolserver.protocol.resources.subscriptions import ChangeNotification, FilterExtension
 
 _METHODS: Mapping[str, type[BaseModel]] = {
@@ -47,18 +47,10 @@ _SKILL_METHODS: Mapping[str, type[BaseModel]] = {
     "skills/get": mcp.ReadResourceRequestParams,
 }
 
-_LOSING_TOOLS = ("claude-code", "local-agent-mode-")
-"""Names of clients that show no tools of a server that declares completion. Claude Code 2.1 has this bug
-(anthropics/claude-code, "MCP tools not exposed when server advertises 'completions' capability"), and no
-release is known to fix it; the second is the Claude Code inside Claude Desktop. For these clients the server
-serves completion but does not declare it."""
-
-_DECLARING = ("initialize", "server/discover")
-
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class ResourceFeature:
-    """Implements `Feature`."""
+    """Implements `Feature`; what it offers is built with the first request for it."""
 
     handlers: Handlers
     outputs: "Outputs"
@@ -85,7 +77,6 @@ class ResourceFeature:
         for method, params in methods.items():
             server.add_request_handler(method, params, self._answering(method))
         server.list_changed = self.changing
-        server.middleware.append(_declaring)
         self.handlers.changes.on_change = self._on_change
 
     def publish(self, notification: "ChangeNotification", owners: frozenset[str] | None = None) -> None:
@@ -95,9 +86,20 @@ class ResourceFeature:
     @cached_property
     def resource_handlers(self) -> "ResourceHandlers":
         """The request handlers, built on first use."""
-        from mcp_toolserver.protocol.resources.handlers import build_handlers
+        from mcp_toolserver.protocol.resources.handlers import ResourceHandlers
+        from mcp_toolserver.protocol.resources.own_resources import own_resources
 
-        return build_handlers(self)
+        return ResourceHandlers(
+            handlers=self.handlers,
+            own=own_resources(
+                self.handlers, security=self.security, settings=self.settings(), outputs=self.outputs
+            ),
+            roots=self.roots,
+            more_sources=self.sources,
+            more_prompts=self.prompts,
+            changing=self.changing,
+            extra=self.extra,
+        )
 
     @property
     def is_in_use(self) -> bool:
@@ -113,25 +115,3 @@ class ResourceFeature:
     def _on_change(self, thing: ResourceRef, owners: frozenset[str], listed: bool) -> None:
         if self.handlers.client_ids.connections or self.is_in_use:
             self.resource_handlers.subscriptions.on_change(thing, owners, listed=listed)
-
-
-async def _declaring(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
-    """A middleware: do not declare completion to clients that would lose their tools."""
-    result = await call_next(ctx)
-    return _kept_back(result, ctx.params) if ctx.method in _DECLARING else result
-
-
-def _kept_back(result: HandlerResult, params: Mapping[str, Any] | None) -> HandlerResult:
-    if isinstance(result, dict) and _name(params or {}).startswith(_LOSING_TOOLS):
-        result["capabilities"].pop("completions", None)
-    return result
-
-
-def _name(params: Mapping[str, Any]) -> str:
-    """The name of the client, in either protocol."""
-    meta: Mapping[str, object] = params.get("_meta") or {}
-    match params.get("clientInfo") or meta.get(mcp.CLIENT_INFO_META_KEY):
-        case {"name": str() as name}:
-            return name
-        case _:
-            return ""

@@ -7,7 +7,7 @@ interval are sent once.
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -29,8 +29,8 @@ from mcp.shared.subscriptions import (
 
 from mcp_toolserver.capabilities.change_events import ResourceRef
 from mcp_toolserver.protocol.resources.client_identity import ClientIds
-from mcp_toolserver.protocol.resources.resources import not_found
-from mcp_toolserver.protocol.resources.sources import agents, background_commands, server_status, tasks, todos
+from mcp_toolserver.protocol.resources.own_resources import AGENTS, CONFIG, JOBS, TASKS, TODOS
+from mcp_toolserver.protocol.resources.source import not_found
 
 STREAMS = 256
 """Maximum open streams."""
@@ -45,6 +45,16 @@ INTERVAL = 0.25
 """Minimum seconds between two deliveries."""
 
 _LISTS = (ToolsListChanged(), PromptsListChanged(), ResourcesListChanged())
+
+_UPDATED: Mapping[str, Sequence[tuple[str, bool]]] = {
+    "job": ((JOBS, True), (f"{JOBS}/{{}}", False)),
+    "agent": ((f"{AGENTS}/{{}}", False),),
+    "task": ((TASKS, True), (f"{TASKS}/{{}}", True)),
+    "todos": ((TODOS, True),),
+    "preferences": ((CONFIG, False),),
+}
+"""By kind the resources that a change affects, and whether only its owners are told. A saved output never
+changes."""
 
 _Context = ServerRequestContext[Any, Any]
 
@@ -77,9 +87,6 @@ class _Stream:
     async def taken(self) -> list[ChangeNotification]:
         """Wait for notifications and take them."""
         await self.news.wait()
-        return self._all()
-
-    def _all(self) -> list[ChangeNotification]:
         found = list(self.due.values())
         self.due.clear()
         self.news = anyio.Event()
@@ -113,21 +120,9 @@ class Subscriptions:
         kind, handle = thing
         if listed and kind in ("output", "job", "agent", "task"):
             self.publish(change_notification(ResourcesListChanged()), owners)
-        match kind:
-            case "job":
-                self.publish(change_notification(ResourceUpdated(background_commands.URI)), owners)
-                self.publish(change_notification(ResourceUpdated(f"{background_commands.URI}/{handle}")))
-            case "agent":
-                self.publish(change_notification(ResourceUpdated(f"{agents.URI}/{handle}")))
-            case "task":
-                self.publish(change_notification(ResourceUpdated(tasks.URI)), owners)
-                self.publish(change_notification(ResourceUpdated(f"{tasks.URI}/{handle}")), owners)
-            case "todos":
-                self.publish(change_notification(ResourceUpdated(todos.URI)), owners)
-            case "preferences":
-                self.publish(change_notification(ResourceUpdated(server_status.CONFIG_URI)))
-            case _:
-                """A saved output never changes."""
+        for uri, by_owner in _UPDATED.get(kind, ()):
+            event = ResourceUpdated(uri.format(handle))
+            self.publish(change_notification(event), owners if by_owner else None)
 
     def publish(self, notification: ChangeNotification, owners: frozenset[str] | None = None) -> None:
         """Notify all subscribers, or only those among `owners`."""
@@ -225,10 +220,7 @@ class Subscriptions:
         self._due.setdefault(name, {})[notification.key] = notification
         if name not in self._sending:
             self._sending[name] = task = asyncio.get_running_loop().create_task(self._send(name))
-            task.add_done_callback(lambda _: self._sent(name))
-
-    def _sent(self, name: str) -> None:
-        del self._sending[name]
+            task.add_done_callback(lambda _: self._sending.pop(name))
 
     async def _send(self, name: str) -> None:
         while due := self._due.pop(name, None):

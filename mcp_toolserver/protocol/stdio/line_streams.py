@@ -16,7 +16,7 @@ from mcp_types import (
     jsonrpc_message_adapter,
 )
 
-from mcp_toolserver.protocol.http.errors import INVALID_ID
+from mcp_toolserver.protocol.refusals import INVALID_ID
 
 
 class LineWriter(ObjectSendStream[SessionMessage]):

@@ -12,24 +12,13 @@ import anyio
 import mcp_types as mcp
 from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import Server
-from mcp.shared.exceptions import MCPError
-from mcp_types.version import is_version_at_least
 
 from mcp_toolserver.lazy import Lazy
 from mcp_toolserver.protocol.mcp_server import ToolServer
-from mcp_toolserver.protocol.translate import MODERN
+from mcp_toolserver.protocol.tasks.request import EXTENSION, GROUP, LISTENED, declares, require
 
 if TYPE_CHECKING:
     from mcp_toolserver.protocol.tasks.tasks import Tasks
-
-EXTENSION = "io.modelcontextprotocol/tasks"
-"""The key of the feature in the lifespan state."""
-
-GROUP = f"{EXTENSION} group"
-"""The key of the task group in the lifespan state."""
-
-LISTENED = "taskIds"
-"""The key of task ids in the filter of `subscriptions/listen`."""
 
 _Context = ServerRequestContext[Any, Any]
 _Answer = Callable[[_Context, Any], Awaitable[Any]]
@@ -101,25 +90,3 @@ class TaskFeature:
                         await self.tasks.made.cancel_running()
 
         return extended
-
-
-def declares(context: _Context) -> bool:
-    """Whether the client declares the extension in this request; before 2026-07-28 none can."""
-    declared = context.session.client_capabilities
-    if declared is None or EXTENSION not in (declared.extensions or {}):
-        return False
-    return is_version_at_least(context.protocol_version, MODERN)
-
-
-def require(context: _Context) -> None:
-    """Require the extension.
-
-    Raises:
-        MCPError: the client does not declare it.
-    """
-    if not is_version_at_least(context.protocol_version, MODERN):
-        raise MCPError(mcp.METHOD_NOT_FOUND, "Method not found", context.method)
-    if not declares(context):
-        lacking = f"The client must declare the extension {EXTENSION}."
-        required = {"requiredCapabilities": {"extensions": {EXTENSION: dict[str, str]()}}}
-        raise MCPError(mcp.MISSING_REQUIRED_CLIENT_CAPABILITY, lacking, required)

@@ -7,7 +7,7 @@ from typing import Any
 import mcp_types as mcp
 
 from mcp_toolserver.protocol.resources.feature import ResourceFeature
-from mcp_toolserver.protocol.tasks.feature import LISTENED
+from mcp_toolserver.protocol.tasks.request import LISTENED
 from mcp_toolserver.protocol.tasks.task import Wire
 from mcp_toolserver.protocol.tasks.tasks import Tasks
 from mcp_toolserver.text.json_values import is_list

@@ -1,4 +1,4 @@
-"""Reads the task id of a request."""
+"""Reads requests of the extension: whether the client declares it, and the task that they are for."""
 
 import re
 from collections.abc import Mapping
@@ -8,8 +8,20 @@ import mcp_types as mcp
 from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
 from mcp.shared.inbound import MCP_METHOD_HEADER, MCP_NAME_HEADER, decode_header_value
+from mcp_types.version import is_version_at_least
 
-from mcp_toolserver.protocol.tasks.task import PREFIX
+from mcp_toolserver.protocol.translate import MODERN
+
+EXTENSION = "io.modelcontextprotocol/tasks"
+"""The key of the feature in the lifespan state."""
+
+GROUP = f"{EXTENSION} group"
+"""The key of the task group in the lifespan state."""
+
+LISTENED = "taskIds"
+"""The key of task ids in the filter of `subscriptions/listen`."""
+
+PREFIX = "task_"
 
 _FORM = re.compile(rf"{PREFIX}[0-9a-f]{{32}}")
 
@@ -41,3 +53,25 @@ def unknown() -> MCPError:
         mcp.INVALID_PARAMS,
         "No task of yours has this taskId: it was never given, or what came of it is no longer kept.",
     )
+
+
+def declares(context: _Context) -> bool:
+    """Whether the client declares the extension in this request; before 2026-07-28 none can."""
+    declared = context.session.client_capabilities
+    if declared is None or EXTENSION not in (declared.extensions or {}):
+        return False
+    return is_version_at_least(context.protocol_version, MODERN)
+
+
+def require(context: _Context) -> None:
+    """Require the extension.
+
+    Raises:
+        MCPError: the client does not declare it.
+    """
+    if not is_version_at_least(context.protocol_version, MODERN):
+        raise MCPError(mcp.METHOD_NOT_FOUND, "Method not found", context.method)
+    if not declares(context):
+        lacking = f"The client must declare the extension {EXTENSION}."
+        required = {"requiredCapabilities": {"extensions": {EXTENSION: dict[str, str]()}}}
+        raise MCPError(mcp.MISSING_REQUIRED_CLIENT_CAPABILITY, lacking, required)

@@ -12,10 +12,9 @@ from mcp.shared.exceptions import MCPError
 from pydantic import JsonValue, ValidationError
 
 from mcp_toolserver.protocol.elicitation import elicit
+from mcp_toolserver.protocol.tasks.request import PREFIX
 from mcp_toolserver.stores.tasks import Status, TaskRecord
 from mcp_toolserver.text.timestamps import utc
-
-PREFIX = "task_"
 
 POLL_MS = 1_000
 """The poll interval suggested to clients."""

@@ -21,9 +21,8 @@ from mcp_toolserver.errors import ToolError, Unavailable, UnknownTool
 from mcp_toolserver.pipeline.call import Result
 from mcp_toolserver.protocol import translate
 from mcp_toolserver.protocol.handlers import Handlers
-from mcp_toolserver.protocol.tasks.feature import GROUP, require
 from mcp_toolserver.protocol.tasks.jobs import TaskJobs
-from mcp_toolserver.protocol.tasks.request import named, unknown
+from mcp_toolserver.protocol.tasks.request import GROUP, named, require, unknown
 from mcp_toolserver.protocol.tasks.task import CANCELLED, FAILED, Task, Wire, detailed
 from mcp_toolserver.stores.tasks import StoredTasks, TaskRecord
 from mcp_toolserver.text.json_values import is_object

@@ -1,4 +1,4 @@
-"""Refusals of HTTP requests: a status, and a text that says what to do instead."""
+"""Refusals of requests: a text that says what to do instead, and over HTTP a status."""
 
 import json
 from dataclasses import dataclass
