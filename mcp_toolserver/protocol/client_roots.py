@@ -7,19 +7,16 @@ roots of the server; the stateless protocol (2026-07-28) deprecates roots.
 """
 
 from dataclasses import dataclass
-from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import anyio
 import mcp_types as mcp
-from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
 from mcp.shared.message import ServerMessageMetadata
-from mcp_types.version import is_version_at_least
 from pydantic import BaseModel
 
 from mcp_toolserver.protocol.resources.client_identity import state_of
-from mcp_toolserver.protocol.translate import MODERN
+from mcp_toolserver.protocol.translate import Context, is_stateless
 from mcp_toolserver.text.windows_paths import WindowsPaths
 
 _SECONDS = 5.0
@@ -30,8 +27,6 @@ _ATTEMPTS = 3
 
 _NAMED = "mcp_toolserver.roots"
 """The key of a `_Named` in the state of a connection."""
-
-_Context = ServerRequestContext[Any, Any]
 
 
 @dataclass(eq=False)
@@ -61,25 +56,25 @@ class ClientRoots:
         self._windows = windows
         self._ignored = ignored
 
-    async def of(self, context: _Context) -> tuple[str, ...] | None:
+    async def of(self, context: Context) -> tuple[str, ...] | None:
         """The absolute paths of the client's roots; None if it is not restricted to any."""
         declared = context.session.client_capabilities
         if self._ignored or declared is None or declared.roots is None:
             return None
-        if is_version_at_least(context.protocol_version, MODERN):
+        if is_stateless(context):
             return None
         named = state_of(context).setdefault(_NAMED, _Named())
         if named.attempts > 0:
             await self._ask(context, named)
         return named.folders
 
-    def changed(self, context: _Context) -> None:
+    def changed(self, context: Context) -> None:
         """Ask again before the next call, and discard an answer that may be on its way."""
         if (named := state_of(context).get(_NAMED)) is not None:
             named.generation += 1
             named.attempts = _ATTEMPTS
 
-    async def _ask(self, context: _Context, named: _Named) -> None:
+    async def _ask(self, context: Context, named: _Named) -> None:
         """Ask the client now. If it fails to answer, its last list stays."""
         try:
             with anyio.fail_after(_SECONDS):
@@ -97,7 +92,7 @@ class ClientRoots:
             named.folders = tuple(path for path in paths if path is not None)
 
 
-async def _listed(context: _Context) -> list[_Root]:
+async def _listed(context: Context) -> list[_Root]:
     answer = await context.session.send_request(
         mcp.ListRootsRequest(),
         _Answer,

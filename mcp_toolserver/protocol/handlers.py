@@ -5,12 +5,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import mcp_types as mcp
-from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
-from mcp_types.version import is_version_at_least
 from pydantic import JsonValue
 
 from mcp_toolserver.capabilities.change_events import ChangeEvents
@@ -26,7 +24,7 @@ from mcp_toolserver.protocol.codex_sandbox_state import restrictions
 from mcp_toolserver.protocol.elicitation.elicit import Asker, Elicit, Questions
 from mcp_toolserver.protocol.log_messages import send_message
 from mcp_toolserver.protocol.resources.client_identity import ClientIds
-from mcp_toolserver.protocol.translate import correlation
+from mcp_toolserver.protocol.translate import Context, correlation, is_stateless
 from mcp_toolserver.runtime.background import Background
 from mcp_toolserver.text.lines.escape_invisible import visible
 
@@ -34,6 +32,7 @@ if TYPE_CHECKING:
     from mcp_toolserver.capabilities.model import Model
     from mcp_toolserver.protocol.sampling.back_channel import BackChannelModel
     from mcp_toolserver.protocol.sampling.rounds import RoundCall, Rounds
+    from mcp_toolserver.protocol.tasks.task import Task
 
 _SESSION = "mcp-session-id"
 _SSE_SESSION = "session_id"
@@ -41,7 +40,6 @@ _SSE_SESSION = "session_id"
 _TOKEN_LIMIT = 256
 """Maximum characters of a progress token, because each notification echoes it."""
 
-_Context = ServerRequestContext[Any, Any]
 
 _TOO_MANY = Result(
     text="Too many calls use the client's model at the same time. Wait for one to end, and call again.",
@@ -52,23 +50,6 @@ _EXPIRED = Result(
     "continued. Make it again from the start.",
     error=Unavailable.kind,
 )
-
-
-class TaskHandle(Protocol):
-    """A call that runs as a task; its request may already be answered."""
-
-    @property
-    def in_request(self) -> bool:
-        """Whether the request is still open."""
-        ...
-
-    def say(self, message: str) -> None:
-        """Report progress."""
-        ...
-
-    async def ask(self, key: str, request: mcp.ElicitRequest) -> mcp.ElicitResult | None:
-        """See `Elicit`. Raises: TimedOut: nobody answered."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,16 +87,16 @@ class Handlers:
         return made
 
     async def list_tools(
-        self, context: _Context, params: mcp.PaginatedRequestParams | None
+        self, context: Context, params: mcp.PaginatedRequestParams | None
     ) -> mcp.ListToolsResult:
         """All tools on one page, because many clients never request a second. The list of the stateless
         protocol is the same for every client."""
         refuse_cursor(params)
-        samples = not _is_stateless(context) and _offers_model(context)
+        samples = not is_stateless(context) and _offers_model(context)
         return mcp.ListToolsResult(tools=translate.tools(self.dispatcher, samples=samples))
 
     async def call_tool(
-        self, context: _Context, params: mcp.CallToolRequestParams
+        self, context: Context, params: mcp.CallToolRequestParams
     ) -> dict[str, JsonValue] | mcp.InputRequiredResult:
         """Run a call. The dispatcher returns every failure as a result, except an unknown name."""
         try:
@@ -130,17 +111,17 @@ class Handlers:
             raise MCPError(mcp.INVALID_PARAMS, f"Unknown tool: {visible(params.name[:128])}") from None
         return _response(answer, context, client.pending)
 
-    def runs_in_rounds(self, context: _Context, params: mcp.CallToolRequestParams) -> bool:
+    def runs_in_rounds(self, context: Context, params: mcp.CallToolRequestParams) -> bool:
         """Whether a call uses the model of a stateless client. Raises: UnknownTool."""
         return (
             bool(self.dispatcher.without_model)
-            and _is_stateless(context)
+            and is_stateless(context)
             and _offers_model(context)
             and self.dispatcher.needs_client_model(params.name, params.arguments)
         )
 
     async def _call_in_rounds(
-        self, context: _Context, params: mcp.CallToolRequestParams
+        self, context: Context, params: mcp.CallToolRequestParams
     ) -> dict[str, JsonValue] | mcp.InputRequiredResult:
         """Start a call that uses the client's model, or go on with it; see `sampling.rounds`."""
         from mcp_toolserver.protocol.sampling.rounds import RoundCall, answers_turns
@@ -165,7 +146,7 @@ class Handlers:
         return _response(answer, context, call.client.pending)
 
     async def call_as_task(
-        self, context: _Context, params: mcp.CallToolRequestParams, task: TaskHandle
+        self, context: Context, params: mcp.CallToolRequestParams, task: "Task"
     ) -> dict[str, JsonValue]:
         """Run a call of an existing tool as a task."""
         answer = await self._dispatched(params, TaskClient(self, context, params, task))
@@ -181,7 +162,7 @@ class Handlers:
                 self.changes.changed("output", answer.saved_output.handle)
             return answer
 
-    async def roots_changed(self, context: _Context, _: mcp.NotificationParams | None) -> None:
+    async def roots_changed(self, context: Context, _: mcp.NotificationParams | None) -> None:
         """Handle roots/list_changed: the next call asks for the roots again."""
         self.roots.changed(context)
 
@@ -199,7 +180,7 @@ class Client:
     def __init__(
         self,
         handlers: Handlers,
-        context: _Context,
+        context: Context,
         params: mcp.InputResponseRequestParams,
         *,
         elicit: Elicit | None = None,
@@ -214,7 +195,6 @@ class Client:
 
     @property
     def pending(self) -> mcp.InputRequiredResult | None:
-        """See `Asker.pending`."""
         return self._asker.pending
 
     def close(self) -> None:
@@ -231,15 +211,12 @@ class Client:
         return f"{named} {mark}" if (mark := _mark(self.context.request)) else named
 
     async def ask(self, question: str) -> bool:
-        """See `Asker.ask`."""
         return await self._asker.ask(question)
 
     async def elicit(self, questions: Sequence[Question]) -> Answers:
-        """See `Asker.elicit`."""
         return await self._asker.elicit(questions)
 
     async def tell(self, message: str) -> bool:
-        """See `Caller.tell`."""
         return await send_message(self.context, message)
 
     async def report(self, message: str) -> None:
@@ -251,17 +228,15 @@ class Client:
         await self.context.session.report_progress(float(self._reports), message=message)
 
     async def roots(self) -> Sequence[Sequence[str]]:
-        """See `Caller.roots`."""
         folders = await self._handlers.roots.of(self.context)
         return () if folders is None else (folders,)
 
     def restrictions(self) -> ClientRestrictions | None:
-        """See `Caller.restrictions`."""
         return restrictions(self.context.params)
 
     def sampling(self) -> "Model | None":
         """The client's model, which answers over the open connection of the handshake protocol."""
-        if self._model is None and not _is_stateless(self.context) and _offers_model(self.context):
+        if self._model is None and not is_stateless(self.context) and _offers_model(self.context):
             from mcp_toolserver.protocol.sampling.back_channel import BackChannelModel
 
             self._model = BackChannelModel(self.context)
@@ -296,7 +271,7 @@ class TaskClient(Client):
     """The client of a call that runs as a task, which can outlive its request."""
 
     def __init__(
-        self, handlers: Handlers, context: _Context, params: mcp.CallToolRequestParams, task: TaskHandle
+        self, handlers: Handlers, context: Context, params: mcp.CallToolRequestParams, task: "Task"
     ) -> None:
         super().__init__(handlers, context, params, elicit=task.ask)
         self._task = task
@@ -318,7 +293,7 @@ class RoundsClient(Client):
 
     call: "RoundCall"
 
-    def open(self, context: _Context) -> None:
+    def open(self, context: Context) -> None:
         """`context` is the request that is open now."""
         self.context, self._is_open = context, True
 
@@ -337,18 +312,14 @@ def refuse_cursor(params: mcp.PaginatedRequestParams | None) -> None:
 
 
 def _response(
-    answer: Result, context: _Context, pending: mcp.InputRequiredResult | None
+    answer: Result, context: Context, pending: mcp.InputRequiredResult | None
 ) -> dict[str, JsonValue] | mcp.InputRequiredResult:
     if answer.pending and pending is not None:
         return pending
     return translate.result(answer, context.protocol_version, context.meta)
 
 
-def _is_stateless(context: _Context) -> bool:
-    return is_version_at_least(context.protocol_version, translate.MODERN)
-
-
-def _offers_model(context: _Context) -> bool:
+def _offers_model(context: Context) -> bool:
     """Whether the client offers its model with tools (sampling)."""
     declared = context.session.client_capabilities
     if declared is None or declared.sampling is None:

@@ -5,17 +5,13 @@ protocol (2026-07-28) each request names the level, and without one nothing is s
 carries the same text.
 """
 
-from typing import Any, get_args
+from typing import get_args
 
 import mcp_types as mcp
 from mcp.server.connection import allowed_log_levels
-from mcp.server.context import ServerRequestContext
-from mcp_types.version import is_version_at_least
 
 from mcp_toolserver.protocol.resources.client_identity import state_of
-from mcp_toolserver.protocol.translate import MODERN
-
-_Context = ServerRequestContext[Any, Any]
+from mcp_toolserver.protocol.translate import Context, is_stateless
 
 LEVEL: mcp.LoggingLevel = "notice"
 LOGGER = "message to the user"
@@ -27,13 +23,13 @@ _LEVEL = "mcp_toolserver.log_level"
 """The key of the least urgent level in the state of a connection."""
 
 
-async def set_level(context: _Context, params: mcp.SetLevelRequestParams) -> mcp.EmptyResult:
+async def set_level(context: Context, params: mcp.SetLevelRequestParams) -> mcp.EmptyResult:
     """Handle `logging/setLevel`, which asks for messages at or above a level on this connection."""
     state_of(context)[_LEVEL] = params.level
     return mcp.EmptyResult()
 
 
-async def send_message(context: _Context, message: str) -> bool:
+async def send_message(context: Context, message: str) -> bool:
     """Send `message` within the call that `context` belongs to; return whether the client wants it."""
     if not _is_wanted(context):
         return False
@@ -42,7 +38,7 @@ async def send_message(context: _Context, message: str) -> bool:
     return True
 
 
-def _is_wanted(context: _Context) -> bool:
-    if is_version_at_least(context.protocol_version, MODERN):
+def _is_wanted(context: Context) -> bool:
+    if is_stateless(context):
         return LEVEL in allowed_log_levels(context.protocol_version, context.meta)
     return _LEVELS.index(LEVEL) >= _LEVELS.index(state_of(context).get(_LEVEL, _LEVELS[0]))

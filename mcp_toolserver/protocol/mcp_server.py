@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import mcp_types as mcp
 from mcp.server.caching import CacheHint
-from mcp.server.context import CallNext, HandlerResult, ServerMiddleware, ServerRequestContext
+from mcp.server.context import CallNext, HandlerResult, ServerMiddleware
 from mcp.server.lowlevel import NotificationOptions, Server
 from mcp.server.models import InitializationOptions
 from mcp.shared.exceptions import MCPError
@@ -23,6 +23,7 @@ from mcp_toolserver.pipeline.dispatcher import Dispatcher
 from mcp_toolserver.protocol import codex_sandbox_state
 from mcp_toolserver.protocol.handlers import Handlers
 from mcp_toolserver.protocol.log_messages import set_level
+from mcp_toolserver.protocol.translate import Context
 from mcp_toolserver.protocol.version_compat import downgrade
 from mcp_toolserver.telemetry import is_tracing
 
@@ -105,9 +106,7 @@ class ToolServer(Server[Any]):
         """
         return {"name": self.name, "version": self.version}
 
-    async def discover(
-        self, context: ServerRequestContext[Any, Any], _: mcp.RequestParams | None
-    ) -> mcp.DiscoverResult:
+    async def discover(self, context: Context, _: mcp.RequestParams | None) -> mcp.DiscoverResult:
         """The server's identity, capabilities and instructions."""
         identity = self.server_info.model_dump(by_alias=True, mode="json", exclude_none=True)
         return mcp.DiscoverResult(
@@ -154,7 +153,7 @@ class ToolServer(Server[Any]):
             notification_options or self.list_changed, experimental_capabilities, extensions
         )
 
-    async def _respond(self, ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
+    async def _respond(self, ctx: Context, call_next: CallNext) -> HandlerResult:
         """The only middleware: seals the state that a stateless client carries for a call which waits for an
         answer. Handlers only get state that this server issued for the same call."""
         if self._seals and (ctx.params or {}).get("requestState") is not None:
@@ -163,7 +162,7 @@ class ToolServer(Server[Any]):
         if not self._seals or not is_input_required(result):
             return result
 
-        async def given(_: ServerRequestContext[Any, Any]) -> HandlerResult:
+        async def given(_: Context) -> HandlerResult:
             return result
 
         return await self._boundary(ctx, given)
@@ -217,7 +216,7 @@ def _data_uri(name: str, kind: str) -> str:
     return f"data:{kind};base64,{b64encode((_ICONS / name).read_bytes()).decode()}"
 
 
-async def answered(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
+async def answered(ctx: Context, call_next: CallNext) -> HandlerResult:
     """The result of a request as its client knows it. Hides the text of unexpected exceptions, which the SDK
     would send in the handshake protocol."""
     try:
@@ -241,7 +240,7 @@ async def answered(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> 
     return downgrade(ctx.method, result, str(version))
 
 
-def _came_too_early(error: MCPError, ctx: ServerRequestContext[Any, Any]) -> bool:
+def _came_too_early(error: MCPError, ctx: Context) -> bool:
     """Whether the SDK refused a request before the handshake, which it does with empty data."""
     is_refusal = error.error.code == mcp.INVALID_PARAMS and error.error.data == ""
     return is_refusal and ctx.method != "initialize" and ctx.session.client_params is None

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import mcp_types as mcp
+from mcp.server.context import ServerRequestContext
+from mcp_types.version import is_version_at_least
 from pydantic import JsonValue
 
 from mcp_toolserver.capabilities.permissions import Capability, Permission
@@ -20,10 +22,18 @@ OUTPUT_URI = "toolserver://output/"
 MODERN = "2026-07-28"
 """The first stateless revision; every older one opens with a handshake."""
 
+Context = ServerRequestContext[Any, Any]
+"""A request and its client."""
+
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}")
 
 _STARTING = frozenset({Capability.PROCESS, Capability.LANGUAGES})
 """Capabilities that start external programs."""
+
+
+def is_stateless(context: Context) -> bool:
+    """Whether a request belongs to the stateless protocol."""
+    return is_version_at_least(context.protocol_version, MODERN)
 
 
 def tool(entry: Entry, level: Permission, reaches: frozenset[Capability]) -> mcp.Tool:

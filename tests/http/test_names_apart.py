@@ -11,7 +11,7 @@ from mcp_toolserver.app.readiness import Readiness
 from mcp_toolserver.capabilities.permissions import Capability, Permission
 from mcp_toolserver.policy.rules import Policy, Request
 from mcp_toolserver.protocol.handlers import Handlers
-from mcp_toolserver.protocol.http.grants import Grant
+from mcp_toolserver.protocol.http.tokens import Grant
 from mcp_toolserver.protocol.mcp_server import ToolServer
 from mcp_toolserver.runtime.processes.broker_client import BrokerPolicy
 from mcp_toolserver.runtime.sandbox.broker.messages import Program, Script, decode, encode

@@ -10,7 +10,7 @@ from mcp_types import INVALID_PARAMS, INVALID_REQUEST
 from pydantic import TypeAdapter, ValidationError
 
 from mcp_toolserver.protocol.mcp_server import answered
-from mcp_toolserver.protocol.stdio.draining import Draining
+from mcp_toolserver.protocol.stdio.server import DrainedIncoming
 
 
 def asked(method: str) -> Any:
@@ -43,6 +43,6 @@ async def test_a_request_before_the_handshake_gets_an_error() -> None:
 
 async def test_a_request_that_its_client_cancelled_gets_no_answer() -> None:
     nothing: Any = None
-    draining = Draining(nothing, nothing, lambda _: True, lambda: None)
+    incoming = DrainedIncoming(nothing, nothing, nothing, lambda _: True, lambda: None)
     with anyio.fail_after(5):
-        await draining.dropped(1)
+        await incoming.dropped(1)

@@ -16,7 +16,6 @@ from typing import Any
 
 import anyio
 import mcp_types as mcp
-from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
 from mcp.shared.message import ServerMessageMetadata
 from mcp_types.version import is_version_at_least
@@ -25,7 +24,7 @@ from mcp_toolserver.capabilities.user import Answers, Question
 from mcp_toolserver.errors import Denied, NobodyToAsk, TimedOut, Unavailable
 from mcp_toolserver.pipeline.call import InputRequired
 from mcp_toolserver.protocol.elicitation.form import Form
-from mcp_toolserver.protocol.translate import MODERN
+from mcp_toolserver.protocol.translate import MODERN, Context
 
 APPROVAL = "approval"
 """Key of the question whether a call may run."""
@@ -94,7 +93,7 @@ class Asker:
 
     def __init__(
         self,
-        context: ServerRequestContext[Any, Any],
+        context: Context,
         params: mcp.InputResponseRequestParams,
         questions: Questions,
         seconds: float,

@@ -19,7 +19,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from mcp_toolserver.protocol.counted_streams import ConnectionStats, Incoming, Outgoing
 from mcp_toolserver.protocol.http.request_checks import Route
 from mcp_toolserver.protocol.http.streamable import SECURITY
-from mcp_toolserver.protocol.rate_limit import Limiter
+from mcp_toolserver.protocol.rate_limit import ConcurrencyLimiter
 
 STREAM_PATH = "/sse"
 MESSAGES_PATH = "/messages/"
@@ -31,7 +31,7 @@ ROUTES = {
 
 @asynccontextmanager
 async def sse_endpoints(
-    server: Server[Any], *, max_body: int, limiter: Limiter, idle_seconds: float
+    server: Server[Any], *, max_body: int, limiter: ConcurrencyLimiter, idle_seconds: float
 ) -> AsyncGenerator[ASGIApp, None]:
     """The two endpoints, while the context is open."""
     transport = SseServerTransport(MESSAGES_PATH, SECURITY, max_request_body_size=max_body)

@@ -16,8 +16,7 @@ from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.server.transport_security import TransportSecuritySettings
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from mcp_toolserver.protocol.http.body import Posted
-from mcp_toolserver.protocol.http.gate import INNER_HOST, POSTED
+from mcp_toolserver.protocol.http.gate import INNER_HOST, POSTED, Posted
 from mcp_toolserver.protocol.http.request_checks import Route
 
 PATH = "/mcp"

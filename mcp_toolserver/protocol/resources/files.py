@@ -43,14 +43,12 @@ class RootFiles(Source):
     roots: Sequence[str]
 
     def templates(self) -> Sequence[mcp.ResourceTemplate]:
-        """See `Source.templates`."""
         if _TOOL not in self.handlers.offered:
             return ()
         description = "A whole file in the roots, unchanged."
         return [mcp.ResourceTemplate(name="file", uri_template="file:///{+path}", description=description)]
 
     async def read(self, uri: str, visitor: Visitor) -> mcp.ReadResourceResult | None:
-        """See `Source.read`."""
         if (path := path_of(uri)) is None or _TOOL not in self.handlers.offered:
             return None
         result = await visitor.call(_TOOL, {"path": path}, _read, LARGEST * ESCAPES)

@@ -2,13 +2,11 @@
 
 import base64
 import binascii
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import mcp_types as mcp
-from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import NotificationOptions
 from mcp.shared.exceptions import MCPError
 
@@ -27,6 +25,7 @@ from mcp_toolserver.protocol.resources.source import (
     visitor,
 )
 from mcp_toolserver.protocol.resources.subscriptions import FilterExtension, Subscriptions
+from mcp_toolserver.protocol.translate import Context
 
 PAGE = 50
 
@@ -35,8 +34,6 @@ COMPLETIONS = 100
 
 _FAULTS = frozenset({"internal", "timed_out", "unavailable"})
 """Errors that say nothing about the address."""
-
-_Context = ServerRequestContext[Any, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,25 +73,8 @@ class ResourceHandlers:
     def _watched(self, uri: str, owner: str) -> bool:
         return any(source.watched(uri, owner) for source in self.sources)
 
-    @cached_property
-    def answers(self) -> Mapping[str, Callable[[_Context, Any], Awaitable[Any]]]:
-        """By method."""
-        return {
-            "resources/list": self.list_resources,
-            "resources/templates/list": self.list_templates,
-            "resources/read": self.read,
-            "resources/subscribe": self.subscriptions.subscribe,
-            "resources/unsubscribe": self.subscriptions.unsubscribe,
-            "subscriptions/listen": self.subscriptions.listen,
-            "skills/list": self.skills.list_skills,
-            "skills/get": self.skills.get_skill,
-            "prompts/list": self.list_prompts,
-            "prompts/get": self.get_prompt,
-            "completion/complete": self.complete,
-        }
-
     async def list_resources(
-        self, context: _Context, params: mcp.PaginatedRequestParams
+        self, context: Context, params: mcp.PaginatedRequestParams
     ) -> mcp.ListResourcesResult:
         """One page, which starts after the last URI of the page before."""
         owner = self.handlers.client_ids.id_for(context)
@@ -110,14 +90,14 @@ class ResourceHandlers:
         )
 
     async def list_templates(
-        self, _: _Context, params: mcp.PaginatedRequestParams
+        self, _: Context, params: mcp.PaginatedRequestParams
     ) -> mcp.ListResourceTemplatesResult:
         """All on one page."""
         refuse_cursor(params)
         found = [template for source in self.sources for template in source.templates()]
         return mcp.ListResourceTemplatesResult(resource_templates=found)
 
-    async def read(self, context: _Context, params: mcp.ReadResourceRequestParams) -> Reading:
+    async def read(self, context: Context, params: mcp.ReadResourceRequestParams) -> Reading:
         """Read the resource from its source."""
         client = visitor(self.handlers, context, params)
         try:
@@ -137,7 +117,7 @@ class ResourceHandlers:
         raise not_found(uri, client.context)
 
     async def list_prompts(
-        self, context: _Context, params: mcp.PaginatedRequestParams
+        self, context: Context, params: mcp.PaginatedRequestParams
     ) -> mcp.ListPromptsResult:
         """All on one page. Skills change with their files, so a client keeps no list that may have some."""
         refuse_cursor(params)
@@ -147,7 +127,7 @@ class ResourceHandlers:
         skills = await self.skills.prompts(context, {prompt.name for prompt in prompts})
         return mcp.ListPromptsResult(prompts=[*prompts, *skills], ttl_ms=0, cache_scope="private")
 
-    async def get_prompt(self, context: _Context, params: mcp.GetPromptRequestParams) -> PromptText:
+    async def get_prompt(self, context: Context, params: mcp.GetPromptRequestParams) -> PromptText:
         """The text of a prompt."""
         for source in self.prompts:
             if (found := await source.get(context, params)) is not None:
@@ -160,7 +140,7 @@ class ResourceHandlers:
             return waiting.asked
         raise MCPError(mcp.INVALID_PARAMS, "There is no such prompt. prompts/list names those there are.")
 
-    async def complete(self, context: _Context, params: mcp.CompleteRequestParams) -> mcp.CompleteResult:
+    async def complete(self, context: Context, params: mcp.CompleteRequestParams) -> mcp.CompleteResult:
         """Values that start with what was typed: paths, handles and branches that the client may see."""
         values = await self._values(params, visitor(self.handlers, context))
         completion = mcp.Completion(

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import mcp_types as mcp
 
@@ -15,6 +15,7 @@ from mcp_toolserver.errors import NotFound
 from mcp_toolserver.protocol.handlers import Handlers
 from mcp_toolserver.protocol.resources.source import LARGEST, Refused, Source, Visitor, text
 from mcp_toolserver.protocol.translate import OUTPUT_URI
+from mcp_toolserver.stores.saved_outputs import OutputStore
 from mcp_toolserver.text.lines.terminal import as_on_terminal
 from mcp_toolserver.text.shell.command_output import ending, lines
 from mcp_toolserver.tool_spec import Output, Runtime
@@ -35,14 +36,6 @@ _TAIL = 60_000
 """Maximum bytes of the end of a command's output."""
 
 _TEXT = "text/plain"
-
-
-class Outputs(Protocol):
-    """Long results, by handle."""
-
-    async def read(self, handle: str, owner: str, limit: int) -> bytes:
-        """Raises: NotFound: `owner` has no such handle, or the text is longer than `limit` bytes."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,14 +60,12 @@ class OwnResource(Source):
     changes: ChangeEvents
 
     def listed(self, owner: str) -> Sequence[mcp.Resource]:
-        """See `Source.listed`."""
         return [
             mcp.Resource(name=self.name, uri=uri, description=self.description, mime_type=self.mime_type)
             for uri in self._uris(owner)
         ]
 
     def templates(self) -> Sequence[mcp.ResourceTemplate]:
-        """See `Source.templates`."""
         template = mcp.ResourceTemplate(
             name=self.name,
             uri_template=f"{self.uri}{{id}}",
@@ -84,18 +75,15 @@ class OwnResource(Source):
         return () if self.kind is None else (template,)
 
     async def read(self, uri: str, visitor: Visitor) -> mcp.ReadResourceResult | None:
-        """See `Source.read`."""
         if uri != self.uri and (self.kind is None or not uri.startswith(self.uri)):
             return None
         content = await self.content(uri.removeprefix(self.uri), visitor)
         return text(uri, content, mime_type=self.mime_type, ttl_ms=self.ttl_ms, public=self.public)
 
     def watched(self, uri: str, owner: str) -> bool:
-        """See `Source.watched`."""
         return self.changing and uri in self._uris(owner)
 
     async def complete(self, _: str, __: str, value: str, visitor: Visitor) -> Sequence[str]:
-        """See `Source.complete`."""
         return () if self.kind is None else visitor.handles(self.kind, value)
 
     def _uris(self, owner: str) -> Sequence[str]:
@@ -109,7 +97,7 @@ def own_resources(
     *,
     security: str,
     settings: Mapping[str, object],
-    outputs: Outputs,
+    outputs: OutputStore,
 ) -> Sequence[OwnResource]:
     """All of them whose tools are on offer. `security` says what the server enforces."""
 
@@ -287,7 +275,7 @@ async def _task(handle: str, visitor: Visitor) -> str:
     return json.dumps(found["task"], indent=1, ensure_ascii=False)
 
 
-async def _saved_output(outputs: Outputs, handle: str, visitor: Visitor) -> str:
+async def _saved_output(outputs: OutputStore, handle: str, visitor: Visitor) -> str:
     try:
         content = await outputs.read(handle, visitor.owner, LARGEST)
     except NotFound as error:

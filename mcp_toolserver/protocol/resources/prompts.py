@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import mcp_types as mcp
-from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
 
 from mcp_toolserver.protocol.handlers import Handlers
 from mcp_toolserver.protocol.resources.files import completed
 from mcp_toolserver.protocol.resources.source import Refused, Visitor, Waiting
+from mcp_toolserver.protocol.translate import Context
 from mcp_toolserver.text.prompts import PROMPTS, Argument, Prompt
 from mcp_toolserver.tool_spec import Output, Runtime
 
@@ -20,7 +20,6 @@ LONGEST = 4_000
 _BRANCHES = "repo_overview"
 """The tool whose permission and rules apply to branch names."""
 
-_Context = ServerRequestContext[Any, Any]
 
 PromptText = mcp.GetPromptResult | mcp.InputRequiredResult
 
@@ -32,7 +31,7 @@ class PromptSource(Protocol):
         """All of them, always in the same order."""
         ...
 
-    async def get(self, context: _Context, params: mcp.GetPromptRequestParams, /) -> PromptText | None:
+    async def get(self, context: Context, params: mcp.GetPromptRequestParams, /) -> PromptText | None:
         """The text of a prompt; None for a name of another source.
 
         Raises:
@@ -52,7 +51,6 @@ class OwnPrompts(PromptSource):
     handlers: Handlers
 
     def prompts(self) -> Sequence[mcp.Prompt]:
-        """See `PromptSource.prompts`."""
         return [
             mcp.Prompt(
                 name=prompt.name,
@@ -68,8 +66,7 @@ class OwnPrompts(PromptSource):
             for prompt in PROMPTS
         ]
 
-    async def get(self, _: _Context, params: mcp.GetPromptRequestParams) -> mcp.GetPromptResult | None:
-        """See `PromptSource.get`."""
+    async def get(self, _: Context, params: mcp.GetPromptRequestParams) -> mcp.GetPromptResult | None:
         prompt = next((one for one in PROMPTS if one.name == params.name), None)
         if prompt is None:
             return None
@@ -79,7 +76,6 @@ class OwnPrompts(PromptSource):
         return mcp.GetPromptResult(description=prompt.description, messages=[message])
 
     async def complete(self, name: str, argument: str, value: str, visitor: Visitor) -> Sequence[str]:
-        """See `PromptSource.complete`."""
         known = (one for prompt in PROMPTS if prompt.name == name for one in prompt.arguments)
         match next((one.values for one in known if one.name == argument), "text"):
             case "path":

@@ -16,7 +16,6 @@ from typing import Any
 from urllib.parse import quote, unquote
 
 import mcp_types as mcp
-from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
 from pydantic import JsonValue
 
@@ -35,6 +34,7 @@ from mcp_toolserver.protocol.resources.source import (
     text,
     visitor,
 )
+from mcp_toolserver.protocol.translate import Context
 from mcp_toolserver.text.skills import skill_content
 from mcp_toolserver.tool_spec import Image, Output, Runtime
 
@@ -55,8 +55,6 @@ _URI = re.compile(r"skill://(?P<name>[a-z0-9]+(?:-[a-z0-9]+)*)/(?P<path>[^?#]+)"
 
 _NAME = re.compile(r"(?=.{1,64}\Z)[a-z0-9]+(?:-[a-z0-9]+)*")
 
-_Context = ServerRequestContext[Any, Any]
-
 
 @dataclass(frozen=True)
 class Skills(Source):
@@ -70,7 +68,6 @@ class Skills(Source):
         return TOOL in self.handlers.offered
 
     def templates(self) -> Sequence[mcp.ResourceTemplate]:
-        """See `Source.templates`."""
         if not self.is_offered:
             return ()
         description = f"A file of a skill; {SKILL_FILE} is the skill itself."
@@ -78,7 +75,6 @@ class Skills(Source):
         return [mcp.ResourceTemplate(name="skill", uri_template=template, description=description)]
 
     async def read(self, uri: str, visitor: Visitor) -> mcp.ReadResourceResult | None:
-        """See `Source.read`."""
         if (found := _address(uri)) is None or not self.is_offered:
             return None
         name, path = found
@@ -88,9 +84,7 @@ class Skills(Source):
             return blob(uri, image.data, mime_type or BINARY)
         return text(uri, result.text, mime_type=mime_type or "text/plain")
 
-    async def list_skills(
-        self, context: _Context, params: mcp.PaginatedRequestParams
-    ) -> dict[str, JsonValue]:
+    async def list_skills(self, context: Context, params: mcp.PaginatedRequestParams) -> dict[str, JsonValue]:
         """Answer `skills/list`. The cursor is the last name of the page before."""
         shown = self.handlers.dispatcher.shown
         after = params.cursor or ""
@@ -110,7 +104,7 @@ class Skills(Source):
         return await self._answer(context, page)
 
     async def get_skill(
-        self, context: _Context, params: mcp.ReadResourceRequestParams
+        self, context: Context, params: mcp.ReadResourceRequestParams
     ) -> dict[str, JsonValue]:
         """Answer `skills/get`."""
         name, path = _address(params.uri) or ("", "")
@@ -126,7 +120,7 @@ class Skills(Source):
         return await self._answer(context, one)
 
     async def _answer(
-        self, context: _Context, run: Callable[[Any, Runtime], Awaitable[Output]]
+        self, context: Context, run: Callable[[Any, Runtime], Awaitable[Output]]
     ) -> dict[str, JsonValue]:
         try:
             found = await visitor(self.handlers, context).call(TOOL, {}, run)
@@ -134,7 +128,7 @@ class Skills(Source):
             raise MCPError(mcp.INVALID_PARAMS, str(refused)) from None
         return {"resultType": "complete", **json.loads(found.text), "ttlMs": 0, "cacheScope": "private"}
 
-    async def prompts(self, context: _Context, taken: Collection[str]) -> Sequence[mcp.Prompt]:
+    async def prompts(self, context: Context, taken: Collection[str]) -> Sequence[mcp.Prompt]:
         """A prompt for each skill that users can call and whose name is not `taken`."""
         try:
             found = await visitor(self.handlers, context).call(TOOL, {}, _cards)

@@ -10,15 +10,13 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import mcp_types as mcp
-from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
-from mcp_types.version import is_version_at_least
 from pydantic import JsonValue
 
 from mcp_toolserver.capabilities.change_events import Kind
 from mcp_toolserver.pipeline.call import CallOptions, OutputOverride, Result
 from mcp_toolserver.protocol.handlers import Client, Handlers, UnaskedClient
-from mcp_toolserver.protocol.translate import MODERN
+from mcp_toolserver.protocol.translate import Context, is_stateless
 from mcp_toolserver.tool_spec import Output, Runtime
 
 Reading = mcp.ReadResourceResult | mcp.InputRequiredResult
@@ -33,8 +31,6 @@ BINARY = "application/octet-stream"
 
 _NOT_FOUND = -32002
 """The error code of the handshake protocol; since 2026-07-28 it is "invalid params"."""
-
-_Context = ServerRequestContext[Any, Any]
 
 
 class Refused(Exception):
@@ -58,7 +54,7 @@ class Waiting(Exception):
 class Visitor:
     """The client that requests a resource, a prompt or a completion."""
 
-    context: _Context
+    context: Context
     handlers: Handlers
     caller: Client
 
@@ -96,7 +92,7 @@ class Visitor:
 
 
 def visitor(
-    handlers: Handlers, context: _Context, params: mcp.InputResponseRequestParams | None = None
+    handlers: Handlers, context: Context, params: mcp.InputResponseRequestParams | None = None
 ) -> Visitor:
     """The client of a request. Its user is asked no questions without `params`, which hold the answers."""
     if params is None:
@@ -163,7 +159,7 @@ def decoded(content: bytes) -> str | None:
         return None
 
 
-def not_found(uri: str, context: _Context, why: str = "") -> MCPError:
+def not_found(uri: str, context: Context, why: str = "") -> MCPError:
     """There is no such resource for this client."""
-    code = mcp.INVALID_PARAMS if is_version_at_least(context.protocol_version, MODERN) else _NOT_FOUND
+    code = mcp.INVALID_PARAMS if is_stateless(context) else _NOT_FOUND
     return MCPError(code, f"Resource not found. {why}".rstrip(), {"uri": uri})

@@ -14,7 +14,6 @@ from typing import Any
 
 import anyio
 import mcp_types as mcp
-from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import NotificationOptions
 from mcp.shared.exceptions import MCPError
 from mcp.shared.subscriptions import (
@@ -31,6 +30,7 @@ from mcp_toolserver.capabilities.change_events import ResourceRef
 from mcp_toolserver.protocol.resources.client_identity import ClientIds
 from mcp_toolserver.protocol.resources.own_resources import AGENTS, CONFIG, JOBS, TASKS, TODOS
 from mcp_toolserver.protocol.resources.source import not_found
+from mcp_toolserver.protocol.translate import Context
 
 STREAMS = 256
 """Maximum open streams."""
@@ -56,7 +56,6 @@ _UPDATED: Mapping[str, Sequence[tuple[str, bool]]] = {
 """By kind the resources that a change affects, and whether only its owners are told. A saved output never
 changes."""
 
-_Context = ServerRequestContext[Any, Any]
 
 FilterExtension = Callable[[object, str], tuple[Any, Collection[Hashable]] | None]
 """Parses a filter key of a protocol extension for a client: returns the acknowledged part and the keys of its
@@ -131,7 +130,7 @@ class Subscriptions:
             loop.call_later(max(SOON, self._last_sent + INTERVAL - loop.time()), self._flush)
         self._waiting[notification.key, owners] = notification
 
-    async def subscribe(self, context: _Context, params: mcp.SubscribeRequestParams) -> mcp.EmptyResult:
+    async def subscribe(self, context: Context, params: mcp.SubscribeRequestParams) -> mcp.EmptyResult:
         """Subscribe to one resource, in the handshake protocol."""
         owner = self._client_ids.id_for(context)
         if not self._watched(params.uri, owner):
@@ -142,13 +141,13 @@ class Subscriptions:
         uris.add(params.uri)
         return mcp.EmptyResult()
 
-    async def unsubscribe(self, context: _Context, params: mcp.UnsubscribeRequestParams) -> mcp.EmptyResult:
+    async def unsubscribe(self, context: Context, params: mcp.UnsubscribeRequestParams) -> mcp.EmptyResult:
         """Unsubscribe from one resource."""
         self._subscribed.get(self._client_ids.id_for(context), set()).discard(params.uri)
         return mcp.EmptyResult()
 
     async def listen(
-        self, context: _Context, params: mcp.SubscriptionsListenRequestParams
+        self, context: Context, params: mcp.SubscriptionsListenRequestParams
     ) -> mcp.SubscriptionsListenResult:
         """Send notifications until the client closes the stream."""
         if len(self._streams) >= STREAMS:

@@ -10,18 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 import mcp_types as mcp
-from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import Server
 
 from mcp_toolserver.lazy import Lazy
 from mcp_toolserver.protocol.mcp_server import ToolServer
 from mcp_toolserver.protocol.tasks.request import EXTENSION, GROUP, LISTENED, declares, require
+from mcp_toolserver.protocol.translate import Context
 
 if TYPE_CHECKING:
     from mcp_toolserver.protocol.tasks.tasks import Tasks
 
-_Context = ServerRequestContext[Any, Any]
-_Answer = Callable[[_Context, Any], Awaitable[Any]]
+_Answer = Callable[[Context, Any], Awaitable[Any]]
 _Lifespan = Callable[[Server[Any]], AbstractAsyncContextManager[Any]]
 
 
@@ -46,7 +45,7 @@ class TaskFeature:
         server.lifespan = self._within(server.lifespan)
 
     def _required(self, chosen: "Callable[[Tasks], _Answer]") -> _Answer:
-        async def answer(context: _Context, params: mcp.RequestParams) -> Any:
+        async def answer(context: Context, params: mcp.RequestParams) -> Any:
             require(context)
             return await chosen(self.tasks())(context, params)
 
@@ -56,7 +55,7 @@ class TaskFeature:
         own = server.get_request_handler("tools/call")
         assert own is not None
 
-        async def call(context: _Context, params: mcp.CallToolRequestParams) -> Any:
+        async def call(context: Context, params: mcp.CallToolRequestParams) -> Any:
             if declares(context):
                 return await self.tasks().call_tool(context, params)
             return await own.handler(context, params)
@@ -68,7 +67,7 @@ class TaskFeature:
         if own is None:
             return
 
-        async def listen(context: _Context, params: mcp.SubscriptionsListenRequestParams) -> Any:
+        async def listen(context: Context, params: mcp.SubscriptionsListenRequestParams) -> Any:
             if LISTENED in (params.notifications.model_extra or {}):
                 require(context)
                 self.tasks()

@@ -24,7 +24,6 @@ class TaskJobs:
     find: Callable[[str], Awaitable[Task | TaskRecord | None]]
 
     async def output(self, query: JobQuery) -> JobState:
-        """See `JobSource.output`."""
         task = await self._found(query.handle)
         if isinstance(task, Task):
             with anyio.move_on_after(min(query.wait, SECONDS_TO_ANSWER)):
@@ -32,7 +31,6 @@ class TaskJobs:
         return _state(task.written() if isinstance(task, Task) else task, query)
 
     async def stop(self, handle: str) -> JobState:
-        """See `JobSource.stop`."""
         task = await self._found(handle)
         record = task.record if isinstance(task, Task) else task
         if record.status not in _RUNNING:

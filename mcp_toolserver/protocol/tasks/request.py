@@ -2,15 +2,12 @@
 
 import re
 from collections.abc import Mapping
-from typing import Any
 
 import mcp_types as mcp
-from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
 from mcp.shared.inbound import MCP_METHOD_HEADER, MCP_NAME_HEADER, decode_header_value
-from mcp_types.version import is_version_at_least
 
-from mcp_toolserver.protocol.translate import MODERN
+from mcp_toolserver.protocol.translate import Context, is_stateless
 
 EXTENSION = "io.modelcontextprotocol/tasks"
 """The key of the feature in the lifespan state."""
@@ -25,10 +22,8 @@ PREFIX = "task_"
 
 _FORM = re.compile(rf"{PREFIX}[0-9a-f]{{32}}")
 
-_Context = ServerRequestContext[Any, Any]
 
-
-def named(context: _Context) -> str:
+def named(context: Context) -> str:
     """Return the task id of a request.
 
     Raises:
@@ -55,21 +50,21 @@ def unknown() -> MCPError:
     )
 
 
-def declares(context: _Context) -> bool:
+def declares(context: Context) -> bool:
     """Whether the client declares the extension in this request; before 2026-07-28 none can."""
     declared = context.session.client_capabilities
     if declared is None or EXTENSION not in (declared.extensions or {}):
         return False
-    return is_version_at_least(context.protocol_version, MODERN)
+    return is_stateless(context)
 
 
-def require(context: _Context) -> None:
+def require(context: Context) -> None:
     """Require the extension.
 
     Raises:
         MCPError: the client does not declare it.
     """
-    if not is_version_at_least(context.protocol_version, MODERN):
+    if not is_stateless(context):
         raise MCPError(mcp.METHOD_NOT_FOUND, "Method not found", context.method)
     if not declares(context):
         lacking = f"The client must declare the extension {EXTENSION}."

@@ -40,7 +40,8 @@ class _Question:
 
 
 class Task:
-    """Implements `TaskHandle`. `changed` is called whenever the result of `tasks/get` changes."""
+    """A call; its request may already be answered. `changed` is called whenever the result of `tasks/get`
+    changes."""
 
     def __init__(self, principal: str, changed: "Callable[[Task], None]") -> None:
         self.record = TaskRecord(id=PREFIX + secrets.token_hex(16), principal=principal)
@@ -60,11 +61,11 @@ class Task:
         self._changed = changed
 
     def say(self, message: str) -> None:
-        """See `TaskHandle.say`."""
+        """Report progress."""
         self._set(replace(self.record, message=message[:_MESSAGE]))
 
     async def ask(self, key: str, request: mcp.ElicitRequest) -> mcp.ElicitResult | None:
-        """See `TaskHandle.ask`. The call waits here and is not repeated."""
+        """See `Elicit`. The call waits here and is not repeated. Raises: TimedOut: nobody answered."""
         # A task never uses the same key twice.
         self._asked += 1
         name = f"{key}-{self._asked}"
