@@ -21,7 +21,7 @@ from mcp_toolserver.protocol import translate
 from mcp_toolserver.protocol.client_roots import ClientRoots
 from mcp_toolserver.protocol.client_timeouts import seconds_to_answer
 from mcp_toolserver.protocol.codex_sandbox_state import restrictions
-from mcp_toolserver.protocol.elicitation.elicit import Asker, Elicit, Questions
+from mcp_toolserver.protocol.elicitation.elicit import Asker, Questions
 from mcp_toolserver.protocol.log_messages import send_message
 from mcp_toolserver.protocol.resources.client_identity import ClientIds
 from mcp_toolserver.protocol.translate import Context, correlation, is_stateless
@@ -174,28 +174,16 @@ class Handlers:
             return None
 
 
-class Client:
+class Client(Asker):
     """The client of one call. Implements `Caller`."""
 
-    def __init__(
-        self,
-        handlers: Handlers,
-        context: Context,
-        params: mcp.InputResponseRequestParams,
-        *,
-        elicit: Elicit | None = None,
-    ) -> None:
-        self.context = context
+    def __init__(self, handlers: Handlers, context: Context, params: mcp.InputResponseRequestParams) -> None:
+        super().__init__(context, params, handlers.questions, handlers.ask_seconds)
         self.owner = handlers.client_ids.id_for(context)
         self._handlers = handlers
-        self._asker = Asker(context, params, handlers.questions, handlers.ask_seconds, elicit=elicit)
         self._is_open = True
         self._reports = 0
         self._model: BackChannelModel | None = None
-
-    @property
-    def pending(self) -> mcp.InputRequiredResult | None:
-        return self._asker.pending
 
     def close(self) -> None:
         """The request is answered: no progress can be sent any more, and the client's model cannot answer."""
@@ -209,12 +197,6 @@ class Client:
         client = self.context.session.client_params
         named = f"{client.client_info.name} {client.client_info.version}" if client else ""
         return f"{named} {mark}" if (mark := _mark(self.context.request)) else named
-
-    async def ask(self, question: str) -> bool:
-        return await self._asker.ask(question)
-
-    async def elicit(self, questions: Sequence[Question]) -> Answers:
-        return await self._asker.elicit(questions)
 
     async def tell(self, message: str) -> bool:
         return await send_message(self.context, message)
@@ -273,8 +255,13 @@ class TaskClient(Client):
     def __init__(
         self, handlers: Handlers, context: Context, params: mcp.CallToolRequestParams, task: "Task"
     ) -> None:
-        super().__init__(handlers, context, params, elicit=task.ask)
+        super().__init__(handlers, context, params)
         self._task = task
+
+    async def answer(self, key: str, request: mcp.ElicitRequest) -> mcp.ElicitResult | None:
+        if not self.can_be_asked():
+            raise NobodyToAsk
+        return await self._task.ask(key, request)
 
     async def report(self, message: str) -> None:
         self._task.say(message)

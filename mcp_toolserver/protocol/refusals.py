@@ -28,8 +28,8 @@ class Refusal:
     @property
     def all_headers(self) -> Headers:
         """`headers` and Retry-After."""
-        retry = ((b"retry-after", b"%d" % self.retry_seconds),) if self.retry_seconds else ()
-        return (*self.headers, *retry)
+        retry = (b"retry-after", b"%d" % self.retry_seconds)
+        return (*self.headers, retry) if self.retry_seconds else self.headers
 
     @property
     def error(self) -> ErrorData:

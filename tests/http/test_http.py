@@ -19,6 +19,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mcp_toolserver.errors import SettingsError
 from mcp_toolserver.protocol.http.connection import listen, listening, port_of
+from mcp_toolserver.protocol.http.endpoints import CancelsWhenLeft
 from mcp_toolserver.protocol.http.gate import POSTED, Gateway, Posted
 from mcp_toolserver.protocol.http.members import Member, OneToken
 from mcp_toolserver.protocol.http.options import HttpOptions, own_hosts
@@ -31,7 +32,6 @@ from mcp_toolserver.protocol.http.request_checks import (
     check_request,
 )
 from mcp_toolserver.protocol.http.server import check_bind
-from mcp_toolserver.protocol.http.streamable import CancelsWhenLeft
 from mcp_toolserver.protocol.http.tokens import make_token, read_token_file
 from mcp_toolserver.protocol.rate_limit import ConcurrencyLimiter, RequestLimits
 from tests.support.http_server import (

@@ -53,7 +53,7 @@ class ConnectionLimiter:
 
     def admit(self, connection: "Connection", peer: str) -> bool:
         """Count a connection, replacing an idle one at the limit; False if none is idle."""
-        if not self._has_room(peer):
+        if not self._has_room_for(peer) or len(self._open) >= self._options.max_connections:
             replaced = self._replaceable(peer)
             if replaced is None:
                 return False
@@ -71,9 +71,6 @@ class ConnectionLimiter:
         self._peers[peer] -= 1
         if not self._peers[peer]:
             del self._peers[peer]
-
-    def _has_room(self, peer: str) -> bool:
-        return self._has_room_for(peer) and len(self._open) < self._options.max_connections
 
     def _has_room_for(self, peer: str) -> bool:
         return self._peers[peer] < self._options.max_connections_per_peer

@@ -16,8 +16,7 @@ from mcp.server.lowlevel import Server
 from starlette.types import ASGIApp
 
 from mcp_toolserver.errors import SettingsError
-from mcp_toolserver.protocol.http import sse as legacy
-from mcp_toolserver.protocol.http import streamable
+from mcp_toolserver.protocol.http import endpoints
 from mcp_toolserver.protocol.http.connection import listen, listening, port_of
 from mcp_toolserver.protocol.http.gate import Gateway
 from mcp_toolserver.protocol.http.members import Member, Members, NamedTokens, OneToken, many_tokens
@@ -105,10 +104,10 @@ async def _open(
 
     def endpoint(server: Server[Any], limiter: ConcurrencyLimiter) -> AbstractAsyncContextManager[ASGIApp]:
         if sse:
-            return legacy.sse_endpoints(
+            return endpoints.sse_endpoints(
                 server, max_body=options.max_body, limiter=limiter, idle_seconds=options.idle_seconds
             )
-        return streamable.streamable_endpoint(
+        return endpoints.streamable_endpoint(
             server,
             max_body=options.max_body,
             max_sessions=options.max_sessions,
@@ -126,10 +125,10 @@ async def _open(
             app = await stack.enter_async_context(endpoint(server, limiter))
             members = OneToken(token=options.token.encode(), member=Member(app=app, limiter=limiter))
         addresses, port = [str(one.getsockname()[0]) for one in sockets], port_of(sockets)
-        rules = rules_of(options, addresses, port, legacy.ROUTES if sse else streamable.ROUTES)
+        rules = rules_of(options, addresses, port, endpoints.SSE_ROUTES if sse else endpoints.ROUTES)
         gate = Gateway(members, rules, options)
         await stack.enter_async_context(listening(gate, sockets, options))
-        path = legacy.STREAM_PATH if sse else streamable.PATH
+        path = endpoints.STREAM_PATH if sse else endpoints.PATH
         yield f"http://{authority(options.host, port)}{path}"
 
 

@@ -132,12 +132,13 @@ class ResourceHandlers:
         for source in self.prompts:
             if (found := await source.get(context, params)) is not None:
                 return found
-        client = visitor(self.handlers, context, params)
-        try:
-            if self.skills.is_offered and (skill := await self.skills.get_prompt(client, params)) is not None:
-                return skill
-        except Waiting as waiting:
-            return waiting.asked
+        if self.skills.is_offered:
+            client = visitor(self.handlers, context, params)
+            try:
+                if (skill := await self.skills.get_prompt(client, params)) is not None:
+                    return skill
+            except Waiting as waiting:
+                return waiting.asked
         raise MCPError(mcp.INVALID_PARAMS, "There is no such prompt. prompts/list names those there are.")
 
     async def complete(self, context: Context, params: mcp.CompleteRequestParams) -> mcp.CompleteResult:

@@ -21,9 +21,8 @@ from mcp_toolserver.pipeline.call import Result
 from mcp_toolserver.protocol import translate
 from mcp_toolserver.protocol.handlers import Handlers
 from mcp_toolserver.protocol.resources.feature import ResourceFeature
-from mcp_toolserver.protocol.tasks.jobs import TaskJobs
 from mcp_toolserver.protocol.tasks.request import GROUP, LISTENED, named, require, unknown
-from mcp_toolserver.protocol.tasks.task import CANCELLED, FAILED, Task, Wire, detailed
+from mcp_toolserver.protocol.tasks.task import CANCELLED, FAILED, Task, TaskJobs, Wire, detailed
 from mcp_toolserver.protocol.translate import Context
 from mcp_toolserver.stores.tasks import StoredTasks, TaskRecord
 from mcp_toolserver.text.json_values import is_list, is_object
