@@ -30,7 +30,7 @@ from mcp_toolserver.pipeline.nested_calls import NestedCalls, calls_without_clie
 from mcp_toolserver.pipeline.registry import Registry, discover
 from mcp_toolserver.policy.dangerous_commands import dangerous_command_check
 from mcp_toolserver.policy.rules import Policy
-from mcp_toolserver.protocol.http.grants import Grant
+from mcp_toolserver.protocol.http.tokens import Grant
 from mcp_toolserver.protocol.instructions import EnforcementStatus
 from mcp_toolserver.runtime.agents.spending import AgentLimits
 from mcp_toolserver.runtime.background import Background

@@ -13,7 +13,7 @@ from mcp_toolserver.errors import Unavailable
 from mcp_toolserver.stores.disk_space import MIB, free_bytes
 
 if TYPE_CHECKING:
-    from mcp_toolserver.protocol.http.grants import GrantFile
+    from mcp_toolserver.protocol.http.tokens import GrantFile
 
 _FRESH_SECONDS = 1.0
 """How long an answer of the broker counts, because anybody can ask."""

@@ -19,7 +19,7 @@ from mcp_toolserver.runtime.cron.scheduler import Scheduler
 from mcp_toolserver.stores.cron import Outcome, StoredSchedule, StoredSchedules
 
 if TYPE_CHECKING:
-    from mcp_toolserver.protocol.http.grants import Grant, GrantFile
+    from mcp_toolserver.protocol.http.tokens import Grant, GrantFile
 
 
 @dataclass(frozen=True, kw_only=True)

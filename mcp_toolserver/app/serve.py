@@ -18,24 +18,21 @@ from mcp_toolserver.app.readiness import Readiness
 from mcp_toolserver.app.shutdown import Leave, run_until_shutdown
 from mcp_toolserver.capabilities.call_scope import LOCAL
 from mcp_toolserver.errors import SettingsError, Unavailable
-from mcp_toolserver.protocol.build_server import build
 from mcp_toolserver.protocol.client_roots import ClientRoots
-from mcp_toolserver.protocol.codex_sandbox_state import SandboxState
 from mcp_toolserver.protocol.handlers import Handlers
 from mcp_toolserver.protocol.instructions import instructions
-from mcp_toolserver.protocol.mcp_server import Feature, ToolServer
+from mcp_toolserver.protocol.mcp_server import Feature, SandboxState, ToolServer
 from mcp_toolserver.protocol.rate_limit import RequestLimits
 from mcp_toolserver.protocol.resources.client_identity import ClientIds
 from mcp_toolserver.protocol.resources.feature import ResourceFeature
-from mcp_toolserver.protocol.stdio.draining import reads
-from mcp_toolserver.protocol.stdio.server import serve_stdio
+from mcp_toolserver.protocol.stdio.server import reads, serve_stdio
 from mcp_toolserver.protocol.tasks.feature import TaskFeature
 from mcp_toolserver.settings import Settings, public_settings
 from mcp_toolserver.stores.liveness import BOARD, any_dead
 
 if TYPE_CHECKING:
-    from mcp_toolserver.protocol.http.grants import Grant, GrantFile
     from mcp_toolserver.protocol.http.members import OwnServer
+    from mcp_toolserver.protocol.http.tokens import Grant, GrantFile
     from mcp_toolserver.protocol.tasks.tasks import Tasks
 
 
@@ -75,8 +72,8 @@ def bind_http(settings: Settings) -> HttpBinding | None:
     if settings.tokens is not None and settings.token_file is not None:
         raise SettingsError("give --tokens or --token-file, not both: a token without a name has no limits")
     # A stdio server skips this import.
-    from mcp_toolserver.protocol.http.server import bind
-    from mcp_toolserver.protocol.http.token import check_bind, make_token, read_token_file
+    from mcp_toolserver.protocol.http.server import bind, check_bind
+    from mcp_toolserver.protocol.http.tokens import make_token, read_token_file
 
     has_tokens = settings.tokens is not None or settings.token_file is not None
     check_bind(settings.host, has_token_file=has_tokens)
@@ -90,7 +87,7 @@ def open_grants(settings: Settings) -> "GrantFile | None":
     """The file of named tokens; None without one. Raises: SettingsError: it cannot be used."""
     if settings.tokens is None:
         return None
-    from mcp_toolserver.protocol.http.grants import GrantFile, ServerLimits
+    from mcp_toolserver.protocol.http.tokens import GrantFile, ServerLimits
 
     limits = ServerLimits(ceiling=settings.permission_mode, roots=settings.root)
     return GrantFile.opened(settings.tokens, limits)
@@ -124,8 +121,7 @@ def mcp_server(
 
     def tasks() -> "Tasks":
         # Few clients support tasks, so a stdio server delays these imports until one connects.
-        from mcp_toolserver.protocol.tasks.notifications import connect
-        from mcp_toolserver.protocol.tasks.tasks import Tasks
+        from mcp_toolserver.protocol.tasks.tasks import Tasks, connect
 
         made = Tasks(handlers, app.tasks(), principal=_principal(token, app.user))
         app.jobs.protocol_tasks = made.jobs_of
@@ -137,7 +133,7 @@ def mcp_server(
     sandbox = () if app.settings.client_sandbox == "ignore" else (SandboxState(),)
     features = (own, TaskFeature(tasks), *sandbox, *extra)
     text = instructions(app.status, app.roots, _started_in(app.settings), user=app.user)
-    server = build(handlers, text, features)
+    server = ToolServer(handlers, text, features)
     server.lifespan = _forgetting(server.lifespan, handlers.client_ids)
     return server
 
@@ -215,7 +211,8 @@ async def upkeep(app: Application) -> None:
 async def _serve_http(app: Application, binding: HttpBinding, limits: RequestLimits) -> None:
     settings = app.settings
     from mcp_toolserver.protocol.http.members import NamedTokens
-    from mcp_toolserver.protocol.http.server import HttpOptions, serve_http
+    from mcp_toolserver.protocol.http.options import HttpOptions
+    from mcp_toolserver.protocol.http.server import serve_http
     from mcp_toolserver.telemetry.json_log import say
 
     options = HttpOptions(

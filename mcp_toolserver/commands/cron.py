@@ -23,7 +23,7 @@ from mcp_toolserver.text.lines.escape_invisible import visible
 from mcp_toolserver.text.schedules import listed
 
 if TYPE_CHECKING:
-    from mcp_toolserver.protocol.http.grants import GrantFile
+    from mcp_toolserver.protocol.http.tokens import GrantFile
 
 
 def run(app: Application, grants: "GrantFile | None", leave: Leave) -> int:

@@ -20,15 +20,15 @@ from tomlkit.exceptions import TOMLKitError
 from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.command_line import Invocation
 from mcp_toolserver.errors import SettingsError
-from mcp_toolserver.protocol.http.grants import (
+from mcp_toolserver.protocol.http.tokens import (
     NAME,
     Grant,
     ServerLimits,
+    make_token,
     parse_grants,
     read_private,
     token_hash,
 )
-from mcp_toolserver.protocol.http.token import make_token
 from mcp_toolserver.stores.file_lock import FileLock
 from mcp_toolserver.text.json_values import is_list, is_object
 

@@ -6,20 +6,17 @@ first list with a root on, the last list restricts the client, also an empty one
 roots of the server; the stateless protocol (2026-07-28) deprecates roots.
 """
 
-import weakref
 from dataclasses import dataclass
-from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import anyio
 import mcp_types as mcp
-from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
 from mcp.shared.message import ServerMessageMetadata
-from mcp_types.version import is_version_at_least
 from pydantic import BaseModel
 
-from mcp_toolserver.protocol.translate import MODERN
+from mcp_toolserver.protocol.resources.client_identity import state_of
+from mcp_toolserver.protocol.translate import Context, is_stateless
 from mcp_toolserver.runtime.windows_paths import WindowsPaths
 
 _SECONDS = 5.0
@@ -28,7 +25,8 @@ _SECONDS = 5.0
 _ATTEMPTS = 3
 """How often a client that fails to answer is asked, because a call waits for each answer."""
 
-_Context = ServerRequestContext[Any, Any]
+_NAMED = "mcp_toolserver.roots"
+"""The key of a `_Named` in the state of a connection."""
 
 
 @dataclass(eq=False)
@@ -55,39 +53,28 @@ class ClientRoots:
     """Asks each connection until it answers, and again after each list_changed notification."""
 
     def __init__(self, windows: WindowsPaths | None = None, *, ignored: bool = False) -> None:
-        self._named: dict[int, _Named] = {}
         self._windows = windows
         self._ignored = ignored
 
-    @property
-    def clients(self) -> int:
-        """How many connections are remembered."""
-        return len(self._named)
-
-    async def of(self, context: _Context) -> tuple[str, ...] | None:
+    async def of(self, context: Context) -> tuple[str, ...] | None:
         """The absolute paths of the client's roots; None if it is not restricted to any."""
         declared = context.session.client_capabilities
-        client = context.session.client_params
-        if self._ignored or declared is None or declared.roots is None or client is None:
+        if self._ignored or declared is None or declared.roots is None:
             return None
-        if is_version_at_least(context.protocol_version, MODERN):
+        if is_stateless(context):
             return None
-        key = id(client)
-        if key not in self._named:
-            weakref.finalize(client, self._named.pop, key)
-            self._named[key] = _Named()
-        named = self._named[key]
+        named = state_of(context).setdefault(_NAMED, _Named())
         if named.attempts > 0:
             await self._ask(context, named)
         return named.folders
 
-    def changed(self, context: _Context) -> None:
+    def changed(self, context: Context) -> None:
         """Ask again before the next call, and discard an answer that may be on its way."""
-        if (named := self._named.get(id(context.session.client_params))) is not None:
+        if (named := state_of(context).get(_NAMED)) is not None:
             named.generation += 1
             named.attempts = _ATTEMPTS
 
-    async def _ask(self, context: _Context, named: _Named) -> None:
+    async def _ask(self, context: Context, named: _Named) -> None:
         """Ask the client now. If it fails to answer, its last list stays."""
         try:
             with anyio.fail_after(_SECONDS):
@@ -105,7 +92,7 @@ class ClientRoots:
             named.folders = tuple(path for path in paths if path is not None)
 
 
-async def _listed(context: _Context) -> list[_Root]:
+async def _listed(context: Context) -> list[_Root]:
     answer = await context.session.send_request(
         mcp.ListRootsRequest(),
         _Answer,

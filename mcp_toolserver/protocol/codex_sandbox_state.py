@@ -13,7 +13,6 @@ from pydantic import JsonValue
 
 from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.policy.client_restrictions import Area, ClientRestrictions, stricter
-from mcp_toolserver.protocol.mcp_server import ToolServer
 
 KEY = "codex/sandbox-state-meta"
 
@@ -26,14 +25,6 @@ _MOST = 256
 """Maximum folders in one policy."""
 _LONGEST = 4096
 """Maximum characters of a path."""
-
-
-class SandboxState:
-    """Declares that the server applies the policy."""
-
-    def join(self, server: ToolServer) -> None:
-        """Declare the extension."""
-        server.experimental[KEY] = {}
 
 
 def restrictions(params: Mapping[str, Any] | None) -> ClientRestrictions | None:

@@ -11,8 +11,8 @@ from anyio.abc import ObjectReceiveStream, ObjectSendStream
 from mcp.shared.message import ServerMessageMetadata, SessionMessage
 from mcp_types import JSONRPCError, JSONRPCRequest, JSONRPCResponse, RequestId
 
-from mcp_toolserver.protocol.http.errors import Refusal
-from mcp_toolserver.protocol.rate_limit import Limiter, is_counted
+from mcp_toolserver.protocol.rate_limit import ConcurrencyLimiter, is_counted
+from mcp_toolserver.protocol.refusals import Refusal
 
 _ANSWERS = (JSONRPCResponse, JSONRPCError)
 
@@ -25,7 +25,7 @@ class ConnectionStats:
 
     def __init__(
         self,
-        limiter: Limiter,
+        limiter: ConcurrencyLimiter,
         client: str,
         idle: anyio.CancelScope | None = None,
         idle_seconds: float = math.inf,
@@ -101,28 +101,20 @@ class Sink(Protocol):
     async def aclose(self) -> None: ...
 
 
-class Ending(Protocol):
-    """Handles the end of the input; see `draining`."""
-
-    async def next_cancellation(self) -> SessionMessage | None:
-        """A message to handle as if the client had sent it, or None at the end."""
-        ...
-
-    async def dropped(self, request_id: RequestId) -> None:
-        """A request ended without an answer."""
-        ...
-
-
 class Incoming(ObjectReceiveStream[SessionMessage | Exception]):
     """Messages from the client. Answers a request over the limit with an error instead of passing it on."""
 
-    def __init__(
-        self, source: Source, sink: Sink, stats: ConnectionStats, ending: Ending | None = None
-    ) -> None:
+    def __init__(self, source: Source, sink: Sink, stats: ConnectionStats) -> None:
         self._source = source
         self._sink = sink
         self._stats = stats
-        self._ending = ending
+
+    async def next_cancellation(self) -> SessionMessage | None:
+        """After the end of input: a message to handle as if the client had sent it, or None at the end."""
+        return None
+
+    async def dropped(self, request_id: RequestId) -> None:
+        """A request ended without an answer."""
 
     @property
     def last_context(self) -> Context | None:
@@ -146,8 +138,7 @@ class Incoming(ObjectReceiveStream[SessionMessage | Exception]):
         try:
             return await self._source.receive()
         except anyio.EndOfStream:
-            message = await self._ending.next_cancellation() if self._ending is not None else None
-            if message is None:
+            if (message := await self.next_cancellation()) is None:
                 raise
             return message
 
@@ -160,8 +151,7 @@ class Incoming(ObjectReceiveStream[SessionMessage | Exception]):
 
         async def dropped() -> None:
             try:
-                if self._ending is not None:
-                    await self._ending.dropped(request_id)
+                await self.dropped(request_id)
             finally:
                 self._stats.request_finished(request_id)
 

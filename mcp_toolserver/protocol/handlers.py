@@ -5,28 +5,26 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import mcp_types as mcp
-from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
-from mcp_types.version import is_version_at_least
 from pydantic import JsonValue
 
 from mcp_toolserver.capabilities.change_events import ChangeEvents
-from mcp_toolserver.errors import Unavailable, UnknownTool
-from mcp_toolserver.pipeline.call import Caller, CallOptions, Result
+from mcp_toolserver.capabilities.user import Answers, Question
+from mcp_toolserver.errors import NobodyToAsk, Unavailable, UnknownTool
+from mcp_toolserver.pipeline.call import CallOptions, Result
 from mcp_toolserver.pipeline.dispatcher import Dispatcher
 from mcp_toolserver.policy.client_restrictions import ClientRestrictions
 from mcp_toolserver.protocol import translate
-from mcp_toolserver.protocol.call_id import correlation
 from mcp_toolserver.protocol.client_roots import ClientRoots
 from mcp_toolserver.protocol.client_timeouts import seconds_to_answer
 from mcp_toolserver.protocol.codex_sandbox_state import restrictions
 from mcp_toolserver.protocol.elicitation.elicit import Asker, Questions
-from mcp_toolserver.protocol.log_messages import Messages
-from mcp_toolserver.protocol.mcp_server import refuse_cursor
+from mcp_toolserver.protocol.log_messages import send_message
 from mcp_toolserver.protocol.resources.client_identity import ClientIds
+from mcp_toolserver.protocol.translate import Context, correlation, is_stateless
 from mcp_toolserver.runtime.background import Background
 from mcp_toolserver.text.lines.escape_invisible import visible
 
@@ -34,6 +32,7 @@ if TYPE_CHECKING:
     from mcp_toolserver.capabilities.model import Model
     from mcp_toolserver.protocol.sampling.back_channel import BackChannelModel
     from mcp_toolserver.protocol.sampling.rounds import RoundCall, Rounds
+    from mcp_toolserver.protocol.tasks.task import Task
 
 _SESSION = "mcp-session-id"
 _SSE_SESSION = "session_id"
@@ -41,7 +40,6 @@ _SSE_SESSION = "session_id"
 _TOKEN_LIMIT = 256
 """Maximum characters of a progress token, because each notification echoes it."""
 
-_Context = ServerRequestContext[Any, Any]
 
 _TOO_MANY = Result(
     text="Too many calls use the client's model at the same time. Wait for one to end, and call again.",
@@ -54,23 +52,6 @@ _EXPIRED = Result(
 )
 
 
-class TaskHandle(Protocol):
-    """A call that runs as a task; its request may already be answered."""
-
-    @property
-    def in_request(self) -> bool:
-        """Whether the request is still open."""
-        ...
-
-    def say(self, message: str) -> None:
-        """Report progress."""
-        ...
-
-    async def ask(self, key: str, request: mcp.ElicitRequest) -> mcp.ElicitResult | None:
-        """See `Elicit`. Raises: TimedOut: nobody answered."""
-        ...
-
-
 @dataclass(frozen=True, kw_only=True)
 class Handlers:
     """Answers requests with the dispatcher."""
@@ -79,7 +60,6 @@ class Handlers:
     ask_seconds: float
     questions: Questions = field(default_factory=Questions)
     roots: ClientRoots = field(default_factory=ClientRoots)
-    messages: Messages = field(default_factory=Messages)
     changes: ChangeEvents = field(default_factory=ChangeEvents)
     background: Background = field(default_factory=Background)
     """Runs calls that outlive their request."""
@@ -92,6 +72,11 @@ class Handlers:
         return ClientIds(self.changes.forget, only=self.only_client, user=self.dispatcher.user)
 
     @cached_property
+    def offered(self) -> frozenset[str]:
+        """The names of the tools that this server can run."""
+        return frozenset(entry.spec.name for entry in self.dispatcher.available())
+
+    @cached_property
     def rounds(self) -> "Rounds":
         """The calls that are answered in rounds, for the model of stateless clients."""
         # Few clients offer their model.
@@ -101,50 +86,42 @@ class Handlers:
         self.changes.when_forgotten(made.forget)
         return made
 
-    def caller(self, context: _Context, params: mcp.InputResponseRequestParams) -> tuple[Caller, Asker]:
-        """The client of a request, and the asker for its user."""
-        asker = Asker(context, params, self.questions, self.ask_seconds)
-        return _Client(context, asker, self), asker
-
     async def list_tools(
-        self, context: _Context, params: mcp.PaginatedRequestParams | None
+        self, context: Context, params: mcp.PaginatedRequestParams | None
     ) -> mcp.ListToolsResult:
         """All tools on one page, because many clients never request a second. The list of the stateless
         protocol is the same for every client."""
         refuse_cursor(params)
-        samples = not _is_stateless(context) and _offers_model(context)
+        samples = not is_stateless(context) and _offers_model(context)
         return mcp.ListToolsResult(tools=translate.tools(self.dispatcher, samples=samples))
 
     async def call_tool(
-        self, context: _Context, params: mcp.CallToolRequestParams
+        self, context: Context, params: mcp.CallToolRequestParams
     ) -> dict[str, JsonValue] | mcp.InputRequiredResult:
         """Run a call. The dispatcher returns every failure as a result, except an unknown name."""
         try:
             if self.runs_in_rounds(context, params):
                 return await self._call_in_rounds(context, params)
-            asker = Asker(context, params, self.questions, self.ask_seconds)
-            caller = _Client(context, asker, self)
+            client = Client(self, context, params)
             try:
-                answer = await self._dispatched(context, params, caller)
+                answer = await self._dispatched(params, client)
             finally:
-                caller.close()
+                client.close()
         except UnknownTool:
             raise MCPError(mcp.INVALID_PARAMS, f"Unknown tool: {visible(params.name[:128])}") from None
-        if answer.pending and asker.pending is not None:
-            return asker.pending
-        return translate.result(answer, context.protocol_version, context.meta)
+        return _response(answer, context, client.pending)
 
-    def runs_in_rounds(self, context: _Context, params: mcp.CallToolRequestParams) -> bool:
+    def runs_in_rounds(self, context: Context, params: mcp.CallToolRequestParams) -> bool:
         """Whether a call uses the model of a stateless client. Raises: UnknownTool."""
         return (
             bool(self.dispatcher.without_model)
-            and _is_stateless(context)
+            and is_stateless(context)
             and _offers_model(context)
             and self.dispatcher.needs_client_model(params.name, params.arguments)
         )
 
     async def _call_in_rounds(
-        self, context: _Context, params: mcp.CallToolRequestParams
+        self, context: Context, params: mcp.CallToolRequestParams
     ) -> dict[str, JsonValue] | mcp.InputRequiredResult:
         """Start a call that uses the client's model, or go on with it; see `sampling.rounds`."""
         from mcp_toolserver.protocol.sampling.rounds import RoundCall, answers_turns
@@ -156,10 +133,9 @@ class Handlers:
                 return translate.result(_EXPIRED, context.protocol_version)
             if not rounds.has_room(owner):
                 return translate.result(_TOO_MANY, context.protocol_version)
-            asker = Asker(context, params, self.questions, self.ask_seconds)
-            client = _Client(context, asker, self)
-            client.model = call = RoundCall(client, params, rounds=1 if params.request_state else 0)
-            rounds.start(call, partial(self._dispatched, context, params, client), self.background)
+            client = RoundsClient(self, context, params)
+            client.call = call = RoundCall(client, params, rounds=1 if params.request_state else 0)
+            rounds.start(call, partial(self._dispatched, params, client), self.background)
         call.client.open(context)
         try:
             answer = await rounds.answer(call)
@@ -167,42 +143,26 @@ class Handlers:
             call.client.close()
         if isinstance(answer, mcp.InputRequiredResult):
             return answer
-        if answer.pending and call.client.pending is not None:
-            return call.client.pending
-        return translate.result(answer, context.protocol_version, context.meta)
-
-    async def _dispatched(
-        self, context: _Context, params: mcp.CallToolRequestParams, caller: "_Client"
-    ) -> Result:
-        client = context.session.client_params
-        options = CallOptions(
-            # A call that uses the client's model cannot go on in the background.
-            seconds_to_answer=math.inf
-            if caller.sampling() and self.dispatcher.needs_client_model(params.name, params.arguments)
-            else seconds_to_answer(client and client.client_info),
-            call_id=correlation(context.meta),
-        )
-        with self.changes.on_behalf_of(caller.owner):
-            return self._listing(await self.dispatcher.call(params.name, params.arguments, caller, options))
+        return _response(answer, context, call.client.pending)
 
     async def call_as_task(
-        self, context: _Context, params: mcp.CallToolRequestParams, task: TaskHandle
+        self, context: Context, params: mcp.CallToolRequestParams, task: "Task"
     ) -> dict[str, JsonValue]:
         """Run a call of an existing tool as a task."""
-        asker = Asker(context, params, self.questions, self.ask_seconds, elicit=task.ask)
-        caller = _Client(context, asker, self, task)
-        options = CallOptions(seconds_to_answer=math.inf, call_id=correlation(context.meta))
-        with self.changes.on_behalf_of(self.client_ids.id_for(context)):
-            answer = self._listing(await self.dispatcher.call(params.name, params.arguments, caller, options))
+        answer = await self._dispatched(params, TaskClient(self, context, params, task))
         return translate.result(answer, context.protocol_version, context.meta)
 
-    def _listing(self, answer: Result) -> Result:
-        """List the saved output of a truncated result as a resource."""
-        if answer.saved_output is not None:
-            self.changes.changed("output", answer.saved_output.handle)
-        return answer
+    async def _dispatched(self, params: mcp.CallToolRequestParams, client: "Client") -> Result:
+        options = CallOptions(
+            seconds_to_answer=client.seconds_to_answer(params), call_id=correlation(client.context.meta)
+        )
+        with self.changes.on_behalf_of(client.owner):
+            answer = await self.dispatcher.call(params.name, params.arguments, client, options)
+            if answer.saved_output is not None:
+                self.changes.changed("output", answer.saved_output.handle)
+            return answer
 
-    async def roots_changed(self, context: _Context, _: mcp.NotificationParams | None) -> None:
+    async def roots_changed(self, context: Context, _: mcp.NotificationParams | None) -> None:
         """Handle roots/list_changed: the next call asks for the roots again."""
         self.roots.changed(context)
 
@@ -214,92 +174,139 @@ class Handlers:
             return None
 
 
-class _Client:
-    """The client of one call."""
+class Client(Asker):
+    """The client of one call. Implements `Caller`."""
 
-    def __init__(
-        self,
-        context: _Context,
-        asker: Asker,
-        handlers: Handlers,
-        task: TaskHandle | None = None,
-    ) -> None:
-        self._context = context
-        self._task = task
-        self._roots = handlers.roots
-        self._messages = handlers.messages
+    def __init__(self, handlers: Handlers, context: Context, params: mcp.InputResponseRequestParams) -> None:
+        super().__init__(context, params, handlers.questions, handlers.ask_seconds)
         self.owner = handlers.client_ids.id_for(context)
-        self._reports = 0
-        self.ask = asker.ask
-        self.elicit = asker.elicit
-        self._asker = asker
+        self._handlers = handlers
         self._is_open = True
-        self.model: BackChannelModel | RoundCall | None = None
-        """The client's own model, once a call uses it."""
-
-    @property
-    def pending(self) -> mcp.InputRequiredResult | None:
-        """See `Asker.pending`."""
-        return self._asker.pending
-
-    def open(self, context: _Context) -> None:
-        """`context` is the request that is open now."""
-        self._context, self._is_open = context, True
+        self._reports = 0
+        self._model: BackChannelModel | None = None
 
     def close(self) -> None:
-        """The request is answered: no progress can be sent until another one is open."""
+        """The request is answered: no progress can be sent any more, and the client's model cannot answer."""
         self._is_open = False
-        if self.model is not None:
-            self.model.close()
-
-    def sampling(self) -> "Model | None":
-        """The client's model, in the stateless protocol only for a call that runs in rounds."""
-        if self.model is not None or not self._can_sample:
-            return self.model
-        from mcp_toolserver.protocol.sampling.back_channel import BackChannelModel
-
-        self.model = BackChannelModel(self._context)
-        return self.model
-
-    @property
-    def _can_sample(self) -> bool:
-        return self._task is None and not _is_stateless(self._context) and _offers_model(self._context)
+        if self._model is not None:
+            self._model.close()
 
     @property
     def name(self) -> str:
         """The client's name and version; over HTTP also a digest of its session, or its address."""
-        client = self._context.session.client_params
+        client = self.context.session.client_params
         named = f"{client.client_info.name} {client.client_info.version}" if client else ""
-        return f"{named} {mark}" if (mark := _mark(self._context.request)) else named
+        return f"{named} {mark}" if (mark := _mark(self.context.request)) else named
+
+    async def tell(self, message: str) -> bool:
+        return await send_message(self.context, message)
 
     async def report(self, message: str) -> None:
         """Send progress. Its total is unknown; the count only has to rise."""
-        if self._task is not None:
-            self._task.say(message)
-            if not self._task.in_request:
-                return
-        token = (self._context.meta or {}).get("progress_token")
+        token = (self.context.meta or {}).get("progress_token")
         if not self._is_open or (isinstance(token, str) and len(token) > _TOKEN_LIMIT):
             return
         self._reports += 1
-        await self._context.session.report_progress(float(self._reports), message=message)
-
-    async def tell(self, message: str) -> bool:
-        return await self._messages.send(self._context, message)
+        await self.context.session.report_progress(float(self._reports), message=message)
 
     async def roots(self) -> Sequence[Sequence[str]]:
-        folders = await self._roots.of(self._context)
+        folders = await self._handlers.roots.of(self.context)
         return () if folders is None else (folders,)
 
     def restrictions(self) -> ClientRestrictions | None:
-        return restrictions(self._context.params)
+        return restrictions(self.context.params)
+
+    def sampling(self) -> "Model | None":
+        """The client's model, which answers over the open connection of the handshake protocol."""
+        if self._model is None and not is_stateless(self.context) and _offers_model(self.context):
+            from mcp_toolserver.protocol.sampling.back_channel import BackChannelModel
+
+            self._model = BackChannelModel(self.context)
+        return self._model
+
+    def seconds_to_answer(self, params: mcp.CallToolRequestParams) -> float | None:
+        """Seconds within which a call has to be answered; None if the client's timeout is unknown."""
+        # A call that uses the client's model cannot go on in the background.
+        if self.sampling() and self._handlers.dispatcher.needs_client_model(params.name, params.arguments):
+            return math.inf
+        client = self.context.session.client_params
+        return seconds_to_answer(client and client.client_info)
 
 
-def _is_stateless(context: _Context) -> bool:
-    return is_version_at_least(context.protocol_version, translate.MODERN)
+class UnaskedClient(Client):
+    """A client whose user is not asked questions, as for the sake of a completion or a list."""
+
+    async def ask(self, question: str) -> bool:
+        return False
+
+    async def elicit(self, questions: Sequence[Question]) -> Answers:
+        raise NobodyToAsk
+
+    async def tell(self, message: str) -> bool:
+        return False
+
+    async def report(self, message: str) -> None:
+        return
 
 
-def _offers_model(context: _Context) -> bool:
+class TaskClient(Client):
+    """The client of a call that runs as a task, which can outlive its request."""
+
+    def __init__(
+        self, handlers: Handlers, context: Context, params: mcp.CallToolRequestParams, task: "Task"
+    ) -> None:
+        super().__init__(handlers, context, params)
+        self._task = task
+
+    async def answer(self, key: str, request: mcp.ElicitRequest) -> mcp.ElicitResult | None:
+        if not self.can_be_asked():
+            raise NobodyToAsk
+        return await self._task.ask(key, request)
+
+    async def report(self, message: str) -> None:
+        self._task.say(message)
+        if self._task.in_request:
+            await super().report(message)
+
+    def sampling(self) -> None:
+        return None
+
+    def seconds_to_answer(self, params: mcp.CallToolRequestParams) -> float:
+        return math.inf
+
+
+class RoundsClient(Client):
+    """The client of a call that runs in rounds: its requests come one after the other."""
+
+    call: "RoundCall"
+
+    def open(self, context: Context) -> None:
+        """`context` is the request that is open now."""
+        self.context, self._is_open = context, True
+
+    def sampling(self) -> "RoundCall":
+        return self.call
+
+
+def refuse_cursor(params: mcp.PaginatedRequestParams | None) -> None:
+    """Reject a cursor for a list of one page.
+
+    Raises:
+        MCPError: the client sent a cursor.
+    """
+    if params is not None and params.cursor:
+        raise MCPError(mcp.INVALID_PARAMS, "Invalid cursor")
+
+
+def _response(
+    answer: Result, context: Context, pending: mcp.InputRequiredResult | None
+) -> dict[str, JsonValue] | mcp.InputRequiredResult:
+    if answer.pending and pending is not None:
+        return pending
+    return translate.result(answer, context.protocol_version, context.meta)
+
+
+def _offers_model(context: Context) -> bool:
     """Whether the client offers its model with tools (sampling)."""
     declared = context.session.client_capabilities
     if declared is None or declared.sampling is None:

@@ -1,27 +1,102 @@
-"""The MCP server, and the protocol of the features that extend it."""
+"""The MCP server, the same for every transport and protocol version."""
 
+import logging
+from base64 import b64encode
+from collections.abc import Mapping, Sequence
+from functools import cached_property, partial
+from pathlib import Path
 from typing import Any, Protocol
 
 import mcp_types as mcp
-from mcp.server.context import ServerRequestContext
+from mcp.server.caching import CacheHint
+from mcp.server.context import CallNext, HandlerResult, ServerMiddleware
 from mcp.server.lowlevel import NotificationOptions, Server
 from mcp.server.models import InitializationOptions
 from mcp.shared.exceptions import MCPError
+from mcp_types.methods import is_input_required
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic import ValidationError
+
+from mcp_toolserver import __version__
+from mcp_toolserver.capabilities.permissions import Capability
+from mcp_toolserver.pipeline.dispatcher import Dispatcher
+from mcp_toolserver.protocol import codex_sandbox_state
+from mcp_toolserver.protocol.handlers import Handlers
+from mcp_toolserver.protocol.log_messages import set_level
+from mcp_toolserver.protocol.translate import Context
+from mcp_toolserver.protocol.version_compat import downgrade
+from mcp_toolserver.telemetry import is_tracing
+
+log = logging.getLogger(__name__)
+
+NAME = "mcp-toolserver"
+TITLE = "MCP toolserver"
+DESCRIPTION = "A coding agent's tools over MCP, with a permission mode that the server enforces."
+WEBSITE = "https://github.com/mcp-toolserver/mcp-toolserver"
+
+_ICONS = Path(__file__).parent / "icons"
+"""A shield with a prompt. The PNG files are the SVG files, drawn with resvg and reduced to a palette."""
+
+_TOO_EARLY = (
+    "{} came before initialize. Send initialize first, or a protocol version in each request: "
+    f'_meta["{mcp.PROTOCOL_VERSION_META_KEY}"].'
+)
+
+_LOSING_TOOLS = ("claude-code", "local-agent-mode-")
+"""Names of clients that show no tools of a server that declares completion. Claude Code 2.1 has this bug
+(anthropics/claude-code, "MCP tools not exposed when server advertises 'completions' capability"), and no
+release is known to fix it; the second is the Claude Code inside Claude Desktop. For these clients the server
+serves completion but does not declare it."""
+
+
+class Feature(Protocol):
+    """A part of the server that clients can see."""
+
+    def join(self, server: "ToolServer") -> None:
+        """Add its handlers and capabilities to `server`."""
+        ...
 
 
 class ToolServer(Server[Any]):
-    """The SDK's server; declares the capabilities of its features on every transport."""
+    """The SDK's server with the tools of `handlers` and with `features`, whose capabilities it declares on
+    every transport."""
 
     list_changed: NotificationOptions
     """The lists that can change, declared as `listChanged`."""
     experimental: dict[str, dict[str, Any]]
 
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
+    def __init__(self, handlers: Handlers, instructions: str, features: Sequence[Feature] = ()) -> None:
+        super().__init__(
+            NAME,
+            version=__version__,
+            title=TITLE,
+            description=DESCRIPTION,
+            website_url=WEBSITE,
+            icons=_icons(),
+            instructions=instructions,
+            on_list_tools=handlers.list_tools,
+            get_tool_input_schema=handlers.schema,
+            cache_hints=_cache_hints(has_users=bool(handlers.dispatcher.user)),
+        )
         self.list_changed = NotificationOptions()
         self.experimental = {}
         self.add_request_handler("server/discover", mcp.RequestParams, self.discover)
+        # The constructor requires a handler that returns a model.
+        self.add_request_handler("tools/call", mcp.CallToolRequestParams, handlers.call_tool)
+        self.add_notification_handler(
+            "notifications/roots/list_changed", mcp.NotificationParams, handlers.roots_changed
+        )
+        dispatcher = handlers.dispatcher
+        if _offers(dispatcher, Capability.TELL):
+            self.add_request_handler("logging/setLevel", mcp.SetLevelRequestParams, set_level)
+        can_ask = dispatcher.policy.may_ask or _offers(dispatcher, Capability.ASK)
+        self._seals = can_ask or bool(dispatcher.without_model)
+        if not is_tracing():
+            # The only default middleware creates spans, which nothing collects.
+            self.middleware.clear()
+        self.middleware.append(self._respond)
+        for feature in features:
+            feature.join(self)
 
     @property
     def server_info_stamp(self) -> dict[str, Any]:
@@ -31,9 +106,7 @@ class ToolServer(Server[Any]):
         """
         return {"name": self.name, "version": self.version}
 
-    async def discover(
-        self, context: ServerRequestContext[Any, Any], _: mcp.RequestParams | None
-    ) -> mcp.DiscoverResult:
+    async def discover(self, context: Context, _: mcp.RequestParams | None) -> mcp.DiscoverResult:
         """The server's identity, capabilities and instructions."""
         identity = self.server_info.model_dump(by_alias=True, mode="json", exclude_none=True)
         return mcp.DiscoverResult(
@@ -80,20 +153,104 @@ class ToolServer(Server[Any]):
             notification_options or self.list_changed, experimental_capabilities, extensions
         )
 
+    async def _respond(self, ctx: Context, call_next: CallNext) -> HandlerResult:
+        """The only middleware: seals the state that a stateless client carries for a call which waits for an
+        answer. Handlers only get state that this server issued for the same call."""
+        if self._seals and (ctx.params or {}).get("requestState") is not None:
+            return await self._boundary(ctx, partial(answered, call_next=call_next))
+        result = await answered(ctx, call_next)
+        if not self._seals or not is_input_required(result):
+            return result
 
-class Feature(Protocol):
-    """A part of the server that clients can see."""
+        async def given(_: Context) -> HandlerResult:
+            return result
+
+        return await self._boundary(ctx, given)
+
+    @cached_property
+    def _boundary(self) -> ServerMiddleware[Any]:
+        # A tenth of the server's imports, and most servers never ask a question.
+        from mcp.server.request_state import RequestStateBoundary, RequestStateSecurity
+
+        return RequestStateBoundary(RequestStateSecurity.ephemeral(), default_audience=NAME)
+
+
+class SandboxState:
+    """Declares that the server applies the sandbox policy that Codex sends with each call."""
 
     def join(self, server: ToolServer) -> None:
-        """Add its handlers and capabilities to `server`."""
-        ...
+        """Declare the extension."""
+        server.experimental[codex_sandbox_state.KEY] = {}
 
 
-def refuse_cursor(params: mcp.PaginatedRequestParams | None) -> None:
-    """Reject a cursor for a list of one page.
+def _offers(dispatcher: Dispatcher, capability: Capability) -> bool:
+    """Whether any tool on offer needs `capability`."""
+    return any(capability in entry.spec.needs for entry in dispatcher.available())
 
-    Raises:
-        MCPError: the client sent a cursor.
+
+def _cache_hints(*, has_users: bool) -> Mapping[Any, CacheHint]:
+    """How long clients may keep lists, which change only with a restart, and for whom they are the same."""
+    lists = CacheHint(ttl_ms=300_000, scope="private" if has_users else "public")
+    return {
+        "tools/list": lists,
+        "resources/templates/list": lists,
+        "prompts/list": lists,
+        # The declared capabilities depend on the client's name; see `_LOSING_TOOLS`.
+        "server/discover": CacheHint(ttl_ms=3_600_000, scope="private"),
+    }
+
+
+def _icons() -> list[mcp.Icon]:
+    """The icons for light and dark backgrounds as data URIs, so that nothing has to be fetched.
+
+    Every client that shows icons supports PNG; SVG stays sharp at every size.
     """
-    if params is not None and params.cursor:
-        raise MCPError(mcp.INVALID_PARAMS, "Invalid cursor")
+    return [
+        mcp.Icon(src=_data_uri(f"{theme}.{suffix}", kind), mime_type=kind, sizes=[size], theme=theme)
+        for theme in ("light", "dark")
+        for suffix, kind, size in (("svg", "image/svg+xml", "any"), ("png", "image/png", "64x64"))
+    ]
+
+
+def _data_uri(name: str, kind: str) -> str:
+    return f"data:{kind};base64,{b64encode((_ICONS / name).read_bytes()).decode()}"
+
+
+async def answered(ctx: Context, call_next: CallNext) -> HandlerResult:
+    """The result of a request as its client knows it. Hides the text of unexpected exceptions, which the SDK
+    would send in the handshake protocol."""
+    try:
+        result = await call_next(ctx)
+    except ValidationError:
+        raise
+    except MCPError as error:
+        if _came_too_early(error, ctx):
+            raise MCPError(mcp.INVALID_REQUEST, _TOO_EARLY.format(ctx.method)) from None
+        raise
+    except Exception:
+        # Only the log has the details.
+        log.exception("%s failed", ctx.method)
+        raise MCPError(mcp.INTERNAL_ERROR, "Internal server error") from None
+    # `translate.result` already downgrades the results of calls.
+    if not isinstance(result, dict) or ctx.method == "tools/call":
+        return result
+    if ctx.method in ("initialize", "server/discover") and _name(ctx.params or {}).startswith(_LOSING_TOOLS):
+        result["capabilities"].pop("completions", None)
+    version = result.get("protocolVersion") if ctx.method == "initialize" else ctx.protocol_version
+    return downgrade(ctx.method, result, str(version))
+
+
+def _came_too_early(error: MCPError, ctx: Context) -> bool:
+    """Whether the SDK refused a request before the handshake, which it does with empty data."""
+    is_refusal = error.error.code == mcp.INVALID_PARAMS and error.error.data == ""
+    return is_refusal and ctx.method != "initialize" and ctx.session.client_params is None
+
+
+def _name(params: Mapping[str, Any]) -> str:
+    """The name of the client, in either protocol."""
+    meta: Mapping[str, object] = params.get("_meta") or {}
+    match params.get("clientInfo") or meta.get(mcp.CLIENT_INFO_META_KEY):
+        case {"name": str() as name}:
+            return name
+        case _:
+            return ""

@@ -10,9 +10,8 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Protocol
 
-from mcp_toolserver.protocol.http.errors import FULL, Refusal, too_fast, too_many
+from mcp_toolserver.protocol.refusals import FULL, Refusal, too_fast, too_many
 
 _REMEMBERED = 1024
 """Clients that the rate limiter remembers; beyond that it forgets the least recent one."""
@@ -33,18 +32,6 @@ class RequestLimits:
     """In progress at the same time, of one client."""
     per_minute: int = 0
     """Tool calls per minute of one client; 0 means no limit."""
-
-
-class Limiter(Protocol):
-    """Limits requests."""
-
-    def acquire(self, client: str, method: str) -> Refusal | None:
-        """Count a request; returns a refusal over a limit. Without one the caller must call `release`."""
-        ...
-
-    def release(self, client: str) -> None:
-        """Stop counting a request."""
-        ...
 
 
 class ConcurrencyLimiter:
@@ -86,7 +73,7 @@ class ConcurrencyLimiter:
             del self._by_client[client]
 
 
-class LimiterOfName:
+class LimiterOfName(ConcurrencyLimiter):
     """Limits the requests of all clients with the token of one name, within the limits of the server."""
 
     def __init__(
@@ -96,23 +83,23 @@ class LimiterOfName:
         shared: ConcurrencyLimiter,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._name = name
         # All requests are of one client here, so that its limit is the one that answers.
-        self._own = ConcurrencyLimiter(replace(limits, requests=limits.of_one + 1), now)
+        super().__init__(replace(limits, requests=limits.of_one + 1), now)
+        self._name = name
         self._shared = shared
 
     def acquire(self, client: str, method: str) -> Refusal | None:
-        """See `Limiter.acquire`."""
-        if (refusal := self._own.acquire(self._name, method)) is not None:
+        """Count a request here and in the limits of the server."""
+        if (refusal := super().acquire(self._name, method)) is not None:
             return refusal
         if (refusal := self._shared.acquire(f"{self._name} {client}", method)) is not None:
-            self._own.release(self._name)
+            super().release(self._name)
         return refusal
 
     def release(self, client: str) -> None:
-        """See `Limiter.release`."""
+        """Stop counting a request in both."""
         self._shared.release(f"{self._name} {client}")
-        self._own.release(self._name)
+        super().release(self._name)
 
 
 class RateLimiter:

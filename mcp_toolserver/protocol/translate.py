@@ -1,17 +1,19 @@
 """Translates tools and results to MCP, in the form that each protocol version knows."""
 
 import base64
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import mcp_types as mcp
+from mcp.server.context import ServerRequestContext
+from mcp_types.version import is_version_at_least
 from pydantic import JsonValue
 
 from mcp_toolserver.capabilities.permissions import Capability, Permission
 from mcp_toolserver.pipeline.call import Result
 from mcp_toolserver.pipeline.dispatcher import Dispatcher
 from mcp_toolserver.pipeline.registry import Entry
-from mcp_toolserver.protocol.call_id import correlation
 from mcp_toolserver.protocol.version_compat import downgrade
 
 METADATA = "mcp-toolserver/metadata"
@@ -20,8 +22,18 @@ OUTPUT_URI = "toolserver://output/"
 MODERN = "2026-07-28"
 """The first stateless revision; every older one opens with a handshake."""
 
+Context = ServerRequestContext[Any, Any]
+"""A request and its client."""
+
+_TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}")
+
 _STARTING = frozenset({Capability.PROCESS, Capability.LANGUAGES})
 """Capabilities that start external programs."""
+
+
+def is_stateless(context: Context) -> bool:
+    """Whether a request belongs to the stateless protocol."""
+    return is_version_at_least(context.protocol_version, MODERN)
 
 
 def tool(entry: Entry, level: Permission, reaches: frozenset[Capability]) -> mcp.Tool:
@@ -73,6 +85,15 @@ def result(answer: Result, version: str, request: Mapping[str, Any] | None = Non
     if answer.data is not None:
         wire["structuredContent"] = answer.data
     return downgrade("tools/call", wire, version)
+
+
+def correlation(meta: Mapping[str, Any] | None) -> str:
+    """Trace and span of the `traceparent` in a request's `_meta`, in W3C's form; empty if none."""
+    given = (meta or {}).get("traceparent")
+    found = _TRACEPARENT.fullmatch(given) if isinstance(given, str) else None
+    if found is None or any(set(part) == {"0"} for part in found.groups()):
+        return ""
+    return "-".join(found.groups())
 
 
 def _content(answer: Result) -> Iterator[dict[str, JsonValue]]:

@@ -5,8 +5,7 @@ revision rejects unknown fields. The text of a result is complete without them. 
 missing here because no tool returns it.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Set
 
 from mcp_types.version import is_version_at_least
 from pydantic import JsonValue
@@ -20,79 +19,64 @@ YOUNGEST = ICONS
 """Clients from this revision on get every field; the SDK handles the stateless revisions."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class FieldVersions:
-    """The revisions that added the fields of an object, or of the objects of a list."""
-
-    since: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Fields added later."""
-    kinds: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Objects added later, by their `type`; they are removed from lists."""
-    within: "Mapping[str, FieldVersions]" = field(default_factory=dict[str, "FieldVersions"])
-    """Fields that hold such objects."""
+def _of(place: str, **since: str) -> Mapping[str, str]:
+    return {f"{place}.{name}": version for name, version in since.items()}
 
 
 _NAMED = {"title": TITLES, "_meta": TITLES, "icons": ICONS}
-_NOTED = FieldVersions(since={"lastModified": TITLES})
-_BLOCK = FieldVersions(
-    since={"_meta": TITLES}, kinds={"resource_link": TITLES}, within={"annotations": _NOTED}
-)
-_RESOURCE = FieldVersions(since=_NAMED, within={"annotations": _NOTED})
 
-FIELD_VERSIONS: Mapping[str, FieldVersions] = {
-    "initialize": FieldVersions(
-        within={
-            "serverInfo": FieldVersions(
-                since={"title": TITLES, "icons": ICONS, "websiteUrl": ICONS, "description": ICONS}
-            ),
-            "capabilities": FieldVersions(since={"completions": HINTS, "tasks": ICONS}),
-        }
-    ),
-    "tools/list": FieldVersions(
-        within={
-            "tools": FieldVersions(
-                since={**_NAMED, "annotations": HINTS, "outputSchema": TITLES, "execution": ICONS},
-            )
-        }
-    ),
-    "tools/call": FieldVersions(since={"structuredContent": TITLES}, within={"content": _BLOCK}),
-    "resources/list": FieldVersions(within={"resources": _RESOURCE}),
-    "resources/templates/list": FieldVersions(within={"resourceTemplates": _RESOURCE}),
-    "resources/read": FieldVersions(within={"contents": FieldVersions(since={"_meta": TITLES})}),
-    "prompts/list": FieldVersions(
-        within={
-            "prompts": FieldVersions(
-                since=_NAMED, within={"arguments": FieldVersions(since={"title": TITLES})}
-            )
-        }
-    ),
-    "prompts/get": FieldVersions(within={"messages": FieldVersions(within={"content": _BLOCK})}),
+_SINCE: Mapping[str, Mapping[str, str]] = {
+    "initialize": {
+        **_of("serverInfo", title=TITLES, icons=ICONS, websiteUrl=ICONS, description=ICONS),
+        **_of("capabilities", completions=HINTS, tasks=ICONS),
+    },
+    "tools/list": _of("tools", **_NAMED, annotations=HINTS, outputSchema=TITLES, execution=ICONS),
+    "tools/call": {
+        "structuredContent": TITLES,
+        "content[resource_link]": TITLES,
+        **_of("content", _meta=TITLES),
+        **_of("content.annotations", lastModified=TITLES),
+    },
+    "resources/list": {
+        **_of("resources", **_NAMED),
+        **_of("resources.annotations", lastModified=TITLES),
+    },
+    "resources/templates/list": {
+        **_of("resourceTemplates", **_NAMED),
+        **_of("resourceTemplates.annotations", lastModified=TITLES),
+    },
+    "resources/read": _of("contents", _meta=TITLES),
+    "prompts/list": {**_of("prompts", **_NAMED), **_of("prompts.arguments", title=TITLES)},
+    "prompts/get": {
+        **_of("messages.content", _meta=TITLES),
+        **_of("messages.content.annotations", lastModified=TITLES),
+    },
 }
-"""By method, the result. Fields that are not listed exist in every revision."""
+"""By method the revisions that added fields: by their place in the result, where lists count as their items.
+`[type]` marks items of a list that were added later. Every revision has the other fields."""
 
 
 def downgrade(method: str, result: dict[str, JsonValue], version: str) -> dict[str, JsonValue]:
     """The result of `method` with only the fields that this protocol version defines."""
-    if method not in FIELD_VERSIONS or is_version_at_least(version, YOUNGEST):
+    if method not in _SINCE or is_version_at_least(version, YOUNGEST):
         return result
-    return _fields(result, FIELD_VERSIONS[method], version)
+    unknown = {place for place, since in _SINCE[method].items() if not is_version_at_least(version, since)}
+    return _fields(result, "", unknown)
 
 
-def _fields(found: dict[str, JsonValue], shape: FieldVersions, version: str) -> dict[str, JsonValue]:
+def _fields(found: dict[str, JsonValue], place: str, unknown: Set[str]) -> dict[str, JsonValue]:
     return {
-        name: _fit(value, shape.within[name], version) if name in shape.within else value
+        name: _known(value, place + name, unknown)
         for name, value in found.items()
-        if name not in shape.since or is_version_at_least(version, shape.since[name])
+        if place + name not in unknown
     }
 
 
-def _fit(value: JsonValue, shape: FieldVersions, version: str) -> JsonValue:
+def _known(value: JsonValue, place: str, unknown: Set[str]) -> JsonValue:
     if isinstance(value, list):
-        return [_fit(item, shape, version) for item in value if _is_known(item, shape, version)]
-    return _fields(value, shape, version) if isinstance(value, dict) else value
+        return [_known(item, place, unknown) for item in value if f"{place}{_kind(item)}" not in unknown]
+    return _fields(value, f"{place}.", unknown) if isinstance(value, dict) else value
 
 
-def _is_known(item: JsonValue, shape: FieldVersions, version: str) -> bool:
-    kind = item.get("type") if isinstance(item, dict) else None
-    since = shape.kinds.get(kind) if isinstance(kind, str) else None
-    return since is None or is_version_at_least(version, since)
+def _kind(item: JsonValue) -> str:
+    return f"[{item.get('type')}]" if isinstance(item, dict) else "[]"

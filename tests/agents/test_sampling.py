@@ -27,7 +27,7 @@ from mcp_toolserver.pipeline.nested_calls import NestedCalls
 from mcp_toolserver.pipeline.rights import Rights
 from mcp_toolserver.protocol.sampling import back_channel, rounds
 from mcp_toolserver.protocol.sampling.messages import LAST_TURN, create_message
-from mcp_toolserver.protocol.tasks.feature import EXTENSION
+from mcp_toolserver.protocol.tasks.request import EXTENSION
 from mcp_toolserver.runtime.host_services import HostServices, ServiceRequest
 from tests.protocol.resource_clients import place
 from tests.support.live import ERAS, TRANSPORTS, Setup, connected, text

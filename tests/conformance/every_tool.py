@@ -2,14 +2,16 @@
 serve: what a client sees of a tool does not depend on the machine.
 """
 
+from typing import Any
+
 import anyio
 import mcp_types as mcp
+from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
 
 from mcp_toolserver.capabilities.permissions import Capability, Permission
 from mcp_toolserver.pipeline.registry import Registry, discover
 from mcp_toolserver.protocol import translate
-from mcp_toolserver.protocol.mcp_server import ToolServer
 from tests.conformance.asking import Context
 
 
@@ -20,7 +22,7 @@ async def _listed(_: Context, __: mcp.PaginatedRequestParams | None) -> mcp.List
 
 
 async def _serve() -> None:
-    server = ToolServer("every-tool", on_list_tools=_listed)
+    server = Server[Any]("every-tool", on_list_tools=_listed)
     async with stdio_server() as (reader, writer):
         await server.run(reader, writer, server.create_initialization_options())
 

@@ -19,8 +19,8 @@ from mcp_types import ResourceLink, TextResourceContents
 from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.errors import NotFound
 from mcp_toolserver.pipeline.dispatcher import Dispatcher
-from mcp_toolserver.protocol.build_server import build
 from mcp_toolserver.protocol.handlers import Handlers
+from mcp_toolserver.protocol.mcp_server import ToolServer
 from mcp_toolserver.protocol.resources.feature import ResourceFeature
 from mcp_toolserver.protocol.resources.source import LARGEST
 from mcp_toolserver.runtime.processes.broker_client import Broker
@@ -314,7 +314,9 @@ async def test_a_sidecar_is_served_with_escapes(tmp_path: Path) -> None:
     async with served(tmp_path) as at:
         handlers = Handlers(dispatcher=at, ask_seconds=5)
         feature = ResourceFeature(handlers=handlers, outputs=vars(at.host)["outputs"], security="")
-        async with Client(build(handlers, "", [feature]), mode="legacy", read_timeout_seconds=30) as client:
+        async with Client(
+            ToolServer(handlers, "", [feature]), mode="legacy", read_timeout_seconds=30
+        ) as client:
             command = "printf '\\033[8m%.0s' $(seq 60000)"
             answer = await client.call_tool("bash", {"command": command})
             link = next(part for part in answer.content if isinstance(part, ResourceLink))

@@ -16,8 +16,9 @@ from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.commands.token import expiry, token
 from mcp_toolserver.errors import SettingsError
 from mcp_toolserver.invocation import load
-from mcp_toolserver.protocol.http.errors import FULL, NO_TOKENS, Refusal
-from mcp_toolserver.protocol.http.grants import (
+from mcp_toolserver.protocol.http.members import Member, NamedTokens, OwnServer, many_tokens
+from mcp_toolserver.protocol.http.request_checks import INVALID_TOKEN
+from mcp_toolserver.protocol.http.tokens import (
     MAX_SIZE,
     Grant,
     GrantFile,
@@ -26,9 +27,8 @@ from mcp_toolserver.protocol.http.grants import (
     parse_grants,
     token_hash,
 )
-from mcp_toolserver.protocol.http.members import Member, NamedTokens, OwnServer, many_tokens
-from mcp_toolserver.protocol.http.request_checks import INVALID_TOKEN
-from mcp_toolserver.protocol.rate_limit import ConcurrencyLimiter, Limiter, LimiterOfName, RequestLimits
+from mcp_toolserver.protocol.rate_limit import ConcurrencyLimiter, LimiterOfName, RequestLimits
+from mcp_toolserver.protocol.refusals import FULL, NO_TOKENS, Refusal
 
 HASH = "a" * 64
 WRITE = Permission.WORKSPACE_WRITE
@@ -239,7 +239,7 @@ async def test_a_name_that_is_revoked_while_a_request_waits_is_refused(
         raise OSError("something does not end")
 
     @asynccontextmanager
-    async def endpoint(_: Server[Any], __: Limiter) -> AsyncGenerator[ASGIApp]:
+    async def endpoint(_: Server[Any], __: ConcurrencyLimiter) -> AsyncGenerator[ASGIApp]:
         async def app(*_: object) -> None: ...
 
         yield app

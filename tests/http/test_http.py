@@ -18,11 +18,11 @@ from hypothesis import strategies as st
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mcp_toolserver.errors import SettingsError
-from mcp_toolserver.protocol.http.body import Posted
-from mcp_toolserver.protocol.http.connection import Timeouts
-from mcp_toolserver.protocol.http.gate import POSTED, Bounds, Gateway
-from mcp_toolserver.protocol.http.listener import Address, listen, listening, port_of
+from mcp_toolserver.protocol.http.connection import listen, listening, port_of
+from mcp_toolserver.protocol.http.endpoints import CancelsWhenLeft
+from mcp_toolserver.protocol.http.gate import POSTED, Gateway, Posted
 from mcp_toolserver.protocol.http.members import Member, OneToken
+from mcp_toolserver.protocol.http.options import HttpOptions, own_hosts
 from mcp_toolserver.protocol.http.request_checks import (
     INVALID_TOKEN,
     RequestHead,
@@ -31,9 +31,8 @@ from mcp_toolserver.protocol.http.request_checks import (
     bearer_token,
     check_request,
 )
-from mcp_toolserver.protocol.http.server import HttpOptions, own_hosts
-from mcp_toolserver.protocol.http.streamable import CancelsWhenLeft
-from mcp_toolserver.protocol.http.token import check_bind, make_token, read_token_file
+from mcp_toolserver.protocol.http.server import check_bind
+from mcp_toolserver.protocol.http.tokens import make_token, read_token_file
 from mcp_toolserver.protocol.rate_limit import ConcurrencyLimiter, RequestLimits
 from tests.support.http_server import (
     ACCEPT,
@@ -222,7 +221,7 @@ async def _nothing(scope: Scope, receive: Receive, send: Send) -> None:
 
 def _gateway(app: ASGIApp, hosts: frozenset[str] | None = None) -> Gateway:
     rules = RULES if hosts is None else replace(RULES, hosts=hosts)
-    return Gateway(members(app), rules, Bounds(max_body=2, body_seconds=1, streams=RequestLimits()))
+    return Gateway(members(app), rules, HttpOptions(max_body=2, body_seconds=1))
 
 
 async def _sent(gate: ASGIApp, received: Message, scope: Scope) -> list[Message]:
@@ -270,10 +269,14 @@ async def test_an_application_that_does_not_end_is_ended() -> None:
         entered.set()
         await anyio.Event().wait()
 
-    patience = Timeouts(
-        max_connections=1, max_per_peer=1, header_seconds=5, keep_alive_seconds=5, ending_seconds=0.05
+    patience = HttpOptions(
+        max_connections=1,
+        max_connections_per_peer=1,
+        header_seconds=5,
+        keep_alive_seconds=5,
+        ending_seconds=0.05,
     )
-    sockets = listen([Address(family=socket.AF_INET, name=("127.0.0.1", 0))])
+    sockets = listen([(socket.AF_INET, ("127.0.0.1", 0))])
     address = f"127.0.0.1:{port_of(sockets)}"
     server = Running(url=f"http://{address}", calls=Calls(), task=asyncio.create_task(_quiet(0)))
     with anyio.fail_after(5):
@@ -539,23 +542,21 @@ async def test_a_port_in_use_or_a_host_that_is_not_this_machine_is_a_settings_er
 
 
 def test_a_name_with_two_addresses_is_listened_on_at_one_port() -> None:
-    names = [
-        Address(family=socket.AF_INET, name=(host, 0)) for host in ("127.0.0.1", "127.0.0.2", "192.0.2.1")
-    ]
+    names = [(socket.AF_INET, (host, 0)) for host in ("127.0.0.1", "127.0.0.2", "192.0.2.1")]
     sockets = listen([*names, names[0]])
     try:
         assert [found.getsockname()[0] for found in sockets] == ["127.0.0.1", "127.0.0.2"]
         assert len({found.getsockname()[1] for found in sockets}) == 1
-        taken = Address(family=socket.AF_INET, name=("127.0.0.2", port_of(sockets)))
+        taken = (socket.AF_INET, ("127.0.0.2", port_of(sockets)))
         with pytest.raises(OSError, match="in use"):
-            listen([Address(family=socket.AF_INET, name=("127.0.0.3", port_of(sockets))), taken])
+            listen([(socket.AF_INET, ("127.0.0.3", port_of(sockets))), taken])
     finally:
         for opened in sockets:
             opened.close()
 
 
 def test_connections_send_small_answers_at_once() -> None:
-    (listener,) = listen([Address(family=socket.AF_INET, name=("127.0.0.1", 0))])
+    (listener,) = listen([(socket.AF_INET, ("127.0.0.1", 0))])
     with listener, socket.create_connection(listener.getsockname()):
         accepted, _ = listener.accept()
         with accepted:

@@ -10,9 +10,9 @@ from mcp_toolserver.app.compose import application_of
 from mcp_toolserver.app.readiness import Readiness
 from mcp_toolserver.capabilities.permissions import Capability, Permission
 from mcp_toolserver.policy.rules import Policy, Request
-from mcp_toolserver.protocol.build_server import build
 from mcp_toolserver.protocol.handlers import Handlers
-from mcp_toolserver.protocol.http.grants import Grant
+from mcp_toolserver.protocol.http.tokens import Grant
+from mcp_toolserver.protocol.mcp_server import ToolServer
 from mcp_toolserver.runtime.processes.broker_client import BrokerPolicy
 from mcp_toolserver.runtime.sandbox.broker.messages import Program, Script, decode, encode
 from mcp_toolserver.runtime.sandbox.broker.policy import plan_for
@@ -58,7 +58,7 @@ async def test_a_root_that_is_gone_leaves_no_root_and_what_is_granted_is_the_ser
         own = application_of(at.app, grant("ann", WRITE, f"{tmp_path}/root/gone"))
         assert own.dispatcher.policy.granted is READ
         assert own.roots == ()
-        async with Client(build(Handlers(dispatcher=own.dispatcher, ask_seconds=1), "")) as client:
+        async with Client(ToolServer(Handlers(dispatcher=own.dispatcher, ask_seconds=1), "")) as client:
             answer = await client.call_tool("read_file", {"path": "a"})
             assert answer.is_error
             assert "none of the roots of its token" in str(answer.content)

@@ -11,8 +11,7 @@ import anyio.lowlevel
 import httpx
 from mcp_types import CLIENT_INFO_META_KEY
 
-from mcp_toolserver.protocol.http.body import message_in
-from mcp_toolserver.protocol.http.gate import LARGE_BODIES
+from mcp_toolserver.protocol.http.gate import LARGE_BODIES, message_in
 from mcp_toolserver.protocol.http.request_checks import RequestHead
 from mcp_toolserver.protocol.rate_limit import ConcurrencyLimiter, RateLimiter, RequestLimits
 from tests.support.http_server import call, modern, open_session, serving, sse_session, status_of

@@ -18,7 +18,7 @@ import pytest
 
 from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.invocation import load
-from mcp_toolserver.protocol.server_info import WEBSITE
+from mcp_toolserver.protocol.mcp_server import WEBSITE
 from tests import ROOT
 
 PACKAGING = ROOT / "packaging"

@@ -16,7 +16,7 @@ import pytest
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters
 
-from mcp_toolserver.protocol.server_info import WEBSITE
+from mcp_toolserver.protocol.mcp_server import WEBSITE
 from tests import ROOT
 from tests.packaging.fresh_home import FreshHome, fresh_home
 from tests.support.live import text

@@ -7,7 +7,7 @@ from typing import Any
 
 from mcp_toolserver import __version__
 from mcp_toolserver.capabilities.permissions import Permission
-from mcp_toolserver.protocol.server_info import DESCRIPTION, TITLE, WEBSITE
+from mcp_toolserver.protocol.mcp_server import DESCRIPTION, TITLE, WEBSITE
 from mcp_toolserver.settings import OPTIONS
 from tests import ROOT
 

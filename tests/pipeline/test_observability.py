@@ -23,9 +23,9 @@ from mcp_toolserver.errors import NotFound, UnknownTool
 from mcp_toolserver.pipeline.call import CallOptions
 from mcp_toolserver.pipeline.call_record import CallRecord, CompositeRecorder
 from mcp_toolserver.pipeline.dispatcher import Dispatcher
-from mcp_toolserver.protocol.build_server import build
-from mcp_toolserver.protocol.call_id import correlation
 from mcp_toolserver.protocol.handlers import Handlers
+from mcp_toolserver.protocol.mcp_server import ToolServer
+from mcp_toolserver.protocol.translate import correlation
 from mcp_toolserver.stores.audit_entry import AuditContext
 from mcp_toolserver.stores.audit_log import AuditLog
 from mcp_toolserver.telemetry import is_tracing, observers
@@ -110,7 +110,7 @@ async def test_one_id_is_in_the_answer_the_audit_log_and_the_log_also_when_an_ob
 @pytest.mark.parametrize("era", ERAS)
 async def test_only_a_client_that_traces_its_calls_gets_their_metadata(era: str, tmp_path: Path) -> None:
     handlers = Handlers(dispatcher=echoing(tmp_path), ask_seconds=5)
-    async with Client(build(handlers, ""), mode=era, read_timeout_seconds=10) as client:
+    async with Client(ToolServer(handlers, ""), mode=era, read_timeout_seconds=10) as client:
         own = await client.call_tool("echo", {}, meta=META)
         ours = await client.call_tool("echo", {})
     assert (own.meta or {})["mcp-toolserver/metadata"]["call_id"] == CLIENTS_OWN
@@ -318,7 +318,7 @@ async def test_the_span_of_a_request_tells_of_the_call(
     spans, _ = exported
     spans.clear()
     at = echoing(tmp_path, recorder=CompositeRecorder(recorder=None, observers=observers("warning")))
-    async with Client(build(Handlers(dispatcher=at, ask_seconds=5), ""), mode=era) as client:
+    async with Client(ToolServer(Handlers(dispatcher=at, ask_seconds=5), ""), mode=era) as client:
         await client.call_tool("echo", {"word": SECRET}, meta=META)
     found = spans.get_finished_spans()
     (span,) = [span for span in found if "mcp_toolserver.tool" in (span.attributes or {})]

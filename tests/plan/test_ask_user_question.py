@@ -14,8 +14,8 @@ from mcp import Client
 
 from mcp_toolserver.capabilities.user import Answers, Choice, Question
 from mcp_toolserver.errors import NobodyToAsk
-from mcp_toolserver.protocol.build_server import build
 from mcp_toolserver.protocol.handlers import Handlers
+from mcp_toolserver.protocol.mcp_server import ToolServer
 from tests.plan.planning import call, host, planner
 from tests.support.live import ERAS, Setup, text
 from tests.support.workbench import Person, dispatcher
@@ -141,7 +141,7 @@ def client(folder: Path, era: str, human: Any, *, seconds: float = 10, ask: Sequ
     target = dispatcher(host(folder), ask=ask)
     served = Handlers(dispatcher=target, ask_seconds=seconds)
     options: Any = {"mode": era, "read_timeout_seconds": 20}
-    return Client(build(served, "hello"), elicitation_callback=human, **options)
+    return Client(ToolServer(served, "hello"), elicitation_callback=human, **options)
 
 
 TWO = {"questions": [{**FULL, "multi_select": True}, {"question": "why?"}]}

@@ -10,8 +10,8 @@ import mcp_types as mcp
 import pytest
 from mcp import Client
 
-from mcp_toolserver.protocol.build_server import build
 from mcp_toolserver.protocol.handlers import Handlers
+from mcp_toolserver.protocol.mcp_server import ToolServer
 from tests.plan.planning import call, host, planner
 from tests.support.live import Setup, connected, text
 from tests.support.workbench import Person, dispatcher
@@ -93,7 +93,7 @@ async def test_a_client_hears_what_it_wants_to(tmp_path: Path) -> None:
     for era, level, heard in wanted:
         notes.clear()
         with anyio.fail_after(20):
-            async with Client(build(served, "hello"), mode=era, logging_callback=listen) as client:
+            async with Client(ToolServer(served, "hello"), mode=era, logging_callback=listen) as client:
                 if level is not None:
                     for chosen in ("emergency", level):
                         await client.session.set_logging_level(chosen)

@@ -14,7 +14,6 @@ from mcp.shared.exceptions import MCPError
 from mcp_toolserver.app.compose import Application, build_application
 from mcp_toolserver.app.serve import resource_feature
 from mcp_toolserver.capabilities.permissions import Permission
-from mcp_toolserver.protocol.build_server import build
 from mcp_toolserver.protocol.handlers import Handlers
 from mcp_toolserver.protocol.mcp_server import ToolServer
 from mcp_toolserver.protocol.resources.feature import ResourceFeature
@@ -58,7 +57,7 @@ class Place:
 
     @cached_property
     def server(self) -> ToolServer:
-        return build(self.handlers, "", (self.feature,))
+        return ToolServer(self.handlers, "", (self.feature,))
 
     @asynccontextmanager
     async def client(self, era: str = "legacy", **options: Any) -> AsyncGenerator[Client]:

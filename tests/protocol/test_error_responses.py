@@ -9,8 +9,8 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_PARAMS, INVALID_REQUEST
 from pydantic import TypeAdapter, ValidationError
 
-from mcp_toolserver.protocol.error_middleware import error_middleware
-from mcp_toolserver.protocol.stdio.draining import Draining
+from mcp_toolserver.protocol.mcp_server import answered
+from mcp_toolserver.protocol.stdio.server import DrainedIncoming
 
 
 def asked(method: str) -> Any:
@@ -22,7 +22,7 @@ async def test_a_wrong_parameter_is_left_to_the_sdk() -> None:
         TypeAdapter(int).validate_python("x")
 
     with pytest.raises(ValidationError):
-        await error_middleware(asked("tools/list"), wrong)  # type: ignore[arg-type]
+        await answered(asked("tools/list"), wrong)  # type: ignore[arg-type]
 
 
 async def test_a_request_before_the_handshake_gets_an_error() -> None:
@@ -36,13 +36,13 @@ async def test_a_request_before_the_handshake_gets_an_error() -> None:
             raise MCPError(INVALID_PARAMS, "no", data)
 
         with pytest.raises(MCPError) as caught:
-            await error_middleware(asked(method), refused)  # type: ignore[arg-type]
+            await answered(asked(method), refused)  # type: ignore[arg-type]
         assert caught.value.error.code == code
         assert says in caught.value.error.message
 
 
 async def test_a_request_that_its_client_cancelled_gets_no_answer() -> None:
     nothing: Any = None
-    draining = Draining(nothing, nothing, lambda _: True, lambda: None)
+    incoming = DrainedIncoming(nothing, nothing, nothing, lambda _: True, lambda: None)
     with anyio.fail_after(5):
-        await draining.dropped(1)
+        await incoming.dropped(1)

@@ -14,7 +14,7 @@ import pytest
 from mcp_toolserver import __version__
 from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.protocol.instructions import LONGEST, EnforcementStatus, instructions
-from mcp_toolserver.protocol.server_info import WEBSITE
+from mcp_toolserver.protocol.mcp_server import WEBSITE
 from mcp_toolserver.text import enforcement_summary
 from tests.protocol.lines import ENVELOPE, spoken
 from tests.protocol.resource_clients import ERAS, place

@@ -12,8 +12,8 @@ import pytest
 from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCNotification, JSONRPCRequest
 
-from mcp_toolserver.protocol.stdio import pipe_transport
-from mcp_toolserver.protocol.stdio.pipe_transport import PipeReader, PipeWriter
+from mcp_toolserver.protocol.stdio import streams
+from mcp_toolserver.protocol.stdio.streams import PipeReader, PipeWriter
 from tests.support.live import SharedServers, text
 
 
@@ -49,7 +49,7 @@ class Wire:
 async def wired() -> AsyncGenerator[Wire]:
     source, to_server = os.pipe()
     from_server, target = os.pipe()
-    reader, writer = await pipe_transport.open_pipes(source, target)
+    reader, writer = await streams.open_pipes(source, target)
     with anyio.fail_after(10):
         yield Wire(reader, writer, to_server, from_server)
     async with reader, writer:
@@ -100,7 +100,7 @@ async def test_what_is_no_message_is_answered_by_its_id_and_the_next_is_read() -
 async def test_a_message_that_is_too_long_is_refused_and_the_next_is_read(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(pipe_transport, "LONGEST", 1000)
+    monkeypatch.setattr(streams, "LONGEST", 1000)
     async with wired() as wire:
         wire.say("x" * 5000, "\n", request("next"), "x" * 5000)
         wire.hang_up()

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from itertools import product
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import mcp_types as mcp
@@ -13,7 +14,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_toolserver.capabilities.user import Question
 from mcp_toolserver.errors import NobodyToAsk
 from mcp_toolserver.pipeline.registry import discover
-from mcp_toolserver.protocol.resources.feature import _kept_back
+from mcp_toolserver.protocol.mcp_server import answered
 from mcp_toolserver.protocol.resources.source import Visitor
 from mcp_toolserver.runtime.executables import HostExecutables, find_host_executables
 from mcp_toolserver.text.prompts import PROMPTS
@@ -206,7 +207,13 @@ async def test_completion_is_not_declared_to_clients_that_would_lose_tools(era: 
                 assert await completed(client, "explain-code", "") == []
 
 
-def test_completion_is_declared_to_a_client_without_a_name() -> None:
-    result: dict[str, Any] = {"capabilities": {"completions": {}}}
+async def test_completion_is_declared_to_a_client_without_a_name() -> None:
+    result: dict[str, Any] = {"capabilities": {"completions": {}}, "protocolVersion": "2025-11-25"}
+
+    async def initialized(_: object) -> dict[str, Any]:
+        return result
+
     for params in (None, {}, {"clientInfo": "claude-code"}):
-        assert _kept_back(result, params) == {"capabilities": {"completions": {}}}
+        asked: Any = SimpleNamespace(method="initialize", params=params)
+        assert await answered(asked, initialized) == result
+        assert result["capabilities"] == {"completions": {}}

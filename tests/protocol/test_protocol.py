@@ -11,10 +11,10 @@ from mcp import Client
 from mcp.shared.exceptions import MCPError
 from pydantic import FileUrl
 
-from mcp_toolserver.protocol.build_server import build
 from mcp_toolserver.protocol.elicitation import elicit
 from mcp_toolserver.protocol.elicitation.elicit import Questions, Said
 from mcp_toolserver.protocol.handlers import Handlers
+from mcp_toolserver.protocol.mcp_server import ToolServer
 from tests.support.live import text
 from tests.support.workbench import Args, Output, Runtime, dispatcher, machine, tool
 
@@ -34,7 +34,7 @@ def handlers(folder: Path, ask: Sequence[str] = ()) -> Handlers:
 
 
 def client(served: Handlers, **options: Any) -> Client:
-    return Client(build(served, ""), **{"mode": "legacy", "read_timeout_seconds": 10, **options})
+    return Client(ToolServer(served, ""), **{"mode": "legacy", "read_timeout_seconds": 10, **options})
 
 
 # --- questions -------------------------------------------------------------------------------------------

@@ -14,7 +14,6 @@ from mcp import Client
 from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
 
-from mcp_toolserver.protocol.build_server import build
 from mcp_toolserver.protocol.handlers import Handlers
 from mcp_toolserver.protocol.mcp_server import ToolServer
 from mcp_toolserver.protocol.version_compat import downgrade
@@ -271,7 +270,7 @@ async def test_the_words_of_an_exception_stay_in_the_log(
     era: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     served = Handlers(dispatcher=dispatcher(machine(tmp_path), tool(nothing)), ask_seconds=5)
-    async with Client(build(served, "", [Broken()]), mode=era, raise_exceptions=False) as client:
+    async with Client(ToolServer(served, "", [Broken()]), mode=era, raise_exceptions=False) as client:
         with pytest.raises(MCPError) as failure:
             await client.list_resources()
     assert failure.value.error.code == mcp.INTERNAL_ERROR

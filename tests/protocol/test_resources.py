@@ -13,9 +13,9 @@ from pydantic import FileUrl
 
 from mcp_toolserver.app.serve import mcp_server
 from mcp_toolserver.capabilities.permissions import Permission
-from mcp_toolserver.protocol.resources import resources
+from mcp_toolserver.protocol.resources import handlers
+from mcp_toolserver.protocol.resources.files import path_of
 from mcp_toolserver.protocol.resources.source import LARGEST, Visitor
-from mcp_toolserver.protocol.resources.sources.files import path_of
 from mcp_toolserver.runtime.processes.commands import CommandLimits
 from tests.protocol.resource_clients import (
     ERAS,
@@ -315,7 +315,7 @@ async def test_a_long_list_has_pages_and_only_cursors_that_were_given(tmp_path: 
         cursors: list[str | None] = [None]
         while len(cursors) == 1 or cursors[-1]:
             page = await client.list_resources(cursor=cursors[-1], cache_mode="bypass")
-            assert len(page.resources) <= resources.PAGE
+            assert len(page.resources) <= handlers.PAGE
             found += [one.uri for one in page.resources]
             cursors.append(page.next_cursor)
         assert found == [*OWN, JOBS, TASKS, *(f"test://{number}" for number in range(source.count))]

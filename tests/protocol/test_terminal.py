@@ -10,8 +10,8 @@ import pytest
 from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCNotification
 
-from mcp_toolserver.protocol.stdio import file_streams
-from mcp_toolserver.protocol.stdio.file_streams import FileReader, FileWriter
+from mcp_toolserver.protocol.stdio import streams
+from mcp_toolserver.protocol.stdio.streams import FileReader, FileWriter
 
 
 def note(text: str = "") -> SessionMessage:
@@ -23,7 +23,7 @@ def reading(source: int) -> Generator[tuple[FileReader, FileWriter]]:
     """The streams over `source` and nothing."""
     target = os.open(os.devnull, os.O_WRONLY)
     try:
-        yield file_streams.open_files(source, target)
+        yield streams.open_files(source, target)
     finally:
         for descriptor in (source, target):
             os.close(descriptor)
@@ -32,7 +32,7 @@ def reading(source: int) -> Generator[tuple[FileReader, FileWriter]]:
 async def test_a_line_that_is_too_long_is_passed_over(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(file_streams, "LONGEST", 8)
+    monkeypatch.setattr(streams, "LONGEST", 8)
     (tmp_path / "lines").write_bytes(b"x" * 20 + b"\n" + b"y" * 7 + b"\n" + b"z" * 9)
     with reading(os.open(tmp_path / "lines", os.O_RDONLY)) as (reader, _):
         assert [await reader.line() for _ in range(4)] == [None, b"y" * 7 + b"\n", None, b""]

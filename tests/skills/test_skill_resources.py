@@ -13,7 +13,7 @@ from mcp import Client
 from mcp.shared.exceptions import MCPError
 
 from mcp_toolserver.protocol.resources.feature import SKILLS
-from mcp_toolserver.protocol.resources.sources.skills import MAX_BYTES, MAX_FILES, PAGE
+from mcp_toolserver.protocol.resources.skills import MAX_BYTES, MAX_FILES, PAGE
 from mcp_toolserver.text.front_matter import front_matter
 from tests.protocol.resource_clients import ERAS, completed, read, refusal
 from tests.protocol.resource_clients import listed as addresses

@@ -14,7 +14,8 @@ from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import Server
 from mcp.shared.exceptions import MCPError
 
-from mcp_toolserver.protocol.http.server import HttpOptions, bind, serve_http
+from mcp_toolserver.protocol.http.options import HttpOptions
+from mcp_toolserver.protocol.http.server import bind, serve_http
 
 TOKEN = "an-unguessable-token-for-the-tests"
 LEGACY, MODERN = "2025-11-25", "2026-07-28"

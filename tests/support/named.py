@@ -10,8 +10,7 @@ from typing import Any
 
 import tomlkit
 
-from mcp_toolserver.protocol.http.grants import token_hash
-from mcp_toolserver.protocol.http.token import make_token
+from mcp_toolserver.protocol.http.tokens import make_token, token_hash
 from tests.support.live import Setup, listening
 
 

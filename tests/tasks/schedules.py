@@ -16,7 +16,7 @@ from mcp_toolserver.capabilities.call_scope import LOCAL
 from mcp_toolserver.capabilities.cron import Job
 from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.pipeline.call import Result
-from mcp_toolserver.protocol.http.grants import GrantFile
+from mcp_toolserver.protocol.http.tokens import GrantFile
 from mcp_toolserver.runtime.cron.scheduler import Owners, Run, RunLimits, Scheduler
 from mcp_toolserver.runtime.executables import find_host_executables
 from mcp_toolserver.runtime.processes.broker_client import start_standalone_broker

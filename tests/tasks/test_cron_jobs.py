@@ -17,7 +17,7 @@ from mcp_toolserver.errors import TimedOut, Unavailable
 from mcp_toolserver.pipeline import stored_rights
 from mcp_toolserver.pipeline.rights import Rights
 from mcp_toolserver.policy.rules import Narrowing
-from mcp_toolserver.protocol.http.grants import GrantFile, ServerLimits
+from mcp_toolserver.protocol.http.tokens import GrantFile, ServerLimits
 from mcp_toolserver.runtime.cron.jobs import run_job
 from mcp_toolserver.runtime.cron.scheduler import Scheduler
 from mcp_toolserver.stores.cron import Outcome, StoredRun, StoredSchedules

@@ -10,13 +10,12 @@ import hashlib
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import anyio
 import mcp_types as mcp
-from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
 from mcp.shared.message import ServerMessageMetadata
 from mcp_types.version import is_version_at_least
@@ -25,7 +24,7 @@ from mcp_toolserver.capabilities.user import Answers, Question
 from mcp_toolserver.errors import Denied, NobodyToAsk, TimedOut, Unavailable
 from mcp_toolserver.pipeline.call import InputRequired
 from mcp_toolserver.protocol.elicitation.form import Form
-from mcp_toolserver.protocol.translate import MODERN
+from mcp_toolserver.protocol.translate import MODERN, Context
 
 APPROVAL = "approval"
 """Key of the question whether a call may run."""
@@ -50,10 +49,6 @@ _FORM: dict[str, Any] = {
 
 Said = Mapping[str, mcp.ElicitResult | None]
 """Answers by the digest of their question; None if there was no answer."""
-
-
-Elicit = Callable[[str, mcp.ElicitRequest], Awaitable[mcp.ElicitResult | None]]
-"""Asks the user in another way than through the request; returns None without an answer."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,18 +89,15 @@ class Asker:
 
     def __init__(
         self,
-        context: ServerRequestContext[Any, Any],
+        context: Context,
         params: mcp.InputResponseRequestParams,
         questions: Questions,
         seconds: float,
-        *,
-        elicit: Elicit | None = None,
     ) -> None:
-        self._context = context
+        self.context = context
         self._params = params
         self._questions = questions
         self._seconds = seconds
-        self._elicit = elicit
         self._said: Said | None = None
         self.pending: mcp.InputRequiredResult | None = None
         """The reply to send when a question raised `InputRequired`."""
@@ -117,7 +109,7 @@ class Asker:
             InputRequired: the client has to answer first.
         """
         try:
-            answer = await self._answer(APPROVAL, _request(question, _FORM))
+            answer = await self.answer(APPROVAL, _request(question, _FORM))
         except (NobodyToAsk, TimedOut):
             return False
         return answer is not None and _is_yes(answer)
@@ -128,10 +120,10 @@ class Asker:
         Raises:
             InputRequired: the client has to answer first.
         """
-        if not questions and self._can_be_asked():
+        if not questions and self.can_be_asked():
             return ()
         form = Form(questions=questions, lists=self._speaks(_LISTS_SINCE))
-        answer = await self._answer(ANSWERS, _request(form.message, form.schema))
+        answer = await self.answer(ANSWERS, _request(form.message, form.schema))
         if answer is None or answer.action == "cancel":
             raise Denied("The user closed the question without an answer. Do not ask it again unprompted.")
         if answer.action == "decline":
@@ -144,18 +136,16 @@ class Asker:
             )
         return answers
 
-    async def _answer(self, key: str, request: mcp.ElicitRequest) -> mcp.ElicitResult | None:
-        """The user's answer; None if the client returned none.
+    async def answer(self, key: str, request: mcp.ElicitRequest) -> mcp.ElicitResult | None:
+        """The user's answer to a request; None if the client returned none.
 
         Raises:
             NobodyToAsk: the client cannot ask.
             TimedOut: it did not answer in time.
             InputRequired: it has to answer first.
         """
-        if not self._can_be_asked():
+        if not self.can_be_asked():
             raise NobodyToAsk
-        if self._elicit is not None:
-            return await self._elicit(key, request)
         if not self._speaks(MODERN):
             return await self._over_the_back_channel(request)
         if self._said is None:
@@ -167,21 +157,21 @@ class Asker:
         raise InputRequired
 
     def _speaks(self, version: str) -> bool:
-        return is_version_at_least(self._context.protocol_version, version)
+        return is_version_at_least(self.context.protocol_version, version)
 
-    def _can_be_asked(self) -> bool:
+    def can_be_asked(self) -> bool:
         """A client that declares elicitation without a mode means forms."""
-        declared = self._context.session.client_capabilities
+        declared = self.context.session.client_capabilities
         elicitation = declared and declared.elicitation
         return elicitation is not None and (elicitation.form is not None or elicitation.url is None)
 
     async def _over_the_back_channel(self, request: mcp.ElicitRequest) -> mcp.ElicitResult:
         try:
             with anyio.fail_after(self._seconds):
-                return await self._context.session.send_request(
+                return await self.context.session.send_request(
                     request,
                     mcp.ElicitResult,
-                    metadata=ServerMessageMetadata(related_request_id=self._context.request_id),
+                    metadata=ServerMessageMetadata(related_request_id=self.context.request_id),
                 )
         except TimeoutError:
             raise unanswered(self._seconds) from None

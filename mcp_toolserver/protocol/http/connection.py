@@ -1,4 +1,5 @@
-"""One TCP connection: uvicorn's HTTP/1.1 protocol plus a timeout for every wait.
+"""Listens on every address of a host name. A connection is uvicorn's HTTP/1.1 protocol plus a timeout for
+every wait.
 
 The server closes a connection that does not send a whole request head in time, that keeps sending a body
 after the answer, or that pipelines a second request. It reads while a call runs, because that is how it
@@ -6,31 +7,34 @@ notices that the client disconnects. Connections over the limit get a 503 and ar
 """
 
 import asyncio
+import errno
+import socket
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
 
+import anyio
 import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
-from mcp_toolserver.protocol.http.errors import CLOSE, SHIELDS
+from mcp_toolserver.protocol.http.gate import Gateway
+from mcp_toolserver.protocol.http.options import HttpOptions
+from mcp_toolserver.protocol.refusals import CLOSE, SHIELDS
+
+BACKLOG = 512
+"""Maximum connections that wait to be accepted."""
+
+MAX_HEAD = 16 * 1024
+"""Maximum bytes of a request's head."""
+
+_ABSENT = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 
 LEFTOVER_SECONDS = 2.0
 """How long the rest of a body is discarded after its request was refused. After an immediate close many
 clients would not read the answer."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Timeouts:
-    """Limits on the number of connections and on every wait for a client."""
-
-    max_connections: int
-    max_per_peer: int
-    header_seconds: float
-    keep_alive_seconds: int
-    ending_seconds: float = 5.0
-    """How long requests may take to end at shutdown; a cancelled call kills its processes in this time."""
 
 
 class ConnectionLimiter:
@@ -41,15 +45,15 @@ class ConnectionLimiter:
     clients share one address.
     """
 
-    def __init__(self, timeouts: Timeouts) -> None:
-        self._timeouts = timeouts
+    def __init__(self, options: HttpOptions) -> None:
+        self._options = options
         self._open: dict[Connection, str] = {}
         """The peer address of each connection; the oldest connection first."""
         self._peers: Counter[str] = Counter()
 
     def admit(self, connection: "Connection", peer: str) -> bool:
         """Count a connection, replacing an idle one at the limit; False if none is idle."""
-        if not self._has_room(peer):
+        if not self._has_room_for(peer) or len(self._open) >= self._options.max_connections:
             replaced = self._replaceable(peer)
             if replaced is None:
                 return False
@@ -68,11 +72,8 @@ class ConnectionLimiter:
         if not self._peers[peer]:
             del self._peers[peer]
 
-    def _has_room(self, peer: str) -> bool:
-        return self._has_room_for(peer) and len(self._open) < self._timeouts.max_connections
-
     def _has_room_for(self, peer: str) -> bool:
-        return self._peers[peer] < self._timeouts.max_per_peer
+        return self._peers[peer] < self._options.max_connections_per_peer
 
     def _replaceable(self, peer: str) -> "Connection | None":
         """The connection to close for a new one of `peer`: of the address with the most, the oldest that
@@ -186,3 +187,89 @@ def _raw(status: bytes, text: bytes) -> bytes:
 
 RESPONSE_503 = _raw(b"503 Service Unavailable", b"Too many connections. Close some, or try again later.")
 NOT_HTTP = _raw(b"400 Bad Request", b"This is not an HTTP request.")
+
+
+def listen(addresses: Sequence[tuple[socket.AddressFamily, tuple[Any, ...]]]) -> list[socket.socket]:
+    """Listen on each of the addresses, all on one port; port 0 means any free port. They are families with
+    what the socket module calls an address.
+
+    A name such as localhost has two addresses. If one stayed free, another program could listen there and
+    collect the tokens of clients that try it first. Addresses of a missing family are skipped.
+
+    Raises:
+        OSError: one of the addresses is taken, or there is none to listen on.
+    """
+    sockets: list[socket.socket] = []
+    absent = OSError(errno.EADDRNOTAVAIL, "not an address of this machine")
+    try:
+        for family, address in dict.fromkeys(addresses):
+            port = port_of(sockets) if sockets else address[1]
+            try:
+                sockets.append(socket.create_server((address[0], port, *address[2:]), family=family))
+                # asyncio does this only for sockets with an explicit protocol number; connections inherit
+                # it. Without it every small answer waits 40 ms for the client's acknowledgement.
+                sockets[-1].setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            except OSError as error:
+                if error.errno not in _ABSENT:
+                    raise
+                absent = error
+    except OSError:
+        for opened in sockets:
+            opened.close()
+        raise
+    if not sockets:
+        raise absent
+    return sockets
+
+
+def port_of(sockets: Sequence[socket.socket]) -> int:
+    """The port that the sockets share."""
+    return int(sockets[0].getsockname()[1])
+
+
+@asynccontextmanager
+async def listening(
+    gate: Gateway, sockets: Sequence[socket.socket], options: HttpOptions
+) -> AsyncGenerator[None, None]:
+    """Serve `gate` on listening `sockets` while the context is open; its end ends every request."""
+    config = uvicorn.Config(
+        gate,
+        http="h11",
+        ws="none",
+        lifespan="off",
+        interface="asgi3",
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        date_header=False,
+        timeout_keep_alive=options.keep_alive_seconds,
+        h11_max_incomplete_event_size=MAX_HEAD,
+    )
+    config.load()
+    state, limiter = ServerState(), ConnectionLimiter(options)
+    loop = asyncio.get_running_loop()
+
+    def accept() -> Connection:
+        return Connection(config, state, limiter, options.header_seconds)
+
+    servers = [await loop.create_server(accept, sock=sock, backlog=BACKLOG) for sock in sockets]
+    try:
+        yield
+    finally:
+        with anyio.CancelScope(shield=True):
+            for server in servers:
+                server.close()
+            await _end(gate, state, options.ending_seconds)
+
+
+async def _end(gate: Gateway, state: ServerState, seconds: float) -> None:
+    gate.end()
+    if state.tasks:
+        await asyncio.wait(tuple(state.tasks), timeout=seconds)
+    for task in tuple(state.tasks):
+        task.cancel()
+    if state.tasks:
+        await asyncio.wait(tuple(state.tasks), timeout=seconds)
+    for connection in [found for found in state.connections if isinstance(found, Connection)]:
+        connection.transport.close()

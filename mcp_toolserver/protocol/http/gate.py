@@ -5,13 +5,17 @@ the body within limits of size and time, applies the limits on requests in progr
 request without its credentials to that server.
 """
 
+from collections.abc import Callable, Generator, Iterable
+from contextlib import contextmanager
 from dataclasses import dataclass
 
+import anyio
+from mcp_types import RequestId
+from pydantic_core import from_json
 from starlette.types import Message, Receive, Scope, Send
 
-from mcp_toolserver.protocol.http.body import MemoryBudget, Posted, Reservation, message_in, read_body
-from mcp_toolserver.protocol.http.errors import ENDING, REVOKED, Refusal
 from mcp_toolserver.protocol.http.members import Disconnects, Member, Members
+from mcp_toolserver.protocol.http.options import HttpOptions
 from mcp_toolserver.protocol.http.request_checks import (
     RequestHead,
     Rules,
@@ -19,8 +23,19 @@ from mcp_toolserver.protocol.http.request_checks import (
     bearer_token,
     check_request,
 )
-from mcp_toolserver.protocol.http.response import Reply
-from mcp_toolserver.protocol.rate_limit import ConcurrencyLimiter, Limiter, RequestLimits, is_counted
+from mcp_toolserver.protocol.rate_limit import ConcurrencyLimiter, RequestLimits, is_counted
+from mcp_toolserver.protocol.refusals import (
+    ENDING,
+    FULL,
+    INVALID_ID,
+    NOT_JSON,
+    NOT_ONE_MESSAGE,
+    REVOKED,
+    SHIELDS,
+    TOO_SLOW,
+    Refusal,
+    too_large,
+)
 
 LARGE_BODIES = 64
 """The memory budget for bodies, in bodies of the largest size."""
@@ -35,27 +50,106 @@ _SESSION = b"mcp-session-id"
 
 _SPENT = frozenset({b"authorization", b"cookie", b"host", b"origin", b"proxy-authorization"})
 
+_NAME = 128
+"""Maximum characters of a client's name."""
+
 
 @dataclass(frozen=True, kw_only=True)
-class Bounds:
-    """Limits on bodies and event streams."""
+class Posted:
+    """The fields of a JSON-RPC message that the gateway needs; empty if the body has none."""
 
-    max_body: int
-    """Bytes."""
-    body_seconds: float
-    streams: RequestLimits
-    """Limits on event streams."""
+    method: str | None = None
+    id: RequestId | None = None
+    client: str = ""
+    """The client's name, if the message carries it."""
+
+    @property
+    def is_call(self) -> bool:
+        """Whether it is a request, which expects an answer."""
+        return self.method is not None and self.id is not None
+
+
+class MemoryBudget:
+    """The memory for the bodies of all requests together."""
+
+    def __init__(self, size: int) -> None:
+        self.left = size
+        """Bytes."""
+
+    @contextmanager
+    def reservation(self) -> Generator[Callable[[int], bool]]:
+        """Gives a function that reserves more bytes until the context ends, or returns False."""
+        taken = 0
+
+        def take(size: int) -> bool:
+            nonlocal taken
+            if self.left < size:
+                return False
+            self.left -= size
+            taken += size
+            return True
+
+        try:
+            yield take
+        finally:
+            self.left += taken
+
+
+class Reply:
+    """The response to one request: adds the headers of every response and tracks its progress."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self.started = False
+        self.complete = False
+        self._endless = False
+
+    async def send(self, message: Message) -> None:
+        """Forward an ASGI message."""
+        if message["type"] == "http.response.start":
+            self.started = True
+            message = {**message, "headers": _shielded(message.get("headers", ()))}
+            self._endless = all(name != b"content-length" for name, _ in message["headers"])
+        else:
+            self.complete = not message.get("more_body", False)
+        await self._send(message)
+
+    async def answer(self, status: int, body: bytes, *headers: tuple[bytes, bytes]) -> None:
+        """Send a whole response."""
+        length = (b"content-length", str(len(body)).encode())
+        await self.send({"type": "http.response.start", "status": status, "headers": [length, *headers]})
+        await self.send({"type": "http.response.body", "body": body})
+
+    async def refuse(self, refusal: Refusal, request_id: RequestId | None = None) -> None:
+        """Send a refusal."""
+        kind = (b"content-type", b"application/json")
+        await self.answer(refusal.status, refusal.body(request_id), kind, *refusal.all_headers)
+
+    async def finish(self, refusal: Refusal = ENDING) -> None:
+        """Complete an interrupted response, so that the client does not see a lost connection."""
+        if not self.started:
+            await self.refuse(refusal)
+        elif self._endless and not self.complete:
+            await self.send({"type": "http.response.body", "body": b""})
+
+
+def _shielded(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+    """The headers of a response, with `SHIELDS` replacing its own of the same names."""
+    names = {name for name, _ in SHIELDS}
+    kept = [(name, value) for name, value in headers if name.lower() not in names]
+    return [*kept, *SHIELDS]
 
 
 class Gateway:
     """An ASGI application that passes accepted requests to the server of their client."""
 
-    def __init__(self, members: Members, rules: Rules, bounds: Bounds) -> None:
+    def __init__(self, members: Members, rules: Rules, options: HttpOptions) -> None:
         self._members = members
         self._rules = rules
-        self._bounds = bounds
-        self._streams = ConcurrencyLimiter(bounds.streams)
-        self._room = MemoryBudget(LARGE_BODIES * bounds.max_body)
+        self._options = options
+        limits = RequestLimits(requests=options.max_sessions, of_one=options.limits.of_one)
+        self._streams = ConcurrencyLimiter(limits)
+        self._memory = MemoryBudget(LARGE_BODIES * options.max_body)
         self._disconnects = Disconnects()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -95,10 +189,9 @@ class Gateway:
     async def _serve(
         self, head: RequestHead, scope: Scope, receive: Receive, reply: Reply, member: Member
     ) -> None:
-        bounds = self._bounds
         # The reservation lasts until the answer, because a call uses its arguments while it runs.
-        with Reservation(self._room) as share:
-            body = await read_body(head, receive, share, limit=bounds.max_body, seconds=bounds.body_seconds)
+        with self._memory.reservation() as take:
+            body = await read_body(head, receive, take, self._options)
             posted = message_in(head, body) if isinstance(body, bytes) else body
             if isinstance(posted, Refusal):
                 await reply.refuse(posted)
@@ -108,7 +201,12 @@ class Gateway:
                 await self._pass(limiter, inner, _replayed(body, receive), reply, member)
 
     async def _pass(
-        self, limiter: Limiter | None, scope: Scope, receive: Receive, reply: Reply, member: Member
+        self,
+        limiter: ConcurrencyLimiter | None,
+        scope: Scope,
+        receive: Receive,
+        reply: Reply,
+        member: Member,
     ) -> None:
         if limiter is None:
             await member.app(scope, receive, reply.send)
@@ -125,7 +223,7 @@ class Gateway:
         finally:
             limiter.release(client)
 
-    def _counted(self, head: RequestHead, posted: Posted, member: Member) -> Limiter | None:
+    def _counted(self, head: RequestHead, posted: Posted, member: Member) -> ConcurrencyLimiter | None:
         """The limiter for a request; None if it is answered at once, such as a cancellation."""
         if head.method == "GET" or posted.method == "subscriptions/listen":
             return self._streams
@@ -169,3 +267,60 @@ def _replayed(body: bytes, receive: Receive) -> Receive:
         return whole.pop() if whole else await receive()
 
     return replay
+
+
+async def read_body(
+    head: RequestHead, receive: Receive, take: Callable[[int], bool], options: HttpOptions
+) -> bytes | Refusal | None:
+    """The whole body, for which `take` reserves memory; None if the client disconnected before its end."""
+    limit = options.max_body
+    declared = head.values(b"content-length")
+    if declared and int(declared[0]) > limit:
+        return too_large(limit)
+    body = bytearray()
+    with anyio.move_on_after(options.body_seconds):
+        while True:
+            message = await receive()
+            if message["type"] != "http.request":
+                return None
+            chunk: bytes = message.get("body", b"")
+            if not take(len(chunk)):
+                return FULL
+            body += chunk
+            if len(body) > limit:
+                return too_large(limit)
+            if not message.get("more_body", False):
+                return bytes(body)
+    return TOO_SLOW
+
+
+def message_in(head: RequestHead, body: bytes) -> Posted | Refusal:
+    """The message in a body, parsed as the SDK does: the last of repeated keys counts."""
+    if head.method != "POST":
+        return Posted()
+    try:
+        message: object = from_json(body, allow_inf_nan=False)
+    except ValueError:
+        return NOT_JSON
+    match message:
+        case {"method": str() as method, "id": str() | int() as request_id} if not isinstance(
+            request_id, bool
+        ):
+            return Posted(method=method, id=request_id, client=_client(message))
+        case {"method": str(), "id": object()}:
+            # The SDK treats such a request as a notification and never answers it.
+            return INVALID_ID
+        case {"method": str() as method}:
+            return Posted(method=method)
+        case dict():
+            return Posted()
+        case _:
+            return NOT_ONE_MESSAGE
+
+
+def _client(message: object) -> str:
+    match message:
+        case {"params": {"_meta": {"io.modelcontextprotocol/clientInfo": {"name": str() as name}}}}:
+            return name[:_NAME]
+        case _:
+            return ""

@@ -9,17 +9,17 @@ import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import anyio
 from anyio.abc import TaskGroup, TaskStatus
 from mcp.server.lowlevel import Server
 from starlette.types import ASGIApp, Message, Receive
 
-from mcp_toolserver.protocol.http.errors import NO_TOKENS, Refusal
-from mcp_toolserver.protocol.http.grants import Grant, GrantFile, Invalid
 from mcp_toolserver.protocol.http.request_checks import INVALID_TOKEN
-from mcp_toolserver.protocol.rate_limit import ConcurrencyLimiter, Limiter, LimiterOfName, RequestLimits
+from mcp_toolserver.protocol.http.tokens import Grant, GrantFile, Invalid
+from mcp_toolserver.protocol.rate_limit import ConcurrencyLimiter, LimiterOfName, RequestLimits
+from mcp_toolserver.protocol.refusals import NO_TOKENS, Refusal
 
 log = logging.getLogger(__name__)
 
@@ -61,7 +61,7 @@ class Member:
     """The server of the holders of one token."""
 
     app: ASGIApp
-    limiter: Limiter
+    limiter: ConcurrencyLimiter
     name: str = ""
     """Empty without named tokens."""
     disconnects: Disconnects = field(default_factory=Disconnects)
@@ -85,23 +85,15 @@ class Member:
             await self._left.wait()
 
 
-class Members(Protocol):
-    """Finds the server of a request."""
-
-    async def of(self, token: bytes) -> Member | Refusal:
-        """The server for the holder of `token`, or why there is none."""
-        ...
-
-
 @dataclass(frozen=True, kw_only=True)
 class OneToken:
-    """Implements `Members` with a single token."""
+    """Finds the server of a request where there is a single token."""
 
     token: bytes = field(repr=False)
     member: Member
 
     async def of(self, token: bytes) -> Member | Refusal:
-        """See `Members.of`."""
+        """The server for the holder of `token`, or why there is none."""
         return self.member if hmac.compare_digest(token, self.token) else INVALID_TOKEN
 
 
@@ -122,7 +114,7 @@ class NamedTokens:
     build: Callable[[Grant], OwnServer]
 
 
-Endpoint = Callable[[Server[Any], Limiter], AbstractAsyncContextManager[ASGIApp]]
+Endpoint = Callable[[Server[Any], ConcurrencyLimiter], AbstractAsyncContextManager[ASGIApp]]
 """Opens the transport of a server."""
 
 
@@ -142,7 +134,7 @@ class _Named:
 
 
 class ManyTokens:
-    """Implements `Members` with a token for each name."""
+    """Finds the server of a request where each name has a token."""
 
     def __init__(
         self, tokens: NamedTokens, endpoint: Endpoint, limiter: ConcurrencyLimiter, tasks: TaskGroup
@@ -155,7 +147,6 @@ class ManyTokens:
         self._locks: dict[str, anyio.Lock] = {}
 
     async def of(self, token: bytes) -> Member | Refusal:
-        """See `Members.of`."""
         try:
             if (grant := self._tokens.file.find(token)) is None:
                 return INVALID_TOKEN
@@ -229,6 +220,9 @@ async def _close(own: OwnServer, name: str) -> None:
         await own.aclose()
     except Exception:
         log.exception("Not all that the clients of %s had made was ended.", name)
+
+
+Members = OneToken | ManyTokens
 
 
 @asynccontextmanager

@@ -8,7 +8,7 @@ import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from mcp_toolserver.protocol.http.errors import CLOSE, Refusal
+from mcp_toolserver.protocol.refusals import CLOSE, Refusal
 
 PublicAnswer = Callable[[], Awaitable[tuple[int, bytes]]]
 

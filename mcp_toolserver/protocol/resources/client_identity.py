@@ -11,18 +11,14 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from mcp.server.connection import Connection
-from mcp.server.context import ServerRequestContext
 from mcp_types.version import is_version_at_least
 
 from mcp_toolserver.capabilities.call_scope import UNCONNECTED
-from mcp_toolserver.protocol.translate import MODERN
+from mcp_toolserver.protocol.translate import MODERN, Context
 
 MAX_STATELESS = 256
 """Stateless clients of one user; with more, what the least recent one has is removed, because nothing else
 limits the names that clients give themselves."""
-
-_CONNECTION = "_connection"
-"""A private attribute of the SDK's session."""
 
 
 class ClientIds:
@@ -42,10 +38,9 @@ class ClientIds:
         self.connections: dict[str, Connection] = {}
         """Handshake connections, which can receive notifications at any time."""
 
-    def id_for(self, context: ServerRequestContext[Any, Any]) -> str:
+    def id_for(self, context: Context) -> str:
         """The id of the client of a request; all clients share one if the SDK hides its connections."""
-        connection: Connection | None = getattr(context.session, _CONNECTION, None)
-        if connection is None:
+        if (connection := _connection(context)) is None:
             return self._only
         if not connection.has_standalone_channel:
             return self._only or self._stateless_id(connection)
@@ -80,3 +75,14 @@ class ClientIds:
     def _left(self, name: str) -> None:
         del self.connections[name]
         self._forget(name)
+
+
+def state_of(context: Context) -> dict[str, Any]:
+    """What is stored for the connection of a request; it ends with the connection."""
+    connection = _connection(context)
+    return {} if connection is None else connection.state
+
+
+def _connection(context: Context) -> Connection | None:
+    # A private attribute of the SDK's session.
+    return getattr(context.session, "_connection", None)

@@ -11,7 +11,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import mcp_types as mcp
-from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.server.lowlevel import NotificationOptions
 from pydantic import BaseModel
 
@@ -19,49 +18,45 @@ from mcp_toolserver.capabilities.change_events import ResourceRef
 from mcp_toolserver.capabilities.permissions import Capability
 from mcp_toolserver.protocol.handlers import Handlers
 from mcp_toolserver.protocol.mcp_server import ToolServer
+from mcp_toolserver.protocol.translate import Context
+from mcp_toolserver.stores.saved_outputs import OutputStore
 
 if TYPE_CHECKING:
     from mcp_toolserver.protocol.resources.handlers import ResourceHandlers
     from mcp_toolserver.protocol.resources.prompts import PromptSource
     from mcp_toolserver.protocol.resources.source import Source
-    from mcp_toolserver.protocol.resources.sources.saved_outputs import Outputs
     from mcp_toolserver.protocol.resources.subscriptions import ChangeNotification, FilterExtension
 
-_METHODS: Mapping[str, type[BaseModel]] = {
-    "resources/list": mcp.PaginatedRequestParams,
-    "resources/templates/list": mcp.PaginatedRequestParams,
-    "resources/read": mcp.ReadResourceRequestParams,
-    "resources/subscribe": mcp.SubscribeRequestParams,
-    "resources/unsubscribe": mcp.UnsubscribeRequestParams,
-    "subscriptions/listen": mcp.SubscriptionsListenRequestParams,
-    "prompts/list": mcp.PaginatedRequestParams,
-    "prompts/get": mcp.GetPromptRequestParams,
-    "completion/complete": mcp.CompleteRequestParams,
+_Answer = Callable[[Context, Any], Awaitable[Any]]
+_Row = tuple[type[BaseModel], "Callable[[ResourceHandlers], _Answer]"]
+
+_METHODS: Mapping[str, _Row] = {
+    "resources/list": (mcp.PaginatedRequestParams, lambda made: made.list_resources),
+    "resources/templates/list": (mcp.PaginatedRequestParams, lambda made: made.list_templates),
+    "resources/read": (mcp.ReadResourceRequestParams, lambda made: made.read),
+    "resources/subscribe": (mcp.SubscribeRequestParams, lambda made: made.subscriptions.subscribe),
+    "resources/unsubscribe": (mcp.UnsubscribeRequestParams, lambda made: made.subscriptions.unsubscribe),
+    "subscriptions/listen": (mcp.SubscriptionsListenRequestParams, lambda made: made.subscriptions.listen),
+    "prompts/list": (mcp.PaginatedRequestParams, lambda made: made.list_prompts),
+    "prompts/get": (mcp.GetPromptRequestParams, lambda made: made.get_prompt),
+    "completion/complete": (mcp.CompleteRequestParams, lambda made: made.complete),
 }
 
 SKILLS = "io.modelcontextprotocol/skills"
 """The skills extension (SEP-2640)."""
 
-_SKILL_METHODS: Mapping[str, type[BaseModel]] = {
-    "skills/list": mcp.PaginatedRequestParams,
-    "skills/get": mcp.ReadResourceRequestParams,
+_SKILL_METHODS: Mapping[str, _Row] = {
+    "skills/list": (mcp.PaginatedRequestParams, lambda made: made.skills.list_skills),
+    "skills/get": (mcp.ReadResourceRequestParams, lambda made: made.skills.get_skill),
 }
-
-_LOSING_TOOLS = ("claude-code", "local-agent-mode-")
-"""Names of clients that show no tools of a server that declares completion. Claude Code 2.1 has this bug
-(anthropics/claude-code, "MCP tools not exposed when server advertises 'completions' capability"), and no
-release is known to fix it; the second is the Claude Code inside Claude Desktop. For these clients the server
-serves completion but does not declare it."""
-
-_DECLARING = ("initialize", "server/discover")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class ResourceFeature:
-    """Implements `Feature`."""
+    """Implements `Feature`; what it offers is built with the first request for it."""
 
     handlers: Handlers
-    outputs: "Outputs"
+    outputs: OutputStore
     security: str
     """A text on what this server enforces."""
     roots: Sequence[str] = ()
@@ -82,10 +77,9 @@ class ResourceFeature:
         if any(Capability.SKILLS in entry.spec.needs for entry in self.handlers.dispatcher.available()):
             methods |= _SKILL_METHODS
             server.extensions[SKILLS] = {}
-        for method, params in methods.items():
-            server.add_request_handler(method, params, self._answering(method))
+        for method, (params, chosen) in methods.items():
+            server.add_request_handler(method, params, self._answering(chosen))
         server.list_changed = self.changing
-        server.middleware.append(_declaring)
         self.handlers.changes.on_change = self._on_change
 
     def publish(self, notification: "ChangeNotification", owners: frozenset[str] | None = None) -> None:
@@ -95,43 +89,29 @@ class ResourceFeature:
     @cached_property
     def resource_handlers(self) -> "ResourceHandlers":
         """The request handlers, built on first use."""
-        from mcp_toolserver.protocol.resources.handlers import build_handlers
+        from mcp_toolserver.protocol.resources.handlers import ResourceHandlers
+        from mcp_toolserver.protocol.resources.own_resources import own_resources
 
-        return build_handlers(self)
+        return ResourceHandlers(
+            handlers=self.handlers,
+            own=own_resources(
+                self.handlers, security=self.security, settings=self.settings(), outputs=self.outputs
+            ),
+            roots=self.roots,
+            more_sources=self.sources,
+            more_prompts=self.prompts,
+            changing=self.changing,
+            extra=self.extra,
+        )
 
     @property
     def is_in_use(self) -> bool:
         """Whether any client has used the feature."""
         return "resource_handlers" in vars(self)
 
-    def _answering(self, method: str) -> Callable[[ServerRequestContext[Any, Any], Any], Awaitable[Any]]:
-        def answer(context: ServerRequestContext[Any, Any], params: Any) -> Awaitable[Any]:
-            return self.resource_handlers.answers[method](context, params)
-
-        return answer
+    def _answering(self, chosen: "Callable[[ResourceHandlers], _Answer]") -> _Answer:
+        return lambda context, params: chosen(self.resource_handlers)(context, params)
 
     def _on_change(self, thing: ResourceRef, owners: frozenset[str], listed: bool) -> None:
         if self.handlers.client_ids.connections or self.is_in_use:
             self.resource_handlers.subscriptions.on_change(thing, owners, listed=listed)
-
-
-async def _declaring(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
-    """A middleware: do not declare completion to clients that would lose their tools."""
-    result = await call_next(ctx)
-    return _kept_back(result, ctx.params) if ctx.method in _DECLARING else result
-
-
-def _kept_back(result: HandlerResult, params: Mapping[str, Any] | None) -> HandlerResult:
-    if isinstance(result, dict) and _name(params or {}).startswith(_LOSING_TOOLS):
-        result["capabilities"].pop("completions", None)
-    return result
-
-
-def _name(params: Mapping[str, Any]) -> str:
-    """The name of the client, in either protocol."""
-    meta: Mapping[str, object] = params.get("_meta") or {}
-    match params.get("clientInfo") or meta.get(mcp.CLIENT_INFO_META_KEY):
-        case {"name": str() as name}:
-            return name
-        case _:
-            return ""

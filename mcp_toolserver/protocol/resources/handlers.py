@@ -1,79 +1,176 @@
-"""Builds the handlers of resources, prompts and completion; imported with the first request for one."""
+"""The handlers of resources, prompts, completion and subscriptions; imported on first use."""
 
-from collections.abc import Awaitable, Callable, Mapping
+import base64
+import binascii
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
 
-from mcp.server.context import ServerRequestContext
+import mcp_types as mcp
+from mcp.server.lowlevel import NotificationOptions
+from mcp.shared.exceptions import MCPError
 
-from mcp_toolserver.protocol.resources.completions import Completions
-from mcp_toolserver.protocol.resources.feature import ResourceFeature
-from mcp_toolserver.protocol.resources.prompts import OwnPrompts, Prompts
-from mcp_toolserver.protocol.resources.resources import Resources
-from mcp_toolserver.protocol.resources.skill_prompts import TOOL as SKILL_TOOL
-from mcp_toolserver.protocol.resources.skill_prompts import SkillPrompts
-from mcp_toolserver.protocol.resources.sources.agents import AgentTranscripts
-from mcp_toolserver.protocol.resources.sources.background_commands import BackgroundJobs
-from mcp_toolserver.protocol.resources.sources.files import RootFiles
-from mcp_toolserver.protocol.resources.sources.saved_outputs import LongOutputs
-from mcp_toolserver.protocol.resources.sources.server_status import ServerStatus
-from mcp_toolserver.protocol.resources.sources.skills import SkillFiles
-from mcp_toolserver.protocol.resources.sources.tasks import BoardTasks
-from mcp_toolserver.protocol.resources.sources.todos import TodoLists
-from mcp_toolserver.protocol.resources.subscriptions import Subscriptions
+from mcp_toolserver.protocol.handlers import Handlers, refuse_cursor
+from mcp_toolserver.protocol.resources.files import RootFiles
+from mcp_toolserver.protocol.resources.own_resources import OwnResource
+from mcp_toolserver.protocol.resources.prompts import OwnPrompts, PromptSource, PromptText
+from mcp_toolserver.protocol.resources.skills import Skills
+from mcp_toolserver.protocol.resources.source import (
+    Reading,
+    Refused,
+    Source,
+    Visitor,
+    Waiting,
+    not_found,
+    visitor,
+)
+from mcp_toolserver.protocol.resources.subscriptions import FilterExtension, Subscriptions
+from mcp_toolserver.protocol.translate import Context
 
-Answer = Callable[[ServerRequestContext[Any, Any], Any], Awaitable[Any]]
+PAGE = 50
+
+COMPLETIONS = 100
+"""Maximum values in one completion, set by the protocol."""
+
+_FAULTS = frozenset({"internal", "timed_out", "unavailable"})
+"""Errors that say nothing about the address."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ResourceHandlers:
-    """The handlers of requests for resources, prompts, completion and subscriptions."""
+    """Answers requests by asking the sources, in order; the first that knows an address or name decides."""
 
-    answers: Mapping[str, Answer]
-    """By method."""
-    subscriptions: Subscriptions
+    handlers: Handlers
+    own: Sequence[OwnResource]
+    roots: Sequence[str]
+    more_sources: Sequence[Source]
+    more_prompts: Sequence[PromptSource]
+    changing: NotificationOptions
+    """The lists that can change."""
+    extra: Mapping[str, FilterExtension]
+
+    @cached_property
+    def sources(self) -> Sequence[Source]:
+        """All of them."""
+        files = RootFiles(handlers=self.handlers, roots=self.roots)
+        return (*self.own, files, self.skills, *self.more_sources)
+
+    @cached_property
+    def skills(self) -> Skills:
+        """A source of resources; their prompts come after all others."""
+        return Skills(self.handlers)
+
+    @cached_property
+    def prompts(self) -> Sequence[PromptSource]:
+        """All but those of skills."""
+        return (OwnPrompts(self.handlers), *self.more_prompts)
+
+    @cached_property
+    def subscriptions(self) -> Subscriptions:
+        """The streams and subscriptions of all clients."""
+        return Subscriptions(self.handlers.client_ids, self.changing, self._watched, self.extra)
+
+    def _watched(self, uri: str, owner: str) -> bool:
+        return any(source.watched(uri, owner) for source in self.sources)
+
+    async def list_resources(
+        self, context: Context, params: mcp.PaginatedRequestParams
+    ) -> mcp.ListResourcesResult:
+        """One page, which starts after the last URI of the page before."""
+        owner = self.handlers.client_ids.id_for(context)
+        found = [resource for source in self.sources for resource in source.listed(owner)]
+        start = _start(params.cursor, [resource.uri for resource in found])
+        page = found[start : start + PAGE]
+        more = start + PAGE < len(found)
+        return mcp.ListResourcesResult(
+            resources=page,
+            next_cursor=base64.urlsafe_b64encode(page[-1].uri.encode()).decode() if more else None,
+            ttl_ms=0,
+            cache_scope="private",
+        )
+
+    async def list_templates(
+        self, _: Context, params: mcp.PaginatedRequestParams
+    ) -> mcp.ListResourceTemplatesResult:
+        """All on one page."""
+        refuse_cursor(params)
+        found = [template for source in self.sources for template in source.templates()]
+        return mcp.ListResourceTemplatesResult(resource_templates=found)
+
+    async def read(self, context: Context, params: mcp.ReadResourceRequestParams) -> Reading:
+        """Read the resource from its source."""
+        client = visitor(self.handlers, context, params)
+        try:
+            with self.handlers.changes.on_behalf_of(client.owner):
+                return await self._read(params.uri, client)
+        except Waiting as waiting:
+            return waiting.asked
+        except Refused as refused:
+            if refused.kind in _FAULTS:
+                raise MCPError(mcp.INTERNAL_ERROR, str(refused), {"uri": params.uri}) from None
+            raise not_found(params.uri, context, str(refused)) from None
+
+    async def _read(self, uri: str, client: Visitor) -> Reading:
+        for source in self.sources:
+            if (found := await source.read(uri, client)) is not None:
+                return found
+        raise not_found(uri, client.context)
+
+    async def list_prompts(
+        self, context: Context, params: mcp.PaginatedRequestParams
+    ) -> mcp.ListPromptsResult:
+        """All on one page. Skills change with their files, so a client keeps no list that may have some."""
+        refuse_cursor(params)
+        prompts = [prompt for source in self.prompts for prompt in source.prompts()]
+        if not self.skills.is_offered:
+            return mcp.ListPromptsResult(prompts=prompts)
+        skills = await self.skills.prompts(context, {prompt.name for prompt in prompts})
+        return mcp.ListPromptsResult(prompts=[*prompts, *skills], ttl_ms=0, cache_scope="private")
+
+    async def get_prompt(self, context: Context, params: mcp.GetPromptRequestParams) -> PromptText:
+        """The text of a prompt."""
+        for source in self.prompts:
+            if (found := await source.get(context, params)) is not None:
+                return found
+        if self.skills.is_offered:
+            client = visitor(self.handlers, context, params)
+            try:
+                if (skill := await self.skills.get_prompt(client, params)) is not None:
+                    return skill
+            except Waiting as waiting:
+                return waiting.asked
+        raise MCPError(mcp.INVALID_PARAMS, "There is no such prompt. prompts/list names those there are.")
+
+    async def complete(self, context: Context, params: mcp.CompleteRequestParams) -> mcp.CompleteResult:
+        """Values that start with what was typed: paths, handles and branches that the client may see."""
+        values = await self._values(params, visitor(self.handlers, context))
+        completion = mcp.Completion(
+            values=list(values[:COMPLETIONS]), total=len(values), has_more=len(values) > COMPLETIONS
+        )
+        return mcp.CompleteResult(completion=completion)
+
+    async def _values(self, params: mcp.CompleteRequestParams, client: Visitor) -> Sequence[str]:
+        ref, argument = params.ref, params.argument
+        if isinstance(ref, mcp.PromptReference):
+            for source in self.prompts:
+                if any(prompt.name == ref.name for prompt in source.prompts()):
+                    return await source.complete(ref.name, argument.name, argument.value, client)
+            raise MCPError(mcp.INVALID_PARAMS, "There is no such prompt.")
+        for source in self.sources:
+            if any(template.uri_template == ref.uri for template in source.templates()):
+                return await source.complete(ref.uri, argument.name, argument.value, client)
+        raise MCPError(mcp.INVALID_PARAMS, "There is no such template.")
 
 
-def build_handlers(feature: ResourceFeature) -> ResourceHandlers:
-    """The handlers of a server."""
-    handlers = feature.handlers
-    offered = frozenset(entry.spec.name for entry in handlers.dispatcher.available()).__contains__
-    shown, changes = handlers.dispatcher.shown, handlers.changes
-    skill_files = SkillFiles(handlers=handlers, is_offered=offered(SKILL_TOOL))
-    sources = (
-        ServerStatus(
-            security=feature.security,
-            settings=feature.settings(),
-            is_shared=not handlers.dispatcher.user,
-        ),
-        TodoLists(changes=changes, offered=offered),
-        BackgroundJobs(changes=changes, offered=offered),
-        AgentTranscripts(changes=changes, offered=offered),
-        BoardTasks(changes=changes, offered=offered),
-        LongOutputs(outputs=feature.outputs, changes=changes, shown=shown),
-        RootFiles(roots=feature.roots, offered=offered),
-        skill_files,
-        *feature.sources,
-    )
-    resources = Resources(handlers=handlers, sources=sources)
-    spoken = (OwnPrompts(offered=offered, shown=shown), *feature.prompts)
-    skills = SkillPrompts(handlers=handlers, is_offered=offered(SKILL_TOOL))
-    prompts = Prompts(spoken, skills)
-    completions = Completions(handlers=handlers, sources=sources, prompts=spoken)
-    subscriptions = Subscriptions(handlers.client_ids, feature.changing, resources.watched, feature.extra)
-    return ResourceHandlers(
-        answers={
-            "resources/list": resources.list_resources,
-            "resources/templates/list": resources.list_templates,
-            "resources/read": resources.read,
-            "resources/subscribe": subscriptions.subscribe,
-            "resources/unsubscribe": subscriptions.unsubscribe,
-            "subscriptions/listen": subscriptions.listen,
-            "skills/list": skill_files.list_skills,
-            "skills/get": skill_files.get_skill,
-            "prompts/list": prompts.list_prompts,
-            "prompts/get": prompts.get,
-            "completion/complete": completions.complete,
-        },
-        subscriptions=subscriptions,
-    )
+def _start(cursor: str | None, uris: Sequence[str]) -> int:
+    """The index at which the page of `cursor` starts.
+
+    Raises:
+        MCPError: the cursor is invalid, or its resource no longer exists.
+    """
+    if not cursor:
+        return 0
+    try:
+        return uris.index(base64.urlsafe_b64decode(cursor.encode()).decode()) + 1
+    except (ValueError, binascii.Error):
+        raise MCPError(mcp.INVALID_PARAMS, "Invalid cursor") from None

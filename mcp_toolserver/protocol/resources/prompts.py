@@ -1,18 +1,16 @@
-"""The handlers of prompts."""
+"""The server's own prompts, and the interface of those of another origin."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import mcp_types as mcp
-from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
 
-from mcp_toolserver.pipeline.call import OutputOverride
-from mcp_toolserver.protocol.mcp_server import refuse_cursor
-from mcp_toolserver.protocol.resources.skill_prompts import SkillPrompts
-from mcp_toolserver.protocol.resources.source import LARGEST, Refused, Visitor, Waiting
-from mcp_toolserver.protocol.resources.sources.path_completion import completed
+from mcp_toolserver.protocol.handlers import Handlers
+from mcp_toolserver.protocol.resources.files import completed
+from mcp_toolserver.protocol.resources.source import Refused, Visitor, Waiting
+from mcp_toolserver.protocol.translate import Context
 from mcp_toolserver.text.prompts import PROMPTS, Argument, Prompt
 from mcp_toolserver.tool_spec import Output, Runtime
 
@@ -22,9 +20,8 @@ LONGEST = 4_000
 _BRANCHES = "repo_overview"
 """The tool whose permission and rules apply to branch names."""
 
-_Context = ServerRequestContext[Any, Any]
 
-Given = mcp.GetPromptResult | mcp.InputRequiredResult
+PromptText = mcp.GetPromptResult | mcp.InputRequiredResult
 
 
 class PromptSource(Protocol):
@@ -34,7 +31,7 @@ class PromptSource(Protocol):
         """All of them, always in the same order."""
         ...
 
-    async def get(self, context: _Context, params: mcp.GetPromptRequestParams, /) -> Given | None:
+    async def get(self, context: Context, params: mcp.GetPromptRequestParams, /) -> PromptText | None:
         """The text of a prompt; None for a name of another source.
 
         Raises:
@@ -48,44 +45,12 @@ class PromptSource(Protocol):
 
 
 @dataclass(frozen=True)
-class Prompts:
-    """Answers requests from the sources."""
+class OwnPrompts(PromptSource):
+    """The server's own prompts."""
 
-    sources: Sequence[PromptSource]
-    skills: SkillPrompts
-
-    async def list_prompts(
-        self, context: _Context, params: mcp.PaginatedRequestParams
-    ) -> mcp.ListPromptsResult:
-        """All on one page. Skills change with their files, so a client keeps no list that may have some."""
-        refuse_cursor(params)
-        prompts = [prompt for source in self.sources for prompt in source.prompts()]
-        if not self.skills.is_offered:
-            return mcp.ListPromptsResult(prompts=prompts)
-        skills = await self.skills.prompts(context, {prompt.name for prompt in prompts})
-        return mcp.ListPromptsResult(prompts=[*prompts, *skills], ttl_ms=0, cache_scope="private")
-
-    async def get(self, context: _Context, params: mcp.GetPromptRequestParams) -> Given:
-        """The text of a prompt."""
-        for source in self.sources:
-            if (found := await source.get(context, params)) is not None:
-                return found
-        if self.skills.is_offered and (found := await self.skills.get(context, params)) is not None:
-            return found
-        raise MCPError(mcp.INVALID_PARAMS, "There is no such prompt. prompts/list names those there are.")
-
-
-@dataclass(frozen=True, kw_only=True)
-class OwnPrompts:
-    """The server's own prompts. Implements `PromptSource`."""
-
-    offered: Callable[[str], bool]
-    """Whether the server has a tool of this name."""
-    shown: Callable[[str], str]
-    """Redacts and escapes a text for output."""
+    handlers: Handlers
 
     def prompts(self) -> Sequence[mcp.Prompt]:
-        """See `PromptSource.prompts`."""
         return [
             mcp.Prompt(
                 name=prompt.name,
@@ -101,22 +66,21 @@ class OwnPrompts:
             for prompt in PROMPTS
         ]
 
-    async def get(self, _: _Context, params: mcp.GetPromptRequestParams) -> mcp.GetPromptResult | None:
-        """See `PromptSource.get`."""
+    async def get(self, _: Context, params: mcp.GetPromptRequestParams) -> mcp.GetPromptResult | None:
         prompt = next((one for one in PROMPTS if one.name == params.name), None)
         if prompt is None:
             return None
-        words = prompt.words(_checked(prompt, params.arguments or {}), self.offered)
-        message = mcp.PromptMessage(role="user", content=mcp.TextContent(type="text", text=self.shown(words)))
+        words = prompt.words(_checked(prompt, params.arguments or {}), self.handlers.offered.__contains__)
+        shown = self.handlers.dispatcher.shown(words)
+        message = mcp.PromptMessage(role="user", content=mcp.TextContent(type="text", text=shown))
         return mcp.GetPromptResult(description=prompt.description, messages=[message])
 
     async def complete(self, name: str, argument: str, value: str, visitor: Visitor) -> Sequence[str]:
-        """See `PromptSource.complete`."""
         known = (one for prompt in PROMPTS if prompt.name == name for one in prompt.arguments)
         match next((one.values for one in known if one.name == argument), "text"):
             case "path":
                 return await completed(value, visitor)
-            case "branch" if self.offered(_BRANCHES):
+            case "branch" if _BRANCHES in self.handlers.offered:
                 return [name for name in await _branches(visitor) if name.startswith(value)]
             case _:
                 return ()
@@ -142,7 +106,7 @@ def _wrong(known: Mapping[str, Argument], given: Mapping[str, str]) -> str:
 async def _branches(visitor: Visitor) -> Sequence[str]:
     """The names of branches, those with the newest commits first."""
     try:
-        found = await visitor.call(_BRANCHES, {}, OutputOverride(run=_named, output_bytes=LARGEST))
+        found = await visitor.call(_BRANCHES, {}, _named)
     except (Refused, Waiting):
         return ()
     return found.text.split()

@@ -4,23 +4,33 @@ A source that reads what a tool could read calls that tool through the dispatche
 same rules, roots, hidden paths, limits and audit log apply.
 """
 
-from collections.abc import Mapping, Sequence
+import base64
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import mcp_types as mcp
-from mcp.server.context import ServerRequestContext
+from mcp.shared.exceptions import MCPError
 from pydantic import JsonValue
 
-from mcp_toolserver.capabilities.user import Answers, Question
-from mcp_toolserver.errors import NobodyToAsk
-from mcp_toolserver.pipeline.call import Caller, CallOptions, OutputOverride, Result
-from mcp_toolserver.pipeline.dispatcher import Dispatcher
+from mcp_toolserver.capabilities.change_events import Kind
+from mcp_toolserver.pipeline.call import CallOptions, OutputOverride, Result
+from mcp_toolserver.protocol.handlers import Client, Handlers, UnaskedClient
+from mcp_toolserver.protocol.translate import Context, is_stateless
+from mcp_toolserver.tool_spec import Output, Runtime
 
 Reading = mcp.ReadResourceResult | mcp.InputRequiredResult
 
 LARGEST = 10 * 1024 * 1024
 """Maximum bytes of one resource; clients read longer ones in parts with read_file."""
+
+ESCAPES = 10
+"""Factor by which a text grows if all of it is escaped."""
+
+BINARY = "application/octet-stream"
+
+_NOT_FOUND = -32002
+"""The error code of the handshake protocol; since 2026-07-28 it is "invalid params"."""
 
 
 class Refused(Exception):
@@ -34,62 +44,62 @@ class Refused(Exception):
 class Waiting(Exception):
     """The client has to answer a question first."""
 
+    def __init__(self, asked: mcp.InputRequiredResult) -> None:
+        super().__init__()
+        self.asked = asked
+        """The result that makes the client ask its user."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Visitor:
     """The client that requests a resource, a prompt or a completion."""
 
-    context: ServerRequestContext[Any, Any]
-    owner: str
-    """The id of the client, which owns handles."""
-    dispatcher: Dispatcher
-    caller: Caller
+    context: Context
+    handlers: Handlers
+    caller: Client
+
+    @property
+    def owner(self) -> str:
+        """The id of the client, which owns handles."""
+        return self.caller.owner
+
+    def handles(self, kind: Kind, start: str = "") -> Sequence[str]:
+        """The listed handles of the client that begin with `start`, newest first."""
+        return self.handlers.changes.of(self.owner, kind, start)
 
     async def call(
-        self, tool: str, arguments: Mapping[str, JsonValue], output_override: OutputOverride | None = None
+        self,
+        tool: str,
+        arguments: Mapping[str, JsonValue],
+        run: Callable[[Any, Runtime], Awaitable[Output]] | None = None,
+        output_bytes: int = LARGEST,
     ) -> Result:
-        """Run a tool as if the client had called it.
+        """Run a tool as if the client had called it; `run` replaces its function, see `OutputOverride`.
 
         Raises:
             Refused: the tool returned an error.
             Waiting: the client has to answer a question first.
         """
-        return _answered(
-            await self.dispatcher.call(
-                tool, arguments, self.caller, CallOptions(output_override=output_override)
-            )
-        )
+        override = OutputOverride(run=run, output_bytes=output_bytes) if run else None
+        options = CallOptions(output_override=override)
+        result = await self.handlers.dispatcher.call(tool, arguments, self.caller, options)
+        if result.pending:
+            assert self.caller.pending is not None
+            raise Waiting(self.caller.pending)
+        if result.error is not None:
+            raise Refused(result.error, result.text)
+        return result
 
 
-def _answered(result: Result) -> Result:
-    if result.pending:
-        raise Waiting
-    if result.error is not None:
-        raise Refused(result.error, result.text)
-    return result
-
-
-class UnaskedCaller:
-    """A client whose user is not asked questions, as for the sake of a completion or a list."""
-
-    def __init__(self, caller: Caller) -> None:
-        self.name = caller.name
-        self.owner = caller.owner
-        self.roots = caller.roots
-        self.restrictions = caller.restrictions
-        self.sampling = caller.sampling
-
-    async def ask(self, question: str) -> bool:
-        return False
-
-    async def elicit(self, questions: Sequence[Question]) -> Answers:
-        raise NobodyToAsk
-
-    async def tell(self, message: str) -> bool:
-        return False
-
-    async def report(self, message: str) -> None:
-        return
+def visitor(
+    handlers: Handlers, context: Context, params: mcp.InputResponseRequestParams | None = None
+) -> Visitor:
+    """The client of a request. Its user is asked no questions without `params`, which hold the answers."""
+    if params is None:
+        caller = UnaskedClient(handlers, context, mcp.InputResponseRequestParams())
+    else:
+        caller = Client(handlers, context, params)
+    return Visitor(context=context, handlers=handlers, caller=caller)
 
 
 class Source(Protocol):
@@ -97,11 +107,11 @@ class Source(Protocol):
 
     def listed(self, owner: str, /) -> Sequence[mcp.Resource]:
         """The resources of this client: permanent ones first, then the newest first."""
-        ...
+        return ()
 
     def templates(self) -> Sequence[mcp.ResourceTemplate]:
         """The URI templates."""
-        ...
+        return ()
 
     async def read(self, uri: str, visitor: Visitor, /) -> Reading | None:
         """The resource; None for a URI of another source.
@@ -114,11 +124,11 @@ class Source(Protocol):
 
     def watched(self, uri: str, owner: str, /) -> bool:
         """Whether a client may subscribe to it."""
-        ...
+        return False
 
     async def complete(self, template: str, argument: str, value: str, visitor: Visitor, /) -> Sequence[str]:
         """Values for an argument of one of its templates that start with `value`, best first."""
-        ...
+        return ()
 
 
 def text(
@@ -130,3 +140,26 @@ def text(
         ttl_ms=ttl_ms,
         cache_scope="public" if public else "private",
     )
+
+
+def blob(uri: str, content: bytes, mime_type: str) -> mcp.ReadResourceResult:
+    """A binary resource."""
+    encoded = base64.b64encode(content).decode()
+    found = mcp.BlobResourceContents(uri=uri, blob=encoded, mime_type=mime_type)
+    return mcp.ReadResourceResult(contents=[found], ttl_ms=0, cache_scope="private")
+
+
+def decoded(content: bytes) -> str | None:
+    """The text of a file; None if it is binary."""
+    if b"\0" in content:
+        return None
+    try:
+        return content.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def not_found(uri: str, context: Context, why: str = "") -> MCPError:
+    """There is no such resource for this client."""
+    code = mcp.INVALID_PARAMS if is_stateless(context) else _NOT_FOUND
+    return MCPError(code, f"Resource not found. {why}".rstrip(), {"uri": uri})

@@ -7,14 +7,13 @@ interval are sent once.
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 import anyio
 import mcp_types as mcp
-from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import NotificationOptions
 from mcp.shared.exceptions import MCPError
 from mcp.shared.subscriptions import (
@@ -29,8 +28,9 @@ from mcp.shared.subscriptions import (
 
 from mcp_toolserver.capabilities.change_events import ResourceRef
 from mcp_toolserver.protocol.resources.client_identity import ClientIds
-from mcp_toolserver.protocol.resources.resources import not_found
-from mcp_toolserver.protocol.resources.sources import agents, background_commands, server_status, tasks, todos
+from mcp_toolserver.protocol.resources.own_resources import AGENTS, CONFIG, JOBS, TASKS, TODOS
+from mcp_toolserver.protocol.resources.source import not_found
+from mcp_toolserver.protocol.translate import Context
 
 STREAMS = 256
 """Maximum open streams."""
@@ -46,7 +46,16 @@ INTERVAL = 0.25
 
 _LISTS = (ToolsListChanged(), PromptsListChanged(), ResourcesListChanged())
 
-_Context = ServerRequestContext[Any, Any]
+_UPDATED: Mapping[str, Sequence[tuple[str, bool]]] = {
+    "job": ((JOBS, True), (f"{JOBS}/{{}}", False)),
+    "agent": ((f"{AGENTS}/{{}}", False),),
+    "task": ((TASKS, True), (f"{TASKS}/{{}}", True)),
+    "todos": ((TODOS, True),),
+    "preferences": ((CONFIG, False),),
+}
+"""By kind the resources that a change affects, and whether only its owners are told. A saved output never
+changes."""
+
 
 FilterExtension = Callable[[object, str], tuple[Any, Collection[Hashable]] | None]
 """Parses a filter key of a protocol extension for a client: returns the acknowledged part and the keys of its
@@ -77,9 +86,6 @@ class _Stream:
     async def taken(self) -> list[ChangeNotification]:
         """Wait for notifications and take them."""
         await self.news.wait()
-        return self._all()
-
-    def _all(self) -> list[ChangeNotification]:
         found = list(self.due.values())
         self.due.clear()
         self.news = anyio.Event()
@@ -113,21 +119,9 @@ class Subscriptions:
         kind, handle = thing
         if listed and kind in ("output", "job", "agent", "task"):
             self.publish(change_notification(ResourcesListChanged()), owners)
-        match kind:
-            case "job":
-                self.publish(change_notification(ResourceUpdated(background_commands.URI)), owners)
-                self.publish(change_notification(ResourceUpdated(f"{background_commands.URI}/{handle}")))
-            case "agent":
-                self.publish(change_notification(ResourceUpdated(f"{agents.URI}/{handle}")))
-            case "task":
-                self.publish(change_notification(ResourceUpdated(tasks.URI)), owners)
-                self.publish(change_notification(ResourceUpdated(f"{tasks.URI}/{handle}")), owners)
-            case "todos":
-                self.publish(change_notification(ResourceUpdated(todos.URI)), owners)
-            case "preferences":
-                self.publish(change_notification(ResourceUpdated(server_status.CONFIG_URI)))
-            case _:
-                """A saved output never changes."""
+        for uri, by_owner in _UPDATED.get(kind, ()):
+            event = ResourceUpdated(uri.format(handle))
+            self.publish(change_notification(event), owners if by_owner else None)
 
     def publish(self, notification: ChangeNotification, owners: frozenset[str] | None = None) -> None:
         """Notify all subscribers, or only those among `owners`."""
@@ -136,7 +130,7 @@ class Subscriptions:
             loop.call_later(max(SOON, self._last_sent + INTERVAL - loop.time()), self._flush)
         self._waiting[notification.key, owners] = notification
 
-    async def subscribe(self, context: _Context, params: mcp.SubscribeRequestParams) -> mcp.EmptyResult:
+    async def subscribe(self, context: Context, params: mcp.SubscribeRequestParams) -> mcp.EmptyResult:
         """Subscribe to one resource, in the handshake protocol."""
         owner = self._client_ids.id_for(context)
         if not self._watched(params.uri, owner):
@@ -147,13 +141,13 @@ class Subscriptions:
         uris.add(params.uri)
         return mcp.EmptyResult()
 
-    async def unsubscribe(self, context: _Context, params: mcp.UnsubscribeRequestParams) -> mcp.EmptyResult:
+    async def unsubscribe(self, context: Context, params: mcp.UnsubscribeRequestParams) -> mcp.EmptyResult:
         """Unsubscribe from one resource."""
         self._subscribed.get(self._client_ids.id_for(context), set()).discard(params.uri)
         return mcp.EmptyResult()
 
     async def listen(
-        self, context: _Context, params: mcp.SubscriptionsListenRequestParams
+        self, context: Context, params: mcp.SubscriptionsListenRequestParams
     ) -> mcp.SubscriptionsListenResult:
         """Send notifications until the client closes the stream."""
         if len(self._streams) >= STREAMS:
@@ -225,10 +219,7 @@ class Subscriptions:
         self._due.setdefault(name, {})[notification.key] = notification
         if name not in self._sending:
             self._sending[name] = task = asyncio.get_running_loop().create_task(self._send(name))
-            task.add_done_callback(lambda _: self._sent(name))
-
-    def _sent(self, name: str) -> None:
-        del self._sending[name]
+            task.add_done_callback(lambda _: self._sending.pop(name))
 
     async def _send(self, name: str) -> None:
         while due := self._due.pop(name, None):

@@ -1,5 +1,9 @@
 """Serving one client over standard input and output.
 
+The output may still have a reader when the input has ended: a shell script pipes requests into the server and
+reads the answers. Requests that only read get a few seconds to finish then; commands and requests that change
+something are cancelled at once.
+
 While serving, descriptor 0 is the null device and descriptor 1 is standard error, so a stray print cannot
 corrupt the JSON-RPC stream.
 """
@@ -10,14 +14,58 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import anyio
 from mcp.server.lowlevel import Server
-from mcp_types import JSONRPCRequest
+from mcp.shared.message import SessionMessage
+from mcp_types import (
+    CONNECTION_CLOSED,
+    ErrorData,
+    JSONRPCError,
+    JSONRPCNotification,
+    JSONRPCRequest,
+    RequestId,
+)
 
+from mcp_toolserver.capabilities.permissions import Capability
+from mcp_toolserver.errors import UnknownTool
+from mcp_toolserver.pipeline.dispatcher import Dispatcher
 from mcp_toolserver.protocol.counted_streams import ConnectionStats, Incoming, Outgoing
 from mcp_toolserver.protocol.rate_limit import ConcurrencyLimiter, RequestLimits
-from mcp_toolserver.protocol.stdio import pipe_transport
-from mcp_toolserver.protocol.stdio.draining import Draining
-from mcp_toolserver.protocol.stdio.line_streams import LineReader, LineWriter
+from mcp_toolserver.protocol.stdio.streams import LineReader, LineWriter, are_pipes, open_files, open_pipes
+from mcp_toolserver.protocol.translate import only_reads
+
+READ_SECONDS = 5.0
+"""How long requests that only read may take after the end of input."""
+
+_READING = frozenset(
+    {
+        "initialize",
+        "server/discover",
+        "ping",
+        "logging/setLevel",
+        "tools/list",
+        "resources/list",
+        "resources/templates/list",
+        "resources/read",
+        "prompts/list",
+        "prompts/get",
+        "completion/complete",
+    }
+)
+
+_NOT_WAITED_FOR = frozenset(
+    {
+        Capability.PROCESS,
+        Capability.SESSIONS,
+        Capability.POWERSHELL,
+        Capability.CONTAINERS,
+        Capability.CLONES,
+        Capability.LANGUAGES,
+        # Nobody can answer a question any more.
+        Capability.ASK,
+    }
+)
+"""Capabilities of tools that start a command or wait for the client."""
 
 HINT = (
     "mcp-toolserver: waiting for an MCP client on standard input, which is a terminal; Ctrl-C ends it.\n"
@@ -32,27 +80,24 @@ async def serve_stdio(
     reads: Callable[[JSONRPCRequest], bool],
     ended: Callable[[], None],
 ) -> None:
-    """Serve until the client closes standard input and requests that only read are answered; see `draining`.
+    """Serve until the client closes standard input and requests that only read are answered.
 
     `reads` selects those requests. `ended` is called before the remaining requests are cancelled.
     """
     # The only client may use the whole limit.
     stats = ConnectionStats(ConcurrencyLimiter(replace(limits, of_one=limits.requests)), client="")
     reader, writer = await _lines()
-    incoming = Incoming(reader, writer, stats, Draining(stats, writer, reads, ended))
+    incoming = DrainedIncoming(reader, writer, stats, reads, ended)
     await server.run(incoming, Outgoing(writer, stats), server.create_initialization_options())
 
 
 async def _lines() -> tuple[LineReader, LineWriter]:
     """The client's two streams: in the event loop where it can wait for them, else with threads."""
-    if pipe_transport.are_pipes(0, 1):
-        return await pipe_transport.open_pipes(*_claim())
+    if are_pipes(0, 1):
+        return await open_pipes(*_claim())
     if sys.stdin.isatty():
         sys.stderr.write(HINT + "\n")
-    # Lazy, because few clients are a terminal or a file.
-    from mcp_toolserver.protocol.stdio import file_streams
-
-    return file_streams.open_files(*_claim())
+    return open_files(*_claim())
 
 
 def _claim() -> tuple[int, int]:
@@ -63,3 +108,83 @@ def _claim() -> tuple[int, int]:
     os.dup2(2, 1)
     os.close(nothing)
     return source, target
+
+
+def reads(dispatcher: Dispatcher) -> Callable[[JSONRPCRequest], bool]:
+    """Return a predicate: whether a request only reads and starts no command, so that the server finishes
+    it."""
+
+    def only_reading(request: JSONRPCRequest) -> bool:
+        if request.method != "tools/call":
+            return request.method in _READING
+        try:
+            entry = dispatcher.registry.find(str((request.params or {}).get("name")))
+        except UnknownTool:
+            # The answer is an error, which takes no time.
+            return True
+        if entry.spec.forwards or entry.spec.needs & _NOT_WAITED_FOR:
+            return False
+        return only_reads(entry, dispatcher.level(entry), dispatcher.reach(entry))
+
+    return only_reading
+
+
+class DrainedIncoming(Incoming):
+    """Messages of the client. When its input ends, its requests are finished or cancelled."""
+
+    def __init__(
+        self,
+        reader: LineReader,
+        writer: LineWriter,
+        stats: ConnectionStats,
+        reads: Callable[[JSONRPCRequest], bool],
+        ended: Callable[[], None],
+    ) -> None:
+        super().__init__(reader, writer, stats)
+        self._writer = writer
+        self._reads = reads
+        self._ended = ended
+        self._cancelled: set[RequestId] = set()
+
+    async def next_cancellation(self) -> SessionMessage | None:
+        """After the end of input: return the next cancellation, which the server handles like one from the
+        client.
+
+        Calls `ended` and returns None once all read-only requests are answered, the client stopped reading,
+        or the time is over.
+        """
+        if self._is_reading():
+            for request in self._stats.in_progress:
+                if not self._reads(request) and request.id not in self._cancelled:
+                    self._cancelled.add(request.id)
+                    return _cancellation(request.id)
+            await self._finish_reading()
+        self._ended()
+        return None
+
+    async def dropped(self, request_id: RequestId) -> None:
+        """Answer a request that this class cancelled; the client did not cancel it and expects an answer."""
+        if request_id in self._cancelled:
+            error = ErrorData(code=CONNECTION_CLOSED, message="Connection closed")
+            await self._writer.send(SessionMessage(JSONRPCError(jsonrpc="2.0", id=request_id, error=error)))
+
+    def _is_reading(self) -> bool:
+        return any(self._reads(request) for request in self._stats.in_progress)
+
+    async def _finish_reading(self) -> None:
+        with anyio.move_on_after(READ_SECONDS):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._give_up_unread, tasks.cancel_scope)
+                while self._is_reading():
+                    await self._stats.wait_for_settled()
+                tasks.cancel_scope.cancel()
+
+    async def _give_up_unread(self, scope: anyio.CancelScope) -> None:
+        await self._writer.wait_for_reader_gone()
+        scope.cancel()
+
+
+def _cancellation(request_id: RequestId) -> SessionMessage:
+    params = {"requestId": request_id, "reason": "the input has ended"}
+    message = JSONRPCNotification(jsonrpc="2.0", method="notifications/cancelled", params=params)
+    return SessionMessage(message)

@@ -10,29 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 import mcp_types as mcp
-from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import Server
-from mcp.shared.exceptions import MCPError
-from mcp_types.version import is_version_at_least
 
 from mcp_toolserver.lazy import Lazy
 from mcp_toolserver.protocol.mcp_server import ToolServer
-from mcp_toolserver.protocol.translate import MODERN
+from mcp_toolserver.protocol.tasks.request import EXTENSION, GROUP, LISTENED, declares, require
+from mcp_toolserver.protocol.translate import Context
 
 if TYPE_CHECKING:
     from mcp_toolserver.protocol.tasks.tasks import Tasks
 
-EXTENSION = "io.modelcontextprotocol/tasks"
-"""The key of the feature in the lifespan state."""
-
-GROUP = f"{EXTENSION} group"
-"""The key of the task group in the lifespan state."""
-
-LISTENED = "taskIds"
-"""The key of task ids in the filter of `subscriptions/listen`."""
-
-_Context = ServerRequestContext[Any, Any]
-_Answer = Callable[[_Context, Any], Awaitable[Any]]
+_Answer = Callable[[Context, Any], Awaitable[Any]]
 _Lifespan = Callable[[Server[Any]], AbstractAsyncContextManager[Any]]
 
 
@@ -57,7 +45,7 @@ class TaskFeature:
         server.lifespan = self._within(server.lifespan)
 
     def _required(self, chosen: "Callable[[Tasks], _Answer]") -> _Answer:
-        async def answer(context: _Context, params: mcp.RequestParams) -> Any:
+        async def answer(context: Context, params: mcp.RequestParams) -> Any:
             require(context)
             return await chosen(self.tasks())(context, params)
 
@@ -67,7 +55,7 @@ class TaskFeature:
         own = server.get_request_handler("tools/call")
         assert own is not None
 
-        async def call(context: _Context, params: mcp.CallToolRequestParams) -> Any:
+        async def call(context: Context, params: mcp.CallToolRequestParams) -> Any:
             if declares(context):
                 return await self.tasks().call_tool(context, params)
             return await own.handler(context, params)
@@ -79,7 +67,7 @@ class TaskFeature:
         if own is None:
             return
 
-        async def listen(context: _Context, params: mcp.SubscriptionsListenRequestParams) -> Any:
+        async def listen(context: Context, params: mcp.SubscriptionsListenRequestParams) -> Any:
             if LISTENED in (params.notifications.model_extra or {}):
                 require(context)
                 self.tasks()
@@ -101,25 +89,3 @@ class TaskFeature:
                         await self.tasks.made.cancel_running()
 
         return extended
-
-
-def declares(context: _Context) -> bool:
-    """Whether the client declares the extension in this request; before 2026-07-28 none can."""
-    declared = context.session.client_capabilities
-    if declared is None or EXTENSION not in (declared.extensions or {}):
-        return False
-    return is_version_at_least(context.protocol_version, MODERN)
-
-
-def require(context: _Context) -> None:
-    """Require the extension.
-
-    Raises:
-        MCPError: the client does not declare it.
-    """
-    if not is_version_at_least(context.protocol_version, MODERN):
-        raise MCPError(mcp.METHOD_NOT_FOUND, "Method not found", context.method)
-    if not declares(context):
-        lacking = f"The client must declare the extension {EXTENSION}."
-        required = {"requiredCapabilities": {"extensions": {EXTENSION: dict[str, str]()}}}
-        raise MCPError(mcp.MISSING_REQUIRED_CLIENT_CAPABILITY, lacking, required)

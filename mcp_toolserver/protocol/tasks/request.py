@@ -1,22 +1,29 @@
-"""Reads the task id of a request."""
+"""Reads requests of the extension: whether the client declares it, and the task that they are for."""
 
 import re
 from collections.abc import Mapping
-from typing import Any
 
 import mcp_types as mcp
-from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
 from mcp.shared.inbound import MCP_METHOD_HEADER, MCP_NAME_HEADER, decode_header_value
 
-from mcp_toolserver.protocol.tasks.task import PREFIX
+from mcp_toolserver.protocol.translate import Context, is_stateless
+
+EXTENSION = "io.modelcontextprotocol/tasks"
+"""The key of the feature in the lifespan state."""
+
+GROUP = f"{EXTENSION} group"
+"""The key of the task group in the lifespan state."""
+
+LISTENED = "taskIds"
+"""The key of task ids in the filter of `subscriptions/listen`."""
+
+PREFIX = "task_"
 
 _FORM = re.compile(rf"{PREFIX}[0-9a-f]{{32}}")
 
-_Context = ServerRequestContext[Any, Any]
 
-
-def named(context: _Context) -> str:
+def named(context: Context) -> str:
     """Return the task id of a request.
 
     Raises:
@@ -41,3 +48,25 @@ def unknown() -> MCPError:
         mcp.INVALID_PARAMS,
         "No task of yours has this taskId: it was never given, or what came of it is no longer kept.",
     )
+
+
+def declares(context: Context) -> bool:
+    """Whether the client declares the extension in this request; before 2026-07-28 none can."""
+    declared = context.session.client_capabilities
+    if declared is None or EXTENSION not in (declared.extensions or {}):
+        return False
+    return is_stateless(context)
+
+
+def require(context: Context) -> None:
+    """Require the extension.
+
+    Raises:
+        MCPError: the client does not declare it.
+    """
+    if not is_stateless(context):
+        raise MCPError(mcp.METHOD_NOT_FOUND, "Method not found", context.method)
+    if not declares(context):
+        lacking = f"The client must declare the extension {EXTENSION}."
+        required = {"requiredCapabilities": {"extensions": {EXTENSION: dict[str, str]()}}}
+        raise MCPError(mcp.MISSING_REQUIRED_CLIENT_CAPABILITY, lacking, required)

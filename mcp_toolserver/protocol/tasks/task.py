@@ -1,9 +1,9 @@
-"""One call that runs as a task: its progress, questions and outcome."""
+"""One call that runs as a task: its progress, questions and outcome; also as a background job."""
 
 import json
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 import anyio
@@ -11,11 +11,15 @@ import mcp_types as mcp
 from mcp.shared.exceptions import MCPError
 from pydantic import JsonValue, ValidationError
 
+from mcp_toolserver.capabilities.call_scope import SECONDS_TO_ANSWER
+from mcp_toolserver.capabilities.processes import JobQuery, JobState
+from mcp_toolserver.errors import Conflict, NotFound
 from mcp_toolserver.protocol.elicitation import elicit
+from mcp_toolserver.protocol.tasks.request import PREFIX
 from mcp_toolserver.stores.tasks import Status, TaskRecord
+from mcp_toolserver.text.json_values import is_list, is_object
+from mcp_toolserver.text.lines.utf8_stream import decode_page
 from mcp_toolserver.text.timestamps import utc
-
-PREFIX = "task_"
 
 POLL_MS = 1_000
 """The poll interval suggested to clients."""
@@ -41,7 +45,8 @@ class _Question:
 
 
 class Task:
-    """Implements `TaskHandle`. `changed` is called whenever the result of `tasks/get` changes."""
+    """A call; its request may already be answered. `changed` is called whenever the result of `tasks/get`
+    changes."""
 
     def __init__(self, principal: str, changed: "Callable[[Task], None]") -> None:
         self.record = TaskRecord(id=PREFIX + secrets.token_hex(16), principal=principal)
@@ -61,11 +66,11 @@ class Task:
         self._changed = changed
 
     def say(self, message: str) -> None:
-        """See `TaskHandle.say`."""
+        """Report progress."""
         self._set(replace(self.record, message=message[:_MESSAGE]))
 
     async def ask(self, key: str, request: mcp.ElicitRequest) -> mcp.ElicitResult | None:
-        """See `TaskHandle.ask`. The call waits here and is not repeated."""
+        """Ask the user. The call waits here and is not repeated. Raises: TimedOut: nobody answered."""
         # A task never uses the same key twice.
         self._asked += 1
         name = f"{key}-{self._asked}"
@@ -196,3 +201,67 @@ def _answer(name: str, response: object) -> mcp.ElicitResult:
         raise MCPError(
             mcp.INVALID_PARAMS, f"inputResponses.{name} is no answer to elicitation/create"
         ) from None
+
+
+@dataclass(frozen=True)
+class TaskJobs:
+    """Tasks as background jobs, for TaskOutput and TaskStop. Implements `JobSource`.
+
+    A task has output once it has ended: the text of its result.
+    """
+
+    find: Callable[[str], Awaitable[Task | TaskRecord | None]]
+
+    async def output(self, query: JobQuery) -> JobState:
+        task = await self._found(query.handle)
+        if isinstance(task, Task):
+            with anyio.move_on_after(min(query.wait, SECONDS_TO_ANSWER)):
+                await task.ended.wait()
+        return _state(task.written() if isinstance(task, Task) else task, query)
+
+    async def stop(self, handle: str) -> JobState:
+        task = await self._found(handle)
+        record = task.record if isinstance(task, Task) else task
+        if record.status in _ENDED:
+            raise Conflict(f"task {handle} is already in terminal state: {record.status}")
+        if not isinstance(task, Task):
+            raise Conflict(f"{handle} runs in another server of the workspace, which alone can stop it.")
+        task.scope.cancel()
+        await task.ended.wait()
+        return _state(task.record, JobQuery(handle=handle, limit=0))
+
+    async def _found(self, handle: str) -> Task | TaskRecord:
+        task = await self.find(handle)
+        if task is None:
+            raise NotFound(f"task not found: {handle}. Its result may no longer be stored.")
+        return task
+
+
+def _state(record: TaskRecord, query: JobQuery) -> JobState:
+    running = record.status not in _ENDED
+    data = b"" if running else _text(record).encode(errors="replace")
+    start = min(query.offset, len(data))
+    page = data[start : start + query.limit]
+    text, used = decode_page(page, last=start + len(page) == len(data))
+    status = record.status.replace("_", " ")
+    return JobState(
+        handle=record.id,
+        text=text,
+        start=start,
+        next_offset=start + used,
+        total=len(data),
+        running=running,
+        exit_status=None,
+        reason="running" if running else "exited",
+        seconds=record.updated - record.created,
+        status=f"{status}: {record.message}" if record.message else status,
+    )
+
+
+def _text(record: TaskRecord) -> str:
+    """The text of the result of a call; empty if it has none."""
+    outcome: object = json.loads(record.outcome or "{}")
+    content = outcome.get("content") if is_object(outcome) else None
+    blocks = content if is_list(content) else []
+    texts = (block.get("text") for block in blocks if is_object(block))
+    return "\n".join(text for text in texts if isinstance(text, str))

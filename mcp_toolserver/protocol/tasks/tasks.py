@@ -5,7 +5,7 @@ server answers the request as usual; else it returns a handle, and the client po
 """
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection, Hashable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -13,7 +13,6 @@ from typing import Any
 import anyio
 import mcp_types as mcp
 from anyio.abc import TaskGroup
-from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
 from pydantic import JsonValue
 
@@ -21,12 +20,12 @@ from mcp_toolserver.errors import ToolError, Unavailable, UnknownTool
 from mcp_toolserver.pipeline.call import Result
 from mcp_toolserver.protocol import translate
 from mcp_toolserver.protocol.handlers import Handlers
-from mcp_toolserver.protocol.tasks.feature import GROUP, require
-from mcp_toolserver.protocol.tasks.jobs import TaskJobs
-from mcp_toolserver.protocol.tasks.request import named, unknown
-from mcp_toolserver.protocol.tasks.task import CANCELLED, FAILED, Task, Wire, detailed
+from mcp_toolserver.protocol.resources.feature import ResourceFeature
+from mcp_toolserver.protocol.tasks.request import GROUP, LISTENED, named, require, unknown
+from mcp_toolserver.protocol.tasks.task import CANCELLED, FAILED, Task, TaskJobs, Wire, detailed
+from mcp_toolserver.protocol.translate import Context
 from mcp_toolserver.stores.tasks import StoredTasks, TaskRecord
-from mcp_toolserver.text.json_values import is_object
+from mcp_toolserver.text.json_values import is_list, is_object
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +35,6 @@ _TOO_LARGE = Result(
 )
 _LOST = "The call has ended, but what came of it could not be kept."
 
-_Context = ServerRequestContext[Any, Any]
 
 Work = Callable[[Task], Awaitable[Wire]]
 """The work of a task; returns the result of the call."""
@@ -58,6 +56,10 @@ class TaskLimits:
 
 def nobody(_: Wire) -> None:
     """Ignore changes."""
+
+
+SUBSCRIBED = 64
+"""Maximum tasks of one stream of notifications."""
 
 
 class Tasks:
@@ -89,7 +91,7 @@ class Tasks:
             await self._store.cancel_running()
 
     async def call_tool(
-        self, context: _Context, params: mcp.CallToolRequestParams
+        self, context: Context, params: mcp.CallToolRequestParams
     ) -> dict[str, JsonValue] | mcp.InputRequiredResult:
         """Run a call of a client that supports tasks; as a task if it may be long."""
 
@@ -100,7 +102,7 @@ class Tasks:
             return await self._handlers.call_tool(context, params)
         return await self.carry(context, work)
 
-    async def carry(self, context: _Context, work: Work, *, grace: float | None = None) -> Wire:
+    async def carry(self, context: Context, work: Work, *, grace: float | None = None) -> Wire:
         """Run `work`; returns its result if it ends within the grace period, else the handle of its task.
 
         Raises:
@@ -124,14 +126,14 @@ class Tasks:
         finally:
             task.settled.set()
 
-    async def get(self, context: _Context, _: mcp.RequestParams) -> Wire:
+    async def get(self, context: Context, _: mcp.RequestParams) -> Wire:
         """The state of a task, with its result if it ended."""
         found = await self._find(context)
         seconds = self._store.retention.seconds
         wire = found.detailed(seconds) if isinstance(found, Task) else detailed(found, seconds)
         return {**wire, **_DONE}
 
-    async def update(self, context: _Context, _: mcp.RequestParams) -> Wire:
+    async def update(self, context: Context, _: mcp.RequestParams) -> Wire:
         """Pass answers to the questions of a task."""
         found = await self._find(context)
         responses = (context.params or {}).get("inputResponses")
@@ -141,7 +143,7 @@ class Tasks:
             task.take(responses)
         return _DONE
 
-    async def cancel(self, context: _Context, _: mcp.RequestParams) -> Wire:
+    async def cancel(self, context: Context, _: mcp.RequestParams) -> Wire:
         """Cancel a task and its processes. An ended task does not change."""
         found = await self._find(context)
         if (task := _own(found)) is not None:
@@ -174,7 +176,7 @@ class Tasks:
         except UnknownTool:
             return False
 
-    def _refusal(self, context: _Context) -> Wire:
+    def _refusal(self, context: Context) -> Wire:
         why = (
             f"{self._limits.running} calls run as tasks already, and no more may. Wait for one to end, or "
             "cancel one, and call again."
@@ -236,7 +238,7 @@ class Tasks:
         if not task.in_request:
             self.changed(task.detailed(self._store.retention.seconds))
 
-    async def _find(self, context: _Context) -> Task | TaskRecord:
+    async def _find(self, context: Context) -> Task | TaskRecord:
         """The task that a request is for.
 
         Raises:
@@ -285,3 +287,32 @@ async def _done(task: Task, work: Work) -> None:
         # A bug in one call must not end the others; its text stays in the log.
         log.exception("a task failed")
         task.fail(mcp.ErrorData(code=mcp.INTERNAL_ERROR, message=FAILED))
+
+
+def connect(tasks: Tasks, feature: ResourceFeature) -> None:
+    """Let clients subscribe to `tasks` through `subscriptions/listen`."""
+
+    def publish(state: Wire) -> None:
+        # Nobody has subscribed yet.
+        if feature.is_in_use:
+            from mcp_toolserver.protocol.resources.subscriptions import ChangeNotification
+
+            feature.publish(ChangeNotification((LISTENED, state["taskId"]), partial(_notification, state)))
+
+    def honoured(asked: object, owner: str) -> tuple[list[str], Collection[Hashable]] | None:
+        """The running tasks among `asked`; publishes the state of each at once."""
+        running = [tasks.running(one, owner) for one in asked] if is_list(asked) else []
+        found = {str(state["taskId"]): state for state in running if state is not None}
+        names = list(found)[:SUBSCRIBED]
+        for name in names:
+            publish(found[name])
+        return (names, [(LISTENED, name) for name in names]) if names else None
+
+    tasks.changed = publish
+    feature.extra[LISTENED] = honoured
+
+
+def _notification(state: Wire, meta: dict[str, Any]) -> "mcp.Notification[dict[str, Any], str]":
+    return mcp.Notification[dict[str, Any], str](
+        method="notifications/tasks", params={**state, "_meta": meta}
+    )

@@ -1,34 +1,44 @@
-"""The files of skills, as the skills extension of MCP (SEP-2640) addresses them.
+"""Skills as resources and as prompts; the permission and the rules of the tool `Skill` apply to both.
 
-Served are the skills for models whose front matter has a name that the extension allows and a description.
-Clients verify what they read by the digests of `skills/list`, so these are of the text as it is sent, in
-which invisible characters are escaped.
+The resources are the files of skills, as the skills extension of MCP (SEP-2640) addresses them. Served are
+the skills for models whose front matter has a name that the extension allows and a description. Clients
+verify what they read by the digests of `skills/list`, so these are of the text as it is sent, in which
+invisible characters are escaped.
 """
 
-import base64
 import hashlib
 import json
 import mimetypes
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, unquote
 
 import mcp_types as mcp
-from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
 from pydantic import JsonValue
 
 from mcp_toolserver.capabilities.skills import SKILL_FILE
 from mcp_toolserver.errors import NotFound, ToolError
-from mcp_toolserver.pipeline.call import OutputOverride
 from mcp_toolserver.protocol.handlers import Handlers
-from mcp_toolserver.protocol.resources.skill_prompts import TOOL
-from mcp_toolserver.protocol.resources.source import LARGEST, Refused, UnaskedCaller, Visitor, text
+from mcp_toolserver.protocol.resources.source import (
+    BINARY,
+    ESCAPES,
+    LARGEST,
+    Refused,
+    Source,
+    Visitor,
+    blob,
+    decoded,
+    text,
+    visitor,
+)
+from mcp_toolserver.protocol.translate import Context
+from mcp_toolserver.text.skills import skill_content
 from mcp_toolserver.tool_spec import Image, Output, Runtime
 
-TEMPLATE = "skill://{name}/{+path}"
+TOOL = "Skill"
 
 PAGE = 20
 """Skills of one page; the server reads all their files."""
@@ -38,63 +48,43 @@ MAX_FILES = 512
 
 MAX_BYTES = 16 * 1024 * 1024
 
+_ARGUMENT = "args"
+"""The argument of every prompt."""
+
 _URI = re.compile(r"skill://(?P<name>[a-z0-9]+(?:-[a-z0-9]+)*)/(?P<path>[^?#]+)")
 
 _NAME = re.compile(r"(?=.{1,64}\Z)[a-z0-9]+(?:-[a-z0-9]+)*")
 
-_BINARY = "application/octet-stream"
 
-_ESCAPES = 10
-"""Factor by which a text grows if all of it is escaped."""
-
-_Context = ServerRequestContext[Any, Any]
-
-
-@dataclass(frozen=True, kw_only=True)
-class SkillFiles:
-    """Implements `Source`, and answers the requests of the extension."""
+@dataclass(frozen=True)
+class Skills(Source):
+    """The source of their files, the requests of the extension, and the prompts."""
 
     handlers: Handlers
-    is_offered: bool
-    """Whether the server has the tool."""
 
-    def listed(self, _: str) -> Sequence[mcp.Resource]:
-        """None; `skills/list` lists them."""
-        return ()
+    @property
+    def is_offered(self) -> bool:
+        """Whether the server has the tool."""
+        return TOOL in self.handlers.offered
 
     def templates(self) -> Sequence[mcp.ResourceTemplate]:
-        """See `Source.templates`."""
         if not self.is_offered:
             return ()
         description = f"A file of a skill; {SKILL_FILE} is the skill itself."
-        return [mcp.ResourceTemplate(name="skill", uri_template=TEMPLATE, description=description)]
+        template = "skill://{name}/{+path}"
+        return [mcp.ResourceTemplate(name="skill", uri_template=template, description=description)]
 
     async def read(self, uri: str, visitor: Visitor) -> mcp.ReadResourceResult | None:
-        """See `Source.read`."""
         if (found := _address(uri)) is None or not self.is_offered:
             return None
         name, path = found
-        override = OutputOverride(run=_content, output_bytes=LARGEST * _ESCAPES)
-        result = await visitor.call(TOOL, {"skill": name, "file": path}, override)
+        result = await visitor.call(TOOL, {"skill": name, "file": path}, _content, LARGEST * ESCAPES)
         mime_type = _mime_type(path)
         for image in result.images:
-            blob = mcp.BlobResourceContents(
-                uri=uri, blob=base64.b64encode(image.data).decode(), mime_type=mime_type or _BINARY
-            )
-            return mcp.ReadResourceResult(contents=[blob], ttl_ms=0, cache_scope="private")
+            return blob(uri, image.data, mime_type or BINARY)
         return text(uri, result.text, mime_type=mime_type or "text/plain")
 
-    def watched(self, _: str, __: str) -> bool:
-        """They are not watched."""
-        return False
-
-    async def complete(self, _: str, __: str, ___: str, ____: Visitor) -> Sequence[str]:
-        """Nothing is proposed."""
-        return ()
-
-    async def list_skills(
-        self, context: _Context, params: mcp.PaginatedRequestParams
-    ) -> dict[str, JsonValue]:
+    async def list_skills(self, context: Context, params: mcp.PaginatedRequestParams) -> dict[str, JsonValue]:
         """Answer `skills/list`. The cursor is the last name of the page before."""
         shown = self.handlers.dispatcher.shown
         after = params.cursor or ""
@@ -111,40 +101,98 @@ class SkillFiles:
                 found["nextCursor"] = chosen[-1]
             return Output(json.dumps(found))
 
-        return await self._answer(context, {}, page)
+        return await self._answer(context, page)
 
     async def get_skill(
-        self, context: _Context, params: mcp.ReadResourceRequestParams
+        self, context: Context, params: mcp.ReadResourceRequestParams
     ) -> dict[str, JsonValue]:
         """Answer `skills/get`."""
         name, path = _address(params.uri) or ("", "")
-        missing = NotFound("No skill is served at this URI.")
         shown = self.handlers.dispatcher.shown
 
         async def one(_: Any, rt: Runtime) -> Output:
             is_served = path == SKILL_FILE and name in await _names(rt)
             entry = await _entry(rt, name, shown) if is_served else None
             if entry is None:
-                raise missing
+                raise NotFound("No skill is served at this URI.")
             return Output(json.dumps({"skill": entry}))
 
-        return await self._answer(context, {}, one)
+        return await self._answer(context, one)
 
     async def _answer(
-        self, context: _Context, arguments: dict[str, JsonValue], run: Callable[[Any, Runtime], Any]
+        self, context: Context, run: Callable[[Any, Runtime], Awaitable[Output]]
     ) -> dict[str, JsonValue]:
-        caller, _ = self.handlers.caller(context, mcp.InputResponseRequestParams())
-        visitor = Visitor(
-            context=context,
-            owner=self.handlers.client_ids.id_for(context),
-            dispatcher=self.handlers.dispatcher,
-            caller=UnaskedCaller(caller),
-        )
         try:
-            found = await visitor.call(TOOL, arguments, OutputOverride(run=run, output_bytes=LARGEST))
+            found = await visitor(self.handlers, context).call(TOOL, {}, run)
         except Refused as refused:
             raise MCPError(mcp.INVALID_PARAMS, str(refused)) from None
         return {"resultType": "complete", **json.loads(found.text), "ttlMs": 0, "cacheScope": "private"}
+
+    async def prompts(self, context: Context, taken: Collection[str]) -> Sequence[mcp.Prompt]:
+        """A prompt for each skill that users can call and whose name is not `taken`."""
+        try:
+            found = await visitor(self.handlers, context).call(TOOL, {}, _cards)
+        except Refused:
+            return ()
+        cards: Sequence[dict[str, str]] = json.loads(found.text)
+        shown = self.handlers.dispatcher.shown
+        return [
+            _prompt({key: shown(value) for key, value in card.items()})
+            for card in cards
+            if card["name"] not in taken
+        ]
+
+    async def get_prompt(
+        self, visitor: Visitor, params: mcp.GetPromptRequestParams
+    ) -> mcp.GetPromptResult | None:
+        """The text of a skill, which is active from now on; None if there is no such skill.
+
+        Raises:
+            MCPError: the arguments are wrong, or the skill cannot be used.
+            Waiting: see `Visitor.call`.
+        """
+        given = params.arguments or {}
+        if unknown := sorted(given.keys() - {_ARGUMENT}):
+            raise MCPError(
+                mcp.INVALID_PARAMS, f"A skill has no argument {unknown[0][:64]!r}; it takes {_ARGUMENT}."
+            )
+        call = {"skill": params.name, _ARGUMENT: given.get(_ARGUMENT, "")}
+        try:
+            with self.handlers.changes.on_behalf_of(visitor.owner):
+                found = await visitor.call(TOOL, call, _text)
+        except Refused as refused:
+            if refused.kind == NotFound.kind:
+                return None
+            raise MCPError(mcp.INVALID_PARAMS, str(refused)) from None
+        content = mcp.TextContent(type="text", text=found.text)
+        return mcp.GetPromptResult(messages=[mcp.PromptMessage(role="user", content=content)])
+
+
+def _prompt(card: dict[str, str]) -> mcp.Prompt:
+    hint = card["hint"] or "What the skill is to work on"
+    return mcp.Prompt(
+        name=card["name"],
+        description=card["description"],
+        arguments=[mcp.PromptArgument(name=_ARGUMENT, description=hint, required=False)],
+    )
+
+
+async def _cards(_: Any, rt: Runtime) -> Output:
+    index = await rt.skills.index()
+    cards = [
+        {"name": card.name, "description": card.description, "hint": card.argument_hint}
+        for card in index.cards
+        if card.user_invocable
+    ]
+    return Output(json.dumps(cards))
+
+
+async def _text(args: Any, rt: Runtime) -> Output:
+    skill = await rt.skills.open(args.skill)
+    if not skill.card.user_invocable:
+        raise NotFound("It is no prompt.")
+    rt.skills.activate(skill, is_top_level=True)
+    return Output(skill_content(skill, args.args))
 
 
 async def _names(rt: Runtime) -> list[str]:
@@ -205,25 +253,15 @@ def _escaped(value: JsonValue, shown: Callable[[str], str]) -> JsonValue:
 
 def _sent(content: bytes, shown: Callable[[str], str]) -> bytes:
     """The bytes of a file as a client reads them."""
-    decoded = _decoded(content)
-    return content if decoded is None else shown(decoded).encode()
-
-
-def _decoded(content: bytes) -> str | None:
-    if b"\0" in content:
-        return None
-    try:
-        return content.decode()
-    except UnicodeDecodeError:
-        return None
+    found = decoded(content)
+    return content if found is None else shown(found).encode()
 
 
 async def _content(args: Any, rt: Runtime) -> Output:
     content = await rt.skills.read(args.skill, args.file)
-    decoded = _decoded(content)
-    if decoded is None:
-        return Output("", images=(Image(data=content, mime_type=_BINARY),))
-    return Output(decoded)
+    if (found := decoded(content)) is not None:
+        return Output(found)
+    return Output("", images=(Image(data=content, mime_type=BINARY),))
 
 
 def _mime_type(path: str) -> str | None:

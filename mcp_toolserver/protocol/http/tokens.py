@@ -1,8 +1,9 @@
-"""Named tokens: the file that says which name has which token, and what its holder may do.
+"""Tokens for HTTP: the file of a single one, and the file that says which name has which token, and what its
+holder may do.
 
-The file stores a SHA-256 hash of each token. A fast hash is right for these: the server makes every token
-from 256 random bits, so nobody can guess one, and a slow hash would only delay each request. A token that a
-human chose would need a slow hash; there is no way to store one.
+The file of named tokens stores a SHA-256 hash of each token. A fast hash is right for these: the server makes
+every token from 256 random bits, so nobody can guess one, and a slow hash would only delay each request. A
+token that a human chose would need a slow hash; there is no way to store one.
 """
 
 import hashlib
@@ -10,6 +11,7 @@ import hmac
 import logging
 import os
 import re
+import secrets
 import stat
 import time
 import tomllib
@@ -23,6 +25,11 @@ from mcp_toolserver.text.json_values import is_list
 from mcp_toolserver.text.path_syntax import lies_in
 
 log = logging.getLogger(__name__)
+
+MIN_TOKEN = 16
+"""Characters that a token of the operator must have at least."""
+
+_MAX_TOKEN = 4096
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _HASH = re.compile(r"[0-9a-f]{64}")
@@ -271,19 +278,53 @@ def read_private(path: str) -> str:
         OSError: it cannot be read.
         SettingsError: it is no such file.
     """
-    # Without O_NONBLOCK, opening a FIFO would wait for a writer.
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    with os.fdopen(descriptor, "rb") as file:
-        # The checks are on what was opened; the name can mean another file meanwhile.
-        mode = os.fstat(descriptor).st_mode
-        if not stat.S_ISREG(mode):
-            raise SettingsError("not a regular file")
-        if mode & 0o077:
-            raise SettingsError(f"other users may read or change it. Run: chmod 600 {path}")
-        content = file.read(MAX_SIZE + 1)
+    content = _private(path, MAX_SIZE + 1)
     if len(content) > MAX_SIZE:
         raise SettingsError(f"larger than {MAX_SIZE} bytes")
     try:
         return content.decode()
     except UnicodeDecodeError:
         raise SettingsError("not UTF-8") from None
+
+
+def _private(path: str, size: int) -> bytes:
+    """The first `size` bytes of a file. Raises: see `read_private`."""
+    # Without O_NONBLOCK, opening a FIFO would wait for a writer.
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        # The checks are on what was opened; the name can mean another file meanwhile.
+        mode = os.fstat(descriptor).st_mode
+        if not stat.S_ISREG(mode):
+            raise SettingsError("not a regular file")
+        if mode & 0o077:
+            raise SettingsError(f"other users may read or change it. Run: chmod 600 {path}")
+        with os.fdopen(descriptor, "rb", closefd=False) as file:
+            return file.read(size)
+    finally:
+        os.close(descriptor)
+
+
+def make_token() -> str:
+    """A token that nobody guesses: 256 random bits, fit for a header."""
+    return secrets.token_urlsafe(32)
+
+
+def read_token_file(path: str) -> str:
+    """The token in a file, without the white space around it.
+
+    Raises:
+        SettingsError: the file is missing, open to others, or holds no usable token. The text never repeats
+            its content.
+    """
+    try:
+        token = _private(path, _MAX_TOKEN + 16).strip().decode("latin-1")
+    except OSError as error:
+        raise SettingsError(f"--token-file {path}: cannot be read ({error.strerror}).") from None
+    except SettingsError as error:
+        raise SettingsError(f"--token-file {path}: {error}") from None
+    if not MIN_TOKEN <= len(token) <= _MAX_TOKEN or not all("!" <= character <= "~" for character in token):
+        raise SettingsError(
+            f"--token-file {path}: must hold one token of at least {MIN_TOKEN} printable ASCII characters, "
+            "without spaces."
+        )
+    return token

@@ -1,28 +1,45 @@
-"""Streamable HTTP at one path, for the handshake protocol (<= 2025-11-25) and the stateless one (2026-07-28).
+"""The endpoints of HTTP: Streamable HTTP at one path, and the legacy pair of HTTP+SSE.
 
-In the stateless protocol the SDK cancels a call whose client disconnected. In the handshake protocol it lets
-the call run, because a client could reconnect for the answer. This server stores no answers, so it cancels
-there as well.
+Streamable HTTP serves the handshake protocol (<= 2025-11-25) and the stateless one (2026-07-28). In the
+stateless protocol the SDK cancels a call whose client disconnected. In the handshake protocol it lets the
+call run, because a client could reconnect for the answer. This server stores no answers, so it cancels there
+as well.
+
+HTTP+SSE has one stream per session at `/sse`, and messages are posted to `/messages/`. When the stream's
+connection closes, the session ends and its calls are cancelled. An idle session is ended after a timeout.
 """
 
 import json
+import re
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing, suppress
+from itertools import count
 from typing import Any
 
+import anyio
 from mcp.server.lowlevel import Server
+from mcp.server.runner import serve_dual_era_loop
+from mcp.server.sse import SseServerTransport
 from mcp.server.streamable_http import LAST_EVENT_ID_HEADER, MCP_SESSION_ID_HEADER
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.server.transport_security import TransportSecuritySettings
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from mcp_toolserver.protocol.http.body import Posted
-from mcp_toolserver.protocol.http.gate import INNER_HOST, POSTED
+from mcp_toolserver.protocol.counted_streams import ConnectionStats, Incoming, Outgoing
+from mcp_toolserver.protocol.http.gate import INNER_HOST, POSTED, Posted
 from mcp_toolserver.protocol.http.request_checks import Route
+from mcp_toolserver.protocol.rate_limit import ConcurrencyLimiter
 
 PATH = "/mcp"
 _ROUTE = Route(methods=frozenset({"GET", "POST", "DELETE"}), awaits=True)
 ROUTES = {PATH: _ROUTE, f"{PATH}/": _ROUTE}
+
+STREAM_PATH = "/sse"
+MESSAGES_PATH = "/messages/"
+SSE_ROUTES = {
+    STREAM_PATH: Route(methods=frozenset({"GET"})),
+    MESSAGES_PATH: Route(methods=frozenset({"POST"}), query=re.compile(rb"session_id=[0-9a-f]{32}")),
+}
 
 SECURITY = TransportSecuritySettings(
     enable_dns_rebinding_protection=True, allowed_hosts=[INNER_HOST], allowed_origins=[]
@@ -113,3 +130,38 @@ def _cancellation(scope: Scope, posted: Posted) -> tuple[Scope, Receive, Send]:
         """Discard the response: the client disconnected."""
 
     return {**scope, "headers": headers, POSTED: Posted(method="notifications/cancelled")}, receive, send
+
+
+@asynccontextmanager
+async def sse_endpoints(
+    server: Server[Any], *, max_body: int, limiter: ConcurrencyLimiter, idle_seconds: float
+) -> AsyncGenerator[ASGIApp, None]:
+    """The two endpoints, while the context is open."""
+    transport = SseServerTransport(MESSAGES_PATH, SECURITY, max_request_body_size=max_body)
+    numbers = count()
+
+    async def stream(scope: Scope, receive: Receive, send: Send) -> None:
+        async with transport.connect_sse(scope, receive, send) as (read, write):
+            client = str(next(numbers))
+            with (
+                anyio.CancelScope() as idle,
+                closing(ConnectionStats(limiter, client, idle, idle_seconds)) as stats,
+            ):
+                await serve_dual_era_loop(
+                    server,
+                    Incoming(read, write, stats),
+                    Outgoing(write, stats),
+                    lifespan_state=state,
+                    init_options=server.create_initialization_options(),
+                )
+
+    async def endpoints(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["path"] == STREAM_PATH:
+            await stream(scope, receive, send)
+            return
+        # The session may end between the acknowledgement and the delivery.
+        with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
+            await transport.handle_post_message(scope, receive, send)
+
+    async with server.lifespan(server) as state:
+        yield endpoints

@@ -1,4 +1,4 @@
-"""Refusals of HTTP requests: a status, and a text that says what to do instead."""
+"""Refusals of requests: a text that says what to do instead, and over HTTP a status."""
 
 import json
 from dataclasses import dataclass
@@ -28,8 +28,8 @@ class Refusal:
     @property
     def all_headers(self) -> Headers:
         """`headers` and Retry-After."""
-        retry = ((b"retry-after", b"%d" % self.retry_seconds),) if self.retry_seconds else ()
-        return (*self.headers, *retry)
+        retry = (b"retry-after", b"%d" % self.retry_seconds)
+        return (*self.headers, retry) if self.retry_seconds else self.headers
 
     @property
     def error(self) -> ErrorData:

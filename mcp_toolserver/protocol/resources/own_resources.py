@@ -1,0 +1,287 @@
+"""The server's own resources: how it is set up, and what the client's calls made, such as jobs and tasks."""
+
+import json
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import mcp_types as mcp
+
+from mcp_toolserver.capabilities.change_events import ChangeEvents, Kind
+from mcp_toolserver.capabilities.processes import JobQuery, JobState
+from mcp_toolserver.errors import NotFound
+from mcp_toolserver.protocol.handlers import Handlers
+from mcp_toolserver.protocol.resources.source import LARGEST, Refused, Source, Visitor, text
+from mcp_toolserver.protocol.translate import OUTPUT_URI
+from mcp_toolserver.stores.saved_outputs import OutputStore
+from mcp_toolserver.text.lines.terminal import as_on_terminal
+from mcp_toolserver.text.shell.command_output import ending, lines
+from mcp_toolserver.tool_spec import Output, Runtime
+
+CONFIG = "toolserver://config"
+TODOS = "toolserver://todos"
+JOBS = "toolserver://jobs"
+AGENTS = "toolserver://agents"
+TASKS = "toolserver://tasks"
+
+_DAY_MS = 24 * 3600 * 1000
+"""A client may cache an output: it never changes."""
+
+_FIXED_MS = 300_000
+"""Cache time of what does not change while the server runs."""
+
+_TAIL = 60_000
+"""Maximum bytes of the end of a command's output."""
+
+_TEXT = "text/plain"
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnResource(Source):
+    """One resource; with a `kind`, one for each handle of that kind which the client's calls made."""
+
+    name: str
+    uri: str
+    """With a kind it ends with a slash, and the handle follows."""
+    description: str
+    content: Callable[[str, Visitor], Awaitable[str]]
+    """Reads the text for a handle, which is empty without a kind."""
+    tool: str = ""
+    """Without this tool there is no such resource; empty if it needs none."""
+    kind: Kind | None = None
+    mime_type: str = "application/json"
+    changing: bool = True
+    """Whether clients may subscribe to it."""
+    ttl_ms: int = 0
+    public: bool = False
+    """Whether all clients read the same."""
+    changes: ChangeEvents
+
+    def listed(self, owner: str) -> Sequence[mcp.Resource]:
+        return [
+            mcp.Resource(name=self.name, uri=uri, description=self.description, mime_type=self.mime_type)
+            for uri in self._uris(owner)
+        ]
+
+    def templates(self) -> Sequence[mcp.ResourceTemplate]:
+        template = mcp.ResourceTemplate(
+            name=self.name,
+            uri_template=f"{self.uri}{{id}}",
+            description=self.description,
+            mime_type=self.mime_type,
+        )
+        return () if self.kind is None else (template,)
+
+    async def read(self, uri: str, visitor: Visitor) -> mcp.ReadResourceResult | None:
+        if uri != self.uri and (self.kind is None or not uri.startswith(self.uri)):
+            return None
+        content = await self.content(uri.removeprefix(self.uri), visitor)
+        return text(uri, content, mime_type=self.mime_type, ttl_ms=self.ttl_ms, public=self.public)
+
+    def watched(self, uri: str, owner: str) -> bool:
+        return self.changing and uri in self._uris(owner)
+
+    async def complete(self, _: str, __: str, value: str, visitor: Visitor) -> Sequence[str]:
+        return () if self.kind is None else visitor.handles(self.kind, value)
+
+    def _uris(self, owner: str) -> Sequence[str]:
+        if self.kind is None:
+            return (self.uri,)
+        return [f"{self.uri}{handle}" for handle in self.changes.of(owner, self.kind)]
+
+
+def own_resources(
+    handlers: Handlers,
+    *,
+    security: str,
+    settings: Mapping[str, object],
+    outputs: OutputStore,
+) -> Sequence[OwnResource]:
+    """All of them whose tools are on offer. `security` says what the server enforces."""
+
+    async def enforced(_: str, __: Visitor) -> str:
+        return security
+
+    resource = partial(OwnResource, changes=handlers.changes)
+    table = (
+        resource(
+            name="security",
+            uri="toolserver://security",
+            description="What this server enforces, and by which layer.",
+            content=enforced,
+            mime_type=_TEXT,
+            changing=False,
+            ttl_ms=_FIXED_MS,
+            public=not handlers.dispatcher.user,
+        ),
+        resource(
+            name="config",
+            uri=CONFIG,
+            description="How this server is set up, and the preferences kept for this workspace.",
+            content=partial(_config, settings),
+        ),
+        resource(
+            name="todos",
+            uri=TODOS,
+            description="The todo lists that you created or changed since you connected.",
+            content=_todo_lists,
+            tool="TodoWrite",
+        ),
+        resource(
+            name="jobs",
+            uri=JOBS,
+            description="Your commands in the background, and how each is doing.",
+            content=_jobs,
+            tool="TaskOutput",
+        ),
+        resource(
+            name="job",
+            uri=f"{JOBS}/",
+            description="A command in the background: the end of its output.",
+            content=_job,
+            tool="TaskOutput",
+            kind="job",
+            mime_type=_TEXT,
+        ),
+        resource(
+            name="agent",
+            uri=f"{AGENTS}/",
+            description="An agent that you started: its state and its conversation.",
+            content=_transcript,
+            tool="Agent",
+            kind="agent",
+        ),
+        resource(
+            name="tasks",
+            uri=TASKS,
+            description="Your tasks on the board, oldest first.",
+            content=_tasks,
+            tool="TaskList",
+        ),
+        resource(
+            name="task",
+            uri=f"{TASKS}/",
+            description="A task of the board: status, texts, dependencies and messages.",
+            content=_task,
+            tool="TaskGet",
+            kind="task",
+        ),
+        resource(
+            name="full output",
+            uri=OUTPUT_URI,
+            description="The full text of a truncated result.",
+            content=partial(_saved_output, outputs),
+            kind="output",
+            mime_type=_TEXT,
+            changing=False,
+            ttl_ms=_DAY_MS,
+        ),
+    )
+    return [one for one in table if not one.tool or one.tool in handlers.offered]
+
+
+async def _config(settings: Mapping[str, object], _: str, visitor: Visitor) -> str:
+    """The settings, and the preferences if clients may read them, whichever toolset has their tool."""
+
+    async def run(_: object, rt: Runtime) -> Output:
+        return Output(json.dumps(await rt.preferences.kept()))
+
+    kept: dict[str, object] = {}
+    with suppress(Refused):
+        kept["preferences"] = json.loads((await visitor.call("Config", {}, run)).text)
+    return json.dumps({**settings, **kept}, indent=1)
+
+
+async def _todo_lists(_: str, visitor: Visitor) -> str:
+    async def one(handle: str, rt: Runtime) -> dict[str, object]:
+        found = await rt.todos.change(handle, lambda todos: todos)
+        todos = [
+            {"id": todo.id, "content": todo.content, "status": todo.status, "priority": todo.priority}
+            for todo in found.after.todos
+        ]
+        return {"list_id": found.handle, "todos": todos}
+
+    return await _each("todos", one, visitor, "TodoWrite", "list_id", action="list")
+
+
+async def _jobs(_: str, visitor: Visitor) -> str:
+    async def one(handle: str, rt: Runtime) -> dict[str, object]:
+        state = await rt.jobs.output(JobQuery(handle=handle, limit=0))
+        return {
+            "id": state.handle,
+            "running": state.running,
+            "status": ending(state),
+            "bytes": state.total,
+        }
+
+    return await _each("job", one, visitor, "TaskOutput", "task_id")
+
+
+async def _each(
+    kind: Kind,
+    one: Callable[[str, Runtime], Awaitable[dict[str, object]]],
+    visitor: Visitor,
+    tool: str,
+    argument: str,
+    **fixed: str,
+) -> str:
+    """What `one` returns for each handle of the client, in one call of `tool` with the first."""
+    handles = visitor.handles(kind)
+
+    async def run(_: object, rt: Runtime) -> Output:
+        found: list[dict[str, object]] = []
+        for handle in handles:
+            # The store may have removed it since.
+            with suppress(NotFound):
+                found.append(await one(handle, rt))
+        return Output(json.dumps(found, indent=1))
+
+    return (await visitor.call(tool, {**fixed, argument: handles[0]}, run)).text if handles else "[]"
+
+
+async def _job(handle: str, visitor: Visitor) -> str:
+    async def run(args: Any, rt: Runtime) -> Output:
+        state = await rt.jobs.output(JobQuery(handle=args.task_id, limit=0))
+        start = max(0, state.total - _TAIL)
+        return Output(_end(await rt.jobs.output(JobQuery(handle=args.task_id, offset=start, limit=_TAIL))))
+
+    return (await visitor.call("TaskOutput", {"task_id": handle}, run)).text
+
+
+def _end(state: JobState) -> str:
+    """The end of an output, whose first character may be cut in two."""
+    printed = state.text.lstrip("\ufffd") if state.start else state.text
+    left_out = f"[{state.start} bytes before; TaskOutput reads them]\n" if state.start else ""
+    return f"{left_out}{lines(as_on_terminal(printed))}[{ending(state)}]"
+
+
+async def _transcript(handle: str, visitor: Visitor) -> str:
+    async def run(_: object, rt: Runtime) -> Output:
+        return Output(await rt.agents.transcript(handle))
+
+    arguments = {"description": "transcript", "prompt": "transcript", "resume": handle}
+    return (await visitor.call("Agent", arguments, run)).text
+
+
+async def _tasks(_: str, visitor: Visitor) -> str:
+    found = (await visitor.call("TaskList", {})).data or {}
+    return json.dumps(found["tasks"], indent=1, ensure_ascii=False)
+
+
+async def _task(handle: str, visitor: Visitor) -> str:
+    found = (await visitor.call("TaskGet", {"task_id": handle})).data or {}
+    return json.dumps(found["task"], indent=1, ensure_ascii=False)
+
+
+async def _saved_output(outputs: OutputStore, handle: str, visitor: Visitor) -> str:
+    try:
+        content = await outputs.read(handle, visitor.owner, LARGEST)
+    except NotFound as error:
+        raise Refused(error.kind, str(error)) from None
+    shown = visitor.handlers.dispatcher.shown(content.decode(errors="replace"))
+    if len(shown) > LARGEST:
+        why = "With its escapes it is too long to be read at once; read_file reads it in parts."
+        raise Refused(NotFound.kind, why)
+    return shown

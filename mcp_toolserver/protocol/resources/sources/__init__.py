@@ -1,1 +1,0 @@
-"""The server's own resources, one module for each kind."""
