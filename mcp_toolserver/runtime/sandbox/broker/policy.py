@@ -163,7 +163,7 @@ def find_shell(path: str) -> tuple[str, ...]:
 
 
 def encode_policy(broker_policy: BrokerPolicy) -> bytes:
-    """The bytes that `decode_policy` reads."""
+    """The bytes that `read_policy` reads."""
     return json.dumps(asdict(broker_policy)).encode()
 
 
