@@ -134,7 +134,7 @@ class Service(Generic[T]):
         for need in self._needs:
             if need in runtime.services:
                 return runtime.services[need]
-        names = " or ".join(need.value for need in self._needs)
+        names = " or ".join(need.label for need in self._needs)
         raise RegistrationError(f"the tool uses {names} but does not declare it")
 
 

@@ -152,7 +152,7 @@ def _entry_of_spec(spec: ToolSpec) -> Entry:
     check_names(spec.name, spec.description)
     if isinstance(spec.run, Forward):
         raise RegistrationError(f"{spec.name}: only the server's own tools call others")
-    uncovered = sorted(need.value for need in spec.needs if need.permission > spec.permission)
+    uncovered = sorted(need.label for need in spec.needs if need.permission > spec.permission)
     if uncovered:
         raise RegistrationError(f"{spec.name}: {spec.permission.flag} does not cover {', '.join(uncovered)}")
     return Entry(replace(spec, needs=spec.needs | NEEDS), TOOLSET)

@@ -239,8 +239,8 @@ async def test_the_model_of_a_client_answers_only_during_its_call(era: str, tmp_
             return own(request)
 
         keeping = replace(host, providers={**host.providers, Capability.AGENTS: keeps})
-        app = replace(made.app, dispatcher=replace(made.app.dispatcher, host=keeping))
-        async with in_memory(app, era, Sampler(looks=0)) as client:
+        made.app.dispatcher = replace(made.app.dispatcher, host=keeping)
+        async with in_memory(made.app, era, Sampler(looks=0)) as client:
             assert outcome(await client.call_tool("Agent", TASK)) == "done after 1 turn"
             model, detached = models
             assert model is detached

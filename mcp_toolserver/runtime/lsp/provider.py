@@ -10,12 +10,11 @@ from mcp_toolserver.runtime.lsp.executables import search_folders
 from mcp_toolserver.runtime.lsp.pool import Pool, Project
 from mcp_toolserver.runtime.processes.interactive import Access, InteractiveProcess, start_interactive
 from mcp_toolserver.runtime.providers import Provider, ProviderContext
-from mcp_toolserver.runtime.search.provider import search_in
 
 
 def provider(context: ProviderContext) -> Provider:
     """See `providers`."""
-    search = search_in(context)
+    search = context.search()
     pool = _pool(context) if Capability.PROCESS.unavailable(context.facts) is None else None
 
     def provide(request: ServiceRequest) -> CodeQueries:

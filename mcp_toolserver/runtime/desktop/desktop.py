@@ -1,4 +1,4 @@
-"""Provides `Desktop`: runs helper programs through the command broker.
+"""The desktop: runs helper programs through the command broker.
 
 A command ends together with everything it started. Processes that must stay, such as an opened program or the
 clipboard owner, therefore run as commands that last until the server ends.
@@ -22,7 +22,6 @@ from mcp_toolserver.runtime.files.path_resolver import relative_to
 from mcp_toolserver.runtime.files.workspace import Workspace
 from mcp_toolserver.runtime.processes.broker_client import Broker
 from mcp_toolserver.runtime.processes.interactive import InteractiveProcess, start_interactive
-from mcp_toolserver.runtime.providers import Provider, ProviderContext
 from mcp_toolserver.runtime.search.display_path import showable
 from mcp_toolserver.text.desktop import notes, scripts
 from mcp_toolserver.text.desktop.programs import (
@@ -47,17 +46,6 @@ _MOST_LOOKED_AT = 200
 _MOST_OPEN = 32
 _OPEN_SCRIPT = '"$@" >&2 || exit; echo opened; exec sleep 2147483647'
 _POLL_SECONDS = 0.05
-
-
-def provider(context: ProviderContext) -> Provider:
-    """See `providers`."""
-    helpers = DesktopHelpers(context.broker, context.programs.desktop)
-    return Provider(
-        provide=lambda request: CallDesktop(
-            helpers=helpers, workspace=request.workspace, needs=request.needs
-        ),
-        aclose=helpers.aclose,
-    )
 
 
 class DesktopHelpers:
@@ -327,5 +315,5 @@ class CallDesktop:
 
     def _installed(self, need: Capability) -> tuple[Program, Words]:
         if need not in self.needs:
-            raise RegistrationError(f"the tool uses {need.value} but does not declare it")
+            raise RegistrationError(f"the tool uses {need.label} but does not declare it")
         return self.helpers.found.found[need]

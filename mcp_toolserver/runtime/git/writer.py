@@ -1,14 +1,11 @@
-"""Provides `GitChanges`."""
+"""Changes repositories with git."""
 
 from dataclasses import dataclass
 
 from mcp_toolserver.capabilities.git_changes import BranchChange, BranchQuery, CommitQuery, Committed
 from mcp_toolserver.runtime.git.changing import ChangeAccess
 from mcp_toolserver.runtime.git.commit import commit
-from mcp_toolserver.runtime.git.provider import git
-from mcp_toolserver.runtime.git.repository import RepositoryAccess
 from mcp_toolserver.runtime.git.switch import change_branch
-from mcp_toolserver.runtime.providers import Provider, ProviderContext
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,19 +21,3 @@ class GitWriter:
     async def branch(self, query: BranchQuery) -> BranchChange:
         """See `GitChanges.branch`."""
         return await change_branch(self.access, query)
-
-
-def provider(context: ProviderContext) -> Provider:
-    """See `providers`."""
-    program = git(context)
-    return Provider(
-        provide=lambda request: GitWriter(
-            access=ChangeAccess(
-                repositories=RepositoryAccess(
-                    git=program, workspace=request.workspace, may_hide=context.may_hide
-                ),
-                scope=request.scope,
-                author=context.git_author,
-            )
-        )
-    )
