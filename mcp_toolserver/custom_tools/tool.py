@@ -5,7 +5,7 @@ from typing import Protocol
 
 from pydantic import BaseModel, ConfigDict, JsonValue
 
-from mcp_toolserver.capabilities.custom_tools import ToolContext
+from mcp_toolserver.tool_spec import ToolContext
 
 Payload = dict[str, JsonValue]
 """The arguments of a call as JSON."""

@@ -19,8 +19,7 @@ from typing import TypeVar
 import anyio
 from pydantic import JsonValue
 
-from mcp_toolserver.capabilities.call_scope import LOCAL, SECONDS_TO_ANSWER, Report, Scope
-from mcp_toolserver.capabilities.catalogue import ToolCard
+from mcp_toolserver.capabilities.call_scope import LOCAL, SECONDS_TO_ANSWER, Report, Scope, ToolCard
 from mcp_toolserver.capabilities.permissions import Capability, Permission
 from mcp_toolserver.errors import (
     Denied,

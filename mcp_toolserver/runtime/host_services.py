@@ -9,7 +9,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from mcp_toolserver.capabilities.call_scope import LOCAL
-from mcp_toolserver.capabilities.custom_tools import ToolContext
 from mcp_toolserver.capabilities.permissions import Capability, Permission, Reason
 from mcp_toolserver.pipeline.nested_calls import NestedCalls
 from mcp_toolserver.pipeline.user import User
@@ -19,7 +18,7 @@ from mcp_toolserver.runtime.files.file_history import FileHistory
 from mcp_toolserver.runtime.files.lookups import ClientThreads, PathLookups
 from mcp_toolserver.runtime.files.workspace import Temporary, Workspace
 from mcp_toolserver.runtime.worktrees.entered import EnteredWorktrees
-from mcp_toolserver.tool_spec import Runtime
+from mcp_toolserver.tool_spec import Runtime, ToolContext
 
 if TYPE_CHECKING:
     from mcp_toolserver.capabilities.call_scope import Report, SavedOutput, Scope

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from mcp_toolserver.capabilities.change_events import ChangeEvents
     from mcp_toolserver.capabilities.model import Model
     from mcp_toolserver.capabilities.permissions import HostFacts
-    from mcp_toolserver.capabilities.search import Search
     from mcp_toolserver.capabilities.stored import Preference
     from mcp_toolserver.pipeline.narrowings import Narrowings
     from mcp_toolserver.pipeline.nested_calls import NestedCalls
@@ -38,6 +37,7 @@ if TYPE_CHECKING:
     from mcp_toolserver.runtime.processes.commands import CallCommands, Commands
     from mcp_toolserver.runtime.processes.output_capture import Sink
     from mcp_toolserver.runtime.sandbox.broker.limit_settings import CommandBounds
+    from mcp_toolserver.runtime.search.search import Ripgrep
     from mcp_toolserver.runtime.web.options import WebOptions
     from mcp_toolserver.runtime.worktrees.entered import EnteredWorktrees
     from mcp_toolserver.stores.database import Database
@@ -113,7 +113,7 @@ class ProviderContext:
         assert self.programs.git is not None
         return Git(Programs(self.broker), self.programs.git, os.path.expanduser("~"))
 
-    def search(self) -> Callable[[Workspace], Search] | None:
+    def search(self) -> Callable[[Workspace], Ripgrep] | None:
         """A function that returns the search of a workspace; None without ripgrep."""
         from mcp_toolserver.runtime.processes.helper_launcher import Programs
         from mcp_toolserver.runtime.search.search import Ripgrep

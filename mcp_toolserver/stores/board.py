@@ -183,7 +183,7 @@ class StoredBoard:
         return await self._run(lambda database, _: _summaries(database, owner))
 
     async def update(self, owner: str, change: TaskChange, rights: Rights) -> TaskDetail:
-        """See `Tasks.update`. `rights` are those of the caller."""
+        """See `OwnerTasks.update`. `rights` are those of the caller."""
 
         def work(database: "sqlite3.Connection", news: _News) -> TaskDetail:
             before = _stored(database, owner, change.id)

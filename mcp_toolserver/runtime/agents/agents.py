@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING
 import anyio
 from anyio import to_thread
 
-from mcp_toolserver.capabilities.agents import AgentState, AgentTask
+from mcp_toolserver.capabilities.agents import EVERYBODY, LEADER, AgentState, AgentTask, Team
 from mcp_toolserver.capabilities.call_scope import LOCAL, Report, longest_wait
 from mcp_toolserver.capabilities.model import Model, UserText
 from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.capabilities.processes import JobQuery, JobState
-from mcp_toolserver.capabilities.teams import EVERYBODY, LEADER, Team
 from mcp_toolserver.errors import Conflict, Denied, InvalidInput, NotFound, ToolError, Unavailable
 from mcp_toolserver.runtime.agents.agent_files import custom_types
 from mcp_toolserver.runtime.agents.isolation import Isolation, isolated

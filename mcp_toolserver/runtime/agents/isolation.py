@@ -10,7 +10,7 @@ from mcp_toolserver.errors import Denied, Unavailable
 from mcp_toolserver.policy.rules import Request
 
 if TYPE_CHECKING:
-    from mcp_toolserver.capabilities.worktrees import Worktree
+    from mcp_toolserver.capabilities.git import Worktree
     from mcp_toolserver.runtime.host_services import ServiceRequest
     from mcp_toolserver.runtime.providers import ProviderContext
     from mcp_toolserver.runtime.worktrees.worktrees import CallWorktrees

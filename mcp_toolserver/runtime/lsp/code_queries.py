@@ -13,7 +13,7 @@ from anyio import to_thread
 from mcp_toolserver.capabilities.call_scope import LOCAL, Refusal
 from mcp_toolserver.capabilities.code import CodeAnswer, CodeEdit, CodeEditQuery, CodeQuery
 from mcp_toolserver.capabilities.files import CanonicalPath
-from mcp_toolserver.capabilities.search import FileQuery, Search
+from mcp_toolserver.capabilities.search import FileQuery
 from mcp_toolserver.errors import InvalidInput, NotFound, ToolError, Unavailable
 from mcp_toolserver.runtime.files.workspace import Workspace
 from mcp_toolserver.runtime.lsp.connection import ConnectionClosed, ResponseError
@@ -23,6 +23,7 @@ from mcp_toolserver.runtime.lsp.pool import Pool, Project, ServerUnavailable
 from mcp_toolserver.runtime.lsp.search_fallback import SearchFallback
 from mcp_toolserver.runtime.lsp.session import Session
 from mcp_toolserver.runtime.lsp.visible_locations import LocationView
+from mcp_toolserver.runtime.search.search import Ripgrep as Search
 from mcp_toolserver.text.code.languages import Language, code_language
 
 if TYPE_CHECKING:

@@ -10,11 +10,12 @@ from anyio import to_thread
 
 from mcp_toolserver.capabilities.code import CodeAnswer, CodePlace, CodeQuery
 from mcp_toolserver.capabilities.files import CanonicalPath
-from mcp_toolserver.capabilities.search import LineQuery, Search
+from mcp_toolserver.capabilities.search import LineQuery
 from mcp_toolserver.errors import InvalidInput, ToolError, Unavailable
 from mcp_toolserver.runtime.files.workspace import Workspace
 from mcp_toolserver.runtime.lsp.documents import read_text
 from mcp_toolserver.runtime.lsp.visible_locations import MOST_TEXT
+from mcp_toolserver.runtime.search.search import Ripgrep as Search
 from mcp_toolserver.text.code.code_only import code_only
 from mcp_toolserver.text.code.languages import (
     LANGUAGES,

@@ -20,7 +20,13 @@ _STOPPED = "It was stopped with TaskStop."
 
 @dataclass(frozen=True, kw_only=True)
 class OwnerTasks:
-    """Implements `Tasks` and, for tasks of the board, `JobSource`."""
+    """The tasks of the caller, also as background jobs (`JobSource`).
+
+    Every method raises:
+        NotFound: the caller has no such task.
+        Conflict: a task is in a final state, or another server has been changing the board for seconds.
+        Unavailable: the board cannot be read or written, or is full.
+    """
 
     board: StoredBoard
     runner: TaskRunner
@@ -30,7 +36,12 @@ class OwnerTasks:
     """Seconds that one call waits at most."""
 
     async def create(self, task: NewTask) -> TaskDetail:
-        """See `Tasks.create`."""
+        """Add a task, which starts once its dependencies are completed.
+
+        Raises:
+            InvalidInput: a dependency is unknown.
+            Unavailable: what the task has to run is not available to the caller.
+        """
         self.runner.owners.add(self.owner)
         if not task.runs:
             return await self.board.create(self.owner, new_id(), task, "")
@@ -46,21 +57,25 @@ class OwnerTasks:
         return made
 
     async def get(self, task: str) -> TaskDetail:
-        """See `Tasks.get`."""
+        """One task."""
         return (await self.board.get(self.owner, task)).detail
 
     async def all(self) -> tuple[TaskSummary, ...]:
-        """See `Tasks.all`."""
+        """Every task of the caller, oldest first."""
         return await self.board.all(self.owner)
 
     async def update(self, change: TaskChange) -> TaskDetail:
-        """See `Tasks.update`."""
+        """Change a task.
+
+        Raises:
+            InvalidInput: a dependency is unknown or would make a cycle, or the task cannot have this status.
+        """
         changed = await self.board.update(self.owner, change, self.calls.rights)
         self.runner.look()
         return changed
 
     async def remove(self, task: str) -> TaskSummary:
-        """See `Tasks.remove`."""
+        """Remove a task. Raises: Conflict: it runs, or another task depends on it."""
         removed = await self.board.remove(self.owner, task, self.calls.rights)
         self.runner.drop(task)
         return removed
