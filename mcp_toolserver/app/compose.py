@@ -70,7 +70,7 @@ from mcp_toolserver.tool_spec import Profile
 
 if TYPE_CHECKING:
     from mcp_toolserver.capabilities.stored import Preference
-    from mcp_toolserver.pipeline.rights import Rights
+    from mcp_toolserver.pipeline.call import Rights
     from mcp_toolserver.runtime.models.model import ProviderModel
     from mcp_toolserver.stores.tasks import StoredTasks
 
@@ -322,7 +322,7 @@ class Application:
             unavailable=available.unavailable,
             in_mode=cache(partial(_available_in, self.facts, self.settings)),
             open_world=frozenset(need for need in Capability if need.value.open_world(self.facts)),
-            workspace=self.workspace,
+            view=lambda: self.workspace,
             worktrees=self.worktrees,
             outputs=shared.outputs,
             histories=shared.histories,

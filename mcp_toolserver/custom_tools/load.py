@@ -16,8 +16,7 @@ from itertools import accumulate
 from types import ModuleType
 from typing import TypeGuard, TypeVar
 
-from mcp_toolserver.custom_tools.build import MEMBERS, TOOLSET, as_entry
-from mcp_toolserver.custom_tools.declaration import NEEDS, check_names
+from mcp_toolserver.custom_tools.build import MEMBERS, NEEDS, TOOLSET, as_entry, check_names
 from mcp_toolserver.custom_tools.tool import Tool
 from mcp_toolserver.errors import RegistrationError, SettingsError
 from mcp_toolserver.pipeline.registry import Entry

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from mcp_toolserver.capabilities.model import Model
     from mcp_toolserver.capabilities.permissions import HostFacts
     from mcp_toolserver.capabilities.stored import Preference
+    from mcp_toolserver.pipeline.call import Rights
     from mcp_toolserver.pipeline.narrowings import Narrowings
     from mcp_toolserver.pipeline.nested_calls import NestedCalls
-    from mcp_toolserver.pipeline.rights import Rights
     from mcp_toolserver.runtime.agents.spending import AgentLimits
     from mcp_toolserver.runtime.background import Background
     from mcp_toolserver.runtime.executables import HostExecutables

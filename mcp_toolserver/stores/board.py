@@ -23,7 +23,7 @@ from mcp_toolserver.capabilities.tasks import (
     TaskSummary,
 )
 from mcp_toolserver.errors import Conflict, InvalidInput, NotFound, Unavailable
-from mcp_toolserver.pipeline.rights import Rights
+from mcp_toolserver.pipeline.call import Rights
 from mcp_toolserver.pipeline.stored_rights import require
 from mcp_toolserver.stores.database import Database, T
 from mcp_toolserver.stores.liveness import BOARD, ServerLiveness

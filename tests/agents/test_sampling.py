@@ -22,9 +22,8 @@ from mcp_toolserver.app.serve import mcp_server
 from mcp_toolserver.capabilities.model import Model, ModelRequest, ModelTurn, ToolCall, ToolReply, UserText
 from mcp_toolserver.capabilities.permissions import Capability
 from mcp_toolserver.errors import Unavailable
-from mcp_toolserver.pipeline.call import Result
+from mcp_toolserver.pipeline.call import Result, Rights
 from mcp_toolserver.pipeline.nested_calls import NestedCalls
-from mcp_toolserver.pipeline.rights import Rights
 from mcp_toolserver.protocol.sampling import back_channel, rounds
 from mcp_toolserver.protocol.sampling.messages import LAST_TURN, create_message
 from mcp_toolserver.protocol.tasks.feature import EXTENSION

@@ -131,7 +131,7 @@ def git_tools(
         Capability.GIT: lambda request: GitReader(access=access(request)),
         Capability.GIT_WRITE: writer,
     }
-    host = replace(with_services(machine(lair.folder), needs, provide), workspace=workspace)
+    host = replace(with_services(machine(lair.folder), needs, provide), view=lambda: workspace)
     made = dispatcher(host, *GIT_TOOLS, **changing)
     return GitTools(lair=lair, started=started, at=replace(made, raw=raw))
 

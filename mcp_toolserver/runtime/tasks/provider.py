@@ -7,8 +7,8 @@ from functools import partial
 from mcp_toolserver.capabilities.call_scope import LOCAL, longest_wait
 from mcp_toolserver.errors import ToolError
 from mcp_toolserver.pipeline import stored_rights
+from mcp_toolserver.pipeline.call import Rights
 from mcp_toolserver.pipeline.nested_calls import NestedCalls
-from mcp_toolserver.pipeline.rights import Rights
 from mcp_toolserver.runtime.host_services import ServiceRequest
 from mcp_toolserver.runtime.providers import Provider, ProviderContext
 from mcp_toolserver.runtime.tasks.runner import TaskRunner

@@ -9,7 +9,7 @@ from mcp_toolserver.capabilities.processes import JobQuery, JobState
 from mcp_toolserver.capabilities.tasks import FINAL, NewTask, TaskChange, TaskDetail, TaskSummary
 from mcp_toolserver.errors import Unavailable
 from mcp_toolserver.pipeline import stored_rights
-from mcp_toolserver.pipeline.host import reasons
+from mcp_toolserver.pipeline.dispatcher import reasons
 from mcp_toolserver.pipeline.nested_calls import NestedCalls
 from mcp_toolserver.runtime.tasks.runner import AGENT_TOOL, COMMAND_TOOL, Run, TaskRunner, wait_for
 from mcp_toolserver.stores.board import StoredBoard, StoredTask, new_id
