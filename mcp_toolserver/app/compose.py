@@ -71,7 +71,6 @@ from mcp_toolserver.tool_spec import Profile
 if TYPE_CHECKING:
     from mcp_toolserver.capabilities.stored import Preference
     from mcp_toolserver.pipeline.call import Rights
-    from mcp_toolserver.runtime.models.model import ProviderModel
     from mcp_toolserver.stores.tasks import StoredTasks
 
 
@@ -102,34 +101,53 @@ class LowerBrokers:
         return self.started[mode]
 
 
-@dataclass(frozen=True, kw_only=True)
 class Shared:
-    """What a server has once, also where each name of a token has an application of its own."""
+    """What a server has once, also where each name of a token has an application of its own.
 
-    facts: HostFacts
-    registry: Registry
-    broker: Broker | None
-    lower_brokers: LowerBrokers
-    found: HostExecutables
-    state: str
-    """The state folder."""
-    workspace: Workspace
-    outputs: OutputStore
-    histories: FileHistories
-    sessions: Sessions | None
-    """None if commands share nothing."""
-    database: Database
-    skill_folders: tuple[Workspace, ...]
-    """See `ProviderContext.skill_folders`."""
-    web: WebOptions
-    model: ProviderModel | None
-    """The operator's model for agents."""
-    recorder: Recorder | None
-    slots: Slots
-    narrowings: Narrowings
-    """What takes rights from the calls of each owner."""
-    hidden_git: Mapping[str, str]
-    """See `hide_from_commands`."""
+    `held_by` confines this process; None if the server will run no call, so it opens no audit log.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        broker: Broker | None,
+        found: HostExecutables,
+        *,
+        held_by: ServerLock | None,
+    ) -> None:
+        self.broker, self.found = broker, found
+        self.facts = host_facts(settings, found, broker.proof if broker else None, server_lock=held_by)
+        self.registry = _registry(settings)
+        self.web = WebOptions() if settings.network == "none" else web_options(settings)
+        self.policy = policy = build_policy(settings, self.registry)
+        self.state = state = state_folder(settings.state_dir)
+        """The state folder."""
+        self.audit = None if held_by is None else _audit(self.facts, state, values=settings.audit_values)
+        self.running = None if held_by is None else _running(state)
+        """The record of this process in the state folder; None if the server will run no call."""
+        self.workspace = Workspace(
+            settings.root, private=state, hides=policy.hides, protects=_protection(settings)
+        ).recorded(self.running)
+        self.lower_brokers = LowerBrokers(settings=settings, policy=policy, found=found)
+        self.outputs = OutputStore(state, _output_bounds(settings))
+        self.histories = FileHistories(
+            state, HistoryLimits(total=settings.undo_size * MIB, reserve=settings.disk_reserve * MIB)
+        )
+        shares = broker is not None and broker.proof.shares_session
+        self.sessions = Sessions(broker, self.workspace.roots) if broker and shares else None
+        """None if commands share nothing."""
+        self.database = Database(state, self.workspace.roots)
+        self.skill_folders = _skill_folders(settings, self.workspace)
+        """See `ProviderContext.skill_folders`."""
+        self.model = operator_model(settings)
+        """The operator's model for agents."""
+        self.recorder = _recorder(self.audit, settings)
+        self.slots = Slots()
+        self.narrowings = narrowings = Narrowings()
+        """What takes rights from the calls of each owner."""
+        self.hidden_git = hide_from_commands(settings, policy, broker, found.git)
+        if broker and settings.permission_mode is not Permission.READ_ONLY:
+            broker.writers.is_held = lambda owner: narrowings.holds(owner, PLAN_MODE)
 
 
 @dataclass(kw_only=True)
@@ -143,9 +161,6 @@ class Application:
     workspace: Workspace
     windows: WindowsPaths | None = None
     """In WSL, what Windows calls the folders here."""
-    audit: AuditLog | None = None
-    running: RunningServer | None = None
-    """The record of this process in the state folder; None if the server will run no call."""
     users: dict[str, Application] = field(default_factory=dict[str, "Application"])
     """The applications of names that are in use."""
 
@@ -164,6 +179,8 @@ class Application:
             ceiling=self.policy.ceiling,
             user=self.user,
         )
+        self.explained = partial(explain, confined=self._confined())
+        """Explains what the sandbox refused, from the output of a command."""
         self.commands = self._commands()
         self.providers = Providers(self._provider_context())
         self.tasks = LazyCloseable(partial(_tasks, shared.database))
@@ -175,8 +192,8 @@ class Application:
             summary=summary(_enforcement(self.facts)) + _excepted(settings),
         )
         started = [part for part in (self.commands, shared.sessions) if part is not None]
-        stores = (shared.narrowings, shared.outputs, shared.histories)
-        for part in (*started, self.plans, self.providers, self.worktrees, *stores):
+        own, stores = (self.plans, self.providers), (shared.outputs, shared.histories)
+        for part in (*started, *own, shared.narrowings, self.worktrees, *stores):
             self.changes.when_forgotten(part.forget)
 
     @property
@@ -198,8 +215,8 @@ class Application:
         finally:
             self.shared.outputs.close()
             self.shared.database.close()
-            if self.running is not None:
-                self.running.close()
+            if self.shared.running is not None:
+                self.shared.running.close()
             self.record()
 
     async def end(self) -> None:
@@ -217,16 +234,16 @@ class Application:
 
     def record(self) -> None:
         """Record the running calls as cancelled."""
-        if self.audit is not None:
-            self.audit.close()
+        if self.shared.audit is not None:
+            self.shared.audit.close()
 
     def upkeep(self) -> None:
         """Remove the files of killed servers and supervisors, and what is over the limits of quarantine and
         undo. A failure is only logged, because serving needs none of this."""
-        if self.running is None:
+        if (running := self.shared.running) is None:
             return
         try:
-            removed = _clean_up(self.settings, self.shared.state, self.running.folder, self.workspace)
+            removed = _clean_up(self.settings, self.shared.state, running.folder, self.workspace)
         except OSError as error:
             log.warning("the state folder could not be cleaned up: %s", error.strerror or error)
             return
@@ -245,7 +262,7 @@ class Application:
             self.workspace,
             shared.outputs,
             limits,
-            explain=partial(explain, confined=self._confined()),
+            explain=self.explained,
         )
         commands.on_change(partial(self.changes.changed, "job"), partial(self.changes.removed, "job"))
         if shared.sessions is not None:
@@ -263,7 +280,7 @@ class Application:
             outputs=shared.outputs,
             roots=shared.workspace.roots,
             may_hide=_may_hide(self.policy, shared.state, shared.workspace.roots),
-            explain=partial(explain, confined=self._confined()),
+            explain=self.explained,
             bounds=command_bounds(settings),
             container_image=settings.container_image,
             git_author=settings.git_author,
@@ -371,52 +388,14 @@ def build_application(
     Raises:
         SettingsError: a tool, toolset, rule or root is unknown or invalid.
     """
-    facts = host_facts(settings, found, broker.proof if broker else None, server_lock=held_by)
-    registry = _registry(settings)
-    web = WebOptions() if settings.network == "none" else web_options(settings)
-    policy = build_policy(settings, registry)
-    state = state_folder(settings.state_dir)
-    audit = None if held_by is None else _audit(facts, state, values=settings.audit_values)
-    record = None if held_by is None else _running(state)
-    workspace = Workspace(
-        settings.root,
-        private=state,
-        hides=policy.hides,
-        protects=_protection(settings),
-    ).recorded(record)
-    shared = Shared(
-        facts=facts,
-        registry=registry,
-        broker=broker,
-        lower_brokers=LowerBrokers(settings=settings, policy=policy, found=found),
-        found=found,
-        state=state,
-        workspace=workspace,
-        outputs=OutputStore(state, _output_bounds(settings)),
-        histories=FileHistories(
-            state, HistoryLimits(total=settings.undo_size * MIB, reserve=settings.disk_reserve * MIB)
-        ),
-        sessions=Sessions(broker, workspace.roots) if broker and broker.proof.shares_session else None,
-        database=Database(state, workspace.roots),
-        skill_folders=_skill_folders(settings, workspace),
-        web=web,
-        model=operator_model(settings),
-        recorder=_recorder(audit, settings),
-        slots=Slots(),
-        narrowings=(narrowings := Narrowings()),
-        hidden_git=hide_from_commands(settings, policy, broker, found.git),
-    )
-    if broker and settings.permission_mode is not Permission.READ_ONLY:
-        broker.writers.is_held = lambda owner: narrowings.holds(owner, PLAN_MODE)
+    shared = Shared(settings, broker, found, held_by=held_by)
     return Application(
         shared=shared,
         settings=settings,
-        facts=facts,
-        policy=policy,
-        workspace=workspace,
+        facts=shared.facts,
+        policy=shared.policy,
+        workspace=shared.workspace,
         windows=windows,
-        audit=audit,
-        running=record,
     )
 
 
