@@ -20,15 +20,12 @@ from mcp_toolserver.text.json_schema import Schema, plain_schema
 
 if TYPE_CHECKING:
     # What `Runtime` returns. The layers of the architecture hold at run time: nothing here imports these.
-    from mcp_toolserver.capabilities.agents import Agents, Teams
     from mcp_toolserver.capabilities.call_scope import Catalogue, Report, SavedOutput
-    from mcp_toolserver.capabilities.code import Languages
     from mcp_toolserver.capabilities.files import CanonicalPath, Files
     from mcp_toolserver.capabilities.permissions import Permission
     from mcp_toolserver.capabilities.processes import JobSource, JobState
-    from mcp_toolserver.capabilities.skills import Skills
     from mcp_toolserver.capabilities.user import Ask, Tell
-    from mcp_toolserver.capabilities.web import Fetch, Send
+    from mcp_toolserver.runtime.agents.agents import CallAgents
     from mcp_toolserver.runtime.clock import SystemClock
     from mcp_toolserver.runtime.containers.containers import CallContainers
     from mcp_toolserver.runtime.cron.schedules import OwnerSchedules
@@ -36,11 +33,14 @@ if TYPE_CHECKING:
     from mcp_toolserver.runtime.git.clone import GitCloner
     from mcp_toolserver.runtime.git.git import GitReader
     from mcp_toolserver.runtime.git.writer import GitWriter
+    from mcp_toolserver.runtime.lsp.code_queries import CodeQueries
     from mcp_toolserver.runtime.plan.plan_modes import OwnerPlans
     from mcp_toolserver.runtime.processes.commands import CallCommands
     from mcp_toolserver.runtime.repl.sessions import CallSessions
     from mcp_toolserver.runtime.search.search import Ripgrep
+    from mcp_toolserver.runtime.skills.skills import CallSkills
     from mcp_toolserver.runtime.tasks.service import OwnerTasks
+    from mcp_toolserver.runtime.web.calls import WebFetcher, WebSender
     from mcp_toolserver.runtime.worktrees.worktrees import CallWorktrees
     from mcp_toolserver.stores.preferences import StoredPreferences
     from mcp_toolserver.stores.todos import OwnerTodos
@@ -174,17 +174,17 @@ class Runtime:
     tasks: ClassVar[Service[OwnerTasks]] = Service(Capability.TASKS, Capability.TASK_RUNS)
     plan: ClassVar[Service[OwnerPlans]] = Service(Capability.PLAN)
     preferences: ClassVar[Service[StoredPreferences]] = Service(Capability.PREFERENCES)
-    web: ClassVar[Service[Fetch]] = Service(Capability.FETCH)
-    http: ClassVar[Service[Send]] = Service(Capability.SEND)
-    languages: ClassVar[Service[Languages]] = Service(Capability.LANGUAGES)
+    web: ClassVar[Service[WebFetcher]] = Service(Capability.FETCH)
+    http: ClassVar[Service[WebSender]] = Service(Capability.SEND)
+    languages: ClassVar[Service[CodeQueries]] = Service(Capability.LANGUAGES)
     desktop: ClassVar[Service[CallDesktop]] = Service(*DESKTOP)
     """Limited to the desktop capabilities that the tool declares."""
-    agents: ClassVar[Service[Agents]] = Service(Capability.AGENTS)
-    teams: ClassVar[Service[Teams]] = Service(Capability.TEAMS)
+    agents: ClassVar[Service[CallAgents]] = Service(Capability.AGENTS)
+    teams: ClassVar[Service[CallAgents]] = Service(Capability.TEAMS)
     worktrees: ClassVar[Service[CallWorktrees]] = Service(Capability.WORKTREES)
     cron: ClassVar[Service[OwnerSchedules]] = Service(Capability.CRON)
     catalogue: ClassVar[Service[Catalogue]] = Service(Capability.CATALOGUE)
-    skills: ClassVar[Service[Skills]] = Service(Capability.SKILLS, Capability.SKILLS_SAVE)
+    skills: ClassVar[Service[CallSkills]] = Service(Capability.SKILLS, Capability.SKILLS_SAVE)
     origin: ClassVar[Service[ToolContext]] = Service(Capability.OWN_CODE)
 
 

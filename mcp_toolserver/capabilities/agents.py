@@ -1,10 +1,8 @@
 """Agents: language models that work on tasks with the tools of this server, alone or as a team."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal
 
-from mcp_toolserver.capabilities.call_scope import Report
 from mcp_toolserver.capabilities.permissions import Permission
 
 AgentStatus = Literal["running", "finished", "limited", "failed", "stopped", "lost"]
@@ -62,27 +60,6 @@ class AgentState:
     """What its reader should know as well: sentences."""
 
 
-class Agents(Protocol):
-    """Starts agents with at most the rights of the call."""
-
-    async def run(self, task: AgentTask, report: Report) -> AgentState:
-        """Run an agent to its end; return it while it runs if it is for the background, or takes longer than
-        the client waits for an answer.
-
-        Raises:
-            InvalidInput: there is no such type.
-            NotFound: there is no such agent to resume.
-            Conflict: the agent to resume runs, or its name is taken.
-            Denied: the call comes from an agent at the greatest depth.
-            Unavailable: there is no model, too many agents run, or the model did not answer at all.
-        """
-        ...
-
-    async def transcript(self, handle: str) -> str:
-        """The whole conversation as JSON. Raises: NotFound."""
-        ...
-
-
 LEADER = "leader"
 """What agents call the one that started them."""
 
@@ -97,38 +74,3 @@ class Team:
     """The handle, bound to its owner."""
     name: str
     members: tuple[AgentState, ...]
-
-
-class Teams(Protocol):
-    """The teams and the running agents of the caller."""
-
-    async def send(self, to: str, message: str) -> tuple[str, ...]:
-        """Send a message to an agent by its name or handle, to `LEADER` or to `EVERYBODY`; each reads it with
-        its next turn. An agent reaches those that were started together with it, those that it started,
-        and its leader.
-
-        Returns:
-            The names of those who get it.
-
-        Raises:
-            NotFound: nobody within reach has this name.
-            Conflict: the agent has ended, or has too many unread messages.
-        """
-        ...
-
-    async def create(self, name: str, members: Sequence[AgentTask]) -> Team:
-        """Start agents in the background; all or none.
-
-        Raises:
-            Conflict: a name is given twice or taken.
-            ToolError: as `Agents.run`.
-        """
-        ...
-
-    async def delete(self, team: str) -> Team:
-        """Stop the members, by the id or name of their team, and all that they started.
-
-        Raises:
-            NotFound: the caller has no such team; it may have been deleted.
-        """
-        ...

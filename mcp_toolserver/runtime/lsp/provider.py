@@ -1,4 +1,4 @@
-"""Provides `Languages` by language servers; where no command may run, by a search."""
+"""Answers queries about code by language servers; where no command may run, by a search."""
 
 import os
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Implements `Skills`."""
+"""Finds, reads and saves the skills of a call."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -58,7 +58,10 @@ class SkillStore(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class CallSkills:
-    """The skills of one call."""
+    """The skills of one call: in the roots, in the folders that the operator named, and what models saved.
+
+    Every method that takes a name also takes an alias, in upper or lower case.
+    """
 
     discovery: Discovery
     stored: SkillStore
@@ -73,11 +76,16 @@ class CallSkills:
     activation: Activation
 
     async def index(self) -> SkillIndex:
-        """See `Skills.index`."""
+        """Find all skills. What a rule hides or denies is left out."""
         return (await self._found())[0].index()
 
     async def open(self, name: str) -> LoadedSkill:
-        """See `Skills.open`."""
+        """Read a skill.
+
+        Raises:
+            NotFound: there is none of this name, or a rule denies it; the text lists the names.
+            Conflict: its file changed while it was read.
+        """
         found, saved = await self._found()
         source = self._chosen(name, found, saved)
         if isinstance(source, SavedSkill):
@@ -85,7 +93,13 @@ class CallSkills:
         return await _in_thread(partial(_opened, source))
 
     async def read(self, name: str, file: str) -> bytes:
-        """See `Skills.read`."""
+        """Read a file of a skill, by its path relative to the folder of the skill.
+
+        Raises:
+            NotFound: there is no such skill, or no such file in its folder.
+            InvalidInput: it is no regular file, or too large.
+            Denied: a rule hides it.
+        """
         found, saved = await self._found()
         source = self._chosen(name, found, saved)
         if isinstance(source, SavedSkill):
@@ -95,15 +109,26 @@ class CallSkills:
         return await _in_thread(partial(_read, source, file))
 
     def activate(self, skill: LoadedSkill, *, is_top_level: bool) -> None:
-        """See `Skills.activate`."""
+        """Take from the caller's calls what the `allowed-tools` of `skill` do not allow.
+
+        Ends the active skills first, unless the last of them allows the tool Skill and not `is_top_level`.
+
+        Raises:
+            Conflict: `MAX_NESTED` skills are active.
+        """
         self.activation.start(skill, is_top_level=is_top_level)
 
     def end(self) -> str:
-        """See `Skills.end`."""
+        """End the skill that was activated last, and return it as the subject of a sentence, such as `The
+        skill 'release'`; empty if none is active."""
         return self.activation.end()
 
     async def save(self, skill: SavedSkill) -> bool:
-        """See `Skills.save`."""
+        """Save or replace a skill of the caller; return whether it is new.
+
+        Raises:
+            Conflict: the user has a skill of this name, or too many are saved.
+        """
         found, _ = await self._found()
         for name in (skill.name, *skill.aliases):
             if (source := _named(name, found)) is not None:

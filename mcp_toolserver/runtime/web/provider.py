@@ -1,4 +1,4 @@
-"""Provides `Fetch` and `Send`."""
+"""Provides requests to the web."""
 
 import ssl
 
