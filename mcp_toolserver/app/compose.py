@@ -22,7 +22,7 @@ from mcp_toolserver.app.policy import build_policy, command_tools, hide_from_com
 from mcp_toolserver.capabilities.change_events import ChangeEvents
 from mcp_toolserver.capabilities.permissions import Capability, HostFacts, Permission, ServerLock
 from mcp_toolserver.errors import RegistrationError, SettingsError, Unavailable
-from mcp_toolserver.lazy import LazyCloseable
+from mcp_toolserver.lazy import Lazy
 from mcp_toolserver.pipeline.call_record import CompositeRecorder, Recorder
 from mcp_toolserver.pipeline.dispatcher import Dispatcher, Slots
 from mcp_toolserver.pipeline.narrowings import PLAN_MODE, Narrowings
@@ -183,7 +183,7 @@ class Application:
         """Explains what the sandbox refused, from the output of a command."""
         self.commands = self._commands()
         self.providers = Providers(self._provider_context())
-        self.tasks = LazyCloseable(partial(_tasks, shared.database))
+        self.tasks = Lazy(partial(_tasks, shared.database))
         self.dispatcher = self._dispatcher()
         self.status = EnforcementStatus(
             mode=settings.permission_mode,
@@ -225,7 +225,8 @@ class Application:
         await self.background.aclose()
         self.plans.close()
         # Killing commands would make their tasks look failed, so these are stored as cancelled before.
-        await self.tasks.aclose()
+        if self.tasks.made is not None:
+            await self.tasks.made.aclose()
         await self.providers.aclose(before_commands=True)
         async with create_task_group() as tasks:
             tasks.start_soon(partial(self.providers.aclose, before_commands=False))
@@ -257,13 +258,7 @@ class Application:
         if shared.broker is None:
             return None
         limits = CommandLimits(foreground_seconds=self.settings.foreground_seconds)
-        commands = Commands(
-            shared.broker,
-            self.workspace,
-            shared.outputs,
-            limits,
-            explain=self.explained,
-        )
+        commands = Commands(shared.broker, self.workspace, shared.outputs, limits, explain=self.explained)
         commands.on_change(partial(self.changes.changed, "job"), partial(self.changes.removed, "job"))
         if shared.sessions is not None:
             commands.session_of = shared.sessions.of

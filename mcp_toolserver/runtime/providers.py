@@ -291,7 +291,7 @@ def _agents(context: ProviderContext) -> Provider:
 
 
 def _tasks(context: ProviderContext) -> Provider:
-    from mcp_toolserver.runtime.tasks.provider import provider
+    from mcp_toolserver.runtime.tasks.service import provider
 
     return provider(context)
 

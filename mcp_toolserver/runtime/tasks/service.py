@@ -1,19 +1,27 @@
 """The task board of one owner, for the tools, and its tasks as background jobs."""
 
+import logging
 import time
 from dataclasses import dataclass, replace
+from functools import partial
 
 from anyio import current_time
 
+from mcp_toolserver.capabilities.call_scope import LOCAL, longest_wait
 from mcp_toolserver.capabilities.processes import JobQuery, JobState
 from mcp_toolserver.capabilities.tasks import FINAL, NewTask, TaskChange, TaskDetail, TaskSummary
-from mcp_toolserver.errors import Unavailable
+from mcp_toolserver.errors import ToolError, Unavailable
 from mcp_toolserver.pipeline import stored_rights
+from mcp_toolserver.pipeline.call import Rights
 from mcp_toolserver.pipeline.dispatcher import reasons
 from mcp_toolserver.pipeline.nested_calls import NestedCalls
+from mcp_toolserver.runtime.host_services import ServiceRequest
+from mcp_toolserver.runtime.providers import Provider, ProviderContext
 from mcp_toolserver.runtime.tasks.runner import AGENT_TOOL, COMMAND_TOOL, Run, TaskRunner, wait_for
-from mcp_toolserver.stores.board import StoredBoard, StoredTask, new_id
+from mcp_toolserver.stores.board import Claim, StoredBoard, StoredTask, new_id
 from mcp_toolserver.text.lines.utf8_stream import decode_page
+
+log = logging.getLogger(__name__)
 
 _STOPPED = "It was stopped with TaskStop."
 
@@ -173,3 +181,52 @@ def _task_state(query: JobQuery, status: str, *, running: bool) -> JobState:
         seconds=0.0,
         status=status,
     )
+
+
+def provider(context: ProviderContext) -> Provider:
+    """Provides the task board, and its tasks as background jobs."""
+    commands, changes = context.commands_or_none, context.changes
+
+    def changed(owner: str, task: str) -> None:
+        with changes.on_behalf_of(owner):
+            changes.changed("task", task)
+        runner.changed()
+
+    def calls_of(claim: Claim) -> NestedCalls:
+        """The calls of a task that another server left. What is in force for its owner here applies too."""
+        context.narrowings.adopt(claim.id, claim.owner)
+        calls = context.calls_of(Rights(), claim.id, f"task {claim.id}")
+        return replace(calls, rights=stored_rights.from_json(claim.rights, calls.dispatcher.rules))
+
+    board = StoredBoard(context.database, changed=changed, removed=partial(changes.removed, "task"))
+    runner = TaskRunner(
+        board,
+        context.background,
+        commands,
+        calls_of=calls_of,
+        forget=changes.forget,
+        narrowings=context.narrowings,
+    )
+
+    def provide(request: ServiceRequest) -> OwnerTasks:
+        seconds = request.scope.seconds_to_answer
+        return OwnerTasks(
+            board=board,
+            runner=runner,
+            owner=request.scope.owner,
+            calls=request.calls,
+            longest_wait=longest_wait(seconds, None) if commands is None else commands.longest_wait(seconds),
+        )
+
+    def forget(owner: str) -> None:
+        if owner != LOCAL and owner in runner.owners:
+            runner.owners.discard(owner)
+            context.background.start(partial(runner.leave, owner), name="the end of a client's tasks")
+
+    async def aclose() -> None:
+        try:
+            await board.aclose()
+        except ToolError as error:
+            log.warning("the end of tasks could not be stored: %s", error)
+
+    return Provider(provide=provide, forget=forget, aclose=aclose, resume=runner.adopt)
