@@ -1,18 +1,9 @@
 """Lazy construction: defers imports until first use to keep start-up fast."""
 
 from collections.abc import Callable
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 T = TypeVar("T")
-
-
-class Closable(Protocol):
-    """An object that has to be closed."""
-
-    async def aclose(self) -> None: ...
-
-
-C = TypeVar("C", bound=Closable)
 
 
 class Lazy(Generic[T]):
@@ -27,12 +18,3 @@ class Lazy(Generic[T]):
         if self.made is None:
             self.made = self._make()
         return self.made
-
-
-class LazyCloseable(Lazy[C]):
-    """A lazy object that has to be closed."""
-
-    async def aclose(self) -> None:
-        """Close the object, if it exists."""
-        if self.made is not None:
-            await self.made.aclose()

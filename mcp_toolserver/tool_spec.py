@@ -19,31 +19,31 @@ from mcp_toolserver.errors import RegistrationError
 from mcp_toolserver.text.json_schema import Schema, plain_schema
 
 if TYPE_CHECKING:
-    from mcp_toolserver.capabilities.agents import Agents
-    from mcp_toolserver.capabilities.call_scope import Report, SavedOutput
-    from mcp_toolserver.capabilities.catalogue import Catalogue
-    from mcp_toolserver.capabilities.clock import Clock
-    from mcp_toolserver.capabilities.code import Languages
-    from mcp_toolserver.capabilities.containers import Containers
-    from mcp_toolserver.capabilities.cron import Schedules
-    from mcp_toolserver.capabilities.custom_tools import ToolContext
-    from mcp_toolserver.capabilities.desktop import Desktop
+    # What `Runtime` returns. The layers of the architecture hold at run time: nothing here imports these.
+    from mcp_toolserver.capabilities.call_scope import Catalogue, Report, SavedOutput
     from mcp_toolserver.capabilities.files import CanonicalPath, Files
-    from mcp_toolserver.capabilities.git import Git
-    from mcp_toolserver.capabilities.git_changes import GitChanges
-    from mcp_toolserver.capabilities.git_clone import Clones
     from mcp_toolserver.capabilities.permissions import Permission
-    from mcp_toolserver.capabilities.plan import Plans
-    from mcp_toolserver.capabilities.processes import Jobs, JobState, Processes
-    from mcp_toolserver.capabilities.repl import Sessions
-    from mcp_toolserver.capabilities.search import Search
-    from mcp_toolserver.capabilities.skills import Skills
-    from mcp_toolserver.capabilities.stored import Preferences, Todos
-    from mcp_toolserver.capabilities.tasks import Tasks
-    from mcp_toolserver.capabilities.teams import Teams
+    from mcp_toolserver.capabilities.processes import JobSource, JobState
     from mcp_toolserver.capabilities.user import Ask, Tell
-    from mcp_toolserver.capabilities.web import Fetch, Send
-    from mcp_toolserver.capabilities.worktrees import Worktrees
+    from mcp_toolserver.runtime.agents.agents import CallAgents
+    from mcp_toolserver.runtime.clock import SystemClock
+    from mcp_toolserver.runtime.containers.containers import CallContainers
+    from mcp_toolserver.runtime.cron.schedules import OwnerSchedules
+    from mcp_toolserver.runtime.desktop.desktop import CallDesktop
+    from mcp_toolserver.runtime.git.clone import GitCloner
+    from mcp_toolserver.runtime.git.git import GitReader
+    from mcp_toolserver.runtime.git.writer import GitWriter
+    from mcp_toolserver.runtime.lsp.code_queries import CodeQueries
+    from mcp_toolserver.runtime.plan.plan_modes import OwnerPlans
+    from mcp_toolserver.runtime.processes.commands import CallCommands
+    from mcp_toolserver.runtime.repl.sessions import CallSessions
+    from mcp_toolserver.runtime.search.search import Ripgrep
+    from mcp_toolserver.runtime.skills.skills import CallSkills
+    from mcp_toolserver.runtime.tasks.service import OwnerTasks
+    from mcp_toolserver.runtime.web.calls import WebFetcher, WebSender
+    from mcp_toolserver.runtime.worktrees.worktrees import CallWorktrees
+    from mcp_toolserver.stores.preferences import StoredPreferences
+    from mcp_toolserver.stores.todos import OwnerTodos
 
 T = TypeVar("T")
 
@@ -117,6 +117,16 @@ class Output:
         return cls(text, images=images, truncated=is_cut, saved_output=state.saved_output if is_cut else None)
 
 
+class ToolContext(BaseModel):
+    """The context of a call. Immutable."""
+
+    model_config = ConfigDict(frozen=True, defer_build=True)
+
+    working_directory: str
+    """Absolute path; in the server the first root, empty where the client left none."""
+    session_id: str
+
+
 class Compute(Protocol):
     """Runs pure work that may take long in a worker thread; a cancelled call does not wait for it."""
 
@@ -134,7 +144,7 @@ class Service(Generic[T]):
         for need in self._needs:
             if need in runtime.services:
                 return runtime.services[need]
-        names = " or ".join(need.value for need in self._needs)
+        names = " or ".join(need.label for need in self._needs)
         raise RegistrationError(f"the tool uses {names} but does not declare it")
 
 
@@ -147,34 +157,34 @@ class Runtime:
     compute: Compute
 
     fs: ClassVar[Service[Files]] = Service(Capability.FS_READ, Capability.FS_WRITE)
-    search: ClassVar[Service[Search]] = Service(Capability.SEARCH)
-    git: ClassVar[Service[Git]] = Service(Capability.GIT)
-    git_changes: ClassVar[Service[GitChanges]] = Service(Capability.GIT_WRITE)
-    clones: ClassVar[Service[Clones]] = Service(Capability.CLONES)
-    processes: ClassVar[Service[Processes]] = Service(Capability.PROCESS)
-    jobs: ClassVar[Service[Jobs]] = Service(Capability.JOBS)
-    sessions: ClassVar[Service[Sessions]] = Service(Capability.SESSIONS)
+    search: ClassVar[Service[Ripgrep]] = Service(Capability.SEARCH)
+    git: ClassVar[Service[GitReader]] = Service(Capability.GIT)
+    git_changes: ClassVar[Service[GitWriter]] = Service(Capability.GIT_WRITE)
+    clones: ClassVar[Service[GitCloner]] = Service(Capability.CLONES)
+    processes: ClassVar[Service[CallCommands]] = Service(Capability.PROCESS)
+    jobs: ClassVar[Service[JobSource]] = Service(Capability.JOBS)
+    sessions: ClassVar[Service[CallSessions]] = Service(Capability.SESSIONS)
     powershell: ClassVar[Service[Sequence[str]]] = Service(Capability.POWERSHELL)
     """The first arguments of every PowerShell command; the script follows."""
-    containers: ClassVar[Service[Containers]] = Service(Capability.CONTAINERS)
-    clock: ClassVar[Service[Clock]] = Service(Capability.CLOCK)
+    containers: ClassVar[Service[CallContainers]] = Service(Capability.CONTAINERS)
+    clock: ClassVar[Service[SystemClock]] = Service(Capability.CLOCK)
     ask: ClassVar[Service[Ask]] = Service(Capability.ASK)
     tell: ClassVar[Service[Tell]] = Service(Capability.TELL)
-    todos: ClassVar[Service[Todos]] = Service(Capability.TODOS)
-    tasks: ClassVar[Service[Tasks]] = Service(Capability.TASKS, Capability.TASK_RUNS)
-    plan: ClassVar[Service[Plans]] = Service(Capability.PLAN)
-    preferences: ClassVar[Service[Preferences]] = Service(Capability.PREFERENCES)
-    web: ClassVar[Service[Fetch]] = Service(Capability.FETCH)
-    http: ClassVar[Service[Send]] = Service(Capability.SEND)
-    languages: ClassVar[Service[Languages]] = Service(Capability.LANGUAGES)
-    desktop: ClassVar[Service[Desktop]] = Service(*DESKTOP)
+    todos: ClassVar[Service[OwnerTodos]] = Service(Capability.TODOS)
+    tasks: ClassVar[Service[OwnerTasks]] = Service(Capability.TASKS, Capability.TASK_RUNS)
+    plan: ClassVar[Service[OwnerPlans]] = Service(Capability.PLAN)
+    preferences: ClassVar[Service[StoredPreferences]] = Service(Capability.PREFERENCES)
+    web: ClassVar[Service[WebFetcher]] = Service(Capability.FETCH)
+    http: ClassVar[Service[WebSender]] = Service(Capability.SEND)
+    languages: ClassVar[Service[CodeQueries]] = Service(Capability.LANGUAGES)
+    desktop: ClassVar[Service[CallDesktop]] = Service(*DESKTOP)
     """Limited to the desktop capabilities that the tool declares."""
-    agents: ClassVar[Service[Agents]] = Service(Capability.AGENTS)
-    teams: ClassVar[Service[Teams]] = Service(Capability.TEAMS)
-    worktrees: ClassVar[Service[Worktrees]] = Service(Capability.WORKTREES)
-    cron: ClassVar[Service[Schedules]] = Service(Capability.CRON)
+    agents: ClassVar[Service[CallAgents]] = Service(Capability.AGENTS)
+    teams: ClassVar[Service[CallAgents]] = Service(Capability.TEAMS)
+    worktrees: ClassVar[Service[CallWorktrees]] = Service(Capability.WORKTREES)
+    cron: ClassVar[Service[OwnerSchedules]] = Service(Capability.CRON)
     catalogue: ClassVar[Service[Catalogue]] = Service(Capability.CATALOGUE)
-    skills: ClassVar[Service[Skills]] = Service(Capability.SKILLS, Capability.SKILLS_SAVE)
+    skills: ClassVar[Service[CallSkills]] = Service(Capability.SKILLS, Capability.SKILLS_SAVE)
     origin: ClassVar[Service[ToolContext]] = Service(Capability.OWN_CODE)
 
 

@@ -20,9 +20,9 @@ from mcp_toolserver.app.agent_model import operator_model
 from mcp_toolserver.app.confinement import broker_policy, command_bounds
 from mcp_toolserver.app.policy import build_policy, command_tools, hide_from_commands, lenient_rules
 from mcp_toolserver.capabilities.change_events import ChangeEvents
-from mcp_toolserver.capabilities.permissions import JOB_SOURCES, Capability, HostFacts, Permission, ServerLock
+from mcp_toolserver.capabilities.permissions import Capability, HostFacts, Permission, ServerLock
 from mcp_toolserver.errors import RegistrationError, SettingsError, Unavailable
-from mcp_toolserver.lazy import LazyCloseable
+from mcp_toolserver.lazy import Lazy
 from mcp_toolserver.pipeline.call_record import CompositeRecorder, Recorder
 from mcp_toolserver.pipeline.dispatcher import Dispatcher, Slots
 from mcp_toolserver.pipeline.narrowings import PLAN_MODE, Narrowings
@@ -34,22 +34,20 @@ from mcp_toolserver.protocol.http.tokens import Grant
 from mcp_toolserver.protocol.instructions import EnforcementStatus
 from mcp_toolserver.runtime.agents.spending import AgentLimits
 from mcp_toolserver.runtime.background import Background
-from mcp_toolserver.runtime.background_jobs import BackgroundJobs
 from mcp_toolserver.runtime.executables import HostExecutables
 from mcp_toolserver.runtime.files.path_resolver import Openat2, best_resolver, relative_to
 from mcp_toolserver.runtime.files.protection import protection
 from mcp_toolserver.runtime.files.workspace import Workspace
-from mcp_toolserver.runtime.host_services import Available, HostServices, Provide, ServiceRequest
+from mcp_toolserver.runtime.host_services import Available, HostServices
 from mcp_toolserver.runtime.plan.plan_modes import PlanModes
 from mcp_toolserver.runtime.processes.broker_client import Broker, Proof, Writers, start_standalone_broker
-from mcp_toolserver.runtime.processes.commands import CallCommands, CommandLimits, Commands
+from mcp_toolserver.runtime.processes.commands import CommandLimits, Commands
 from mcp_toolserver.runtime.processes.sessions import Sessions
-from mcp_toolserver.runtime.providers import LazyProviders, ProviderContext
+from mcp_toolserver.runtime.providers import ProviderContext, Providers
 from mcp_toolserver.runtime.sandbox.mounts.temporary import may_share
 from mcp_toolserver.runtime.web.keys import key_files, read_key
 from mcp_toolserver.runtime.web.options import WebOptions, host_patterns, private_places
 from mcp_toolserver.runtime.web.options import providers as search_providers
-from mcp_toolserver.runtime.which import powershell_start
 from mcp_toolserver.runtime.windows_paths import WindowsPaths
 from mcp_toolserver.runtime.worktrees.entered import EnteredWorktrees
 from mcp_toolserver.settings import Settings
@@ -59,12 +57,10 @@ from mcp_toolserver.stores.database import Database
 from mcp_toolserver.stores.disk_space import MIB
 from mcp_toolserver.stores.file_history import FOLDER as UNDO_FOLDER
 from mcp_toolserver.stores.file_history import FileHistories, HistoryLimits
-from mcp_toolserver.stores.preferences import StoredPreferences
-from mcp_toolserver.stores.retention import QUARANTINE_FOLDER, RetentionLimits, enforce_limits
+from mcp_toolserver.stores.retention import QUARANTINE_FOLDER, Removed, RetentionLimits, enforce_limits
 from mcp_toolserver.stores.running_servers import RunningServer, oldest_start, sweep
 from mcp_toolserver.stores.saved_outputs import OutputLimits, OutputStore
 from mcp_toolserver.stores.state_dir import make_state_folder, state_folder
-from mcp_toolserver.stores.todos import StoredTodos
 from mcp_toolserver.telemetry import observers
 from mcp_toolserver.text.documents.optional_parser import PARSERS
 from mcp_toolserver.text.enforcement_summary import Enforcement, summary
@@ -74,8 +70,7 @@ from mcp_toolserver.tool_spec import Profile
 
 if TYPE_CHECKING:
     from mcp_toolserver.capabilities.stored import Preference
-    from mcp_toolserver.pipeline.rights import Rights
-    from mcp_toolserver.runtime.models.model import ProviderModel
+    from mcp_toolserver.pipeline.call import Rights
     from mcp_toolserver.stores.tasks import StoredTasks
 
 
@@ -106,62 +101,104 @@ class LowerBrokers:
         return self.started[mode]
 
 
-@dataclass(frozen=True, kw_only=True)
 class Shared:
-    """What a server has once, also where each name of a token has an application of its own."""
+    """What a server has once, also where each name of a token has an application of its own.
 
-    facts: HostFacts
-    registry: Registry
-    broker: Broker | None
-    lower_brokers: LowerBrokers
-    found: HostExecutables
-    state: str
-    """The state folder."""
-    workspace: Workspace
-    outputs: OutputStore
-    histories: FileHistories
-    sessions: Sessions | None
-    """None if commands share nothing."""
-    database: Database
-    skill_folders: tuple[Workspace, ...]
-    """See `ProviderContext.skill_folders`."""
-    web: WebOptions
-    model: ProviderModel | None
-    """The operator's model for agents."""
-    recorder: Recorder | None
-    slots: Slots
-    narrowings: Narrowings
-    """What takes rights from the calls of each owner."""
-    hidden_git: Mapping[str, str]
-    """See `hide_from_commands`."""
+    `held_by` confines this process; None if the server will run no call, so it opens no audit log.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        broker: Broker | None,
+        found: HostExecutables,
+        *,
+        held_by: ServerLock | None,
+    ) -> None:
+        self.broker, self.found = broker, found
+        self.facts = host_facts(settings, found, broker.proof if broker else None, server_lock=held_by)
+        self.registry = _registry(settings)
+        self.web = WebOptions() if settings.network == "none" else web_options(settings)
+        self.policy = policy = build_policy(settings, self.registry)
+        self.state = state = state_folder(settings.state_dir)
+        """The state folder."""
+        self.audit = None if held_by is None else _audit(self.facts, state, values=settings.audit_values)
+        self.running = None if held_by is None else _running(state)
+        """The record of this process in the state folder; None if the server will run no call."""
+        self.workspace = Workspace(
+            settings.root,
+            private=state,
+            hides=policy.hides,
+            protects=_protection(settings),
+            recording=self.running,
+        )
+        self.lower_brokers = LowerBrokers(settings=settings, policy=policy, found=found)
+        self.outputs = OutputStore(state, _output_bounds(settings))
+        self.histories = FileHistories(
+            state, HistoryLimits(total=settings.undo_size * MIB, reserve=settings.disk_reserve * MIB)
+        )
+        shares = broker is not None and broker.proof.shares_session
+        self.sessions = Sessions(broker, self.workspace.roots) if broker and shares else None
+        """None if commands share nothing."""
+        self.database = Database(state, self.workspace.roots)
+        self.skill_folders = _skill_folders(settings, self.workspace)
+        """See `ProviderContext.skill_folders`."""
+        self.model = operator_model(settings)
+        """The operator's model for agents."""
+        self.recorder = _recorder(self.audit, settings)
+        self.slots = Slots()
+        self.narrowings = narrowings = Narrowings()
+        """What takes rights from the calls of each owner."""
+        self.hidden_git = hide_from_commands(settings, policy, broker, found.git)
+        if broker and settings.permission_mode is not Permission.READ_ONLY:
+            broker.writers.is_held = lambda owner: narrowings.holds(owner, PLAN_MODE)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class Application:
-    """All parts of a server, ready to serve or to be called."""
+    """All parts of a server, ready to serve or to be called: its own ones, and what it shares with others."""
 
-    settings: Settings
     shared: Shared
-    dispatcher: Dispatcher
-    status: EnforcementStatus
-    roots: tuple[str, ...]
-    changes: ChangeEvents
-    tasks: LazyCloseable[StoredTasks]
-    audit: AuditLog | None
-    commands: Commands | None
-    providers: LazyProviders
-    background: Background
-    jobs: BackgroundJobs
-    plans: PlanModes
-    user: str = ""
-    """The name whose token its clients have; empty if it is for all clients."""
+    settings: Settings
+    facts: HostFacts
+    policy: Policy
+    workspace: Workspace
     windows: WindowsPaths | None = None
     """In WSL, what Windows calls the folders here."""
-    running: RunningServer | None = None
-    """The record of this process in the state folder; None if the server will run no call."""
-    upkeep: Callable[[], None] = lambda: None
     users: dict[str, Application] = field(default_factory=dict[str, "Application"])
     """The applications of names that are in use."""
+
+    def __post_init__(self) -> None:
+        shared, settings = self.shared, self.settings
+        self.user = self.policy.token
+        """The name whose token its clients have; empty if it is for all clients."""
+        self.roots = self.workspace.roots
+        self.changes, self.background, self.worktrees = ChangeEvents(), Background(), EnteredWorktrees()
+        self.registry = shared.registry.on(self.facts)
+        self.listed = self.registry.select(settings.toolsets, settings.tools, settings.exclude_tools)
+        self.plans = PlanModes(
+            shared.state,
+            shared.narrowings,
+            shared.broker.writers if shared.broker else Writers(),
+            ceiling=self.policy.ceiling,
+            user=self.user,
+        )
+        self.explained = partial(explain, confined=self._confined())
+        """Explains what the sandbox refused, from the output of a command."""
+        self.commands = self._commands()
+        self.providers = Providers(self._provider_context())
+        self.tasks = Lazy(partial(_tasks, shared.database))
+        self.dispatcher = self._dispatcher()
+        self.status = EnforcementStatus(
+            mode=settings.permission_mode,
+            commands=Capability.PROCESS in self.dispatcher.host.permissions,
+            network=self.facts.is_networked,
+            summary=summary(_enforcement(self.facts)) + _excepted(settings),
+        )
+        started = [part for part in (self.commands, shared.sessions) if part is not None]
+        own, stores = (self.plans, self.providers), (shared.outputs, shared.histories)
+        for part in (*started, *own, shared.narrowings, self.worktrees, *stores):
+            self.changes.when_forgotten(part.forget)
 
     @property
     def shutdown_timeout(self) -> float:
@@ -182,8 +219,8 @@ class Application:
         finally:
             self.shared.outputs.close()
             self.shared.database.close()
-            if self.running is not None:
-                self.running.close()
+            if self.shared.running is not None:
+                self.shared.running.close()
             self.record()
 
     async def end(self) -> None:
@@ -192,7 +229,8 @@ class Application:
         await self.background.aclose()
         self.plans.close()
         # Killing commands would make their tasks look failed, so these are stored as cancelled before.
-        await self.tasks.aclose()
+        if self.tasks.made is not None:
+            await self.tasks.made.aclose()
         await self.providers.aclose(before_commands=True)
         async with create_task_group() as tasks:
             tasks.start_soon(partial(self.providers.aclose, before_commands=False))
@@ -201,8 +239,135 @@ class Application:
 
     def record(self) -> None:
         """Record the running calls as cancelled."""
-        if self.audit is not None:
-            self.audit.close()
+        if self.shared.audit is not None:
+            self.shared.audit.close()
+
+    def upkeep(self) -> None:
+        """Remove the files of killed servers and supervisors, and what is over the limits of quarantine and
+        undo. A failure is only logged, because serving needs none of this."""
+        if (running := self.shared.running) is None:
+            return
+        try:
+            removed = _clean_up(self.settings, self.shared.state, running.folder, self.workspace)
+        except OSError as error:
+            log.warning("the state folder could not be cleaned up: %s", error.strerror or error)
+            return
+        for name in removed.names:
+            log.warning("removed from quarantine, which is over its bounds: %s", name)
+        for name in removed.stuck:
+            log.warning("over the bounds of the quarantine, and could not be removed: %s", name)
+
+    def _commands(self) -> Commands | None:
+        shared = self.shared
+        if shared.broker is None:
+            return None
+        limits = CommandLimits(foreground_seconds=self.settings.foreground_seconds)
+        commands = Commands(shared.broker, self.workspace, shared.outputs, limits, explain=self.explained)
+        commands.on_change(partial(self.changes.changed, "job"), partial(self.changes.removed, "job"))
+        if shared.sessions is not None:
+            commands.session_of = shared.sessions.of
+        return commands
+
+    def _provider_context(self) -> ProviderContext:
+        shared, settings, facts = self.shared, self.settings, self.facts
+        return ProviderContext(
+            facts=facts,
+            programs=shared.found,
+            broker_or_none=shared.broker,
+            lower_broker=shared.lower_brokers.of if facts.is_unconfined else None,
+            commands_or_none=self.commands,
+            outputs=shared.outputs,
+            roots=shared.workspace.roots,
+            may_hide=_may_hide(self.policy, shared.state, shared.workspace.roots),
+            explain=self.explained,
+            bounds=command_bounds(settings),
+            container_image=settings.container_image,
+            git_author=settings.git_author,
+            web=shared.web,
+            skill_folders=shared.skill_folders,
+            database=shared.database,
+            decided=_decided(settings),
+            user=self.user,
+            workspace=self.workspace,
+            worktrees=self.worktrees,
+            plans=self.plans,
+            changes=self.changes,
+            narrowings=shared.narrowings,
+            background=self.background,
+            calls_of=self._calls_of,
+            join_session=shared.sessions.join if shared.sessions else lambda owner, other: None,
+            end_owner=self._end_owner,
+            service=lambda need: self.providers.service(need),
+            agent_limits=AgentLimits(
+                turns=settings.agent_turns,
+                tokens=settings.agent_tokens,
+                seconds=settings.agent_seconds,
+                cost=settings.agent_cost,
+                running=settings.agent_running,
+                foreground_seconds=settings.foreground_seconds,
+            ),
+            model=lambda: shared.model,
+        )
+
+    def _dispatcher(self) -> Dispatcher:
+        shared, settings, facts, registry = self.shared, self.settings, self.facts, self.registry
+        unlisted = registry.unlisted(settings.toolsets, self.listed, settings.exclude_tools)
+        return Dispatcher(
+            registry=registry,
+            offered=self.listed | unlisted,
+            unlisted=unlisted,
+            without_model=frozenset() if facts.agent_model else registry.needing_a_model(),
+            for_resources=registry.select((Profile.ALL.name.lower(),), (), settings.exclude_tools),
+            policy=self.policy,
+            host=self._host(),
+            objections=(dangerous_command_check(command_tools(registry)),),
+            recorder=shared.recorder,
+            raw=settings.raw_output,
+            user=self.user,
+            narrowings=shared.narrowings,
+            rules=lenient_rules(registry),
+            on_behalf_of=self.changes.on_behalf_of,
+            slots=shared.slots,
+        )
+
+    def _host(self) -> HostServices:
+        shared = self.shared
+        available = _available(self.facts, self.settings)
+        return HostServices(
+            permissions=available.permissions,
+            unavailable=available.unavailable,
+            in_mode=cache(partial(_available_in, self.facts, self.settings)),
+            open_world=frozenset(need for need in Capability if need.value.open_world(self.facts)),
+            view=lambda: self.workspace,
+            worktrees=self.worktrees,
+            outputs=shared.outputs,
+            histories=shared.histories,
+            plan_folder=self.plans.folder,
+            temporary=(lambda _: None) if shared.sessions is None else shared.sessions.temporary,
+            providers=self.providers.services,
+        )
+
+    def _confined(self) -> Confined | None:
+        settings = self.settings
+        if settings.permission_mode is Permission.DANGER_FULL_ACCESS:
+            return None
+        return Confined(
+            writes=settings.permission_mode is not Permission.READ_ONLY,
+            git=settings.git == "writable",
+            network=settings.network == "commands",
+            git_tools=_git_tools(self.registry, self.listed, self.facts),
+            token=self.user,
+            hidden_git=partial(_hidden_git, self.shared.hidden_git, self.roots),
+        )
+
+    def _calls_of(self, rights: Rights, owner: str, name: str) -> NestedCalls:
+        return calls_without_client(self.dispatcher, rights, owner=owner, name=name)
+
+    async def _end_owner(self, owner: str) -> None:
+        self.changes.forget(owner)
+        if self.commands is not None:
+            await self.commands.forgotten(owner)
+        await self.providers.forgotten()
 
 
 def build_application(
@@ -222,49 +387,13 @@ def build_application(
     Raises:
         SettingsError: a tool, toolset, rule or root is unknown or invalid.
     """
-    facts = host_facts(settings, found, broker.proof if broker else None, server_lock=held_by)
-    registry = _registry(settings)
-    web = WebOptions() if settings.network == "none" else web_options(settings)
-    policy = build_policy(settings, registry)
-    state = state_folder(settings.state_dir)
-    audit = None if held_by is None else _audit(facts, state, values=settings.audit_values)
-    record = None if held_by is None else _running(state)
-    workspace = Workspace(
-        settings.root,
-        private=state,
-        hides=policy.hides,
-        protects=_protection(settings),
-        recording=record,
-    )
-    shared = Shared(
-        facts=facts,
-        registry=registry,
-        broker=broker,
-        lower_brokers=LowerBrokers(settings=settings, policy=policy, found=found),
-        found=found,
-        state=state,
-        workspace=workspace,
-        outputs=OutputStore(state, _output_bounds(settings)),
-        histories=FileHistories(
-            state, HistoryLimits(total=settings.undo_size * MIB, reserve=settings.disk_reserve * MIB)
-        ),
-        sessions=Sessions(broker, workspace.roots) if broker and broker.proof.shares_session else None,
-        database=Database(state, workspace.roots),
-        skill_folders=_skill_folders(settings, workspace),
-        web=web,
-        model=operator_model(settings),
-        recorder=_recorder(audit, settings),
-        slots=Slots(),
-        narrowings=(narrowings := Narrowings()),
-        hidden_git=hide_from_commands(settings, policy, broker, found.git),
-    )
-    if broker and settings.permission_mode is not Permission.READ_ONLY:
-        broker.writers.is_held = lambda owner: narrowings.holds(owner, PLAN_MODE)
-    return replace(
-        _assembled(shared, settings, facts, policy, workspace),
-        audit=audit,
-        running=record,
-        upkeep=partial(_clean_up, settings, state, record, workspace),
+    shared = Shared(settings, broker, found, held_by=held_by)
+    return Application(
+        shared=shared,
+        settings=settings,
+        facts=shared.facts,
+        policy=shared.policy,
+        workspace=shared.workspace,
         windows=windows,
     )
 
@@ -280,7 +409,7 @@ def application_of(app: Application, grant: Grant) -> Application:
         granted=None if granted is None else min(granted, ceiling),
         root=grant.roots or app.roots,
     )
-    facts = _facts_in(shared.facts, ceiling)
+    facts = shared.facts.in_mode(ceiling)
     workspace = shared.workspace.guarded(_protection(settings))
     if grant.roots:
         workspace = workspace.restricted_to(grant.roots)
@@ -292,7 +421,9 @@ def application_of(app: Application, grant: Grant) -> Application:
             "The operator of the server can change the token."
         )
     policy = app.dispatcher.policy.for_token(grant.name, ceiling)
-    return replace(_assembled(shared, settings, facts, policy, workspace), windows=app.windows)
+    return Application(
+        shared=shared, settings=settings, facts=facts, policy=policy, workspace=workspace, windows=app.windows
+    )
 
 
 _NO_ROOT = "none of the roots of its token is a folder now. Tell the user to ask the operator of the server."
@@ -309,16 +440,6 @@ def _skill_folders(settings: Settings, workspace: Workspace) -> tuple[Workspace,
     return tuple(found)
 
 
-def _facts_in(facts: HostFacts, mode: Permission) -> HostFacts:
-    """The facts for calls in a mode that is not above the server's."""
-    lowered = replace(facts, mode=mode)
-    if facts.is_unconfined and not lowered.is_unconfined:
-        # The broker confines no command there, whoever asks.
-        why = "this server runs in danger-full-access, where no command is confined"
-        return replace(lowered, command_sandbox="none", sandbox_problem=why)
-    return lowered
-
-
 def _available(facts: HostFacts, settings: Settings) -> Available:
     reasons = {need: need.unavailable(facts) for need in Capability}
     return Available(
@@ -326,6 +447,16 @@ def _available(facts: HostFacts, settings: Settings) -> Available:
         unavailable={need: why for need, why in reasons.items() if why is not None},
         protects=_protection(replace(settings, permission_mode=facts.mode)),
     )
+
+
+def _available_in(facts: HostFacts, settings: Settings, mode: Permission) -> Available:
+    """What is available in a permission mode below that of the server."""
+    lower = _available(facts.in_mode(mode), settings)
+    if not facts.is_unconfined or Capability.PROCESS.unavailable(facts) is not None:
+        return lower
+    # A broker for this mode confines commands, and refuses them where it cannot.
+    others = {need: why for need, why in lower.unavailable.items() if need is not Capability.PROCESS}
+    return replace(lower, permissions={**lower.permissions, Capability.PROCESS: mode}, unavailable=others)
 
 
 def _protection(settings: Settings) -> Callable[[str], str | None]:
@@ -337,208 +468,11 @@ def _protection(settings: Settings) -> Callable[[str], str | None]:
     )
 
 
-def _assembled(
-    shared: Shared,
-    settings: Settings,
-    facts: HostFacts,
-    policy: Policy,
-    workspace: Workspace,
-) -> Application:
-    """The application on what it shares with others."""
-    broker, found, outputs, histories = shared.broker, shared.found, shared.outputs, shared.histories
-    registry = shared.registry.on(facts)
-    listed = registry.select(settings.toolsets, settings.tools, settings.exclude_tools)
-    unlisted = registry.unlisted(settings.toolsets, listed, settings.exclude_tools)
-    hidden_git = partial(_hidden_git, shared.hidden_git, workspace.roots)
-    explained = partial(
-        explain,
-        confined=_confined(settings, _git_tools(registry, listed, facts), hidden_git, policy.token),
-    )
-    changes, sessions = ChangeEvents(), shared.sessions
-    commands = _commands(shared, settings, workspace, changes, explained)
-    narrowings, background, worktrees = shared.narrowings, Background(), EnteredWorktrees()
-    writers = broker.writers if broker else Writers()
-    plans = PlanModes(shared.state, narrowings, writers, ceiling=policy.ceiling, user=policy.token)
+def _tasks(database: Database) -> StoredTasks:
+    # Few clients use tasks.
+    from mcp_toolserver.stores.tasks import StoredTasks
 
-    def calls_of(rights: Rights, owner: str, name: str) -> NestedCalls:
-        return calls_without_client(dispatcher, rights, owner=owner, name=name)
-
-    async def end_owner(owner: str) -> None:
-        changes.forget(owner)
-        if commands is not None:
-            await commands.forgotten(owner)
-        await providers.forgotten()
-
-    providers = LazyProviders(
-        ProviderContext(
-            facts=facts,
-            programs=found,
-            broker_or_none=broker,
-            commands_or_none=commands,
-            outputs=outputs,
-            roots=shared.workspace.roots,
-            may_hide=_may_hide(policy, shared.state, shared.workspace.roots),
-            explain=explained,
-            bounds=command_bounds(settings),
-            container_image=settings.container_image,
-            git_author=settings.git_author,
-            web=shared.web,
-            skill_folders=shared.skill_folders,
-            state=shared.state,
-            database=shared.database,
-            workspace=workspace,
-            worktrees=worktrees,
-            changes=changes,
-            narrowings=narrowings,
-            background=background,
-            calls_of=calls_of,
-            join_session=sessions.join if sessions else lambda owner, other: None,
-            end_owner=end_owner,
-            service=lambda need: providers.provide(need),
-            agent_limits=AgentLimits(
-                turns=settings.agent_turns,
-                tokens=settings.agent_tokens,
-                seconds=settings.agent_seconds,
-                cost=settings.agent_cost,
-                running=settings.agent_running,
-                foreground_seconds=settings.foreground_seconds,
-            ),
-            model=lambda: shared.model,
-        )
-    )
-    todos = StoredTodos(shared.database, changed=partial(changes.changed, "todos"))
-    started = (part for part in (commands, sessions) if part is not None)
-    for part in (*started, plans, providers, narrowings, worktrees, outputs, histories, todos):
-        changes.when_forgotten(part.forget)
-    preferences = StoredPreferences(
-        shared.database,
-        _decided(settings),
-        user=policy.token,
-        changed=partial(changes.changed, "preferences"),
-    )
-    available, jobs = _available(facts, settings), _jobs(commands, providers)
-
-    @cache
-    def in_mode(mode: Permission) -> Available:
-        lower = _available(_facts_in(facts, mode), settings)
-        if not facts.is_unconfined or Capability.PROCESS not in available.permissions:
-            return lower
-        # A broker for this mode confines commands, and refuses them where it cannot.
-        others = {need: why for need, why in lower.unavailable.items() if need is not Capability.PROCESS}
-        return replace(lower, permissions={**lower.permissions, Capability.PROCESS: mode}, unavailable=others)
-
-    dispatcher = Dispatcher(
-        registry=registry,
-        offered=listed | unlisted,
-        unlisted=unlisted,
-        without_model=frozenset() if facts.agent_model else registry.needing_a_model(),
-        for_resources=registry.select((Profile.ALL.name.lower(),), (), settings.exclude_tools),
-        policy=policy,
-        host=HostServices(
-            permissions=available.permissions,
-            unavailable=available.unavailable,
-            in_mode=in_mode,
-            open_world=frozenset(need for need in Capability if need.is_open_world(facts)),
-            workspace=workspace,
-            worktrees=worktrees,
-            outputs=outputs,
-            histories=histories,
-            plan_folder=plans.folder,
-            temporary=(lambda _: None) if sessions is None else sessions.temporary,
-            providers={
-                **{need: providers.provide(need) for need in Capability if need.provider},
-                **_command_services(commands, found, shared.lower_brokers if facts.is_unconfined else None),
-                Capability.JOBS: jobs.for_call,
-                Capability.TODOS: lambda request: todos.owned_by(request.scope.owner),
-                Capability.PREFERENCES: lambda _: preferences,
-                Capability.PLAN: lambda request: plans.for_call(request.scope),
-            },
-        ),
-        objections=(dangerous_command_check(command_tools(registry)),),
-        recorder=shared.recorder,
-        raw=settings.raw_output,
-        user=policy.token,
-        narrowings=narrowings,
-        rules=lenient_rules(registry),
-        on_behalf_of=changes.on_behalf_of,
-        slots=shared.slots,
-    )
-    return Application(
-        settings=settings,
-        shared=shared,
-        dispatcher=dispatcher,
-        status=EnforcementStatus(
-            mode=settings.permission_mode,
-            commands=Capability.PROCESS in available.permissions,
-            network=facts.is_networked,
-            summary=summary(_enforcement(facts)) + _excepted(settings),
-        ),
-        audit=None,
-        roots=workspace.roots,
-        changes=changes,
-        tasks=_tasks(shared.database),
-        commands=commands,
-        providers=providers,
-        background=background,
-        jobs=jobs,
-        plans=plans,
-        user=policy.token,
-    )
-
-
-def _commands(
-    shared: Shared,
-    settings: Settings,
-    workspace: Workspace,
-    changes: ChangeEvents,
-    explained: Callable[[str, int | None], tuple[str, ...]],
-) -> Commands | None:
-    if shared.broker is None:
-        return None
-    limits = CommandLimits(foreground_seconds=settings.foreground_seconds)
-    commands = Commands(shared.broker, workspace, shared.outputs, limits, explain=explained)
-    commands.on_change(partial(changes.changed, "job"), partial(changes.removed, "job"))
-    if shared.sessions is not None:
-        commands.session_of = shared.sessions.of
-    return commands
-
-
-def _command_services(
-    commands: Commands | None, found: HostExecutables, lower: LowerBrokers | None
-) -> Mapping[Capability, Provide]:
-    """The services of commands, imported at start, because clients also subscribe to commands as
-    resources. `lower` runs those of lowered calls, where the server's own broker confines none."""
-    if commands is None:
-        return {}
-
-    def for_call(request: ServiceRequest) -> CallCommands:
-        mode = request.lowered_to
-        broker = None if lower is None or mode is None else lower.of(mode)
-        return commands.for_call(request.workspace, request.scope, broker)
-
-    services: dict[Capability, Provide] = {Capability.PROCESS: for_call}
-    if found.powershell is not None:
-        start = powershell_start(found.powershell)
-        services[Capability.POWERSHELL] = lambda _: start
-    return services
-
-
-def _jobs(commands: Commands | None, providers: LazyProviders) -> BackgroundJobs:
-    """All background jobs, by the prefix of their handles."""
-    sources = {prefix: providers.source(module) for prefix, module in JOB_SOURCES.items()}
-    if commands is not None:
-        sources["bg_"] = lambda request: commands.for_call(request.workspace, request.scope)
-    return BackgroundJobs(sources)
-
-
-def _tasks(database: Database) -> LazyCloseable[StoredTasks]:
-    def make() -> StoredTasks:
-        # Few clients use tasks.
-        from mcp_toolserver.stores.tasks import StoredTasks
-
-        return StoredTasks(database)
-
-    return LazyCloseable(make)
+    return StoredTasks(database)
 
 
 def _running(state: str) -> RunningServer | None:
@@ -549,35 +483,20 @@ def _running(state: str) -> RunningServer | None:
         return None
 
 
-def _clean_up(settings: Settings, state: str, record: RunningServer | None, workspace: Workspace) -> None:
-    """Remove the files of killed servers and supervisors, and what is over the limits of quarantine and undo.
+def _clean_up(settings: Settings, state: str, records: str, workspace: Workspace) -> Removed:
+    """Remove what is not used any more; returns what became of the quarantine. Raises: OSError."""
+    if settings.permission_mode is not Permission.READ_ONLY:
+        sweep(records, workspace.open_inside)
+    if find_spec("fcntl") is not None:
+        # Without such locks no command has run.
+        from mcp_toolserver.runtime.sandbox.broker.temp_folder import sweep as sweep_scratch
 
-    A failure is only logged, because serving needs none of this.
-    """
-    if record is None:
-        return
-    try:
-        if settings.permission_mode is not Permission.READ_ONLY:
-            sweep(record.folder, workspace.open_inside)
-        if find_spec("fcntl") is not None:
-            # Without such locks no command has run.
-            from mcp_toolserver.runtime.sandbox.broker.temp_folder import sweep as sweep_scratch
-
-            sweep_scratch(state)
-        since, now = oldest_start(record.folder), time.time()
-        limits = RetentionLimits(total=settings.undo_size * MIB, seconds=settings.undo_days * 86400.0)
-        enforce_limits(f"{state}/{UNDO_FOLDER}", limits, since=since, now=now)
-        limits = RetentionLimits(
-            total=settings.quarantine_size * MIB, seconds=settings.quarantine_days * 86400.0
-        )
-        removed = enforce_limits(f"{state}/{QUARANTINE_FOLDER}", limits, since=since, now=now)
-    except OSError as error:
-        log.warning("the state folder could not be cleaned up: %s", error.strerror or error)
-        return
-    for name in removed.names:
-        log.warning("removed from quarantine, which is over its bounds: %s", name)
-    for name in removed.stuck:
-        log.warning("over the bounds of the quarantine, and could not be removed: %s", name)
+        sweep_scratch(state)
+    since, now = oldest_start(records), time.time()
+    limits = RetentionLimits(total=settings.undo_size * MIB, seconds=settings.undo_days * 86400.0)
+    enforce_limits(f"{state}/{UNDO_FOLDER}", limits, since=since, now=now)
+    limits = RetentionLimits(total=settings.quarantine_size * MIB, seconds=settings.quarantine_days * 86400.0)
+    return enforce_limits(f"{state}/{QUARANTINE_FOLDER}", limits, since=since, now=now)
 
 
 def _output_bounds(settings: Settings) -> OutputLimits:
@@ -627,7 +546,7 @@ def _enforcement(facts: HostFacts) -> Enforcement:
 
 def _audit(facts: HostFacts, state: str, *, values: bool) -> AuditLog:
     """Open the audit log; each entry names the layers that enforced the mode."""
-    layers = {need: need.layers(facts) for need in Capability}
+    layers = {need: need.value.layers(facts) for need in Capability}
     return AuditLog.open(
         make_state_folder(state), AuditContext(mode=facts.mode.flag, layers=layers, values=values)
     )
@@ -712,24 +631,6 @@ def _hidden_git(hidden: Mapping[str, str], roots: Sequence[str]) -> Sequence[tup
         for path, why in hidden.items()
         if any(lies_in(root, path) or lies_in(os.path.dirname(path), root) for root in roots)
     ]
-
-
-def _confined(
-    settings: Settings,
-    git_tools: tuple[str, ...],
-    hidden_git: Callable[[], Sequence[tuple[str, str]]],
-    token: str,
-) -> Confined | None:
-    if settings.permission_mode is Permission.DANGER_FULL_ACCESS:
-        return None
-    return Confined(
-        writes=settings.permission_mode is not Permission.READ_ONLY,
-        git=settings.git == "writable",
-        network=settings.network == "commands",
-        git_tools=git_tools,
-        token=token,
-        hidden_git=hidden_git,
-    )
 
 
 def _may_hide(policy: Policy, state: str, roots: tuple[str, ...]) -> bool:

@@ -124,7 +124,7 @@ def mcp_server(
         from mcp_toolserver.protocol.tasks.tasks import Tasks, connect
 
         made = Tasks(handlers, app.tasks(), principal=_principal(token, app.user))
-        app.jobs.protocol_tasks = made.jobs_of
+        app.providers.jobs.protocol_tasks = made.jobs_of
         connect(made, own)
         app.changes.when_forgotten(made.forget)
         return made
@@ -200,7 +200,7 @@ async def upkeep(app: Application) -> None:
         with suppress(Unavailable):
             await app.shared.broker.hidden_git()
     if app.settings.transport == "stdio" and any_dead(app.shared.database.path + BOARD):
-        app.providers.resume("tasks.provider")
+        app.providers.resume_tasks()
     while True:
         await anyio.sleep(_EXPIRY_SECONDS)
         app.shared.outputs.expire()

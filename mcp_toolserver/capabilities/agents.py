@@ -1,9 +1,8 @@
-"""Agents: a language model that works on a task with the tools of this server."""
+"""Agents: language models that work on tasks with the tools of this server, alone or as a team."""
 
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal
 
-from mcp_toolserver.capabilities.call_scope import Report
 from mcp_toolserver.capabilities.permissions import Permission
 
 AgentStatus = Literal["running", "finished", "limited", "failed", "stopped", "lost"]
@@ -61,22 +60,17 @@ class AgentState:
     """What its reader should know as well: sentences."""
 
 
-class Agents(Protocol):
-    """Starts agents with at most the rights of the call."""
+LEADER = "leader"
+"""What agents call the one that started them."""
 
-    async def run(self, task: AgentTask, report: Report) -> AgentState:
-        """Run an agent to its end; return it while it runs if it is for the background, or takes longer than
-        the client waits for an answer.
+EVERYBODY = "*"
 
-        Raises:
-            InvalidInput: there is no such type.
-            NotFound: there is no such agent to resume.
-            Conflict: the agent to resume runs, or its name is taken.
-            Denied: the call comes from an agent at the greatest depth.
-            Unavailable: there is no model, too many agents run, or the model did not answer at all.
-        """
-        ...
 
-    async def transcript(self, handle: str) -> str:
-        """The whole conversation as JSON. Raises: NotFound."""
-        ...
+@dataclass(frozen=True, kw_only=True)
+class Team:
+    """Agents that were started together."""
+
+    id: str
+    """The handle, bound to its owner."""
+    name: str
+    members: tuple[AgentState, ...]

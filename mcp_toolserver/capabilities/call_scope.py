@@ -1,10 +1,11 @@
 """What every call has."""
 
 import math
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from mcp_toolserver.capabilities.catalogue import Catalogue
+from mcp_toolserver.capabilities.permissions import Permission
 
 LOCAL = "local"
 """The owner of what the user of this machine makes: the one client on stdio, and the command line. It is the
@@ -21,10 +22,8 @@ REMOVED = (
 """Why a saved output may not be there; the same for one that was never there, or is somebody else's."""
 
 
-class Report(Protocol):
-    """Tells the client how a long call is going; does nothing when nobody listens."""
-
-    async def __call__(self, message: str) -> None: ...
+Report = Callable[[str], Awaitable[None]]
+"""Tells the client how a long call is going; does nothing when nobody listens."""
 
 
 class Refusal(Protocol):
@@ -57,6 +56,28 @@ class SavedOutput:
     """Absolute; `read_file` reads it."""
     size: int
     """Bytes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToolCard:
+    """The description of a tool that can be called here."""
+
+    name: str
+    description: str
+    aliases: tuple[str, ...]
+    toolset: str
+    permission: Permission
+    """The permission that a call requires on this host."""
+    schema: str
+    """The JSON Schema of its arguments."""
+    arguments: tuple[str, ...]
+    """Names of the arguments."""
+    core: bool
+    """Whether every selection lists the tool."""
+
+
+Catalogue = Callable[[], Sequence[ToolCard]]
+"""Returns every tool that can be called here, listed or not, sorted by name."""
 
 
 @dataclass(frozen=True, kw_only=True)

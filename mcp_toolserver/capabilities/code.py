@@ -1,7 +1,7 @@
 """Queries about code: definitions, references, symbols, problems, and changes that a server proposes."""
 
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal
 
 from mcp_toolserver.capabilities.files import CanonicalPath
 
@@ -121,32 +121,3 @@ class CodeEdit:
     notes: tuple[str, ...] = ()
     """Which of several positions it is about, what of the proposal is left out, and what else has the old
     name; sentences."""
-
-
-class Languages(Protocol):
-    """Queries language servers about code inside the roots; searches for symbols where none is installed."""
-
-    async def ask(self, query: CodeQuery) -> CodeAnswer:
-        """Answer a query; starts the language server on first use.
-
-        Raises:
-            InvalidInput: the position is not in the file, or something is missing in the question.
-            NotFound, Denied: the file is not there, or not for reading.
-            Unavailable: only a language server could answer, and none does.
-            TimedOut: it did not answer in time.
-        """
-        ...
-
-    async def propose(self, query: CodeEditQuery) -> CodeEdit:
-        """Return the change that a language server proposes, without making it.
-
-        Every file of it lies inside the roots, is not hidden, and may be touched by this call.
-
-        Raises:
-            InvalidInput: the position is not in the file, or there is no such action.
-            NotFound: the file is not there.
-            Denied: the change touches a file that this call may not.
-            Conflict: the files changed while the server answered.
-            Unavailable: no language server proposes it, or the proposal cannot be used.
-        """
-        ...

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal, Protocol
+from typing import Literal
 
 from mcp_toolserver.capabilities.call_scope import LOCAL
 
@@ -78,30 +78,3 @@ class Schedule:
     run_count: int
     runs: tuple[ScheduledRun, ...]
     """The stored ones, newest first."""
-
-
-class Schedules(Protocol):
-    """The schedules of the caller; they outlive the server. `now` is the time of the call."""
-
-    async def create(self, wanted: NewSchedule, now: datetime) -> Schedule:
-        """Store a schedule, whose job gets at most the rights of this call.
-
-        Raises:
-            InvalidInput: no such time zone, or the caller has too many schedules.
-            Unavailable: there is no tool for the job here, or the state cannot be written.
-            Conflict: another server has been changing this state for seconds.
-        """
-        ...
-
-    async def all(self, now: datetime) -> tuple[Schedule, ...]:
-        """Return all of the caller, the oldest first. Raises: Conflict, Unavailable: as for `create`."""
-        ...
-
-    async def delete(self, handle: str, now: datetime) -> Schedule:
-        """Delete a schedule and stop its run; returns what it was.
-
-        Raises:
-            NotFound: the caller has no such schedule.
-            Conflict, Unavailable: as for `create`.
-        """
-        ...

@@ -1,8 +1,8 @@
-"""Reading git repositories inside the roots."""
+"""Reading, changing and cloning git repositories inside the roots, and their linked work trees."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal
 
 from mcp_toolserver.capabilities.files import CanonicalPath
 
@@ -190,28 +190,157 @@ class GitOverview:
     """Whether `files` has all tracked files."""
 
 
-class Git(Protocol):
-    """Reading git repositories inside the roots. None of a repository's programs runs, and nothing changes.
+FileLetter = str
+"""What became of a file, a letter of `git diff --name-status`: A, M, D or T."""
 
-    All methods raise `NotFound` (no repository, or no such file), `Denied` (the repository lies outside the
-    roots or is set up to lead git astray; a rule hides the path), `InvalidInput` (no such commit), `TimedOut`
-    and `Unavailable`. Names and contents that a rule of the operator hides are left out.
-    """
 
-    async def status(self, path: CanonicalPath) -> GitState: ...
-    async def history(self, query: HistoryQuery) -> GitHistory: ...
-    async def diff(self, query: DiffQuery) -> GitText: ...
-    async def show(self, query: ShowQuery) -> GitText: ...
-    async def blame(self, query: BlameQuery) -> tuple[GitLine, ...]:
-        """Return the requested lines; fewer if the file ends before."""
-        ...
+@dataclass(frozen=True, kw_only=True)
+class CommitQuery:
+    """What to commit."""
 
-    async def versions(self, query: VersionQuery) -> tuple[FileVersion, ...]:
-        """Return the files of one repository in a commit or in the index.
+    paths: Sequence[CanonicalPath]
+    """Files, and folders with all that changed in them; none only with `amend`."""
+    message: str
+    """Empty only with `amend`, which then keeps the message."""
+    amend: bool = False
+    """Replace the last commit, which must be the author's own and in no remote-tracking branch."""
 
-        Raises:
-            InvalidInput: one of them is no regular file there, or is stored through a filter.
-        """
-        ...
 
-    async def overview(self, path: CanonicalPath) -> GitOverview: ...
+@dataclass(frozen=True, kw_only=True)
+class Committed:
+    """A new commit."""
+
+    id: str
+    branch: str
+    """Empty when no branch is checked out."""
+    author: str
+    """`Name <email>`."""
+    subject: str
+    files: tuple[tuple[FileLetter, str], ...]
+    """The visible files of the commit, with what became of them."""
+    left_out: int = 0
+    """Changed files that a rule of the operator keeps out of the commit."""
+    nested: int = 0
+    """Changed repositories inside of this one, which are left out too."""
+    unsigned: bool = False
+    """Whether the configuration asks for a signature, which the commit lacks."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BranchQuery:
+    """A branch to create or to switch to."""
+
+    path: CanonicalPath
+    """A path in the repository."""
+    name: str
+    create: bool = False
+    start: str = ""
+    """The commit that a new branch starts from; empty for HEAD."""
+    switch: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class BranchChange:
+    """What was done with a branch."""
+
+    name: str
+    commit: str
+    created: bool
+    switched: bool
+    before: str
+    """The branch that was checked out before; a commit id if there was none."""
+    files: tuple[tuple[FileLetter, str], ...] = ()
+    """The files of the work tree that changed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CloneQuery:
+    """What to clone, and to where."""
+
+    url: str = ""
+    """Canonical https URL; empty if `folder` is cloned."""
+    folder: CanonicalPath | None = None
+    """A repository in the workspace."""
+    path: CanonicalPath
+    """The new folder."""
+    branch: str = ""
+    """The branch to check out; empty for the default branch of the repository."""
+    depth: int = 0
+    """Number of newest commits to fetch; 0 for all."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cloned:
+    """The result of a clone."""
+
+    commit: str = ""
+    """The checked-out commit; empty for a repository without commits."""
+    branch: str = ""
+    """The checked-out branch; empty if HEAD is detached."""
+    files: int = 0
+    size: int = 0
+    """Bytes of the files."""
+    notes: tuple[str, ...] = ()
+    """Additional information for the caller, as sentences."""
+
+
+WorktreeAction = Literal["keep", "remove"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Worktree:
+    """A linked work tree with a branch of its own."""
+
+    id: str
+    """The handle, bound to its owner."""
+    name: str
+    path: str
+    """Absolute."""
+    branch: str
+    base: str
+    """The id of the commit that the branch started from."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorktreeQuery:
+    """A worktree to enter."""
+
+    path: CanonicalPath
+    """A path in the repository."""
+    name: str
+    base: str = ""
+    """The commit that a new branch starts from; empty for HEAD."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EnteredWorktree:
+    """What was entered."""
+
+    worktree: Worktree
+    created: bool
+    files: int = 0
+    """Files that were written."""
+    left_out: tuple[str, ...] = ()
+    """Files of the commit that were not written: protected, hidden by a rule, or stored through a filter."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExitQuery:
+    """How to leave a worktree."""
+
+    id: str
+    action: WorktreeAction = "keep"
+    discard_changes: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExitedWorktree:
+    """What became of a worktree."""
+
+    worktree: Worktree
+    removed: bool
+    was_missing: bool = False
+    """Whether its folder had been deleted by somebody else."""
+    branch_kept: bool = True
+    discarded: tuple[str, ...] = ()
+    """What was discarded, in sentences."""

@@ -1,7 +1,7 @@
 """The table of capabilities: what each requires, when this server has it, and what enforces its limits."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
 from enum import Enum, IntEnum
 from typing import Literal
 
@@ -76,6 +76,15 @@ class HostFacts:
         """Whether commands reach beyond this machine."""
         return self.starts_programs and (self.is_unconfined or self.network == "commands")
 
+    def in_mode(self, mode: Permission) -> "HostFacts":
+        """The facts for calls in a mode that is not above the server's."""
+        lowered = replace(self, mode=mode)
+        if self.is_unconfined and not lowered.is_unconfined:
+            # The broker confines no command there, whoever asks.
+            why = "this server runs in danger-full-access, where no command is confined"
+            return replace(lowered, command_sandbox="none", sandbox_problem=why)
+        return lowered
+
     @property
     def git_sandbox(self) -> Sandbox:
         """The layer that confines git, which reads more than one folder, as commands do."""
@@ -83,7 +92,6 @@ class HostFacts:
 
 
 _Condition = Callable[[HostFacts], Reason | None]
-_Layers = Callable[[HostFacts], tuple[str, ...]]
 
 
 def _installed(name: str) -> _Condition:
@@ -143,11 +151,6 @@ def _answers_about_code(host: HostFacts) -> Reason | None:
     return Capability.SEARCH.unavailable(host) if Capability.PROCESS.unavailable(host) else None
 
 
-def _no_layer(_: HostFacts) -> tuple[str, ...]:
-    """Only the permission mode limits it."""
-    return ()
-
-
 def _server_layers(host: HostFacts) -> tuple[str, ...]:
     if host.server_lock == "seatbelt":
         return ("seatbelt",)
@@ -179,18 +182,6 @@ def _command_layers(host: HostFacts) -> tuple[str, ...]:
     return (host.command_sandbox, *(("seccomp",) if host.filters_syscalls else ()))
 
 
-def _container(_: HostFacts) -> tuple[str, ...]:
-    return ("container",)
-
-
-def _address_guard(_: HostFacts) -> tuple[str, ...]:
-    return ("guard",)
-
-
-def _never(_: HostFacts) -> bool:
-    return False
-
-
 def _always(_: HostFacts) -> bool:
     return True
 
@@ -207,22 +198,6 @@ def _containers_reach_network(host: HostFacts) -> bool:
     return host.network == "commands" or host.containers == "failover"
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Row:
-    name: str
-    permission: Permission
-    requires: tuple[_Condition, ...] = ()
-    layers: _Layers = _own_state
-    open_world: Callable[[HostFacts], bool] = _never
-    required: Callable[[HostFacts], Permission] | None = None
-    provider: str = ""
-    needs_model: bool = False
-
-
-def _own(name: str) -> _Row:
-    return _Row(name=name, permission=Permission.READ_ONLY)
-
-
 def _mode(host: HostFacts) -> Permission:
     """In its sandbox a command can do no more than the mode allows."""
     return host.mode
@@ -232,177 +207,140 @@ def _code_permission(host: HostFacts) -> Permission:
     return host.mode if Capability.PROCESS.unavailable(host) is None else Permission.READ_ONLY
 
 
+@dataclass(frozen=True)
+class _Row:
+    """What the table says of one capability."""
+
+    label: str
+    _: KW_ONLY
+    permission: Permission = Permission.READ_ONLY
+    """The permission it requires where nothing but this process enforces it."""
+    required: Callable[[HostFacts], Permission] | None = None
+    """The permission it requires on a host; None for `permission`."""
+    requires: tuple[_Condition, ...] = ()
+    """When the server has it."""
+    layers: Callable[[HostFacts], tuple[str, ...]] = _own_state
+    """What enforces its limits."""
+    open_world: Callable[[HostFacts], bool] = lambda _: False
+    """Whether it reaches beyond this machine's files."""
+    needs_model: bool = False
+    """Whether it needs a language model: the operator's, or that of the client that makes the call."""
+    is_desktop: bool = False
+    """Whether it reaches the user's desktop."""
+
+
 def _command(
-    name: str,
-    *requires: _Condition,
-    permission: Permission = Permission.DANGER_FULL_ACCESS,
-    open_world: Callable[[HostFacts], bool] = _never,
-    provider: str = "",
+    label: str, *requires: _Condition, open_world: Callable[[HostFacts], bool] = lambda _: False
 ) -> _Row:
     return _Row(
-        name=name,
-        permission=permission,
-        requires=(*requires, _runs_commands),
+        label,
+        permission=Permission.DANGER_FULL_ACCESS,
+        required=_mode,
+        requires=(_outside_containers, *requires, _runs_commands),
         layers=_command_layers,
         open_world=open_world,
-        required=_mode,
-        provider=provider,
     )
 
 
-def _deferred(name: str, provider: str, *, needs_model: bool = False) -> _Row:
+def _deferred(label: str, *, needs_model: bool = False) -> _Row:
     """What makes calls of tools, now or later: no call of them can do more than the mode allows."""
     return _Row(
-        name=name,
+        label,
         permission=Permission.DANGER_FULL_ACCESS,
-        needs_model=needs_model,
+        required=_mode,
         # What an agent reads goes to its model.
         open_world=_always if needs_model else _commands_reach_network,
-        required=_mode,
-        provider=provider,
+        needs_model=needs_model,
     )
 
 
-def _stored(name: str, provider: str, permission: Permission = Permission.READ_ONLY) -> _Row:
-    return _Row(name=name, permission=permission, provider=provider)
-
-
-def _desktop(name: str, *requires: _Condition, open_world: Callable[[HostFacts], bool] = _never) -> _Row:
+def _web(label: str, permission: Permission) -> _Row:
     return _Row(
-        name=name,
+        label, permission=permission, requires=(_online,), layers=lambda _: ("guard",), open_world=_always
+    )
+
+
+def _desktop(
+    label: str, *requires: _Condition, open_world: Callable[[HostFacts], bool] = lambda _: False
+) -> _Row:
+    """Only the permission mode limits it."""
+    return _Row(
+        label,
         permission=Permission.DANGER_FULL_ACCESS,
-        requires=(_installed(name), *requires, _starts_programs),
-        layers=_no_layer,
+        requires=(_installed(label), *requires, _starts_programs),
+        layers=lambda _: (),
         open_world=open_world,
-        provider="desktop.provider",
+        is_desktop=True,
     )
 
 
 class Capability(Enum):
-    """One thing a tool may need from the host. Its value is its name in rules and the audit log."""
+    """One thing a tool may need from the host: the table of capabilities, a row each."""
 
     # A call looks dozens of them up in sets, and the hash that enumerations have is written in Python.
     __hash__ = object.__hash__
 
-    _value_: str
-    permission: Permission
-    """The permission it requires where nothing but this process enforces it."""
-    provider: str
-    """The module below `runtime/` that provides it, imported on first use; empty where the composition root
-    or the call itself does."""
-    needs_model: bool
-    """Whether it needs a language model: the operator's, or that of the client that makes the call."""
-    _row: _Row
-
-    def __new__(cls, row: _Row) -> "Capability":
-        """The member that `row` describes."""
-        member = object.__new__(cls)
-        member._value_ = row.name
-        member.permission = row.permission
-        member.provider = row.provider
-        member.needs_model = row.needs_model
-        member._row = row
-        return member
-
-    FS_READ = _Row(name="fs_read", permission=Permission.READ_ONLY, layers=_file_layers)
-    FS_WRITE = _Row(name="fs_write", permission=Permission.WORKSPACE_WRITE, layers=_file_layers)
-    SEARCH = _Row(
-        name="search",
-        permission=Permission.READ_ONLY,
-        requires=(_installed("search"), _runs_search),
-        layers=_search_layers,
-        provider="search.provider",
-    )
-    GIT = _Row(
-        name="git",
-        permission=Permission.READ_ONLY,
-        requires=(_installed("git"), _runs_git),
-        layers=_git_layers,
-        provider="git.provider",
-    )
+    FS_READ = _Row("fs_read", layers=_file_layers)
+    FS_WRITE = _Row("fs_write", permission=Permission.WORKSPACE_WRITE, layers=_file_layers)
+    SEARCH = _Row("search", requires=(_installed("search"), _runs_search), layers=_search_layers)
+    GIT = _Row("git", requires=(_installed("git"), _runs_git), layers=_git_layers)
     GIT_WRITE = _Row(
-        name="git_write",
+        "git_write",
         permission=Permission.WORKSPACE_WRITE,
         requires=(_installed("git"), _runs_commands),
         layers=_git_layers,
-        provider="git.change_provider",
     )
     CLONES = _Row(
-        name="clones",
+        "clones",
         permission=Permission.WORKSPACE_WRITE,
         requires=(_installed("git"), _makes_git_folders, _runs_commands),
         layers=_command_layers,
         open_world=_commands_reach_network,
-        provider="git.clone_provider",
     )
-    PROCESS = _command("process", _outside_containers, open_world=_commands_reach_network)
-    JOBS = _Row(name="jobs", permission=Permission.READ_ONLY, layers=_command_layers)
-    SESSIONS = _command("sessions", _outside_containers, provider="repl.provider")
-    POWERSHELL = _command("powershell", _outside_containers, _installed("powershell"))
+    PROCESS = _command("process", open_world=_commands_reach_network)
+    JOBS = _Row("jobs", layers=_command_layers)
+    SESSIONS = _command("sessions")
+    POWERSHELL = _command("powershell", _installed("powershell"))
     # No sandbox lowers it: whoever can ask a container engine for something can do everything.
     CONTAINERS = _Row(
-        name="containers",
+        "containers",
         permission=Permission.DANGER_FULL_ACCESS,
         requires=(_installed("containers"), _starts_programs),
-        layers=_container,
+        layers=lambda _: ("container",),
         open_world=_containers_reach_network,
-        provider="containers.provider",
     )
-    CLOCK = _own("clock")
-    ASK = _own("ask")
-    TELL = _own("tell")
-    TODOS = _own("todos")
-    PREFERENCES = _own("preferences")
-    FETCH = _Row(
-        name="fetch",
-        permission=Permission.READ_ONLY,
-        requires=(_online,),
-        layers=_address_guard,
-        open_world=_always,
-        provider="web.provider",
-    )
-    SEND = _Row(
-        name="send",
-        permission=Permission.DANGER_FULL_ACCESS,
-        requires=(_online,),
-        layers=_address_guard,
-        open_world=_always,
-        provider="web.provider",
-    )
-    CATALOGUE = _own("catalogue")
+    CLOCK = _Row("clock")
+    ASK = _Row("ask")
+    TELL = _Row("tell")
+    TODOS = _Row("todos")
+    PREFERENCES = _Row("preferences")
+    FETCH = _web("fetch", Permission.READ_ONLY)
+    SEND = _web("send", Permission.DANGER_FULL_ACCESS)
+    CATALOGUE = _Row("catalogue")
     # A tool of the user's declares the permission that its code requires.
-    OWN_CODE = _Row(
-        name="own_code",
-        permission=Permission.READ_ONLY,
-        layers=_server_layers,
-        open_world=_server_reaches_network,
-    )
+    OWN_CODE = _Row("own_code", layers=_server_layers, open_world=_server_reaches_network)
     LANGUAGES = _Row(
-        name="languages",
+        "languages",
         permission=Permission.DANGER_FULL_ACCESS,
+        required=_code_permission,
         requires=(_answers_about_code,),
         layers=_command_layers,
         open_world=_commands_reach_network,
-        required=_code_permission,
-        provider="lsp.provider",
     )
-    AGENTS = _deferred("agents", "agents.provider", needs_model=True)
-    TEAMS = _deferred("teams", "agents.provider", needs_model=True)
-    TASKS = _stored("tasks", "tasks.provider")
-    TASK_RUNS = _deferred("task_runs", "tasks.provider")
-    CRON = _stored("cron", "cron.provider")
-    SCHEDULES = _deferred("schedules", "cron.provider")
-    SKILLS = _Row(
-        name="skills", permission=Permission.READ_ONLY, layers=_file_layers, provider="skills.provider"
-    )
-    SKILLS_SAVE = _stored("skills_save", "skills.provider", Permission.WORKSPACE_WRITE)
-    PLAN = _own("plan")
+    AGENTS = _deferred("agents", needs_model=True)
+    TEAMS = _deferred("teams", needs_model=True)
+    TASKS = _Row("tasks")
+    TASK_RUNS = _deferred("task_runs")
+    CRON = _Row("cron")
+    SCHEDULES = _deferred("schedules")
+    SKILLS = _Row("skills", layers=_file_layers)
+    SKILLS_SAVE = _Row("skills_save", permission=Permission.WORKSPACE_WRITE)
+    PLAN = _Row("plan")
     WORKTREES = _Row(
-        name="worktrees",
+        "worktrees",
         permission=Permission.WORKSPACE_WRITE,
         requires=(_installed("git"), _runs_commands),
         layers=_git_layers,
-        provider="worktrees.provider",
     )
     DESKTOP_OPEN = _desktop("desktop_open", open_world=_always)
     DESKTOP_NOTIFY = _desktop("desktop_notify")
@@ -416,26 +354,25 @@ class Capability(Enum):
     NOTES_READ = _desktop("notes_read", _private_allowed)
     NOTES_WRITE = _desktop("notes_write")
 
+    @property
+    def label(self) -> str:
+        """Its name in rules, the audit log and messages."""
+        return self.value.label
+
+    @property
+    def permission(self) -> Permission:
+        """The permission it requires where nothing but this process enforces it."""
+        return self.value.permission
+
     def unavailable(self, host: HostFacts) -> Reason | None:
         """Why the server does not have it; None where it has."""
-        return next((why for condition in self._row.requires if (why := condition(host))), None)
+        return next((why for condition in self.value.requires if (why := condition(host))), None)
 
     def required(self, host: HostFacts) -> Permission:
         """The permission it requires on this host, where it is available."""
-        return self.permission if self._row.required is None else self._row.required(host)
-
-    def layers(self, host: HostFacts) -> tuple[str, ...]:
-        """What enforces its limits."""
-        return self._row.layers(host)
-
-    def is_open_world(self, host: HostFacts) -> bool:
-        """Whether it reaches beyond this machine's files."""
-        return self._row.open_world(host)
+        row = self.value
+        return row.permission if row.required is None else row.required(host)
 
 
-JOB_SOURCES = {"agent_": "agents.provider", "task_": "tasks.provider"}
-"""The module below `runtime/` that provides background jobs, by the prefix of their handles; commands in the
-background, `bg_`, come from the composition root."""
-
-DESKTOP = tuple(need for need in Capability if need.provider == "desktop.provider")
+DESKTOP = tuple(need for need in Capability if need.value.is_desktop)
 """What reaches the user's desktop."""

@@ -1,9 +1,9 @@
-"""Commands, and what runs in the background: commands, agents and tasks, by handle."""
+"""Commands, code in interpreters, and what runs in the background: commands, agents and tasks, by handle."""
 
 from dataclasses import dataclass
 from typing import Literal, Protocol, runtime_checkable
 
-from mcp_toolserver.capabilities.call_scope import Report, SavedOutput
+from mcp_toolserver.capabilities.call_scope import SavedOutput
 from mcp_toolserver.capabilities.files import CanonicalPath
 
 
@@ -80,18 +80,6 @@ class JobState:
     """The end of the output after what was left out."""
 
 
-class Processes(Protocol):
-    """Starting commands. Nothing a command starts outlives it."""
-
-    async def run(self, command: Command, report: "Report") -> JobState:
-        """Run to the end, or hand over to the background when it takes too long for a client to wait.
-
-        Raises:
-            Unavailable: commands cannot be started here, or too many run already.
-        """
-        ...
-
-
 @runtime_checkable
 class JobSource(Protocol):
     """The background jobs of one kind that the caller may use, by handle."""
@@ -115,5 +103,46 @@ class JobSource(Protocol):
         ...
 
 
-Jobs = JobSource
-"""All background jobs of the caller."""
+Language = Literal["python", "javascript", "shell"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Snippet:
+    """Code to run in a new interpreter or in a session."""
+
+    language: Language
+    code: str
+    timeout: float
+    """Seconds until the code is interrupted."""
+    session: str = ""
+    """Handle of a session; `new` starts one; empty runs the code in an interpreter of its own."""
+    last: bool = False
+    """Whether to end the session afterwards."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluation:
+    """The result of a snippet."""
+
+    state: JobState
+    """The output; the exit status is 0 if the code ended without an error."""
+    session: str = ""
+    """Handle of the session; empty if it has ended."""
+    pictures: tuple[bytes, ...] = ()
+    """Displayed pictures; their format is not verified."""
+    dropped: int = 0
+    """Number of omitted pictures: too many or too large."""
+    timed_out: bool = False
+    gone: str = ""
+    """Why the session ended unexpectedly; the words continue "the session"."""
+    interpreter: str = ""
+    """Version and path of the interpreter where there is a choice of them, that is for Python."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Contained:
+    """The result of a command in a container."""
+
+    state: JobState
+    on_host: str = ""
+    """Why the command ran on this machine instead, if the operator allows that; empty if it did not."""

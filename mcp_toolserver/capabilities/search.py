@@ -1,7 +1,7 @@
 """Searching files and lines inside the roots."""
 
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal
 
 from mcp_toolserver.capabilities.files import CanonicalPath
 
@@ -71,15 +71,3 @@ class FoundLines:
     matches: int
     """Matching lines in all (count mode: the sum of the counts)."""
     errors: tuple[str, ...] = ()
-
-
-class Search(Protocol):
-    """Searches inside the roots; links are not followed."""
-
-    async def files(self, query: FileQuery) -> FoundFiles:
-        """Raises: InvalidInput: a pattern that leaves the folder or explodes."""
-        ...
-
-    async def lines(self, query: LineQuery) -> FoundLines:
-        """Raises: InvalidInput: a pattern that does not compile; the text says where."""
-        ...

@@ -1,7 +1,7 @@
 """The task board: work with dependencies that outlives the call and the server."""
 
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal
 
 TaskStatus = Literal["pending", "in_progress", "completed", "failed", "cancelled"]
 
@@ -102,42 +102,3 @@ class TaskChange:
     add_blocked_by: tuple[str, ...] = ()
     add_blocks: tuple[str, ...] = ()
     """Tasks that have to wait for this one from now on."""
-
-
-class Tasks(Protocol):
-    """The tasks of the caller.
-
-    Every method raises:
-        NotFound: the caller has no such task.
-        Conflict: a task is in a final state, or another server has been changing the board for seconds.
-        Unavailable: the board cannot be read or written, or is full.
-    """
-
-    async def create(self, task: NewTask) -> TaskDetail:
-        """Add a task, which starts once its dependencies are completed.
-
-        Raises:
-            InvalidInput: a dependency is unknown.
-            Unavailable: what the task has to run is not available to the caller.
-        """
-        ...
-
-    async def get(self, task: str) -> TaskDetail:
-        """One task."""
-        ...
-
-    async def all(self) -> tuple[TaskSummary, ...]:
-        """Every task of the caller, oldest first."""
-        ...
-
-    async def update(self, change: TaskChange) -> TaskDetail:
-        """Change a task.
-
-        Raises:
-            InvalidInput: a dependency is unknown or would make a cycle, or the task cannot have this status.
-        """
-        ...
-
-    async def remove(self, task: str) -> TaskSummary:
-        """Remove a task. Raises: Conflict: it runs, or another task depends on it."""
-        ...

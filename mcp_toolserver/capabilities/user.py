@@ -1,8 +1,7 @@
 """Questions and messages to the user of the client."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,23 +30,16 @@ Answers = tuple[tuple[str, ...], ...]
 """The answers to each question: one, several selected choices, or none if it was left open."""
 
 
-class Ask(Protocol):
-    """Asks the user. A tool must not change anything before it asks, because the client may repeat the
-    call."""
+Ask = Callable[[Sequence[Question]], Awaitable[Answers]]
+"""Asks the user all questions at once. Without questions, it only raises `NobodyToAsk`. A tool must not
+change anything before it asks, because the client may repeat the call.
 
-    async def __call__(self, questions: Sequence[Question]) -> Answers:
-        """Ask all questions at once and return the answers. Without questions, it only raises `NobodyToAsk`.
+Raises:
+    NobodyToAsk: the client cannot ask.
+    Denied: the user would not answer.
+    TimedOut: the user did not answer in time.
+"""
 
-        Raises:
-            NobodyToAsk: the client cannot ask.
-            Denied: the user would not answer.
-            TimedOut: the user did not answer in time.
-        """
-        ...
-
-
-class Tell(Protocol):
-    """Sends the client a message for the user, without any sign that it was read. Returns whether it was
-    sent: the client says which messages it takes."""
-
-    async def __call__(self, message: str) -> bool: ...
+Tell = Callable[[str], Awaitable[bool]]
+"""Sends the client a message for the user, without any sign that it was read. Returns whether it was sent:
+the client says which messages it takes."""

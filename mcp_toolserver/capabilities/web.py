@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,27 +74,3 @@ class WebHits:
     """Number of searches left for the session."""
     mark: str
     """As in `WebAnswer`."""
-
-
-class Fetch(Protocol):
-    """Reads from the web with GET, from public addresses and those that the operator allows.
-
-    All methods raise `Denied` (an address, a port, a rule, robots.txt), `Unavailable` (no such host, no
-    answer, one that breaks the protocol) and `TimedOut`.
-    """
-
-    async def get(self, request: WebRead) -> WebAnswer:
-        """Read an address and follow redirects, each checked like the first address."""
-        ...
-
-    async def search(self, query: WebQuery) -> WebHits:
-        """Search with the engine of this session."""
-        ...
-
-
-class Send(Protocol):
-    """Sends requests of any method, under the same guard as `Fetch`."""
-
-    async def send(self, request: WebSend) -> WebAnswer:
-        """Raises: as for `Fetch`; robots.txt is not asked."""
-        ...

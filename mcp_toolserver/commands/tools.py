@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 import mcp_toolserver.protocol.translate as wire
-from mcp_toolserver.custom_tools import export
+from mcp_toolserver.custom_tools import registry
 from mcp_toolserver.pipeline.dispatcher import Dispatcher
 from mcp_toolserver.pipeline.registry import Entry
 from mcp_toolserver.text.json_schema import Schema
@@ -84,7 +84,7 @@ def _described(entry: Entry) -> tuple[str, str, Schema]:
 _FORMS: Mapping[str, Callable[[Dispatcher], JsonValue]] = {
     "json": _records,
     "mcp": _mcp,
-    "anthropic": _each(lambda entry: export.anthropic(*_described(entry))),
-    "openai": _each(lambda entry: export.openai(*_described(entry))),
-    "acp": _each(export.acp),
+    "anthropic": _each(lambda entry: registry.anthropic(*_described(entry))),
+    "openai": _each(lambda entry: registry.openai(*_described(entry))),
+    "acp": _each(registry.acp),
 }

@@ -12,13 +12,19 @@ A file of tools for the server assigns them to `TOOLS`; the server's setting `to
 """
 
 from mcp_toolserver.capabilities.permissions import Permission
-from mcp_toolserver.custom_tools.build import as_entry, build_tool, define_tool
-from mcp_toolserver.custom_tools.built_tool import BuiltTool
-from mcp_toolserver.custom_tools.declaration import Declared
-from mcp_toolserver.custom_tools.export import to_acp, to_anthropic, to_mcp, to_openai
-from mcp_toolserver.custom_tools.pool import Precedence, ToolPool, assemble_tool_pool, filter_tools
-from mcp_toolserver.custom_tools.registry import ToolRegistry
-from mcp_toolserver.custom_tools.restriction import ToolRestrictionStack
+from mcp_toolserver.custom_tools.build import BuiltTool, Declared, as_entry, build_tool, define_tool
+from mcp_toolserver.custom_tools.registry import (
+    Precedence,
+    ToolPool,
+    ToolRegistry,
+    ToolRestrictionStack,
+    assemble_tool_pool,
+    filter_tools,
+    to_acp,
+    to_anthropic,
+    to_mcp,
+    to_openai,
+)
 from mcp_toolserver.custom_tools.tool import Tool, ToolContext, ToolResult
 from mcp_toolserver.errors import (
     Conflict,

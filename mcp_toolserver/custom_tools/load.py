@@ -16,8 +16,7 @@ from itertools import accumulate
 from types import ModuleType
 from typing import TypeGuard, TypeVar
 
-from mcp_toolserver.custom_tools.build import MEMBERS, TOOLSET, as_entry
-from mcp_toolserver.custom_tools.declaration import NEEDS, check_names
+from mcp_toolserver.custom_tools.build import MEMBERS, NEEDS, TOOLSET, as_entry, check_names
 from mcp_toolserver.custom_tools.tool import Tool
 from mcp_toolserver.errors import RegistrationError, SettingsError
 from mcp_toolserver.pipeline.registry import Entry
@@ -152,7 +151,7 @@ def _entry_of_spec(spec: ToolSpec) -> Entry:
     check_names(spec.name, spec.description)
     if isinstance(spec.run, Forward):
         raise RegistrationError(f"{spec.name}: only the server's own tools call others")
-    uncovered = sorted(need.value for need in spec.needs if need.permission > spec.permission)
+    uncovered = sorted(need.label for need in spec.needs if need.permission > spec.permission)
     if uncovered:
         raise RegistrationError(f"{spec.name}: {spec.permission.flag} does not cover {', '.join(uncovered)}")
     return Entry(replace(spec, needs=spec.needs | NEEDS), TOOLSET)

@@ -1,11 +1,16 @@
-"""Defines the interface of a custom tool and the values that cross it."""
+"""Defines the interface of a custom tool, and calls its functions, sync or async."""
 
-from collections.abc import Mapping
+import inspect
+import logging
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Protocol
 
+from anyio import to_thread
 from pydantic import BaseModel, ConfigDict, JsonValue
+from pydantic_core import to_json
 
-from mcp_toolserver.capabilities.custom_tools import ToolContext
+from mcp_toolserver.tool_spec import Output, ToolContext
 
 Payload = dict[str, JsonValue]
 """The arguments of a call as JSON."""
@@ -56,3 +61,66 @@ class Tool(Protocol):
     def is_concurrency_safe(self) -> bool:
         """Whether calls may run concurrently."""
         ...
+
+
+log = logging.getLogger(__name__)
+
+Check = Callable[[Payload, ToolContext], object]
+
+
+async def call_function(function: Callable[..., object], *arguments: object) -> object:
+    """Call a function and return its result. A sync one runs in a thread, which a cancelled call does not
+    wait for.
+
+    Raises:
+        RuntimeError: the function called sys.exit.
+    """
+    work = partial(function, *arguments)
+    try:
+        at_once = inspect.iscoroutinefunction(function)
+        found = work() if at_once else await to_thread.run_sync(work, abandon_on_cancel=True)
+        return await found if inspect.isawaitable(found) else found
+    except SystemExit:
+        raise RuntimeError("it tried to end the process") from None
+
+
+async def run_check(name: str, check: Check, payload: Payload, context: ToolContext) -> None:
+    """Run a tool's own check; only None and True permit the call.
+
+    Raises:
+        PermissionError: the check refuses or fails.
+    """
+    try:
+        answer = await call_function(check, payload, context)
+    except PermissionError as error:
+        # An error with an errno comes from the system; a model must not see its text.
+        raise error if error.errno is None else PermissionError(f"{name} refuses this call.") from None
+    except Exception:
+        log.exception("the check of %s failed", name)
+        raise PermissionError(f"{name} could not check whether this call may run.") from None
+    if answer is not None and answer is not True:
+        raise PermissionError(f"{name} refuses this call.")
+
+
+def as_result(found: object) -> ToolResult:
+    """Convert a function's return value to a result.
+
+    Raises:
+        ValueError: the value cannot be encoded as JSON.
+    """
+    if isinstance(found, Output):
+        return ToolResult(output=found.text)
+    result = found if isinstance(found, ToolResult) else ToolResult(output=found)
+    to_text(result.output)
+    return result
+
+
+def to_text(output: object) -> str:
+    """Convert an output to text: text is unchanged, None is empty, everything else becomes JSON.
+
+    Raises:
+        ValueError: the value cannot be encoded as JSON.
+    """
+    if output is None or isinstance(output, str):
+        return output or ""
+    return to_json(output).decode()

@@ -1,13 +1,14 @@
-"""A call as its client sees it: the caller, the options and the result."""
+"""A call as its client sees it: the caller and its user, the options, the rights and the result."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pydantic import JsonValue
 
 from mcp_toolserver.capabilities.call_scope import SavedOutput
 from mcp_toolserver.capabilities.files import CanonicalPath
+from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.capabilities.user import Answers, Question
 from mcp_toolserver.policy.client_restrictions import ClientRestrictions
 from mcp_toolserver.policy.rules import Narrowing
@@ -139,3 +140,56 @@ class CallOptions:
 
 
 DEFAULT_OPTIONS = CallOptions()
+
+
+@dataclass(frozen=True)
+class User:
+    """The user behind the client of one call: answers questions of tools and receives their messages.
+
+    Texts for the user are escaped like every text that leaves the server.
+    """
+
+    caller: Caller
+    shown: Callable[[str], str]
+    """Escapes a text for clients."""
+
+    async def ask(self, questions: Sequence[Question]) -> Answers:
+        """See `Ask`. A choice comes back in the escaped spelling that the user saw."""
+        return await self.caller.elicit([self._shown(question) for question in questions])
+
+    async def tell(self, message: str) -> bool:
+        """See `Tell`."""
+        return await self.caller.tell(self.shown(message))
+
+    def _shown(self, question: Question) -> Question:
+        choices = (
+            replace(choice, label=self.shown(choice.label), description=self.shown(choice.description))
+            for choice in question.choices
+        )
+        text, header = self.shown(question.text), self.shown(question.header)
+        return replace(question, text=text, header=header, choices=tuple(choices))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rights:
+    """What a call may do at most, besides the rules and the ceiling of the server.
+
+    They pass to what runs later on its behalf.
+    """
+
+    narrowings: tuple[Narrowing, ...] = ()
+    folders: tuple[str, ...] | None = None
+    """The folders that the call may use, absolute; None for all roots of the server."""
+    confined_to: ClientRestrictions | None = None
+    """The restrictions of the client."""
+    depth: int = 0
+    """How many agents started each other down to the call."""
+
+    @property
+    def ceiling(self) -> Permission:
+        """The lowest ceiling of the narrowings."""
+        return min((one.ceiling for one in self.narrowings), default=Permission.DANGER_FULL_ACCESS)
+
+    def narrowed(self, *narrowings: Narrowing) -> "Rights":
+        """The same with fewer rights."""
+        return replace(self, narrowings=(*self.narrowings, *narrowings))

@@ -10,22 +10,29 @@ recorder fails, calls are rejected. `Dispatcher.shown` escapes every text that l
 import json
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import anyio
 from pydantic import JsonValue
 
-from mcp_toolserver.capabilities.call_scope import LOCAL, SECONDS_TO_ANSWER, Report, Scope
-from mcp_toolserver.capabilities.catalogue import ToolCard
-from mcp_toolserver.capabilities.permissions import Capability, Permission
+from mcp_toolserver.capabilities.call_scope import (
+    LOCAL,
+    SECONDS_TO_ANSWER,
+    Report,
+    SavedOutput,
+    Scope,
+    ToolCard,
+)
+from mcp_toolserver.capabilities.permissions import Capability, Permission, Reason
 from mcp_toolserver.errors import (
     Denied,
     InvalidInput,
     NotFound,
+    SandboxUnavailable,
     TimedOut,
     ToolError,
     Unavailable,
@@ -38,17 +45,16 @@ from mcp_toolserver.pipeline.call import (
     InputRequired,
     OutputOverride,
     Result,
+    Rights,
+    User,
 )
 from mcp_toolserver.pipeline.call_record import CallRecord, Recorder, begin, end, new_id
 from mcp_toolserver.pipeline.fair_semaphore import FairSemaphore, Overdue
-from mcp_toolserver.pipeline.host import Host, reasons, unavailable_error
 from mcp_toolserver.pipeline.narrowings import Narrowings
-from mcp_toolserver.pipeline.nested_calls import NestedCalls
 from mcp_toolserver.pipeline.registry import Entry, Registry
-from mcp_toolserver.pipeline.rights import Rights
 from mcp_toolserver.pipeline.truncate import Fitted, fit
-from mcp_toolserver.pipeline.user import User
-from mcp_toolserver.pipeline.validation import checked, names_paths, respelt, subjects_of
+from mcp_toolserver.pipeline.validation import PathCanonicalizer, checked, names_paths, respelt, subjects_of
+from mcp_toolserver.policy.client_restrictions import ClientRestrictions
 from mcp_toolserver.policy.dangerous_commands import CallCheck, first_objection
 from mcp_toolserver.policy.required_permission import level, missing
 from mcp_toolserver.policy.rules import Narrowing, Policy, Request, Rule
@@ -70,6 +76,79 @@ NO_MODEL = (
     "can configure one in [agent] of the config file; a client can offer its own (sampling with tools). Do "
     "the work yourself."
 )
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunningCall:
+    """A call that passed all checks."""
+
+    needs: frozenset[Capability]
+    caller: Caller
+    user: User
+    report: Report
+    scope: Scope
+    dispatcher: "Dispatcher"
+    """Runs the calls that this one makes."""
+    rights: Rights
+    """What these may do at most."""
+    id: str
+
+
+class Host(PathCanonicalizer, Protocol):
+    """The capabilities, paths and saved outputs of this machine, as far as one call may use them."""
+
+    @property
+    def permissions(self) -> Mapping[Capability, Permission]:
+        """The permission that each available capability requires on this host."""
+        ...
+
+    @property
+    def unavailable(self) -> Mapping[Capability, Reason]:
+        """Why each other capability is unavailable, those that the client's own policy removes included."""
+        ...
+
+    @property
+    def roots(self) -> tuple[str, ...]:
+        """Absolute paths of the folders that calls may use."""
+        ...
+
+    @property
+    def open_world(self) -> frozenset[Capability]:
+        """The capabilities that reach beyond this machine's files."""
+        ...
+
+    def owned_by(self, owner: str) -> "Host":
+        """The same host for the calls of `owner`, which may read the saved outputs of `owner` only."""
+        ...
+
+    def restricted_to(self, *lists: Sequence[str]) -> "Host":
+        """The same host, restricted to what of its own roots lies in the folders of each list. Blocks."""
+        ...
+
+    async def look_up(self, client: str, work: Callable[[], T]) -> T:
+        """Run `work`, which blocks while it resolves paths that `client` named, and return its result.
+
+        Raises:
+            TimedOut: the file system does not answer in time.
+        """
+        ...
+
+    def under(self, restrictions: ClientRestrictions) -> "Host":
+        """The same host, restricted to what `restrictions` allows. Blocks."""
+        ...
+
+    def lowered(self, ceiling: Permission, source: str) -> "Host":
+        """The same host, with what a server with the permission mode `ceiling` has. `source` is what lowers
+        it, for error messages."""
+        ...
+
+    def runtime(self, call: "RunningCall") -> Runtime:
+        """A runtime with the capabilities that the tool of the call needs, and no others."""
+        ...
+
+    async def save(self, text: str) -> SavedOutput:
+        """Save a long text for the caller. Raises: OSError: it cannot be saved."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -331,24 +410,23 @@ class Dispatcher:
         created_under = Narrowing(
             source="the permission mode under which it was created", ceiling=self.policy.ceiling
         )
-        calls = NestedCalls(
-            dispatcher=self,
-            caller=caller,
-            rights=context.rights.narrowed(created_under, *in_force),
-            parent_id=call.id,
-        )
         runtime = host.runtime(
-            spec.needs,
-            self._report(caller),
-            User(caller, self.shown),
-            self._scope(request, context.policy, call, caller),
-            calls,
+            RunningCall(
+                needs=spec.needs,
+                caller=caller,
+                user=User(caller, self.shown),
+                report=self._report(caller),
+                scope=self._scope(request, context.policy, call, caller),
+                dispatcher=self,
+                rights=context.rights.narrowed(created_under, *in_force),
+                id=call.id,
+            )
         )
         spec = _overridden(spec, output_override)
         output = await self._run(spec, args, runtime, request=request, client=f"{self.user} {caller.name}")
         if (text := self.shown(output.text)) != output.text:
             output = replace(output, text=text)
-        return self._enveloped(output, await fit(output, spec.limits.output_bytes, host))
+        return self._enveloped(output, await fit(output, spec.limits.output_bytes, host.save))
 
     async def _run(
         self, spec: ToolSpec, args: Args, runtime: Runtime, *, request: Request, client: str
@@ -544,3 +622,16 @@ def _bug(tool: str, reference: str) -> Result:
         text=f"{tool} failed inside the server. The server's log has the details under {reference}.",
         error="internal",
     )
+
+
+def unavailable_error(tool: str, needs: Collection[Capability], host: Host) -> Unavailable:
+    """The error that says why `tool`, which needs these capabilities, cannot run here."""
+    found = reasons(needs, host)
+    if sandbox := [why.text for why in found if why.kind == "sandbox"]:
+        return SandboxUnavailable(sandbox[0])
+    return Unavailable(f"{tool} is not available: {found[0].text}.")
+
+
+def reasons(needs: Collection[Capability], host: Host) -> list[Reason]:
+    """Why those of `needs` that are not available are not."""
+    return [why for need, why in host.unavailable.items() if need in needs]

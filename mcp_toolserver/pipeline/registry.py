@@ -98,7 +98,7 @@ class Registry:
         """Names of the tools that need a language model."""
         every = self.entries.values()
         return frozenset(
-            entry.spec.name for entry in every if any(need.needs_model for need in entry.spec.needs)
+            entry.spec.name for entry in every if any(need.value.needs_model for need in entry.spec.needs)
         )
 
     @property

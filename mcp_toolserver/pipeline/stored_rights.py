@@ -7,7 +7,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.errors import Denied, Unavailable
-from mcp_toolserver.pipeline.rights import Rights
+from mcp_toolserver.pipeline.call import Rights
 from mcp_toolserver.policy.client_restrictions import ClientRestrictions
 from mcp_toolserver.policy.rules import Narrowing, Rule
 from mcp_toolserver.text.path_syntax import lies_in

@@ -1,19 +1,11 @@
 """The last stage of a call: cuts text over its limit and saves the whole text for the caller."""
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 from mcp_toolserver.capabilities.call_scope import SavedOutput
 from mcp_toolserver.text.lines.truncate import head_bytes, tail_bytes
 from mcp_toolserver.tool_spec import Output
-
-
-class OutputSaver(Protocol):
-    """Saves a long text for the caller."""
-
-    async def save(self, text: str) -> SavedOutput:
-        """Raises: OSError: the private folder cannot be written."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -29,11 +21,11 @@ _END_BYTES = 2_000
 """Kept of the end of a text that is cut: notes stand there."""
 
 
-async def fit(output: Output, limit: int, saver: OutputSaver) -> Fitted:
+async def fit(output: Output, limit: int, save: Callable[[str], Awaitable[SavedOutput]]) -> Fitted:
     """Cut `output.text` in the middle, to `limit` UTF-8 bytes; exactly at the limit is not cut.
 
     A line in place of what is cut says how much it was, and the path of the whole text or why it could not be
-    saved. A text that cannot be saved does not fail the call.
+    saved. An `OSError` of `save` does not fail the call.
     """
     if len(head_bytes(output.text, limit)) == len(output.text):
         return Fitted(output.text, output.truncated, output.saved_output)
@@ -41,7 +33,7 @@ async def fit(output: Output, limit: int, saver: OutputSaver) -> Fitted:
     start = head_bytes(output.text, limit - len(end.encode()))
     left = len(output.text.encode()) - len(start.encode()) - len(end.encode())
     try:
-        saved_output = output.saved_output or await saver.save(output.text)
+        saved_output = output.saved_output or await save(output.text)
     except OSError as error:
         saved_output = None
         how = f"could not be saved, because {error.strerror or error}"

@@ -20,7 +20,7 @@ class Demand(Protocol):
 
 def missing(needs: Collection[Capability], permissions: Permissions) -> list[Capability]:
     """Which of `needs` are not available on this host."""
-    return sorted([need for need in needs if need not in permissions], key=lambda need: need.value)
+    return sorted([need for need in needs if need not in permissions], key=lambda need: need.label)
 
 
 def level(tool: Demand, permissions: Permissions) -> Permission:

@@ -200,11 +200,11 @@ def parse(text: str, words: RuleContext) -> Rule:
 
 
 def _capability(text: str, name: str) -> Capability:
-    try:
-        return Capability(name)
-    except ValueError:
-        choices = ", ".join(one.value for one in Capability)
-        raise SettingsError(f"rule {text!r} names an unknown capability; choose from {choices}") from None
+    named = {one.label: one for one in Capability}
+    if name not in named:
+        choices = ", ".join(named)
+        raise SettingsError(f"rule {text!r} names an unknown capability; choose from {choices}")
+    return named[name]
 
 
 def _tests(pattern: str, tool: str, capability: Capability | None, words: RuleContext) -> tuple[_Test, _Test]:

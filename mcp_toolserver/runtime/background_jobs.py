@@ -43,7 +43,7 @@ class BackgroundJobs:
 
 @dataclass(frozen=True)
 class CallJobs:
-    """Implements `Jobs` for one call."""
+    """The background jobs of one call, of every kind. Implements `JobSource`."""
 
     jobs: BackgroundJobs
     request: ServiceRequest

@@ -12,14 +12,19 @@ from mcp_toolserver.errors import InvalidInput, Unavailable
 
 
 class SystemClock:
-    """Implements `Clock`."""
+    """The clock of this machine."""
 
     async def now(self, zone: str = "") -> datetime:
-        """See `Clock.now`."""
+        """Return the time in an IANA zone; without one, in the machine's zone.
+
+        Raises:
+            InvalidInput: no such zone.
+            Unavailable: this machine has no list of zones.
+        """
         return await to_thread.run_sync(_now, zone) if zone else datetime.now().astimezone()
 
     async def sleep(self, seconds: float) -> None:
-        """See `Clock.sleep`."""
+        """Wait."""
         await anyio.sleep(seconds)
 
 

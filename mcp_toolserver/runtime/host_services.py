@@ -5,56 +5,29 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, TypeVar
 
 from mcp_toolserver.capabilities.call_scope import LOCAL
-from mcp_toolserver.capabilities.custom_tools import ToolContext
 from mcp_toolserver.capabilities.permissions import Capability, Permission, Reason
+from mcp_toolserver.pipeline.call import User
+from mcp_toolserver.pipeline.dispatcher import RunningCall
 from mcp_toolserver.pipeline.nested_calls import NestedCalls
-from mcp_toolserver.pipeline.user import User
 from mcp_toolserver.policy.client_restrictions import ClientRestrictions
 from mcp_toolserver.runtime.clock import SystemClock
 from mcp_toolserver.runtime.files.lookups import ClientThreads, PathLookups
 from mcp_toolserver.runtime.files.workspace import Temporary, Workspace
 from mcp_toolserver.runtime.files.workspace_files import ConfinedFiles
 from mcp_toolserver.runtime.worktrees.entered import EnteredWorktrees
-from mcp_toolserver.stores.file_history import FileHistory
-from mcp_toolserver.tool_spec import Runtime
+from mcp_toolserver.tool_spec import Runtime, ToolContext
 
 if TYPE_CHECKING:
-    from mcp_toolserver.capabilities.call_scope import Report, SavedOutput, Scope
+    from mcp_toolserver.capabilities.call_scope import SavedOutput, Scope
     from mcp_toolserver.capabilities.files import CanonicalPath, Files
+    from mcp_toolserver.stores.file_history import FileHistories, FileHistory
+    from mcp_toolserver.stores.saved_outputs import OutputStore
 
 T = TypeVar("T")
-
-
-class SavedOutputs(Protocol):
-    """Stores results too long to send for the owner of the call."""
-
-    def folder(self, owner: str) -> str | None:
-        """The absolute path of the folder with those of `owner`, once there is one."""
-        ...
-
-    async def save(self, text: str, owner: str) -> SavedOutput:
-        """Raises: OSError: the text cannot be saved."""
-        ...
-
-
-class Histories(Protocol):
-    """What sessions know of files, and the contents that they replaced, by the owner of the call."""
-
-    def folder(self, owner: str) -> str | None:
-        """The absolute path of the folder with the contents that are kept for `owner`, once there is one."""
-        ...
-
-    def of(self, owner: str) -> FileHistory:
-        """The history of the session of `owner`."""
-        ...
-
-    def has_outside(self, owner: str, roots: Sequence[str]) -> bool:
-        """Whether contents of files outside `roots` are kept for `owner`."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,14 +37,27 @@ class ServiceRequest:
     capability: Capability
     needs: frozenset[Capability]
     """Every capability that the tool declares."""
-    workspace: Workspace
-    history: FileHistory
-    lowered_to: Permission | None
-    """The mode to which what is in force lowers the call; None if it has the mode of the server."""
+    host: HostServices
+    """The host as far as the call may use it."""
     scope: Scope
     user: User
     calls: NestedCalls
     """The calls that the service may make on behalf of this one."""
+
+    @property
+    def workspace(self) -> Workspace:
+        """What the call sees of the files."""
+        return self.host.workspace
+
+    @property
+    def history(self) -> FileHistory:
+        """What the session of the call knows of files."""
+        return self.host.histories.of(self.host.owner)
+
+    @property
+    def lowered_to(self) -> Permission | None:
+        """The mode to which what is in force lowers the call; None if it has the mode of the server."""
+        return self.host.lowered_to
 
 
 Provide = Callable[[ServiceRequest], object]
@@ -130,9 +116,10 @@ class HostServices:
     """What is available in a permission mode below that of the server."""
     open_world: frozenset[Capability] = frozenset({Capability.PROCESS})
     """Capabilities that reach beyond this machine's files."""
-    workspace: Workspace
-    outputs: SavedOutputs
-    histories: Histories
+    view: Callable[[], Workspace]
+    """Makes the workspace. It is made when a call first uses it, because many tools touch no file."""
+    outputs: OutputStore
+    histories: FileHistories
     temporary: Callable[[str], Temporary | None] = lambda _: None
     """Returns the temporary folder of an owner's session."""
     worktrees: EnteredWorktrees = field(default_factory=EnteredWorktrees)
@@ -147,6 +134,11 @@ class HostServices:
     lowered_to: Permission | None = None
     """See `ServiceRequest.lowered_to`."""
 
+    @cached_property
+    def workspace(self) -> Workspace:
+        """The files that the calls may use."""
+        return self.view()
+
     @property
     def roots(self) -> tuple[str, ...]:
         """See `Host.roots`."""
@@ -154,28 +146,37 @@ class HostServices:
 
     def owned_by(self, owner: str) -> HostServices:
         """See `Host.owned_by`."""
-        folders = (self.outputs.folder(owner), self.histories.folder(owner))
-        readable = [folder for folder in folders if folder is not None]
-        usable = (self.temporary(owner), self.plan_folder(owner))
-        workspace = self.workspace.reading(
-            readable,
-            [one for one in usable if one is not None],
-            threads=ClientThreads(self.lookups, owner),
-        )
-        if (entered := self.worktrees.of(owner)) is not None:
-            workspace = workspace.within(entered)
-        return replace(self, owner=owner, workspace=workspace)
+
+        def view() -> Workspace:
+            folders = (self.outputs.folder(owner), self.histories.folder(owner))
+            usable = (self.temporary(owner), self.plan_folder(owner))
+            workspace = self.workspace.reading(
+                [folder for folder in folders if folder is not None],
+                [one for one in usable if one is not None],
+                threads=ClientThreads(self.lookups, owner),
+            )
+            entered = self.worktrees.of(owner)
+            return workspace if entered is None else workspace.within(entered)
+
+        return replace(self, owner=owner, view=view)
 
     def restricted_to(self, *lists: Sequence[str]) -> HostServices:
-        """See `Host.restricted_to`."""
-        workspace = self.workspace
-        for folders in lists:
-            if tuple(folders) != workspace.roots:
-                workspace = workspace.restricted_to(folders)
-        kept = self.histories.folder(self.owner)
-        if kept is not None and self.histories.has_outside(self.owner, workspace.roots):
-            workspace = workspace.without(kept)
-        return self if workspace is self.workspace else replace(self, workspace=workspace)
+        """See `Host.restricted_to`. Without lists it does not block: no view of a workspace is made."""
+
+        def view() -> Workspace:
+            workspace = self.workspace
+            for folders in lists:
+                if tuple(folders) != workspace.roots:
+                    workspace = workspace.restricted_to(folders)
+            kept = self.histories.folder(self.owner)
+            if kept is not None and self.histories.has_outside(self.owner, workspace.roots):
+                workspace = workspace.without(kept)
+            return workspace
+
+        host = replace(self, view=view)
+        if lists:
+            _ = host.workspace
+        return host
 
     async def look_up(self, client: str, work: Callable[[], T]) -> T:
         """See `PathLookups.run`."""
@@ -198,17 +199,19 @@ class HostServices:
             why = f"{resolved.source} protects .git"
             removed |= {Capability.GIT_WRITE: why, Capability.WORKTREES: why}
         unavailable = {**self.unavailable, **{need: Reason("client", why) for need, why in removed.items()}}
-        return replace(self, workspace=place.guarded(objects), unavailable=unavailable)
+        guarded = place.guarded(objects)
+        return replace(self, view=lambda: guarded, unavailable=unavailable)
 
     def lowered(self, ceiling: Permission, source: str) -> HostServices:
         """See `Host.lowered`. What the client's own policy removed stays removed."""
         available = self.in_mode(ceiling)
         by_client = {need: why for need, why in self.unavailable.items() if why.kind == "client"}
-        workspace = (
-            self.workspace.read_only(f"cannot be written: {source} allows reading only.")
-            if ceiling is Permission.READ_ONLY
-            else self.workspace.guarded(available.protects)
-        )
+
+        def view() -> Workspace:
+            if ceiling is Permission.READ_ONLY:
+                return self.workspace.read_only(f"cannot be written: {source} allows reading only.")
+            return self.workspace.guarded(available.protects)
+
         return replace(
             self,
             permissions={
@@ -217,7 +220,7 @@ class HostServices:
                 if need in self.permissions
             },
             unavailable={**available.unavailable, **by_client},
-            workspace=workspace,
+            view=view,
             lowered_to=ceiling,
         )
 
@@ -230,31 +233,30 @@ class HostServices:
         return self.workspace.spellings(path)
 
     async def save(self, text: str) -> SavedOutput:
-        """See `OutputSaver.save`."""
+        """See `Host.save`."""
         return await self.outputs.save(text, self.owner)
 
-    def runtime(
-        self, needs: frozenset[Capability], report: Report, user: User, scope: Scope, calls: NestedCalls
-    ) -> Runtime:
+    def runtime(self, call: RunningCall) -> Runtime:
         """See `Host.runtime`."""
+        calls = NestedCalls(
+            dispatcher=call.dispatcher, caller=call.caller, rights=call.rights, parent_id=call.id
+        )
 
         def service(need: Capability) -> object:
             provide = self.providers.get(need) or BUILT_IN[need]
             return provide(
                 ServiceRequest(
                     capability=need,
-                    needs=needs,
-                    workspace=self.workspace,
-                    history=self.histories.of(self.owner),
-                    lowered_to=self.lowered_to,
-                    scope=scope,
-                    user=user,
+                    needs=call.needs,
+                    host=self,
+                    scope=call.scope,
+                    user=call.user,
                     calls=calls,
                 )
             )
 
         return Runtime(
-            services={need: service(need) for need in needs},
-            report=report,
+            services={need: service(need) for need in call.needs},
+            report=call.report,
             compute=partial(self.lookups.compute, self.owner),
         )

@@ -1,39 +1,49 @@
-"""Loads the providers of capabilities on first use, so that start-up does not wait for their imports.
+"""The table of providers: what gives each call the service of a capability, such as `rt.git`.
 
-`Capability.provider` names the module. Its function `provider(context)` returns a `Provider`.
+Each is built with the first call that needs it, and imports what it needs then, so that start-up waits for
+none of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine
+import os
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass
-from importlib import import_module
 from typing import TYPE_CHECKING
 
 from anyio import create_task_group
 
+from mcp_toolserver.capabilities.permissions import DESKTOP, Capability, Permission
 from mcp_toolserver.capabilities.processes import JobSource
+from mcp_toolserver.runtime.background_jobs import BackgroundJobs, ProvideSource
 
 if TYPE_CHECKING:
     from mcp_toolserver.capabilities.change_events import ChangeEvents
     from mcp_toolserver.capabilities.model import Model
-    from mcp_toolserver.capabilities.permissions import Capability, HostFacts
+    from mcp_toolserver.capabilities.permissions import HostFacts
+    from mcp_toolserver.capabilities.stored import Preference
+    from mcp_toolserver.pipeline.call import Rights
     from mcp_toolserver.pipeline.narrowings import Narrowings
     from mcp_toolserver.pipeline.nested_calls import NestedCalls
-    from mcp_toolserver.pipeline.rights import Rights
     from mcp_toolserver.runtime.agents.spending import AgentLimits
     from mcp_toolserver.runtime.background import Background
-    from mcp_toolserver.runtime.background_jobs import ProvideSource
     from mcp_toolserver.runtime.executables import HostExecutables
     from mcp_toolserver.runtime.files.workspace import Workspace
+    from mcp_toolserver.runtime.git.repository import RepositoryAccess
+    from mcp_toolserver.runtime.git.runner import Git
     from mcp_toolserver.runtime.host_services import Provide, ServiceRequest
+    from mcp_toolserver.runtime.plan.plan_modes import PlanModes
     from mcp_toolserver.runtime.processes.broker_client import Broker
-    from mcp_toolserver.runtime.processes.commands import Commands
+    from mcp_toolserver.runtime.processes.commands import CallCommands, Commands
     from mcp_toolserver.runtime.processes.output_capture import Sink
     from mcp_toolserver.runtime.sandbox.broker.limit_settings import CommandBounds
+    from mcp_toolserver.runtime.search.search import Ripgrep
     from mcp_toolserver.runtime.web.options import WebOptions
     from mcp_toolserver.runtime.worktrees.entered import EnteredWorktrees
     from mcp_toolserver.stores.database import Database
+
+_REMOVE_TIMEOUT = 10.0
+"""Seconds for a container engine to remove containers, which outlive their client."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +54,8 @@ class ProviderContext:
     programs: HostExecutables
     broker_or_none: Broker | None
     """None where the server cannot start programs; no capability that needs it is available there."""
+    lower_broker: Callable[[Permission], Broker] | None
+    """The broker of a mode below that of the server, where the server's own confines no command."""
     commands_or_none: Commands | None
     outputs: Sink
     roots: tuple[str, ...]
@@ -58,11 +70,14 @@ class ProviderContext:
     web: WebOptions
     skill_folders: tuple[Workspace, ...]
     """The folders outside the roots that the operator named as folders of skills."""
-    state: str
-    """The state folder."""
     database: Database
+    decided: Mapping[str, Preference]
+    """The operator's settings that a caller may read, by the names of the caller's own preferences."""
+    user: str
+    """The name whose token all callers have; empty without named tokens."""
     workspace: Workspace
     worktrees: EnteredWorktrees
+    plans: PlanModes
     changes: ChangeEvents
     narrowings: Narrowings
     background: Background
@@ -75,7 +90,7 @@ class ProviderContext:
     agent_limits: AgentLimits
     service: Callable[[Capability], Provide]
     """The service of another capability, for a call that has it."""
-    model: Callable[[], Model | None] = lambda: None
+    model: Callable[[], Model | None]
     """The operator's model; None without one."""
 
     @property
@@ -89,6 +104,30 @@ class ProviderContext:
         """The commands of this server."""
         assert self.commands_or_none is not None
         return self.commands_or_none
+
+    def git(self) -> Git:
+        """The git of this host."""
+        from mcp_toolserver.runtime.git.runner import Git
+        from mcp_toolserver.runtime.processes.helper_launcher import Programs
+
+        assert self.programs.git is not None
+        return Git(Programs(self.broker), self.programs.git, os.path.expanduser("~"))
+
+    def search(self) -> Callable[[Workspace], Ripgrep] | None:
+        """A function that returns the search of a workspace; None without ripgrep."""
+        from mcp_toolserver.runtime.processes.helper_launcher import Programs
+        from mcp_toolserver.runtime.search.search import Ripgrep
+
+        if (ripgrep := self.programs.ripgrep) is None:
+            return None
+        programs, landlocked = Programs(self.broker), self.broker.proof.helpers == "landlock"
+        return lambda workspace: Ripgrep(
+            launcher=programs,
+            workspace=workspace,
+            program=ripgrep,
+            may_hide=self.may_hide,
+            landlocked=landlocked,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,67 +148,293 @@ class Provider:
     """Seconds that closing may take, where that is longer than usual."""
 
 
-class LazyProviders:
+def _process(context: ProviderContext) -> Provider:
+    commands, lower_broker = context.commands, context.lower_broker
+
+    def provide(request: ServiceRequest) -> CallCommands:
+        mode = request.lowered_to
+        broker = None if lower_broker is None or mode is None else lower_broker(mode)
+        return commands.for_call(request.workspace, request.scope, broker)
+
+    return Provider(provide=provide)
+
+
+def _powershell(context: ProviderContext) -> Provider:
+    from mcp_toolserver.runtime.which import powershell_start
+
+    assert context.programs.powershell is not None
+    start = powershell_start(context.programs.powershell)
+    return Provider(provide=lambda _: start)
+
+
+def _sessions(context: ProviderContext) -> Provider:
+    from mcp_toolserver.runtime.repl.sessions import Interpreters
+
+    sessions = Interpreters(context.broker, context.outputs, explain=context.explain)
+    return Provider(
+        provide=lambda request: sessions.for_call(request.workspace, request.scope),
+        forget=sessions.forget,
+        forgotten=sessions.forgotten,
+        aclose=sessions.aclose,
+    )
+
+
+def _containers(context: ProviderContext) -> Provider:
+    from mcp_toolserver.runtime.containers.containers import Containers
+    from mcp_toolserver.runtime.containers.engine import Engine
+
+    facts, program = context.facts, context.programs.engine
+    assert program is not None
+    engine = Engine(
+        program=program,
+        image=context.container_image,
+        network=facts.network == "commands",
+        processes=context.bounds.processes,
+        memory=context.bounds.memory,
+        user=f"{os.getuid()}:{os.getgid()}",
+    )
+    containers = Containers(context.broker, context.commands, engine, failover=facts.containers == "failover")
+    return Provider(
+        provide=lambda request: containers.for_call(
+            request.workspace, request.workspace.roots, request.scope
+        ),
+        aclose=containers.aclose,
+        needs_commands_to_close=True,
+        shutdown_timeout=lambda: _REMOVE_TIMEOUT if containers.has_any else 0.0,
+    )
+
+
+def _search(context: ProviderContext) -> Provider:
+    search = context.search()
+    assert search is not None, "the capability is not available without ripgrep"
+    return Provider(provide=lambda request: search(request.workspace))
+
+
+def _access(context: ProviderContext) -> Callable[[ServiceRequest], RepositoryAccess]:
+    """A function that returns what a call sees of repositories."""
+    from mcp_toolserver.runtime.git.repository import RepositoryAccess
+
+    git = context.git()
+    return lambda request: RepositoryAccess(git=git, workspace=request.workspace, may_hide=context.may_hide)
+
+
+def _git(context: ProviderContext) -> Provider:
+    from mcp_toolserver.runtime.git.git import GitReader
+
+    access = _access(context)
+    return Provider(provide=lambda request: GitReader(access=access(request)))
+
+
+def _git_write(context: ProviderContext) -> Provider:
+    from mcp_toolserver.runtime.git.changing import ChangeAccess
+    from mcp_toolserver.runtime.git.writer import GitWriter
+
+    access = _access(context)
+    return Provider(
+        provide=lambda request: GitWriter(
+            access=ChangeAccess(repositories=access(request), scope=request.scope, author=context.git_author)
+        )
+    )
+
+
+def _clones(context: ProviderContext) -> Provider:
+    from mcp_toolserver.runtime.git.clone import GitCloner
+    from mcp_toolserver.runtime.web.guard import Guard
+
+    program, access, web = context.programs.git, _access(context), context.web
+    assert program is not None
+    guard = Guard(hosts=web.hosts, private=web.private) if context.facts.is_networked else None
+    return Provider(
+        provide=lambda request: GitCloner(
+            broker=context.broker, program=program, access=access(request), guard=guard
+        )
+    )
+
+
+def _worktrees(context: ProviderContext) -> Provider:
+    from mcp_toolserver.runtime.worktrees.worktrees import CallWorktrees, WorktreeServices
+    from mcp_toolserver.stores.worktrees import StoredWorktrees
+
+    services = WorktreeServices(
+        git=context.git(),
+        workspace=context.workspace,
+        may_hide=context.may_hide,
+        stored=StoredWorktrees(context.database),
+        entered=context.worktrees,
+    )
+    return Provider(
+        provide=lambda request: CallWorktrees(
+            services=services, workspace=request.workspace, scope=request.scope
+        )
+    )
+
+
+def _web(context: ProviderContext) -> Provider:
+    from mcp_toolserver.runtime.web.provider import web_provider
+
+    return web_provider(context.web)
+
+
+def _languages(context: ProviderContext) -> Provider:
+    from mcp_toolserver.runtime.lsp.provider import provider
+
+    return provider(context)
+
+
+def _agents(context: ProviderContext) -> Provider:
+    from mcp_toolserver.runtime.agents.agents import CallAgents, ServerAgents
+
+    agents = ServerAgents(context)
+    return Provider(
+        provide=lambda request: CallAgents(agents, request), forget=agents.forget, aclose=agents.aclose
+    )
+
+
+def _tasks(context: ProviderContext) -> Provider:
+    from mcp_toolserver.runtime.tasks.service import provider
+
+    return provider(context)
+
+
+def _cron(context: ProviderContext) -> Provider:
+    from mcp_toolserver.runtime.cron.schedules import OwnerSchedules
+    from mcp_toolserver.stores.cron import StoredSchedules
+
+    store = StoredSchedules(context.database)
+    return Provider(provide=lambda request: OwnerSchedules(store=store, calls=request.calls))
+
+
+def _skills(context: ProviderContext) -> Provider:
+    from mcp_toolserver.runtime.skills.provider import provider
+
+    return provider(context)
+
+
+def _todos(context: ProviderContext) -> Provider:
+    from mcp_toolserver.stores.todos import StoredTodos
+
+    todos = StoredTodos(context.database, changed=lambda handle: context.changes.changed("todos", handle))
+    return Provider(provide=lambda request: todos.owned_by(request.scope.owner), forget=todos.forget)
+
+
+def _preferences(context: ProviderContext) -> Provider:
+    from mcp_toolserver.stores.preferences import StoredPreferences
+
+    preferences = StoredPreferences(
+        context.database,
+        context.decided,
+        user=context.user,
+        changed=lambda: context.changes.changed("preferences"),
+    )
+    return Provider(provide=lambda _: preferences)
+
+
+def _desktop(context: ProviderContext) -> Provider:
+    from mcp_toolserver.runtime.desktop.desktop import CallDesktop, DesktopHelpers
+
+    helpers = DesktopHelpers(context.broker, context.programs.desktop)
+    return Provider(
+        provide=lambda request: CallDesktop(
+            helpers=helpers, workspace=request.workspace, needs=request.needs
+        ),
+        aclose=helpers.aclose,
+    )
+
+
+_PROVIDERS: Mapping[Capability, Callable[[ProviderContext], Provider]] = {
+    Capability.PROCESS: _process,
+    Capability.POWERSHELL: _powershell,
+    Capability.SESSIONS: _sessions,
+    Capability.CONTAINERS: _containers,
+    Capability.SEARCH: _search,
+    Capability.GIT: _git,
+    Capability.GIT_WRITE: _git_write,
+    Capability.CLONES: _clones,
+    Capability.WORKTREES: _worktrees,
+    Capability.FETCH: _web,
+    Capability.SEND: _web,
+    Capability.LANGUAGES: _languages,
+    Capability.AGENTS: _agents,
+    Capability.TEAMS: _agents,
+    Capability.TASKS: _tasks,
+    Capability.TASK_RUNS: _tasks,
+    Capability.CRON: _cron,
+    Capability.SCHEDULES: _cron,
+    Capability.SKILLS: _skills,
+    Capability.SKILLS_SAVE: _skills,
+    Capability.TODOS: _todos,
+    Capability.PREFERENCES: _preferences,
+    Capability.PLAN: lambda context: Provider(provide=lambda request: context.plans.for_call(request.scope)),
+    **dict.fromkeys(DESKTOP, _desktop),
+}
+"""What builds the provider of each capability; those that share one share its state. `host_services.BUILT_IN`
+has those that need nothing beyond the call."""
+
+
+class Providers:
     """All providers of one server."""
 
     def __init__(self, context: ProviderContext) -> None:
         self._context = context
-        self._loaded: dict[str, Provider] = {}
+        self._built: dict[Callable[[ProviderContext], Provider], Provider] = {}
+        sources = {"agent_": self._source(Capability.AGENTS), "task_": self._source(Capability.TASKS)}
+        if (commands := context.commands_or_none) is not None:
+            sources["bg_"] = lambda request: commands.for_call(request.workspace, request.scope)
+        self.jobs = BackgroundJobs(sources)
+        """All background jobs, by the prefix of their handles."""
 
-    def provide(self, capability: Capability) -> Provide:
-        """A function that loads the provider of `capability` with the first call that needs it."""
+    @property
+    def services(self) -> Mapping[Capability, Provide]:
+        """What returns the service of each capability for a call."""
+        return {**{need: self.service(need) for need in _PROVIDERS}, Capability.JOBS: self.jobs.for_call}
 
-        def provide(request: ServiceRequest) -> object:
-            return self.load(capability.provider).provide(request)
+    def service(self, need: Capability) -> Provide:
+        """What returns the service of `need` for a call."""
+        return lambda request: self.load(need).provide(request)
 
-        return provide
+    def load(self, need: Capability) -> Provider:
+        """The provider of `need`."""
+        build = _PROVIDERS[need]
+        if build not in self._built:
+            self._built[build] = build(self._context)
+        return self._built[build]
 
-    def source(self, module: str) -> ProvideSource:
-        """A function that returns the background jobs that the provider in `module` runs."""
-
-        def provide(request: ServiceRequest) -> JobSource:
-            source = self.load(module).provide(request)
-            assert isinstance(source, JobSource)
-            return source
-
-        return provide
-
-    def load(self, module: str) -> Provider:
-        """The provider in `module`, which is below `runtime/`."""
-        if module not in self._loaded:
-            make: Callable[[ProviderContext], Provider]
-            make = import_module(f"mcp_toolserver.runtime.{module}").provider
-            self._loaded[module] = make(self._context)
-        return self._loaded[module]
-
-    def resume(self, module: str) -> None:
-        """Let the provider in `module` take up the work that ended servers left."""
-        made = self.load(module)
-        assert made.resume is not None
-        made.resume()
+    def resume_tasks(self) -> None:
+        """Take up the tasks that ended servers left."""
+        resume = self.load(Capability.TASKS).resume
+        assert resume is not None
+        resume()
 
     @property
     def shutdown_timeout(self) -> float:
         """The longest that closing a provider may take; 0 where none is slow."""
-        slow = (made.shutdown_timeout() for made in self._loaded.values() if made.shutdown_timeout)
-        return max(slow, default=0.0)
+        built = self._built.values()
+        return max((one.shutdown_timeout() for one in built if one.shutdown_timeout), default=0.0)
 
     def forget(self, owner: str) -> None:
         """Drop what belongs to an owner who does not come back."""
-        for made in self._loaded.values():
-            if made.forget is not None:
-                made.forget(owner)
+        for one in self._built.values():
+            if one.forget is not None:
+                one.forget(owner)
 
     async def forgotten(self) -> None:
         """Wait until what `forget` dropped has ended."""
         async with create_task_group() as tasks:
-            for made in self._loaded.values():
-                if made.forgotten is not None:
-                    tasks.start_soon(made.forgotten)
+            for one in self._built.values():
+                if one.forgotten is not None:
+                    tasks.start_soon(one.forgotten)
 
     async def aclose(self, *, before_commands: bool) -> None:
-        """Close the providers that were loaded, at the same time."""
+        """Close the providers that were built, at the same time."""
         async with create_task_group() as tasks:
-            for made in self._loaded.values():
-                if made.aclose is not None and made.needs_commands_to_close == before_commands:
-                    tasks.start_soon(made.aclose)
+            for one in self._built.values():
+                if one.aclose is not None and one.needs_commands_to_close == before_commands:
+                    tasks.start_soon(one.aclose)
+
+    def _source(self, need: Capability) -> ProvideSource:
+        def provide(request: ServiceRequest) -> JobSource:
+            source = self.load(need).provide(request)
+            assert isinstance(source, JobSource)
+            return source
+
+        return provide

@@ -78,7 +78,7 @@ def encode_entry(entry: Fields) -> bytes:
 
 def _layers(call: CallRecord, context: AuditContext) -> list[JsonValue]:
     """Return the enforcement layers of a call, each once."""
-    needs = sorted(call.needs, key=lambda need: need.value)
+    needs = sorted(call.needs, key=lambda need: need.label)
     return list(dict.fromkeys(layer for need in needs for layer in context.layers.get(need, ())))
 
 

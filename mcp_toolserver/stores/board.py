@@ -23,7 +23,7 @@ from mcp_toolserver.capabilities.tasks import (
     TaskSummary,
 )
 from mcp_toolserver.errors import Conflict, InvalidInput, NotFound, Unavailable
-from mcp_toolserver.pipeline.rights import Rights
+from mcp_toolserver.pipeline.call import Rights
 from mcp_toolserver.pipeline.stored_rights import require
 from mcp_toolserver.stores.database import Database, T
 from mcp_toolserver.stores.liveness import BOARD, ServerLiveness
@@ -183,7 +183,7 @@ class StoredBoard:
         return await self._run(lambda database, _: _summaries(database, owner))
 
     async def update(self, owner: str, change: TaskChange, rights: Rights) -> TaskDetail:
-        """See `Tasks.update`. `rights` are those of the caller."""
+        """See `OwnerTasks.update`. `rights` are those of the caller."""
 
         def work(database: "sqlite3.Connection", news: _News) -> TaskDetail:
             before = _stored(database, owner, change.id)

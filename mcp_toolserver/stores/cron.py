@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from mcp_toolserver.capabilities.cron import Job, JobKind, RunOutcome
 from mcp_toolserver.errors import InvalidInput, NotFound
-from mcp_toolserver.pipeline.rights import Rights
+from mcp_toolserver.pipeline.call import Rights
 from mcp_toolserver.pipeline.stored_rights import require
 from mcp_toolserver.stores.database import Database
 from mcp_toolserver.stores.liveness import ServerLiveness

@@ -20,9 +20,11 @@ _TABLES = (
 
 
 class StoredPreferences:
-    """Implements `Preferences`; calls `changed` after each change.
+    """The stored preferences of a workspace, and the settings of the operator (`decided`), which no call
+    changes.
 
-    `user` is the name whose token the callers have; empty without named tokens.
+    Calls `changed` after each change. `user` is the name whose token the callers have; empty without named
+    tokens.
     """
 
     def __init__(
@@ -39,11 +41,14 @@ class StoredPreferences:
         self.decided = decided
 
     async def kept(self) -> Mapping[str, Preference]:
-        """See `Preferences.kept`."""
+        """Return the stored preferences. Raises: Conflict, Unavailable: as for `OwnerTodos.change`."""
         return await self._database.run(self._read, _TABLES)
 
     async def put(self, key: str, value: Preference) -> Preference | None:
-        """See `Preferences.put`."""
+        """Store `value`; return the previous value.
+
+        Raises: Conflict, Unavailable: as for `OwnerTodos.change`.
+        """
 
         def work(database: "sqlite3.Connection") -> Preference | None:
             before = self._read(database).get(key)

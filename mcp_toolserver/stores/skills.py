@@ -36,7 +36,7 @@ class StoredSkills:
         self._kept = kept
 
     async def all(self, user: str) -> tuple[SavedSkill, ...]:
-        """Return the skills of `user` by name. Raises: Conflict, Unavailable: as for `Todos.change`."""
+        """Return the skills of `user` by name. Raises: Conflict, Unavailable: as for `OwnerTodos.change`."""
 
         def work(database: "sqlite3.Connection") -> tuple[SavedSkill, ...]:
             rows = database.execute(
@@ -61,8 +61,8 @@ class StoredSkills:
         """Save or replace a skill; return whether it is new.
 
         Raises:
-            Conflict: too many are saved, or as for `Todos.change`.
-            Unavailable: as for `Todos.change`.
+            Conflict: too many are saved, or as for `OwnerTodos.change`.
+            Unavailable: as for `OwnerTodos.change`.
         """
         owner = user or LOCAL
 

@@ -57,7 +57,7 @@ class StoredTodos:
     async def change(
         self, handle: str, change: Callable[[TodoList], TodoList], *, owner: str = LOCAL
     ) -> TodoChange:
-        """See `Todos.change`; `owner` is who asks."""
+        """See `OwnerTodos.change`; `owner` is who asks."""
         current = self._current.get(owner, "")
 
         def work(database: "sqlite3.Connection") -> TodoChange:
@@ -79,13 +79,21 @@ class StoredTodos:
 
 @dataclass(frozen=True)
 class OwnerTodos:
-    """Implements `Todos`."""
+    """Todo lists by handle; they outlive the server."""
 
     stored: StoredTodos
     owner: str
 
     async def change(self, handle: str, change: Callable[[TodoList], TodoList]) -> TodoChange:
-        """See `Todos.change`."""
+        """Replace a list by the result of `change`, one change at a time.
+
+        An empty handle means the list that the caller changed last, or a new one.
+
+        Raises:
+            NotFound: the caller has no such list.
+            Conflict: another server has been changing this state for seconds.
+            Unavailable: the state cannot be read or written, or was damaged.
+        """
         return await self.stored.change(handle, change, owner=self.owner)
 
 

@@ -100,22 +100,3 @@ def _without_secrets(text: str) -> str:
 @cache
 def _pattern(source: str) -> re.Pattern[str]:
     return re.compile(source, re.DOTALL)
-
-
-# --- files -----------------------------------------------------------------------------------------------
-
-_FILE_NAMES = re.compile(
-    r"\.env(?:\.(?!example$|sample$|template$|dist$).*)?|.*\.env|id_(?:rsa|dsa|ecdsa|ed25519)(?:_sk)?"
-    r"|.*\.(?:pem|key|p12|pfx|jks|keystore|kdbx|ppk)|[._]netrc|\.npmrc|\.yarnrc\.yml|\.pypirc|\.pgpass"
-    r"|\.my\.cnf|\.htpasswd|\.git-credentials|credentials(?:\.(?:json|toml|ya?ml|db))?"
-    r"|(?:client_)?secrets?\.(?:json|toml|ya?ml)|service[_-]account.*\.json",
-    re.IGNORECASE,
-)
-
-_SEARCHED_BYTES = 64 * 1024
-"""How much of a content is searched for keys: files that hold credentials are small."""
-
-
-def is_secret_file(name: str, content: bytes) -> bool:
-    """Whether a file called `name` seems to hold credentials."""
-    return _FILE_NAMES.fullmatch(name) is not None or has_key(content[:_SEARCHED_BYTES].decode("latin-1"))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from mcp_toolserver.capabilities.catalogue import ToolCard
+from mcp_toolserver.capabilities.call_scope import ToolCard
 from mcp_toolserver.text.bm25 import Weights, scores, weights, words
 
 PROXY = "CallTool"

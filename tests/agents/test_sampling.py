@@ -22,9 +22,8 @@ from mcp_toolserver.app.serve import mcp_server
 from mcp_toolserver.capabilities.model import Model, ModelRequest, ModelTurn, ToolCall, ToolReply, UserText
 from mcp_toolserver.capabilities.permissions import Capability
 from mcp_toolserver.errors import Unavailable
-from mcp_toolserver.pipeline.call import Result
+from mcp_toolserver.pipeline.call import Result, Rights
 from mcp_toolserver.pipeline.nested_calls import NestedCalls
-from mcp_toolserver.pipeline.rights import Rights
 from mcp_toolserver.protocol.sampling import back_channel, rounds
 from mcp_toolserver.protocol.sampling.messages import LAST_TURN, create_message
 from mcp_toolserver.protocol.tasks.request import EXTENSION
@@ -239,8 +238,8 @@ async def test_the_model_of_a_client_answers_only_during_its_call(era: str, tmp_
             return own(request)
 
         keeping = replace(host, providers={**host.providers, Capability.AGENTS: keeps})
-        app = replace(made.app, dispatcher=replace(made.app.dispatcher, host=keeping))
-        async with in_memory(app, era, Sampler(looks=0)) as client:
+        made.app.dispatcher = replace(made.app.dispatcher, host=keeping)
+        async with in_memory(made.app, era, Sampler(looks=0)) as client:
             assert outcome(await client.call_tool("Agent", TASK)) == "done after 1 turn"
             model, detached = models
             assert model is detached

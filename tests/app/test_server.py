@@ -89,7 +89,7 @@ CALLS: dict[str, dict[str, Any]] = {
 ASKS = {"AskUserQuestion", "pause_for_human"}
 WEB = {"WebFetch", "WebSearch", "download", "curl", "RemoteTrigger"}
 UNKNOWN_TASK = {"TaskGet", "TaskUpdate", "TaskOutput", "TaskStop"}
-MODEL = {entry.spec.name for entry in discover() if any(need.needs_model for need in entry.spec.needs)}
+MODEL = {entry.spec.name for entry in discover() if any(need.value.needs_model for need in entry.spec.needs)}
 """What needs a model, which is not configured."""
 PROGRAMS = {"PowerShell": ("pwsh", "powershell"), "container_shell": ("docker", "podman", "container")}
 ELSEWHERE = {name for name, programs in PROGRAMS.items() if not any(map(shutil.which, programs))}

@@ -11,7 +11,7 @@ import pytest
 from mcp_toolserver.capabilities.permissions import Capability
 from mcp_toolserver.pipeline.call import Result
 from mcp_toolserver.pipeline.dispatcher import Dispatcher
-from mcp_toolserver.runtime.desktop.provider import MAX_PICTURES
+from mcp_toolserver.runtime.desktop.desktop import MAX_PICTURES
 from mcp_toolserver.text.desktop.programs import PROGRAMS
 from mcp_toolserver.text.desktop.windows import child_ids, managed_ids, visible
 from mcp_toolserver.text.documents.image import pixels

@@ -17,12 +17,12 @@ from mcp_toolserver.pipeline.call import Result
 from mcp_toolserver.pipeline.dispatcher import Dispatcher
 from mcp_toolserver.pipeline.registry import discover
 from mcp_toolserver.runtime.files.workspace import Workspace
-from mcp_toolserver.runtime.git.change_provider import GitWriter
 from mcp_toolserver.runtime.git.changing import ChangeAccess
 from mcp_toolserver.runtime.git.executable import helper
 from mcp_toolserver.runtime.git.git import GitReader
 from mcp_toolserver.runtime.git.repository import RepositoryAccess
 from mcp_toolserver.runtime.git.runner import Git
+from mcp_toolserver.runtime.git.writer import GitWriter
 from mcp_toolserver.runtime.host_services import ServiceRequest
 from mcp_toolserver.runtime.processes.broker_client import Broker
 from mcp_toolserver.runtime.processes.helper_launcher import Programs
@@ -131,7 +131,7 @@ def git_tools(
         Capability.GIT: lambda request: GitReader(access=access(request)),
         Capability.GIT_WRITE: writer,
     }
-    host = replace(with_services(machine(lair.folder), needs, provide), workspace=workspace)
+    host = replace(with_services(machine(lair.folder), needs, provide), view=lambda: workspace)
     made = dispatcher(host, *GIT_TOOLS, **changing)
     return GitTools(lair=lair, started=started, at=replace(made, raw=raw))
 

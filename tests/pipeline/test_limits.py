@@ -43,9 +43,9 @@ class StoredTexts:
 
 async def test_one_byte_over_the_limit_is_cut_and_kept_whole() -> None:
     saver = StoredTexts()
-    whole = await fit(Output("é" * 50), 100, saver)
+    whole = await fit(Output("é" * 50), 100, saver.save)
     assert (whole.text, whole.truncated, whole.saved_output, saver.kept) == ("é" * 50, False, None, [])
-    cut = await fit(Output("é" * 50 + "x"), 100, saver)
+    cut = await fit(Output("é" * 50 + "x"), 100, saver.save)
     assert cut.text.startswith("é" * 37 + "\n[2 bytes are left out; read all of it with read_file")
     assert cut.text.endswith("]\n" + "é" * 12 + "x")
     assert "/state/h.txt" in cut.text
@@ -56,13 +56,13 @@ async def test_one_byte_over_the_limit_is_cut_and_kept_whole() -> None:
 async def test_what_the_tool_itself_kept_or_cut_is_not_kept_twice_and_stays_marked() -> None:
     saver = StoredTexts()
     own = SavedOutput(handle="own", path="/state/own.txt", size=300)
-    fitted = await fit(Output("x" * 200, saved_output=own), 100, saver)
+    fitted = await fit(Output("x" * 200, saved_output=own), 100, saver.save)
     assert (fitted.saved_output, saver.kept) == (own, [])
-    fitted = await fit(Output("short", truncated=True), 100, saver)
+    fitted = await fit(Output("short", truncated=True), 100, saver.save)
     assert (fitted.text, fitted.truncated) == ("short", True)
 
 
 async def test_what_cannot_be_saved_is_cut_all_the_same_and_the_reason_is_given() -> None:
-    fitted = await fit(Output("x" * 120), 100, StoredTexts(is_full=True))
+    fitted = await fit(Output("x" * 120), 100, StoredTexts(is_full=True).save)
     assert fitted.text == "x" * 75 + "\n[20 bytes could not be saved, because the disk is full]\n" + "x" * 25
     assert (fitted.truncated, fitted.saved_output) == (True, None)

@@ -1,5 +1,8 @@
 """Finding tools by any name, and selecting them."""
 
+import subprocess
+import sys
+
 import pytest
 from pydantic import JsonValue
 
@@ -78,3 +81,13 @@ def test_an_unknown_choice_stops_the_start_and_names_the_choices() -> None:
     for arguments in ((["nope"], [], []), ([], ["nope"], []), ([], [], ["nope"])):
         with pytest.raises(SettingsError, match=r"choose from .*(bash|lean)"):
             REGISTRY.select(*arguments)
+
+
+def test_a_tool_loads_nothing_of_what_is_above_it() -> None:
+    """`tool_spec` names the classes behind `rt` for the type checker only."""
+    loaded = (
+        "import sys, mcp_toolserver.tool; print(*(m for m in sys.modules if m.startswith('mcp_toolserver.')))"
+    )
+    done = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, check=True)
+    layers = {name.split(".")[1] for name in done.stdout.split()}
+    assert layers <= {"capabilities", "errors", "text", "tool", "tool_spec"}

@@ -10,10 +10,10 @@ from mcp_toolserver.app.policy import lenient_rules
 from mcp_toolserver.capabilities.permissions import Capability, Permission
 from mcp_toolserver.errors import NobodyToAsk, Unavailable
 from mcp_toolserver.pipeline import stored_rights
+from mcp_toolserver.pipeline.call import Rights
 from mcp_toolserver.pipeline.dispatcher import Dispatcher
 from mcp_toolserver.pipeline.narrowings import Narrowings
 from mcp_toolserver.pipeline.nested_calls import NestedCalls, ServerCaller, calls_without_client
-from mcp_toolserver.pipeline.rights import Rights
 from mcp_toolserver.policy.client_restrictions import ClientRestrictions
 from mcp_toolserver.policy.rules import Narrowing
 from mcp_toolserver.runtime.host_services import Available, HostServices, ServiceRequest

@@ -134,7 +134,7 @@ def test_what_enforces_the_mode_is_known_of_every_capability() -> None:
     locks: dict[ServerLock, tuple[str, ...]] = {0: (), 6: ("landlock", "seccomp"), "seatbelt": ("seatbelt",)}
     for lock, locked in locks.items():
         facts = HostFacts(openat2=True, server_lock=lock, command_sandbox="bubblewrap")
-        layers = {need: need.layers(facts) for need in Capability}
+        layers = {need: need.value.layers(facts) for need in Capability}
         assert layers[Capability.TODOS] == ("own state", *locked)
         assert layers[Capability.OWN_CODE] == locked
         assert layers[Capability.FS_READ] == ("openat2", *locked)

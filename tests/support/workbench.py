@@ -114,7 +114,7 @@ def machine(
     (folder / "root").mkdir(exist_ok=True)
     outputs, histories = OutputStore(str(folder / "state")), FileHistories(str(folder / "state"))
     workspace = Workspace([str(folder / "root")], hides=hides or (lambda _: False))
-    host = HostServices(permissions={}, workspace=workspace, outputs=outputs, histories=histories)
+    host = HostServices(permissions={}, view=lambda: workspace, outputs=outputs, histories=histories)
     return with_services(host, permissions)
 
 

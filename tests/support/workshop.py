@@ -13,10 +13,8 @@ from mcp_toolserver.app import confinement
 from mcp_toolserver.app.compose import build_application
 from mcp_toolserver.capabilities.call_scope import Scope
 from mcp_toolserver.capabilities.permissions import Capability, Permission
-from mcp_toolserver.pipeline.dispatcher import Dispatcher
-from mcp_toolserver.pipeline.nested_calls import NestedCalls
-from mcp_toolserver.pipeline.rights import Rights
-from mcp_toolserver.pipeline.user import User
+from mcp_toolserver.pipeline.call import Rights, User
+from mcp_toolserver.pipeline.dispatcher import Dispatcher, RunningCall
 from mcp_toolserver.runtime.executables import HostExecutables
 from mcp_toolserver.runtime.host_services import HostServices, Provide
 from mcp_toolserver.runtime.processes.broker_client import start_standalone_broker
@@ -115,5 +113,15 @@ def granted(server: Dispatcher, *needs: Capability) -> Runtime:
 
     scope = Scope(session="a test", refuses=lambda *_: None, forbids=lambda *_: None)
     person = Person()
-    calls = NestedCalls(dispatcher=server, caller=person, rights=Rights())
-    return server.host.runtime(frozenset(needs), report, User(person, str), scope, calls)
+    return server.host.runtime(
+        RunningCall(
+            needs=frozenset(needs),
+            caller=person,
+            user=User(person, str),
+            report=report,
+            scope=scope,
+            dispatcher=server,
+            rights=Rights(),
+            id="",
+        )
+    )

@@ -17,6 +17,7 @@ from mcp_toolserver.capabilities.cron import Job
 from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.pipeline.call import Result
 from mcp_toolserver.protocol.http.tokens import GrantFile
+from mcp_toolserver.runtime.clock import SystemClock
 from mcp_toolserver.runtime.cron.scheduler import Owners, Run, RunLimits, Scheduler
 from mcp_toolserver.runtime.executables import find_host_executables
 from mcp_toolserver.runtime.processes.broker_client import start_standalone_broker
@@ -26,7 +27,7 @@ from mcp_toolserver.stores.database import Database
 from tests.support.workbench import Person
 
 
-class SetClock:
+class SetClock(SystemClock):
     """A clock that shows what the test sets, in seconds since 1970; sleeping waits until it is woken."""
 
     def __init__(self, moment: float = 0.0) -> None:

@@ -218,7 +218,7 @@ async def test_damaged_rights_let_no_task_run(tmp_path: Path) -> None:
         await board.create(LOCAL, "task_damaged", task, "{}")
         await board.aclose()
         assert any_dead(made.app.shared.database.path + BOARD)
-        made.app.providers.resume("tasks.provider")
+        made.app.providers.resume_tasks()
         with anyio.fail_after(20):
             while (await board.get(LOCAL, "task_damaged")).detail.summary.status != "failed":
                 await anyio.sleep(0.01)

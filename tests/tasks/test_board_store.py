@@ -10,7 +10,7 @@ import pytest
 from mcp_toolserver.capabilities.call_scope import LOCAL
 from mcp_toolserver.capabilities.tasks import NewTask, TaskChange, TaskDetail
 from mcp_toolserver.errors import Conflict, InvalidInput, NotFound, Unavailable
-from mcp_toolserver.pipeline.rights import Rights
+from mcp_toolserver.pipeline.call import Rights
 from mcp_toolserver.stores.board import (
     DIED,
     LEFT,

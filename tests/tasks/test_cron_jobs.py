@@ -15,7 +15,7 @@ from mcp_toolserver.capabilities.cron import Job
 from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.errors import TimedOut, Unavailable
 from mcp_toolserver.pipeline import stored_rights
-from mcp_toolserver.pipeline.rights import Rights
+from mcp_toolserver.pipeline.call import Rights
 from mcp_toolserver.policy.rules import Narrowing
 from mcp_toolserver.protocol.http.tokens import GrantFile, ServerLimits
 from mcp_toolserver.runtime.cron.jobs import run_job

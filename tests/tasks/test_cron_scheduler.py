@@ -13,7 +13,7 @@ import pytest
 
 from mcp_toolserver.capabilities.call_scope import LOCAL
 from mcp_toolserver.errors import Conflict, InvalidInput, Unavailable
-from mcp_toolserver.pipeline.rights import Rights
+from mcp_toolserver.pipeline.call import Rights
 from mcp_toolserver.runtime.cron.scheduler import RunLimits
 from mcp_toolserver.stores.cron import (
     KEPT_RUNS,

@@ -155,7 +155,7 @@ def _model(settings: Settings) -> tuple[str, str]:
 
 def _display_name(need: Capability) -> str:
     """`desktop_open` is to open, among what a desktop can do."""
-    return need.value.removeprefix("desktop_").replace("_", " ")
+    return need.label.removeprefix("desktop_").replace("_", " ")
 
 
 def _server(settings: Settings, mode: str) -> LockTestResult:

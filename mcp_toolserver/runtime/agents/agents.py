@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING
 import anyio
 from anyio import to_thread
 
-from mcp_toolserver.capabilities.agents import AgentState, AgentTask
+from mcp_toolserver.capabilities.agents import EVERYBODY, LEADER, AgentState, AgentTask, Team
 from mcp_toolserver.capabilities.call_scope import LOCAL, Report, longest_wait
 from mcp_toolserver.capabilities.model import UserText
 from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.capabilities.processes import JobQuery, JobState
-from mcp_toolserver.capabilities.teams import EVERYBODY, LEADER, Team
 from mcp_toolserver.errors import Conflict, Denied, InvalidInput, NotFound, ToolError, Unavailable
 from mcp_toolserver.runtime.agents.agent_files import custom_types
 from mcp_toolserver.runtime.agents.isolation import Isolation, isolated
@@ -124,7 +123,7 @@ class ServerAgents:
 
 @dataclass(frozen=True)
 class CallAgents:
-    """Implements `Agents`, `Teams`, and the background jobs of agents, for one call."""
+    """Agents with at most the rights of the call, teams of them, and agents as background jobs."""
 
     agents: ServerAgents
     request: ServiceRequest
@@ -134,7 +133,16 @@ class CallAgents:
         return self.request.scope.owner
 
     async def run(self, task: AgentTask, report: Report) -> AgentState:
-        """See `Agents.run`."""
+        """Run an agent to its end; return it while it runs if it is for the background, or takes longer than
+        the client waits for an answer.
+
+        Raises:
+            InvalidInput: there is no such type.
+            NotFound: there is no such agent to resume.
+            Conflict: the agent to resume runs, or its name is taken.
+            Denied: the call comes from an agent at the greatest depth.
+            Unavailable: there is no model, too many agents run, or the model did not answer at all.
+        """
         agent = await self._started(task, report)
         if task.background:
             agent.detach()
@@ -151,11 +159,11 @@ class CallAgents:
         return state
 
     async def transcript(self, handle: str) -> str:
-        """See `Agents.transcript`."""
+        """The whole conversation as JSON. Raises: NotFound."""
         return await self.agents.store.transcript(handle, self._owner)
 
     async def output(self, query: JobQuery) -> JobState:
-        """See `Jobs.output`. An agent has output once it has ended: its result."""
+        """See `JobSource.output`. An agent has output once it has ended: its result."""
         agent = self._running(query.handle)
         if agent is not None:
             seconds = min(query.wait, self._seconds_to_answer())
@@ -163,7 +171,7 @@ class CallAgents:
         return _job(await self._state(query.handle), query)
 
     async def stop(self, handle: str) -> JobState:
-        """See `Jobs.stop`. Raises: Conflict: another server runs it."""
+        """See `JobSource.stop`. Raises: Conflict: another server runs it."""
         agent = self._running(handle)
         if agent is not None:
             await agent.stop()
@@ -173,7 +181,17 @@ class CallAgents:
         return _job(state, JobQuery(handle=handle, limit=0))
 
     async def send(self, to: str, message: str) -> tuple[str, ...]:
-        """See `Teams.send`."""
+        """Send a message to an agent by its name or handle, to `LEADER` or to `EVERYBODY`; each reads it with
+        its next turn. An agent reaches those that were started together with it, those that it started,
+        and its leader.
+
+        Returns:
+            The names of those who get it.
+
+        Raises:
+            NotFound: nobody within reach has this name.
+            Conflict: the agent has ended, or has too many unread messages.
+        """
         sender = self.agents.running.get(self._owner)
         text = f"Message from {_name(sender)}:\n{message}"
         if to == LEADER and sender is not None:
@@ -196,7 +214,12 @@ class CallAgents:
         return tuple(map(_name, found))
 
     async def create(self, name: str, members: Sequence[AgentTask]) -> Team:
-        """See `Teams.create`."""
+        """Start agents in the background; all or none.
+
+        Raises:
+            Conflict: a name is given twice or taken.
+            ToolError: as `run`.
+        """
         names = [member.name for member in members]
         if twice := next((one for one in names if names.count(one) > 1), None):
             raise Conflict(f"Two members are named {twice}. Give each a name of its own.")
@@ -217,7 +240,11 @@ class CallAgents:
         return team.state()
 
     async def delete(self, team: str) -> Team:
-        """See `Teams.delete`."""
+        """Stop the members, by the id or name of their team, and all that they started.
+
+        Raises:
+            NotFound: the caller has no such team; it may have been deleted.
+        """
         found = next((one for one in self._teams() if team in (one.id, one.name)), None)
         if found is None:
             raise NotFound("There is no such team; it was never created here, or it is gone already.")

@@ -16,10 +16,8 @@ from functools import partial
 import anyio
 
 from mcp_toolserver.capabilities.call_scope import Report, Scope
-from mcp_toolserver.capabilities.containers import Contained
-from mcp_toolserver.capabilities.containers import Containers as ContainersHere
 from mcp_toolserver.capabilities.files import CanonicalPath
-from mcp_toolserver.capabilities.processes import Command
+from mcp_toolserver.capabilities.processes import Command, Contained
 from mcp_toolserver.errors import Unavailable
 from mcp_toolserver.runtime.containers.engine import Engine
 from mcp_toolserver.runtime.processes.broker_client import Broker
@@ -56,18 +54,18 @@ class Containers:
         """Names of containers that may have to be removed."""
         self._removing: set[asyncio.Task[None]] = set()
 
-    def for_call(self, folders: Folders, roots: Sequence[str], scope: Scope) -> ContainersHere:
+    def for_call(self, folders: Folders, roots: Sequence[str], scope: Scope) -> "CallContainers":
         """Return the capability of one call; the first of `roots`, which is the first of `folders`, is
         mounted."""
         target = ContainerContext(
             folders=folders, owner=scope.owner, seconds_to_answer=scope.seconds_to_answer, roots=roots
         )
-        return _CallContainers(self, target)
+        return CallContainers(self, target)
 
     async def run_in(
         self, target: "ContainerContext", script: str, timeout: float, report: Report
     ) -> Contained:
-        """See `capabilities.Containers.run`."""
+        """See `CallContainers.run`."""
         name = f"mcp-toolserver-{secrets.token_hex(16)}"
         # Register first: the call may be cancelled while the container is being created.
         self._live.add(name)
@@ -155,13 +153,19 @@ class ContainerContext(CommandContext):
 
 
 @dataclass(frozen=True)
-class _CallContainers:
-    """Implements `capabilities.Containers`."""
+class CallContainers:
+    """Runs commands in containers. Each gets a new container, which is removed afterwards."""
 
     containers: Containers
     target: ContainerContext
 
     async def run(self, script: str, timeout: float, report: Report) -> Contained:
+        """Run to the end, or hand over to the background, as `CallCommands.run` does; `timeout` is in
+        seconds.
+
+        Raises:
+            Unavailable: no container could be started, and nothing was run.
+        """
         return await self.containers.run_in(self.target, script, timeout, report)
 
 

@@ -12,9 +12,8 @@ from dataclasses import dataclass, replace
 import anyio
 from anyio.abc import TaskGroup
 
-from mcp_toolserver.capabilities.clock import Clock
 from mcp_toolserver.errors import InvalidInput, ToolError
-from mcp_toolserver.runtime.clock import find_zone
+from mcp_toolserver.runtime.clock import SystemClock, find_zone
 from mcp_toolserver.stores.cron import Claim, ClaimedRun, Outcome, StoredSchedule, StoredSchedules
 from mcp_toolserver.text.cron import next_moment, past_moments
 
@@ -86,7 +85,7 @@ class Scheduler:
     def __init__(  # noqa: PLR0913  the parts of the server that it works with
         self,
         store: StoredSchedules,
-        clock: Clock,
+        clock: SystemClock,
         run: Run,
         owners: Owners,
         limits: RunLimits = DEFAULT_LIMITS,

@@ -19,7 +19,7 @@ from mcp_toolserver.text.cron import next_moment
 
 @dataclass(frozen=True, kw_only=True)
 class OwnerSchedules:
-    """Implements `Schedules`."""
+    """The schedules of the caller; they outlive the server. `now` is the time of the call."""
 
     store: StoredSchedules
     calls: NestedCalls
@@ -31,7 +31,13 @@ class OwnerSchedules:
         return owner_of(self.calls.dispatcher.user)
 
     async def create(self, wanted: NewSchedule, now: datetime) -> Schedule:
-        """See `Schedules.create`."""
+        """Store a schedule, whose job gets at most the rights of this call.
+
+        Raises:
+            InvalidInput: no such time zone, or the caller has too many schedules.
+            Unavailable: there is no tool for the job here, or the state cannot be written.
+            Conflict: another server has been changing this state for seconds.
+        """
         zone = wanted.zone or await to_thread.run_sync(machine_zone)
         found = await to_thread.run_sync(find_zone, zone)
         # No client is there when it runs.
@@ -55,12 +61,17 @@ class OwnerSchedules:
         return shown(made, now.timestamp())
 
     async def all(self, now: datetime) -> tuple[Schedule, ...]:
-        """See `Schedules.all`."""
+        """Return all of the caller, the oldest first. Raises: Conflict, Unavailable: as for `create`."""
         found = await self.store.all(self.owner)
         return await to_thread.run_sync(lambda: tuple(shown(one, now.timestamp()) for one in found))
 
     async def delete(self, handle: str, now: datetime) -> Schedule:
-        """See `Schedules.delete`."""
+        """Delete a schedule and stop its run; returns what it was.
+
+        Raises:
+            NotFound: the caller has no such schedule.
+            Conflict, Unavailable: as for `create`.
+        """
         return shown(await self.store.delete(handle, self.owner, self.calls.rights), now.timestamp())
 
 

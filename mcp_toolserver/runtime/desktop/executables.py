@@ -26,7 +26,7 @@ class DesktopExecutables:
     """The programs for each available capability."""
     missing: Mapping[str, str] = field(
         default_factory=lambda: {
-            need.value: "there is no program for it on this platform" for need in DESKTOP
+            need.label: "there is no program for it on this platform" for need in DESKTOP
         }
     )
     """Why a program is missing, by the name of the capability that it provides."""
@@ -67,7 +67,7 @@ def find_desktop(
             paths = (places[name] for name in (row.name, *row.also))
             found[need] = row, tuple(path for path in paths if path)
         else:
-            missing[need.value] = _reason(need, lacking, kinds)
+            missing[need.label] = _reason(need, lacking, kinds)
     return DesktopExecutables(found=found, missing=missing, session=session)
 
 

@@ -9,7 +9,7 @@ import anyio
 
 from mcp_toolserver.capabilities.call_scope import Report
 from mcp_toolserver.capabilities.files import CanonicalPath
-from mcp_toolserver.capabilities.git_clone import Cloned, CloneQuery
+from mcp_toolserver.capabilities.git import Cloned, CloneQuery
 from mcp_toolserver.errors import Conflict, Denied, InvalidInput, SandboxUnavailable, TimedOut, Unavailable
 from mcp_toolserver.runtime.files.workspace_files import ConfinedFiles
 from mcp_toolserver.runtime.git.clone_script import (
@@ -35,7 +35,7 @@ _SHELL = ("/bin/sh", "-c")
 
 @dataclass(frozen=True, kw_only=True)
 class GitCloner:
-    """Implements `capabilities.Clones`."""
+    """Cloning. Nothing that the repository names is run, and nothing is left of a clone that failed."""
 
     broker: Broker
     program: str
@@ -46,7 +46,15 @@ class GitCloner:
     seconds: float = SECONDS
 
     async def clone(self, query: CloneQuery, report: Report) -> Cloned:
-        """See `Clones.clone`."""
+        """Clone a repository into a new folder.
+
+        Raises:
+            Conflict: there is something at the path.
+            NotFound: there is no such repository, or no such branch.
+            Denied: the host is not public, or the path is not for writing.
+            InvalidInput: the repository is too large.
+            TimedOut, Unavailable: it took too long, or cannot be done here.
+        """
         plan = await self._plan(query)
         files = ConfinedFiles(self.access.workspace, may_write=True)
         if not await files.make_folder(query.path):

@@ -9,7 +9,7 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from mcp_toolserver.capabilities.git_clone import Cloned
+from mcp_toolserver.capabilities.git import Cloned
 from mcp_toolserver.errors import InvalidInput, NotFound, ToolError, Unavailable
 from mcp_toolserver.runtime.git.hardening import FIXED
 

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 
 import anyio
 
-from mcp_toolserver.capabilities.git import GitChange
-from mcp_toolserver.capabilities.git_changes import CommitQuery, Committed
+from mcp_toolserver.capabilities.git import CommitQuery, Committed, GitChange
 from mcp_toolserver.errors import Conflict, Denied, InvalidInput, Unavailable
 from mcp_toolserver.runtime.files.path_resolver import relative_to
 from mcp_toolserver.runtime.git.allowed_commands import pathspec_input
@@ -36,7 +35,7 @@ class _Chosen:
 
 
 async def commit(access: ChangeAccess, query: CommitQuery) -> Committed:
-    """See `GitChanges.commit`."""
+    """See `GitWriter.commit`."""
     anchor = query.paths[0] if query.paths else access.repositories.workspace.canonical(".")
     async with changing(access, anchor) as at:
         author = await _author(at)

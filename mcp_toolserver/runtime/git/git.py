@@ -46,12 +46,16 @@ _HEADER = "--format=commit %H%nparents %P%nauthor %an <%ae>%ndate %aI%n%n%B"
 
 @dataclass(frozen=True, kw_only=True)
 class GitReader:
-    """Implements `capabilities.Git`."""
+    """Reading git repositories inside the roots. None of a repository's programs runs, and nothing changes.
+
+    All methods raise `NotFound` (no repository, or no such file), `Denied` (the repository lies outside the
+    roots or is set up to lead git astray; a rule hides the path), `InvalidInput` (no such commit), `TimedOut`
+    and `Unavailable`. Names and contents that a rule of the operator hides are left out.
+    """
 
     access: RepositoryAccess
 
     async def status(self, path: CanonicalPath) -> GitState:
-        """See `Git.status`."""
         async with open_repository(self.access, path) as repository:
             options = ("--porcelain=v2", "--branch", "--untracked-files=normal", "-z")
             answer = await repository.ask("status", *options, paths=repository.paths)
@@ -64,12 +68,10 @@ class GitReader:
             return replace(found, changes=changes, left_out=len(found.changes) - len(changes))
 
     async def history(self, query: HistoryQuery) -> GitHistory:
-        """See `Git.history`."""
         async with open_repository(self.access, query.path) as repository:
             return await _history(repository, query)
 
     async def diff(self, query: DiffQuery) -> GitText:
-        """See `Git.diff`."""
         revisions = _parse_revision(query.revision)
         async with open_repository(self.access, query.path) as repository:
             patch = _PatchQuery(
@@ -81,7 +83,6 @@ class GitReader:
             return await patch.run(query.form)
 
     async def show(self, query: ShowQuery) -> GitText:
-        """See `Git.show`."""
         revisions = _parse_revision(query.revision)
         async with open_repository(self.access, query.path) as repository:
             if repository.kind != "folder":
@@ -94,7 +95,7 @@ class GitReader:
             return await patch.run(query.form)
 
     async def blame(self, query: BlameQuery) -> tuple[GitLine, ...]:
-        """See `Git.blame`."""
+        """Return the requested lines; fewer if the file ends before."""
         revisions = _parse_revision(query.revision)
         async with open_repository(self.access, query.path) as repository:
             lines = f"-L{query.first},{query.last}"
@@ -106,11 +107,14 @@ class GitReader:
             return tuple(blamed(answer.stdout[: answer.stdout.rfind(b"\n")]))
 
     async def versions(self, query: VersionQuery) -> tuple[FileVersion, ...]:
-        """See `Git.versions`."""
+        """Return the files of one repository in a commit or in the index.
+
+        Raises:
+            InvalidInput: one of them is no regular file there, or is stored through a filter.
+        """
         return await read_versions(self.access, query)
 
     async def overview(self, path: CanonicalPath) -> GitOverview:
-        """See `Git.overview`."""
         async with open_repository(self.access, path) as repository:
             names = await repository.ask(
                 "for-each-ref", BRANCH_FORMAT, "--sort=-committerdate",

@@ -12,7 +12,7 @@ from functools import partial
 import anyio
 
 from mcp_toolserver.capabilities.files import CanonicalPath, Contents, FileChange
-from mcp_toolserver.capabilities.git_changes import BranchChange, BranchQuery
+from mcp_toolserver.capabilities.git import BranchChange, BranchQuery
 from mcp_toolserver.errors import Conflict, Denied, InvalidInput, NotFound, ToolError
 from mcp_toolserver.runtime.files.workspace_files import ConfinedFiles
 from mcp_toolserver.runtime.git.changing import MAX_STATUS, ChangeAccess, ChangingRepository, changing
@@ -80,7 +80,7 @@ class _FileSwitch:
 
 
 async def change_branch(access: ChangeAccess, query: BranchQuery) -> BranchChange:
-    """See `GitChanges.branch`."""
+    """See `GitWriter.branch`."""
     start = peeled_commit(query.start) if query.start else "HEAD^{commit}"
     async with changing(access, query.path) as at:
         exists = await _check_name(at, query)

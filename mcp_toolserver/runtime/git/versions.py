@@ -51,7 +51,7 @@ class TreeEntry:
 
 
 async def read_versions(access: RepositoryAccess, query: VersionQuery) -> tuple[FileVersion, ...]:
-    """See `Git.versions`."""
+    """See `GitReader.versions`."""
     async with open_repository(access, query.paths[0]) as repository:
         revision = "" if query.staged else peeled_commit(query.revision)
         entries = {path: await _entry(repository, path, revision) for path in query.paths}

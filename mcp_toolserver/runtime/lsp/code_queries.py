@@ -14,7 +14,7 @@ from anyio import to_thread
 from mcp_toolserver.capabilities.call_scope import LOCAL, Refusal
 from mcp_toolserver.capabilities.code import CodeAnswer, CodeEdit, CodeEditQuery, CodeQuery
 from mcp_toolserver.capabilities.files import CanonicalPath
-from mcp_toolserver.capabilities.search import FileQuery, Search
+from mcp_toolserver.capabilities.search import FileQuery
 from mcp_toolserver.errors import InvalidInput, NotFound, ToolError, Unavailable
 from mcp_toolserver.runtime.files.workspace import Workspace
 from mcp_toolserver.runtime.lsp.connection import ConnectionClosed, ProtocolError, ResponseError
@@ -22,6 +22,7 @@ from mcp_toolserver.runtime.lsp.documents import Document
 from mcp_toolserver.runtime.lsp.pool import Pool, Project, ServerUnavailable
 from mcp_toolserver.runtime.lsp.search_fallback import SearchFallback
 from mcp_toolserver.runtime.lsp.session import Session
+from mcp_toolserver.runtime.search.search import Ripgrep as Search
 from mcp_toolserver.text.code.languages import Language, code_language
 
 T = TypeVar("T")
@@ -50,7 +51,7 @@ _NO_EXTRA = "Language servers need the extra `lsp`; the operator can install mcp
 
 @dataclass(frozen=True, kw_only=True)
 class CodeQueries:
-    """Implements `capabilities.Languages`."""
+    """Queries language servers about code inside the roots; searches for symbols where none is installed."""
 
     pool: Pool | None
     """None if language servers cannot be sandboxed."""
@@ -63,7 +64,14 @@ class CodeQueries:
     """Why the call may not touch a path too."""
 
     async def ask(self, query: CodeQuery) -> CodeAnswer:
-        """See `Languages.ask`."""
+        """Answer a query; starts the language server on first use.
+
+        Raises:
+            InvalidInput: the position is not in the file, or something is missing in the question.
+            NotFound, Denied: the file is not there, or not for reading.
+            Unavailable: only a language server could answer, and none does.
+            TimedOut: it did not answer in time.
+        """
         self._check_file(query)
         try:
             return await self._with_server(query.path, query.operation, partial(self._query, query))
@@ -72,7 +80,17 @@ class CodeQueries:
         return await searching.answer(query)
 
     async def propose(self, query: CodeEditQuery) -> CodeEdit:
-        """See `Languages.propose`."""
+        """Return the change that a language server proposes, without making it.
+
+        Every file of it lies inside the roots, is not hidden, and may be touched by this call.
+
+        Raises:
+            InvalidInput: the position is not in the file, or there is no such action.
+            NotFound: the file is not there.
+            Denied: the change touches a file that this call may not.
+            Conflict: the files changed while the server answered.
+            Unavailable: no language server proposes it, or the proposal cannot be used.
+        """
         self._check_file(query)
         try:
             edit = await self._with_server(query.path, query.operation, partial(self._propose, query))

@@ -1,4 +1,4 @@
-"""Provides `Languages` by language servers; where no command may run, by a search."""
+"""Answers queries about code by language servers; where no command may run, by a search."""
 
 import os
 from collections.abc import Sequence
@@ -9,12 +9,11 @@ from mcp_toolserver.runtime.lsp.code_queries import CodeQueries
 from mcp_toolserver.runtime.lsp.pool import Pool, Project, search_folders
 from mcp_toolserver.runtime.processes.interactive import Access, InteractiveProcess, start_interactive
 from mcp_toolserver.runtime.providers import Provider, ProviderContext
-from mcp_toolserver.runtime.search.provider import search_in
 
 
 def provider(context: ProviderContext) -> Provider:
     """See `providers`."""
-    search = search_in(context)
+    search = context.search()
     pool = _pool(context) if Capability.PROCESS.unavailable(context.facts) is None else None
 
     def provide(request: ServiceRequest) -> CodeQueries:

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 
 from mcp_toolserver.capabilities.code import CodeAnswer, CodePlace, CodeQuery
 from mcp_toolserver.capabilities.files import CanonicalPath
-from mcp_toolserver.capabilities.search import LineQuery, Search
+from mcp_toolserver.capabilities.search import LineQuery
 from mcp_toolserver.errors import InvalidInput, Unavailable
 from mcp_toolserver.runtime.files.workspace import Workspace
 from mcp_toolserver.runtime.lsp.documents import read_text
 from mcp_toolserver.runtime.lsp.visible_locations import MOST_TEXT
+from mcp_toolserver.runtime.search.search import Ripgrep as Search
 from mcp_toolserver.text.code.definitions import definition_pattern, definitions
 from mcp_toolserver.text.code.languages import CODE_GLOB, code_glob
 from mcp_toolserver.text.code.positions import code_lines, symbol_at, symbol_starts

@@ -13,7 +13,6 @@ from anyio import to_thread
 from mcp_toolserver.capabilities.call_scope import Scope
 from mcp_toolserver.capabilities.cron import owner_of, runs_of
 from mcp_toolserver.capabilities.permissions import Permission
-from mcp_toolserver.capabilities.plan import PlanMode
 from mcp_toolserver.errors import InvalidInput, NotFound, Unavailable
 from mcp_toolserver.pipeline.narrowings import PLAN_MODE, Narrowings
 from mcp_toolserver.policy.rules import Narrowing
@@ -37,6 +36,23 @@ SUSPEND_SECONDS = 5.0
 
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanMode:
+    """The plan mode of a session."""
+
+    handle: str
+    path: str
+    """The plan file, absolute: the one file that the session can write."""
+    is_new: bool = False
+    """Whether it has just begun."""
+    may_write: bool = False
+    """Whether the permission mode of the server lets file tools write the plan file."""
+    suspended: tuple[str, ...] = ()
+    """The programs that it suspended, by name, ..."""
+    stopped: tuple[str, ...] = ()
+    """... and those that it stopped, because they could not be suspended."""
 
 
 class PlanFolder:
@@ -87,7 +103,7 @@ class PlanModes:
         return found and found[0]
 
     async def enter(self, owner: str) -> PlanMode:
-        """See `Plans.enter`."""
+        """See `OwnerPlans.enter`."""
         if (known := self.of(owner)) is not None:
             return known
         handle = short_handle("plan_", {mode.handle for mode, _ in self._modes.values()})
@@ -108,7 +124,7 @@ class PlanModes:
         return replace(mode, is_new=True, suspended=_names(suspended), stopped=_names(stopped))
 
     def leave(self, owner: str, handle: str) -> tuple[str, ...]:
-        """See `Plans.leave`."""
+        """See `OwnerPlans.leave`."""
         if (known := self.of(owner)) is None or known.handle != handle:
             return ()
         self._narrowings.remove(owner, PLAN_MODE)
@@ -132,17 +148,27 @@ class PlanModes:
 
 @dataclass(frozen=True)
 class OwnerPlans:
-    """Implements `Plans`."""
+    """The plan mode of the session that makes the call."""
 
     modes: PlanModes
     owner: str
 
     async def enter(self) -> PlanMode:
-        """See `Plans.enter`."""
+        """Begin plan mode, or return the one that has begun: from now on every call of the session, and of
+        what it started, can only read, and write the plan file. Its running programs that may write are
+        suspended; its tasks, and the schedules of its user, wait.
+
+        Raises:
+            Unavailable: the plan file cannot be made.
+        """
         return await self.modes.enter(self.owner)
 
     async def current(self, handle: str) -> PlanMode:
-        """See `Plans.current`."""
+        """Return the plan mode of the session. `handle` is empty or its handle.
+
+        Raises:
+            NotFound: the session is not in plan mode, or that is not its handle.
+        """
         mode = self.modes.of(self.owner)
         if mode is None or handle not in ("", mode.handle):
             raise NotFound(
@@ -151,12 +177,18 @@ class OwnerPlans:
         return mode
 
     async def read(self) -> str:
-        """See `Plans.read`."""
+        """Return the text of the plan file.
+
+        Raises:
+            InvalidInput: it is longer than a user can be asked to read, or not text.
+            NotFound: the session is not in plan mode, or the file was removed.
+        """
         mode = await self.current("")
         return await to_thread.run_sync(_read, mode.path)
 
     async def leave(self, handle: str) -> tuple[str, ...]:
-        """See `Plans.leave`."""
+        """End plan mode, because a human approved it; returns the names of the programs that go on. Nothing
+        if it has ended."""
         return self.modes.leave(self.owner, handle)
 
 

@@ -71,7 +71,7 @@ class CommandLimits:
 
 
 class Commands:
-    """All commands of the server. Implements `Processes` and `Jobs`.
+    """All commands of the server. See `CallCommands`.
 
     `explain` returns sentences on what failed in a command, from its output and exit status.
     """
@@ -127,11 +127,11 @@ class Commands:
         return longest_wait(seconds_to_answer, self._limits.foreground_seconds)
 
     async def run(self, command: Command, report: Report) -> JobState:
-        """See `Processes.run`."""
+        """See `CallCommands.run`."""
         return await self.run_in(CommandContext(folders=self._folders), command, report)
 
     async def output(self, query: JobQuery, context: "CommandContext | None" = None) -> JobState:
-        """See `Jobs.output`."""
+        """See `JobSource.output`."""
         context = context or CommandContext(folders=self._folders)
         job = self._find(query.handle, context.owner)
         await job.wait(query, min(query.wait, self.longest_wait(context.seconds_to_answer)))
@@ -140,7 +140,7 @@ class Commands:
         return self._explained(state)
 
     async def stop(self, handle: str, owner: str = LOCAL) -> JobState:
-        """See `Jobs.stop`; `owner` is the owner of the call."""
+        """See `JobSource.stop`; `owner` is the owner of the call."""
         job = self._find(handle, owner)
         await job.child.end(END_SECONDS)
         state = job.page(job.capture.total, 0)
@@ -320,24 +320,31 @@ class CommandContext:
 
 @dataclass(frozen=True)
 class CallCommands:
-    """Implements `Processes` and `Jobs` for one call."""
+    """The commands of one call, and its background jobs (`JobSource`).
+
+    Nothing a command starts outlives it.
+    """
 
     commands: Commands
     context: CommandContext
 
     async def run(self, command: Command, report: Report) -> JobState:
-        """See `Processes.run`. Where the setup of the sandbox fails, it is tried once more."""
+        """Run to the end, or hand over to the background when it takes too long for a client to wait.
+
+        Raises:
+            Unavailable: commands cannot be started here, or too many run already.
+        """
         try:
             return await self.commands.run_in(self.context, command, report)
         except SetupFailed:
             return await self.commands.run_in(self.context, command, report)
 
     async def output(self, query: JobQuery) -> JobState:
-        """See `Jobs.output`."""
+        """See `JobSource.output`."""
         return await self.commands.output(query, self.context)
 
     async def stop(self, handle: str) -> JobState:
-        """See `Jobs.stop`."""
+        """See `JobSource.stop`."""
         return await self.commands.stop(handle, self.context.owner)
 
 

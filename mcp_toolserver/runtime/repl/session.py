@@ -11,8 +11,7 @@ import anyio
 import anyio.lowlevel
 
 from mcp_toolserver.capabilities.call_scope import LOCAL, Report
-from mcp_toolserver.capabilities.processes import JobState
-from mcp_toolserver.capabilities.repl import Evaluation
+from mcp_toolserver.capabilities.processes import Evaluation, JobState
 from mcp_toolserver.errors import Unavailable
 from mcp_toolserver.runtime.processes.child import LOST
 from mcp_toolserver.runtime.processes.interactive import InteractiveProcess

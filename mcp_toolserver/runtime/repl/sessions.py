@@ -16,7 +16,7 @@ import anyio
 
 from mcp_toolserver.capabilities.call_scope import Report, Scope
 from mcp_toolserver.capabilities.files import CanonicalPath
-from mcp_toolserver.capabilities.repl import Evaluation, Language, Sessions, Snippet
+from mcp_toolserver.capabilities.processes import Evaluation, Language, Snippet
 from mcp_toolserver.errors import Conflict, Denied, InvalidInput, NotFound, Unavailable
 from mcp_toolserver.runtime.processes.broker_client import Broker
 from mcp_toolserver.runtime.processes.commands import Folders
@@ -91,12 +91,12 @@ class Interpreters:
         self._ending: set[asyncio.Task[None]] = set()
         self._closed = False
 
-    def for_call(self, folders: Folders, scope: Scope) -> Sessions:
+    def for_call(self, folders: Folders, scope: Scope) -> "CallSessions":
         """Return the sessions of the owner in `scope`; new ones start in `folders`."""
-        return _CallSessions(self, folders, scope.owner)
+        return CallSessions(self, folders, scope.owner)
 
     async def run_in(self, folders: Folders, owner: str, snippet: Snippet, report: Report) -> Evaluation:
-        """See `Sessions.run`. A new session survives the cancellation of its first call; the owner's next
+        """See `CallSessions.run`. A new session survives the cancellation of its first call; the owner's next
         result names its handle."""
         is_new = snippet.session in ("", NEW)
         entry = (
@@ -282,12 +282,19 @@ def _roots(folders: Folders) -> tuple[str, ...] | None:
 
 
 @dataclass(frozen=True)
-class _CallSessions:
-    """Implements `Sessions`."""
+class CallSessions:
+    """Interpreter sessions. Processes that a session starts end with it; an idle session ends."""
 
     interpreters: Interpreters
     folders: Folders
     owner: str
 
     async def run(self, snippet: Snippet, report: Report) -> Evaluation:
+        """Run a snippet. At the timeout it is interrupted, and the session continues if it can.
+
+        Raises:
+            NotFound: there is no such session (any more).
+            InvalidInput: the session speaks another language.
+            Unavailable: what it takes is not installed, or too many sessions run already.
+        """
         return await self.interpreters.run_in(self.folders, self.owner, snippet, report)

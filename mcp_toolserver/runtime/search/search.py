@@ -55,7 +55,7 @@ async def _batches(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
 
 @dataclass(frozen=True, kw_only=True)
 class Ripgrep:
-    """Implements `capabilities.Search`."""
+    """Searches inside the roots; links are not followed."""
 
     launcher: Launcher
     workspace: Workspace
@@ -68,6 +68,7 @@ class Ripgrep:
     deadline: float = DEADLINE
 
     async def files(self, query: FileQuery) -> FoundFiles:
+        """Raises: InvalidInput: a pattern that leaves the folder or explodes."""
         including = include(query.pattern)
         query = replace(query, hidden=query.hidden or including.names_hidden)
         async with open_target(self.workspace, query.path, ignored=query.ignored) as place:
@@ -81,6 +82,7 @@ class Ripgrep:
         return FoundFiles(files=tuple(map(showable, names)), total=listing.total, errors=errors)
 
     async def lines(self, query: LineQuery) -> FoundLines:
+        """Raises: InvalidInput: a pattern that does not compile; the text says where."""
         if len(query.pattern) > ripgrep_args.MAX_PATTERN:
             raise InvalidInput(
                 f"The pattern is longer than {ripgrep_args.MAX_PATTERN:,} characters. Search for less."

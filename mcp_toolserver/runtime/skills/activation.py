@@ -28,7 +28,7 @@ class Activation:
     owner: str
 
     def start(self, skill: LoadedSkill, *, is_top_level: bool) -> None:
-        """See `Skills.activate`."""
+        """See `CallSkills.activate`."""
         active = self._active()
         if is_top_level or not (active and _nests(active[-1])):
             for level in range(len(active), 0, -1):
@@ -49,7 +49,7 @@ class Activation:
         self.narrowings.put(self.owner, _key(len(active) + 1), narrowing, idle_seconds=IDLE_SECONDS)
 
     def end(self) -> str:
-        """See `Skills.end`."""
+        """See `CallSkills.end`."""
         active = self._active()
         if not active:
             return ""

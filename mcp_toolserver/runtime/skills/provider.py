@@ -1,4 +1,4 @@
-"""Provides `Skills`."""
+"""Provides the skills of a call."""
 
 from mcp_toolserver.runtime.host_services import ServiceRequest
 from mcp_toolserver.runtime.providers import Provider, ProviderContext

@@ -1,4 +1,4 @@
-"""Implements `Skills`."""
+"""Finds, reads and saves the skills of a call."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -45,7 +45,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, kw_only=True)
 class CallSkills:
-    """The skills of one call."""
+    """The skills of one call: in the roots, in the folders that the operator named, and what models saved.
+
+    Every method that takes a name also takes an alias, in upper or lower case.
+    """
 
     discovery: Discovery
     stored: StoredSkills
@@ -60,15 +63,29 @@ class CallSkills:
     activation: Activation
 
     async def index(self) -> SkillIndex:
+        """Find all skills. What a rule hides or denies is left out."""
         return (await self._found()).index()
 
     async def open(self, name: str) -> LoadedSkill:
+        """Read a skill.
+
+        Raises:
+            NotFound: there is none of this name, or a rule denies it; the text lists the names.
+            Conflict: its file changed while it was read.
+        """
         source = await self._chosen(name)
         if isinstance(source, SavedSkill):
             return LoadedSkill(card=card_of(source), body=source.prompt, fields=dict(saved_fields(source)))
         return await _in_thread(partial(_opened, source))
 
     async def read(self, name: str, file: str) -> bytes:
+        """Read a file of a skill, by its path relative to the folder of the skill.
+
+        Raises:
+            NotFound: there is no such skill, or no such file in its folder.
+            InvalidInput: it is no regular file, or too large.
+            Denied: a rule hides it.
+        """
         source = await self._chosen(name)
         if isinstance(source, SavedSkill):
             if file == SKILL_FILE:
@@ -77,12 +94,26 @@ class CallSkills:
         return await _in_thread(partial(_read, source, file))
 
     def activate(self, skill: LoadedSkill, *, is_top_level: bool) -> None:
+        """Take from the caller's calls what the `allowed-tools` of `skill` do not allow.
+
+        Ends the active skills first, unless the last of them allows the tool Skill and not `is_top_level`.
+
+        Raises:
+            Conflict: `MAX_NESTED` skills are active.
+        """
         self.activation.start(skill, is_top_level=is_top_level)
 
     def end(self) -> str:
+        """End the skill that was activated last, and return it as the subject of a sentence, such as `The
+        skill 'release'`; empty if none is active."""
         return self.activation.end()
 
     async def save(self, skill: SavedSkill) -> bool:
+        """Save or replace a skill of the caller; return whether it is new.
+
+        Raises:
+            Conflict: the user has a skill of this name, or too many are saved.
+        """
         found = await self._found()
         for name in (skill.name, *skill.aliases):
             if (source := found.named(name, saved=False)) is not None:

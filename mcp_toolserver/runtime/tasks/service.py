@@ -1,26 +1,40 @@
 """The task board of one owner, for the tools, and its tasks as background jobs."""
 
+import logging
 import time
 from dataclasses import dataclass, replace
+from functools import partial
 
 from anyio import current_time
 
+from mcp_toolserver.capabilities.call_scope import LOCAL, longest_wait
 from mcp_toolserver.capabilities.processes import JobQuery, JobState
 from mcp_toolserver.capabilities.tasks import FINAL, NewTask, TaskChange, TaskDetail, TaskSummary
-from mcp_toolserver.errors import Unavailable
+from mcp_toolserver.errors import ToolError, Unavailable
 from mcp_toolserver.pipeline import stored_rights
-from mcp_toolserver.pipeline.host import reasons
+from mcp_toolserver.pipeline.call import Rights
+from mcp_toolserver.pipeline.dispatcher import reasons
 from mcp_toolserver.pipeline.nested_calls import NestedCalls
+from mcp_toolserver.runtime.host_services import ServiceRequest
+from mcp_toolserver.runtime.providers import Provider, ProviderContext
 from mcp_toolserver.runtime.tasks.runner import AGENT_TOOL, COMMAND_TOOL, Run, TaskRunner, wait_for
-from mcp_toolserver.stores.board import StoredBoard, StoredTask, new_id
+from mcp_toolserver.stores.board import Claim, StoredBoard, StoredTask, new_id
 from mcp_toolserver.text.lines.utf8_stream import decode_page
+
+log = logging.getLogger(__name__)
 
 _STOPPED = "It was stopped with TaskStop."
 
 
 @dataclass(frozen=True, kw_only=True)
 class OwnerTasks:
-    """Implements `Tasks` and, for tasks of the board, `JobSource`."""
+    """The tasks of the caller, also as background jobs (`JobSource`).
+
+    Every method raises:
+        NotFound: the caller has no such task.
+        Conflict: a task is in a final state, or another server has been changing the board for seconds.
+        Unavailable: the board cannot be read or written, or is full.
+    """
 
     board: StoredBoard
     runner: TaskRunner
@@ -30,7 +44,12 @@ class OwnerTasks:
     """Seconds that one call waits at most."""
 
     async def create(self, task: NewTask) -> TaskDetail:
-        """See `Tasks.create`."""
+        """Add a task, which starts once its dependencies are completed.
+
+        Raises:
+            InvalidInput: a dependency is unknown.
+            Unavailable: what the task has to run is not available to the caller.
+        """
         self.runner.owners.add(self.owner)
         if not task.runs:
             return await self.board.create(self.owner, new_id(), task, "")
@@ -46,21 +65,25 @@ class OwnerTasks:
         return made
 
     async def get(self, task: str) -> TaskDetail:
-        """See `Tasks.get`."""
+        """One task."""
         return (await self.board.get(self.owner, task)).detail
 
     async def all(self) -> tuple[TaskSummary, ...]:
-        """See `Tasks.all`."""
+        """Every task of the caller, oldest first."""
         return await self.board.all(self.owner)
 
     async def update(self, change: TaskChange) -> TaskDetail:
-        """See `Tasks.update`."""
+        """Change a task.
+
+        Raises:
+            InvalidInput: a dependency is unknown or would make a cycle, or the task cannot have this status.
+        """
         changed = await self.board.update(self.owner, change, self.calls.rights)
         self.runner.look()
         return changed
 
     async def remove(self, task: str) -> TaskSummary:
-        """See `Tasks.remove`."""
+        """Remove a task. Raises: Conflict: it runs, or another task depends on it."""
         removed = await self.board.remove(self.owner, task, self.calls.rights)
         self.runner.drop(task)
         return removed
@@ -158,3 +181,52 @@ def _task_state(query: JobQuery, status: str, *, running: bool) -> JobState:
         seconds=0.0,
         status=status,
     )
+
+
+def provider(context: ProviderContext) -> Provider:
+    """Provides the task board, and its tasks as background jobs."""
+    commands, changes = context.commands_or_none, context.changes
+
+    def changed(owner: str, task: str) -> None:
+        with changes.on_behalf_of(owner):
+            changes.changed("task", task)
+        runner.changed()
+
+    def calls_of(claim: Claim) -> NestedCalls:
+        """The calls of a task that another server left. What is in force for its owner here applies too."""
+        context.narrowings.adopt(claim.id, claim.owner)
+        calls = context.calls_of(Rights(), claim.id, f"task {claim.id}")
+        return replace(calls, rights=stored_rights.from_json(claim.rights, calls.dispatcher.rules))
+
+    board = StoredBoard(context.database, changed=changed, removed=partial(changes.removed, "task"))
+    runner = TaskRunner(
+        board,
+        context.background,
+        commands,
+        calls_of=calls_of,
+        forget=changes.forget,
+        narrowings=context.narrowings,
+    )
+
+    def provide(request: ServiceRequest) -> OwnerTasks:
+        seconds = request.scope.seconds_to_answer
+        return OwnerTasks(
+            board=board,
+            runner=runner,
+            owner=request.scope.owner,
+            calls=request.calls,
+            longest_wait=longest_wait(seconds, None) if commands is None else commands.longest_wait(seconds),
+        )
+
+    def forget(owner: str) -> None:
+        if owner != LOCAL and owner in runner.owners:
+            runner.owners.discard(owner)
+            context.background.start(partial(runner.leave, owner), name="the end of a client's tasks")
+
+    async def aclose() -> None:
+        try:
+            await board.aclose()
+        except ToolError as error:
+            log.warning("the end of tasks could not be stored: %s", error)
+
+    return Provider(provide=provide, forget=forget, aclose=aclose, resume=runner.adopt)

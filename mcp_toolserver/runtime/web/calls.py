@@ -21,13 +21,20 @@ class WebServices:
 
 @dataclass(frozen=True)
 class WebFetcher:
-    """See `Fetch`."""
+    """Reads from the web with GET, from public addresses and those that the operator allows.
+
+    All methods raise `Denied` (an address, a port, a rule, robots.txt), `Unavailable` (no such host, no
+    answer, one that breaks the protocol) and `TimedOut`.
+    """
 
     sources: WebServices
     scope: Scope
 
     async def get(self, request: WebRead) -> WebAnswer:
-        """See `Fetch.get`. Responses to a caller's own headers are not cached."""
+        """Read an address and follow redirects, each checked like the first address.
+
+        Responses to a caller's own headers are not cached.
+        """
         options = FetchOptions(
             guard=self.sources.guard,
             refuses=self.scope.refuses,
@@ -40,18 +47,18 @@ class WebFetcher:
         return await self.sources.http.fetch(sent, options)
 
     async def search(self, query: WebQuery) -> WebHits:
-        """See `Fetch.search`."""
+        """Search with the engine of this session."""
         return await self.sources.search_client.search(query, self.scope.session)
 
 
 @dataclass(frozen=True)
 class WebSender:
-    """See `Send`."""
+    """Sends requests of any method, under the same guard as `WebFetcher`."""
 
     sources: WebServices
     scope: Scope
 
     async def send(self, request: WebSend) -> WebAnswer:
-        """See `Send.send`."""
+        """Raises: as for `WebFetcher`; robots.txt is not asked."""
         options = FetchOptions(guard=self.sources.guard, refuses=self.scope.refuses)
         return await self.sources.http.fetch(request, options)

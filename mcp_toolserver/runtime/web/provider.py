@@ -1,4 +1,4 @@
-"""Provides `Fetch` and `Send`."""
+"""Provides requests to the web."""
 
 import ssl
 
@@ -6,7 +6,7 @@ import httpcore
 
 from mcp_toolserver.capabilities.permissions import Capability
 from mcp_toolserver.runtime.host_services import ServiceRequest
-from mcp_toolserver.runtime.providers import Provider, ProviderContext
+from mcp_toolserver.runtime.providers import Provider
 from mcp_toolserver.runtime.web.calls import WebFetcher, WebSender, WebServices
 from mcp_toolserver.runtime.web.client import HttpClient
 from mcp_toolserver.runtime.web.guard import Guard, Resolve, system_resolve
@@ -32,8 +32,3 @@ def web_provider(
         return call(services, request.scope)
 
     return Provider(provide=provide)
-
-
-def provider(context: ProviderContext) -> Provider:
-    """See `providers`."""
-    return web_provider(context.web)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from mcp_toolserver.capabilities.call_scope import Scope
 from mcp_toolserver.capabilities.files import CanonicalPath
-from mcp_toolserver.capabilities.worktrees import (
+from mcp_toolserver.capabilities.git import (
     EnteredWorktree,
     ExitedWorktree,
     ExitQuery,
@@ -82,7 +82,11 @@ class _Losses:
 
 @dataclass(frozen=True, kw_only=True)
 class CallWorktrees:
-    """Implements `capabilities.Worktrees`, and gives agents worktrees of their own."""
+    """The worktrees of the caller, and those of its agents. No program of a repository or user runs, and the
+    network is not used.
+
+    All methods raise what those of `GitWriter` raise.
+    """
 
     services: WorktreeServices
     workspace: Workspace
@@ -90,7 +94,12 @@ class CallWorktrees:
     scope: Scope
 
     async def enter(self, query: WorktreeQuery) -> EnteredWorktree:
-        """See `Worktrees.enter`."""
+        """Create a worktree, or find one of the caller again, and make it the first root of the caller.
+
+        Raises:
+            Conflict: the caller is in a worktree, or the name or branch is taken.
+            InvalidInput: the name or the commit cannot be used, or the limit of worktrees is reached.
+        """
         owner, entered = self.scope.owner, self.services.entered
         if (now := entered.of(owner)) is not None:
             raise Conflict(
@@ -102,7 +111,12 @@ class CallWorktrees:
         return found
 
     async def exit(self, query: ExitQuery) -> ExitedWorktree:
-        """See `Worktrees.exit`."""
+        """Leave a worktree, and remove it if asked.
+
+        Raises:
+            NotFound: the caller has no such worktree.
+            Conflict: it would lose work, or somebody else works in it.
+        """
         owner, services = self.scope.owner, self.services
         stored = await services.stored.get(query.id, owner)
         place = _place(stored)

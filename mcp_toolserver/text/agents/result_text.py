@@ -1,7 +1,6 @@
 """Formats agents for the model that started them."""
 
-from mcp_toolserver.capabilities.agents import AgentState
-from mcp_toolserver.capabilities.teams import Team
+from mcp_toolserver.capabilities.agents import AgentState, Team
 
 _SILENT = "(it has said nothing yet)"
 

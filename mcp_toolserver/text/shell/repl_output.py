@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from mcp_toolserver.capabilities.repl import Evaluation, Language
+from mcp_toolserver.capabilities.processes import Evaluation, Language
 from mcp_toolserver.text.shell.command_output import noted, printed
 
 _LANGUAGES: Mapping[str, Language] = {

@@ -4,9 +4,9 @@ Everything is denied that no rule allows. Of the rules that match an operation t
 not be lifted comes at the end. Paths are parameters, so no path can end a string and begin a rule. The kernel
 names a file by the path that it has, links resolved, so all paths must be the ones that F_GETPATH gives.
 
-`base.sbpl` has the rules that name no path of this machine, each with its reason and source; docs/internals/seatbelt.md
-has those of the rules made here. No rule was ever executed on macOS: tests read the profile as text, and the
-self-test tries it where it runs.
+`base.sbpl` has the rules that name no path of this machine, each with its reason and source;
+docs/internals/seatbelt.md has those of the rules made here. No rule was ever executed on macOS: tests read the
+profile as text, and the self-test tries it where it runs.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Provides `Desktop`: runs helper programs through the command broker.
+"""The desktop: runs helper programs through the command broker.
 
 A command ends together with everything it started. Processes that must stay, such as an opened program or the
 clipboard owner, therefore run as commands that last until the server ends.
@@ -22,7 +22,6 @@ from mcp_toolserver.runtime.files.path_resolver import relative_to
 from mcp_toolserver.runtime.files.workspace import Workspace
 from mcp_toolserver.runtime.processes.broker_client import Broker
 from mcp_toolserver.runtime.processes.interactive import InteractiveProcess, start_interactive
-from mcp_toolserver.runtime.providers import Provider, ProviderContext
 from mcp_toolserver.runtime.search.display_path import showable
 from mcp_toolserver.text.desktop import notes, scripts
 from mcp_toolserver.text.desktop.programs import (
@@ -47,17 +46,6 @@ _MOST_LOOKED_AT = 200
 _MOST_OPEN = 32
 _OPEN_SCRIPT = '"$@" >&2 || exit; echo opened; exec sleep 2147483647'
 _POLL_SECONDS = 0.05
-
-
-def provider(context: ProviderContext) -> Provider:
-    """See `providers`."""
-    helpers = DesktopHelpers(context.broker, context.programs.desktop)
-    return Provider(
-        provide=lambda request: CallDesktop(
-            helpers=helpers, workspace=request.workspace, needs=request.needs
-        ),
-        aclose=helpers.aclose,
-    )
 
 
 class DesktopHelpers:
@@ -180,13 +168,20 @@ class DesktopHelpers:
 
 @dataclass(frozen=True, kw_only=True)
 class CallDesktop:
-    """Implements `capabilities.Desktop`."""
+    """Access to the user's desktop, limited to the capabilities that the tool declares.
+
+    All raise `Unavailable` where the helper program fails, and `TimedOut` where it takes too long.
+    """
 
     helpers: DesktopHelpers
     workspace: Workspace
     needs: frozenset[Capability]
 
     async def run(self, need: Capability, *values: str, path: str = "") -> tuple[bytes, bool]:
+        """Run the program for `need` with these values, and with a file or folder of the workspace.
+
+        Returns its output as far as it is read, and whether that is all.
+        """
         row, at = self._installed(need)
         if path:
             if self.workspace.kind(CanonicalPath(path)) == "missing":
@@ -198,6 +193,7 @@ class CallDesktop:
         return await self.helpers.output(row, row.argv(at, values), text=row.stdin(values))
 
     async def copy(self, text: str) -> None:
+        """Put a text on the clipboard, for as long as this server runs. Needs clipboard_write."""
         row, at = self._installed(Capability.CLIPBOARD_WRITE)
         if row.name == "pbcopy" and text.startswith(FORMATTED):
             raise InvalidInput("macOS would store this as formatted text. Begin it with another character.")
@@ -207,6 +203,7 @@ class CallDesktop:
         await self.helpers.copy(row, row.argv(at, ()), back, text)
 
     async def picture(self, mode: Literal["screen", "window"]) -> bytes:
+        """Capture the screen, or the active window, as PNG. Needs screen."""
         row, at = self._installed(Capability.SCREEN)
         front = "front" if mode == "window" else ""
         if row.display == MACOS:
@@ -220,6 +217,11 @@ class CallDesktop:
         return data
 
     async def windows(self, most: int) -> tuple[list[tuple[str, bytes]], int]:
+        """Capture at most `most` windows on the screen. Needs windows.
+
+        Returns titles and pictures, and the number of windows without a picture: too many, too large, or not
+        capturable.
+        """
         row, at = self._installed(Capability.WINDOWS)
         found = await (self._windows_of_macos if row.display == MACOS else self._windows_of_x)(row, at)
         taken: list[tuple[str, bytes]] = []
@@ -240,6 +242,7 @@ class CallDesktop:
         return taken, len(found) - len(taken)
 
     async def find(self, query: str, path: CanonicalPath, most: int) -> Indexed:
+        """Search a folder with the machine's file index. Needs desktop_find."""
         row, at = self._installed(Capability.DESKTOP_FIND)
         if self.workspace.kind(path) != "folder":
             raise NotFound(f"'{path}' is not a folder. Use a folder of the workspace.")
@@ -267,6 +270,10 @@ class CallDesktop:
         )
 
     async def note(self, do: Literal["list", "read", "create", "update"], **request: JsonValue) -> NotesReply:
+        """Ask Apple Notes. Needs notes_read, notes_write to create, and both to update.
+
+        Raises `NotFound` for what is not there, and `InvalidInput` where several could be meant.
+        """
         (row, at), *_ = [self._installed(need) for need in notes.NEEDS[do]]
         text = notes.encode_request(do, request)
         printed, _ = await self.helpers.output(row, row.argv(at, ()), text=text)
@@ -327,5 +334,5 @@ class CallDesktop:
 
     def _installed(self, need: Capability) -> tuple[Program, Words]:
         if need not in self.needs:
-            raise RegistrationError(f"the tool uses {need.value} but does not declare it")
+            raise RegistrationError(f"the tool uses {need.label} but does not declare it")
         return self.helpers.found.found[need]
