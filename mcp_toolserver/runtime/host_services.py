@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from mcp_toolserver.capabilities.call_scope import LOCAL
 from mcp_toolserver.capabilities.permissions import Capability, Permission, Reason
+from mcp_toolserver.lazy import Lazy
 from mcp_toolserver.pipeline.call import User
 from mcp_toolserver.pipeline.dispatcher import RunningCall
 from mcp_toolserver.pipeline.nested_calls import NestedCalls
@@ -117,7 +118,10 @@ class HostServices:
     open_world: frozenset[Capability] = frozenset({Capability.PROCESS})
     """Capabilities that reach beyond this machine's files."""
     view: Callable[[], Workspace]
-    """Makes the workspace. It is made when a call first uses it, because many tools touch no file."""
+    """Returns the workspace. A view of it is made when a call first uses it, because many tools use no file.
+
+    No lock is held meanwhile, as that of `cached_property` in Python 3.11: a file system may hang.
+    """
     outputs: OutputStore
     histories: FileHistories
     temporary: Callable[[str], Temporary | None] = lambda _: None
@@ -134,7 +138,7 @@ class HostServices:
     lowered_to: Permission | None = None
     """See `ServiceRequest.lowered_to`."""
 
-    @cached_property
+    @property
     def workspace(self) -> Workspace:
         """The files that the calls may use."""
         return self.view()
@@ -158,7 +162,7 @@ class HostServices:
             entered = self.worktrees.of(owner)
             return workspace if entered is None else workspace.within(entered)
 
-        return replace(self, owner=owner, view=view)
+        return replace(self, owner=owner, view=Lazy(view))
 
     def restricted_to(self, *lists: Sequence[str]) -> HostServices:
         """See `Host.restricted_to`. Without lists it does not block: no view of a workspace is made."""
@@ -173,7 +177,7 @@ class HostServices:
                 workspace = workspace.without(kept)
             return workspace
 
-        host = replace(self, view=view)
+        host = replace(self, view=Lazy(view))
         if lists:
             _ = host.workspace
         return host
@@ -220,7 +224,7 @@ class HostServices:
                 if need in self.permissions
             },
             unavailable={**available.unavailable, **by_client},
-            view=view,
+            view=Lazy(view),
             lowered_to=ceiling,
         )
 

@@ -5,7 +5,6 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import anyio
 import mcp_types as mcp
@@ -18,6 +17,7 @@ from mcp_toolserver.runtime.files.lookups import THREADS_OF_ONE, PathLookups
 from tests.support.hung import hung_mount
 from tests.support.live import Setup, connected_to, serving, text
 from tests.support.workbench import Person, dispatcher, machine
+from tests.support.workshop import granted
 
 
 class Hung:
@@ -161,11 +161,9 @@ async def test_opening_and_reading_what_does_not_answer_stops_no_other(tmp_path:
 async def test_a_client_computes_one_thing_at_a_time_and_leaves_others_room(tmp_path: Path) -> None:
     """Heavy documents of one client, for all of which Python runs one thread at a time."""
     host = machine(tmp_path)
-    unused: Any = None
 
     async def compute(owner: str, work: Callable[[], str]) -> str:
-        runtime = host.owned_by(owner).runtime(frozenset(), unused, unused, unused, unused)
-        return await runtime.compute(work)
+        return await granted(dispatcher(host.owned_by(owner))).compute(work)
 
     hung = Hung(host.lookups)
     try:
