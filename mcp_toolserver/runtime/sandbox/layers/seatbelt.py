@@ -5,8 +5,8 @@ not be lifted comes at the end. Paths are parameters, so no path can end a strin
 names a file by the path that it has, links resolved, so all paths must be the ones that F_GETPATH gives.
 
 `base.sbpl` has the rules that name no path of this machine, each with its reason and source;
-docs/internals/seatbelt.md has those of the rules made here. No rule was ever executed on macOS: tests read the
-profile as text, and the self-test tries it where it runs.
+docs/internals/seatbelt.md has those of the rules made here. No rule was ever executed on macOS: tests read
+the profile as text, and the self-test tries it where it runs.
 """
 
 import os
