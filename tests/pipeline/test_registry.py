@@ -88,6 +88,6 @@ def test_a_tool_loads_nothing_of_what_is_above_it() -> None:
     loaded = (
         "import sys, mcp_toolserver.tool; print(*(m for m in sys.modules if m.startswith('mcp_toolserver.')))"
     )
-    done = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", loaded], capture_output=True, encoding="utf-8", check=True)
     layers = {name.split(".")[1] for name in done.stdout.split()}
     assert layers <= {"capabilities", "errors", "text", "tool", "tool_spec"}

@@ -73,7 +73,7 @@ def _set_up_and_serve(requests: socket.socket, broker_policy: BrokerPolicy) -> N
         reserve=reserve,
     )
     gc.freeze()
-    sessions = _Sessions(
+    sessions = Sessions(
         broker_policy.sandbox.state,
         network=broker_policy.sandbox.network,
         devices=root_handles.devices,
@@ -160,11 +160,11 @@ def _check_verifier(
     return proof
 
 
-_MOST_SESSIONS = 128
+MOST_SESSIONS = 128
 """Sessions at once; the commands of a further one share nothing."""
 
 
-class _Sessions:
+class Sessions:
     """Creates the namespaces of a session when they are first needed, and keeps them until it ends.
 
     `state` is the state folder, `network` whether commands have the machine's network, `devices` the result
@@ -180,7 +180,7 @@ class _Sessions:
     def of(self, session: bytes) -> NewSession | None:
         """Return the session of this id; None if it cannot be created, so that its commands share nothing."""
         if session not in self._sessions:
-            if len(self._sessions) >= _MOST_SESSIONS:
+            if len(self._sessions) >= MOST_SESSIONS:
                 return None
             try:
                 self._sessions[session] = create_session(
@@ -236,7 +236,7 @@ class _Loop(BrokerLoop):
     """The descriptors of the request that is being handed on; a supervisor gets its own and closes these."""
     trouble: OSError | None = None
     """Why the last attempt to fork a supervisor failed."""
-    sessions: _Sessions
+    sessions: Sessions
 
     def run(self) -> None:
         poller = select.poll()
