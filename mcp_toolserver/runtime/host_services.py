@@ -166,6 +166,8 @@ class HostServices:
 
     def restricted_to(self, *lists: Sequence[str]) -> HostServices:
         """See `Host.restricted_to`. Without lists it does not block: no view of a workspace is made."""
+        if not lists:
+            return self
 
         def view() -> Workspace:
             workspace = self.workspace
@@ -178,8 +180,7 @@ class HostServices:
             return workspace
 
         host = replace(self, view=Lazy(view))
-        if lists:
-            _ = host.workspace
+        _ = host.workspace
         return host
 
     async def look_up(self, client: str, work: Callable[[], T]) -> T:

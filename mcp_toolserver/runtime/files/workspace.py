@@ -168,21 +168,17 @@ class Workspace:
     locks: PathLocks = field(default_factory=PathLocks)
     """Serialise the changes of all calls, by absolute path."""
     parts: _OpenParts = field(default_factory=_OpenParts)
+    roots: tuple[str, ...] = field(init=False)
+    """Absolute paths of the roots; relative paths start in the first."""
 
     def __post_init__(self, given: Sequence[str]) -> None:
-        if not given:
-            return
-        held = tuple(map(_root, given))
-        if pair := nested(held):
+        held = tuple(map(_root, given)) if given else self.held
+        if given and (pair := nested(held)):
             raise SettingsError(
                 f"--root {pair[1].path} lies in --root {pair[0].path}; give only one of them."
             )
         object.__setattr__(self, "held", held)
-
-    @property
-    def roots(self) -> tuple[str, ...]:
-        """Absolute paths of the roots; relative paths start in the first."""
-        return tuple(root.path for root in self.held)
+        object.__setattr__(self, "roots", tuple(root.path for root in held))
 
     def read_only(self, why: str) -> "Workspace":
         """The same workspace, in which nothing may be written. `why` continues a sentence that begins with
