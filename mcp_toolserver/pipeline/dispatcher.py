@@ -268,13 +268,12 @@ class Dispatcher:
         lowest = min((one.ceiling for one in every), default=self.policy.ceiling)
         host = self.host.lowered(lowest, "") if lowest < self.policy.ceiling else self.host
 
+        named = [{rule.tool for rule in one.tools} for one in every if one.tools is not None]
+
         def can_run(entry: Entry) -> bool:
-            named = all(
-                one.tools is None or any(rule.covers(entry.spec.name) for rule in one.tools) for one in every
-            )
             needs = entry.spec.needs
             return (
-                named
+                all(tools & {"*", entry.spec.name} for tools in named)
                 and not missing(needs, host.permissions)
                 and (entry.spec.forwards or level(entry.spec, host.permissions) <= lowest)
             )

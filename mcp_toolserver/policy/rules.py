@@ -97,7 +97,7 @@ class Rule:
     """For a rule that allows: never more than `matches`."""
     capability: Capability | None = None
 
-    def covers(self, tool: str, needs: frozenset[Capability] = frozenset()) -> bool:
+    def covers(self, tool: str, needs: frozenset[Capability]) -> bool:
         """Whether the rule, where it denies or asks, is about `tool`, which needs `needs`."""
         return self.tool == tool or self._is_about_all(needs) or self.capability in needs
 
