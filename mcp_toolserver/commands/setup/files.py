@@ -146,17 +146,6 @@ class ConfigFile:
         except OSError as error:
             raise SettingsError(f"cannot write {self.path}: {error.strerror}; nothing was changed") from None
 
-    def remove(self) -> None:
-        """Remove the file, which setup created.
-
-        Raises:
-            SettingsError: it cannot be removed.
-        """
-        try:
-            self.path.unlink(missing_ok=True)
-        except OSError as error:
-            raise SettingsError(f"cannot remove {self.path}: {error.strerror}") from None
-
     def _replace(self, target: Path, content: bytes) -> None:
         """Write `target`, next to this file, with its mode and owner, if this file is as it was read."""
         descriptor, name = tempfile.mkstemp(prefix=".mcp-toolserver-", dir=self.path.parent)
@@ -213,6 +202,18 @@ def read(path: Path, *, within: Path | None = None, ending: str | None = None) -
         raise SettingsError(f"cannot read {real}: {error.strerror}; nothing was changed") from None
     link = None if real == path else path
     return ConfigFile(path=real, link=link, ending=ending or path.suffix, content=content, status=status)
+
+
+def remove(path: Path) -> None:
+    """Remove a file that setup created.
+
+    Raises:
+        SettingsError: it cannot be removed.
+    """
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        raise SettingsError(f"cannot remove {path}: {error.strerror}") from None
 
 
 def _is_hollow(value: JsonValue) -> bool:

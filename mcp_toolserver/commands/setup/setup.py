@@ -13,7 +13,7 @@ from dataclasses import replace
 from mcp_toolserver.command_line import Invocation
 from mcp_toolserver.commands.setup import server
 from mcp_toolserver.commands.setup.clients import ANY, CLIENTS, TOKEN, URLS, Client, command_of, is_ours
-from mcp_toolserver.commands.setup.files import ConfigFile
+from mcp_toolserver.commands.setup.files import ConfigFile, remove
 from mcp_toolserver.commands.setup.places import Places, privacy_notes
 from mcp_toolserver.commands.setup.plan import Plan
 from mcp_toolserver.errors import SettingsError
@@ -97,10 +97,10 @@ def _clean_up(file: ConfigFile) -> None:
     """Remove the backup if it equals the file, or the file if nothing is left of what setup created."""
     backup = file.backup()
     if backup.content == file.new_content:
-        backup.remove()
-        print(f"Removed the backup {backup.path}, which had the same content.")
+        remove(file.backup_path)
+        print(f"Removed the backup {file.backup_path}, which had the same content.")
     elif backup.content is None and file.content is not None and file.is_hollow:
-        file.remove()
+        remove(file.path)
         print(f"Removed {file.path}, which had no content left.")
 
 
