@@ -111,7 +111,7 @@ def _run(invocation: Invocation) -> int:
     _check(settings, needs_root=invocation.action in ("serve", "call", "cron"))
     found = find_host_executables(os.environ, settings.root)
     if invocation.report:
-        from mcp_toolserver.commands.doctor.report import write_report
+        from mcp_toolserver.commands.doctor.doctor import write_report
 
         return write_report(invocation, found, lambda: _broker(settings, found))
     broker = None if invocation.action in _WITHOUT_BROKER else _broker(settings, found)

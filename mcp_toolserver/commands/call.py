@@ -2,49 +2,22 @@
 
 import json
 import sys
-from collections.abc import Sequence
 
 import anyio
 from pydantic import JsonValue
 
 from mcp_toolserver.app.compose import Application
 from mcp_toolserver.capabilities.call_scope import LOCAL
-from mcp_toolserver.capabilities.user import Answers, Question
 from mcp_toolserver.command_line import Invocation
-from mcp_toolserver.errors import NobodyToAsk, UnknownTool
+from mcp_toolserver.errors import UnknownTool
 from mcp_toolserver.pipeline.call import Result
-from mcp_toolserver.policy.client_restrictions import ClientRestrictions
+from mcp_toolserver.pipeline.nested_calls import ServerCaller
 
 _EXAMPLE = """quote them for the shell, as in '{"path": "README.md"}'"""
 
 
-class _Terminal:
-    """The caller is a command line: nobody is asked, and progress goes to standard error."""
-
-    name = "mcp-toolserver call"
-    owner = LOCAL
-
-    async def ask(self, question: str) -> bool:
-        return False
-
-    async def elicit(self, questions: Sequence[Question]) -> Answers:
-        raise NobodyToAsk
-
-    async def tell(self, message: str) -> bool:
-        """The result says it."""
-        return False
-
-    async def report(self, message: str) -> None:
-        print(message, file=sys.stderr)
-
-    async def roots(self) -> tuple[()]:
-        return ()
-
-    def restrictions(self) -> ClientRestrictions | None:
-        return None
-
-    def sampling(self) -> None:
-        return None
+async def _report(message: str) -> None:
+    print(message, file=sys.stderr)
 
 
 def call(app: Application, invocation: Invocation) -> int:
@@ -55,7 +28,9 @@ def call(app: Application, invocation: Invocation) -> int:
 async def _call(app: Application, invocation: Invocation) -> int:
     try:
         arguments = _parsed(invocation.arguments)
-        result = await app.dispatcher.call(invocation.tool, arguments, _Terminal())
+        # The caller is a command line: nobody is asked, and progress goes to standard error.
+        caller = ServerCaller(name="mcp-toolserver call", owner=LOCAL, progress=_report)
+        result = await app.dispatcher.call(invocation.tool, arguments, caller)
     except ValueError as error:
         return _wrong(str(error))
     except UnknownTool:

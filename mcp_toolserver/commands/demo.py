@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from mcp_toolserver.errors import SettingsError
-from mcp_toolserver.protocol.client import Connection, connect
+from mcp_toolserver.protocol.client import Answer, Connection, connect
 
 _LINES = 6
 """Lines shown of each answer."""
@@ -49,12 +49,9 @@ async def _demo(folder: str) -> int:
         console.print(f"tools: {', '.join(tools)}\n")
         refused = await _tour(console, connection, Path(folder), commands="bash" in tools)
     untouched = before == _snapshot(Path(folder))
-    console.print(f"[bold]{len(before)} files compared before and after: {_word(untouched)}.[/bold]")
+    verdict = "every one is unchanged" if untouched else "SOMETHING CHANGED"
+    console.print(f"[bold]{len(before)} files compared before and after: {verdict}.[/bold]")
     return 0 if refused and untouched else 1
-
-
-def _word(untouched: bool) -> str:
-    return "every one is unchanged" if untouched else "SOMETHING CHANGED"
 
 
 async def _tour(console: Console, connection: Connection, folder: Path, *, commands: bool) -> bool:
@@ -62,34 +59,30 @@ async def _tour(console: Console, connection: Connection, folder: Path, *, comma
     found = await _show(console, connection, "glob_search", {"pattern": "**/*"})
     await _show(console, connection, "grep_search", {"pattern": r"\w+\(", "output_mode": "count"})
     # Where there is no file, the answer says so.
-    first = found.partition("\n")[0]
+    first = "" if found.failed else found.text.partition("\n")[0]
     if (folder / first).is_file():
         await _show(console, connection, "read_file", {"path": first, "limit": _LINES})
     if commands:
         script = "ls | wc -l; echo hello > demo-was-here.txt"
         await _show(console, connection, "bash", {"command": script})
-    call: dict[str, JsonValue] = {"path": "demo-was-here.txt", "content": "hello"}
-    answer = await connection.call("write_file", call)
-    _print(console, "write_file", call, answer.text, answer.failed)
-    return answer.failed
+    write: dict[str, JsonValue] = {"path": "demo-was-here.txt", "content": "hello"}
+    return (await _show(console, connection, "write_file", write)).failed
 
 
-async def _show(console: Console, connection: Connection, name: str, arguments: dict[str, JsonValue]) -> str:
+async def _show(
+    console: Console, connection: Connection, name: str, arguments: dict[str, JsonValue]
+) -> Answer:
     answer = await connection.call(name, arguments)
-    _print(console, name, arguments, answer.text, answer.failed)
-    return "" if answer.failed else answer.text
-
-
-def _print(console: Console, name: str, arguments: dict[str, JsonValue], text: str, failed: bool) -> None:
     given = ", ".join(f"{key}={value!r}" for key, value in arguments.items())
     console.print(f"[cyan]→ {name}[/cyan]({escape(given)})")
-    lines = text.splitlines()
-    colour = "red" if failed else "green"
+    lines = answer.text.splitlines()
+    colour = "red" if answer.failed else "green"
     for line in lines[:_LINES]:
         console.print(f"  [{colour}]│[/{colour}] {escape(line[:_WIDTH])}")
     if len(lines) > _LINES:
         console.print(f"  [{colour}]│[/{colour}] … {len(lines) - _LINES} more lines")
     console.print()
+    return answer
 
 
 def _snapshot(folder: Path) -> dict[str, str]:

@@ -5,6 +5,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 
@@ -73,49 +74,31 @@ def _print(folder: str, *, follow: bool, as_json: bool) -> int:
         return 0
     if not as_json:
         print("  ".join(f"{name:{width}}" for name, width in _COLUMNS).rstrip(), flush=True)
-    tail = _Tail(Path(folder))
-    for line in _followed(tail) if follow else tail.new_lines():
+    for line in _lines(folder, follow=follow):
         # What is in the file was written by us, or by somebody who means harm.
         print(visible(line.decode(errors="replace")) if as_json else _row(line), flush=follow)
     sys.stdout.flush()
     return 0
 
 
-def _followed(tail: "_Tail") -> Iterator[bytes]:
+def _lines(folder: str, *, follow: bool) -> Iterator[bytes]:
+    """Every whole line once, from the oldest file on; if `follow`, also those that are added, without end."""
+    number = place = 0
     while True:
-        yield from tail.new_lines()
-        time.sleep(POLL_SECONDS)
-
-
-class _Tail:
-    """Gives every whole line once, from the oldest file on."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._number = 0
-        self._place = 0
-
-    def new_lines(self) -> Iterator[bytes]:
-        """Yield the lines added since the last call."""
-        numbers = file_numbers(str(self._folder)) if self._folder.is_dir() else []
-        for number in numbers:
-            if number > self._number:
-                self._number, self._place = number, 0
-            if number == self._number:
-                yield from self._rest()
-
-    def _rest(self) -> Iterator[bytes]:
-        """Of the current file."""
-        try:
-            file = (self._folder / file_name(self._number)).open("rb")
-        except FileNotFoundError:
+        for newer in file_numbers(folder) if os.path.isdir(folder) else []:
+            if newer > number:
+                number, place = newer, 0
+            if newer < number:
+                continue
+            with suppress(FileNotFoundError), Path(folder, file_name(number)).open("rb") as file:
+                file.seek(place)
+                for line in file:
+                    if line.endswith(b"\n"):
+                        place += len(line)
+                        yield line.removesuffix(b"\n")
+        if not follow:
             return
-        with file:
-            file.seek(self._place)
-            for line in file:
-                if line.endswith(b"\n"):
-                    self._place += len(line)
-                    yield line.removesuffix(b"\n")
+        time.sleep(POLL_SECONDS)
 
 
 def _row(line: bytes) -> str:

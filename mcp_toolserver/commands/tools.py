@@ -69,10 +69,6 @@ def _records(dispatcher: Dispatcher) -> JsonValue:
     ]
 
 
-def _mcp(dispatcher: Dispatcher) -> JsonValue:
-    return {"tools": list(_wire(dispatcher))}
-
-
 def _each(form: Callable[[Entry], JsonValue]) -> Callable[[Dispatcher], JsonValue]:
     return lambda dispatcher: [form(entry) for entry in dispatcher.listed()]
 
@@ -83,7 +79,7 @@ def _described(entry: Entry) -> tuple[str, str, Schema]:
 
 _FORMS: Mapping[str, Callable[[Dispatcher], JsonValue]] = {
     "json": _records,
-    "mcp": _mcp,
+    "mcp": lambda dispatcher: {"tools": list(_wire(dispatcher))},
     "anthropic": _each(lambda entry: registry.anthropic(*_described(entry))),
     "openai": _each(lambda entry: registry.openai(*_described(entry))),
     "acp": _each(registry.acp),

@@ -18,7 +18,16 @@ import pytest
 from mcp_toolserver.commands.doctor import install_hints
 from mcp_toolserver.commands.doctor.checks import Finding
 from mcp_toolserver.commands.doctor.doctor import report
-from mcp_toolserver.commands.doctor.facts import CONFINED, FULL, MODES, READ_ONLY, WORKSPACE_WRITE, Facts
+from mcp_toolserver.commands.doctor.facts import (
+    CONFINED,
+    FULL,
+    MODES,
+    READ_ONLY,
+    WORKSPACE_WRITE,
+    Facts,
+    LockTestResult,
+    try_lock,
+)
 from mcp_toolserver.commands.doctor.host import (
     Host,
     RootFacts,
@@ -28,7 +37,6 @@ from mcp_toolserver.commands.doctor.host import (
     root_facts,
     version,
 )
-from mcp_toolserver.commands.doctor.server_lock_test import LockTestResult, try_lock
 from mcp_toolserver.runtime.executables import HostExecutables
 from mcp_toolserver.runtime.sandbox.broker.policy import BrokerPolicy
 from mcp_toolserver.runtime.sandbox.layers.seatbelt import SANDBOX_EXEC
@@ -54,6 +62,7 @@ def doctor(
     base: Path,
     *flags: str,
     root: str | None = "work",
+    cwd: Path = ROOT,
     before: Sequence[str] = (),
     environ: Mapping[str, str] | None = None,
 ) -> subprocess.CompletedProcess[str]:
@@ -63,7 +72,7 @@ def doctor(
         capture_output=True,
         text=True,
         encoding="utf-8",
-        cwd=ROOT,
+        cwd=cwd,
         env={**os.environ, "HOME": str(base), **(environ or {})},
         timeout=60,
         check=False,
@@ -202,6 +211,17 @@ def test_what_is_wrong_in_the_roots_and_among_the_private_files_is_found(base: P
     assert "not offered" in found["git"]["detail"]
     assert "hostile" not in printed.stdout
     assert doctor(base, "--permission-mode", READ_ONLY).returncode == 0
+
+
+def test_relative_paths_are_those_of_the_folder_that_the_doctor_was_started_in(base: Path) -> None:
+    """Also for root, where the tests of the sandbox enter another mount namespace and return."""
+    (base / "token").write_text("a" * 40, encoding="utf-8")
+    (base / "token").chmod(0o644)
+    printed = doctor(base, "--json", "--root", "work", "--token-file", "token", root=None, cwd=base)
+    assert printed.stderr == ""
+    found = findings(printed)
+    assert f"roots: {base}/work" in found["paths stay in the roots"]["detail"]
+    assert found["private files"]["remedy"] == "chmod 600 token"
 
 
 def test_what_the_doctor_prints_is_never_taken_for_markup(base: Path) -> None:

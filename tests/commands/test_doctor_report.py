@@ -14,11 +14,10 @@ from typing import Any
 
 import pytest
 
-from mcp_toolserver.commands.doctor import report as report_module
-from mcp_toolserver.commands.doctor.doctor import report
+from mcp_toolserver.commands.doctor import doctor as doctor_module
+from mcp_toolserver.commands.doctor.doctor import installer, judged, report, write_report
 from mcp_toolserver.commands.doctor.facts import MODES
 from mcp_toolserver.commands.doctor.host import RootFacts
-from mcp_toolserver.commands.doctor.report import installer, judged, write_report
 from mcp_toolserver.errors import SettingsError
 from mcp_toolserver.invocation import load
 from mcp_toolserver.runtime.executables import HostExecutables
@@ -187,5 +186,5 @@ def test_what_installed_the_package_is_known(tmp_path: Path, monkeypatch: pytest
         (prefix / receipt).write_text("", encoding="utf-8")
         assert installer(prefix) == name
     assert installer(tmp_path) in ("pip", "uv")
-    monkeypatch.setattr(report_module, "DISTRIBUTION", "no-such-package")
+    monkeypatch.setattr(doctor_module, "DISTRIBUTION", "no-such-package")
     assert installer(tmp_path) == "unknown"

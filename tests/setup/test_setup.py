@@ -19,7 +19,7 @@ from ruamel import yaml
 from mcp_toolserver.commands.setup.clients import CLIENTS, TOKEN, Client, command_of
 from mcp_toolserver.commands.setup.files import BACKUP
 from mcp_toolserver.commands.setup.places import Places
-from mcp_toolserver.commands.setup.program import installed_from, server_command
+from mcp_toolserver.commands.setup.server import installed_from, server_command
 from mcp_toolserver.errors import SettingsError
 from tests.setup.client_setup import setup, setup_line
 from tests.support.workshop import program
@@ -64,7 +64,7 @@ zebra: [1,2,  3]
 HTTP = ("--transport", "http", "--url", "http://a/mcp")
 """Of an entry that `setup` writes without the start of a server, which takes longer than all the rest."""
 
-TEXTS = {"json": JSONC, "toml": TOML, "yaml": YAML}
+TEXTS = {".json": JSONC, ".jsonc": JSONC, ".toml": TOML, ".yaml": YAML}
 
 
 @pytest.fixture
@@ -124,7 +124,7 @@ def existing(client: Client, home: Path) -> tuple[Path, str]:
     """The client's file with comments and another server."""
     file = config_of(client, home)
     file.parent.mkdir(parents=True, exist_ok=True)
-    text = TEXTS[client.format] % client.path[0]
+    text = TEXTS[file.suffix] % client.path[0]
     file.write_text(text, encoding="utf-8")
     file.chmod(0o600)
     return file, text
@@ -152,7 +152,7 @@ def test_setup_on_an_empty_home_configures_a_server_that_starts_and_remove_leave
     write = [name, *roots_for(client, project), "--permission-mode", "workspace-write"]
     file = config_of(client, home)
     mine = file.read_text(encoding="utf-8")
-    if client.format == "json":
+    if file.suffix == ".json":
         mine = mine.replace('"type": "stdio",', '"env": {"A": "b"}, // mine\n      "type": "stdio",')
         file.write_text(mine, encoding="utf-8")
     configured(*write, "--yes", home=home)
@@ -169,7 +169,7 @@ def test_a_server_that_starts_is_added_to_a_file_that_keeps_every_other_byte(
     client: Client, home: Path, project: Path
 ) -> None:
     file, before = existing(client, home)
-    if client.format != "json" or client.on_windows:
+    if file.suffix in (".toml", ".yaml") or client.on_windows:
         file.write_bytes(f"\ufeff{before}".replace("\n", "\r\n").encode())
     original, before = file.read_bytes(), file.read_text(encoding="utf-8")
     write = [client.name, *roots_for(client, project), "--permission-mode", "workspace-write"]
@@ -209,8 +209,8 @@ def test_confine_is_written_once_and_lifted_with_remove(client: Client, home: Pa
         assert value == one.value
     assert "stays as it is" in setup(client.name, *HTTP, "--confine", "--print", home=home).stdout
     configured(client.name, "--remove", "--yes", home=home)
-    assert parsed(file) == (tomllib.loads(before) if client.format == "toml" else parsed(file))
-    if client.format == "json":
+    assert parsed(file) == (tomllib.loads(before) if file.suffix == ".toml" else parsed(file))
+    if file.suffix == ".json":
         assert file.read_text(encoding="utf-8") == before
         assert files_in(home) == {str(file.relative_to(home))}
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mcp_toolserver.commands.setup import toml, yaml
-from mcp_toolserver.commands.setup.files import Broken
+from mcp_toolserver.commands.setup.jsonc import Broken
 from tests.setup.test_setup_jsonc import is_subsequence
 
 ENTRY: dict[str, Any] = {"cmd": "/a b/ü", "args": ["a", '"'], "enabled": True, "timeout": 300}
@@ -44,7 +44,7 @@ def test_a_yaml_text_is_the_same_after_adding_and_removing(lines: list[str]) -> 
     added = yaml.put(text, PLACE, ENTRY)
     assert yaml.put(added, PLACE, ENTRY) == added
     assert is_subsequence(text, added)
-    removed = yaml.drop(added, PLACE)
+    removed = yaml.put(added, PLACE, None)
     if "servers:\n    other" in text:
         assert removed == text
     else:
@@ -57,7 +57,7 @@ def test_a_toml_text_is_the_same_after_adding_and_removing(lines: list[str]) -> 
     added = toml.put(text, PLACE, ENTRY)
     assert toml.put(added, PLACE, ENTRY) == added
     assert is_subsequence(text, added)
-    assert toml.drop(added, PLACE).rstrip() == text.rstrip()
+    assert toml.put(added, PLACE, None).rstrip() == text.rstrip()
 
 
 YAML_EDITS = {

@@ -1,18 +1,23 @@
-"""Collects the facts about this machine and these settings that the checks rate."""
+"""Collects the facts about this machine and these settings that the checks rate, and tests the sandbox."""
 
+import json
 import os
+import socket
+import subprocess
 import sys
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from mcp_toolserver.app import confinement
 from mcp_toolserver.app.agent_model import model_options
 from mcp_toolserver.app.compose import host_facts
 from mcp_toolserver.app.policy import rule_context
-from mcp_toolserver.capabilities.permissions import DESKTOP, Capability
+from mcp_toolserver.capabilities.permissions import DESKTOP, Capability, ServerLock
 from mcp_toolserver.commands.doctor import host
 from mcp_toolserver.commands.doctor.host import Host, RootFacts
-from mcp_toolserver.commands.doctor.server_lock_test import LockTestResult, try_lock
 from mcp_toolserver.errors import SettingsError
 from mcp_toolserver.pipeline.registry import Registry, discover
 from mcp_toolserver.policy.rules import by_reach
@@ -23,7 +28,8 @@ from mcp_toolserver.runtime.processes.broker_client import start_broker
 from mcp_toolserver.runtime.sandbox.broker.policy import BrokerPolicy, find_shell, plan_for
 from mcp_toolserver.runtime.sandbox.layers.kernel import landlock_abi
 from mcp_toolserver.runtime.sandbox.layers.landlock import mended_errata
-from mcp_toolserver.runtime.sandbox.layers.spec import Proof
+from mcp_toolserver.runtime.sandbox.layers.process_locks import LockError, lock_server
+from mcp_toolserver.runtime.sandbox.layers.spec import Check, Proof
 from mcp_toolserver.settings import Settings
 from mcp_toolserver.stores.state_dir import state_folder
 
@@ -32,6 +38,30 @@ MODES = (READ_ONLY, WORKSPACE_WRITE, FULL)
 CONFINED = (READ_ONLY, WORKSPACE_WRITE)
 
 COMMAND_PROGRAMS = ("rg", "git", "python3", "node")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LockTestResult:
+    """The result of the lock test."""
+
+    layer: ServerLock = 0
+    """What holds the process."""
+    checks: tuple[Check, ...] = ()
+    problem: str = ""
+    """Why it cannot be locked."""
+
+    @property
+    def why_not(self) -> str:
+        """Why the process is not held; empty if it is."""
+        return self.problem or "; ".join(
+            f'"{check.name}" does not hold' for check in self.checks if not check.held
+        )
+
+    @property
+    def holds(self) -> bool:
+        """Whether the process is held."""
+        return not self.why_not
+
 
 NO_SANDBOX = Proof(commands="none", helpers="none", reasons=(f"there is no sandbox on {sys.platform}",))
 NO_SERVER = LockTestResult(problem=NO_SANDBOX.reasons[0])
@@ -217,3 +247,88 @@ def _unprotectable(policy: BrokerPolicy) -> str:
         for root in on.roots.values():
             os.close(root)
     return ""
+
+
+# --- the lock of the server process ----------------------------------------------------------------------
+
+
+def try_lock(mode: str, *, network: bool = False) -> LockTestResult:
+    """Lock a fork of this process, which must have one thread, and try what a server must not be able to do.
+    With `network` it may connect, as the web tools do."""
+    with TemporaryDirectory(prefix="mcp-toolserver-") as folder:
+        base = os.path.realpath(folder)
+        for name in ("state", "root", "outside"):
+            os.mkdir(f"{base}/{name}")
+        Path(base, "outside/kept").write_text("kept", encoding="utf-8")
+        reading, writing = os.pipe()
+        child = os.fork()
+        if child == 0:
+            try:
+                os.write(writing, json.dumps(asdict(_tried(mode, base, network=network))).encode())
+            finally:
+                os._exit(0)
+        os.close(writing)
+        with os.fdopen(reading, "rb") as pipe:
+            said = pipe.read()
+        os.waitpid(child, 0)
+    if not said:
+        return LockTestResult(problem="the process that was to be locked ended at once")
+    message = json.loads(said)
+    checks = tuple(Check(**check) for check in message["checks"])
+    return LockTestResult(layer=message["layer"], checks=checks, problem=message["problem"])
+
+
+def _tried(mode: str, base: str, *, network: bool) -> LockTestResult:
+    state, root = f"{base}/state", f"{base}/root"
+    writes = (state, root) if mode == WORKSPACE_WRITE else (state,)
+    try:
+        layer = _lock(mode, (state, root), writes, network=network)
+    except LockError as error:
+        return LockTestResult(problem=str(error))
+    checks: list[Check] = []
+    for name, may, what in _attempts(mode, base, network=network):
+        held = _works(what) == may
+        checks.append(Check(name=name, held=held, seen="" if held else "it did not" if may else "it could"))
+    return LockTestResult(layer=layer, checks=tuple(checks))
+
+
+def _lock(mode: str, reads: tuple[str, ...], writes: tuple[str, ...], *, network: bool) -> ServerLock:
+    if sys.platform != "darwin":
+        return lock_server(mode=mode, reads=reads, writes=writes, network=network).abi
+    from mcp_toolserver.runtime.sandbox.layers import seatbelt_server
+
+    profile = seatbelt_server.ServerProfile(mode=mode, reads=reads, writes=writes, network=network)
+    seatbelt_server.lock_server(profile)
+    return "seatbelt"
+
+
+def _attempts(mode: str, base: str, *, network: bool) -> Iterator[tuple[str, bool, Callable[[], object]]]:
+    """Attempts: name, whether it must succeed, and the function."""
+    writes = mode == WORKSPACE_WRITE
+    root = "writes in the roots" if writes else "writes nothing in the roots"
+    yield "writes in its own folder", True, lambda: Path(base, "state/new").write_bytes(b"new")
+    yield root, writes, lambda: Path(base, "root/new").write_bytes(b"new")
+    yield "writes nothing elsewhere", False, lambda: Path(base, "outside/new").write_bytes(b"new")
+    yield "reads nothing elsewhere", False, lambda: Path(base, "outside/kept").read_bytes()
+    if not writes and sys.platform == "darwin":
+        # Behind Seatbelt, what may be written may change its mode too.
+        yield "changes the mode of no file in the roots", False, lambda: os.chmod(f"{base}/root", 0o700)
+    elif not writes:
+        yield "changes the mode of no file", False, lambda: os.chmod(f"{base}/state", 0o700)
+    yield "starts no program", False, lambda: subprocess.run(["/bin/sh", "-c", ":"], check=True)
+    if network:
+        yield "listens to nobody", False, lambda: socket.create_server(("127.0.0.1", 0)).close()
+    if sys.platform == "darwin":
+        # Seatbelt judges what a socket does; the lock itself tries that it connects to nobody.
+        return
+    if network:
+        yield "opens no local socket", False, lambda: socket.socket(socket.AF_UNIX).close()
+    else:
+        yield "opens no socket", False, lambda: socket.socket().close()
+
+
+def _works(attempt: Callable[[], object]) -> bool:
+    with suppress(OSError):
+        attempt()
+        return True
+    return False

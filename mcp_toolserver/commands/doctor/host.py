@@ -66,10 +66,11 @@ class RootFacts:
 
 def look() -> Host:
     """The facts of this machine."""
+    container = next((engine for mark, engine in CONTAINER_MARKS.items() if os.path.exists(mark)), "")
     return Host(
         system=platform.system(),
         distributions=_distributions(),
-        container=(container := _container()),
+        container=container,
         container_limits=tuple(_container_limits()) if container else (),
         wsl="microsoft" in platform.release().lower(),
         root=hasattr(os, "geteuid") and os.geteuid() == 0,
@@ -79,14 +80,10 @@ def look() -> Host:
     )
 
 
-def _container() -> str:
-    return next((engine for mark, engine in CONTAINER_MARKS.items() if os.path.exists(mark)), "")
-
-
 def _container_limits() -> Iterator[str]:
-    refusal = _namespace_refusal()
+    refusal, status = _namespace_refusal(), _content("/proc/self/status")
     label = _content("/proc/self/attr/current").rstrip("\0\n")
-    if refusal in (errno.EPERM, errno.ENOSYS) and re.search("^Seccomp:\t2$", _status(), re.MULTILINE):
+    if refusal in (errno.EPERM, errno.ENOSYS) and re.search("^Seccomp:\t2$", status, re.MULTILINE):
         yield "seccomp"
     if covers_proc(_content("/proc/self/mounts")):
         yield "proc"
@@ -95,7 +92,7 @@ def _container_limits() -> Iterator[str]:
     elif ":" in label and refusal == errno.EACCES:
         yield "selinux"
     # Bubblewrap takes them for a set-id program that was tampered with.
-    if os.geteuid() != 0 and re.search("^CapPrm:\t.*[^0\n]", _status(), re.MULTILINE):
+    if os.geteuid() != 0 and re.search("^CapPrm:\t.*[^0\n]", status, re.MULTILINE):
         yield "capabilities"
 
 
@@ -127,10 +124,6 @@ def _enter_namespace() -> int:
     except OSError as error:
         return error.errno or errno.EPERM
     return 0
-
-
-def _status() -> str:
-    return _content("/proc/self/status")
 
 
 def _distributions() -> tuple[str, ...]:
@@ -175,11 +168,10 @@ def _ignores_case(path: str) -> bool:
         names = [name for name in os.listdir(path) if name.swapcase() != name]
     except OSError:
         return False
-    found = {name: os.path.join(path, name.swapcase()) for name in names[:1]}
-    return any(
-        os.path.exists(other) and os.path.samefile(os.path.join(path, name), other)
-        for name, other in found.items()
-    )
+    if not names:
+        return False
+    name, other = os.path.join(path, names[0]), os.path.join(path, names[0].swapcase())
+    return os.path.exists(other) and os.path.samefile(name, other)
 
 
 def version(program: str | None, arguments: Sequence[str] = ("--version",)) -> str:

@@ -14,19 +14,25 @@ from mcp_toolserver.runtime.sandbox.protected.names import PROJECT_FILES
 TOKEN = "TOOLSERVER_TOKEN"  # noqa: S105 – the name of a variable
 """The environment variable from which clients take the token of a server over HTTP."""
 
+_STAY = "its terminal and edit tools stay active"
+_SHELL, _ENV = f"Bearer ${{{TOKEN}}}", f"Bearer ${{env:{TOKEN}}}"
+
 Scope = Literal["user", "project"]
-Format = Literal["json", "toml", "yaml"]
 Entry = dict[str, JsonValue]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Shape:
-    """How a client writes one server."""
+def _local(**more: JsonValue) -> Callable[[Sequence[str], str], Entry]:
+    """A command apart from its arguments; `more` comes after them, and a type before."""
+    first: Entry = {"type": more.pop("type")} if "type" in more else {}
+    return lambda command, _: {**first, "command": command[0], "args": list(command[1:]), **more}
 
-    local: Callable[[Sequence[str], str], Entry]
-    """The command of a server, with the absolute path of its program, and the server's name → its entry."""
-    remote: Callable[[str], Entry] | None = None
-    """The address of a server over HTTP → its entry. None: setup does not configure one in this client."""
+
+_PLAIN = _local()
+
+
+def _remote(authorization: str, key: str = "url", **first: JsonValue) -> Callable[[str], Entry]:
+    """An address with the token, in the client's form."""
+    return lambda url: {**first, key: url, "headers": {"Authorization": authorization}}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +43,6 @@ class Confine:
     """The file, as `Client.user`."""
     project: str | None = None
     """None: there is no such setting for a project."""
-    format: Format = "json"
     path: tuple[str, ...]
     value: JsonValue
     """The value at `path`; items to add to a list there if it is a list of texts."""
@@ -50,18 +55,21 @@ class Client:
     name: str
     title: str
     user: str
-    """Its file for this user. `~` is the home folder, `{config}` the folder for configuration
-    (`$XDG_CONFIG_HOME` or `~/.config`), `{application}` that of graphical programs on this platform."""
+    """Its file for this user, in the format of its ending. `~` is the home folder, `{config}` the folder for
+    configuration (`$XDG_CONFIG_HOME` or `~/.config`), `{application}` that of graphical programs on this
+    platform."""
     macos: str | None = None
     """Its file on macOS, where that is another one than `user`."""
     project: str | None = None
     """Its file in a project, relative to the project's folder: from `PROJECT_FILES`, which protects it."""
     home: tuple[str, str] | None = None
     """A variable that moves its files, and the folder that it replaces in `user`."""
-    format: Format = "json"
     path: tuple[str, ...] = ("mcpServers",)
     """Where the servers are in the file."""
-    shape: Shape
+    local: Callable[[Sequence[str], str], Entry] = _PLAIN
+    """The command of a server, with the absolute path of its program, and the server's name → its entry."""
+    remote: Callable[[str], Entry] | None = None
+    """The address of a server over HTTP → its entry. None: setup does not configure one in this client."""
     root: str | None = None
     """What stands for the folder that is open in the client; None: there is nothing that does."""
     on_windows: bool = False
@@ -72,53 +80,13 @@ class Client:
     confine: tuple[Confine, ...] = ()
     confine_flags: tuple[str, str] | None = None
     """A flag of the server and its value, for modes that write: without it, `confine` restricts them too."""
-    keeps: str = "its terminal and edit tools stay active"
+    keeps: str = _STAY
     """Its own tools that setup cannot turn off."""
     next: tuple[str, ...]
     """What the user does after setup."""
     notes: tuple[str, ...] = ()
     """What else is known of the client."""
 
-
-# --- shapes ----------------------------------------------------------------------------------------------
-
-
-def _local(**more: JsonValue) -> Callable[[Sequence[str], str], Entry]:
-    """A command apart from its arguments; `more` comes after them, and a type before."""
-    first: Entry = {"type": more.pop("type")} if "type" in more else {}
-    return lambda command, _: {**first, "command": command[0], "args": list(command[1:]), **more}
-
-
-def _remote(authorization: str, key: str = "url", **first: JsonValue) -> Callable[[str], Entry]:
-    """An address with the token, in the client's form."""
-    return lambda url: {**first, key: url, "headers": {"Authorization": authorization}}
-
-
-_SHELL, _ENV = f"Bearer ${{{TOKEN}}}", f"Bearer ${{env:{TOKEN}}}"
-
-_PLAIN = Shape(local=_local())
-_CLAUDE_CODE = Shape(local=_local(type="stdio"), remote=_remote(_SHELL, type="http"))
-_VSCODE = Shape(local=_local(type="stdio"), remote=_remote(_ENV, type="http"))
-_GEMINI = Shape(local=_local(), remote=_remote(_SHELL, "httpUrl"))
-_CODEX = Shape(
-    local=_local(startup_timeout_sec=30, required=True),
-    remote=lambda url: {"url": url, "bearer_token_env_var": TOKEN, "required": True},
-)
-_OPENCODE = Shape(
-    local=lambda command, _: {"type": "local", "command": list(command), "enabled": True},
-    remote=_remote(f"Bearer {{env:{TOKEN}}}", type="remote"),
-)
-_CRUSH = Shape(local=_local(type="stdio"), remote=_remote(f"$(echo Bearer ${TOKEN})", type="http"))
-_GOOSE = Shape(
-    local=lambda command, name: {
-        "name": name,
-        "type": "stdio",
-        "cmd": command[0],
-        "args": list(command[1:]),
-        "enabled": True,
-        "timeout": 300,
-    }
-)
 
 URLS = ("url", "httpUrl", "serverUrl")
 """Where an entry for a server over HTTP has its address."""
@@ -151,12 +119,22 @@ def is_ours(entry: Entry) -> bool:
 _OPEN_TRUSTED = (
     "Start {title} in a project and run /mcp. If the server is shown as disabled, trust the folder."
 )
-_STAY = "its terminal and edit tools stay active"
+
+
+def _opencode(command: Sequence[str], _: str) -> Entry:
+    return {"type": "local", "command": list(command), "enabled": True}
+
+
+def _goose(command: Sequence[str], name: str) -> Entry:
+    start: Entry = {"cmd": command[0], "args": list(command[1:])}
+    return {"name": name, "type": "stdio", **start, "enabled": True, "timeout": 300}
+
 
 _ALL = (
     Client(
         name="claude-code", title="Claude Code", user="~/.claude.json", home=("CLAUDE_CONFIG_DIR", "~"),
-        shape=_CLAUDE_CODE, root=".", programs=("claude",), known="verified",
+        local=_local(type="stdio"), remote=_remote(_SHELL, type="http"), root=".", programs=("claude",),
+        known="verified",
         confine=(Confine(
             user="~/.claude/settings.json", project=PROJECT_FILES["claude-code"][1],
             path=("permissions", "deny"),
@@ -177,7 +155,7 @@ _ALL = (
     ),
     Client(
         name="claude-desktop", title="Claude Desktop", user="{application}/Claude/claude_desktop_config.json",
-        shape=_PLAIN, on_windows=True, known="its source",
+        on_windows=True, known="its source",
         keeps="it has no tools of its own that change files or run commands",
         next=("Quit Claude Desktop and start it again; the tools are in the menu of the message field.",),
         notes=("Claude Desktop starts servers with a bare environment.",),
@@ -185,8 +163,9 @@ _ALL = (
     *(
         Client(
             name=name, title=title, user=f"{{application}}/{folder}/User/mcp.json",
-            project=PROJECT_FILES["vscode"][0], path=("servers",), shape=_VSCODE, root="${workspaceFolder}",
-            on_windows=True, programs=(program,),
+            project=PROJECT_FILES["vscode"][0], path=("servers",), root="${workspaceFolder}",
+            local=_local(type="stdio"), remote=_remote(_ENV, type="http"), on_windows=True,
+            programs=(program,),
             keeps=f"{_STAY}; deselect them in the tools picker of the chat",
             next=("Run the command MCP: List Servers in VS Code, start the server and trust it.",),
             notes=("The server starts when a folder is open, because it serves that folder.",),
@@ -198,26 +177,28 @@ _ALL = (
     ),
     Client(
         name="cursor", title="Cursor", user="~/.cursor/mcp.json", on_windows=True, programs=("cursor",),
-        shape=Shape(local=_local(), remote=_remote(_ENV)), keeps=f"{_STAY}; turn them off in a custom mode",
+        remote=_remote(_ENV), keeps=f"{_STAY}; turn them off in a custom mode",
         next=("Restart Cursor and turn the server on in Settings → MCP.",),
     ),
     Client(
         name="windsurf", title="Windsurf", user="~/.codeium/windsurf/mcp_config.json", programs=("windsurf",),
-        shape=Shape(local=_local(), remote=_remote(_ENV, "serverUrl")),
+        remote=_remote(_ENV, "serverUrl"),
         next=("Press refresh in Settings → Cascade → MCP servers.",),
     ),
     Client(
         name="zed", title="Zed", user="{config}/zed/settings.json", macos="~/.config/zed/settings.json",
-        path=("context_servers",), shape=Shape(local=_local(env={})), programs=("zed",),
+        path=("context_servers",), local=_local(env={}), programs=("zed",),
         keeps=f"{_STAY}; turn them off in a profile of the agent panel",
         next=("Zed starts the server at once; the settings of the agent panel show a green dot.",),
     ),
     Client(
         name="codex", title="Codex CLI", user="~/.codex/config.toml", home=("CODEX_HOME", "~/.codex"),
-        format="toml", path=("mcp_servers",), shape=_CODEX, root=".", programs=("codex",), known="verified",
+        path=("mcp_servers",), local=_local(startup_timeout_sec=30, required=True),
+        remote=lambda url: {"url": url, "bearer_token_env_var": TOKEN, "required": True},
+        root=".", programs=("codex",), known="verified",
         confine=(
-            Confine(user="~/.codex/config.toml", format="toml", path=("sandbox_mode",), value="read-only"),
-            Confine(user="~/.codex/config.toml", format="toml", path=("features", "shell_tool"), value=False),
+            Confine(user="~/.codex/config.toml", path=("sandbox_mode",), value="read-only"),
+            Confine(user="~/.codex/config.toml", path=("features", "shell_tool"), value=False),
         ),
         confine_flags=("client-sandbox", "ignore"),
         keeps="apply_patch stays listed; the read-only sandbox refuses its writes unless you approve",
@@ -230,10 +211,10 @@ _ALL = (
         ),
     ),
     Client(
-        name="gemini", title="Gemini CLI", user="~/.gemini/settings.json", shape=_GEMINI, root=".",
-        programs=("gemini",), known="verified",
+        name="gemini", title="Gemini CLI", user="~/.gemini/settings.json", root=".", programs=("gemini",),
+        remote=_remote(_SHELL, "httpUrl"), known="verified",
         confine=(Confine(
-            user="~/.gemini/policies/mcp-toolserver.toml", format="toml", path=("rule",),
+            user="~/.gemini/policies/mcp-toolserver.toml", path=("rule",),
             value=[
                 {"toolName": ["run_shell_command", "replace"], "decision": "deny", "priority": 999},
                 # Without a pattern, Gemini CLI hides every tool of this name, this server's too.
@@ -245,8 +226,8 @@ _ALL = (
         notes=("In a folder that is not trusted, Gemini CLI shows the server as disabled.",),
     ),
     Client(
-        name="qwen", title="Qwen Code", user="~/.qwen/settings.json", shape=_GEMINI, root=".",
-        programs=("qwen",), known="verified",
+        name="qwen", title="Qwen Code", user="~/.qwen/settings.json", root=".", programs=("qwen",),
+        remote=_remote(_SHELL, "httpUrl"), known="verified",
         confine=(Confine(
             user="~/.qwen/settings.json", project=PROJECT_FILES["qwen"][0], path=("tools", "exclude"),
             value=["run_shell_command", "monitor", "write_file", "edit"],
@@ -256,8 +237,9 @@ _ALL = (
         notes=("In a folder that is not trusted, Qwen Code shows the server as disabled.",),
     ),
     Client(
-        name="opencode", title="opencode", user="{config}/opencode/opencode.json", path=("mcp",),
-        shape=_OPENCODE, root=".", programs=("opencode",), known="verified",
+        name="opencode", title="opencode", user="{config}/opencode/opencode.json", path=("mcp",), root=".",
+        local=_opencode, remote=_remote(f"Bearer {{env:{TOKEN}}}", type="remote"), programs=("opencode",),
+        known="verified",
         confine=tuple(
             Confine(
                 user="{config}/opencode/opencode.json", project=PROJECT_FILES["opencode"][0],
@@ -270,7 +252,7 @@ _ALL = (
     ),
     Client(
         name="cline", title="Cline CLI", user="~/.cline/data/settings/cline_mcp_settings.json",
-        shape=Shape(local=_local(timeout=60)), programs=("cline",), known="verified",
+        local=_local(timeout=60), programs=("cline",), known="verified",
         next=("Restart the Cline daemon.",),
         notes=(
             "Its daemon stays in the first folder it was started in, so the root is a fixed folder.",
@@ -278,60 +260,60 @@ _ALL = (
         ),
     ),
     Client(
-        name="cline-vscode", title="Cline in VS Code", shape=_PLAIN,
+        name="cline-vscode", title="Cline in VS Code",
         user="{application}/Code/User/globalStorage/saoudrizwan.claude-dev/settings/cline_mcp_settings.json",
         next=("Open MCP Servers in Cline; the server is in the list of installed ones.",),
     ),
     Client(
-        name="jetbrains", title="JetBrains (Junie)", user="~/.junie/mcp/mcp.json", shape=_PLAIN,
+        name="jetbrains", title="JetBrains (Junie)", user="~/.junie/mcp/mcp.json",
         next=(
             "Open Settings → Tools → Junie → MCP Settings; the server is in the list.",
             "AI Assistant has its own list: paste the entry in Settings → Tools → AI Assistant → MCP.",
         ),
     ),
     Client(
-        name="goose", title="goose", user="{config}/goose/config.yaml", format="yaml", path=("extensions",),
-        shape=_GOOSE, programs=("goose",),
+        name="goose", title="goose", user="{config}/goose/config.yaml", path=("extensions",),
+        local=_goose, programs=("goose",),
         keeps="the developer extension stays active; turn it off with `goose configure`",
         next=("Start a new goose session.",),
     ),
     Client(
         name="copilot", title="GitHub Copilot CLI", user="~/.copilot/mcp-config.json", programs=("copilot",),
-        shape=Shape(local=_local(type="local", tools=["*"])),
+        local=_local(type="local", tools=["*"]),
         next=("Restart GitHub Copilot CLI; /mcp show lists the server.",),
     ),
     Client(
         name="droid", title="Factory Droid", user="~/.factory/mcp.json", programs=("droid",),
-        shape=Shape(local=_local(type="stdio", disabled=False)),
+        local=_local(type="stdio", disabled=False),
         next=("Start droid; /mcp shows the server.",),
     ),
     Client(
         name="kiro", title="Kiro (formerly Amazon Q)", user="~/.kiro/settings/mcp.json",
-        shape=Shape(local=_local(), remote=_remote(_SHELL)), programs=("kiro", "kiro-cli"),
+        remote=_remote(_SHELL), programs=("kiro", "kiro-cli"),
         next=("Open the MCP servers of Kiro; /mcp in its CLI.",),
     ),
     Client(
-        name="crush", title="Crush", user="{config}/crush/crush.json", path=("mcp",), shape=_CRUSH,
-        programs=("crush",), next=("Start Crush; its sidebar lists the server.",),
+        name="crush", title="Crush", user="{config}/crush/crush.json", path=("mcp",), programs=("crush",),
+        local=_local(type="stdio"), remote=_remote(f"$(echo Bearer ${TOKEN})", type="http"),
+        next=("Start Crush; its sidebar lists the server.",),
     ),
     Client(
-        name="amp", title="Amp", user="~/.config/amp/settings.json", path=("amp.mcpServers",), shape=_PLAIN,
+        name="amp", title="Amp", user="~/.config/amp/settings.json", path=("amp.mcpServers",),
         programs=("amp",), next=("Start Amp; it asks once to approve a server of the project scope.",),
     ),
     Client(
         name="kilo", title="Kilo Code", user="{config}/kilo/kilo.jsonc", path=("mcp",), programs=("kilo",),
-        shape=Shape(local=_OPENCODE.local),
+        local=_opencode,
         next=("Open Settings → Agent Behaviour → MCP Servers; the server is in the list.",),
     ),
     Client(
-        name="roo", title="Roo Code", shape=_PLAIN, next=("Open the MCP settings of Roo Code.",),
+        name="roo", title="Roo Code", next=("Open the MCP settings of Roo Code.",),
         user="{application}/Code/User/globalStorage/rooveterinaryinc.roo-cline/settings/mcp_settings.json",
     ),
 )  # fmt: skip
 
 ANY = Client(
-    name="", title="A client", user="~/mcp.json", next=(),
-    shape=Shape(local=_local(), remote=_remote(_SHELL, type="http")),
+    name="", title="A client", user="~/mcp.json", next=(), remote=_remote(_SHELL, type="http"),
 )  # fmt: skip
 """Stands for a client that is not in the table: `setup --print-entry` prints what most take."""
 

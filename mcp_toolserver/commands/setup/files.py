@@ -1,50 +1,58 @@
-"""Reads and replaces the configuration files of clients: atomically, with a backup, or not at all."""
+"""Reads, edits and replaces the configuration files of clients: atomically, with a backup, or not at all."""
 
 import os
 import stat
 import tempfile
-from dataclasses import dataclass
+from collections.abc import Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from pydantic import JsonValue
+
+from mcp_toolserver.commands.setup import jsonc
 from mcp_toolserver.errors import SettingsError
 
 MAX_BYTES = 16 * 2**20
 BACKUP = ".before-mcp-toolserver"
 """The ending of a backup: the file as it was before setup first changed it."""
 
-
 _BOM = "\ufeff"
 
 
-class Broken(ValueError):
-    """A configuration file is not in its format; nothing is changed."""
-
-    def __init__(self, what: str, *, line: int = 1, column: int = 1) -> None:
-        super().__init__(f"line {line}, column {column}: {what}")
-
-
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class ConfigFile:
-    """A configuration file as it was read."""
+    """A configuration file, as it was read and as it is to be; a `SettingsError` says where it is not in its
+    format."""
 
     path: Path
     """Where it is: the target, if the client's path is a link."""
     link: Path | None
     """The client's path, if that is a link."""
-    content: bytes | None
+    ending: str
+    """That of the client's path, which names the format."""
+    content: bytes | None = None
     """None: there is no such file yet."""
-    status: os.stat_result | None
+    status: os.stat_result | None = None
+    text: str = field(init=False)
+    """As it is to be, without a byte order mark, lines ending with "\\n"; empty where there is no file."""
+    is_first: bool = True
+    """Whether setup has not changed the file before, so that it becomes the backup."""
+
+    def __post_init__(self) -> None:
+        self.text = self.text_before
 
     @property
-    def text(self) -> str:
-        """The content without a byte order mark, lines ending with "\\n"; empty where there is no file."""
+    def text_before(self) -> str:
+        """The text as it was read."""
         text = (self.content or b"").decode().removeprefix(_BOM)
         return text.replace("\r\n", "\n") if self._has_crlf else text
 
-    def encoded(self, text: str) -> bytes:
-        """A new content, with the byte order mark and the line endings of this one."""
+    @property
+    def new_content(self) -> bytes:
+        """The text with the byte order mark and the line endings of the file."""
         mark = _BOM if (self.content or b"").decode().startswith(_BOM) else ""
-        return (mark + (text.replace("\n", "\r\n") if self._has_crlf else text)).encode()
+        return (mark + (self.text.replace("\n", "\r\n") if self._has_crlf else self.text)).encode()
 
     @property
     def _has_crlf(self) -> bool:
@@ -53,16 +61,122 @@ class ConfigFile:
         return content.count(b"\n") == content.count(b"\r\n") > 0
 
     @property
-    def backup(self) -> Path:
+    def backup_path(self) -> Path:
         """Where the backup is, or will be."""
         return self.path.with_name(self.path.name + BACKUP)
 
+    @property
+    def is_hollow(self) -> bool:
+        """Whether nothing but empty objects and lists is left: setup created the file."""
+        return not {"#", "/"} & set(self.text) and _is_hollow(self.at(()))
 
-def read(path: Path, *, within: Path | None = None) -> ConfigFile:
+    def put(self, path: Sequence[str], value: JsonValue) -> None:
+        """Set the value at `path`; None removes it."""
+        with self._editor() as editor:
+            self.text = editor.put(self.text, path, value)
+
+    def at(self, path: Sequence[str]) -> JsonValue:
+        """The value at `path`; None if there is none."""
+        with self._editor() as editor:
+            content: JsonValue = editor.parse(self.text) if self.text.strip() else {}
+        for key in path:
+            content = content.get(key) if isinstance(content, dict) else None
+        return content
+
+    def prune(self, path: Sequence[str]) -> None:
+        """Remove objects and lists on the way to `path` that are empty and that the backup does not have."""
+        backup = self.backup()
+        if backup.content is None:
+            return
+        for place in (path[:end] for end in range(len(path), 0, -1)):
+            if self.at(place) in ({}, []) and backup.at(place) is None:
+                self.put(place, None)
+
+    @contextmanager
+    def _editor(self):
+        """The functions for the format; their library is imported here."""
+        try:
+            if self.ending == ".toml":
+                from mcp_toolserver.commands.setup import toml
+
+                yield toml
+            elif self.ending == ".yaml":
+                from mcp_toolserver.commands.setup import yaml
+
+                yield yaml
+            else:
+                yield jsonc
+        except jsonc.Broken as error:
+            raise SettingsError(f"{self.path}, {error}; nothing was changed") from None
+
+    def backup(self) -> "ConfigFile":
+        """The file as it was before setup first changed it; it may be missing."""
+        return read(self.backup_path, ending=self.ending)
+
+    def check_writable(self) -> None:
+        """Check that `write` may replace the file.
+
+        Raises:
+            SettingsError: it is read-only, or belongs to another user.
+        """
+        if self.status is None:
+            return
+        if not self.status.st_mode & stat.S_IWUSR or not os.access(self.path, os.W_OK):
+            raise SettingsError(f"{self.path} is read-only; nothing was changed")
+        if os.geteuid() not in (0, self.status.st_uid):
+            raise SettingsError(f"{self.path} belongs to another user; nothing was changed")
+
+    def write(self, *, backed_up: bool) -> None:
+        """Replace the file, with the same mode and owner; if `backed_up`, keep it as the backup, unless there
+        is one.
+
+        Raises:
+            SettingsError: the file changed since it was read, or cannot be written.
+        """
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            if backed_up and self.content is not None and not os.path.lexists(self.backup_path):
+                self._replace(self.backup_path, self.content)
+            self._replace(self.path, self.new_content)
+            descriptor = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            raise SettingsError(f"cannot write {self.path}: {error.strerror}; nothing was changed") from None
+
+    def _replace(self, target: Path, content: bytes) -> None:
+        """Write `target`, next to this file, with its mode and owner, if this file is as it was read."""
+        descriptor, name = tempfile.mkstemp(prefix=".mcp-toolserver-", dir=self.path.parent)
+        temporary = Path(name)
+        try:
+            with os.fdopen(descriptor, "wb") as opened:
+                opened.write(content)
+                opened.flush()
+                if self.status is not None:
+                    owner, made = (self.status.st_uid, self.status.st_gid), os.fstat(descriptor)
+                    # Drives of Windows refuse a change of the owner.
+                    if owner != (made.st_uid, made.st_gid):
+                        os.fchown(descriptor, *owner)
+                    os.fchmod(descriptor, stat.S_IMODE(self.status.st_mode))
+                os.fsync(descriptor)
+            if read(self.path).content != self.content:
+                raise SettingsError(
+                    f"{self.path} was changed by another program meanwhile; nothing was changed. Close the "
+                    "client and run setup again"
+                )
+            temporary.replace(target)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+
+def read(path: Path, *, within: Path | None = None, ending: str | None = None) -> ConfigFile:
     """Read a file that may be missing.
 
     Args:
         within: the folder that a link may not lead out of; None permits every target.
+        ending: names the format; None: that of `path`.
 
     Raises:
         SettingsError: it is not a regular file, too large, not UTF-8 or not readable, or a link leads out.
@@ -70,7 +184,7 @@ def read(path: Path, *, within: Path | None = None) -> ConfigFile:
     real = Path(os.path.realpath(path))
     if within is not None and not real.is_relative_to(os.path.realpath(within)):
         raise SettingsError(f"{path} leads to {real}, outside {within}; nothing was changed")
-    link = None if real == path else path
+    content = status = None
     try:
         status = real.stat()
         if not stat.S_ISREG(status.st_mode):
@@ -80,50 +194,14 @@ def read(path: Path, *, within: Path | None = None) -> ConfigFile:
         content = real.read_bytes()
         content.decode()
     except FileNotFoundError:
-        return ConfigFile(path=real, link=link, content=None, status=None)
+        status = None
     except UnicodeDecodeError as error:
         line = error.object[: error.start].count(b"\n") + 1
         raise SettingsError(f"{real}, line {line}: the text is not UTF-8; nothing was changed") from None
     except OSError as error:
         raise SettingsError(f"cannot read {real}: {error.strerror}; nothing was changed") from None
-    return ConfigFile(path=real, link=link, content=content, status=status)
-
-
-def check_writable(file: ConfigFile) -> None:
-    """Check that `write` may replace the file.
-
-    Raises:
-        SettingsError: it is read-only, or belongs to another user.
-    """
-    if file.status is None:
-        return
-    if not file.status.st_mode & stat.S_IWUSR or not os.access(file.path, os.W_OK):
-        raise SettingsError(f"{file.path} is read-only; nothing was changed")
-    if os.geteuid() not in (0, file.status.st_uid):
-        raise SettingsError(f"{file.path} belongs to another user; nothing was changed")
-
-
-def write(file: ConfigFile, text: str, *, backed_up: bool) -> None:
-    """Replace the file, with the same mode and owner.
-
-    Args:
-        backed_up: keep the file as it was under the name of the backup, unless there is one.
-
-    Raises:
-        SettingsError: the file changed since it was read, or cannot be written.
-    """
-    try:
-        file.path.parent.mkdir(parents=True, exist_ok=True)
-        if backed_up and file.content is not None and not os.path.lexists(file.backup):
-            _replace(file, file.backup, file.content)
-        _replace(file, file.path, file.encoded(text))
-        descriptor = os.open(file.path.parent, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-    except OSError as error:
-        raise SettingsError(f"cannot write {file.path}: {error.strerror}; nothing was changed") from None
+    link = None if real == path else path
+    return ConfigFile(path=real, link=link, ending=ending or path.suffix, content=content, status=status)
 
 
 def remove(path: Path) -> None:
@@ -138,26 +216,8 @@ def remove(path: Path) -> None:
         raise SettingsError(f"cannot remove {path}: {error.strerror}") from None
 
 
-def _replace(file: ConfigFile, target: Path, content: bytes) -> None:
-    """Write `target`, next to `file`, with its mode and owner, if `file` is as it was read."""
-    descriptor, name = tempfile.mkstemp(prefix=".mcp-toolserver-", dir=file.path.parent)
-    temporary = Path(name)
-    try:
-        with os.fdopen(descriptor, "wb") as opened:
-            opened.write(content)
-            opened.flush()
-            if file.status is not None:
-                owner, made = (file.status.st_uid, file.status.st_gid), os.fstat(descriptor)
-                # Drives of Windows refuse a change of the owner.
-                if owner != (made.st_uid, made.st_gid):
-                    os.fchown(descriptor, *owner)
-                os.fchmod(descriptor, stat.S_IMODE(file.status.st_mode))
-            os.fsync(descriptor)
-        if read(file.path).content != file.content:
-            raise SettingsError(
-                f"{file.path} was changed by another program meanwhile; nothing was changed. Close the "
-                "client and run setup again"
-            )
-        temporary.replace(target)
-    finally:
-        temporary.unlink(missing_ok=True)
+def _is_hollow(value: JsonValue) -> bool:
+    """Whether it holds nothing but empty objects and lists."""
+    if isinstance(value, dict):
+        return all(_is_hollow(one) for one in value.values())
+    return value == []

@@ -11,8 +11,6 @@ from dataclasses import dataclass, field
 
 from pydantic import JsonValue
 
-from mcp_toolserver.commands.setup.files import Broken
-
 _COMMENT = re.compile(r"//[^\r\n]*+|/\*(?s:.*?)\*/")
 _TOKEN = re.compile(
     rf"({_COMMENT.pattern}|,(?=(?:\s|{_COMMENT.pattern})*+[}}\]]))"
@@ -20,6 +18,13 @@ _TOKEN = re.compile(
 )
 """Its group holds what JSON does not have: comments and trailing commas."""
 _LINE_END = re.compile(r"[ \t]*+(?:\r?\n|$)")
+
+
+class Broken(ValueError):
+    """A configuration file is not in its format; nothing is changed."""
+
+    def __init__(self, what: str, *, line: int = 1, column: int = 1) -> None:
+        super().__init__(f"line {line}, column {column}: {what}")
 
 
 @dataclass(kw_only=True)
@@ -53,15 +58,19 @@ def parse(text: str) -> JsonValue:
 
 
 def put(text: str, path: Sequence[str], value: JsonValue) -> str:
-    """Return the text with `value` at `path`, in objects that are created where they are missing.
+    """Return the text with `value` at `path`, in objects that are created where they are missing; without the
+    member at `path` if `value` is None.
 
     Where a list has items more or less than the one in the text, the other items stay as they are.
 
     Raises:
         Broken: the text is not JSON, or something on the way is not an object.
     """
-    text, plain, root = _read(text)
+    text, plain, root = _read(given := text)
     nodes = _nodes(text, root, path)
+    if value is None:
+        is_there = len(nodes) > len(path)
+        return _without(text, nodes[-2], nodes[-2].children.index(nodes[-1])) if is_there else given
     if missing := path[len(nodes) - 1 :]:
         for outer in reversed(missing[1:]):
             value = {outer: value}
@@ -77,16 +86,6 @@ def put(text: str, path: Sequence[str], value: JsonValue) -> str:
             same = (at for at, item in enumerate(value) if item != old[at])
             return put(_without(text, node, next(same, len(value))), path, value)
     return text[: node.start] + _rendered(text, value, _indent_of_line(text, node.start)) + text[node.end :]
-
-
-def drop(text: str, path: Sequence[str]) -> str:
-    """Return the text without the member at `path`; unchanged when there is none.
-
-    Raises:
-        Broken: as `put`.
-    """
-    nodes = _nodes(text, _read(text)[2], path)
-    return text if len(nodes) <= len(path) else _without(text, nodes[-2], nodes[-2].children.index(nodes[-1]))
 
 
 def _read(text: str) -> tuple[str, str, _Node]:

@@ -1,10 +1,13 @@
 """Decides which server is configured in a client, its command with flags or its address, and starts it."""
 
+import json
 import os
 import subprocess
+import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -17,13 +20,17 @@ from mcp_toolserver.commands.setup.places import contains
 from mcp_toolserver.commands.setup.plan import Plan
 from mcp_toolserver.errors import SettingsError
 from mcp_toolserver.protocol.client import connect
-from mcp_toolserver.runtime.which import is_inside
+from mcp_toolserver.runtime.which import find_program, is_executable, is_inside
 from mcp_toolserver.settings import OPTIONS, Option, Value
 
 _OWN = frozenset({"permission-mode", "root", "transport"})
 """Settings that are written in a place of their own."""
 _SECONDS = 120
 """For a start, which may have to install the server (`uvx`)."""
+NAME = "mcp-toolserver"
+
+_MODULE = ("-P", "-m", "mcp_toolserver")
+"""For Python. The current folder is not among the places of imports (-P), because it may be a workspace."""
 
 
 def mode_of(request: Invocation) -> Permission:
@@ -49,8 +56,8 @@ def entry(plan: Plan, request: Invocation, program: tuple[str, ...]) -> Entry:
         raise SettingsError("--transport http and --url URL belong together")
     if request.url is None:
         flags = _flags(plan, request, program[0])
-        return client.shape.local((*plan.places.launcher, *program, *flags), request.name)
-    if client.shape.remote is None:
+        return client.local((*plan.places.launcher, *program, *flags), request.name)
+    if client.remote is None:
         raise SettingsError(f"setup does not configure servers over HTTP in {client.title}")
     if more := sorted(request.given - {"transport"}):
         raise SettingsError(f"--{more[0]} is decided by the server that runs at --url; leave it out")
@@ -59,7 +66,7 @@ def entry(plan: Plan, request: Invocation, program: tuple[str, ...]) -> Entry:
         raise SettingsError(
             f"--url: {request.url!r} is not the address of a server, such as http://127.0.0.1:8765/mcp"
         )
-    return client.shape.remote(request.url)
+    return client.remote(request.url)
 
 
 def _flags(plan: Plan, request: Invocation, program: str) -> list[str]:
@@ -107,7 +114,7 @@ def _roots(plan: Plan, request: Invocation) -> tuple[str, ...]:
 
 def _check_places(plan: Plan, roots: tuple[str, ...], program: str | None) -> None:
     """Reject folders in which tools could change the user's configuration or `program`, the server."""
-    file = plan.servers.file.path
+    file = plan.servers.path
     folders = [root for root in roots if root != plan.client.root]
     for folder in folders:
         if not Path(folder).is_dir():
@@ -132,6 +139,82 @@ def _check_places(plan: Plan, roots: tuple[str, ...], program: str | None) -> No
 
 def _lies_in(path: str, folders: Sequence[str]) -> bool:
     return is_inside(path, folders) or any(contains(folder, path) for folder in folders)
+
+
+# --- its program -----------------------------------------------------------------------------------------
+
+
+def server_command(environ: Mapping[str, str], started_as: str) -> tuple[str, ...]:
+    """Return the command, without the server's own flags.
+
+    In a temporary environment of `uvx` or `pipx run` it is that program again. Otherwise it is the link in
+    the user's folder of programs (`pipx install`, `uv tool install`) if the server was started by it, or the
+    program of this Python environment.
+
+    Args:
+        started_as: the program as it was started, `sys.argv[0]`.
+
+    Raises:
+        SettingsError: the program that made the temporary environment is not on the PATH.
+    """
+    prefix = Path(sys.prefix)
+    if any(part.startswith(("archive-v", "environments-v", "builds-v")) for part in prefix.parts):
+        uv = _runner("uv", environ.get("UV"), environ)
+        start = (*uv, "tool", "run", *_python_for_uv(environ), "--from", _requirement())
+        # The script that uv installs is a shell script, which finds Python by programs on the PATH.
+        return (*start, "python", *_MODULE)
+    # Permanent environments of pipx are in a folder `venvs`.
+    if prefix.parent.name in ("pipx", ".cache") and "pipx" in prefix.parts:
+        return (*_runner("pipx", None, environ), "run", "--spec", _requirement(), NAME)
+    script = Path(sys.executable).with_name(NAME)
+    if not is_executable(str(script)):
+        return (sys.executable, *_MODULE)
+    link = Path(os.path.abspath(started_as))
+    return (str(link if link.resolve() == script.resolve() else script),)
+
+
+def _runner(name: str, known: str | None, environ: Mapping[str, str]) -> tuple[str]:
+    found = known if known and os.path.isabs(known) else None
+    found = found or find_program((name,), environ.get("PATH", "").split(os.pathsep))
+    if found is None:
+        raise SettingsError(f"{name} made this environment, which is temporary, but is not on the PATH")
+    return (found,)
+
+
+def _python_for_uv(environ: Mapping[str, str]) -> tuple[str, ...]:
+    """The flag that names this Python, unless uv installed it.
+
+    uv looks for other Pythons on the PATH, which a client may not pass on, and else downloads one. The path
+    is the one on the PATH, which an upgrade leaves in place. uv puts its temporary environment there first.
+    """
+    python = Path(sys.executable).resolve()
+    if any(part.startswith("cpython-") for part in python.parts):
+        return ()
+    names = ("python3", f"python3.{sys.version_info.minor}")
+    path = environ.get("PATH", "").split(os.pathsep)
+    # A virtual environment may be temporary.
+    folders = [folder for folder in path if not Path(folder).with_name("pyvenv.cfg").exists()]
+    on_path = (find_program((name,), folders) for name in names)
+    same = (found for found in on_path if found and Path(found).resolve() == python)
+    return ("--python", next(same, str(python)))
+
+
+def _requirement() -> str:
+    """What was installed: a file or repository, or the name of the package."""
+    try:
+        source = distribution(NAME).read_text("direct_url.json")
+    except PackageNotFoundError:
+        return NAME
+    return installed_from(source) or NAME
+
+
+def installed_from(source: str | None) -> str | None:
+    """The file or address in a `direct_url.json` (PEP 610); None for a package from an index."""
+    content: dict[str, object] = json.loads(source) if source else {}
+    url, repository = content.get("url"), content.get("vcs_info")
+    if not isinstance(url, str):
+        return None
+    return f"git+{url}" if repository else url.removeprefix("file://")
 
 
 # --- its start -------------------------------------------------------------------------------------------

@@ -11,11 +11,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from mcp_toolserver.command_line import Invocation
-from mcp_toolserver.commands.setup import files, server
+from mcp_toolserver.commands.setup import server
 from mcp_toolserver.commands.setup.clients import ANY, CLIENTS, TOKEN, URLS, Client, command_of, is_ours
+from mcp_toolserver.commands.setup.files import ConfigFile, remove
 from mcp_toolserver.commands.setup.places import Places, privacy_notes
-from mcp_toolserver.commands.setup.plan import Change, Plan
-from mcp_toolserver.commands.setup.program import server_command
+from mcp_toolserver.commands.setup.plan import Plan
 from mcp_toolserver.errors import SettingsError
 
 _WIDTH = 200
@@ -48,7 +48,7 @@ def setup(request: Invocation, environ: Mapping[str, str]) -> int:
 
 def _add(plan: Plan, request: Invocation) -> int:
     client, places = plan.client, plan.places
-    entry = server.entry(plan, request, server_command(places.environ, sys.argv[0]))
+    entry = server.entry(plan, request, server.server_command(places.environ, sys.argv[0]))
     if request.print_entry:
         print(json.dumps({"mcpServers": {request.name: entry}}, indent=2))
         return 0
@@ -85,54 +85,50 @@ def _remove(plan: Plan, request: Invocation) -> int:
     ended = _apply(plan, request)
     if ended is not None:
         return ended
-    for change in plan.changes.values():
-        _clean_up(change)
+    for file in plan.files.values():
+        _clean_up(file)
     if any(written) and not lifts:
         print(f"Settings as of --confine stay. To undo them: setup {plan.client.name} --remove --confine")
     print(f"{request.name} is not configured in {plan.client.title}. Restart it.")
     return 0
 
 
-def _clean_up(change: Change) -> None:
+def _clean_up(file: ConfigFile) -> None:
     """Remove the backup if it equals the file, or the file if nothing is left of what setup created."""
-    file = change.file
-    backup = files.read(file.backup)
-    if backup.content == file.encoded(change.text):
-        files.remove(file.backup)
-        print(f"Removed the backup {file.backup}, which had the same content.")
-    elif backup.content is None and file.content is not None and change.is_hollow:
-        files.remove(file.path)
+    backup = file.backup()
+    if backup.content == file.new_content:
+        remove(file.backup_path)
+        print(f"Removed the backup {file.backup_path}, which had the same content.")
+    elif backup.content is None and file.content is not None and file.is_hollow:
+        remove(file.path)
         print(f"Removed {file.path}, which had no content left.")
 
 
 def _apply(plan: Plan, request: Invocation) -> int | None:
     """Show the changes and write them if they are confirmed; the exit status if that is all."""
-    changes = [change for change in plan.changes.values() if change.text != change.file.text]
-    for change in changes:
-        files.check_writable(change.file)
-    for change in changes:
-        print(_shown(change))
-    if not changes:
-        print(f"{plan.servers.file.path} stays as it is.")
+    changed = [file for file in plan.files.values() if file.text != file.text_before]
+    for file in changed:
+        file.check_writable()
+    for file in changed:
+        print(_shown(file))
+    if not changed:
+        print(f"{plan.servers.path} stays as it is.")
     if request.print:
         return 0
-    if changes and not request.yes and not _confirmed():
+    if changed and not request.yes and not _confirmed():
         print("Nothing was written. Without a terminal, confirm with --yes.", file=sys.stderr)
         return NOT_CONFIRMED
-    for change in changes:
-        backed_up = change.is_first and not request.remove and change.file.content is not None
-        files.write(change.file, change.text, backed_up=backed_up)
-        kept = f"; backup: {change.file.backup}" if backed_up else ""
-        print(f"Wrote {change.file.path}{kept}")
+    for file in changed:
+        backed_up = file.is_first and not request.remove and file.content is not None
+        file.write(backed_up=backed_up)
+        print(f"Wrote {file.path}" + (f"; backup: {file.backup_path}" if backed_up else ""))
     return None
 
 
-def _shown(change: Change) -> str:
+def _shown(file: ConfigFile) -> str:
     """The change as a diff without context: other lines of the file may hold keys."""
-    file = change.file
-    lines = difflib.unified_diff(
-        file.text.splitlines(), change.text.splitlines(), str(file.path), str(file.path), lineterm="", n=0
-    )
+    before, after, name = file.text_before.splitlines(), file.text.splitlines(), str(file.path)
+    lines = difflib.unified_diff(before, after, name, name, lineterm="", n=0)
     link = [f"{file.link} is a link to this file:"] if file.link else []
     cut = (line if len(line) <= _WIDTH else f"{line[:_WIDTH]}… (cut)" for line in lines)
     return "\n".join((*link, *cut))
@@ -145,9 +141,9 @@ def _confirmed() -> bool:
 
 
 def _finish(plan: Plan, request: Invocation, mode: str) -> int:
-    """Start the server as the file says now, and print what comes next."""
+    """Start the server as the client will, and print what comes next."""
     client = plan.client
-    written = Plan(client=client, scope=plan.scope, places=plan.places).entry(request.name)
+    written = plan.entry(request.name)
     command = command_of(written)[len(plan.places.launcher) :] if isinstance(written, dict) else ()
     if command:
         try:

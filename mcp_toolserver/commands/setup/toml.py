@@ -10,7 +10,7 @@ from tomlkit.container import Container, OutOfOrderTableProxy
 from tomlkit.exceptions import ParseError, TOMLKitError
 from tomlkit.items import AbstractTable
 
-from mcp_toolserver.commands.setup.files import Broken
+from mcp_toolserver.commands.setup.jsonc import Broken
 
 
 def parse(text: str) -> dict[str, JsonValue]:
@@ -24,25 +24,16 @@ def put(text: str, path: Sequence[str], value: JsonValue) -> str:
     table: MutableMapping[str, Any] = document
     for depth, key in enumerate(path[:-1]):
         if key not in table:
+            if value is None:
+                return text
             # A table that holds tables only needs no header of its own.
             super_table = depth + 1 < len(path) - 1 or isinstance(value, dict)
             table[key] = tomlkit.table(is_super_table=super_table)
         table = _table(table[key], path[: depth + 1])
-    table[path[-1]] = value
-    return _written(text, document)
-
-
-def drop(text: str, path: Sequence[str]) -> str:
-    """As `jsonc.drop`."""
-    document = _parsed(text)
-    table: MutableMapping[str, Any] = document
-    for depth, key in enumerate(path[:-1]):
-        if key not in table:
-            return text
-        table = _table(table[key], path[: depth + 1])
-    if path[-1] not in table:
-        return text
-    del table[path[-1]]
+    if value is not None:
+        table[path[-1]] = value
+    elif path[-1] in table:
+        del table[path[-1]]
     return _written(text, document)
 
 

@@ -14,7 +14,7 @@ import ruamel.yaml
 from pydantic import JsonValue
 from ruamel.yaml.error import YAMLError
 
-from mcp_toolserver.commands.setup.files import Broken
+from mcp_toolserver.commands.setup.jsonc import Broken
 
 _RUAMEL: Any = ruamel.yaml
 """Its functions have no types."""
@@ -38,16 +38,6 @@ def parse(text: str) -> dict[str, JsonValue]:
 
 def put(text: str, path: Sequence[str], value: JsonValue) -> str:
     """As `jsonc.put`; of a form that this module does not edit, `Broken` has what to write by hand."""
-    return _edited(text, path, value)
-
-
-def drop(text: str, path: Sequence[str]) -> str:
-    """As `jsonc.drop`."""
-    return _edited(text, path, None)
-
-
-def _edited(text: str, path: Sequence[str], value: JsonValue) -> str:
-    """The text with `value` at `path`; None removes it."""
     wanted = parent = parse(text)
     for key in path[:-1]:
         if parent.get(key) is None:

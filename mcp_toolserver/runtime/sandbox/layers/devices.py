@@ -24,6 +24,7 @@ def fixed_devices() -> int:
     -1 where there is none to be made in advance.
     """
     here = os.open(_MOUNTS, os.O_RDONLY | os.O_CLOEXEC)
+    folder = os.open(".", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         if not (owned := _changeable()):
             return -1
@@ -33,10 +34,13 @@ def fixed_devices() -> int:
             return os.open(_MOUNTS, os.O_RDONLY | os.O_CLOEXEC)
         finally:
             kernel.setns(here)
+            # Entering a mount namespace moves the process to its top folder.
+            os.fchdir(folder)
     except OSError:
         return -1
     finally:
         os.close(here)
+        os.close(folder)
 
 
 def fix_devices(namespace: int = -1) -> None:
