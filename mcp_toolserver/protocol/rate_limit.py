@@ -24,8 +24,6 @@ def is_counted(method: str) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class RequestLimits:
-    """Limits on requests."""
-
     requests: int = 256
     """In progress at the same time, of all clients."""
     of_one: int = 128
@@ -66,7 +64,6 @@ class ConcurrencyLimiter:
         return None
 
     def release(self, client: str) -> None:
-        """Stop counting a request."""
         self._count -= 1
         self._by_client[client] -= 1
         if not self._by_client[client]:
@@ -97,7 +94,6 @@ class LimiterOfName(ConcurrencyLimiter):
         return refusal
 
     def release(self, client: str) -> None:
-        """Stop counting a request in both."""
         self._shared.release(f"{self._name} {client}")
         super().release(self._name)
 

@@ -101,7 +101,7 @@ async def serving(folder: Path) -> AsyncGenerator[str]:
         options = HttpOptions(token=TOKEN, names=(address,))
         sockets = bind(options.host, 0)
         up = asyncio.get_running_loop().create_future()
-        server = mcp_server(app, (TaskTools(), tools), token=TOKEN, adapt=tools.adapt)
+        server = mcp_server(app, (TaskTools().join, tools.join), token=TOKEN, adapt=tools.adapt)
         task = asyncio.create_task(serve_http(server, options, sockets, sse=False, started=up.set_result))
         try:
             await asyncio.wait((task, up), timeout=10, return_when=asyncio.FIRST_COMPLETED)
