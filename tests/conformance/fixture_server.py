@@ -94,8 +94,8 @@ async def serving(folder: Path) -> AsyncGenerator[str]:
     root.mkdir()
     settings = Settings(root=(str(root),), state_dir=str(folder / "state"), toolsets=("all",))
     tools = SuiteTools()
-    whole = build_application(settings, None, HostExecutables(), held_by=0)
-    app = replace(whole, dispatcher=tools.added_to(whole.dispatcher))
+    app = build_application(settings, None, HostExecutables(), held_by=0)
+    app.dispatcher = tools.added_to(app.dispatcher)
     with socket.create_server(("127.0.0.1", 0)) as outside:
         address = f"127.0.0.1:{outside.getsockname()[1]}"
         options = HttpOptions(token=TOKEN, names=(address,))
