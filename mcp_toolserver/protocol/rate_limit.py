@@ -41,16 +41,6 @@ class ConcurrencyLimiter:
         self._count = 0
         self._by_client: Counter[str] = Counter()
 
-    @property
-    def in_progress(self) -> int:
-        """Requests acquired and not released."""
-        return self._count
-
-    @property
-    def clients(self) -> int:
-        """Clients with a request in progress."""
-        return len(self._by_client)
-
     def acquire(self, client: str, method: str) -> Refusal | None:
         """Count a request; returns a refusal over a limit. Without one the caller must call `release`."""
         if self._count >= self.limits.requests:
@@ -106,11 +96,6 @@ class RateLimiter:
         self._now = now
         self._rested: dict[str, float] = {}
         """By client the time at which its bucket is empty; the most recent client is last."""
-
-    @property
-    def clients(self) -> int:
-        """Clients that are remembered."""
-        return len(self._rested)
 
     def take(self, client: str) -> int:
         """Count a call and return 0, or return the whole seconds until the client may call."""

@@ -204,11 +204,8 @@ class Tasks:
     async def _conclude(self, task: Task) -> None:
         """Keep the outcome in the store, or in memory if the store is full."""
         record = task.written()
-        _ = (
-            task.in_request
-            or await self._is_kept(record)
-            or await self._is_kept(self._remembered(record, task))
-        )
+        if not task.in_request and not await self._is_kept(record):
+            await self._is_kept(self._remembered(record, task))
 
     def _remembered(self, record: TaskRecord, task: Task) -> TaskRecord:
         """Keep the outcome in memory; returns the record for the store, which says that it is lost."""
