@@ -1,5 +1,6 @@
 """Serves the application over the configured transport."""
 
+import logging
 import os
 import socket
 from collections.abc import AsyncGenerator, Callable, Sequence
@@ -21,7 +22,7 @@ from mcp_toolserver.errors import SettingsError, Unavailable
 from mcp_toolserver.protocol.client_roots import ClientRoots
 from mcp_toolserver.protocol.handlers import Handlers
 from mcp_toolserver.protocol.instructions import instructions
-from mcp_toolserver.protocol.mcp_server import Feature, SandboxState, ToolServer
+from mcp_toolserver.protocol.mcp_server import Feature, ToolServer, sandbox_state
 from mcp_toolserver.protocol.rate_limit import RequestLimits
 from mcp_toolserver.protocol.resources.client_identity import ClientIds
 from mcp_toolserver.protocol.resources.feature import ResourceFeature
@@ -31,10 +32,11 @@ from mcp_toolserver.settings import Settings, public_settings
 from mcp_toolserver.stores.liveness import BOARD, any_dead
 
 if TYPE_CHECKING:
-    from mcp_toolserver.protocol.http.members import OwnServer
     from mcp_toolserver.protocol.http.tokens import Grant, GrantFile
     from mcp_toolserver.protocol.tasks.tasks import Tasks
 
+
+log = logging.getLogger(__name__)
 
 _Lifespan = Callable[[Server[Any]], AbstractAsyncContextManager[Any]]
 
@@ -130,8 +132,8 @@ def mcp_server(
         return made
 
     # A client sends its policy only to a server that declares this; one that is sent is always applied.
-    sandbox = () if app.settings.client_sandbox == "ignore" else (SandboxState(),)
-    features = (own, TaskFeature(tasks), *sandbox, *extra)
+    sandbox = () if app.settings.client_sandbox == "ignore" else (sandbox_state,)
+    features = (own.join, TaskFeature(tasks).join, *sandbox, *extra)
     text = instructions(app.status, app.roots, _started_in(app.settings), user=app.user)
     server = ToolServer(handlers, text, features)
     server.lifespan = _forgetting(server.lifespan, handlers.client_ids)
@@ -245,20 +247,21 @@ async def _serve_http(app: Application, binding: HttpBinding, limits: RequestLim
     )
 
 
-def _server_of_name(app: Application, grant: "Grant") -> "OwnServer":
+@asynccontextmanager
+async def _server_of_name(app: Application, grant: "Grant") -> AsyncGenerator[ToolServer]:
     """The MCP server of a name, which gets its own commands and handles."""
-    from mcp_toolserver.protocol.http.members import OwnServer
-
     own = application_of(app, grant)
     app.users[grant.name] = own
-
-    async def aclose() -> None:
-        try:
-            await own.end()
-        finally:
-            del app.users[grant.name]
-
-    return OwnServer(server=mcp_server(own), aclose=aclose)
+    try:
+        yield mcp_server(own)
+    finally:
+        with anyio.CancelScope(shield=True):
+            try:
+                await own.end()
+            except Exception:
+                log.exception("Not all that the clients of %s had made was ended.", grant.name)
+            finally:
+                del app.users[grant.name]
 
 
 def _started_in(settings: Settings) -> str:

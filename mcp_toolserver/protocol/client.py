@@ -16,8 +16,6 @@ from mcp_toolserver.errors import SettingsError
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """The result of a call."""
-
     text: str
     failed: bool
 
@@ -40,11 +38,9 @@ class Connection:
         return self.client.protocol_version
 
     async def tools(self) -> tuple[str, ...]:
-        """Names of the tools it lists."""
         return tuple(tool.name for tool in (await self.client.list_tools()).tools)
 
     async def call(self, name: str, arguments: dict[str, JsonValue]) -> Answer:
-        """Call one tool."""
         result = await self.client.call_tool(name, arguments)
         text = "\n".join(block.text for block in result.content if isinstance(block, TextContent))
         return Answer(text=text, failed=bool(result.is_error))

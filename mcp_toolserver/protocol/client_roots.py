@@ -88,8 +88,8 @@ class ClientRoots:
             return
         named.attempts = 0
         if roots or named.folders is not None:
-            paths = (_path(root.uri, self._windows) for root in roots)
-            named.folders = tuple(path for path in paths if path is not None)
+            paths = (file_path(root.uri, self._windows) for root in roots)
+            named.folders = tuple(path for path in paths if path is not None and "\0" not in path)
 
 
 async def _listed(context: Context) -> list[_Root]:
@@ -101,7 +101,7 @@ async def _listed(context: Context) -> list[_Root]:
     return answer.roots
 
 
-def _path(uri: str, windows: WindowsPaths | None) -> str | None:
+def file_path(uri: str, windows: WindowsPaths | None = None) -> str | None:
     """The absolute path of a local `file:` URI, decoded once; in WSL also of one that Windows uses.
 
     A URI with a query or a fragment is rejected: without them the path could name another, wider folder.
@@ -111,7 +111,7 @@ def _path(uri: str, windows: WindowsPaths | None) -> str | None:
         path = unquote(parts.path, errors="strict")
     except ValueError:
         return None
-    plain = path.startswith("/") and "\0" not in path and not (parts.query or parts.fragment)
+    plain = path.startswith("/") and not (parts.query or parts.fragment)
     host = "" if parts.netloc == "localhost" else parts.netloc
     found = windows and windows.local(f"//{host}{path}" if host else path)
     local = found or (None if host else path)

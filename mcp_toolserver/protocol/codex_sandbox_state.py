@@ -7,12 +7,12 @@ read-only without a network.
 from collections.abc import Iterable, Mapping
 from functools import reduce
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
 from pydantic import JsonValue
 
 from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.policy.client_restrictions import Area, ClientRestrictions, stricter
+from mcp_toolserver.protocol.client_roots import file_path
 
 KEY = "codex/sandbox-state-meta"
 
@@ -83,11 +83,8 @@ def _full(named: str, *, network: bool) -> ClientRestrictions:
 
 def _is_partial(access: JsonValue) -> bool:
     """Whether reading is restricted."""
-    match access:
-        case None | {"type": "full-access"}:
-            return False
-        case _:
-            return True
+    is_whole = access is None or (isinstance(access, dict) and access.get("type") == "full-access")
+    return not is_whole
 
 
 def _area(policy: Mapping[str, JsonValue], cwd: str | None) -> Area:
@@ -187,9 +184,7 @@ def _folder(given: JsonValue) -> str | None:
         return None
     if not isinstance(given, str) or len(given) > _LONGEST:
         raise ValueError("no path")
-    if given.startswith("file:"):
-        parts = urlsplit(given)
-        given = unquote(parts.path) if parts.netloc in ("", "localhost") else ""
-    if not given.startswith("/") or "\0" in given:
+    path = file_path(given) if given.startswith("file:") else given
+    if path is None or not path.startswith("/") or "\0" in path:
         raise ValueError("no path of this machine")
-    return given
+    return path

@@ -49,7 +49,6 @@ class ConnectionStats:
         await self._settled.wait()
 
     def touch(self) -> None:
-        """Restart the idle timeout."""
         if self._idle is None:
             return
         self._idle.deadline = math.inf if self._requests else anyio.current_time() + self._idle_seconds
@@ -143,7 +142,6 @@ class Incoming(ObjectReceiveStream[SessionMessage | Exception]):
             return message
 
     async def aclose(self) -> None:
-        """Close the transport's stream."""
         await self._source.aclose()
 
     def _marked(self, item: SessionMessage, request_id: RequestId) -> SessionMessage:
@@ -182,5 +180,4 @@ class Outgoing(ObjectSendStream[SessionMessage]):
             self._stats.request_finished(item.message.id)
 
     async def aclose(self) -> None:
-        """Close the transport's stream."""
         await self._sink.aclose()

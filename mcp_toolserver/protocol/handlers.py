@@ -19,10 +19,8 @@ from mcp_toolserver.pipeline.dispatcher import Dispatcher
 from mcp_toolserver.policy.client_restrictions import ClientRestrictions
 from mcp_toolserver.protocol import translate
 from mcp_toolserver.protocol.client_roots import ClientRoots
-from mcp_toolserver.protocol.client_timeouts import seconds_to_answer
 from mcp_toolserver.protocol.codex_sandbox_state import restrictions
 from mcp_toolserver.protocol.elicitation.elicit import Asker, Questions
-from mcp_toolserver.protocol.log_messages import send_message
 from mcp_toolserver.protocol.resources.client_identity import ClientIds
 from mcp_toolserver.protocol.translate import Context, correlation, is_stateless
 from mcp_toolserver.runtime.background import Background
@@ -30,7 +28,7 @@ from mcp_toolserver.text.lines.escape_invisible import visible
 
 if TYPE_CHECKING:
     from mcp_toolserver.capabilities.model import Model
-    from mcp_toolserver.protocol.sampling.back_channel import BackChannelModel
+    from mcp_toolserver.protocol.sampling.messages import BackChannelModel
     from mcp_toolserver.protocol.sampling.rounds import RoundCall, Rounds
     from mcp_toolserver.protocol.tasks.task import Task
 
@@ -40,6 +38,28 @@ _SSE_SESSION = "session_id"
 _TOKEN_LIMIT = 256
 """Maximum characters of a progress token, because each notification echoes it."""
 
+
+_MARGIN = 20.0
+"""Seconds between our answer and the client's timeout."""
+
+_TIMEOUTS: Mapping[str, float] = {
+    "claude-code": 300.0,
+    "gemini-cli-mcp-client": 600.0,
+    "goose": 300.0,
+}
+"""How many seconds clients wait for the answer to a call, by the start of the name that they give themselves.
+Only clients whose own default is known:
+
+- Claude Code 2.1.222 aborts after 300 s without an answer or progress (vfarcic/dot-ai pull request 708).
+- Gemini CLI documents `timeout` of a server in settings.json with a default of 600,000 ms.
+- goose has DEFAULT_EXTENSION_TIMEOUT = 300 s in block/goose, crates/goose/src/config/extensions.rs.
+
+A user may have set a shorter time in the client; the setting `foreground-seconds` of this server then has to
+follow."""
+
+_SINCE: Mapping[str, tuple[int, ...]] = {"claude-code": (2, 1, 154)}
+"""The first version that is known to wait so long: older ones, and the desktop application, cancel a call
+after 60 s (anthropics/claude-code issue 63379)."""
 
 _TOO_MANY = Result(
     text="Too many calls use the client's model at the same time. Wait for one to end, and call again.",
@@ -68,7 +88,6 @@ class Handlers:
 
     @cached_property
     def client_ids(self) -> ClientIds:
-        """Identifies the client of a request."""
         return ClientIds(self.changes.forget, only=self.only_client, user=self.dispatcher.user)
 
     @cached_property
@@ -188,8 +207,6 @@ class Client(Asker):
     def close(self) -> None:
         """The request is answered: no progress can be sent any more, and the client's model cannot answer."""
         self._is_open = False
-        if self._model is not None:
-            self._model.close()
 
     @property
     def name(self) -> str:
@@ -197,9 +214,6 @@ class Client(Asker):
         client = self.context.session.client_params
         named = f"{client.client_info.name} {client.client_info.version}" if client else ""
         return f"{named} {mark}" if (mark := _mark(self.context.request)) else named
-
-    async def tell(self, message: str) -> bool:
-        return await send_message(self.context, message)
 
     async def report(self, message: str) -> None:
         """Send progress. Its total is unknown; the count only has to rise."""
@@ -219,9 +233,9 @@ class Client(Asker):
     def sampling(self) -> "Model | None":
         """The client's model, which answers over the open connection of the handshake protocol."""
         if self._model is None and not is_stateless(self.context) and _offers_model(self.context):
-            from mcp_toolserver.protocol.sampling.back_channel import BackChannelModel
+            from mcp_toolserver.protocol.sampling.messages import BackChannelModel
 
-            self._model = BackChannelModel(self.context)
+            self._model = BackChannelModel(self.context, lambda: self._is_open)
         return self._model
 
     def seconds_to_answer(self, params: mcp.CallToolRequestParams) -> float | None:
@@ -288,12 +302,25 @@ class RoundsClient(Client):
         return self.call
 
 
-def refuse_cursor(params: mcp.PaginatedRequestParams | None) -> None:
-    """Reject a cursor for a list of one page.
+def seconds_to_answer(client: mcp.Implementation | None) -> float | None:
+    """Seconds within which this client has to be answered; None for a client whose timeout is unknown."""
+    if client is None:
+        return None
+    name = next((name for name in _TIMEOUTS if client.name.startswith(name)), "")
+    if not name or _version(client.version) < _SINCE.get(name, ()):
+        return None
+    return _TIMEOUTS[name] - _MARGIN
 
-    Raises:
-        MCPError: the client sent a cursor.
-    """
+
+def _version(text: str) -> tuple[int, ...]:
+    """`1.2.3-rc1` → (1, 2, 3); empty for what is no version."""
+    numbers = text.partition("-")[0].split(".")
+    is_version = all(part.isascii() and part.isdecimal() and len(part) < 9 for part in numbers)
+    return tuple(map(int, numbers)) if is_version else ()
+
+
+def refuse_cursor(params: mcp.PaginatedRequestParams | None) -> None:
+    """Reject a cursor for a list of one page."""
     if params is not None and params.cursor:
         raise MCPError(mcp.INVALID_PARAMS, "Invalid cursor")
 

@@ -2,16 +2,15 @@
 
 import logging
 from base64 import b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import mcp_types as mcp
 from mcp.server.caching import CacheHint
 from mcp.server.context import CallNext, HandlerResult, ServerMiddleware
 from mcp.server.lowlevel import NotificationOptions, Server
-from mcp.server.models import InitializationOptions
 from mcp.shared.exceptions import MCPError
 from mcp_types.methods import is_input_required
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
@@ -21,10 +20,9 @@ from mcp_toolserver import __version__
 from mcp_toolserver.capabilities.permissions import Capability
 from mcp_toolserver.pipeline.dispatcher import Dispatcher
 from mcp_toolserver.protocol import codex_sandbox_state
+from mcp_toolserver.protocol.elicitation.elicit import set_level
 from mcp_toolserver.protocol.handlers import Handlers
-from mcp_toolserver.protocol.log_messages import set_level
-from mcp_toolserver.protocol.translate import Context
-from mcp_toolserver.protocol.version_compat import downgrade
+from mcp_toolserver.protocol.translate import Context, downgrade
 from mcp_toolserver.telemetry import is_tracing
 
 log = logging.getLogger(__name__)
@@ -49,12 +47,8 @@ release is known to fix it; the second is the Claude Code inside Claude Desktop.
 serves completion but does not declare it."""
 
 
-class Feature(Protocol):
-    """A part of the server that clients can see."""
-
-    def join(self, server: "ToolServer") -> None:
-        """Add its handlers and capabilities to `server`."""
-        ...
+Feature = Callable[["ToolServer"], None]
+"""Adds the handlers and capabilities of a part of the server that clients can see."""
 
 
 class ToolServer(Server[Any]):
@@ -95,8 +89,8 @@ class ToolServer(Server[Any]):
             # The only default middleware creates spans, which nothing collects.
             self.middleware.clear()
         self.middleware.append(self._respond)
-        for feature in features:
-            feature.join(self)
+        for join in features:
+            join(self)
 
     @property
     def server_info_stamp(self) -> dict[str, Any]:
@@ -107,7 +101,6 @@ class ToolServer(Server[Any]):
         return {"name": self.name, "version": self.version}
 
     async def discover(self, context: Context, _: mcp.RequestParams | None) -> mcp.DiscoverResult:
-        """The server's identity, capabilities and instructions."""
         identity = self.server_info.model_dump(by_alias=True, mode="json", exclude_none=True)
         return mcp.DiscoverResult(
             supported_versions=list(MODERN_PROTOCOL_VERSIONS),
@@ -124,10 +117,10 @@ class ToolServer(Server[Any]):
         *,
         protocol_version: str | None = None,
     ) -> mcp.ServerCapabilities:
-        """In the stateless protocol the SDK would declare every list as changing if any is, and omit the
-        experimental capabilities."""
+        """The SDK calls this without the lists that change and without the experimental capabilities. In the
+        stateless protocol it would declare every list as changing if any is."""
         found = super().get_capabilities(
-            notification_options or self.list_changed,
+            notification_options,
             experimental_capabilities or self.experimental or None,
             extensions,
             protocol_version=protocol_version,
@@ -141,17 +134,6 @@ class ToolServer(Server[Any]):
             if capability is not None:
                 capability.list_changed = changing
         return found
-
-    def create_initialization_options(
-        self,
-        notification_options: NotificationOptions | None = None,
-        experimental_capabilities: dict[str, dict[str, Any]] | None = None,
-        extensions: dict[str, dict[str, Any]] | None = None,
-    ) -> InitializationOptions:
-        """The SDK's HTTP sessions call this without arguments."""
-        return super().create_initialization_options(
-            notification_options or self.list_changed, experimental_capabilities, extensions
-        )
 
     async def _respond(self, ctx: Context, call_next: CallNext) -> HandlerResult:
         """The only middleware: seals the state that a stateless client carries for a call which waits for an
@@ -175,12 +157,9 @@ class ToolServer(Server[Any]):
         return RequestStateBoundary(RequestStateSecurity.ephemeral(), default_audience=NAME)
 
 
-class SandboxState:
-    """Declares that the server applies the sandbox policy that Codex sends with each call."""
-
-    def join(self, server: ToolServer) -> None:
-        """Declare the extension."""
-        server.experimental[codex_sandbox_state.KEY] = {}
+def sandbox_state(server: ToolServer) -> None:
+    """Declare that the server applies the sandbox policy that Codex sends with each call."""
+    server.experimental[codex_sandbox_state.KEY] = {}
 
 
 def _offers(dispatcher: Dispatcher, capability: Capability) -> bool:

@@ -24,8 +24,6 @@ def is_counted(method: str) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class RequestLimits:
-    """Limits on requests."""
-
     requests: int = 256
     """In progress at the same time, of all clients."""
     of_one: int = 128
@@ -43,16 +41,6 @@ class ConcurrencyLimiter:
         self._count = 0
         self._by_client: Counter[str] = Counter()
 
-    @property
-    def in_progress(self) -> int:
-        """Requests acquired and not released."""
-        return self._count
-
-    @property
-    def clients(self) -> int:
-        """Clients with a request in progress."""
-        return len(self._by_client)
-
     def acquire(self, client: str, method: str) -> Refusal | None:
         """Count a request; returns a refusal over a limit. Without one the caller must call `release`."""
         if self._count >= self.limits.requests:
@@ -66,7 +54,6 @@ class ConcurrencyLimiter:
         return None
 
     def release(self, client: str) -> None:
-        """Stop counting a request."""
         self._count -= 1
         self._by_client[client] -= 1
         if not self._by_client[client]:
@@ -97,7 +84,6 @@ class LimiterOfName(ConcurrencyLimiter):
         return refusal
 
     def release(self, client: str) -> None:
-        """Stop counting a request in both."""
         self._shared.release(f"{self._name} {client}")
         super().release(self._name)
 
@@ -110,11 +96,6 @@ class RateLimiter:
         self._now = now
         self._rested: dict[str, float] = {}
         """By client the time at which its bucket is empty; the most recent client is last."""
-
-    @property
-    def clients(self) -> int:
-        """Clients that are remembered."""
-        return len(self._rested)
 
     def take(self, client: str) -> int:
         """Count a call and return 0, or return the whole seconds until the client may call."""

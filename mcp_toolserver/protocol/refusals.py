@@ -84,17 +84,14 @@ TOO_MUCH = 429
 
 
 def too_many(limit: int) -> Refusal:
-    """The client has too many requests in progress."""
     text = f"This client has {limit} requests in progress, as many as it may. Wait for an answer first."
     return Refusal(status=429, code=TOO_MUCH, retry_seconds=1, text=text)
 
 
 def too_fast(limit: int, seconds: int) -> Refusal:
-    """The client made too many calls in a minute."""
     text = f"This client may make {limit} calls a minute and has made them. Try again in {seconds} s."
     return Refusal(status=429, code=TOO_MUCH, retry_seconds=seconds, text=text)
 
 
 def too_large(limit: int) -> Refusal:
-    """The body is over the size limit."""
     return Refusal(status=413, text=f"The body is larger than {limit} bytes. Send less at once.")

@@ -24,9 +24,9 @@ from mcp_toolserver.capabilities.permissions import Capability
 from mcp_toolserver.errors import Unavailable
 from mcp_toolserver.pipeline.call import Result, Rights
 from mcp_toolserver.pipeline.nested_calls import NestedCalls
-from mcp_toolserver.protocol.sampling import back_channel, rounds
+from mcp_toolserver.protocol.sampling import messages, rounds
 from mcp_toolserver.protocol.sampling.messages import LAST_TURN, create_message
-from mcp_toolserver.protocol.tasks.request import EXTENSION
+from mcp_toolserver.protocol.tasks.feature import EXTENSION
 from mcp_toolserver.runtime.host_services import HostServices, ServiceRequest
 from tests.protocol.resource_clients import place
 from tests.support.live import ERAS, TRANSPORTS, Setup, connected, text
@@ -211,7 +211,7 @@ async def test_a_client_may_refuse(era: str, tmp_path: Path) -> None:
 async def test_a_client_with_a_handshake_has_limited_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(back_channel, "TURN_SECONDS", 0.05)
+    monkeypatch.setattr(messages, "TURN_SECONDS", 0.05)
 
     class Silent(Sampler):
         async def __call__(self, _: ClientRequestContext, params: Params) -> Answer:
@@ -244,7 +244,7 @@ async def test_the_model_of_a_client_answers_only_during_its_call(era: str, tmp_
             model, detached = models
             assert model is detached
             assert model is not None
-            with pytest.raises(Unavailable, match=re.escape(back_channel.NO_REQUEST)):
+            with pytest.raises(Unavailable, match=re.escape(messages.NO_REQUEST)):
                 await model.turn(ModelRequest(system="", messages=(UserText("x"),)))
 
 

@@ -94,14 +94,14 @@ async def serving(folder: Path) -> AsyncGenerator[str]:
     root.mkdir()
     settings = Settings(root=(str(root),), state_dir=str(folder / "state"), toolsets=("all",))
     tools = SuiteTools()
-    whole = build_application(settings, None, HostExecutables(), held_by=0)
-    app = replace(whole, dispatcher=tools.added_to(whole.dispatcher))
+    app = build_application(settings, None, HostExecutables(), held_by=0)
+    app.dispatcher = tools.added_to(app.dispatcher)
     with socket.create_server(("127.0.0.1", 0)) as outside:
         address = f"127.0.0.1:{outside.getsockname()[1]}"
         options = HttpOptions(token=TOKEN, names=(address,))
         sockets = bind(options.host, 0)
         up = asyncio.get_running_loop().create_future()
-        server = mcp_server(app, (TaskTools(), tools), token=TOKEN, adapt=tools.adapt)
+        server = mcp_server(app, (TaskTools().join, tools.join), token=TOKEN, adapt=tools.adapt)
         task = asyncio.create_task(serve_http(server, options, sockets, sse=False, started=up.set_result))
         try:
             await asyncio.wait((task, up), timeout=10, return_when=asyncio.FIRST_COMPLETED)

@@ -9,8 +9,7 @@ from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
 
 from mcp_toolserver.protocol.mcp_server import ToolServer
-from mcp_toolserver.protocol.tasks.feature import TaskFeature
-from mcp_toolserver.protocol.tasks.request import EXTENSION, declares
+from mcp_toolserver.protocol.tasks.feature import EXTENSION, TaskFeature, declares
 from mcp_toolserver.protocol.tasks.task import Task, Wire
 
 Context = ServerRequestContext[Any, Any]

@@ -315,7 +315,7 @@ async def test_a_sidecar_is_served_with_escapes(tmp_path: Path) -> None:
         handlers = Handlers(dispatcher=at, ask_seconds=5)
         feature = ResourceFeature(handlers=handlers, outputs=vars(at.host)["outputs"], security="")
         async with Client(
-            ToolServer(handlers, "", [feature]), mode="legacy", read_timeout_seconds=30
+            ToolServer(handlers, "", [feature.join]), mode="legacy", read_timeout_seconds=30
         ) as client:
             command = "printf '\\033[8m%.0s' $(seq 60000)"
             answer = await client.call_tool("bash", {"command": command})

@@ -16,7 +16,7 @@ from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.commands.token import expiry, token
 from mcp_toolserver.errors import SettingsError
 from mcp_toolserver.invocation import load
-from mcp_toolserver.protocol.http.members import Member, NamedTokens, OwnServer, many_tokens
+from mcp_toolserver.protocol.http.members import Member, NamedTokens, many_tokens
 from mcp_toolserver.protocol.http.request_checks import INVALID_TOKEN
 from mcp_toolserver.protocol.http.tokens import (
     MAX_SIZE,
@@ -233,19 +233,21 @@ async def test_a_name_that_is_revoked_while_a_request_waits_is_refused(
     at = Book(tmp_path)
     ending, go_on = anyio.Event(), anyio.Event()
 
-    async def aclose() -> None:
-        ending.set()
-        await go_on.wait()
-        raise OSError("something does not end")
-
     @asynccontextmanager
     async def endpoint(_: Server[Any], __: ConcurrencyLimiter) -> AsyncGenerator[ASGIApp]:
         async def app(*_: object) -> None: ...
 
         yield app
 
-    def build(_: Grant) -> OwnServer:
-        return OwnServer(server=Server("one"), aclose=aclose)
+    @asynccontextmanager
+    async def build(_: Grant) -> AsyncGenerator[Server[Any]]:
+        try:
+            yield Server("one")
+        finally:
+            ending.set()
+            with anyio.CancelScope(shield=True):
+                await go_on.wait()
+            raise OSError("something does not end")
 
     limiter = ConcurrencyLimiter(RequestLimits())
     answers: list[Member | Refusal] = []
@@ -275,7 +277,7 @@ async def test_a_name_that_is_revoked_while_a_request_waits_is_refused(
             at.put("[")
             assert await members.of(b"one") is NO_TOKENS
     assert second.disconnects.ended
-    assert "Not all that the clients of ann had made was ended" in caplog.text
+    assert "The server of the name ann failed and is closed; the others go on" in caplog.text
 
 
 # --- the command -----------------------------------------------------------------------------------------

@@ -41,11 +41,11 @@ def test_little_is_remembered_of_clients_without_a_request() -> None:
     for number in range(500):
         assert limiter.acquire(str(number), "tools/call") is None
         limiter.release(str(number))
-    assert (limiter.in_progress, limiter.clients) == (0, 0)
+    assert (limiter._count, limiter._by_client) == (0, {})
     pace = RateLimiter(2, lambda: 1000.0)
     for number in range(5000):
         pace.take(str(number))
-    assert pace.clients <= 1024
+    assert len(pace._rested) <= 1024
     assert [pace.take("4999") for _ in range(2)] == [0, 30]
 
 

@@ -13,7 +13,7 @@ from mcp_toolserver.capabilities.permissions import Capability, Permission
 from mcp_toolserver.policy.client_restrictions import ClientRestrictions, stricter
 from mcp_toolserver.protocol.codex_sandbox_state import KEY, UNREADABLE, restrictions
 from mcp_toolserver.protocol.handlers import Handlers
-from mcp_toolserver.protocol.mcp_server import SandboxState, ToolServer
+from mcp_toolserver.protocol.mcp_server import ToolServer, sandbox_state
 from mcp_toolserver.runtime.host_services import HostServices
 from mcp_toolserver.text.path_syntax import lies_in
 from tests.support.families import lines
@@ -321,7 +321,7 @@ async def test_a_server_that_is_to_ignore_it_asks_for_none_and_still_applies_one
 @pytest.mark.parametrize("era", ERAS)
 async def test_a_call_carries_it_from_the_protocol_to_the_dispatcher(era: str, tmp_path: Path) -> None:
     served = Handlers(dispatcher=dispatcher(machine(tmp_path)), ask_seconds=5)
-    async with Client(ToolServer(served, "", [SandboxState()]), mode=era) as client:
+    async with Client(ToolServer(served, "", [sandbox_state]), mode=era) as client:
         assert client.server_capabilities is not None
         assert client.server_capabilities.experimental == {KEY: {}}
         refused = await client.call_tool(*WRITE, meta={KEY: policy("read-only")})

@@ -57,7 +57,7 @@ class Place:
 
     @cached_property
     def server(self) -> ToolServer:
-        return ToolServer(self.handlers, "", (self.feature,))
+        return ToolServer(self.handlers, "", (self.feature.join,))
 
     @asynccontextmanager
     async def client(self, era: str = "legacy", **options: Any) -> AsyncGenerator[Client]:

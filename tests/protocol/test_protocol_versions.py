@@ -16,7 +16,7 @@ from mcp.shared.exceptions import MCPError
 
 from mcp_toolserver.protocol.handlers import Handlers
 from mcp_toolserver.protocol.mcp_server import ToolServer
-from mcp_toolserver.protocol.version_compat import downgrade
+from mcp_toolserver.protocol.translate import downgrade
 from tests.protocol.lines import ENVELOPE, READY, Running, on_pipes
 from tests.support.confinement import git
 from tests.support.http_server import MODERN
@@ -251,14 +251,13 @@ def test_what_an_older_revision_does_not_know_is_left_out() -> None:
 # --- errors ----------------------------------------------------------------------------------------------
 
 
-class Broken:
+def broken(server: ToolServer) -> None:
     """A part of the server that has a bug."""
 
-    def join(self, server: ToolServer) -> None:
-        server.add_request_handler("resources/list", mcp.PaginatedRequestParams, self.fail)
-
-    async def fail(self, _: ServerRequestContext[Any, Any], __: mcp.PaginatedRequestParams | None) -> Any:
+    async def fail(_: ServerRequestContext[Any, Any], __: mcp.PaginatedRequestParams | None) -> Any:
         raise RuntimeError("a secret of the server")
+
+    server.add_request_handler("resources/list", mcp.PaginatedRequestParams, fail)
 
 
 async def nothing(_: Args, __: Runtime) -> Output:
@@ -270,7 +269,7 @@ async def test_the_words_of_an_exception_stay_in_the_log(
     era: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     served = Handlers(dispatcher=dispatcher(machine(tmp_path), tool(nothing)), ask_seconds=5)
-    async with Client(ToolServer(served, "", [Broken()]), mode=era, raise_exceptions=False) as client:
+    async with Client(ToolServer(served, "", [broken]), mode=era, raise_exceptions=False) as client:
         with pytest.raises(MCPError) as failure:
             await client.list_resources()
     assert failure.value.error.code == mcp.INTERNAL_ERROR

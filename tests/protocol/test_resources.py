@@ -13,8 +13,8 @@ from pydantic import FileUrl
 
 from mcp_toolserver.app.serve import mcp_server
 from mcp_toolserver.capabilities.permissions import Permission
+from mcp_toolserver.protocol.client_roots import file_path
 from mcp_toolserver.protocol.resources import handlers
-from mcp_toolserver.protocol.resources.files import path_of
 from mcp_toolserver.protocol.resources.source import LARGEST, Visitor
 from mcp_toolserver.runtime.processes.commands import CommandLimits
 from tests.protocol.resource_clients import (
@@ -139,7 +139,7 @@ ADDRESSES: Mapping[str, tuple[str, str | None]] = {
 
 
 def test_an_address_names_a_path_of_this_machine_or_none() -> None:
-    found = {name: path_of(uri) for name, (uri, _) in ADDRESSES.items()}
+    found = {name: file_path(uri) for name, (uri, _) in ADDRESSES.items()}
     assert found == {name: path for name, (_, path) in ADDRESSES.items()}
 
 

@@ -11,7 +11,7 @@ from mcp import Client
 from mcp.client.extension import ClaimContext, ClientExtension, ResultClaim
 from pydantic import ConfigDict
 
-from mcp_toolserver.protocol.tasks.request import EXTENSION
+from mcp_toolserver.protocol.tasks.feature import EXTENSION
 
 PATIENCE = 20.0
 """Seconds that a test waits for what must come."""

@@ -18,12 +18,10 @@ from mcp_toolserver.capabilities.user import Question
 from mcp_toolserver.pipeline.call_record import CompositeRecorder
 from mcp_toolserver.pipeline.dispatcher import Dispatcher
 from mcp_toolserver.pipeline.registry import Entry
-from mcp_toolserver.protocol.client_timeouts import seconds_to_answer
 from mcp_toolserver.protocol.elicitation import elicit
-from mcp_toolserver.protocol.handlers import Handlers
+from mcp_toolserver.protocol.handlers import Handlers, seconds_to_answer
 from mcp_toolserver.protocol.mcp_server import ToolServer
-from mcp_toolserver.protocol.tasks.feature import TaskFeature
-from mcp_toolserver.protocol.tasks.request import EXTENSION
+from mcp_toolserver.protocol.tasks.feature import EXTENSION, TaskFeature
 from mcp_toolserver.protocol.tasks.task import CANCELLED, Task, Wire
 from mcp_toolserver.protocol.tasks.tasks import TaskLimits, Tasks
 from mcp_toolserver.runtime.processes.commands import CommandLimits
@@ -93,7 +91,7 @@ def stand(
     store = StoredTasks(Database(str(folder / "kept"), ["root"]), bounds)
     tasks = Tasks(handlers, store, principal="me", limits=limits)
     tasks.changed = notified.append
-    server = ToolServer(handlers, "hello", [TaskFeature(lambda: tasks), TaskTools()])
+    server = ToolServer(handlers, "hello", [TaskFeature(lambda: tasks).join, TaskTools().join])
     return Stand(server, store, handlers, outcomes, notified)
 
 

@@ -56,7 +56,7 @@ async def listening(folder: Path, listener: Listener) -> AsyncGenerator[Follower
     async with (
         place(folder) as made,
         Client(
-            mcp_server(made.app, (TaskTools(),)),
+            mcp_server(made.app, (TaskTools().join,)),
             mode="auto",
             extensions=[listener],
             message_handler=listener.messages,

@@ -1,9 +1,13 @@
-"""Asks the user of the client (elicitation).
+"""Asks the user of the client (elicitation), and sends them messages.
 
 In the handshake protocol (<= 2025-11-25) the server sends the question and waits. In the stateless protocol
 (2026-07-28) the call returns "input required", and the client repeats it with the answer. The state for that
 is sealed, bound to the exact call, and valid once. A call with several questions is repeated for each; this
 module stores the earlier answers under that state.
+
+Messages are MCP log messages, the only unsolicited text that the protocol allows. In the handshake protocol a
+client gets all of them until it sets a level. In the stateless protocol each request names the level, and
+without one nothing is sent. The result of the call carries the same text.
 """
 
 import hashlib
@@ -12,10 +16,11 @@ import time
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, get_args
 
 import anyio
 import mcp_types as mcp
+from mcp.server.connection import allowed_log_levels
 from mcp.shared.exceptions import MCPError
 from mcp.shared.message import ServerMessageMetadata
 from mcp_types.version import is_version_at_least
@@ -24,7 +29,8 @@ from mcp_toolserver.capabilities.user import Answers, Question
 from mcp_toolserver.errors import Denied, NobodyToAsk, TimedOut, Unavailable
 from mcp_toolserver.pipeline.call import InputRequired
 from mcp_toolserver.protocol.elicitation.form import Form
-from mcp_toolserver.protocol.translate import MODERN, Context
+from mcp_toolserver.protocol.resources.client_identity import state_of
+from mcp_toolserver.protocol.translate import MODERN, Context, is_stateless
 
 APPROVAL = "approval"
 """Key of the question whether a call may run."""
@@ -46,6 +52,15 @@ _FORM: dict[str, Any] = {
     "properties": {"decision": {"type": "string", "title": "Decision", "enum": ["allow", "deny"]}},
     "required": ["decision"],
 }
+
+LEVEL: mcp.LoggingLevel = "notice"
+LOGGER = "message to the user"
+
+_LEVELS: tuple[str, ...] = get_args(mcp.LoggingLevel)
+"""The least urgent first."""
+
+_LEVEL = "mcp_toolserver.log_level"
+"""The key of the least urgent level in the state of a connection."""
 
 Said = Mapping[str, mcp.ElicitResult | None]
 """Answers by the digest of their question; None if there was no answer."""
@@ -136,6 +151,15 @@ class Asker:
             )
         return answers
 
+    async def tell(self, message: str) -> bool:
+        """Send `message` within the call; returns whether the client wants it."""
+        if not _wants_messages(self.context):
+            return False
+        params = mcp.LoggingMessageNotificationParams(level=LEVEL, logger=LOGGER, data=message)
+        notification = mcp.LoggingMessageNotification(params=params)
+        await self.context.session.send_notification(notification, self.context.request_id)
+        return True
+
     async def answer(self, key: str, request: mcp.ElicitRequest) -> mcp.ElicitResult | None:
         """The user's answer to a request; None if the client returned none.
 
@@ -179,8 +203,19 @@ class Asker:
             raise NobodyToAsk from None
 
 
+async def set_level(context: Context, params: mcp.SetLevelRequestParams) -> mcp.EmptyResult:
+    """Handle `logging/setLevel`, which asks for messages at or above a level on this connection."""
+    state_of(context)[_LEVEL] = params.level
+    return mcp.EmptyResult()
+
+
+def _wants_messages(context: Context) -> bool:
+    if is_stateless(context):
+        return LEVEL in allowed_log_levels(context.protocol_version, context.meta)
+    return _LEVELS.index(LEVEL) >= _LEVELS.index(state_of(context).get(_LEVEL, _LEVELS[0]))
+
+
 def unanswered(seconds: float) -> TimedOut:
-    """The user did not answer in time."""
     return TimedOut(
         f"The user did not answer within {seconds:g} s. Go on without an answer, or ask again when they are "
         "back."
@@ -188,7 +223,6 @@ def unanswered(seconds: float) -> TimedOut:
 
 
 def digest(request: mcp.ElicitRequest) -> str:
-    """Identifies a question."""
     return hashlib.sha256(request.model_dump_json().encode()).hexdigest()
 
 

@@ -116,7 +116,6 @@ class Connection(H11Protocol):
         self._wait()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the connection."""
         if not self._is_admitted:
             return
         self._limiter.remove(self)
@@ -223,7 +222,6 @@ def listen(addresses: Sequence[tuple[socket.AddressFamily, tuple[Any, ...]]]) ->
 
 
 def port_of(sockets: Sequence[socket.socket]) -> int:
-    """The port that the sockets share."""
     return int(sockets[0].getsockname()[1])
 
 

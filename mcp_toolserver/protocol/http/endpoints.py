@@ -27,6 +27,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mcp_toolserver.protocol.counted_streams import ConnectionStats, Incoming, Outgoing
 from mcp_toolserver.protocol.http.gate import INNER_HOST, POSTED, Posted
+from mcp_toolserver.protocol.http.options import HttpOptions
 from mcp_toolserver.protocol.http.request_checks import Route
 from mcp_toolserver.protocol.rate_limit import ConcurrencyLimiter
 
@@ -49,8 +50,8 @@ SECURITY = TransportSecuritySettings(
 
 @asynccontextmanager
 async def streamable_endpoint(
-    server: Server[Any], *, max_body: int, max_sessions: int, idle_seconds: float
-) -> AsyncGenerator[ASGIApp, None]:
+    options: HttpOptions, server: Server[Any], _: ConcurrencyLimiter
+) -> AsyncGenerator[ASGIApp]:
     """The endpoint, while the context is open; its end closes every session and cancels its calls."""
     sessions = StreamableHTTPSessionManager(
         server,
@@ -58,9 +59,9 @@ async def streamable_endpoint(
         json_response=False,
         stateless=False,
         security_settings=SECURITY,
-        session_idle_timeout=idle_seconds,
-        max_request_body_size=max_body,
-        max_sessions=max_sessions,
+        session_idle_timeout=options.idle_seconds,
+        max_request_body_size=options.max_body,
+        max_sessions=options.max_sessions,
     )
     async with sessions.run():
         yield CancelsWhenLeft(sessions.handle_request)
@@ -134,10 +135,10 @@ def _cancellation(scope: Scope, posted: Posted) -> tuple[Scope, Receive, Send]:
 
 @asynccontextmanager
 async def sse_endpoints(
-    server: Server[Any], *, max_body: int, limiter: ConcurrencyLimiter, idle_seconds: float
-) -> AsyncGenerator[ASGIApp, None]:
+    options: HttpOptions, server: Server[Any], limiter: ConcurrencyLimiter
+) -> AsyncGenerator[ASGIApp]:
     """The two endpoints, while the context is open."""
-    transport = SseServerTransport(MESSAGES_PATH, SECURITY, max_request_body_size=max_body)
+    transport = SseServerTransport(MESSAGES_PATH, SECURITY, max_request_body_size=options.max_body)
     numbers = count()
 
     async def stream(scope: Scope, receive: Receive, send: Send) -> None:
@@ -145,7 +146,7 @@ async def sse_endpoints(
             client = str(next(numbers))
             with (
                 anyio.CancelScope() as idle,
-                closing(ConnectionStats(limiter, client, idle, idle_seconds)) as stats,
+                closing(ConnectionStats(limiter, client, idle, options.idle_seconds)) as stats,
             ):
                 await serve_dual_era_loop(
                     server,

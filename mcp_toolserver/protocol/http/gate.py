@@ -105,7 +105,6 @@ class Reply:
         self._endless = False
 
     async def send(self, message: Message) -> None:
-        """Forward an ASGI message."""
         if message["type"] == "http.response.start":
             self.started = True
             message = {**message, "headers": _shielded(message.get("headers", ()))}
@@ -115,13 +114,11 @@ class Reply:
         await self._send(message)
 
     async def answer(self, status: int, body: bytes, *headers: tuple[bytes, bytes]) -> None:
-        """Send a whole response."""
         length = (b"content-length", str(len(body)).encode())
         await self.send({"type": "http.response.start", "status": status, "headers": [length, *headers]})
         await self.send({"type": "http.response.body", "body": body})
 
     async def refuse(self, refusal: Refusal, request_id: RequestId | None = None) -> None:
-        """Send a refusal."""
         kind = (b"content-type", b"application/json")
         await self.answer(refusal.status, refusal.body(request_id), kind, *refusal.all_headers)
 

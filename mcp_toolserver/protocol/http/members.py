@@ -6,7 +6,7 @@ request can reach nothing of another name, and revoking a name ends all that it 
 
 import hmac
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -58,8 +58,6 @@ class Disconnects:
 
 @dataclass(eq=False, kw_only=True)
 class Member:
-    """The server of the holders of one token."""
-
     app: ASGIApp
     limiter: ConcurrencyLimiter
     name: str = ""
@@ -70,7 +68,6 @@ class Member:
 
     @contextmanager
     def request(self) -> Generator[None]:
-        """Count a request in progress."""
         self._requests += 1
         try:
             yield
@@ -98,20 +95,12 @@ class OneToken:
 
 
 @dataclass(frozen=True, kw_only=True)
-class OwnServer:
-    """The MCP server of one name."""
-
-    server: Server[Any]
-    aclose: Callable[[], Awaitable[None]]
-    """Ends all that its clients have made."""
-
-
-@dataclass(frozen=True, kw_only=True)
 class NamedTokens:
     """The file of tokens, and how to build the server of a name."""
 
     file: GrantFile
-    build: Callable[[Grant], OwnServer]
+    build: Callable[[Grant], AbstractAsyncContextManager[Server[Any]]]
+    """Its end ends all that the clients of the name have made, also when it is cancelled."""
 
 
 Endpoint = Callable[[Server[Any], ConcurrencyLimiter], AbstractAsyncContextManager[ASGIApp]]
@@ -173,7 +162,6 @@ class ManyTokens:
                 named.grant = grant
 
     def end(self) -> None:
-        """End all servers."""
         for named in self._open.values():
             named.end()
 
@@ -193,10 +181,9 @@ class ManyTokens:
         of_one = grant.max_calls or self._limiter.limits.of_one
         limits = RequestLimits(of_one=of_one, per_minute=grant.per_minute)
         limiter = LimiterOfName(grant.name, limits, self._limiter)
-        own = self._tokens.build(grant)
         ended = anyio.Event()
         try:
-            async with self._endpoint(own.server, limiter) as app:
+            async with self._tokens.build(grant) as server, self._endpoint(server, limiter) as app:
                 member = Member(app=app, limiter=limiter, name=grant.name)
                 self._open[grant.name] = named = _Named(grant=grant, member=member, ended=ended)
                 task_status.started(named)
@@ -209,17 +196,8 @@ class ManyTokens:
                 raise
             log.exception("The server of the name %s failed and is closed; the others go on.", grant.name)
         finally:
-            with anyio.CancelScope(shield=True):
-                await _close(own, grant.name)
             self._open.pop(grant.name, None)
             ended.set()
-
-
-async def _close(own: OwnServer, name: str) -> None:
-    try:
-        await own.aclose()
-    except Exception:
-        log.exception("Not all that the clients of %s had made was ended.", name)
 
 
 Members = OneToken | ManyTokens

@@ -18,8 +18,6 @@ async def _always_ready() -> Sequence[str]:
 
 @dataclass(frozen=True, kw_only=True)
 class HttpOptions:
-    """How to serve over HTTP."""
-
     host: str = "127.0.0.1"
     token: str | None = field(default=None, repr=False)
     """The only token; None with named tokens."""

@@ -1,18 +1,17 @@
 """Checks the head of a request; pure.
 
-The checks run in the order of `CHECKS` and the first that objects decides. Nothing here reads a body, and no
-text repeats what the client sent but a host: a token in the wrong place stays out of answers and logs.
+The first check that objects decides. Nothing here reads a body, and no text repeats what the client sent but
+a host: a token in the wrong place stays out of answers and logs.
 """
 
 import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 
 from mcp_toolserver.protocol.refusals import CLOSE, Refusal
 
 PublicAnswer = Callable[[], Awaitable[tuple[int, bytes]]]
-
-Check = Callable[["RequestHead", "Rules"], Refusal | None]
 
 NO_QUERY = re.compile(rb"")
 
@@ -72,91 +71,56 @@ def authority(host: str, port: int) -> str:
 
 
 def check_request(head: RequestHead, rules: Rules) -> Refusal | None:
-    """The first refusal of a request, if any."""
-    return next((found for check in CHECKS if (found := check(head, rules)) is not None), None)
+    """The first refusal of a request, if any. The later checks rely on the earlier ones."""
+    return next(chain(_server(head, rules), _page(head, rules), _route(head, rules)), None)
 
 
-def _framing(head: RequestHead, rules: Rules) -> Refusal | None:
+def _server(head: RequestHead, rules: Rules) -> Iterator[Refusal]:
     # With both headers, proxies can disagree about the end of the body: request smuggling.
     if head.values(b"transfer-encoding") and head.values(b"content-length"):
-        return Refusal(
-            status=400,
-            headers=CLOSE,
-            text="Send Content-Length or Transfer-Encoding, not both in one request.",
-        )
-    return None
-
-
-def _target(head: RequestHead, rules: Rules) -> Refusal | None:
+        text = "Send Content-Length or Transfer-Encoding, not both in one request."
+        yield Refusal(status=400, headers=CLOSE, text=text)
     if not head.path.startswith("/"):
-        return Refusal(
-            status=400, headers=CLOSE, text="The request line must name a path, not a whole address."
-        )
-    return None
-
-
-def _host(head: RequestHead, rules: Rules) -> Refusal | None:
+        text = "The request line must name a path, not a whole address."
+        yield Refusal(status=400, headers=CLOSE, text=text)
     hosts = [_lower(value) for value in head.values(b"host")]
     host = hosts[0] if len(hosts) == 1 else ""
-    if host and (host in rules.hosts or host == head.local or PORT.sub("", host) in rules.names):
-        return None
-    shown = host if _HOST.fullmatch(host) else "NAME"
-    return Refusal(
-        status=421,
-        text=f"The Host header ({shown}) is not a name of this server. Use the address that it printed at "
-        f"start, or let the operator start it with --allowed-host {shown}.",
-    )
+    if not host or not (host in rules.hosts or host == head.local or PORT.sub("", host) in rules.names):
+        shown = host if _HOST.fullmatch(host) else "NAME"
+        yield Refusal(
+            status=421,
+            text=f"The Host header ({shown}) is not a name of this server. Use the address that it printed "
+            f"at start, or let the operator start it with --allowed-host {shown}.",
+        )
 
 
-def _origin(head: RequestHead, rules: Rules) -> Refusal | None:
+def _page(head: RequestHead, rules: Rules) -> Iterator[Refusal]:
     allowed = rules.origins | {f"http://{head.local}"}
     if (host := _lower(head.values(b"host")[0])) not in rules.hosts:
         allowed |= {f"http://{host}", f"https://{host}"}
-    if all(_lower(value) in allowed for value in head.values(b"origin")):
-        return None
-    return Refusal(status=403, text="Requests from web pages of other origins are not served.")
+    if not all(_lower(value) in allowed for value in head.values(b"origin")):
+        yield Refusal(status=403, text="Requests from web pages of other origins are not served.")
+    if not all(_lower(value) in ("same-origin", "none") for value in head.values(b"sec-fetch-site")):
+        yield Refusal(status=403, text="Requests from web pages of other sites are not served.")
 
 
-def _site(head: RequestHead, rules: Rules) -> Refusal | None:
-    if all(_lower(value) in ("same-origin", "none") for value in head.values(b"sec-fetch-site")):
-        return None
-    return Refusal(status=403, text="Requests from web pages of other sites are not served.")
-
-
-def _path(head: RequestHead, rules: Rules) -> Refusal | None:
-    if head.path in rules.routes:
-        return None
-    return Refusal(status=404, text=f"Nothing is here. This server answers at {_listed(rules.routes)}.")
-
-
-def _method(head: RequestHead, rules: Rules) -> Refusal | None:
-    methods = rules.routes[head.path].methods
-    if head.method in methods:
-        return None
-    allow = ((b"allow", ", ".join(sorted(methods)).encode()),)
-    return Refusal(status=405, headers=allow, text=f"This path takes {_listed(methods)}.")
-
-
-def _upgrade(head: RequestHead, rules: Rules) -> Refusal | None:
+def _route(head: RequestHead, rules: Rules) -> Iterator[Refusal]:
+    if (route := rules.routes.get(head.path)) is None:
+        yield Refusal(status=404, text=f"Nothing is here. This server answers at {_listed(rules.routes)}.")
+        return
+    if head.method not in route.methods:
+        allow = ((b"allow", ", ".join(sorted(route.methods)).encode()),)
+        yield Refusal(status=405, headers=allow, text=f"This path takes {_listed(route.methods)}.")
     # A server may ignore other upgrades (h2c).
     if any(b"websocket" in value.lower() for value in head.values(b"upgrade")):
-        return Refusal(
-            status=400, headers=CLOSE, text="This server does not speak WebSocket. Use plain HTTP."
-        )
-    return None
-
-
-def _query(head: RequestHead, rules: Rules) -> Refusal | None:
-    if rules.routes[head.path].query.fullmatch(head.query):
-        return None
-    return Refusal(
-        status=400,
-        text="This path takes no such query. A token belongs in the header Authorization: Bearer TOKEN.",
-    )
+        text = "This server does not speak WebSocket. Use plain HTTP."
+        yield Refusal(status=400, headers=CLOSE, text=text)
+    if not route.query.fullmatch(head.query):
+        text = "This path takes no such query. A token belongs in the header Authorization: Bearer TOKEN."
+        yield Refusal(status=400, text=text)
 
 
 def bearer_token(head: RequestHead) -> bytes | Refusal:
-    """The token that a request carries."""
     given = head.values(b"authorization")
     if not given:
         return unauthorized(b'Bearer realm="mcp-toolserver"')
@@ -164,19 +128,6 @@ def bearer_token(head: RequestHead) -> bytes | Refusal:
     if len(given) == 1 and scheme.lower() == b"bearer":
         return token.strip()
     return INVALID_TOKEN
-
-
-CHECKS: tuple[Check, ...] = (
-    _framing,
-    _target,
-    _host,
-    _origin,
-    _site,
-    _path,
-    _method,
-    _upgrade,
-    _query,
-)
 
 
 def unauthorized(challenge: bytes) -> Refusal:

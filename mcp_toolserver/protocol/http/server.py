@@ -8,12 +8,12 @@ import errno
 import ipaddress
 import socket
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, closing
+from contextlib import AsyncExitStack, asynccontextmanager, closing
+from functools import partial
 from typing import Any
 
 import anyio
 from mcp.server.lowlevel import Server
-from starlette.types import ASGIApp
 
 from mcp_toolserver.errors import SettingsError
 from mcp_toolserver.protocol.http import endpoints
@@ -101,19 +101,7 @@ async def _open(
 ) -> AsyncGenerator[str]:
     """Serve while the context is open; yields the address for clients."""
     limiter = ConcurrencyLimiter(options.limits)
-
-    def endpoint(server: Server[Any], limiter: ConcurrencyLimiter) -> AbstractAsyncContextManager[ASGIApp]:
-        if sse:
-            return endpoints.sse_endpoints(
-                server, max_body=options.max_body, limiter=limiter, idle_seconds=options.idle_seconds
-            )
-        return endpoints.streamable_endpoint(
-            server,
-            max_body=options.max_body,
-            max_sessions=options.max_sessions,
-            idle_seconds=options.idle_seconds,
-        )
-
+    endpoint = partial(endpoints.sse_endpoints if sse else endpoints.streamable_endpoint, options)
     async with AsyncExitStack() as stack:
         for opened in sockets:
             stack.enter_context(closing(opened))

@@ -53,7 +53,7 @@ _SKILL_METHODS: Mapping[str, _Row] = {
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class ResourceFeature:
-    """Implements `Feature`; what it offers is built with the first request for it."""
+    """A `Feature` by its `join`; what it offers is built with the first request for it."""
 
     handlers: Handlers
     outputs: OutputStore
@@ -72,7 +72,6 @@ class ResourceFeature:
     """Extensions of the filter of `subscriptions/listen`, by key."""
 
     def join(self, server: ToolServer) -> None:
-        """Register the handlers and declare the capabilities."""
         methods = dict(_METHODS)
         if any(Capability.SKILLS in entry.spec.needs for entry in self.handlers.dispatcher.available()):
             methods |= _SKILL_METHODS
@@ -90,19 +89,8 @@ class ResourceFeature:
     def resource_handlers(self) -> "ResourceHandlers":
         """The request handlers, built on first use."""
         from mcp_toolserver.protocol.resources.handlers import ResourceHandlers
-        from mcp_toolserver.protocol.resources.own_resources import own_resources
 
-        return ResourceHandlers(
-            handlers=self.handlers,
-            own=own_resources(
-                self.handlers, security=self.security, settings=self.settings(), outputs=self.outputs
-            ),
-            roots=self.roots,
-            more_sources=self.sources,
-            more_prompts=self.prompts,
-            changing=self.changing,
-            extra=self.extra,
-        )
+        return ResourceHandlers(self)
 
     @property
     def is_in_use(self) -> bool:

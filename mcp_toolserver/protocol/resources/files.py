@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, BinaryIO
-from urllib.parse import unquote, urlsplit
 
 import mcp_types as mcp
 
 from mcp_toolserver.capabilities.files import FolderQuery
 from mcp_toolserver.errors import InvalidInput
+from mcp_toolserver.protocol.client_roots import file_path
 from mcp_toolserver.protocol.handlers import Handlers
 from mcp_toolserver.protocol.resources.source import (
     BINARY,
@@ -49,7 +49,7 @@ class RootFiles(Source):
         return [mcp.ResourceTemplate(name="file", uri_template="file:///{+path}", description=description)]
 
     async def read(self, uri: str, visitor: Visitor) -> mcp.ReadResourceResult | None:
-        if (path := path_of(uri)) is None or _TOOL not in self.handlers.offered:
+        if (path := file_path(uri)) is None or _TOOL not in self.handlers.offered:
             return None
         result = await visitor.call(_TOOL, {"path": path}, _read, LARGEST * ESCAPES)
         for image in result.images:
@@ -65,17 +65,6 @@ class RootFiles(Source):
         roots = [f"{root}/" for root in self.roots if f"{root}/" != path and f"{root}/".startswith(path)]
         found = roots or await completed(path, visitor)
         return [name.removeprefix("/") for name in found]
-
-
-def path_of(uri: str) -> str | None:
-    """The path of a local `file:` URI, decoded once; None for any other URI."""
-    try:
-        parts = urlsplit(uri)
-        path = unquote(parts.path, errors="strict")
-    except ValueError:
-        return None
-    local = parts.scheme == "file" and parts.netloc in ("", "localhost")
-    return path if local and path.startswith("/") and not (parts.query or parts.fragment) else None
 
 
 async def _read(args: Any, rt: Runtime) -> Output:

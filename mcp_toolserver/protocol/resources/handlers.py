@@ -2,17 +2,17 @@
 
 import base64
 import binascii
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import mcp_types as mcp
-from mcp.server.lowlevel import NotificationOptions
 from mcp.shared.exceptions import MCPError
 
 from mcp_toolserver.protocol.handlers import Handlers, refuse_cursor
 from mcp_toolserver.protocol.resources.files import RootFiles
-from mcp_toolserver.protocol.resources.own_resources import OwnResource
+from mcp_toolserver.protocol.resources.own_resources import own_resources
 from mcp_toolserver.protocol.resources.prompts import OwnPrompts, PromptSource, PromptText
 from mcp_toolserver.protocol.resources.skills import Skills
 from mcp_toolserver.protocol.resources.source import (
@@ -24,8 +24,11 @@ from mcp_toolserver.protocol.resources.source import (
     not_found,
     visitor,
 )
-from mcp_toolserver.protocol.resources.subscriptions import FilterExtension, Subscriptions
+from mcp_toolserver.protocol.resources.subscriptions import Subscriptions
 from mcp_toolserver.protocol.translate import Context
+
+if TYPE_CHECKING:
+    from mcp_toolserver.protocol.resources.feature import ResourceFeature
 
 PAGE = 50
 
@@ -36,24 +39,20 @@ _FAULTS = frozenset({"internal", "timed_out", "unavailable"})
 """Errors that say nothing about the address."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, eq=False)
 class ResourceHandlers:
     """Answers requests by asking the sources, in order; the first that knows an address or name decides."""
 
-    handlers: Handlers
-    own: Sequence[OwnResource]
-    roots: Sequence[str]
-    more_sources: Sequence[Source]
-    more_prompts: Sequence[PromptSource]
-    changing: NotificationOptions
-    """The lists that can change."""
-    extra: Mapping[str, FilterExtension]
+    feature: "ResourceFeature"
+
+    @property
+    def handlers(self) -> Handlers:
+        return self.feature.handlers
 
     @cached_property
     def sources(self) -> Sequence[Source]:
-        """All of them."""
-        files = RootFiles(handlers=self.handlers, roots=self.roots)
-        return (*self.own, files, self.skills, *self.more_sources)
+        files = RootFiles(handlers=self.handlers, roots=self.feature.roots)
+        return (*own_resources(self.feature), files, self.skills, *self.feature.sources)
 
     @cached_property
     def skills(self) -> Skills:
@@ -63,12 +62,12 @@ class ResourceHandlers:
     @cached_property
     def prompts(self) -> Sequence[PromptSource]:
         """All but those of skills."""
-        return (OwnPrompts(self.handlers), *self.more_prompts)
+        return (OwnPrompts(self.handlers), *self.feature.prompts)
 
     @cached_property
     def subscriptions(self) -> Subscriptions:
-        """The streams and subscriptions of all clients."""
-        return Subscriptions(self.handlers.client_ids, self.changing, self._watched, self.extra)
+        feature = self.feature
+        return Subscriptions(self.handlers.client_ids, feature.changing, self._watched, feature.extra)
 
     def _watched(self, uri: str, owner: str) -> bool:
         return any(source.watched(uri, owner) for source in self.sources)
@@ -92,13 +91,11 @@ class ResourceHandlers:
     async def list_templates(
         self, _: Context, params: mcp.PaginatedRequestParams
     ) -> mcp.ListResourceTemplatesResult:
-        """All on one page."""
         refuse_cursor(params)
         found = [template for source in self.sources for template in source.templates()]
         return mcp.ListResourceTemplatesResult(resource_templates=found)
 
     async def read(self, context: Context, params: mcp.ReadResourceRequestParams) -> Reading:
-        """Read the resource from its source."""
         client = visitor(self.handlers, context, params)
         try:
             with self.handlers.changes.on_behalf_of(client.owner):
@@ -128,7 +125,6 @@ class ResourceHandlers:
         return mcp.ListPromptsResult(prompts=[*prompts, *skills], ttl_ms=0, cache_scope="private")
 
     async def get_prompt(self, context: Context, params: mcp.GetPromptRequestParams) -> PromptText:
-        """The text of a prompt."""
         for source in self.prompts:
             if (found := await source.get(context, params)) is not None:
                 return found
@@ -163,11 +159,7 @@ class ResourceHandlers:
 
 
 def _start(cursor: str | None, uris: Sequence[str]) -> int:
-    """The index at which the page of `cursor` starts.
-
-    Raises:
-        MCPError: the cursor is invalid, or its resource no longer exists.
-    """
+    """The index at which the page of `cursor` starts; rejects one whose resource no longer exists."""
     if not cursor:
         return 0
     try:

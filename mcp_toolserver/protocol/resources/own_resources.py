@@ -5,20 +5,22 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import mcp_types as mcp
 
 from mcp_toolserver.capabilities.change_events import ChangeEvents, Kind
 from mcp_toolserver.capabilities.processes import JobQuery, JobState
 from mcp_toolserver.errors import NotFound
-from mcp_toolserver.protocol.handlers import Handlers
 from mcp_toolserver.protocol.resources.source import LARGEST, Refused, Source, Visitor, text
 from mcp_toolserver.protocol.translate import OUTPUT_URI
 from mcp_toolserver.stores.saved_outputs import OutputStore
 from mcp_toolserver.text.lines.terminal import as_on_terminal
 from mcp_toolserver.text.shell.command_output import ending, lines
 from mcp_toolserver.tool_spec import Output, Runtime
+
+if TYPE_CHECKING:
+    from mcp_toolserver.protocol.resources.feature import ResourceFeature
 
 CONFIG = "toolserver://config"
 TODOS = "toolserver://todos"
@@ -92,17 +94,12 @@ class OwnResource(Source):
         return [f"{self.uri}{handle}" for handle in self.changes.of(owner, self.kind)]
 
 
-def own_resources(
-    handlers: Handlers,
-    *,
-    security: str,
-    settings: Mapping[str, object],
-    outputs: OutputStore,
-) -> Sequence[OwnResource]:
-    """All of them whose tools are on offer. `security` says what the server enforces."""
+def own_resources(feature: "ResourceFeature") -> Sequence[OwnResource]:
+    """All of them whose tools are on offer."""
+    handlers = feature.handlers
 
     async def enforced(_: str, __: Visitor) -> str:
-        return security
+        return feature.security
 
     resource = partial(OwnResource, changes=handlers.changes)
     table = (
@@ -120,7 +117,7 @@ def own_resources(
             name="config",
             uri=CONFIG,
             description="How this server is set up, and the preferences kept for this workspace.",
-            content=partial(_config, settings),
+            content=partial(_config, feature.settings()),
         ),
         resource(
             name="todos",
@@ -172,7 +169,7 @@ def own_resources(
             name="full output",
             uri=OUTPUT_URI,
             description="The full text of a truncated result.",
-            content=partial(_saved_output, outputs),
+            content=partial(_saved_output, feature.outputs),
             kind="output",
             mime_type=_TEXT,
             changing=False,

@@ -11,7 +11,7 @@ from mcp_toolserver.protocol.handlers import Handlers
 from mcp_toolserver.protocol.resources.files import completed
 from mcp_toolserver.protocol.resources.source import Refused, Visitor, Waiting
 from mcp_toolserver.protocol.translate import Context
-from mcp_toolserver.text.prompts import PROMPTS, Argument, Prompt
+from mcp_toolserver.text.prompts import PROMPTS, Argument
 from mcp_toolserver.tool_spec import Output, Runtime
 
 LONGEST = 4_000
@@ -32,11 +32,7 @@ class PromptSource(Protocol):
         ...
 
     async def get(self, context: Context, params: mcp.GetPromptRequestParams, /) -> PromptText | None:
-        """The text of a prompt; None for a name of another source.
-
-        Raises:
-            MCPError: its arguments are wrong.
-        """
+        """The text of a prompt; None for a name of another source. Refuses wrong arguments."""
         ...
 
     async def complete(self, name: str, argument: str, value: str, visitor: Visitor, /) -> Sequence[str]:
@@ -70,7 +66,10 @@ class OwnPrompts(PromptSource):
         prompt = next((one for one in PROMPTS if one.name == params.name), None)
         if prompt is None:
             return None
-        words = prompt.words(_checked(prompt, params.arguments or {}), self.handlers.offered.__contains__)
+        given = params.arguments or {}
+        if wrong := _wrong({argument.name: argument for argument in prompt.arguments}, given):
+            raise MCPError(mcp.INVALID_PARAMS, f"{prompt.name}: {wrong}")
+        words = prompt.words(given, self.handlers.offered.__contains__)
         shown = self.handlers.dispatcher.shown(words)
         message = mcp.PromptMessage(role="user", content=mcp.TextContent(type="text", text=shown))
         return mcp.GetPromptResult(description=prompt.description, messages=[message])
@@ -84,14 +83,6 @@ class OwnPrompts(PromptSource):
                 return [name for name in await _branches(visitor) if name.startswith(value)]
             case _:
                 return ()
-
-
-def _checked(prompt: Prompt, given: Mapping[str, str]) -> Mapping[str, str]:
-    """Raises: MCPError: one is missing, unknown or too long."""
-    known = {argument.name: argument for argument in prompt.arguments}
-    if wrong := _wrong(known, given):
-        raise MCPError(mcp.INVALID_PARAMS, f"{prompt.name}: {wrong}")
-    return given
 
 
 def _wrong(known: Mapping[str, Argument], given: Mapping[str, str]) -> str:

@@ -60,7 +60,6 @@ class Visitor:
 
     @property
     def owner(self) -> str:
-        """The id of the client, which owns handles."""
         return self.caller.owner
 
     def handles(self, kind: Kind, start: str = "") -> Sequence[str]:
@@ -110,7 +109,6 @@ class Source(Protocol):
         return ()
 
     def templates(self) -> Sequence[mcp.ResourceTemplate]:
-        """The URI templates."""
         return ()
 
     async def read(self, uri: str, visitor: Visitor, /) -> Reading | None:

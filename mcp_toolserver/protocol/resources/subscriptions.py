@@ -7,10 +7,10 @@ interval are sent once.
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
 import anyio
 import mcp_types as mcp
@@ -44,7 +44,7 @@ SOON = 0.02
 INTERVAL = 0.25
 """Minimum seconds between two deliveries."""
 
-_LISTS = (ToolsListChanged(), PromptsListChanged(), ResourcesListChanged())
+_LISTS = {"tools": ToolsListChanged(), "prompts": PromptsListChanged(), "resources": ResourcesListChanged()}
 
 _UPDATED: Mapping[str, Sequence[tuple[str, bool]]] = {
     "job": ((JOBS, True), (f"{JOBS}/{{}}", False)),
@@ -77,19 +77,23 @@ def change_notification(event: ServerEvent) -> ChangeNotification:
 
 
 @dataclass(eq=False)
-class _Stream:
+class _Subscriber:
+    """A stream, or a connection of the handshake protocol."""
+
     owner: str
-    keys: frozenset[Hashable]
+    keys: set[Hashable]
     due: dict[Hashable, ChangeNotification] = field(default_factory=dict[Hashable, ChangeNotification])
     news: anyio.Event = field(default_factory=anyio.Event)
 
-    async def taken(self) -> list[ChangeNotification]:
-        """Wait for notifications and take them."""
-        await self.news.wait()
-        found = list(self.due.values())
-        self.due.clear()
-        self.news = anyio.Event()
-        return found
+    async def deliver(self, send: Callable[[ChangeNotification], Awaitable[None]]) -> NoReturn:
+        """Send notifications until cancelled. Each subscriber has a task for this, so that a client that does
+        not read delays no other."""
+        while True:
+            await self.news.wait()
+            self.news = anyio.Event()
+            due, self.due = self.due, {}
+            for notification in due.values():
+                await send(notification)
 
 
 class Subscriptions:
@@ -105,14 +109,11 @@ class Subscriptions:
         self._client_ids = client_ids
         self._watched = watched
         self._extra = extra
-        flags = (changing.tools_changed, changing.prompts_changed, changing.resources_changed)
-        self._lists = frozenset(event for event, changes in zip(_LISTS, flags, strict=True) if changes)
-        self._streams: set[_Stream] = set()
-        self._subscribed: dict[str, set[str]] = {}
+        self._lists = {kind: event for kind, event in _LISTS.items() if getattr(changing, f"{kind}_changed")}
+        self._streams: set[_Subscriber] = set()
+        self._connected: dict[str, _Subscriber] = {}
         self._waiting: dict[tuple[Hashable, frozenset[str] | None], ChangeNotification] = {}
         self._last_sent = -INTERVAL
-        self._sending: dict[str, asyncio.Task[None]] = {}
-        self._due: dict[str, dict[Hashable, ChangeNotification]] = {}
 
     def on_change(self, thing: ResourceRef, owners: frozenset[str], *, listed: bool) -> None:
         """Publish the resources that a change of the server's state affects."""
@@ -135,15 +136,14 @@ class Subscriptions:
         owner = self._client_ids.id_for(context)
         if not self._watched(params.uri, owner):
             raise not_found(params.uri, context, "Such a resource has no change notifications.")
-        uris = self._subscribed.setdefault(owner, set())
-        if len(uris) >= WATCHED and params.uri not in uris:
+        keys, event = self._connection(owner).keys, ResourceUpdated(params.uri)
+        if len({*keys, event}.difference(_LISTS.values())) > WATCHED:
             raise MCPError(mcp.INVALID_PARAMS, f"No more than {WATCHED} resources can be subscribed to.")
-        uris.add(params.uri)
+        keys.add(event)
         return mcp.EmptyResult()
 
     async def unsubscribe(self, context: Context, params: mcp.UnsubscribeRequestParams) -> mcp.EmptyResult:
-        """Unsubscribe from one resource."""
-        self._subscribed.get(self._client_ids.id_for(context), set()).discard(params.uri)
+        self._connection(self._client_ids.id_for(context)).keys.discard(ResourceUpdated(params.uri))
         return mcp.EmptyResult()
 
     async def listen(
@@ -159,73 +159,53 @@ class Subscriptions:
             params=mcp.SubscriptionsAcknowledgedNotificationParams(notifications=honoured, _meta=meta)
         )
         # Registered before the acknowledgement is sent, so that no change in between is lost.
-        stream = _Stream(owner, keys)
+        stream = _Subscriber(owner, keys)
         self._streams.add(stream)
         try:
             await context.session.send_notification(acknowledged, context.request_id)
-            while True:
-                for notification in await stream.taken():
-                    await context.session.send_notification(notification.message(meta), context.request_id)
+            await stream.deliver(
+                lambda due: context.session.send_notification(due.message(meta), context.request_id)
+            )
         finally:
             self._streams.discard(stream)
 
     def _honoured(
         self, asked: mcp.SubscriptionFilter, owner: str
-    ) -> tuple[mcp.SubscriptionFilter, frozenset[Hashable]]:
+    ) -> tuple[mcp.SubscriptionFilter, set[Hashable]]:
         """The accepted part of a filter, and its keys."""
-        wanted = (asked.tools_list_changed, asked.prompts_list_changed, asked.resources_list_changed)
-        lists = [event for event, is_wanted in zip(_LISTS, wanted, strict=True) if is_wanted]
-        tools, prompts, resources = ((event in self._lists and event in lists) or None for event in _LISTS)
+        kinds = [kind for kind in self._lists if getattr(asked, f"{kind}_list_changed")]
         given = dict.fromkeys(asked.resource_subscriptions or ())
         uris = [uri for uri in given if self._watched(uri, owner)][:WATCHED]
-        keys: set[Hashable] = {*self._lists.intersection(lists), *map(ResourceUpdated, uris)}
-        extra: dict[str, Any] = {}
+        keys: set[Hashable] = {*(self._lists[kind] for kind in kinds), *map(ResourceUpdated, uris)}
+        extra: dict[str, Any] = {f"{kind}_list_changed": True for kind in kinds}
         for name, value in (asked.model_extra or {}).items():
             if name in self._extra and (found := self._extra[name](value, owner)) is not None:
                 extra[name] = found[0]
                 keys.update(found[1])
-        honoured = mcp.SubscriptionFilter(
-            tools_list_changed=tools,
-            prompts_list_changed=prompts,
-            resources_list_changed=resources,
-            resource_subscriptions=uris or None,
-            **extra,
-        )
-        return honoured, frozenset(keys)
+        return mcp.SubscriptionFilter(resource_subscriptions=uris or None, **extra), keys
 
     def _flush(self) -> None:
         self._last_sent = asyncio.get_running_loop().time()
         waiting, self._waiting = self._waiting, {}
-        for gone in self._subscribed.keys() - self._client_ids.connections.keys():
-            del self._subscribed[gone]
+        connections = [self._connection(name) for name in self._client_ids.connections]
         for (key, owners), notification in waiting.items():
-            for stream in self._streams:
-                if key in stream.keys and (owners is None or stream.owner in owners):
-                    stream.due[key] = notification
-                    stream.news.set()
-            for name in self._listening(key):
-                if owners is None or name in owners:
-                    self._send_soon(name, notification)
+            for subscriber in (*self._streams, *connections):
+                if key in subscriber.keys and (owners is None or subscriber.owner in owners):
+                    subscriber.due[key] = notification
+                    subscriber.news.set()
 
-    def _listening(self, key: Hashable) -> Iterator[str]:
-        """Handshake connections that are subscribed to `key`."""
-        if key in self._lists:
-            yield from self._client_ids.connections
-        elif isinstance(key, ResourceUpdated):
-            yield from (name for name, uris in self._subscribed.items() if key.uri in uris)
+    def _connection(self, name: str) -> _Subscriber:
+        """The subscriber of a handshake connection, which gets changes of lists unasked."""
+        if (known := self._connected.get(name)) is not None:
+            return known
+        connection = self._client_ids.connections[name]
 
-    def _send_soon(self, name: str, notification: ChangeNotification) -> None:
-        """Send in one task per connection, so that a client that does not read delays no other."""
-        self._due.setdefault(name, {})[notification.key] = notification
-        if name not in self._sending:
-            self._sending[name] = task = asyncio.get_running_loop().create_task(self._send(name))
-            task.add_done_callback(lambda _: self._sending.pop(name))
+        async def send(due: ChangeNotification) -> None:
+            wire = due.message({}).model_dump(by_alias=True, mode="json", exclude_none=True)
+            await connection.notify(wire["method"], wire.get("params"))
 
-    async def _send(self, name: str) -> None:
-        while due := self._due.pop(name, None):
-            for notification in due.values():
-                if (connection := self._client_ids.connections.get(name)) is None:
-                    # The client left before this task ran, or while an earlier notification was sent.
-                    break
-                wire = notification.message({}).model_dump(by_alias=True, mode="json", exclude_none=True)
-                await connection.notify(wire["method"], wire.get("params"))
+        self._connected[name] = made = _Subscriber(name, set(self._lists.values()))
+        task = asyncio.get_running_loop().create_task(made.deliver(send))
+        connection.exit_stack.callback(task.cancel)
+        connection.exit_stack.callback(self._connected.pop, name)
+        return made

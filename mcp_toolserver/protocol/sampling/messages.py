@@ -1,13 +1,29 @@
-"""Translates a turn of a model to `sampling/createMessage` and back."""
+"""Translates a turn of a model to `sampling/createMessage` and back.
+
+A client with a handshake is asked over the open connection, while the call runs; for others see `rounds`.
+"""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
+import anyio
 import mcp_types as mcp
+from mcp.shared.exceptions import MCPError
+from mcp.shared.message import ServerMessageMetadata
 from mcp_types.version import is_version_at_least
 
 from mcp_toolserver.capabilities.model import Message, ModelRequest, ModelTurn, ToolCall, ToolReply, UserText
-from mcp_toolserver.errors import Unavailable
+from mcp_toolserver.errors import TimedOut, Unavailable
+from mcp_toolserver.protocol.translate import Context
+
+TURN_SECONDS = 600.0
+"""How long a client may take for a turn, in which its user may have to approve."""
+
+NO_REQUEST = (
+    "The client's model answers only while the client waits for the call that uses it. Start the agent again "
+    "without run_in_background, or ask the operator to configure a model in [agent]."
+)
 
 _TOOLS_SINCE = "2025-11-25"
 """The revision that added tools to sampling."""
@@ -73,6 +89,44 @@ def turn_of(result: Sampled, request: ModelRequest, *, last: bool = False) -> Mo
         input_tokens=sent // _CHARACTERS_OF_TOKEN,
         output_tokens=received // _CHARACTERS_OF_TOKEN,
     )
+
+
+@dataclass(frozen=True)
+class BackChannelModel:
+    """Implements `Model` for the time of one request."""
+
+    context: Context
+    is_open: Callable[[], bool]
+    """Whether the request is not answered yet; afterwards no turn is possible."""
+
+    async def turn(self, request: ModelRequest) -> ModelTurn:
+        if not self.is_open():
+            raise Unavailable(NO_REQUEST)
+        asked = create_message(request)
+        result_type = mcp.CreateMessageResultWithTools if asked.params.tools else mcp.CreateMessageResult
+        try:
+            with anyio.fail_after(TURN_SECONDS):
+                result = await self.context.session.send_request(
+                    asked,
+                    result_type,
+                    metadata=ServerMessageMetadata(related_request_id=self.context.request_id),
+                )
+        except TimeoutError:
+            raise not_answered() from None
+        except (MCPError, ValueError):
+            raise declined() from None
+        return turn_of(result, request)
+
+
+def declined() -> Unavailable:
+    return Unavailable(
+        "The client did not let its model answer; its user may have declined. Do the work without an "
+        "agent, or ask the user."
+    )
+
+
+def not_answered() -> TimedOut:
+    return TimedOut(f"The client's model did not answer within {TURN_SECONDS:g} s.")
 
 
 def _size(message: Message) -> int:

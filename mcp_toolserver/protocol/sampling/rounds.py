@@ -9,18 +9,27 @@ agent must answer with what it has.
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING
 
 import anyio
 import mcp_types as mcp
-from mcp.server.context import ServerRequestContext
 
 from mcp_toolserver.capabilities.model import ModelRequest, ModelTurn
 from mcp_toolserver.errors import Unavailable
 from mcp_toolserver.pipeline.call import Result
-from mcp_toolserver.protocol.sampling.back_channel import NO_REQUEST, TURN_SECONDS, declined, not_answered
-from mcp_toolserver.protocol.sampling.messages import Sampled, create_message, turn_of
+from mcp_toolserver.protocol.sampling.messages import (
+    NO_REQUEST,
+    TURN_SECONDS,
+    Sampled,
+    create_message,
+    declined,
+    not_answered,
+    turn_of,
+)
 from mcp_toolserver.runtime.background import Background, Running
+
+if TYPE_CHECKING:
+    from mcp_toolserver.protocol.handlers import RoundsClient
 
 MAX_ROUNDS = 10
 """Rounds of one call, which clients limit."""
@@ -40,25 +49,6 @@ _EXHAUSTED = (
     f"The client's model answers at most {MAX_ROUNDS} times in one call, and has done so. Start the agent "
     "again with what is left to do."
 )
-
-
-class RoundClient(Protocol):
-    """The client of a call; its requests come one after the other."""
-
-    owner: str
-
-    @property
-    def pending(self) -> mcp.InputRequiredResult | None:
-        """See `Asker.pending`."""
-        ...
-
-    def open(self, context: ServerRequestContext[Any, Any]) -> None:
-        """`context` is the request that is open now."""
-        ...
-
-    def close(self) -> None:
-        """No request is open."""
-        ...
 
 
 @dataclass(eq=False)
@@ -84,7 +74,7 @@ class RoundCall:
         rounds: how many rounds the call has had already, for questions to the user.
     """
 
-    def __init__(self, client: RoundClient, params: mcp.CallToolRequestParams, *, rounds: int) -> None:
+    def __init__(self, client: "RoundsClient", params: mcp.CallToolRequestParams, *, rounds: int) -> None:
         self.client = client
         self.result: Result | None = None
         """None before the end, and if it was cancelled."""
@@ -97,14 +87,9 @@ class RoundCall:
         self._news = anyio.Event()
 
     def is_for(self, owner: str, params: mcp.CallToolRequestParams) -> bool:
-        """Whether a request repeats this call."""
         return self._same == (owner, params.name, params.arguments)
 
-    def close(self) -> None:
-        """No request is open; turns wait for the next one."""
-
     async def turn(self, request: ModelRequest) -> ModelTurn:
-        """See `Model.turn`."""
         if self.has_ended:
             raise Unavailable(NO_REQUEST)
         self._asked += 1
@@ -125,7 +110,6 @@ class RoundCall:
         return turn_of(question.answer, request, last=question.is_last)
 
     async def run(self, work: Callable[[], Awaitable[Result]]) -> None:
-        """Run the call."""
         try:
             self.result = await work()
         finally:

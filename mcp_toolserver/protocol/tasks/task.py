@@ -15,7 +15,7 @@ from mcp_toolserver.capabilities.call_scope import SECONDS_TO_ANSWER
 from mcp_toolserver.capabilities.processes import JobQuery, JobState
 from mcp_toolserver.errors import Conflict, NotFound
 from mcp_toolserver.protocol.elicitation import elicit
-from mcp_toolserver.protocol.tasks.request import PREFIX
+from mcp_toolserver.protocol.tasks.feature import PREFIX
 from mcp_toolserver.stores.tasks import Status, TaskRecord
 from mcp_toolserver.text.json_values import is_list, is_object
 from mcp_toolserver.text.lines.utf8_stream import decode_page
@@ -66,7 +66,6 @@ class Task:
         self._changed = changed
 
     def say(self, message: str) -> None:
-        """Report progress."""
         self._set(replace(self.record, message=message[:_MESSAGE]))
 
     async def ask(self, key: str, request: mcp.ElicitRequest) -> mcp.ElicitResult | None:
@@ -88,11 +87,7 @@ class Task:
         return question.answer
 
     def take(self, responses: Mapping[str, object]) -> None:
-        """Take the user's answers; ignores answers to unknown questions.
-
-        Raises:
-            MCPError: an answer does not fit its question.
-        """
+        """Take the user's answers, which must fit their questions; ignores answers to unknown ones."""
         answers = {name: _answer(name, responses[name]) for name in self._questions if name in responses}
         for name, answer in answers.items():
             question = self._questions.pop(name)
@@ -101,18 +96,11 @@ class Task:
         if answers:
             self._set(self.record)
 
-    def leaves(self, is_kept: bool) -> bool:
-        """Whether the client gets a handle: the task is stored and has not ended meanwhile."""
-        self.in_request = not is_kept
-        return is_kept and not self.ended.is_set()
-
     def complete(self, result: Wire) -> None:
-        """End the task with this result."""
         self._result = result
         self._end("completed", "")
 
     def fail(self, error: mcp.ErrorData) -> None:
-        """End the task with a protocol error."""
         self._error = error
         self._end("failed", error.message)
 
@@ -127,17 +115,12 @@ class Task:
             self.record = replace(self.record, status="completed", message="")
 
     def answer(self) -> Wire:
-        """Return the answer to the request that started the task.
-
-        Raises:
-            MCPError: the call ended with this error.
-        """
+        """The answer to the request that started the task. Raises the error that the call ended with."""
         if self._error is not None:
             raise MCPError(self._error.code, self._error.message, self._error.data)
         return self._result
 
     def written(self) -> TaskRecord:
-        """The record to store."""
         outcome = self._outcome()
         return replace(self.record, outcome=json.dumps(outcome) if outcome else "")
 

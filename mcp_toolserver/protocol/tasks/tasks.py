@@ -21,7 +21,7 @@ from mcp_toolserver.pipeline.call import Result
 from mcp_toolserver.protocol import translate
 from mcp_toolserver.protocol.handlers import Handlers
 from mcp_toolserver.protocol.resources.feature import ResourceFeature
-from mcp_toolserver.protocol.tasks.request import GROUP, LISTENED, named, require, unknown
+from mcp_toolserver.protocol.tasks.feature import GROUP, LISTENED, named, require, unknown
 from mcp_toolserver.protocol.tasks.task import CANCELLED, FAILED, Task, TaskJobs, Wire, detailed
 from mcp_toolserver.protocol.translate import Context
 from mcp_toolserver.stores.tasks import StoredTasks, TaskRecord
@@ -42,8 +42,6 @@ Work = Callable[[Task], Awaitable[Wire]]
 
 @dataclass(frozen=True, kw_only=True)
 class TaskLimits:
-    """Limits on tasks."""
-
     grace: float = 1.0
     """Seconds in which a call may end and be answered without a task."""
     running: int = 32
@@ -52,10 +50,6 @@ class TaskLimits:
     """Maximum ended tasks kept in memory because they could not be stored."""
     unkept_bytes: int = 256 << 10
     """Maximum bytes of the result of one of those."""
-
-
-def nobody(_: Wire) -> None:
-    """Ignore changes."""
 
 
 SUBSCRIBED = 64
@@ -78,7 +72,7 @@ class Tasks:
         self._store = store
         self._principal = principal
         self._limits = limits or TaskLimits()
-        self.changed: Callable[[Wire], None] = nobody
+        self.changed: Callable[[Wire], None] = lambda _: None
         """Called with the result of `tasks/get` whenever it changes."""
         self._live: dict[str, Task] = {}
         """Running tasks."""
@@ -134,7 +128,6 @@ class Tasks:
         return {**wire, **_DONE}
 
     async def update(self, context: Context, _: mcp.RequestParams) -> Wire:
-        """Pass answers to the questions of a task."""
         found = await self._find(context)
         responses = (context.params or {}).get("inputResponses")
         if not is_object(responses):
@@ -185,15 +178,14 @@ class Tasks:
 
     async def _settle(self, task: Task) -> Wire:
         """Return the handle once the task is stored; if it cannot be stored, wait for the result."""
-        if task.ended.is_set() or not await self._is_handed_out(task):
+        if not task.ended.is_set():
+            # From here on the end of the task is stored, whichever comes first.
+            task.in_request = False
+            task.in_request = not await self._is_kept(task.written())
+        if task.ended.is_set() or task.in_request:
             await task.ended.wait()
             return task.answer()
         return task.handle(self._store.retention.seconds)
-
-    async def _is_handed_out(self, task: Task) -> bool:
-        # From here on the end of the task is stored, whichever comes first.
-        task.in_request = False
-        return task.leaves(await self._is_kept(task.written()))
 
     async def _run(self, task: Task, work: Work) -> None:
         try:
@@ -212,11 +204,8 @@ class Tasks:
     async def _conclude(self, task: Task) -> None:
         """Keep the outcome in the store, or in memory if the store is full."""
         record = task.written()
-        _ = (
-            task.in_request
-            or await self._is_kept(record)
-            or await self._is_kept(self._remembered(record, task))
-        )
+        if not task.in_request and not await self._is_kept(record):
+            await self._is_kept(self._remembered(record, task))
 
     def _remembered(self, record: TaskRecord, task: Task) -> TaskRecord:
         """Keep the outcome in memory; returns the record for the store, which says that it is lost."""
@@ -239,11 +228,6 @@ class Tasks:
             self.changed(task.detailed(self._store.retention.seconds))
 
     async def _find(self, context: Context) -> Task | TaskRecord:
-        """The task that a request is for.
-
-        Raises:
-            MCPError: the task does not exist or belongs to another client.
-        """
         principal = self._principal_of(self._handlers.client_ids.id_for(context))
         try:
             found = await self._task_of(principal, named(context))
@@ -262,11 +246,7 @@ class Tasks:
 
 
 def _own(found: Task | TaskRecord) -> Task | None:
-    """Return the task if it runs here; None if it has ended.
-
-    Raises:
-        MCPError: the task runs in another server.
-    """
+    """The task if it runs here; None if it has ended. Refuses one that runs in another server."""
     if isinstance(found, Task):
         return found
     if found.status == "working":
