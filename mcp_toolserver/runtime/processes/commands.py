@@ -19,12 +19,20 @@ from mcp_toolserver.capabilities.files import CanonicalPath
 from mcp_toolserver.capabilities.processes import Command, JobQuery, JobState
 from mcp_toolserver.errors import NotFound, Unavailable
 from mcp_toolserver.runtime.processes.broker_client import Broker
-from mcp_toolserver.runtime.processes.child import Child, PipeReader
-from mcp_toolserver.runtime.processes.launcher import NOT_VERIFIED, UNVERIFIED, SetupFailed, sandbox_error
-from mcp_toolserver.runtime.processes.output_capture import Capture, CaptureLimits, Sink
-from mcp_toolserver.runtime.processes.spawn import Spawned, spawn
+from mcp_toolserver.runtime.processes.child import (
+    NOT_VERIFIED,
+    UNVERIFIED,
+    Child,
+    PipeReader,
+    SetupFailed,
+    Spawned,
+    sandbox_error,
+    spawn,
+)
+from mcp_toolserver.runtime.processes.output_capture import Capture, CaptureLimits
 from mcp_toolserver.runtime.sandbox.broker.messages import Script
 from mcp_toolserver.runtime.short_handle import short_handle
+from mcp_toolserver.stores.saved_outputs import OutputStore
 from mcp_toolserver.text.lines.utf8_stream import decode_page
 
 END_SECONDS = 8.0
@@ -80,7 +88,7 @@ class Commands:
         self,
         broker: Broker,
         folders: Folders,
-        sink: Sink,
+        sink: OutputStore,
         limits: CommandLimits | None = None,
         *,
         explain: Callable[[str, int | None], tuple[str, ...]] = lambda _, __: (),
@@ -103,19 +111,13 @@ class Commands:
         `removed` when its output is removed."""
         self._changed, self._removed = changed, removed
 
-    def for_call(
-        self, folders: Folders, scope: Scope | None = None, broker: Broker | None = None
-    ) -> "CallCommands":
+    def for_call(self, folders: Folders, scope: Scope, broker: Broker | None = None) -> "CallCommands":
         """Return the commands of one call: they start in `folders` only, by `broker` if given, and of those
         in the background the call sees only its owner's."""
-        if scope is None:
-            return CallCommands(self, CommandContext(folders=folders))
-        return CallCommands(
-            self,
-            CommandContext(
-                folders=folders, owner=scope.owner, seconds_to_answer=scope.seconds_to_answer, broker=broker
-            ),
+        context = CommandContext(
+            folders=folders, owner=scope.owner, seconds_to_answer=scope.seconds_to_answer, broker=broker
         )
+        return CallCommands(self, context)
 
     def for_owner(self, owner: str) -> "CallCommands":
         """Return the background commands of `owner`, for who may wait for their end without a limit."""
@@ -125,27 +127,6 @@ class Commands:
     def longest_wait(self, seconds_to_answer: float | None) -> float:
         """Seconds that a call may wait for a job; see `Scope.seconds_to_answer`."""
         return longest_wait(seconds_to_answer, self._limits.foreground_seconds)
-
-    async def run(self, command: Command, report: Report) -> JobState:
-        """See `CallCommands.run`."""
-        return await self.run_in(CommandContext(folders=self._folders), command, report)
-
-    async def output(self, query: JobQuery, context: "CommandContext | None" = None) -> JobState:
-        """See `JobSource.output`."""
-        context = context or CommandContext(folders=self._folders)
-        job = self._find(query.handle, context.owner)
-        await job.wait(query, min(query.wait, self.longest_wait(context.seconds_to_answer)))
-        state = job.page(query.offset, query.limit)
-        _refuse_unverified(state)
-        return self._explained(state)
-
-    async def stop(self, handle: str, owner: str = LOCAL) -> JobState:
-        """See `JobSource.stop`; `owner` is the owner of the call."""
-        job = self._find(handle, owner)
-        await job.child.end(END_SECONDS)
-        state = job.page(job.capture.total, 0)
-        _refuse_unverified(state)
-        return state
 
     def forget(self, owner: str) -> None:
         """Stop the background commands of `owner`, who will not return; nobody else may use them."""
@@ -201,9 +182,9 @@ class Commands:
         if state.reason == "sandbox_failed":
             raise sandbox_error(state.exit_status, state.detail)
         _refuse_unverified(state)
-        return self._explained(state)
+        return self.explained(state)
 
-    def _explained(self, state: JobState) -> JobState:
+    def explained(self, state: JobState) -> JobState:
         """The state with hints on what failed, as far as its text tells."""
         status = state.exit_status if state.reason == "exited" else None
         why = self._explain(f"{state.text}\n{state.tail}", status)
@@ -282,7 +263,8 @@ class Commands:
                 job.capture.close()
                 self._removed(job.handle)
 
-    def _find(self, handle: str, owner: str) -> "Job":
+    def find(self, handle: str, owner: str) -> "Job":
+        """Return a background command of `owner`. Raises: NotFound."""
         self._forget()
         job = self._handles.get(handle)
         if job is None or job.owner != owner:
@@ -341,11 +323,20 @@ class CallCommands:
 
     async def output(self, query: JobQuery) -> JobState:
         """See `JobSource.output`."""
-        return await self.commands.output(query, self.context)
+        job = self.commands.find(query.handle, self.context.owner)
+        longest = self.commands.longest_wait(self.context.seconds_to_answer)
+        await job.wait(query, min(query.wait, longest))
+        state = job.page(query.offset, query.limit)
+        _refuse_unverified(state)
+        return self.commands.explained(state)
 
     async def stop(self, handle: str) -> JobState:
         """See `JobSource.stop`."""
-        return await self.commands.stop(handle, self.context.owner)
+        job = self.commands.find(handle, self.context.owner)
+        await job.child.end(END_SECONDS)
+        state = job.page(job.capture.total, 0)
+        _refuse_unverified(state)
+        return state
 
 
 class Job:
