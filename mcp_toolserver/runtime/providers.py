@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -182,7 +182,6 @@ def _sessions(context: ProviderContext) -> Provider:
 
 def _containers(context: ProviderContext) -> Provider:
     from mcp_toolserver.runtime.containers.containers import CallContainers, Containers, Engine
-    from mcp_toolserver.runtime.processes.commands import CommandContext
 
     facts, program = context.facts, context.programs.engine
     assert program is not None
@@ -194,17 +193,12 @@ def _containers(context: ProviderContext) -> Provider:
         memory=context.bounds.memory,
         user=f"{os.getuid()}:{os.getgid()}",
     )
-    containers = Containers(context.broker, context.commands, engine, failover=facts.containers == "failover")
+    containers = Containers(context.broker, engine, failover=facts.containers == "failover")
 
     def provide(request: ServiceRequest) -> CallContainers:
-        workspace, scope = request.workspace, request.scope
-        where = CommandContext(
-            folders=workspace,
-            owner=scope.owner,
-            seconds_to_answer=scope.seconds_to_answer,
-            is_elsewhere=True,
-        )
-        return CallContainers(containers, where, workspace.roots[0])
+        workspace = request.workspace
+        call = replace(context.commands.for_call(workspace, request.scope), is_elsewhere=True)
+        return CallContainers(containers, call, next(iter(workspace.roots), ""))
 
     return Provider(
         provide=provide,

@@ -378,10 +378,10 @@ def test_where_nothing_can_be_shared_each_command_has_its_own() -> None:
 SESSIONS = """
 import os, resource, sys, tempfile
 sys.path.insert(0, sys.argv[1])
-from mcp_toolserver.runtime.sandbox.broker import sessions as module
-module.MOST = 3
+from mcp_toolserver.runtime.sandbox.broker import main as module
+module._MOST_SESSIONS = 3
 with tempfile.TemporaryDirectory() as state:
-    sessions = module.Sessions(state, network=False, devices=-1)
+    sessions = module._Sessions(state, network=False, devices=-1)
     def of(name):
         session = sessions.of(name.encode())
         return session and os.fstat(session.namespaces.network).st_ino

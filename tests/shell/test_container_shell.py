@@ -17,8 +17,7 @@ from mcp_toolserver.pipeline.dispatcher import Dispatcher
 from mcp_toolserver.protocol import translate
 from mcp_toolserver.runtime.containers.containers import CallContainers, Containers, Engine
 from mcp_toolserver.runtime.executables import HostExecutables
-from mcp_toolserver.runtime.processes.commands import CommandContext
-from tests.support.processes import Anywhere, Daemons, bench, call, until
+from tests.support.processes import Daemons, bench, call, until
 from tests.support.workshop import names, program, workshop
 
 STAND_IN = """
@@ -210,10 +209,9 @@ async def test_an_engine_that_does_not_answer_is_given_up(tmp_path: Path) -> Non
     slow = program(tmp_path / "bin", "docker", "sleep 100")
     made = Engine(program=slow, image="i", network=False, processes=1, memory=1, user="1:1")
     async with bench(tmp_path) as at:
-        containers = Containers(at.broker, at.commands, made, failover=False, create_timeout=0.3)
-        within = CommandContext(folders=Anywhere(), is_elsewhere=True)
+        containers = Containers(at.broker, made, failover=False, create_timeout=0.3)
         with pytest.raises(Unavailable, match="docker did not answer in time"):
-            await CallContainers(containers, within, "/").run("true", 1.0, at._report)
+            await CallContainers(containers, at.call, "/").run("true", 1.0, at._report)
 
 
 async def test_a_container_that_cannot_be_started_is_removed(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from mcp_toolserver.capabilities.files import CanonicalPath
 from mcp_toolserver.capabilities.processes import Command, JobQuery, JobState
 from mcp_toolserver.errors import NotFound, Unavailable
 from mcp_toolserver.runtime.processes.broker_client import Broker
-from mcp_toolserver.runtime.processes.commands import CommandContext, CommandLimits, Commands
+from mcp_toolserver.runtime.processes.commands import CommandLimits, Commands
 from mcp_toolserver.runtime.processes.helper_launcher import Programs
 from mcp_toolserver.runtime.processes.output_capture import Capture, CaptureLimits
 from mcp_toolserver.stores.saved_outputs import OutputFile, OutputStore
@@ -34,9 +34,6 @@ from tests.support.processes import (
     status,
     until,
 )
-
-ELSEWHERE = CommandContext(folders=Anywhere(), is_elsewhere=True)
-"""As of a command in a container."""
 
 SMALL = CommandLimits(capture=CaptureLimits(head=100, tail=50, file=1 << 20))
 ECHO = ("/bin/echo", "--fixed")
@@ -399,8 +396,9 @@ async def test_what_starts_as_plan_mode_begins_is_suspended_and_what_cannot_be_i
         async with bench(at, tmp_path) as here:
             at.writers.is_held = lambda _: True
             handles = [
-                (await here.commands.run_in(context, ticks, report)).handle
-                for context in (CommandContext(folders=Anywhere()), ELSEWHERE)
+                (await call.run(ticks, report)).handle
+                # The second as of a command in a container.
+                for call in (here.call, replace(here.call, is_elsewhere=True))
             ]
             query = JobQuery(handle=handles[1], limit=0, wait=PATIENCE)
             assert (await here.call.output(query)).reason == "stopped"

@@ -30,7 +30,7 @@ from mcp_toolserver.runtime.processes.broker_client import (
     Streams,
     start_standalone_broker,
 )
-from mcp_toolserver.runtime.processes.commands import CallCommands, CommandContext, CommandLimits, Commands
+from mcp_toolserver.runtime.processes.commands import CallCommands, CommandLimits, Commands
 from mcp_toolserver.runtime.sandbox.broker.limit_settings import CommandBounds
 from mcp_toolserver.runtime.sandbox.broker.messages import Request, Script
 from mcp_toolserver.runtime.sandbox.layers.environment import command_environment
@@ -270,7 +270,7 @@ class Bench:
     @property
     def call(self) -> CallCommands:
         """What one call may do with them."""
-        return CallCommands(self.commands, CommandContext(folders=Anywhere()))
+        return CallCommands(commands=self.commands, folders=Anywhere())
 
     async def run(
         self, script: str, *, timeout: float | None = PATIENCE, background: bool = False, cwd: str = "/"

@@ -22,7 +22,7 @@ from mcp_toolserver.capabilities.files import CanonicalPath
 from mcp_toolserver.capabilities.processes import Command, Contained
 from mcp_toolserver.errors import Unavailable
 from mcp_toolserver.runtime.processes.broker_client import Broker
-from mcp_toolserver.runtime.processes.commands import CommandContext, Commands, Folders
+from mcp_toolserver.runtime.processes.commands import CallCommands, Folders
 from mcp_toolserver.runtime.processes.interactive import start_interactive
 from mcp_toolserver.text.shell.words import program
 
@@ -114,14 +114,12 @@ class Containers:
     def __init__(
         self,
         broker: Broker,
-        commands: Commands,
         engine: Engine,
         *,
         failover: bool,
         create_timeout: float = CREATE_SECONDS,
     ) -> None:
         self._broker = broker
-        self._commands = commands
         self._engine = engine
         self._failover = failover
         self._create_timeout = create_timeout
@@ -130,7 +128,7 @@ class Containers:
         self._removing: set[asyncio.Task[None]] = set()
 
     async def run_in(
-        self, context: CommandContext, root: str, script: str, timeout: float, report: Report
+        self, call: CallCommands, root: str, script: str, timeout: float, report: Report
     ) -> Contained:
         """See `CallContainers.run`."""
         name = f"mcp-toolserver-{secrets.token_hex(16)}"
@@ -138,11 +136,11 @@ class Containers:
         self._live.add(name)
         try:
             create = self._engine.create(name, root, script, math.ceil(timeout))
-            trouble = await self._create(context.folders, create)
+            trouble = await self._create(call.folders, create)
             if not trouble:
                 start = _command(program(self._engine.start(name)), timeout)
                 ended = partial(self._remove_soon, name)
-                return Contained(state=await self._commands.run_in(context, start, report, ended=ended))
+                return Contained(state=await call.commands.run_in(call, start, report, ended=ended))
         except BaseException:
             self._remove_soon(name)
             raise
@@ -152,7 +150,7 @@ class Containers:
                 f"No container could be started, and nothing was run. {trouble} If the image is missing, the "
                 f"operator of this server can get it with: {self._engine.pull}"
             )
-        state = await self._commands.run_in(context, _command(script, timeout), report)
+        state = await call.commands.run_in(call, _command(script, timeout), report)
         return Contained(state=state, on_host=trouble)
 
     @property
@@ -215,9 +213,9 @@ class CallContainers:
     """Runs commands in containers. Each gets a new container, which is removed afterwards."""
 
     containers: Containers
-    context: CommandContext
+    call: CallCommands
     root: str
-    """The folder to mount, absolute."""
+    """The folder to mount, absolute; empty if the call has none, and then nothing is run."""
 
     async def run(self, script: str, timeout: float, report: Report) -> Contained:
         """Run to the end, or hand over to the background, as `CallCommands.run` does; `timeout` is in
@@ -226,7 +224,7 @@ class CallContainers:
         Raises:
             Unavailable: no container could be started, and nothing was run.
         """
-        return await self.containers.run_in(self.context, self.root, script, timeout, report)
+        return await self.containers.run_in(self.call, self.root, script, timeout, report)
 
 
 def _command(script: str, timeout: float) -> Command:

@@ -179,7 +179,7 @@ class Interpreters:
             owner=owner,
             language=language,
             session=session,
-            roots=_roots(folders),
+            roots=folders.roots,
             is_read_only=folders.is_read_only,
         )
         self._entries[handle] = entry
@@ -203,7 +203,7 @@ class Interpreters:
                 self._broker,
                 driver,
                 cwd=cwd,
-                roots=_roots(folders),
+                roots=folders.roots,
                 read_only=folders.is_read_only,
                 owner=owner,
                 name=handle,
@@ -233,7 +233,7 @@ class Interpreters:
                 f"This session runs {entry.language}, not {snippet.language}. Start another with session "
                 f'"{NEW}".'
             )
-        if entry.roots != _roots(folders):
+        if entry.roots != folders.roots:
             raise Conflict(
                 "The folders of this client have changed since this session started, or it has entered or "
                 f'left a worktree, and the session stays where it is. Start another with session "{NEW}".'
@@ -280,10 +280,6 @@ class Interpreters:
 def _is_kept(snippet: Snippet) -> bool:
     """Whether the session of `snippet` continues afterwards."""
     return snippet.session != "" and not snippet.last
-
-
-def _roots(folders: Folders) -> tuple[str, ...] | None:
-    return None if folders.roots is None else tuple(folders.roots)
 
 
 @dataclass(frozen=True)
