@@ -17,28 +17,14 @@ _PROTOCOL_TASK = len("task_") + 32
 """Characters of the id of an MCP task; tasks of the board have shorter ones."""
 
 
+@dataclass
 class BackgroundJobs:
-    """All background jobs of a server, by the prefix of their handles."""
+    """All background jobs of a server."""
 
-    def __init__(self, sources: Mapping[str, ProvideSource]) -> None:
-        self._sources = sources
-        self.protocol_tasks: Callable[[str], JobSource] | None = None
-        """Returns the MCP tasks of an owner; None before the first client that supports them."""
-
-    def for_call(self, request: ServiceRequest) -> "CallJobs":
-        """The jobs that a call may use."""
-        return CallJobs(self, request)
-
-    def source(self, handle: str, request: ServiceRequest) -> JobSource:
-        """The source of the job with this handle. Raises: NotFound."""
-        prefix = handle[: handle.find("_") + 1]
-        if prefix == "task_" and len(handle) == _PROTOCOL_TASK and self.protocol_tasks is not None:
-            return self.protocol_tasks(request.scope.owner)
-        if prefix not in self._sources:
-            raise NotFound(
-                "No background job has this id. Use the id that bash, Agent or TaskCreate returned."
-            )
-        return self._sources[prefix](request)
+    sources: Mapping[str, ProvideSource]
+    """By the prefix of their handles."""
+    protocol_tasks: Callable[[str], JobSource] | None = None
+    """Returns the MCP tasks of an owner; None before the first client that supports them."""
 
 
 @dataclass(frozen=True)
@@ -50,8 +36,19 @@ class CallJobs:
 
     async def output(self, query: JobQuery) -> JobState:
         """See `JobSource.output`."""
-        return await self.jobs.source(query.handle, self.request).output(query)
+        return await self._source(query.handle).output(query)
 
     async def stop(self, handle: str) -> JobState:
         """See `JobSource.stop`."""
-        return await self.jobs.source(handle, self.request).stop(handle)
+        return await self._source(handle).stop(handle)
+
+    def _source(self, handle: str) -> JobSource:
+        """The source of the job with this handle. Raises: NotFound."""
+        prefix, jobs = handle[: handle.find("_") + 1], self.jobs
+        if prefix == "task_" and len(handle) == _PROTOCOL_TASK and jobs.protocol_tasks is not None:
+            return jobs.protocol_tasks(self.request.scope.owner)
+        if prefix not in jobs.sources:
+            raise NotFound(
+                "No background job has this id. Use the id that bash, Agent or TaskCreate returned."
+            )
+        return jobs.sources[prefix](self.request)

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from anyio import create_task_group
 
 from mcp_toolserver.capabilities.permissions import DESKTOP, Capability, Permission
 from mcp_toolserver.capabilities.processes import JobSource
-from mcp_toolserver.runtime.background_jobs import BackgroundJobs, ProvideSource
+from mcp_toolserver.runtime.background_jobs import BackgroundJobs, CallJobs, ProvideSource
 
 if TYPE_CHECKING:
     from mcp_toolserver.capabilities.change_events import ChangeEvents
@@ -35,12 +36,12 @@ if TYPE_CHECKING:
     from mcp_toolserver.runtime.plan.plan_modes import PlanModes
     from mcp_toolserver.runtime.processes.broker_client import Broker
     from mcp_toolserver.runtime.processes.commands import CallCommands, Commands
-    from mcp_toolserver.runtime.processes.output_capture import Sink
     from mcp_toolserver.runtime.sandbox.broker.limit_settings import CommandBounds
     from mcp_toolserver.runtime.search.search import Ripgrep
     from mcp_toolserver.runtime.web.options import WebOptions
     from mcp_toolserver.runtime.worktrees.entered import EnteredWorktrees
     from mcp_toolserver.stores.database import Database
+    from mcp_toolserver.stores.saved_outputs import OutputStore
 
 _REMOVE_TIMEOUT = 10.0
 """Seconds for a container engine to remove containers, which outlive their client."""
@@ -57,7 +58,7 @@ class ProviderContext:
     lower_broker: Callable[[Permission], Broker] | None
     """The broker of a mode below that of the server, where the server's own confines no command."""
     commands_or_none: Commands | None
-    outputs: Sink
+    outputs: OutputStore
     roots: tuple[str, ...]
     may_hide: bool
     """Whether rules hide files, so that results have to be filtered."""
@@ -168,11 +169,11 @@ def _powershell(context: ProviderContext) -> Provider:
 
 
 def _sessions(context: ProviderContext) -> Provider:
-    from mcp_toolserver.runtime.repl.sessions import Interpreters
+    from mcp_toolserver.runtime.repl.sessions import CallSessions, Interpreters
 
     sessions = Interpreters(context.broker, context.outputs, explain=context.explain)
     return Provider(
-        provide=lambda request: sessions.for_call(request.workspace, request.scope),
+        provide=lambda request: CallSessions(sessions, request.workspace, request.scope.owner),
         forget=sessions.forget,
         forgotten=sessions.forgotten,
         aclose=sessions.aclose,
@@ -180,8 +181,7 @@ def _sessions(context: ProviderContext) -> Provider:
 
 
 def _containers(context: ProviderContext) -> Provider:
-    from mcp_toolserver.runtime.containers.containers import Containers
-    from mcp_toolserver.runtime.containers.engine import Engine
+    from mcp_toolserver.runtime.containers.containers import CallContainers, Containers, Engine
 
     facts, program = context.facts, context.programs.engine
     assert program is not None
@@ -193,11 +193,15 @@ def _containers(context: ProviderContext) -> Provider:
         memory=context.bounds.memory,
         user=f"{os.getuid()}:{os.getgid()}",
     )
-    containers = Containers(context.broker, context.commands, engine, failover=facts.containers == "failover")
+    containers = Containers(context.broker, engine, failover=facts.containers == "failover")
+
+    def provide(request: ServiceRequest) -> CallContainers:
+        workspace = request.workspace
+        call = replace(context.commands.for_call(workspace, request.scope), is_elsewhere=True)
+        return CallContainers(containers, call, next(iter(workspace.roots), ""))
+
     return Provider(
-        provide=lambda request: containers.for_call(
-            request.workspace, request.workspace.roots, request.scope
-        ),
+        provide=provide,
         aclose=containers.aclose,
         needs_commands_to_close=True,
         shutdown_timeout=lambda: _REMOVE_TIMEOUT if containers.has_any else 0.0,
@@ -276,9 +280,31 @@ def _web(context: ProviderContext) -> Provider:
 
 
 def _languages(context: ProviderContext) -> Provider:
-    from mcp_toolserver.runtime.lsp.provider import provider
+    """Answers queries about code by language servers; where no command may run, by a search."""
+    from mcp_toolserver.runtime.lsp.code_queries import CodeQueries
+    from mcp_toolserver.runtime.lsp.pool import Pool, search_folders, start_server
 
-    return provider(context)
+    search, pool = context.search(), None
+    if Capability.PROCESS.unavailable(context.facts) is None:
+        start = partial(start_server, context.broker, has_caches=context.facts.is_unconfined)
+        pool = Pool(start, search_folders(context.programs.path), context.roots)
+
+    def provide(request: ServiceRequest) -> CodeQueries:
+        return CodeQueries(
+            pool=pool,
+            workspace=request.workspace,
+            owner=request.scope.owner,
+            search=None if search is None else search(request.workspace),
+            may_hide=context.may_hide,
+            refuses=request.scope.refuses,
+        )
+
+    return Provider(
+        provide=provide,
+        forget=pool and pool.forget,
+        forgotten=pool and pool.forgotten,
+        aclose=pool and pool.aclose,
+    )
 
 
 def _agents(context: ProviderContext) -> Provider:
@@ -305,9 +331,24 @@ def _cron(context: ProviderContext) -> Provider:
 
 
 def _skills(context: ProviderContext) -> Provider:
-    from mcp_toolserver.runtime.skills.provider import provider
+    from mcp_toolserver.runtime.skills.discovery import Discovery
+    from mcp_toolserver.runtime.skills.skills import CallSkills
+    from mcp_toolserver.stores.skills import StoredSkills
 
-    return provider(context)
+    discovery, stored = Discovery(), StoredSkills(context.database)
+    return Provider(
+        provide=lambda request: CallSkills(
+            discovery=discovery,
+            stored=stored,
+            view=request.workspace,
+            whole=context.workspace,
+            others=context.skill_folders,
+            scope=request.scope,
+            user=request.calls.dispatcher.user,
+            narrowings=request.calls.narrowings,
+            rules=request.calls.dispatcher.rules,
+        )
+    )
 
 
 def _todos(context: ProviderContext) -> Provider:
@@ -327,6 +368,12 @@ def _preferences(context: ProviderContext) -> Provider:
         changed=lambda: context.changes.changed("preferences"),
     )
     return Provider(provide=lambda _: preferences)
+
+
+def _plan(context: ProviderContext) -> Provider:
+    from mcp_toolserver.runtime.plan.plan_modes import OwnerPlans
+
+    return Provider(provide=lambda request: OwnerPlans(context.plans, request.scope.owner))
 
 
 def _desktop(context: ProviderContext) -> Provider:
@@ -364,7 +411,7 @@ _PROVIDERS: Mapping[Capability, Callable[[ProviderContext], Provider]] = {
     Capability.SKILLS_SAVE: _skills,
     Capability.TODOS: _todos,
     Capability.PREFERENCES: _preferences,
-    Capability.PLAN: lambda context: Provider(provide=lambda request: context.plans.for_call(request.scope)),
+    Capability.PLAN: _plan,
     **dict.fromkeys(DESKTOP, _desktop),
 }
 """What builds the provider of each capability; those that share one share its state. `host_services.BUILT_IN`
@@ -386,7 +433,10 @@ class Providers:
     @property
     def services(self) -> Mapping[Capability, Provide]:
         """What returns the service of each capability for a call."""
-        return {**{need: self.service(need) for need in _PROVIDERS}, Capability.JOBS: self.jobs.for_call}
+        return {
+            **{need: self.service(need) for need in _PROVIDERS},
+            Capability.JOBS: partial(CallJobs, self.jobs),
+        }
 
     def service(self, need: Capability) -> Provide:
         """What returns the service of `need` for a call."""

@@ -14,8 +14,7 @@ from mcp_toolserver.runtime.git.allowed_commands import GitInvocation
 from mcp_toolserver.runtime.git.executable import helper
 from mcp_toolserver.runtime.git.repository_cache import MOST, RACY_WINDOW_NS, RepositoryCache, RepositoryPaths
 from mcp_toolserver.runtime.git.runner import MAX_LISTING, Git, ProgramLauncher
-from mcp_toolserver.runtime.processes.helper_launcher import Programs
-from mcp_toolserver.runtime.processes.launcher import Running
+from mcp_toolserver.runtime.processes.helper_launcher import Programs, Running
 from mcp_toolserver.runtime.sandbox.broker.limit_settings import CommandBounds
 from mcp_toolserver.runtime.sandbox.broker.messages import Program
 from tests.git.hostile_git import GIT, Lair

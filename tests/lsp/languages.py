@@ -22,7 +22,7 @@ from mcp_toolserver.runtime.lsp.pool import Pool, Project
 from mcp_toolserver.runtime.lsp.session import ServerLimits
 from mcp_toolserver.runtime.processes.broker_client import Broker
 from mcp_toolserver.runtime.processes.helper_launcher import Programs
-from mcp_toolserver.runtime.processes.interactive import Access, InteractiveProcess, start_interactive
+from mcp_toolserver.runtime.processes.interactive import InteractiveProcess, start_interactive
 from mcp_toolserver.runtime.search.executable import find_ripgrep, helper
 from mcp_toolserver.runtime.search.search import Ripgrep
 from mcp_toolserver.tools.lsp import lsp_edit
@@ -133,5 +133,5 @@ async def lsp_tool(
 async def _started(
     at: Broker, started: list[InteractiveProcess], argv: Sequence[str], cwd: int, project: Project
 ) -> InteractiveProcess:
-    started.append(await start_interactive(at, argv, cwd=cwd, access=Access(roots=project.roots)))
+    started.append(await start_interactive(at, argv, cwd=cwd, roots=project.roots))
     return started[-1]

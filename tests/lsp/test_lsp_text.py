@@ -14,8 +14,7 @@ from mcp_toolserver.capabilities.code import CodeEdit, CodeQuery, ProposedFile
 from mcp_toolserver.capabilities.files import CanonicalPath
 from mcp_toolserver.errors import InvalidInput
 from mcp_toolserver.runtime.lsp.connection import FrameDecoder, ProtocolError, decode_message, encode_message
-from mcp_toolserver.runtime.lsp.documents import to_path, to_uri
-from mcp_toolserver.runtime.lsp.file_watcher import FileWatcher
+from mcp_toolserver.runtime.lsp.documents import FileWatcher, to_path, to_uri
 from mcp_toolserver.runtime.lsp.pool import find_executables, search_folders
 from mcp_toolserver.text.code.definitions import definition_pattern, definitions
 from mcp_toolserver.text.code.edit_text import cut_middle, edit_text

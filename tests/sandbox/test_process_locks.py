@@ -258,7 +258,7 @@ import sqlite3, xml.dom.minidom, ssl, zoneinfo, http.server, importlib.metadata
 zoneinfo.ZoneInfo("Europe/Berlin")
 ssl.create_default_context()
 print(importlib.metadata.version("pydantic") > "2")
-import mcp_toolserver.errors, mcp_toolserver.runtime.sandbox.broker.process_tree, pydantic, httpx
+import mcp_toolserver.errors, mcp_toolserver.runtime.sandbox.broker.resource_usage, pydantic, httpx
 """
     assert python(BEGIN + code).split() == ["held", "True"]
 

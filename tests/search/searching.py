@@ -18,8 +18,8 @@ from mcp_toolserver.pipeline.registry import Entry
 from mcp_toolserver.runtime.files.workspace import Workspace
 from mcp_toolserver.runtime.host_services import Provide
 from mcp_toolserver.runtime.processes.broker_client import Broker
-from mcp_toolserver.runtime.processes.helper_launcher import Programs
-from mcp_toolserver.runtime.processes.launcher import Exit, Launcher, Running
+from mcp_toolserver.runtime.processes.child import Exit
+from mcp_toolserver.runtime.processes.helper_launcher import Programs, Running
 from mcp_toolserver.runtime.search.executable import find_ripgrep, helper
 from mcp_toolserver.runtime.search.search import DEADLINE, Ripgrep
 from mcp_toolserver.tools.search.glob_search import TOOL as GLOB
@@ -44,7 +44,7 @@ class Grounds:
 
     root: Path
     outside: Path
-    launcher: Launcher
+    launcher: Programs
     more_roots: Sequence[Path] = ()
     hides: Callable[[tuple[str, ...]], bool] | None = None
     landlocked: bool = False
@@ -109,11 +109,11 @@ class Grounds:
 
 
 @dataclass(kw_only=True)
-class Meddling:
+class Meddling(Programs):
     """Starts programs with another folder or one more input than asked, or acts as soon as one has printed
     all it found, before anybody looks at it."""
 
-    launcher: Launcher
+    launcher: Programs
     folder: Path | None = None
     stdin: int | None = None
     act: Callable[[], object] = lambda: None
@@ -133,7 +133,7 @@ class Meddling:
 
 
 @dataclass
-class Meddled:
+class Meddled(Running):
     """What `Meddling` gives."""
 
     running: Running

@@ -465,7 +465,7 @@ async def test_a_suspended_command_stands_still_and_its_timeout_too(at: Broker, 
 SWEEPER = """
 import os, subprocess, sys, time
 from mcp_toolserver.runtime.sandbox.layers import kernel
-from mcp_toolserver.runtime.sandbox.broker.process_tree import descendants, sweep
+from mcp_toolserver.runtime.sandbox.broker.resource_usage import descendants, sweep
 kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
 shell = subprocess.Popen(["bash", "-c", sys.argv[1] + "sleep 100"], stdout=subprocess.PIPE)
 while len(descendants(os.getpid())) < 5:

@@ -10,16 +10,14 @@ from typing import Any
 import anyio
 import pytest
 
-from mcp_toolserver.capabilities.call_scope import Scope
 from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.errors import Unavailable
 from mcp_toolserver.invocation import load
 from mcp_toolserver.pipeline.dispatcher import Dispatcher
 from mcp_toolserver.protocol import translate
-from mcp_toolserver.runtime.containers.containers import Containers
-from mcp_toolserver.runtime.containers.engine import Engine
+from mcp_toolserver.runtime.containers.containers import CallContainers, Containers, Engine
 from mcp_toolserver.runtime.executables import HostExecutables
-from tests.support.processes import Anywhere, Daemons, bench, call, until
+from tests.support.processes import Daemons, bench, call, until
 from tests.support.workshop import names, program, workshop
 
 STAND_IN = """
@@ -211,10 +209,9 @@ async def test_an_engine_that_does_not_answer_is_given_up(tmp_path: Path) -> Non
     slow = program(tmp_path / "bin", "docker", "sleep 100")
     made = Engine(program=slow, image="i", network=False, processes=1, memory=1, user="1:1")
     async with bench(tmp_path) as at:
-        containers = Containers(at.broker, at.commands, made, failover=False, create_timeout=0.3)
-        scope = Scope(session="", refuses=lambda *_: None, forbids=lambda *_: None)
+        containers = Containers(at.broker, made, failover=False, create_timeout=0.3)
         with pytest.raises(Unavailable, match="docker did not answer in time"):
-            await containers.for_call(Anywhere(), ["/"], scope).run("true", 1.0, at._report)
+            await CallContainers(containers, at.call, "/").run("true", 1.0, at._report)
 
 
 async def test_a_container_that_cannot_be_started_is_removed(tmp_path: Path) -> None:

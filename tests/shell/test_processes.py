@@ -17,10 +17,10 @@ from mcp_toolserver.capabilities.files import CanonicalPath
 from mcp_toolserver.capabilities.processes import Command, JobQuery, JobState
 from mcp_toolserver.errors import NotFound, Unavailable
 from mcp_toolserver.runtime.processes.broker_client import Broker
-from mcp_toolserver.runtime.processes.commands import CommandContext, CommandLimits, Commands
+from mcp_toolserver.runtime.processes.commands import CommandLimits, Commands
 from mcp_toolserver.runtime.processes.helper_launcher import Programs
-from mcp_toolserver.runtime.processes.output_capture import Capture, CaptureLimits, Saved
-from mcp_toolserver.stores.saved_outputs import OutputStore
+from mcp_toolserver.runtime.processes.output_capture import Capture, CaptureLimits
+from mcp_toolserver.stores.saved_outputs import OutputFile, OutputStore
 from mcp_toolserver.text.lines.utf8_stream import decode_page, without_cut_start
 from mcp_toolserver.text.shell.command_output import command_text
 from tests.support.open_files import descriptors
@@ -34,9 +34,6 @@ from tests.support.processes import (
     status,
     until,
 )
-
-ELSEWHERE = CommandContext(folders=Anywhere(), is_elsewhere=True)
-"""As of a command in a container."""
 
 SMALL = CommandLimits(capture=CaptureLimits(head=100, tail=50, file=1 << 20))
 ECHO = ("/bin/echo", "--fixed")
@@ -72,7 +69,7 @@ async def small(at: Broker, tmp_path: Path) -> AsyncGenerator[Bench]:
 async def page(at: Bench, handle: str, offset: int = 0, limit: int = 1000, wait: float = 0) -> JobState:
     """Output of a background command; waits so long for some."""
     query = JobQuery(handle=handle, offset=offset, limit=limit, wait=wait, until="output")
-    return await at.commands.output(query)
+    return await at.call.output(query)
 
 
 # --- output ----------------------------------------------------------------------------------------------
@@ -162,15 +159,15 @@ async def test_much_output_does_not_stall_the_server(here: Bench) -> None:
     assert len(seen) >= 40
 
 
-class Full:
+class Full(OutputStore):
     """A private folder that cannot be written."""
 
-    def create(self, owner: str) -> Saved:
+    def create(self, owner: str) -> OutputFile:
         raise OSError(errno.ENOSPC, "no space left")
 
 
 async def test_output_that_cannot_be_kept_is_shown_all_the_same(at: Broker) -> None:
-    made = Bench(Commands(at, Anywhere(), Full(), SMALL), at)
+    made = Bench(Commands(at, Anywhere(), Full("unused"), SMALL), at)
     job = await made.run("head -c 1000 /dev/zero | tr '\\0' x")
     await made.commands.aclose()
     assert (job.text, job.omitted, job.tail, job.saved_output) == ("x" * 100, 850, "x" * 50, None)
@@ -232,7 +229,7 @@ async def test_nothing_of_a_stopped_background_command_is_left(here: Bench, endi
     job = await here.run(f"{daemons.script}sleep 100", background=True, timeout=None)
     await until(lambda: len(daemons.alive()) == 4)
     if ending == "stop":
-        assert (await here.commands.stop(job.handle)).reason == "stopped"
+        assert (await here.call.stop(job.handle)).reason == "stopped"
     else:
         await here.commands.aclose()
         with pytest.raises(Unavailable):
@@ -245,7 +242,7 @@ async def test_only_so_many_commands_run_at_once(at: Broker, tmp_path: Path) -> 
         jobs = [await made.run("sleep 100", background=True) for _ in range(2)]
         with pytest.raises(Unavailable):
             await made.run("true")
-        await made.commands.stop(jobs[0].handle)
+        await made.call.stop(jobs[0].handle)
         assert (await made.run("echo on")).text == "on\n"
 
 
@@ -371,7 +368,7 @@ def test_a_page_of_anything_comes_to_its_end(data: bytes) -> None:
 
 @given(st.lists(st.binary(max_size=40)), st.integers(0, 30), st.integers(0, 30))
 def test_a_capture_holds_both_ends_whatever_the_pieces(pieces: list[bytes], head: int, tail: int) -> None:
-    capture = Capture(Full(), CaptureLimits(head=head, tail=tail, file=10))
+    capture = Capture(Full("unused"), CaptureLimits(head=head, tail=tail, file=10))
     for piece in pieces:
         capture.add(piece)
     whole = b"".join(pieces)
@@ -399,20 +396,21 @@ async def test_what_starts_as_plan_mode_begins_is_suspended_and_what_cannot_be_i
         async with bench(at, tmp_path) as here:
             at.writers.is_held = lambda _: True
             handles = [
-                (await here.commands.run_in(context, ticks, report)).handle
-                for context in (CommandContext(folders=Anywhere()), ELSEWHERE)
+                (await call.run(ticks, report)).handle
+                # The second as of a command in a container.
+                for call in (here.call, replace(here.call, is_elsewhere=True))
             ]
             query = JobQuery(handle=handles[1], limit=0, wait=PATIENCE)
-            assert (await here.commands.output(query)).reason == "stopped"
+            assert (await here.call.output(query)).reason == "stopped"
             query = JobQuery(handle=handles[0], limit=0)
-            seen, held = -1, await here.commands.output(query)
+            seen, held = -1, await here.call.output(query)
             with anyio.fail_after(PATIENCE):
                 while held.total != seen:
                     seen = held.total
                     await anyio.sleep(0.3)
-                    held = await here.commands.output(query)
+                    held = await here.call.output(query)
             assert (held.running, held.notes) == (True, ("it is suspended until plan mode ends",))
             at.writers.is_held = lambda _: False
             assert len(at.writers.settle()) == 1
             grown = replace(query, offset=seen, wait=PATIENCE, until="output")
-            assert (await here.commands.output(grown)).total > seen
+            assert (await here.call.output(grown)).total > seen

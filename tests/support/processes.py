@@ -30,7 +30,7 @@ from mcp_toolserver.runtime.processes.broker_client import (
     Streams,
     start_standalone_broker,
 )
-from mcp_toolserver.runtime.processes.commands import CommandLimits, Commands
+from mcp_toolserver.runtime.processes.commands import CallCommands, CommandLimits, Commands
 from mcp_toolserver.runtime.sandbox.broker.limit_settings import CommandBounds
 from mcp_toolserver.runtime.sandbox.broker.messages import Request, Script
 from mcp_toolserver.runtime.sandbox.layers.environment import command_environment
@@ -267,24 +267,29 @@ class Bench:
     broker: Broker
     heard: list[str] = field(default_factory=list[str])
 
+    @property
+    def call(self) -> CallCommands:
+        """What one call may do with them."""
+        return CallCommands(commands=self.commands, folders=Anywhere())
+
     async def run(
         self, script: str, *, timeout: float | None = PATIENCE, background: bool = False, cwd: str = "/"
     ) -> JobState:
         """Run a command the way the bash tool does."""
         command = Command(script=script, cwd=CanonicalPath(cwd), timeout=timeout, background=background)
         with anyio.fail_after(3 * PATIENCE):
-            return await self.commands.run(command, self._report)
+            return await self.call.run(command, self._report)
 
     async def ended(self, job: JobState) -> JobState:
         """All output of a background job, when it has ended."""
         with anyio.fail_after(3 * PATIENCE):
             offset = 0
             while True:
-                page = await self.commands.output(
+                page = await self.call.output(
                     JobQuery(handle=job.handle, offset=offset, limit=100_000, wait=1.0, until="output")
                 )
                 if not page.running:
-                    return await self.commands.output(JobQuery(handle=job.handle, offset=0, limit=1 << 20))
+                    return await self.call.output(JobQuery(handle=job.handle, offset=0, limit=1 << 20))
                 offset = page.next_offset
 
     async def _report(self, message: str) -> None:

@@ -18,7 +18,7 @@ from mcp_toolserver.pipeline.dispatcher import Dispatcher, RunningCall
 from mcp_toolserver.runtime.executables import HostExecutables
 from mcp_toolserver.runtime.host_services import HostServices, Provide
 from mcp_toolserver.runtime.processes.broker_client import start_standalone_broker
-from mcp_toolserver.runtime.repl.sessions import InterpreterLimits, Interpreters
+from mcp_toolserver.runtime.repl.sessions import CallSessions, InterpreterLimits, Interpreters
 from mcp_toolserver.runtime.sandbox.layers.bubblewrap import WHEEL, candidates
 from mcp_toolserver.settings import Settings
 from mcp_toolserver.tool_spec import Runtime
@@ -81,7 +81,9 @@ async def workshop(
     if limits is not None:
         host = dispatcher.host
         assert isinstance(host, HostServices)
-        own: Provide = lambda request: sessions.for_call(request.workspace, request.scope)  # noqa: E731
+        own: Provide = lambda request: CallSessions(  # noqa: E731
+            sessions, request.workspace, request.scope.owner
+        )
         providers = {**host.providers, Capability.SESSIONS: own}
         dispatcher = replace(dispatcher, host=replace(host, providers=providers))
     try:

@@ -6,6 +6,8 @@ run on this machine instead.
 
 import asyncio
 import contextlib
+import csv
+import io
 import math
 import os
 import secrets
@@ -15,13 +17,12 @@ from functools import partial
 
 import anyio
 
-from mcp_toolserver.capabilities.call_scope import Report, Scope
+from mcp_toolserver.capabilities.call_scope import Report
 from mcp_toolserver.capabilities.files import CanonicalPath
 from mcp_toolserver.capabilities.processes import Command, Contained
 from mcp_toolserver.errors import Unavailable
-from mcp_toolserver.runtime.containers.engine import Engine
 from mcp_toolserver.runtime.processes.broker_client import Broker
-from mcp_toolserver.runtime.processes.commands import CommandContext, Commands, Folders
+from mcp_toolserver.runtime.processes.commands import CallCommands, Folders
 from mcp_toolserver.runtime.processes.interactive import start_interactive
 from mcp_toolserver.text.shell.words import program
 
@@ -31,6 +32,80 @@ REMOVE_SECONDS = 20.0
 MAX_STDERR = 500
 """Bytes of an engine's error output that are shown."""
 
+APPLE = "container"
+WORKSPACE = "/workspace"
+
+_SHELL = (
+    'command -v timeout >/dev/null && exec timeout -s KILL "$1" sh -c "$2"',
+    'exec sh -c "$2"',
+)
+"""The timeout also runs inside the container, in case the server is killed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Engine:
+    """An engine and the options shared by all its containers."""
+
+    program: str
+    """Absolute."""
+    image: str
+    network: bool
+    processes: int
+    memory: int
+    """Bytes."""
+    user: str
+    """The owner of files created in the workspace, as `uid:gid`."""
+
+    @property
+    def name(self) -> str:
+        """The engine's name."""
+        return os.path.basename(self.program)
+
+    @property
+    def pull(self) -> str:
+        """The command that downloads the image."""
+        return f"{self.name} {'image pull' if self._is_apple else 'pull'} {self.image}"
+
+    def create(self, name: str, root: str, script: str, seconds: int) -> tuple[str, ...]:
+        """Create, but not start, a container that runs `script` on the folder `root`."""
+        return (
+            *(self.program, "create", "--rm", "--name", name),
+            *("--mount", _fields("type=bind", f"source={root}", f"target={WORKSPACE}")),
+            *("--workdir", WORKSPACE, *self._sandbox_options()),
+            *(self.image, "sh", "-c", "\n".join(_SHELL), "sh", str(seconds), script),
+        )
+
+    def start(self, name: str) -> tuple[str, ...]:
+        """Start it, with its output and exit status as the engine's."""
+        return (self.program, "start", "--attach", name)
+
+    def remove(self, name: str) -> tuple[str, ...]:
+        """Kill and remove it."""
+        return (self.program, "delete" if self._is_apple else "rm", "--force", name)
+
+    @property
+    def _is_apple(self) -> bool:
+        return self.name == APPLE
+
+    def _sandbox_options(self) -> tuple[str, ...]:
+        if self._is_apple:
+            # Each of its containers is a virtual machine with its own limits.
+            return () if self.network else ("--network", "none")
+        # Rootless podman maps the user of this machine to root in the container.
+        user = () if self.name == "podman" else ("--user", self.user, "--env", "HOME=/tmp")
+        return (
+            *(() if self.network else ("--network", "none")),
+            *("--pull", "never", "--cap-drop", "ALL", "--security-opt", "no-new-privileges"),
+            *("--pids-limit", str(self.processes), "--memory", str(self.memory), *user),
+        )
+
+
+def _fields(*fields: str) -> str:
+    """Join fields with commas, quoted as engines expect."""
+    line = io.StringIO()
+    csv.writer(line, lineterminator="").writerow(fields)
+    return line.getvalue()
+
 
 class Containers:
     """All containers of the server. With `failover`, a command runs on this machine if no container can be
@@ -39,14 +114,12 @@ class Containers:
     def __init__(
         self,
         broker: Broker,
-        commands: Commands,
         engine: Engine,
         *,
         failover: bool,
         create_timeout: float = CREATE_SECONDS,
     ) -> None:
         self._broker = broker
-        self._commands = commands
         self._engine = engine
         self._failover = failover
         self._create_timeout = create_timeout
@@ -54,27 +127,20 @@ class Containers:
         """Names of containers that may have to be removed."""
         self._removing: set[asyncio.Task[None]] = set()
 
-    def for_call(self, folders: Folders, roots: Sequence[str], scope: Scope) -> "CallContainers":
-        """Return the capability of one call; the first of `roots`, which is the first of `folders`, is
-        mounted."""
-        target = ContainerContext(
-            folders=folders, owner=scope.owner, seconds_to_answer=scope.seconds_to_answer, roots=roots
-        )
-        return CallContainers(self, target)
-
     async def run_in(
-        self, target: "ContainerContext", script: str, timeout: float, report: Report
+        self, call: CallCommands, root: str, script: str, timeout: float, report: Report
     ) -> Contained:
         """See `CallContainers.run`."""
         name = f"mcp-toolserver-{secrets.token_hex(16)}"
         # Register first: the call may be cancelled while the container is being created.
         self._live.add(name)
         try:
-            trouble = await self._create(target, name, script, timeout)
+            create = self._engine.create(name, root, script, math.ceil(timeout))
+            trouble = await self._create(call.folders, create)
             if not trouble:
                 start = _command(program(self._engine.start(name)), timeout)
                 ended = partial(self._remove_soon, name)
-                return Contained(state=await self._commands.run_in(target, start, report, ended=ended))
+                return Contained(state=await call.commands.run_in(call, start, report, ended=ended))
         except BaseException:
             self._remove_soon(name)
             raise
@@ -84,7 +150,7 @@ class Containers:
                 f"No container could be started, and nothing was run. {trouble} If the image is missing, the "
                 f"operator of this server can get it with: {self._engine.pull}"
             )
-        state = await self._commands.run_in(target, _command(script, timeout), report)
+        state = await call.commands.run_in(call, _command(script, timeout), report)
         return Contained(state=state, on_host=trouble)
 
     @property
@@ -99,11 +165,10 @@ class Containers:
         while self._removing:
             await asyncio.gather(*self._removing)
 
-    async def _create(self, target: "ContainerContext", name: str, script: str, timeout: float) -> str:
+    async def _create(self, folders: Folders, argv: Sequence[str]) -> str:
         """Create a container; return the engine's error as a sentence, or an empty string."""
-        cwd = target.folders.hold_dir(CanonicalPath("."))
+        cwd = folders.hold_dir(CanonicalPath("."))
         try:
-            argv = self._engine.create(name, target.roots[0], script, math.ceil(timeout))
             status, stderr = await self._run_engine(argv, cwd, self._create_timeout)
         finally:
             os.close(cwd)
@@ -143,21 +208,14 @@ class Containers:
         return status, process.stderr()[-MAX_STDERR:].decode(errors="replace").strip()
 
 
-@dataclass(frozen=True, kw_only=True)
-class ContainerContext(CommandContext):
-    """Where a command in a container runs."""
-
-    roots: Sequence[str]
-    """Absolute; the first is mounted."""
-    is_elsewhere: bool = True
-
-
 @dataclass(frozen=True)
 class CallContainers:
     """Runs commands in containers. Each gets a new container, which is removed afterwards."""
 
     containers: Containers
-    target: ContainerContext
+    call: CallCommands
+    root: str
+    """The folder to mount, absolute; empty if the call has none, and then nothing is run."""
 
     async def run(self, script: str, timeout: float, report: Report) -> Contained:
         """Run to the end, or hand over to the background, as `CallCommands.run` does; `timeout` is in
@@ -166,7 +224,7 @@ class CallContainers:
         Raises:
             Unavailable: no container could be started, and nothing was run.
         """
-        return await self.containers.run_in(self.target, script, timeout, report)
+        return await self.containers.run_in(self.call, self.root, script, timeout, report)
 
 
 def _command(script: str, timeout: float) -> Command:

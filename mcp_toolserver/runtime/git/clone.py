@@ -23,7 +23,7 @@ from mcp_toolserver.runtime.git.executable import argv_prefix
 from mcp_toolserver.runtime.git.hardening import parse_config
 from mcp_toolserver.runtime.git.repository import RepositoryAccess, open_repository
 from mcp_toolserver.runtime.processes.broker_client import Broker
-from mcp_toolserver.runtime.processes.interactive import Access, InteractiveProcess, start_interactive
+from mcp_toolserver.runtime.processes.interactive import InteractiveProcess, start_interactive
 from mcp_toolserver.runtime.web.guard import Guard
 from mcp_toolserver.text.web.urls import bracketed, parse_url
 
@@ -152,7 +152,8 @@ class GitCloner:
         workspace = self.access.workspace
         folder = workspace.hold_dir(path)
         try:
-            access = Access(roots=workspace.roots, read_only=workspace.is_read_only)
-            return await start_interactive(self.broker, argv, cwd=folder, access=access)
+            return await start_interactive(
+                self.broker, argv, cwd=folder, roots=workspace.roots, read_only=workspace.is_read_only
+            )
         finally:
             os.close(folder)

@@ -26,7 +26,7 @@ from mcp_toolserver.runtime.git.repository_cache import (
     take_snapshot,
     unchanged_since,
 )
-from mcp_toolserver.runtime.processes.launcher import Running
+from mcp_toolserver.runtime.processes.helper_launcher import Running
 from mcp_toolserver.runtime.sandbox.broker.messages import Program
 
 MAX_OUTPUT = 4 << 20

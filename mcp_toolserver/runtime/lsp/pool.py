@@ -15,7 +15,8 @@ from mcp_toolserver.capabilities.call_scope import LOCAL
 from mcp_toolserver.errors import Unavailable
 from mcp_toolserver.runtime.lsp.connection import ConnectionClosed, ResponseError
 from mcp_toolserver.runtime.lsp.session import ServerLimits, Session
-from mcp_toolserver.runtime.processes.interactive import InteractiveProcess
+from mcp_toolserver.runtime.processes.broker_client import Broker
+from mcp_toolserver.runtime.processes.interactive import InteractiveProcess, start_interactive
 from mcp_toolserver.runtime.which import is_usable
 from mcp_toolserver.text.code.languages import Language
 
@@ -58,6 +59,26 @@ class _Slot:
     def stop_timer(self) -> None:
         if self.timer is not None:
             self.timer.cancel()
+
+
+async def start_server(
+    broker: Broker, argv: Sequence[str], cwd: int, project: Project, *, has_caches: bool
+) -> InteractiveProcess:
+    """See `StartServer`. Unless it `has_caches`, its caches are in the temporary folder of the session:
+    commands cannot write to the user's cache folders."""
+    name = f"the language server {os.path.basename(argv[0])}"
+    if project.language.caches and not has_caches:
+        assignments = " ".join(f'{one}="$TMPDIR/{one}"' for one in project.language.caches)
+        argv = ("sh", "-c", f'{assignments} exec "$@"', "sh", *argv)
+    return await start_interactive(
+        broker,
+        argv,
+        cwd=cwd,
+        roots=project.roots,
+        read_only=project.is_read_only,
+        owner=project.owner,
+        name=name,
+    )
 
 
 def search_folders(path_entries: Sequence[str]) -> tuple[str, ...]:

@@ -3,7 +3,7 @@
 Imported on the first query, because the protocol's types take half a second to import.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -13,14 +13,14 @@ from cattrs.errors import BaseValidationError, StructureHandlerNotFoundError
 from lsprotocol import types
 from lsprotocol.converters import get_converter
 
-from mcp_toolserver.capabilities.code import CodeAnswer, CodeOperation, CodeQuery
+from mcp_toolserver.capabilities.code import CodeAnswer, CodeOperation, CodePlace, CodeQuery
 from mcp_toolserver.errors import Denied, ToolError, Unavailable
 from mcp_toolserver.runtime.files.workspace import Workspace
 from mcp_toolserver.runtime.lsp.connection import ProtocolError
-from mcp_toolserver.runtime.lsp.documents import Document, to_path
+from mcp_toolserver.runtime.lsp.documents import Document, read_text, to_path
+from mcp_toolserver.runtime.lsp.search_fallback import MOST_TEXT
 from mcp_toolserver.runtime.lsp.session import Session
-from mcp_toolserver.runtime.lsp.visible_locations import CodeLocation, visible
-from mcp_toolserver.text.code.positions import to_units
+from mcp_toolserver.text.code.positions import Encoding, code_lines, to_index, to_units
 from mcp_toolserver.text.code.resolve_symbol import asked_place
 from mcp_toolserver.text.json_values import is_list, is_object
 
@@ -66,6 +66,19 @@ _METHODS: Mapping[CodeOperation, str] = {
 
 
 @dataclass(frozen=True, kw_only=True)
+class CodeLocation:
+    """A location as the server returned it."""
+
+    uri: str
+    line: int
+    units: int
+    label: str = ""
+    text: str | None = None
+    """Text to show; None for the source line."""
+    depth: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
 class Found:
     """The result of a query."""
 
@@ -105,7 +118,7 @@ class RequestHandler:
             )
         found = await self._current()
         limit, encoding = self.query.limit, session.encoding
-        places, withheld = await visible(found.locations, limit, self.workspace, encoding)
+        places, withheld = await _visible(found.locations, limit, self.workspace, encoding)
         note = "" if operation in _UNPLACED else asked_place(self.query, self.document.lines).note
         return CodeAnswer(
             places=places,
@@ -223,6 +236,61 @@ class RequestHandler:
             unread=_unread(last.items),
             note="" if last.is_of(self.document) else outdated,
         )
+
+
+# --- the locations that the caller may see ---------------------------------------------------------------
+#
+# A server can name any file. Each location is resolved inside the roots like every path of a caller, and
+# shown with its line as it is on disk now.
+
+
+async def _visible(
+    locations: Iterable[CodeLocation], limit: int, workspace: Workspace, encoding: Encoding
+) -> tuple[tuple[CodePlace, ...], int]:
+    """Return the first `limit` locations that can be shown, and how many before them cannot, because they are
+    outside the roots, hidden or missing."""
+    places: list[CodePlace] = []
+    withheld = 0
+    files: dict[str, tuple[str, list[str]]] = {}
+    for location in locations:
+        if len(places) == limit:
+            break
+        if location.uri not in files:
+            files[location.uri] = await _file(location.uri, workspace)
+        path, lines = files[location.uri]
+        if not 0 <= location.line < len(lines):
+            withheld += 1
+            continue
+        line = lines[location.line]
+        place = CodePlace(
+            path=path,
+            line=location.line + 1,
+            character=to_index(line, location.units, encoding) + 1,
+            text=_clip(line if location.text is None else location.text),
+            label=_clip(location.label),
+            depth=location.depth,
+        )
+        places.append(place)
+    return tuple(places), withheld
+
+
+async def _file(uri: str, workspace: Workspace) -> tuple[str, list[str]]:
+    """Return the path and the lines of a file; no lines if it cannot be shown."""
+    if (absolute := to_path(uri)) is None:
+        return "", []
+    try:
+        path = workspace.canonical(absolute)
+        return path, code_lines((await read_text(path, workspace)).text)
+    except ToolError:
+        return "", []
+
+
+def _clip(text: str) -> str:
+    flat = text.strip()
+    return flat if len(flat) <= MOST_TEXT else f"{flat[:MOST_TEXT]}…"
+
+
+# --- responses -------------------------------------------------------------------------------------------
 
 
 def parse_as(raw: object, kind: type[T]) -> T:

@@ -11,7 +11,6 @@ from mcp_toolserver.capabilities.search import LineQuery
 from mcp_toolserver.errors import InvalidInput, Unavailable
 from mcp_toolserver.runtime.files.workspace import Workspace
 from mcp_toolserver.runtime.lsp.documents import read_text
-from mcp_toolserver.runtime.lsp.visible_locations import MOST_TEXT
 from mcp_toolserver.runtime.search.search import Ripgrep as Search
 from mcp_toolserver.text.code.definitions import definition_pattern, definitions
 from mcp_toolserver.text.code.languages import CODE_GLOB, code_glob
@@ -19,6 +18,9 @@ from mcp_toolserver.text.code.positions import code_lines, symbol_at, symbol_sta
 from mcp_toolserver.text.code.resolve_symbol import asked_place
 
 _FOUND = re.compile(r"(?P<path>.+?):(?P<line>[0-9]+):(?P<text>.*)", re.DOTALL)
+MOST_TEXT = 300
+"""Characters of a line that are shown."""
+
 _SHOWN_OF_DEFINITION = 6
 """Lines of a definition shown as hover text."""
 

@@ -21,8 +21,14 @@ from mcp_toolserver.runtime.lsp.client_capabilities import (
     registered_methods,
 )
 from mcp_toolserver.runtime.lsp.connection import Connection, ConnectionClosed, ResponseError
-from mcp_toolserver.runtime.lsp.documents import MOST_OPEN, Document, Documents, to_uri
-from mcp_toolserver.runtime.lsp.file_watcher import DELETED, FileWatcher
+from mcp_toolserver.runtime.lsp.documents import (
+    DELETED,
+    MOST_OPEN,
+    Document,
+    Documents,
+    FileWatcher,
+    to_uri,
+)
 from mcp_toolserver.runtime.processes.interactive import InteractiveProcess
 from mcp_toolserver.text.code.languages import Language, ending
 from mcp_toolserver.text.code.positions import Encoding

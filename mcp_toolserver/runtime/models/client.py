@@ -6,7 +6,8 @@ neither address nor key.
 
 import logging
 import ssl
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from functools import cache, partial
 
 import httpx2
 from anthropic import AsyncAnthropic
@@ -66,7 +67,6 @@ class ModelClient:
 
     def __init__(self, options: ModelOptions) -> None:
         self._options = options
-        self._models: dict[str, models.Model] = {}
         timeout = httpx2.Timeout(options.seconds, connect=CONNECT_SECONDS)
         self._http = httpx2.AsyncClient(
             transport=EndpointTransport(options, create_tls_context()),
@@ -76,8 +76,10 @@ class ModelClient:
         )
         # With an empty key the clients would look for one in the environment; the transport sends no other.
         key, url = options.key or "none", options.endpoint.url
+        self._model: Callable[[str], models.Model]
+        """Returns the model of a name."""
         if options.provider == "anthropic":
-            self._anthropic = AnthropicProvider(
+            provider = AnthropicProvider(
                 anthropic_client=AsyncAnthropic(
                     api_key=key,
                     base_url=url,
@@ -87,8 +89,9 @@ class ModelClient:
                     open_telemetry=False,
                 )
             )
+            self._model = cache(partial(AnthropicModel, provider=provider))
         else:
-            self._openai = OpenAIProvider(
+            provider = OpenAIProvider(
                 openai_client=AsyncOpenAI(
                     api_key=key,
                     base_url=url,
@@ -97,6 +100,7 @@ class ModelClient:
                     timeout=timeout,
                 )
             )
+            self._model = cache(partial(OpenAIChatModel, provider=provider))
 
     async def turn(self, model: str, request: ModelRequest) -> ModelTurn:
         """See `Model.turn`; `model` is the provider's name of the model."""
@@ -151,15 +155,6 @@ class ModelClient:
             anthropic_cache_tool_definitions=True,
             anthropic_cache_messages=True,
         )
-
-    def _model(self, name: str) -> models.Model:
-        if name not in self._models:
-            self._models[name] = (
-                AnthropicModel(name, provider=self._anthropic)
-                if self._options.provider == "anthropic"
-                else OpenAIChatModel(name, provider=self._openai)
-            )
-        return self._models[name]
 
     def _turn(self, response: messages.ModelResponse) -> ModelTurn:
         texts = [part.content for part in response.parts if isinstance(part, messages.TextPart)]

@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 
 from anyio import to_thread
 
-from mcp_toolserver.capabilities.call_scope import Scope
 from mcp_toolserver.capabilities.cron import owner_of, runs_of
 from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.errors import InvalidInput, NotFound, Unavailable
@@ -87,10 +86,6 @@ class PlanModes:
         self._runs = runs_of(owner_of(user))
         self._may_write = ceiling is not Permission.READ_ONLY
         self._modes: dict[str, tuple[PlanMode, PlanFolder]] = {}
-
-    def for_call(self, scope: Scope) -> "OwnerPlans":
-        """The plan mode of the owner of a call."""
-        return OwnerPlans(self, scope.owner)
 
     def folder(self, owner: str) -> PlanFolder | None:
         """The folder of the plan file of `owner`; None outside plan mode."""

@@ -7,6 +7,7 @@ imports, so that the broker stays small and forks safely. Standard library only.
 import abc
 import contextlib
 import errno
+import importlib
 import os
 import socket
 import sys
@@ -15,7 +16,7 @@ from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal, NoReturn, Self
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from mcp_toolserver.errors import Unavailable
 from mcp_toolserver.runtime.anonymous_file import anonymous_file
@@ -104,7 +105,7 @@ class Broker(abc.ABC):
 
     _kind: ClassVar[int]
     """Of sockets."""
-    _module: ClassVar[str]
+    module: ClassVar[str]
     """Has the `serve` and the `main` of the broker. Only a fork imports it; the server is spared that."""
 
     def __init__(self, requests: socket.socket, pid: int, scratch: str) -> None:
@@ -118,33 +119,6 @@ class Broker(abc.ABC):
         """What it started that may write."""
         self.hidden_git: Callable[[], Awaitable[Iterable[str]]] = nothing_hidden
         """Finds what `Script.hidden_git` has to be now. Raises: Unavailable: it cannot be found."""
-
-    @classmethod
-    def start(cls, broker_policy: BrokerPolicy) -> Self:
-        """Fork the broker from this process, which must have no other thread.
-
-        Raises:
-            RuntimeError: other threads exist; `start_standalone` is for that case.
-        """
-        # Linux counts those that Python did not start, too.
-        threads = os.listdir("/proc/self/task") if sys.platform == "linux" else threading.enumerate()
-        if len(threads) > 1:
-            raise RuntimeError("a broker cannot be forked from a process with several threads")
-        ours, theirs = cls._pair()
-        pid = os.fork()
-        if pid == 0:
-            ours.close()
-            cls._serve(theirs, broker_policy)
-        theirs.close()
-        return cls(ours, pid, broker_policy.scratch)
-
-    @classmethod
-    def start_standalone(cls, broker_policy: BrokerPolicy) -> Self:
-        """Start the broker in an interpreter of its own: slower, but safe where threads exist."""
-        ours, theirs = cls._pair()
-        with theirs, _file("policy", encode_policy(broker_policy)) as policy:
-            pid = spawn_interpreter(cls._module, theirs.fileno(), policy)
-        return cls(ours, pid, broker_policy.scratch)
 
     @property
     def proof(self) -> Proof:
@@ -188,7 +162,7 @@ class Broker(abc.ABC):
             Unavailable: the broker is gone, or too busy to take one more request.
         """
         with _explained(), contextlib.ExitStack() as failing:
-            ours, theirs = self._pair()
+            ours, theirs = self.pair()
             failing.callback(ours.close)
             with theirs, _file("request", encode(request)) as body:
                 standard = (streams.cwd, streams.stdin, streams.stdout, streams.stderr)
@@ -205,7 +179,7 @@ class Broker(abc.ABC):
             Unavailable: the broker is gone, or too busy.
         """
         with _explained():
-            ours, theirs = self._pair()
+            ours, theirs = self.pair()
             with ours:
                 ours.settimeout(ANSWER_SECONDS)
                 with theirs:
@@ -242,14 +216,9 @@ class Broker(abc.ABC):
                 os.waitpid(self.pid, 0)
 
     @classmethod
-    def _pair(cls) -> tuple[socket.socket, socket.socket]:
+    def pair(cls) -> tuple[socket.socket, socket.socket]:
+        """The two ends of a channel to the broker."""
         return socket.socketpair(socket.AF_UNIX, cls._kind)
-
-    @staticmethod
-    @abc.abstractmethod
-    def _serve(requests: socket.socket, broker_policy: BrokerPolicy) -> NoReturn:
-        """Become the broker, in a fork."""
-        raise NotImplementedError
 
     @abc.abstractmethod
     def _send(self, kind: bytes, session: str, descriptors: Sequence[int]) -> None:
@@ -265,13 +234,7 @@ class LinuxBroker(Broker):
     """The broker with what only the Linux kernel has, on a socket that keeps packets."""
 
     _kind = getattr(socket, "SOCK_SEQPACKET", 0)
-    _module = "mcp_toolserver.runtime.sandbox.broker.main"
-
-    @staticmethod
-    def _serve(requests: socket.socket, broker_policy: BrokerPolicy) -> NoReturn:
-        from mcp_toolserver.runtime.sandbox.broker.main import serve
-
-        serve(requests, broker_policy)
+    module = "mcp_toolserver.runtime.sandbox.broker.main"
 
     def _send(self, kind: bytes, session: str, descriptors: Sequence[int]) -> None:
         flags = NO_SIGNAL | (socket.MSG_DONTWAIT if kind == REQUEST else 0)
@@ -282,13 +245,7 @@ class PosixBroker(Broker):
     """The broker on a stream socket; see `runtime.sandbox.posix` for what it guarantees."""
 
     _kind = socket.SOCK_STREAM
-    _module = "mcp_toolserver.runtime.sandbox.posix.broker"
-
-    @staticmethod
-    def _serve(requests: socket.socket, broker_policy: BrokerPolicy) -> NoReturn:
-        from mcp_toolserver.runtime.sandbox.posix.broker import serve
-
-        serve(requests, broker_policy)
+    module = "mcp_toolserver.runtime.sandbox.posix.broker"
 
     def _send(self, kind: bytes, session: str, descriptors: Sequence[int]) -> None:
         """Send a frame, and wait until it is received: that takes a millisecond or two."""
@@ -321,7 +278,17 @@ def start_broker(broker_policy: BrokerPolicy) -> Broker:
         RuntimeError: other threads exist; `start_standalone_broker` is for that case.
     """
     kind, broker_policy = _on_this_platform(broker_policy)
-    return kind.start(broker_policy)
+    # Linux counts those that Python did not start, too.
+    threads = os.listdir("/proc/self/task") if sys.platform == "linux" else threading.enumerate()
+    if len(threads) > 1:
+        raise RuntimeError("a broker cannot be forked from a process with several threads")
+    ours, theirs = kind.pair()
+    pid = os.fork()
+    if pid == 0:
+        ours.close()
+        importlib.import_module(kind.module).serve(theirs, broker_policy)
+    theirs.close()
+    return kind(ours, pid, broker_policy.scratch)
 
 
 def start_standalone_broker(broker_policy: BrokerPolicy) -> Broker:
@@ -331,7 +298,10 @@ def start_standalone_broker(broker_policy: BrokerPolicy) -> Broker:
         Unavailable: as for `start_broker`.
     """
     kind, broker_policy = _on_this_platform(broker_policy)
-    return kind.start_standalone(broker_policy)
+    ours, theirs = kind.pair()
+    with theirs, _file("policy", encode_policy(broker_policy)) as policy:
+        pid = spawn_interpreter(kind.module, theirs.fileno(), policy)
+    return kind(ours, pid, broker_policy.scratch)
 
 
 def _on_this_platform(broker_policy: BrokerPolicy) -> tuple[type[Broker], BrokerPolicy]:

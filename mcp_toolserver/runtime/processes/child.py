@@ -1,4 +1,5 @@
-"""A program under its supervisor, as the event loop sees it: what it prints, and how it ends."""
+"""A program under its supervisor, as the event loop sees it: asking the broker for it with the pipes that
+lead to it, what it prints, and how it ends."""
 
 import asyncio
 import contextlib
@@ -6,20 +7,126 @@ import json
 import os
 import socket
 from collections.abc import Callable
-from typing import TypeGuard, get_args
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Literal, TypeGuard, get_args
 
 import anyio
 
 from mcp_toolserver.errors import SandboxUnavailable, Unavailable
-from mcp_toolserver.runtime.processes.launcher import Exit, Reason
-from mcp_toolserver.runtime.processes.spawn import CHUNK
-from mcp_toolserver.runtime.sandbox.broker.messages import CHECK, RESUME, SUSPEND
+from mcp_toolserver.runtime.processes.broker_client import Broker, Streams, unstartable
+from mcp_toolserver.runtime.sandbox.broker.messages import CHECK, RESUME, SUSPEND, Request
 from mcp_toolserver.text.json_values import is_list, is_object
+
+CHUNK = 1 << 20
+"""Bytes asked of a pipe at once, and its size where the kernel grants it."""
 
 LONGEST_REPORT = 1 << 18
 """Bytes; the kernel takes no longer packet from a supervisor by default."""
 
+Reason = Literal[
+    "exited", "timed out", "stopped", "over a limit", "uncovered", "sandbox_failed", "unverified", "lost"
+]
+"""What ended a program: for the last three it is not known what it did."""
+
+UNVERIFIED: tuple[Reason, ...] = ("unverified", "lost")
+"""Nobody could tell what became of protected names."""
+
+NOT_VERIFIED = (
+    "its supervisor could not report, so protected names (.git, .vscode, .envrc and the like) could not be "
+    "verified; the user should look at them before using the folder"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exit:
+    """How a program ended."""
+
+    status: int | None
+    """0-255, or 128 + signal; None when the broker was lost."""
+    reason: Reason
+    detail: str = ""
+    """The limit that ended it, in words that go on from "it used"; or why its sandbox could not be set up; or
+    what they did not protect any more."""
+    notes: tuple[str, ...] = ()
+    """What its reader should know as well: sentences."""
+
+
+_GAVE_UP = 1
+"""Exit status of a bubblewrap that could not set up the sandbox. One that was killed has another, and its
+command may have run."""
+
+
+class SetupFailed(SandboxUnavailable):
+    """The sandbox could not be set up, and nothing was run in it. A second attempt may succeed: a socket that
+    was to be masked may have gone meanwhile."""
+
+
+def sandbox_error(exit_status: int | None, detail: str) -> SandboxUnavailable:
+    """The error for a program whose sandbox failed; `SetupFailed` if it certainly has not run."""
+    return (SetupFailed if exit_status == _GAVE_UP else SandboxUnavailable)(detail)
+
+
 LOST = Exit(status=None, reason="lost")
+
+
+# --- the start -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spawned:
+    """Our ends of what leads to a program."""
+
+    control: socket.socket
+    output: int
+    errors: int | None
+    """None when standard error goes the way of standard output, which keeps the order of the two."""
+
+
+def spawn(
+    broker: Broker, request: Request, *, cwd: int, stdin: int | None = None, separate_stderr: bool = False
+) -> Spawned:
+    """Ask for a program in the folder `cwd`; `separate_stderr` gives standard error a pipe of its own.
+
+    Raises:
+        Unavailable: no program can be started.
+    """
+    with ExitStack() as ours, ExitStack() as theirs:
+        try:
+            stdin = _dev_null(theirs) if stdin is None else stdin
+            output, stdout = _pipe(ours, theirs)
+            errors, stderr = _pipe(ours, theirs) if separate_stderr else (None, stdout)
+        except OSError as error:
+            raise unstartable(error) from None
+        streams = Streams(cwd=cwd, stdin=stdin, stdout=stdout, stderr=stderr)
+        control = broker.spawn(request, streams)
+        ours.pop_all()
+        return Spawned(control=control, output=output, errors=errors)
+
+
+def _dev_null(theirs: ExitStack) -> int:
+    stdin = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+    theirs.callback(os.close, stdin)
+    return stdin
+
+
+def _pipe(ours: ExitStack, theirs: ExitStack) -> tuple[int, int]:
+    """A pipe from a program to us: the end to read, which does not block, and the end it writes to."""
+    reading, writing = os.pipe()
+    ours.callback(os.close, reading)
+    theirs.callback(os.close, writing)
+    os.set_blocking(reading, False)
+    # Not everywhere where this module is imported, but wherever there is a broker.
+    import fcntl
+
+    # An unprivileged user may have only so many large pipes; a small one works as well.
+    with contextlib.suppress(OSError, AttributeError):
+        # Only Linux has it.
+        fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, CHUNK)
+    return reading, writing
+
+
+# --- what it prints and how it ends ------------------------------------------------------------------------
 
 
 async def read_chunk(pipe: int) -> bytes:

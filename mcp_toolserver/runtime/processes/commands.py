@@ -8,7 +8,7 @@ import asyncio
 import math
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -19,12 +19,20 @@ from mcp_toolserver.capabilities.files import CanonicalPath
 from mcp_toolserver.capabilities.processes import Command, JobQuery, JobState
 from mcp_toolserver.errors import NotFound, Unavailable
 from mcp_toolserver.runtime.processes.broker_client import Broker
-from mcp_toolserver.runtime.processes.child import Child, PipeReader
-from mcp_toolserver.runtime.processes.launcher import NOT_VERIFIED, UNVERIFIED, SetupFailed, sandbox_error
-from mcp_toolserver.runtime.processes.output_capture import Capture, CaptureLimits, Sink
-from mcp_toolserver.runtime.processes.spawn import Spawned, spawn
+from mcp_toolserver.runtime.processes.child import (
+    NOT_VERIFIED,
+    UNVERIFIED,
+    Child,
+    PipeReader,
+    SetupFailed,
+    Spawned,
+    sandbox_error,
+    spawn,
+)
+from mcp_toolserver.runtime.processes.output_capture import Capture, CaptureLimits
 from mcp_toolserver.runtime.sandbox.broker.messages import Script
 from mcp_toolserver.runtime.short_handle import short_handle
+from mcp_toolserver.stores.saved_outputs import OutputStore
 from mcp_toolserver.text.lines.utf8_stream import decode_page
 
 END_SECONDS = 8.0
@@ -35,7 +43,7 @@ class Folders(Protocol):
     """The folders that commands may be started in."""
 
     @property
-    def roots(self) -> Sequence[str] | None:
+    def roots(self) -> tuple[str, ...] | None:
         """The roots, or folders in them, that commands may see, as absolute paths; None for all roots."""
         ...
 
@@ -80,7 +88,7 @@ class Commands:
         self,
         broker: Broker,
         folders: Folders,
-        sink: Sink,
+        sink: OutputStore,
         limits: CommandLimits | None = None,
         *,
         explain: Callable[[str, int | None], tuple[str, ...]] = lambda _, __: (),
@@ -103,49 +111,24 @@ class Commands:
         `removed` when its output is removed."""
         self._changed, self._removed = changed, removed
 
-    def for_call(
-        self, folders: Folders, scope: Scope | None = None, broker: Broker | None = None
-    ) -> "CallCommands":
+    def for_call(self, folders: Folders, scope: Scope, broker: Broker | None = None) -> "CallCommands":
         """Return the commands of one call: they start in `folders` only, by `broker` if given, and of those
         in the background the call sees only its owner's."""
-        if scope is None:
-            return CallCommands(self, CommandContext(folders=folders))
         return CallCommands(
-            self,
-            CommandContext(
-                folders=folders, owner=scope.owner, seconds_to_answer=scope.seconds_to_answer, broker=broker
-            ),
+            commands=self,
+            folders=folders,
+            owner=scope.owner,
+            seconds_to_answer=scope.seconds_to_answer,
+            broker=broker,
         )
 
     def for_owner(self, owner: str) -> "CallCommands":
         """Return the background commands of `owner`, for who may wait for their end without a limit."""
-        context = CommandContext(folders=self._folders, owner=owner, seconds_to_answer=math.inf)
-        return CallCommands(self, context)
+        return CallCommands(commands=self, folders=self._folders, owner=owner, seconds_to_answer=math.inf)
 
     def longest_wait(self, seconds_to_answer: float | None) -> float:
         """Seconds that a call may wait for a job; see `Scope.seconds_to_answer`."""
         return longest_wait(seconds_to_answer, self._limits.foreground_seconds)
-
-    async def run(self, command: Command, report: Report) -> JobState:
-        """See `CallCommands.run`."""
-        return await self.run_in(CommandContext(folders=self._folders), command, report)
-
-    async def output(self, query: JobQuery, context: "CommandContext | None" = None) -> JobState:
-        """See `JobSource.output`."""
-        context = context or CommandContext(folders=self._folders)
-        job = self._find(query.handle, context.owner)
-        await job.wait(query, min(query.wait, self.longest_wait(context.seconds_to_answer)))
-        state = job.page(query.offset, query.limit)
-        _refuse_unverified(state)
-        return self._explained(state)
-
-    async def stop(self, handle: str, owner: str = LOCAL) -> JobState:
-        """See `JobSource.stop`; `owner` is the owner of the call."""
-        job = self._find(handle, owner)
-        await job.child.end(END_SECONDS)
-        state = job.page(job.capture.total, 0)
-        _refuse_unverified(state)
-        return state
 
     def forget(self, owner: str) -> None:
         """Stop the background commands of `owner`, who will not return; nobody else may use them."""
@@ -174,21 +157,20 @@ class Commands:
 
     async def run_in(
         self,
-        context: "CommandContext",
+        call: "CallCommands",
         command: Command,
         report: Report,
         *,
         ended: Callable[[], None] = lambda: None,
     ) -> JobState:
-        """Run a command in `context`; calls `ended` once, when the command is gone, however it ended."""
-        hidden_git = tuple(await (context.broker or self._broker).hidden_git())
-        context = replace(context, hidden_git=hidden_git)
-        job = self._start(context, command, ended)
+        """Run a command of `call`; calls `ended` once, when the command is gone, however it ended."""
+        hidden_git = tuple(await (call.broker or self._broker).hidden_git())
+        job = self._start(call, command, hidden_git, ended)
         try:
             await job.child.started()
             if not command.background:
                 await job.watch(
-                    report, self.longest_wait(context.seconds_to_answer), every=self._limits.progress_seconds
+                    report, self.longest_wait(call.seconds_to_answer), every=self._limits.progress_seconds
                 )
         except BaseException:
             await job.child.end(END_SECONDS)
@@ -201,15 +183,21 @@ class Commands:
         if state.reason == "sandbox_failed":
             raise sandbox_error(state.exit_status, state.detail)
         _refuse_unverified(state)
-        return self._explained(state)
+        return self.explained(state)
 
-    def _explained(self, state: JobState) -> JobState:
+    def explained(self, state: JobState) -> JobState:
         """The state with hints on what failed, as far as its text tells."""
         status = state.exit_status if state.reason == "exited" else None
         why = self._explain(f"{state.text}\n{state.tail}", status)
         return replace(state, notes=(*state.notes, *why))
 
-    def _start(self, context: "CommandContext", command: Command, ended: Callable[[], None]) -> "Job":
+    def _start(
+        self,
+        call: "CallCommands",
+        command: Command,
+        hidden_git: tuple[str, ...],
+        ended: Callable[[], None],
+    ) -> "Job":
         if self._closed:
             raise Unavailable("The server is shutting down; no command is started any more.")
         if len(self._running) >= self._limits.running:
@@ -217,19 +205,18 @@ class Commands:
                 f"{self._limits.running} commands run already, and no more may. Stop one with TaskStop, or "
                 "wait for one to end."
             )
-        cwd = context.folders.hold_dir(command.cwd)
+        cwd = call.folders.hold_dir(command.cwd)
         try:
-            roots = None if context.folders.roots is None else tuple(context.folders.roots)
             request = Script(
                 script=command.script,
                 timeout=command.timeout,
-                roots=roots,
+                roots=call.folders.roots,
                 # Only the server's own broker is told when a session ends.
-                session="" if context.broker else self.session_of(context.owner),
-                read_only=context.folders.is_read_only,
-                hidden_git=context.hidden_git,
+                session="" if call.broker else self.session_of(call.owner),
+                read_only=call.folders.is_read_only,
+                hidden_git=hidden_git,
             )
-            spawned = spawn(context.broker or self._broker, request, cwd=cwd)
+            spawned = spawn(call.broker or self._broker, request, cwd=cwd)
         finally:
             os.close(cwd)
 
@@ -237,12 +224,12 @@ class Commands:
             self._ended(job)
             ended()
 
-        capture = Capture(self._sink, self._limits.capture, owner=context.owner)
+        capture = Capture(self._sink, self._limits.capture, owner=call.owner)
         job = Job(spawned, capture, conclude, self._note_change, timeout=command.timeout)
         self._running.add(job)
-        job.child.can_suspend = not context.is_elsewhere
+        job.child.can_suspend = not call.is_elsewhere
         if not request.read_only:
-            self._broker.writers.add(job.child, context.owner)
+            self._broker.writers.add(job.child, call.owner)
         return job
 
     def _publish(self, job: "Job") -> JobState:
@@ -282,7 +269,8 @@ class Commands:
                 job.capture.close()
                 self._removed(job.handle)
 
-    def _find(self, handle: str, owner: str) -> "Job":
+    def find(self, handle: str, owner: str) -> "Job":
+        """Return a background command of `owner`. Raises: NotFound."""
         self._forget()
         job = self._handles.get(handle)
         if job is None or job.owner != owner:
@@ -301,24 +289,6 @@ def _refuse_unverified(state: JobState) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CommandContext:
-    """Where a command runs, whose it is, and whether it may move to the background."""
-
-    folders: Folders
-    owner: str = LOCAL
-    """Who may use its handle once it runs in the background. Commands of the same owner share a loopback
-    interface, if they are confined and have no other network."""
-    seconds_to_answer: float | None = None
-    """See `Scope.seconds_to_answer`."""
-    is_elsewhere: bool = False
-    """Whether the command only starts what then runs outside of its own processes."""
-    broker: Broker | None = None
-    """What starts the command; None for the server's own broker."""
-    hidden_git: tuple[str, ...] = ()
-    """See `Script.hidden_git`."""
-
-
-@dataclass(frozen=True)
 class CallCommands:
     """The commands of one call, and its background jobs (`JobSource`).
 
@@ -326,7 +296,16 @@ class CallCommands:
     """
 
     commands: Commands
-    context: CommandContext
+    folders: Folders
+    owner: str = LOCAL
+    """Who may use the handle of a command once it runs in the background. Commands of the same owner share a
+    loopback interface, if they are confined and have no other network."""
+    seconds_to_answer: float | None = None
+    """See `Scope.seconds_to_answer`."""
+    is_elsewhere: bool = False
+    """Whether a command only starts what then runs outside of its own processes."""
+    broker: Broker | None = None
+    """What starts a command; None for the server's own broker."""
 
     async def run(self, command: Command, report: Report) -> JobState:
         """Run to the end, or hand over to the background when it takes too long for a client to wait.
@@ -335,17 +314,26 @@ class CallCommands:
             Unavailable: commands cannot be started here, or too many run already.
         """
         try:
-            return await self.commands.run_in(self.context, command, report)
+            return await self.commands.run_in(self, command, report)
         except SetupFailed:
-            return await self.commands.run_in(self.context, command, report)
+            return await self.commands.run_in(self, command, report)
 
     async def output(self, query: JobQuery) -> JobState:
         """See `JobSource.output`."""
-        return await self.commands.output(query, self.context)
+        job = self.commands.find(query.handle, self.owner)
+        longest = self.commands.longest_wait(self.seconds_to_answer)
+        await job.wait(query, min(query.wait, longest))
+        state = job.page(query.offset, query.limit)
+        _refuse_unverified(state)
+        return self.commands.explained(state)
 
     async def stop(self, handle: str) -> JobState:
         """See `JobSource.stop`."""
-        return await self.commands.stop(handle, self.context.owner)
+        job = self.commands.find(handle, self.owner)
+        await job.child.end(END_SECONDS)
+        state = job.page(job.capture.total, 0)
+        _refuse_unverified(state)
+        return state
 
 
 class Job:

@@ -1,8 +1,15 @@
-"""Programs of our own choosing, such as ripgrep, run by the broker."""
+"""Programs of our own choosing, such as ripgrep, run by the broker.
+
+ripgrep and git open ignore files and files of git by themselves, and opening a named pipe in their place that
+nobody writes into never returns. No sandbox refuses pipes only, and looking for them before each call would
+take as long as a search. So they are looked for where a program takes long.
+"""
 
 import asyncio
 import contextlib
 import os
+import stat
+import sys
 import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -10,11 +17,9 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 import anyio.lowlevel
 
 from mcp_toolserver.errors import Unavailable
-from mcp_toolserver.runtime.named_pipes import find_pipe
+from mcp_toolserver.runtime.descriptor_path import descriptor_path
 from mcp_toolserver.runtime.processes.broker_client import Broker
-from mcp_toolserver.runtime.processes.child import Child, PipeReader, read_chunk
-from mcp_toolserver.runtime.processes.launcher import Exit, Running
-from mcp_toolserver.runtime.processes.spawn import Spawned, spawn
+from mcp_toolserver.runtime.processes.child import Child, Exit, PipeReader, Spawned, read_chunk, spawn
 from mcp_toolserver.runtime.sandbox.broker.messages import Program
 
 MAX_STDERR = 64 << 10
@@ -26,28 +31,34 @@ FIRST_LOOK = 2.0
 END_SECONDS = 5.0
 """How long leaving waits for the supervisor's word that all is gone."""
 
+_NAMES = frozenset({".gitignore", ".ignore", ".rgignore", ".gitattributes", ".gitmodules", ".mailmap"})
+
 
 class Programs:
-    """Implements `Launcher`."""
+    """Starts programs of our own choosing (never a command from a model), whose output the caller reads."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
 
     def open(
         self, argv: Sequence[str], *, cwd: int, stdin: int | None = None, timeout: float
-    ) -> AbstractAsyncContextManager[Running]:
-        """See `Launcher.open`."""
+    ) -> AbstractAsyncContextManager["Running"]:
+        """Start `argv` (absolute program path) in the folder open as descriptor `cwd`.
+
+        Standard input is descriptor `stdin`, or empty. After `timeout` seconds the program is killed. Leaving
+        the context kills it with all it started.
+
+        Raises:
+            Unavailable: the broker is gone or the program cannot be started.
+        """
         return self.start(Program(argv=tuple(argv), timeout=timeout), cwd=cwd, stdin=stdin)
 
-    def start(
-        self, program: Program, *, cwd: int, stdin: int | None = None
-    ) -> AbstractAsyncContextManager[Running]:
-        """The same for a program with more than arguments."""
-        return self._opened(program, cwd, stdin)
-
     @asynccontextmanager
-    async def _opened(self, program: Program, cwd: int, stdin: int | None) -> AsyncGenerator[Running, None]:
-        running = _Program(spawn(self._broker, program, cwd=cwd, stdin=stdin, separate_stderr=True))
+    async def start(
+        self, program: Program, *, cwd: int, stdin: int | None = None
+    ) -> AsyncGenerator["Running", None]:
+        """The same for a program with more than arguments."""
+        running = Running(spawn(self._broker, program, cwd=cwd, stdin=stdin, separate_stderr=True))
         is_over = threading.Event()
         # Nothing waits for this thread: looking at folders may hang.
         thread = threading.Thread(target=running.look_for_pipes, args=(cwd, is_over), daemon=True)
@@ -61,8 +72,8 @@ class Programs:
             await running.end()
 
 
-class _Program:
-    """Implements `Running`."""
+class Running:
+    """A program that runs under its own supervisor."""
 
     def __init__(self, spawned: Spawned) -> None:
         self._output = spawned.output
@@ -74,13 +85,13 @@ class _Program:
         self._pipe = ""
 
     async def chunks(self) -> AsyncIterator[bytes]:
-        """See `Running.chunks`."""
+        """Its standard output as it comes, at most 1 MiB at a time."""
         while data := await read_chunk(self._output):
             yield data
             await anyio.lowlevel.checkpoint()
 
     async def wait(self) -> Exit:
-        """See `Running.wait`."""
+        """Returns when it and everything it started is gone. Raises: Unavailable: a named pipe stopped it."""
         found = await self.child.wait()
         if self._pipe:
             raise Unavailable(
@@ -90,14 +101,14 @@ class _Program:
         return found
 
     def stderr(self) -> bytes:
-        """See `Running.stderr`."""
+        """The first 64 KiB of its standard error; whole after `wait`."""
         return bytes(self._stderr)
 
     def look_for_pipes(self, folder: int, is_over: threading.Event) -> None:
         """Stop the program if it waits for a named pipe in the open `folder`; look again after twice as long,
         until `is_over`."""
         wait = FIRST_LOOK
-        while not (found := find_pipe(folder, is_over)) and not is_over.wait(wait):
+        while not (found := _find_pipe(folder, is_over)) and not is_over.wait(wait):
             wait *= 2
         if found and not is_over.is_set():
             self._pipe = found
@@ -112,3 +123,30 @@ class _Program:
 
     def _add_stderr(self, data: bytes) -> None:
         self._stderr += data[: MAX_STDERR - len(self._stderr)]
+
+
+def _find_pipe(folder: int, is_over: threading.Event) -> str:
+    """Return the path of a named pipe in the place of an ignore file or a file of git in the folder open as
+    `folder`, from there, or in the `.git` of a folder above; empty if there is none, or `is_over` before it
+    is found."""
+    with contextlib.suppress(OSError):
+        above = descriptor_path(folder)
+        # By its name a folder of a session's /tmp cannot be reached.
+        top = f"/proc/self/fd/{folder}" if sys.platform == "linux" else above
+        waiting = [top]
+        while (above := os.path.dirname(above)) != "/":
+            waiting.append(f"{above}/.git")
+        while waiting and not is_over.is_set():
+            with contextlib.suppress(OSError), os.scandir(waiting.pop()) as entries:
+                for entry in entries:
+                    if entry.is_dir(follow_symlinks=False):
+                        waiting.append(entry.path)
+                    elif (entry.name in _NAMES or "/.git/" in entry.path) and _is_pipe(entry):
+                        return entry.path.removeprefix(f"{top}/")
+    return ""
+
+
+def _is_pipe(entry: os.DirEntry[str]) -> bool:
+    with contextlib.suppress(OSError):
+        return stat.S_ISFIFO(entry.stat().st_mode)
+    return False

@@ -7,15 +7,12 @@ import contextlib
 import os
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import anyio
 
 from mcp_toolserver.errors import Unavailable
 from mcp_toolserver.runtime.processes.broker_client import Broker, unstartable
-from mcp_toolserver.runtime.processes.child import Child, PipeReader
-from mcp_toolserver.runtime.processes.launcher import Exit
-from mcp_toolserver.runtime.processes.spawn import CHUNK, Spawned, spawn
+from mcp_toolserver.runtime.processes.child import CHUNK, Child, Exit, PipeReader, Spawned, spawn
 from mcp_toolserver.runtime.sandbox.broker.messages import Script
 
 MAX_STDERR = 64 << 10
@@ -23,20 +20,6 @@ MAX_STDERR = 64 << 10
 
 END_SECONDS = 5.0
 """How long `end` waits for the supervisor to report that every process has ended."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Access:
-    """What a process may use."""
-
-    roots: Sequence[str] | None = None
-    """The roots of the server, or folders in them, that it sees; None for all."""
-    read_only: bool = False
-    """Whether it runs as in read-only mode."""
-    owner: str = ""
-    """It shares a loopback interface with the commands of this owner; without one, it has its own."""
-    name: str = ""
-    """How answers call it."""
 
 
 class InteractiveProcess:
@@ -126,24 +109,24 @@ class InteractiveProcess:
         os.close(self._output)
         self._output = -1
 
-    async def started(self) -> None:
-        """See `Child.started`."""
-        await self.child.started()
-
     def _add_stderr(self, data: bytes) -> None:
         self._stderr += data
         del self._stderr[:-MAX_STDERR]
 
 
-async def start_interactive(
+async def start_interactive(  # noqa: PLR0913  what it may use has no use together but here
     broker: Broker,
     argv: Sequence[str],
     *,
     cwd: int,
-    access: Access | None = None,
+    roots: tuple[str, ...] | None = None,
+    read_only: bool = False,
+    owner: str = "",
+    name: str = "",
 ) -> InteractiveProcess:
-    """Start `argv` in a command's sandbox, in the folder open as descriptor `cwd`, with the access of a
-    command of no owner if none is given.
+    """Start `argv` in a command's sandbox, in the folder open as descriptor `cwd`, where it sees
+    `roots` of the server, or folders in them; None for all. It shares a loopback interface with the commands
+    of `owner`; without one, it has its own. Answers call it `name`.
 
     Raises:
         Unavailable: it cannot be started.
@@ -155,13 +138,12 @@ async def start_interactive(
         raise unstartable(error) from None
     os.set_blocking(writing, False)
     try:
-        given = access or Access()
         script = Script(
             script=f"exec {shlex.join(argv)}",
             timeout=None,
-            roots=None if given.roots is None else tuple(given.roots),
-            session=given.owner,
-            read_only=given.read_only,
+            roots=roots,
+            session=owner,
+            read_only=read_only,
             hidden_git=hidden_git,
         )
         spawned = spawn(broker, script, cwd=cwd, stdin=reading, separate_stderr=True)
@@ -171,11 +153,11 @@ async def start_interactive(
     finally:
         os.close(reading)
     process = InteractiveProcess(spawned, writing)
-    process.child.name = given.name
-    if given.owner and not given.read_only:
-        broker.writers.add(process.child, given.owner)
+    process.child.name = name
+    if owner and not read_only:
+        broker.writers.add(process.child, owner)
     try:
-        await process.started()
+        await process.child.started()
     except BaseException:
         await process.end()
         raise

@@ -1,61 +1,13 @@
 """What a command printed: its start and its end in memory, all of it in a file when that is too little."""
 
 from dataclasses import dataclass
-from typing import Protocol
 
 from mcp_toolserver.capabilities.call_scope import LOCAL, SavedOutput
+from mcp_toolserver.stores.saved_outputs import OutputFile, OutputStore
 from mcp_toolserver.text.lines.utf8_stream import decode_page, without_cut_start
 
 WIDEST = 3
 """UTF-8 bytes of U+FFFD, which may stand for a single byte of output."""
-
-
-class Saved(Protocol):
-    """A file for long output."""
-
-    @property
-    def handle(self) -> str:
-        """Unguessable."""
-        ...
-
-    @property
-    def path(self) -> str:
-        """Absolute."""
-        ...
-
-    @property
-    def size(self) -> int:
-        """Bytes written."""
-        ...
-
-    def append(self, data: bytes) -> None:
-        """Write at the end. Raises: OSError: not all of `data` could be written; `strerror` says why."""
-        ...
-
-    def read(self, offset: int, limit: int) -> bytes:
-        """At most `limit` bytes from byte `offset`.
-
-        Raises:
-            NotFound: it was removed.
-            OSError: it cannot be read.
-        """
-        ...
-
-    def finish(self) -> None:
-        """No more will be written."""
-        ...
-
-    def close(self) -> None:
-        """Let go of it; it stays where it is."""
-        ...
-
-
-class Sink(Protocol):
-    """Makes files for long output in the server's private folder."""
-
-    def create(self, owner: str) -> Saved:
-        """A new file, for `owner` only; the caller closes it. Raises: OSError: it cannot be made."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,14 +34,14 @@ class Excerpt:
 class Capture:
     """The output of one command, given in pieces to `add`."""
 
-    def __init__(self, sink: Sink, limits: CaptureLimits, *, owner: str = LOCAL) -> None:
+    def __init__(self, sink: OutputStore, limits: CaptureLimits, *, owner: str = LOCAL) -> None:
         self._sink = sink
         self.owner = owner
         """Who may read the file."""
         self._limits = limits
         self._head = bytearray()
         self._tail = bytearray()
-        self._file: Saved | None = None
+        self._file: OutputFile | None = None
         self.unsaved = ""
         """Why the file does not hold all, in words that go on from "because"; empty when it does."""
         self.total = 0

@@ -13,11 +13,11 @@ import anyio.lowlevel
 from mcp_toolserver.capabilities.call_scope import LOCAL, Report
 from mcp_toolserver.capabilities.processes import Evaluation, JobState
 from mcp_toolserver.errors import Unavailable
-from mcp_toolserver.runtime.processes.child import LOST
+from mcp_toolserver.runtime.processes.child import LOST, NOT_VERIFIED, UNVERIFIED, Exit, sandbox_error
 from mcp_toolserver.runtime.processes.interactive import InteractiveProcess
-from mcp_toolserver.runtime.processes.launcher import NOT_VERIFIED, UNVERIFIED, Exit, sandbox_error
-from mcp_toolserver.runtime.processes.output_capture import Capture, CaptureLimits, Sink
+from mcp_toolserver.runtime.processes.output_capture import Capture, CaptureLimits
 from mcp_toolserver.runtime.repl.driver_protocol import Decoder, DriverProtocolError, OngoingEvaluation
+from mcp_toolserver.stores.saved_outputs import OutputStore
 
 MAX_STARTUP_OUTPUT = 500
 """Bytes of output shown for an interpreter that did not start."""
@@ -43,7 +43,7 @@ class Session:
     """An interpreter process and its protocol state."""
 
     def __init__(
-        self, process: InteractiveProcess, sink: Sink, limits: SessionLimits, *, owner: str = LOCAL
+        self, process: InteractiveProcess, sink: OutputStore, limits: SessionLimits, *, owner: str = LOCAL
     ) -> None:
         self._process = process
         self._owner = owner

@@ -10,21 +10,22 @@ import sys
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 import anyio
 
-from mcp_toolserver.capabilities.call_scope import Report, Scope
+from mcp_toolserver.capabilities.call_scope import Report
 from mcp_toolserver.capabilities.files import CanonicalPath
 from mcp_toolserver.capabilities.processes import Evaluation, Language, Snippet
 from mcp_toolserver.errors import Conflict, Denied, InvalidInput, NotFound, Unavailable
 from mcp_toolserver.runtime.processes.broker_client import Broker
+from mcp_toolserver.runtime.processes.child import SetupFailed
 from mcp_toolserver.runtime.processes.commands import Folders
-from mcp_toolserver.runtime.processes.interactive import Access, start_interactive
-from mcp_toolserver.runtime.processes.launcher import SetupFailed
-from mcp_toolserver.runtime.processes.output_capture import Sink
+from mcp_toolserver.runtime.processes.interactive import start_interactive
 from mcp_toolserver.runtime.repl.session import Session, SessionLimits
 from mcp_toolserver.runtime.short_handle import short_handle
+from mcp_toolserver.stores.saved_outputs import OutputStore
 
 NEW = "new"
 """Starts a new session when given in place of a handle."""
@@ -76,7 +77,7 @@ class Interpreters:
     def __init__(
         self,
         broker: Broker,
-        sink: Sink,
+        sink: OutputStore,
         limits: InterpreterLimits | None = None,
         *,
         explain: Callable[[str, int | None], tuple[str, ...]] = lambda _, __: (),
@@ -90,10 +91,6 @@ class Interpreters:
         """The handles of sessions that are starting."""
         self._ending: set[asyncio.Task[None]] = set()
         self._closed = False
-
-    def for_call(self, folders: Folders, scope: Scope) -> "CallSessions":
-        """Return the sessions of the owner in `scope`; new ones start in `folders`."""
-        return CallSessions(self, folders, scope.owner)
 
     async def run_in(self, folders: Folders, owner: str, snippet: Snippet, report: Report) -> Evaluation:
         """See `CallSessions.run`. A new session survives the cancellation of its first call; the owner's next
@@ -168,13 +165,13 @@ class Interpreters:
         self._free_slot()
         self._check_can_start()
         handle = short_handle("repl_", self._starting.union(self._entries))
-        access = Access(roots=folders.roots, read_only=folders.is_read_only, owner=owner, name=handle)
+        launch = partial(self._launch, folders, owner, handle, language)
         self._starting.add(handle)
         try:
             try:
-                session = await self._launch(folders, access, language)
+                session = await launch()
             except SetupFailed:
-                session = await self._launch(folders, access, language)
+                session = await launch()
         finally:
             self._starting.discard(handle)
         entry = _Entry(
@@ -182,7 +179,7 @@ class Interpreters:
             owner=owner,
             language=language,
             session=session,
-            roots=_roots(folders),
+            roots=folders.roots,
             is_read_only=folders.is_read_only,
         )
         self._entries[handle] = entry
@@ -198,14 +195,22 @@ class Interpreters:
                 "end_session, or continue in one of them."
             )
 
-    async def _launch(self, folders: Folders, access: Access, language: Language) -> Session:
+    async def _launch(self, folders: Folders, owner: str, handle: str, language: Language) -> Session:
         cwd = folders.hold_dir(CanonicalPath("."))
         try:
             driver = (sys.executable, "-I", _DRIVER, language)
-            process = await start_interactive(self._broker, driver, cwd=cwd, access=access)
+            process = await start_interactive(
+                self._broker,
+                driver,
+                cwd=cwd,
+                roots=folders.roots,
+                read_only=folders.is_read_only,
+                owner=owner,
+                name=handle,
+            )
         finally:
             os.close(cwd)
-        session = Session(process, self._sink, self._limits.session, owner=access.owner)
+        session = Session(process, self._sink, self._limits.session, owner=owner)
         try:
             missing = await session.start()
         except BaseException:
@@ -228,7 +233,7 @@ class Interpreters:
                 f"This session runs {entry.language}, not {snippet.language}. Start another with session "
                 f'"{NEW}".'
             )
-        if entry.roots != _roots(folders):
+        if entry.roots != folders.roots:
             raise Conflict(
                 "The folders of this client have changed since this session started, or it has entered or "
                 f'left a worktree, and the session stays where it is. Start another with session "{NEW}".'
@@ -275,10 +280,6 @@ class Interpreters:
 def _is_kept(snippet: Snippet) -> bool:
     """Whether the session of `snippet` continues afterwards."""
     return snippet.session != "" and not snippet.last
-
-
-def _roots(folders: Folders) -> tuple[str, ...] | None:
-    return None if folders.roots is None else tuple(folders.roots)
 
 
 @dataclass(frozen=True)

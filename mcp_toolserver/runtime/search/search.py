@@ -15,7 +15,8 @@ from anyio import sleep, to_thread
 from mcp_toolserver.capabilities.search import FileQuery, FoundFiles, FoundLines, LineQuery
 from mcp_toolserver.errors import InvalidInput, SandboxUnavailable, TimedOut, Unavailable
 from mcp_toolserver.runtime.files.workspace import Workspace
-from mcp_toolserver.runtime.processes.launcher import Exit, Launcher
+from mcp_toolserver.runtime.processes.child import Exit
+from mcp_toolserver.runtime.processes.helper_launcher import Programs
 from mcp_toolserver.runtime.search import ripgrep_args
 from mcp_toolserver.runtime.search.display_path import inside, showable
 from mcp_toolserver.runtime.search.executable import start
@@ -57,7 +58,7 @@ async def _batches(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
 class Ripgrep:
     """Searches inside the roots; links are not followed."""
 
-    launcher: Launcher
+    launcher: Programs
     workspace: Workspace
     program: str
     """The absolute path of ripgrep."""

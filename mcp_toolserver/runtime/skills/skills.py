@@ -1,4 +1,8 @@
-"""Finds, reads and saves the skills of a call."""
+"""Finds, reads, activates and saves the skills of a call.
+
+An active skill takes rights from the calls of its caller. It is a narrowing with the key `skill 1`, `skill 2`
+and so on, one for each level of nesting, so whatever ends a narrowing ends the skill.
+"""
 
 import os
 from collections.abc import Callable, Sequence
@@ -10,13 +14,14 @@ from anyio import to_thread
 
 from mcp_toolserver.capabilities.call_scope import Scope
 from mcp_toolserver.capabilities.files import CanonicalPath, FolderQuery
-from mcp_toolserver.capabilities.skills import SKILL_FILE, LoadedSkill, SavedSkill, SkillIndex
+from mcp_toolserver.capabilities.skills import MAX_NESTED, SKILL_FILE, LoadedSkill, SavedSkill, SkillIndex
 from mcp_toolserver.errors import Conflict, InvalidInput, NotFound, ToolError
+from mcp_toolserver.pipeline.narrowings import Narrowings
+from mcp_toolserver.policy.rules import Narrowing, Rule
 from mcp_toolserver.runtime.files.listing import folders
 from mcp_toolserver.runtime.files.os_errors import translate
 from mcp_toolserver.runtime.files.workspace import Workspace
 from mcp_toolserver.runtime.search.display_path import inside
-from mcp_toolserver.runtime.skills.activation import Activation
 from mcp_toolserver.runtime.skills.discovery import (
     Discovery,
     Found,
@@ -40,6 +45,12 @@ _DEPTH = 8
 _NAMED = 40
 """Names in an error message."""
 
+IDLE_SECONDS = 1_800.0
+"""Time without a call of the caller after which a skill ends."""
+
+TOOL = "Skill"
+"""The tool that every skill allows, because it ends them."""
+
 T = TypeVar("T")
 
 
@@ -60,7 +71,8 @@ class CallSkills:
     scope: Scope
     user: str
     """See `StoredSkills`."""
-    activation: Activation
+    narrowings: Narrowings
+    rules: Callable[[Sequence[str]], tuple[Rule, ...]]
 
     async def index(self) -> SkillIndex:
         """Find all skills. What a rule hides or denies is left out."""
@@ -101,12 +113,39 @@ class CallSkills:
         Raises:
             Conflict: `MAX_NESTED` skills are active.
         """
-        self.activation.start(skill, is_top_level=is_top_level)
+        owner, active = self.scope.owner, self._active()
+        if is_top_level or not (active and _nests(active[-1])):
+            for level in range(len(active), 0, -1):
+                self.narrowings.remove(owner, _key(level))
+            active = []
+        if skill.allowed_tools is None:
+            return
+        if len(active) >= MAX_NESTED:
+            raise Conflict(
+                f"{len(active)} skills are active inside one another, and no more can be. End the last: call "
+                f"{TOOL} with end: true."
+            )
+        narrowing = Narrowing(
+            source=f"The skill {skill.card.name!r}",
+            advice=f"When you are done with the skill, call {TOOL} with end: true.",
+            tools=(*self.rules(skill.allowed_tools), *self.rules((TOOL,))),
+        )
+        self.narrowings.put(owner, _key(len(active) + 1), narrowing, idle_seconds=IDLE_SECONDS)
 
     def end(self) -> str:
         """End the skill that was activated last, and return it as the subject of a sentence, such as `The
         skill 'release'`; empty if none is active."""
-        return self.activation.end()
+        active = self._active()
+        if not active:
+            return ""
+        self.narrowings.remove(self.scope.owner, _key(len(active)))
+        return active[-1].source
+
+    def _active(self) -> list[Narrowing]:
+        found: list[Narrowing] = []
+        while (narrowing := self.narrowings.get(self.scope.owner, _key(len(found) + 1))) is not None:
+            found.append(narrowing)
+        return found
 
     async def save(self, skill: SavedSkill) -> bool:
         """Save or replace a skill of the caller; return whether it is new.
@@ -151,6 +190,15 @@ class CallSkills:
         raise NotFound(
             f"There is no skill {name!r}. " + (f"There are: {listed}." if names else "There is none here.")
         )
+
+
+def _key(level: int) -> str:
+    return f"skill {level}"
+
+
+def _nests(narrowing: Narrowing) -> bool:
+    """Whether the skill itself allows the tool; the last rule is that of every skill."""
+    return any(rule.tool == TOOL for rule in (narrowing.tools or ())[:-1])
 
 
 async def _in_thread(work: Callable[[], T]) -> T:

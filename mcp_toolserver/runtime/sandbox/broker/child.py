@@ -10,12 +10,16 @@ from dataclasses import dataclass
 from typing import NoReturn, Self
 
 from mcp_toolserver.runtime.sandbox.broker import resource_limits
-from mcp_toolserver.runtime.sandbox.broker.exec_arguments import argv_of, environment_of, moved_up
 from mcp_toolserver.runtime.sandbox.broker.fd_passing import is_out_of_files, receive, send, unstartable
 from mcp_toolserver.runtime.sandbox.broker.fork import heed_polite
 from mcp_toolserver.runtime.sandbox.broker.messages import Request, decode, encode
 from mcp_toolserver.runtime.sandbox.broker.policy import BrokerPolicy, plan_for
-from mcp_toolserver.runtime.sandbox.broker.supervision import Descriptors
+from mcp_toolserver.runtime.sandbox.broker.supervision import (
+    Descriptors,
+    argv_of,
+    environment_of,
+    moved_up,
+)
 from mcp_toolserver.runtime.sandbox.layers import kernel
 from mcp_toolserver.runtime.sandbox.layers.bubblewrap import BwrapArgs
 from mcp_toolserver.runtime.sandbox.layers.confinement import LaunchPlan

@@ -25,7 +25,7 @@ from mcp_toolserver.runtime.sandbox.broker.fd_passing import (
 from mcp_toolserver.runtime.sandbox.broker.fork import ignore_polite, run_in_fork, wake_on_child_end
 from mcp_toolserver.runtime.sandbox.broker.loop import BrokerLoop, set_up
 from mcp_toolserver.runtime.sandbox.broker.policy import BrokerPolicy, read_policy
-from mcp_toolserver.runtime.sandbox.broker.process_tree import children, sweep
+from mcp_toolserver.runtime.sandbox.broker.resource_usage import children, sweep
 from mcp_toolserver.runtime.sandbox.broker.supervisor import KILL_SECONDS, NOT_VERIFIED, Constants, supervise
 from mcp_toolserver.runtime.sandbox.layers import kernel
 from mcp_toolserver.runtime.sandbox.layers.confinement import RootHandles, open_roots, run_selftest
@@ -91,17 +91,9 @@ def _set_up_and_serve(requests: socket.socket, broker_policy: BrokerPolicy) -> N
     loop.run()
 
 
-@dataclass(frozen=True, kw_only=True)
-class _VerifierProcess:
-    """The process that verifies protected names."""
-
-    pid: int
-    calls: socket.socket
-
-
 def _prepared(
     broker_policy: BrokerPolicy, requests: socket.socket
-) -> tuple[RootHandles, Proof, _VerifierProcess | None]:
+) -> tuple[RootHandles, Proof, "_Process | None"]:
     no_roots = RootHandles(roots={})
     try:
         root_handles = open_roots(broker_policy.sandbox)
@@ -125,10 +117,8 @@ def _prepared(
         return no_roots, Proof(commands="none", helpers="none", reasons=(why,)), None
 
 
-def _fork_verifier(
-    sandbox: SandboxSpec, root_handles: RootHandles, requests: socket.socket
-) -> _VerifierProcess:
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+def _fork_verifier(sandbox: SandboxSpec, root_handles: RootHandles, requests: socket.socket) -> "_Process":
+    ours, theirs = _pair()
     pid = os.fork()
     if pid == 0:
         ours.close()
@@ -137,7 +127,7 @@ def _fork_verifier(
         ignore_polite()
         run_in_fork(lambda: verifier_process.serve(theirs, sandbox, root_handles.roots))
     theirs.close()
-    return _VerifierProcess(pid=pid, calls=ours)
+    return _Process(pid=pid, calls=ours)
 
 
 def _check_verifier(
@@ -211,14 +201,14 @@ this long."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Spare:
-    """A supervisor that waits for its request."""
+class _Process:
+    """A supervisor that waits for its request, or what verifies protected names."""
 
     pid: int
     calls: socket.socket
 
     def take(self, descriptors: Sequence[int]) -> bool:
-        """Hand it a request; returns whether it took the request. Works once."""
+        """Hand a supervisor its request; returns whether it took that. Works once."""
         with self.calls, contextlib.suppress(OSError):
             send(self.calls, descriptors)
             return True
@@ -229,7 +219,7 @@ class _Spare:
 class _Loop(BrokerLoop):
     constants: Constants
     supervisors: set[int] = field(default_factory=set[int])
-    spare: _Spare | None = None
+    spare: _Process | None = None
     """The supervisor that waits for the next request."""
     is_spare_wanted: bool = True
     request: Sequence[int] = ()
@@ -334,7 +324,7 @@ class _Loop(BrokerLoop):
         if supervisor:
             theirs.close()
             self.supervisors.add(supervisor)
-            self.spare = _Spare(pid=supervisor, calls=ours)
+            self.spare = _Process(pid=supervisor, calls=ours)
             return
         os.close(self.lifeline_end)
         self.requests.close()

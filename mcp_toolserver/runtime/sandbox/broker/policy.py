@@ -5,12 +5,10 @@ import os
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
 
 from mcp_toolserver.runtime.sandbox.broker.limit_settings import CommandBounds
 from mcp_toolserver.runtime.sandbox.broker.messages import Program, Request, Script
-from mcp_toolserver.runtime.sandbox.layers.spec import Layer, Proof, Reach, SandboxSpec
-from mcp_toolserver.text.json_values import is_list
+from mcp_toolserver.runtime.sandbox.layers.spec import Layer, Proof, Reach, SandboxSpec, with_tuples
 from mcp_toolserver.text.path_syntax import lies_in
 
 UNCONFINED = "danger-full-access"
@@ -171,15 +169,10 @@ def read_policy() -> BrokerPolicy:
     """The policy that `encode_policy` returned, from the standard input of this process."""
     broker_policy = json.load(sys.stdin.buffer)
     return BrokerPolicy(
-        sandbox=SandboxSpec(**_with_tuples(broker_policy["sandbox"])),
+        sandbox=SandboxSpec(**with_tuples(broker_policy["sandbox"])),
         environment=broker_policy["environment"],
-        helpers=tuple(Helper(**_with_tuples(helper)) for helper in broker_policy["helpers"]),
+        helpers=tuple(Helper(**with_tuples(helper)) for helper in broker_policy["helpers"]),
         shell=tuple(broker_policy["shell"]),
         bounds=CommandBounds(**broker_policy["bounds"]),
         scratch=broker_policy["scratch"],
     )
-
-
-def _with_tuples(message: Mapping[str, Any]) -> dict[str, Any]:
-    """JSON has lists only."""
-    return {name: tuple(value) if is_list(value) else value for name, value in message.items()}

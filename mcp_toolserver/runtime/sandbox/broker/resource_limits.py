@@ -38,15 +38,6 @@ def apply(bounds: CommandBounds) -> None:
     _lower(resource.RLIMIT_CPU, cpu, cpu + _SPARE_CPU_SECONDS)
 
 
-def limit_processes(most: int) -> None:
-    """Let the user of this process have at most `most` processes and threads, this one's children included.
-
-    The kernel counts all that a user runs in one user namespace, so it is of use only in a namespace that
-    the command has for itself, and it does not hold for root.
-    """
-    _lower(resource.RLIMIT_NPROC, most, most)
-
-
 def _lower(kind: int, soft: int, hard: int) -> None:
     """Set a limit, unless the inherited one is lower."""
     inherited_soft, inherited_hard = resource.getrlimit(kind)

@@ -33,9 +33,8 @@ from mcp_toolserver.runtime.sandbox.broker.messages import (
     Script,
 )
 from mcp_toolserver.runtime.sandbox.broker.policy import BrokerPolicy
-from mcp_toolserver.runtime.sandbox.broker.process_tree import descendants, signal_all, sweep
 from mcp_toolserver.runtime.sandbox.broker.resource_limits import Watch
-from mcp_toolserver.runtime.sandbox.broker.resource_usage import measure
+from mcp_toolserver.runtime.sandbox.broker.resource_usage import descendants, measure, signal_all, sweep
 from mcp_toolserver.runtime.sandbox.broker.supervision import (
     Descriptors,
     Supervision,

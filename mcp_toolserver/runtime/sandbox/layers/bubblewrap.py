@@ -4,11 +4,14 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
+from mcp_toolserver.runtime.sandbox.layers import inner_program
 from mcp_toolserver.runtime.sandbox.layers.session_namespaces import mount_point
 from mcp_toolserver.runtime.sandbox.mounts.mounts import SCRATCH, Mount, Mounts, in_order
 from mcp_toolserver.runtime.sandbox.protected.open_nofollow import opened
 from mcp_toolserver.runtime.sandbox.protected.snapshot import Snapshot
+from mcp_toolserver.runtime.which import is_executable, is_inside
 
 SYSTEM = "/usr/bin/bwrap"
 """First, because a distribution may allow user namespaces to this path alone."""
@@ -29,6 +32,11 @@ _PLAIN: Mapping[Mount, tuple[str, ...]] = {
 
 _UNREADABLE = ("--ro-bind", os.devnull)
 """Over a file: mounts of single files refuse to open devices, so it cannot be opened."""
+
+_WRITABLE = ("writable", "scratch", "session", "devices")
+
+_SOURCE = Path(inner_program.__file__).read_text(encoding="utf-8")
+"""Passed as an argument: the package may lie where a command sees nothing."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,20 +80,8 @@ def candidates(path: str, roots: Sequence[str], *, installed: str = "") -> tuple
     return tuple(
         file
         for real, file in reversed(programs.items())
-        if _is_program(file)
-        and (not _within(roots, file, real) or (installed and _within((installed,), real)))
-    )
-
-
-def _is_program(file: str) -> bool:
-    return os.path.isfile(file) and os.access(file, os.X_OK)
-
-
-def _within(roots: Sequence[str], *files: str) -> bool:
-    resolved = (os.path.realpath(os.path.dirname(file)) for file in files)
-    places = (*files, *resolved)
-    return any(
-        place == root or place.startswith(f"{root.rstrip('/')}/") for root in roots for place in places
+        if is_executable(file)
+        and (not is_inside(file, roots) or (installed and is_inside(real, (installed,))))
     )
 
 
@@ -171,3 +167,36 @@ class _ArgumentList:
             if path.startswith(start):
                 return opened(descriptor, path.removeprefix(start))
         return os.open(path, os.O_PATH | os.O_CLOEXEC)
+
+
+# --- Landlock inside bubblewrap --------------------------------------------------------------------------
+#
+# A read-only mount keeps a file as it is, but lets a named pipe be opened for writing, and what reads it
+# outside the sandbox may act on what comes. Landlock's right to write covers pipes. It forbids every later
+# mount, so it has to come after bubblewrap: a program that bubblewrap starts sets it and becomes the command.
+
+
+def interpreter_folder() -> str:
+    """The folder of the Python that runs the program, links resolved; a command must see it."""
+    return os.path.realpath(sys.base_prefix)
+
+
+def inner_prefix(made: Mounts, *, scopes_sockets: bool) -> tuple[str, ...]:
+    """What goes before the arguments of a command whose mounts are `made`.
+
+    `scopes_sockets` keeps it from the abstract sockets of other programs too, where the kernel can (Landlock
+    version 6): a command that shares the machine's network reaches them otherwise.
+    """
+    places = [path for path, mount in made.items() if mount in _WRITABLE]
+    outer = _without_inner(sorted(places, key=len))
+    interpreter = os.path.realpath(sys.executable)
+    flag = "scoped" if scopes_sockets else "open"
+    return (interpreter, "-I", "-S", "-c", _SOURCE, flag, *outer, "--")
+
+
+def _without_inner(places: Sequence[str]) -> list[str]:
+    outer: list[str] = []
+    for place in places:
+        if not any(place.startswith(f"{above.rstrip('/')}/") for above in outer):
+            outer.append(place)
+    return outer

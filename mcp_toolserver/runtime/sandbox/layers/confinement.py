@@ -14,7 +14,6 @@ from mcp_toolserver.runtime.sandbox.broker.policy import BrokerPolicy, Helper, S
 from mcp_toolserver.runtime.sandbox.broker.temp_folder import Scratch
 from mcp_toolserver.runtime.sandbox.layers import (
     bubblewrap,
-    inner_landlock,
     kernel,
     process_locks,
     seccomp,
@@ -98,7 +97,8 @@ class LaunchPlan:
 
     bwrap_args: BwrapArgs = field(default_factory=BwrapArgs)
     inner: tuple[str, ...] = ()
-    """What bubblewrap starts in the place of the command, whose arguments follow. See `inner_landlock`."""
+    """What bubblewrap starts in the place of the command, whose arguments follow. See
+    `bubblewrap.inner_prefix`."""
     scratch: str = ""
     """The folder for temporary files; empty where nothing confines the program."""
     devices: int = -1
@@ -268,7 +268,7 @@ def _in_bubblewrap(
     is_held = plan.helper is None and kernel.landlock_abi() > 0
     launch_plan = LaunchPlan(
         bwrap_args=sandbox,
-        inner=inner_landlock.argv_prefix(made, scopes_sockets=plan.sandbox.network) if is_held else (),
+        inner=bubblewrap.inner_prefix(made, scopes_sockets=plan.sandbox.network) if is_held else (),
         scratch=scratch_folder(made),
         devices=root_handles.devices,
         session=session,
@@ -306,7 +306,7 @@ def _visibility(plan: SandboxPlan, root_handles: RootHandles) -> Visibility:
         hidden=_hidden_now(plan, root_handles),
         hides_sockets=root_handles.hides_sockets and has_sockets,
         working=root_handles.working,
-        interpreter=inner_landlock.interpreter_folder(),
+        interpreter=bubblewrap.interpreter_folder(),
     )
 
 

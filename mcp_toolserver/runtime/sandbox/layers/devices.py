@@ -10,7 +10,6 @@ import os
 import stat
 
 from mcp_toolserver.runtime.sandbox.layers import kernel
-from mcp_toolserver.runtime.sandbox.layers.user_namespace import enter_user_namespace
 
 DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty")
 
@@ -115,4 +114,4 @@ def _leave_mounts() -> None:
         kernel.unshare(kernel.CLONE_NEWNS)
     except PermissionError:
         # A root without the power to mount, as in many containers, is like any other user.
-        enter_user_namespace(kernel.CLONE_NEWNS)
+        kernel.enter_user_namespace(kernel.CLONE_NEWNS)

@@ -1,6 +1,6 @@
-"""Runs inside bubblewrap, as `python -I -S -c SOURCE FLAG FOLDER... -- COMMAND...`: see `inner_landlock`.
+"""Runs inside bubblewrap, as `python -I -S -c SOURCE FLAG FOLDER... -- COMMAND...`.
 
-It imports as little as it can: every command waits for it.
+See `bubblewrap.inner_prefix`. It imports as little as it can: every command waits for it.
 """
 
 import ctypes

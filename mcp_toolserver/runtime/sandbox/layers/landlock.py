@@ -204,10 +204,7 @@ def _handled_net(abi: int, rules: Rules) -> int:
 
 
 def _attributes(abi: int, rights: int, net: int) -> bytes:
-    return _sized(abi, struct.pack("=QQQ", rights, net, _since(_SCOPES, abi)))
-
-
-def _sized(abi: int, attributes: bytes) -> bytes:
+    attributes = struct.pack("=QQQ", rights, net, _since(_SCOPES, abi))
     return attributes[: 8 if abi < 4 else 16 if abi < 6 else 24]
 
 

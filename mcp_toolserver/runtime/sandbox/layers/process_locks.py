@@ -7,13 +7,14 @@ root also loses its capabilities.
 import errno
 import os
 import sys
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Generator, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
 from mcp_toolserver.runtime.sandbox.layers import kernel, landlock, seccomp
-from mcp_toolserver.runtime.sandbox.layers.landlock import PathOrFd, Rules
+from mcp_toolserver.runtime.sandbox.layers.landlock import Rules
 from mcp_toolserver.runtime.sandbox.layers.seccomp import Filter
 
 READ_ONLY, WORKSPACE_WRITE = "read-only", "workspace-write"
@@ -44,6 +45,15 @@ class LockError(RuntimeError):
     """The process is not confined, or only in part, and must not go on. The text is for the operator."""
 
 
+@contextmanager
+def _explained() -> Generator[None]:
+    """Raises: LockError: what was done raised an OSError."""
+    try:
+        yield
+    except OSError as error:
+        raise LockError(_sentence(error)) from None
+
+
 @dataclass(frozen=True, kw_only=True)
 class Locked:
     """The confinement of the server process."""
@@ -57,6 +67,7 @@ class Locked:
 # --- the server ------------------------------------------------------------------------------------------
 
 
+@_explained()
 def lock_server(  # noqa: PLR0913  the version is for tests; the others are what the settings say
     *,
     mode: str,
@@ -81,7 +92,7 @@ def lock_server(  # noqa: PLR0913  the version is for tests; the others are what
     only_port = None if network else port
     wanted = _server_filter(mode, network, only_port)
     _refuse_threads()
-    instructions = _program(wanted)
+    instructions = seccomp.program(wanted)
     if only_port is not None:
         _require_port_rules(abi)
     rules = Rules(
@@ -91,9 +102,9 @@ def lock_server(  # noqa: PLR0913  the version is for tests; the others are what
         connects=network,
         connects_to=() if only_port is None else (only_port,),
     )
-    missing = _restrict(rules, abi)
+    missing = landlock.restrict(rules, abi)
     _keep_capabilities(kernel.FILE_CAPABILITIES)
-    _load(instructions)
+    seccomp.load(instructions)
     named = {*reads, *writes}
     return Locked(
         abi=landlock.usable_abi(abi),
@@ -171,6 +182,7 @@ def _resolver_place() -> str:
 # --- programs of our own ---------------------------------------------------------------------------------
 
 
+@_explained()
 def lock_helper(cwd: int, program_places: Sequence[str]) -> None:
     """Restrict this process, which is about to become a helper program, to reading below the open folder
     `cwd`.
@@ -181,16 +193,16 @@ def lock_helper(cwd: int, program_places: Sequence[str]) -> None:
     Raises:
         LockError: this machine lacks what it takes.
     """
-    instructions = _program(Filter(executes=True))
+    instructions = seccomp.program(Filter(executes=True))
     rules = Rules(
         reads=(cwd, *_LIBRARIES, *_RANDOM),
         executes=(*_LOADERS, *program_places),
         devices=("/dev/null",),
     )
-    _restrict(rules)
+    landlock.restrict(rules)
     # The server of root reads what belongs to others, and so does its search.
     _keep_capabilities(kernel.CAP_DAC_READ_SEARCH)
-    _load(instructions)
+    seccomp.load(instructions)
 
 
 # --- commands --------------------------------------------------------------------------------------------
@@ -225,6 +237,7 @@ def system_helper_filter() -> Filter:
     return Filter(metadata=True, named_memory=True, executes=True)
 
 
+@_explained()
 def lock_command(
     *,
     roots: Sequence[str],
@@ -242,7 +255,7 @@ def lock_command(
         LockError: this machine lacks what it takes, or something hidden lies where the command may write.
     """
     mode = WORKSPACE_WRITE if writable_roots else READ_ONLY
-    instructions = _program(command_filter(mode, network, shared=True))
+    instructions = seccomp.program(command_filter(mode, network, shared=True))
     written = (*writes, *roots) if writable_roots else tuple(writes)
     # Devices are shown one by one: among them are disks, which hold all that is hidden.
     concealed = {os.path.realpath(path) for path in hidden} | {"/dev"}
@@ -254,9 +267,9 @@ def lock_command(
         connects=network,
         binds=network,
     )
-    _restrict(rules)
+    landlock.restrict(rules)
     _keep_capabilities(0)
-    _load(instructions)
+    seccomp.load(instructions)
 
 
 def everything_but(hidden: Collection[str], tops: Sequence[str]) -> Iterator[str]:
@@ -312,24 +325,6 @@ def _writes(mode: str) -> bool:
     return mode == WORKSPACE_WRITE
 
 
-def _program(wanted: Filter) -> bytes:
-    try:
-        return seccomp.program(wanted)
-    except kernel.Unsupported as error:
-        raise LockError(_sentence(error)) from None
-
-
-def _restrict(rules: Rules, abi: int | None = None) -> tuple[PathOrFd, ...]:
-    try:
-        return landlock.restrict(rules, abi)
-    except OSError as error:
-        if error.errno == errno.E2BIG:
-            raise LockError(
-                "Landlock holds this process 16 times already, which is as often as it can"
-            ) from None
-        raise LockError(_sentence(error)) from None
-
-
 def _keep_capabilities(kept: int) -> None:
     try:
         kernel.keep_capabilities(kept)
@@ -337,14 +332,9 @@ def _keep_capabilities(kept: int) -> None:
         raise LockError(f"The powers of root cannot be given up: {_sentence(error)}") from None
 
 
-def _load(instructions: bytes) -> None:
-    try:
-        seccomp.load(instructions)
-    except OSError as error:
-        raise LockError(_sentence(error)) from None
-
-
 def _sentence(error: OSError) -> str:
     if isinstance(error, kernel.Unsupported):
         return str(error.strerror)
+    if error.errno == errno.E2BIG:
+        return "Landlock holds this process 16 times already, which is as often as it can"
     return f"the kernel refuses to hold this process ({error.strerror})"

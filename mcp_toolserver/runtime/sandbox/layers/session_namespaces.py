@@ -19,7 +19,6 @@ from mcp_toolserver.runtime.sandbox.broker.fd_passing import receive, send
 from mcp_toolserver.runtime.sandbox.broker.limit_settings import session_size
 from mcp_toolserver.runtime.sandbox.layers import kernel
 from mcp_toolserver.runtime.sandbox.layers.devices import enter_devices, fix_owned_devices
-from mcp_toolserver.runtime.sandbox.layers.user_namespace import enter_user_namespace
 
 MAX_FILES = 1 << 18
 """In the temporary folder of a session, folders included."""
@@ -121,7 +120,7 @@ def _create(to: socket.socket, folder: str, *, network: bool, devices: int) -> N
             # Not dumpable, an unprivileged process does not own its files in /proc.
             kernel.prctl(kernel.PR_SET_DUMPABLE, 1)
             enter_devices(devices)
-            enter_user_namespace(kernel.CLONE_NEWNS | (0 if network else kernel.CLONE_NEWNET))
+            kernel.enter_user_namespace(kernel.CLONE_NEWNS | (0 if network else kernel.CLONE_NEWNET))
             kernel.mount(None, "/", kernel.MS_REC | kernel.MS_SLAVE)
             fix_owned_devices(devices)
             if not network:

@@ -4,8 +4,11 @@ Both are fixed at start; no request changes them.
 """
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Literal
+from typing import Any, Literal
+
+from mcp_toolserver.text.json_values import is_list
 
 Layer = Literal["bubblewrap", "landlock", "seatbelt", "none"]
 """What holds a command: a mount namespace of its own with a seccomp filter; Landlock with a seccomp filter; a
@@ -87,14 +90,10 @@ def encode_proof(proof: Proof) -> bytes:
 def decode_proof(line: bytes) -> Proof:
     """The proof in a line of `encode_proof`."""
     message = json.loads(line)
-    return Proof(
-        commands=message["commands"],
-        helpers=message["helpers"],
-        program=message["program"],
-        filtered=message["filtered"],
-        shares_session=message["shares_session"],
-        checks=tuple(Check(**check) for check in message["checks"]),
-        reasons=tuple(message["reasons"]),
-        failed=tuple(message["failed"]),
-        stop=message["stop"],
-    )
+    message["checks"] = [Check(**check) for check in message["checks"]]
+    return Proof(**with_tuples(message))
+
+
+def with_tuples(message: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a class in JSON, which has lists only."""
+    return {name: tuple(value) if is_list(value) else value for name, value in message.items()}

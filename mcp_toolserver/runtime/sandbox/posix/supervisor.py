@@ -21,7 +21,6 @@ from typing import NoReturn
 
 from mcp_toolserver.runtime.descriptor_path import descriptor_path
 from mcp_toolserver.runtime.sandbox.broker import resource_limits, temp_folder
-from mcp_toolserver.runtime.sandbox.broker.exec_arguments import argv_of, environment_of, moved_up
 from mcp_toolserver.runtime.sandbox.broker.fd_passing import Reserve, is_out_of_files, unstartable
 from mcp_toolserver.runtime.sandbox.broker.fork import heed_polite, ignore_polite, wake_on_child_end
 from mcp_toolserver.runtime.sandbox.broker.messages import CHECK, Request
@@ -29,8 +28,11 @@ from mcp_toolserver.runtime.sandbox.broker.policy import BrokerPolicy, SandboxPl
 from mcp_toolserver.runtime.sandbox.broker.supervision import (
     Descriptors,
     Supervision,
+    argv_of,
     deadline_after,
+    environment_of,
     exit_status,
+    moved_up,
     planned,
     preparation_failure,
     send_event,
