@@ -13,7 +13,7 @@ from mcp_toolserver.capabilities.agents import AgentState
 from mcp_toolserver.capabilities.model import Message
 from mcp_toolserver.errors import NotFound
 from mcp_toolserver.stores.database import Database
-from mcp_toolserver.stores.liveness import ServerLiveness
+from mcp_toolserver.stores.file_lock import ServerLiveness
 from mcp_toolserver.text.agents.conversation import Role, decoded, encoded, role, transcript
 
 if TYPE_CHECKING:
@@ -70,7 +70,10 @@ class AgentRecord(AgentState):
 
 
 class StoredAgents:
-    """The agents of a workspace. Opens nothing before the first use."""
+    """The agents of a workspace. Opens nothing before the first use.
+
+    Every method that uses the database raises Unavailable and Conflict as `Database.run` does.
+    """
 
     def __init__(self, database: Database, retention: AgentRetention | None = None) -> None:
         self._database = database
@@ -78,11 +81,7 @@ class StoredAgents:
         self._server = ServerLiveness(f"{database.path}.agents-")
 
     async def save(self, record: AgentRecord, messages: Sequence[Message] = (), *, at: int = 0) -> None:
-        """Store an agent, and `messages` as those from position `at` of its conversation on.
-
-        Raises:
-            Unavailable, Conflict: see `Database.run`.
-        """
+        """Store an agent, and `messages` as those from position `at` of its conversation on."""
         rows = [
             (record.handle, position, role(message), encoded(message))
             for position, message in enumerate(messages, start=at)
@@ -100,16 +99,11 @@ class StoredAgents:
         await self._run(work)
 
     async def find(self, handle: str, owner: str) -> AgentRecord:
-        """The agent with this handle.
-
-        Raises:
-            NotFound: `owner` has none with it.
-            Unavailable, Conflict: see `Database.run`.
-        """
+        """The agent with this handle. Raises: NotFound: `owner` has none with it."""
         return await self._run(lambda database: _find(database, handle, owner))
 
     async def messages(self, handle: str) -> list[Message]:
-        """The conversation of an agent. Raises: Unavailable, Conflict: see `Database.run`."""
+        """The conversation of an agent."""
         stored = await self._run(lambda database: _messages(database, handle))
         return [decoded(sender, content) for sender, content in stored]
 
@@ -125,12 +119,8 @@ class StoredAgents:
         return await self._run(work)
 
     async def remove(self, owner: str) -> None:
-        """Remove the agents of `owner`. Raises: Unavailable, Conflict: see `Database.run`."""
-
-        def work(database: "sqlite3.Connection") -> None:
-            database.execute("DELETE FROM agents WHERE owner = ?", (owner,))
-
-        await self._run(work)
+        """Remove the agents of `owner`."""
+        await self._run(lambda database: database.execute("DELETE FROM agents WHERE owner = ?", (owner,)))
 
     def close(self, *, leave_lock: bool = False) -> None:
         """Let other servers know that this one has ended. `leave_lock` leaves the file of its lock, as after
@@ -141,17 +131,15 @@ class StoredAgents:
         """Run `work` as one transaction, after marking the running agents of dead servers as lost."""
 
         def prepared(database: "sqlite3.Connection") -> T:
-            for table in _TABLES:
-                database.execute(table)
-            for (name,) in database.execute(
+            others = database.execute(
                 "SELECT DISTINCT server FROM agents WHERE status = 'running' AND server != ?",
                 (self._server.name,),
-            ).fetchall():
-                if self._server.is_dead(name):
-                    self._mark_lost(database, name)
+            )
+            for name in self._server.dead_of(others):
+                self._mark_lost(database, name)
             return work(database)
 
-        return await self._database.run(prepared)
+        return await self._database.run(prepared, _TABLES)
 
     def _mark_lost(self, database: "sqlite3.Connection", server: str) -> None:
         database.execute(

@@ -26,7 +26,7 @@ from mcp_toolserver.errors import Conflict, InvalidInput, NotFound, Unavailable
 from mcp_toolserver.pipeline.call import Rights
 from mcp_toolserver.pipeline.stored_rights import require
 from mcp_toolserver.stores.database import Database, T
-from mcp_toolserver.stores.liveness import BOARD, ServerLiveness
+from mcp_toolserver.stores.file_lock import BOARD, ServerLiveness
 from mcp_toolserver.text.board import blocking, reachable
 
 if TYPE_CHECKING:
@@ -345,18 +345,16 @@ class StoredBoard:
         news = _News()
 
         def transaction(database: "sqlite3.Connection") -> T:
-            for table in _TABLES:
-                database.execute(table)
-            for (name,) in database.execute(
+            others = database.execute(
                 "SELECT DISTINCT server FROM board WHERE server NOT IN ('', ?) "
                 "AND status IN ('pending', 'in_progress')",
                 (self._server.name,),
-            ).fetchall():
-                if self._server.is_dead(name):
-                    self._abandon(database, news, name)
+            )
+            for name in self._server.dead_of(others):
+                self._abandon(database, news, name)
             return work(database, news)
 
-        done = await self._database.run(transaction)
+        done = await self._database.run(transaction, _TABLES)
         for owner, task in dict.fromkeys(news.changed):
             self._changed(owner, task)
         for task in news.removed:

@@ -11,7 +11,7 @@ import stat
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from threading import Lock
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from anyio import CapacityLimiter, to_thread
 
@@ -73,6 +73,10 @@ class Database:
             return work(database)
 
         return await to_thread.run_sync(self._run, prepared, limiter=self._thread)
+
+    async def rows(self, statement: str, values: Sequence[object], tables: Sequence[str] = ()) -> list[Any]:
+        """Run one statement as `run` does, and return the rows that it gives. Raises: as `run`."""
+        return await self.run(lambda database: database.execute(statement, values).fetchall(), tables)
 
     def close(self) -> None:
         """Close the database for good."""

@@ -19,7 +19,7 @@ from anyio import to_thread
 
 from mcp_toolserver.capabilities.call_scope import REMOVED, SavedOutput
 from mcp_toolserver.errors import NotFound
-from mcp_toolserver.stores.disk_space import ENTRY_BYTES, MIB, free_bytes, too_little_stays
+from mcp_toolserver.stores.disk import ENTRY_BYTES, MIB, free_bytes, too_little_stays
 from mcp_toolserver.stores.session_folder import SessionFolder, start_session
 
 _SUFFIX = ".txt"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 
 from mcp_toolserver.errors import ToolError, Unavailable
 from mcp_toolserver.stores.database import Database
-from mcp_toolserver.stores.liveness import ServerLiveness
+from mcp_toolserver.stores.file_lock import ServerLiveness
 
 if TYPE_CHECKING:
     import sqlite3
@@ -24,10 +24,14 @@ Status = Literal["working", "input_required", "completed", "cancelled", "failed"
 SHUT_DOWN = "It was cancelled when the server that ran it was shut down."
 DIED = "The server that ran this call ended before the call did."
 
-_TABLE = """CREATE TABLE IF NOT EXISTS tasks (
+_TABLES = (
+    """CREATE TABLE IF NOT EXISTS tasks (
     id TEXT PRIMARY KEY, principal TEXT NOT NULL, owner TEXT NOT NULL, status TEXT NOT NULL,
     message TEXT NOT NULL, created REAL NOT NULL, updated REAL NOT NULL, outcome TEXT NOT NULL
-)"""
+)""",
+)
+
+_COLUMNS = ("id", "principal", "status", "message", "created", "updated", "outcome")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +88,7 @@ class StoredTasks:
             self._check_room(database, record)
             _write(database, record, self._server.name)
 
-        await self._database.run(work)
+        await self._database.run(work, _TABLES)
 
     async def find(self, task: str, principal: str) -> TaskRecord | None:
         """Return the task with this id, if `principal` owns it.
@@ -95,22 +99,14 @@ class StoredTasks:
 
         def work(database: "sqlite3.Connection") -> TaskRecord | None:
             self._prepare(database)
-            row = database.execute(
-                "SELECT id, principal, status, message, created, updated, outcome FROM tasks "
-                "WHERE id = ? AND principal = ?",
+            rows = database.execute(
+                f"SELECT {', '.join(_COLUMNS)} FROM tasks WHERE id = ? AND principal = ?",  # noqa: S608  constant
                 (task, principal),
-            ).fetchone()
-            return row and TaskRecord(
-                id=row[0],
-                principal=row[1],
-                status=row[2],
-                message=row[3],
-                created=row[4],
-                updated=row[5],
-                outcome=row[6],
             )
+            row = rows.fetchone()
+            return row and TaskRecord(**dict(zip(_COLUMNS, row, strict=True)))
 
-        return await self._database.run(work)
+        return await self._database.run(work, _TABLES)
 
     async def cancel_running(self) -> None:
         """Mark all running tasks as cancelled, in one transaction, because shutdown has little time."""
@@ -125,7 +121,7 @@ class StoredTasks:
         if not self._server.is_acquired:
             return
         try:
-            await self._database.run(work)
+            await self._database.run(work, _TABLES)
         except ToolError as error:
             log.warning("cancelled tasks could not be stored: %s", error)
 
@@ -137,13 +133,12 @@ class StoredTasks:
         self._server.release()
 
     def _prepare(self, database: "sqlite3.Connection") -> None:
-        """Create the table, fail the tasks of dead servers, and remove expired tasks."""
-        database.execute(_TABLE)
-        for (name,) in database.execute(
+        """Fail the tasks of dead servers, and remove expired tasks."""
+        others = database.execute(
             "SELECT DISTINCT owner FROM tasks WHERE status = 'working' AND owner != ?", (self._server.name,)
-        ).fetchall():
-            if self._server.is_dead(name):
-                self._fail_tasks_of(database, name)
+        )
+        for name in self._server.dead_of(others):
+            self._fail_tasks_of(database, name)
         expired = time.time() - self.retention.seconds
         database.execute("DELETE FROM tasks WHERE status != 'working' AND updated < ?", (expired,))
 
@@ -172,15 +167,7 @@ class StoredTasks:
 
 def _write(database: "sqlite3.Connection", record: TaskRecord, owner: str) -> None:
     database.execute(
-        "INSERT OR REPLACE INTO tasks VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-        (
-            record.id,
-            record.principal,
-            owner,
-            record.status,
-            record.message,
-            record.created,
-            record.updated,
-            record.outcome,
-        ),
+        "INSERT OR REPLACE INTO tasks VALUES "
+        "(:id, :principal, :owner, :status, :message, :created, :updated, :outcome)",
+        {**vars(record), "owner": owner},
     )

@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import BeforeValidator, InstanceOf, WithJsonSchema
 
 from mcp_toolserver.capabilities.files import CanonicalPath
-from mcp_toolserver.text.path_syntax import check_spelling
+from mcp_toolserver.text.file_names import check_spelling
 from mcp_toolserver.text.web.urls import canonical_url
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from mcp_toolserver.capabilities.files import CanonicalPath
-from mcp_toolserver.text.path_syntax import check_spelling
+from mcp_toolserver.text.file_names import check_spelling
 from mcp_toolserver.text.web.urls import parse_url
 
 _REMOTE = re.compile(r"[^/]*:")

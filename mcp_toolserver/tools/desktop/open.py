@@ -20,11 +20,9 @@ async def run(args: Open, rt: t.Runtime) -> t.Output:
 TOOL = t.ToolSpec(
     name="open",
     title="Open file or address",
-    description=__doc__ or "",
     permission=t.Permission.DANGER_FULL_ACCESS,
     needs=frozenset({t.Capability.DESKTOP_OPEN}),
     args=Open,
     run=run,
-    kind="other",
     subjects=lambda args: (str(args.target),),
 )

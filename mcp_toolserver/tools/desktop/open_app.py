@@ -29,11 +29,9 @@ async def run(args: OpenApp, rt: t.Runtime) -> t.Output:
 TOOL = t.ToolSpec(
     name="open_app",
     title="Start desktop program",
-    description=__doc__ or "",
     permission=t.Permission.DANGER_FULL_ACCESS,
     needs=frozenset({t.Capability.DESKTOP_APP}),
     args=OpenApp,
     run=run,
-    kind="other",
     subjects=lambda args: (args.app, *filter(None, (str(args.target),))),
 )

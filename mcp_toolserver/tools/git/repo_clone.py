@@ -57,7 +57,6 @@ def _text(args: RepoClone, found: t.Cloned) -> str:
 TOOL = t.ToolSpec(
     name="repo_clone",
     title="Clone repository",
-    description=__doc__ or "",
     permission=t.Permission.WORKSPACE_WRITE,
     needs=frozenset({t.Capability.CLONES}),
     args=RepoClone,

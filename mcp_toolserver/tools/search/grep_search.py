@@ -108,7 +108,6 @@ _PLURALS = {"matching line": "matching lines", "match": "matches"}
 TOOL = t.ToolSpec(
     name="grep_search",
     title="Search file contents",
-    description=__doc__ or "",
     permission=t.Permission.READ_ONLY,
     needs=frozenset({t.Capability.SEARCH}),
     args=GrepSearch,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from pydantic import AfterValidator
 
 from mcp_toolserver import tool as t
-from mcp_toolserver.text.lines.truncate import head_bytes
+from mcp_toolserver.text.lines.encoding import head_bytes
 from mcp_toolserver.text.web.headers import readable_with
 from mcp_toolserver.text.web.response_text import framed
 from mcp_toolserver.text.web.urls import parse_url
@@ -96,7 +96,6 @@ def _page(args: WebFetch, answer: t.WebAnswer, found: "Readable", lines: list[st
 TOOL = t.ToolSpec(
     name="WebFetch",
     title="Read web page",
-    description=__doc__ or "",
     args=WebFetch,
     run=run,
     permission=t.Permission.READ_ONLY,

@@ -10,8 +10,8 @@ from typing import Any
 from mcp_toolserver.runtime.sandbox.broker.limit_settings import CommandBounds
 from mcp_toolserver.runtime.sandbox.broker.messages import Program, Request, Script
 from mcp_toolserver.runtime.sandbox.layers.spec import Layer, Proof, Reach, SandboxSpec
+from mcp_toolserver.text.file_names import lies_in
 from mcp_toolserver.text.json_values import is_list
-from mcp_toolserver.text.path_syntax import lies_in
 
 UNCONFINED = "danger-full-access"
 """The one mode in which a command may run without a sandbox."""
