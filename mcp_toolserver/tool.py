@@ -56,7 +56,6 @@ def _several(value: object) -> object:
 WorkspacePaths = Annotated[tuple[WorkspacePath, ...], BeforeValidator(_several), PathMark()]
 """Several of them in one argument, a list; a single one may come without."""
 
-
 WebUrl = Annotated[str, StringConstraints(min_length=1), AfterValidator(canonical_url), UrlMark()]
 """An address argument: http or https, canonical when the tool sees it."""
 

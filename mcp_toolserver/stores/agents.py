@@ -7,17 +7,14 @@ server as lost.
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from mcp_toolserver.capabilities.agents import AgentState
 from mcp_toolserver.capabilities.model import Message
 from mcp_toolserver.errors import NotFound
-from mcp_toolserver.stores.database import Database
+from mcp_toolserver.stores.database import Connection, Database
 from mcp_toolserver.stores.file_lock import ServerLiveness
 from mcp_toolserver.text.agents.conversation import Role, decoded, encoded, role, transcript
-
-if TYPE_CHECKING:
-    import sqlite3
 
 T = TypeVar("T")
 
@@ -87,7 +84,7 @@ class StoredAgents:
             for position, message in enumerate(messages, start=at)
         ]
 
-        def work(database: "sqlite3.Connection") -> None:
+        def work(database: Connection) -> None:
             if self._server.acquire():
                 for name in self._server.dead():
                     self._mark_lost(database, name)
@@ -110,7 +107,7 @@ class StoredAgents:
     async def transcript(self, handle: str, owner: str) -> str:
         """An agent and its conversation as JSON. Raises: as `find`."""
 
-        def work(database: "sqlite3.Connection") -> str:
+        def work(database: Connection) -> str:
             record = _find(database, handle, owner)
             about: dict[str, object] = {"id": record.handle}
             about.update({name: getattr(record, name) for name in _SHOWN})
@@ -127,10 +124,10 @@ class StoredAgents:
         a crash."""
         self._server.release(leave_file=leave_lock)
 
-    async def _run(self, work: "Callable[[sqlite3.Connection], T]") -> T:
+    async def _run(self, work: Callable[[Connection], T]) -> T:
         """Run `work` as one transaction, after marking the running agents of dead servers as lost."""
 
-        def prepared(database: "sqlite3.Connection") -> T:
+        def prepared(database: Connection) -> T:
             others = database.execute(
                 "SELECT DISTINCT server FROM agents WHERE status = 'running' AND server != ?",
                 (self._server.name,),
@@ -141,14 +138,14 @@ class StoredAgents:
 
         return await self._database.run(prepared, _TABLES)
 
-    def _mark_lost(self, database: "sqlite3.Connection", server: str) -> None:
+    def _mark_lost(self, database: Connection, server: str) -> None:
         database.execute(
             "UPDATE agents SET status = 'lost', updated = ? WHERE server = ? AND status = 'running'",
             (time.time(), server),
         )
         self._server.remove(server)
 
-    def _expire(self, database: "sqlite3.Connection") -> None:
+    def _expire(self, database: Connection) -> None:
         """Remove agents that ended long ago, and those that ended first while there are too many."""
         limits = self._retention
         database.execute(
@@ -164,7 +161,7 @@ class StoredAgents:
                 database.execute("DELETE FROM agents WHERE handle = ?", (handle,))
 
 
-def _find(database: "sqlite3.Connection", handle: str, owner: str) -> AgentRecord:
+def _find(database: Connection, handle: str, owner: str) -> AgentRecord:
     found = database.execute("SELECT * FROM agents WHERE handle = ? AND owner = ?", (handle, owner))
     row = found.fetchone()
     if row is None:
@@ -178,7 +175,7 @@ def _find(database: "sqlite3.Connection", handle: str, owner: str) -> AgentRecor
     return AgentRecord(**values)
 
 
-def _messages(database: "sqlite3.Connection", handle: str) -> list[tuple[Role, str]]:
+def _messages(database: Connection, handle: str) -> list[tuple[Role, str]]:
     return database.execute(
         "SELECT role, content FROM agent_messages WHERE agent = ? ORDER BY position", (handle,)
     ).fetchall()

@@ -47,12 +47,9 @@ from mcp_toolserver.text.timestamps import utc
 
 Fields = dict[str, JsonValue]
 
-
 _NAME = 128
 
-
 _RULE = 1_000
-
 
 _FLAGS: Mapping[Permission | None, str | None] = {None: None, **{one: one.flag for one in Permission}}
 

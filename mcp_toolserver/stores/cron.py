@@ -8,18 +8,15 @@ since 1970.
 import os
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from mcp_toolserver.capabilities.cron import Job, RunOutcome
 from mcp_toolserver.errors import InvalidInput, NotFound
 from mcp_toolserver.pipeline.call import Rights
 from mcp_toolserver.pipeline.stored_rights import require
-from mcp_toolserver.stores.database import Database
+from mcp_toolserver.stores.database import Connection, Database
 from mcp_toolserver.stores.file_lock import ServerLiveness
 from mcp_toolserver.text.lines.encoding import head_bytes, tail_bytes
-
-if TYPE_CHECKING:
-    import sqlite3
 
 PREFIX = "cron_"
 
@@ -139,7 +136,7 @@ class StoredSchedules:
             InvalidInput: its owner has too many.
         """
 
-        def work(database: "sqlite3.Connection") -> None:
+        def work(database: Connection) -> None:
             (count,) = database.execute(
                 "SELECT count(*) FROM cron_schedules WHERE owner = ?", (schedule.owner,)
             ).fetchone()
@@ -156,7 +153,7 @@ class StoredSchedules:
         if not self.exists:
             return ()
 
-        def work(database: "sqlite3.Connection") -> tuple[StoredSchedule, ...]:
+        def work(database: Connection) -> tuple[StoredSchedule, ...]:
             if not _has_tables(database):
                 return ()
             self._interrupt_runs_of_the_dead(database)
@@ -180,7 +177,7 @@ class StoredSchedules:
         if found is not None:
             require(rights, found.rights, f"{handle} ({found.fields})")
 
-        def work(database: "sqlite3.Connection") -> int:
+        def work(database: Connection) -> int:
             statement = "DELETE FROM cron_schedules WHERE id = ? AND owner = ?"
             return database.execute(statement, (handle, owner)).rowcount
 
@@ -193,7 +190,7 @@ class StoredSchedules:
         if not self.exists:
             return ()
 
-        def work(database: "sqlite3.Connection") -> tuple[StoredSchedule, ...]:
+        def work(database: Connection) -> tuple[StoredSchedule, ...]:
             if not _has_tables(database):
                 return ()
             self._interrupt_runs_of_the_dead(database)
@@ -211,7 +208,7 @@ class StoredSchedules:
         if not claims:
             return ()
 
-        def work(database: "sqlite3.Connection") -> tuple[ClaimedRun, ...]:
+        def work(database: Connection) -> tuple[ClaimedRun, ...]:
             if self._server.acquire():
                 for name in tuple(self._server.dead()):
                     self._server.remove(name)
@@ -230,7 +227,7 @@ class StoredSchedules:
     async def finish(self, run: ClaimedRun, outcome: Outcome, now: float) -> None:
         """Store how a run ended, unless its schedule was deleted."""
 
-        def work(database: "sqlite3.Connection") -> None:
+        def work(database: Connection) -> None:
             database.execute(
                 "UPDATE cron_runs SET ended = ?, outcome = ?, output = ? WHERE id = ?",
                 (int(now), "succeeded" if outcome.succeeded else "failed", _bounded(outcome.output), run.id),
@@ -247,7 +244,7 @@ class StoredSchedules:
         """Let others mark the runs that have not ended as interrupted."""
         self._server.release()
 
-    def _claim(self, database: "sqlite3.Connection", claim: Claim, now: float) -> ClaimedRun | None:
+    def _claim(self, database: Connection, claim: Claim, now: float) -> ClaimedRun | None:
         moved = database.execute(
             "UPDATE cron_schedules SET next = ?, missed = missed + ?, run_count = run_count + ?, "
             "last_missed = coalesce(?, last_missed) WHERE id = ? AND next = ? AND id NOT IN "
@@ -271,7 +268,7 @@ class StoredSchedules:
         assert added.lastrowid is not None
         return ClaimedRun(id=added.lastrowid, schedule=claim.schedule, due=claim.due)
 
-    def _interrupt_runs_of_the_dead(self, database: "sqlite3.Connection") -> None:
+    def _interrupt_runs_of_the_dead(self, database: Connection) -> None:
         running = database.execute("SELECT DISTINCT server FROM cron_runs WHERE outcome = 'running'")
         for server in self._server.dead_of(running):
             database.execute(
@@ -280,11 +277,11 @@ class StoredSchedules:
             )
 
 
-def _has_tables(database: "sqlite3.Connection") -> bool:
+def _has_tables(database: Connection) -> bool:
     return bool(database.execute("SELECT 1 FROM sqlite_master WHERE name = 'cron_runs'").fetchone())
 
 
-def _insert(database: "sqlite3.Connection", schedule: StoredSchedule) -> None:
+def _insert(database: Connection, schedule: StoredSchedule) -> None:
     database.execute(
         f"INSERT INTO cron_schedules ({_COLUMNS}) VALUES (:handle, :owner, :fields, :zone, :kind, :job, "  # noqa: S608  constant
         ":description, :catch_up, :rights, :created, :next, 0, NULL, 0)",
@@ -299,7 +296,7 @@ def _schedule(row: Sequence[Any], runs: tuple[StoredRun, ...] = ()) -> StoredSch
     return StoredSchedule(**values, handle=handle, job=Job(kind=kind, text=text), runs=runs)
 
 
-def _runs(database: "sqlite3.Connection", schedule: str) -> tuple[StoredRun, ...]:
+def _runs(database: Connection, schedule: str) -> tuple[StoredRun, ...]:
     rows = database.execute(
         "SELECT due, started, ended, outcome, output FROM cron_runs WHERE schedule = ? "
         "ORDER BY id DESC LIMIT ?",

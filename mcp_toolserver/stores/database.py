@@ -21,6 +21,10 @@ from mcp_toolserver.stores.state_dir import private_folder
 
 if TYPE_CHECKING:
     import sqlite3
+    from sqlite3 import Connection as Connection
+else:
+    # `sqlite3` is imported with the first use of a database.
+    Connection = object
 
 T = TypeVar("T")
 
@@ -52,14 +56,14 @@ class Database:
         self._state = state
         name = hashlib.sha256("\0".join(sorted(roots)).encode(errors="surrogateescape")).hexdigest()[:32]
         self.path = f"{state}/{FOLDER}/{name}.sqlite3"
-        self._open: sqlite3.Connection | None = None
+        self._open: Connection | None = None
         self._identity: _Identity | None = None
         self._lock = Lock()
         # Changes are serial, so more threads would only wait and occupy the shared pool.
         self._thread = CapacityLimiter(1)
         self._closed = False
 
-    async def run(self, work: "Callable[[sqlite3.Connection], T]", tables: Sequence[str] = ()) -> T:
+    async def run(self, work: Callable[[Connection], T], tables: Sequence[str] = ()) -> T:
         """Run `work` as one transaction, rolled back if it raises; `tables` create what it needs.
 
         Raises:
@@ -67,7 +71,7 @@ class Database:
             Unavailable: the file is damaged, or cannot be read or written.
         """
 
-        def prepared(database: "sqlite3.Connection") -> T:
+        def prepared(database: Connection) -> T:
             for table in tables:
                 database.execute(table)
             return work(database)
@@ -84,7 +88,7 @@ class Database:
             self._closed = True
             self._close_connection()
 
-    def _run(self, work: "Callable[[sqlite3.Connection], T]") -> T:
+    def _run(self, work: Callable[[Connection], T]) -> T:
         import sqlite3
 
         with self._lock:
@@ -102,7 +106,7 @@ class Database:
                     raise
                 raise self._set_aside() from None
 
-    def _connection(self) -> "sqlite3.Connection":
+    def _connection(self) -> Connection:
         """Return the connection; reconnect if the file was replaced."""
         if self._open is not None and self._identity == _identity(self.path):
             return self._open
@@ -143,7 +147,7 @@ class Database:
         )
 
 
-def _transaction(database: "sqlite3.Connection", work: "Callable[[sqlite3.Connection], T]") -> T:
+def _transaction(database: Connection, work: Callable[[Connection], T]) -> T:
     database.execute("BEGIN IMMEDIATE")
     try:
         result = work(database)
@@ -165,13 +169,13 @@ def _create(path: str) -> None:
             raise PermissionError(None, "it is not a regular file of this user") from None
 
 
-def _connect(path: str) -> "sqlite3.Connection":
+def _connect(path: str) -> Connection:
     import sqlite3
 
     return sqlite3.connect(path, timeout=_BUSY_TIMEOUT_SECONDS, isolation_level=None, check_same_thread=False)
 
 
-def _check(database: "sqlite3.Connection") -> None:
+def _check(database: Connection) -> None:
     database.executescript(_SETUP)
     if database.execute("PRAGMA quick_check(1)").fetchone() != ("ok",):
         raise _Damaged

@@ -13,7 +13,6 @@ _KEEP_SIZE = 1
 _BLOCK_BYTES = 512
 """Unit of `st_blocks`, whatever the block size of the file system."""
 
-
 MIB = 1 << 20
 
 ENTRY_BYTES = 4096

@@ -5,15 +5,11 @@ that kind are protected from tools.
 """
 
 import json
-from typing import TYPE_CHECKING
 
 from mcp_toolserver.capabilities.call_scope import LOCAL
 from mcp_toolserver.capabilities.skills import SavedSkill
 from mcp_toolserver.errors import Conflict
-from mcp_toolserver.stores.database import Database
-
-if TYPE_CHECKING:
-    import sqlite3
+from mcp_toolserver.stores.database import Connection, Database
 
 KEPT = 100
 """Largest number of skills of a user. None is removed to make room."""
@@ -38,7 +34,7 @@ class StoredSkills:
     async def all(self, user: str) -> tuple[SavedSkill, ...]:
         """Return the skills of `user` by name. Raises: Conflict, Unavailable: as for `OwnerTodos.change`."""
 
-        def work(database: "sqlite3.Connection") -> tuple[SavedSkill, ...]:
+        def work(database: Connection) -> tuple[SavedSkill, ...]:
             rows = database.execute(
                 f"SELECT {_COLUMNS} FROM saved_skills WHERE user = ? ORDER BY name",  # noqa: S608  a constant
                 (user or LOCAL,),
@@ -66,7 +62,7 @@ class StoredSkills:
         """
         owner = user or LOCAL
 
-        def work(database: "sqlite3.Connection") -> bool:
+        def work(database: Connection) -> bool:
             names = {
                 name for (name,) in database.execute("SELECT name FROM saved_skills WHERE user = ?", (owner,))
             }

@@ -8,14 +8,11 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from mcp_toolserver.errors import ToolError, Unavailable
-from mcp_toolserver.stores.database import Database
+from mcp_toolserver.stores.database import Connection, Database
 from mcp_toolserver.stores.file_lock import ServerLiveness
-
-if TYPE_CHECKING:
-    import sqlite3
 
 log = logging.getLogger(__name__)
 
@@ -80,7 +77,7 @@ class StoredTasks:
         if self._closed:
             raise Unavailable("The server is shutting down and stores no more tasks.")
 
-        def work(database: "sqlite3.Connection") -> None:
+        def work(database: Connection) -> None:
             self._prepare(database)
             if self._server.acquire():
                 for name in self._server.dead():
@@ -97,7 +94,7 @@ class StoredTasks:
             Unavailable, Conflict: the store cannot be read.
         """
 
-        def work(database: "sqlite3.Connection") -> TaskRecord | None:
+        def work(database: Connection) -> TaskRecord | None:
             self._prepare(database)
             rows = database.execute(
                 f"SELECT {', '.join(_COLUMNS)} FROM tasks WHERE id = ? AND principal = ?",  # noqa: S608  constant
@@ -117,7 +114,7 @@ class StoredTasks:
         self._closed = True
         await self._finish(self._end)
 
-    async def _finish(self, work: "Callable[[sqlite3.Connection], None]") -> None:
+    async def _finish(self, work: Callable[[Connection], None]) -> None:
         if not self._server.is_acquired:
             return
         try:
@@ -125,14 +122,14 @@ class StoredTasks:
         except ToolError as error:
             log.warning("cancelled tasks could not be stored: %s", error)
 
-    def _cancelled(self, database: "sqlite3.Connection") -> None:
+    def _cancelled(self, database: Connection) -> None:
         self._set_status(database, self._server.name, "cancelled", SHUT_DOWN)
 
-    def _end(self, database: "sqlite3.Connection") -> None:
+    def _end(self, database: Connection) -> None:
         self._cancelled(database)
         self._server.release()
 
-    def _prepare(self, database: "sqlite3.Connection") -> None:
+    def _prepare(self, database: Connection) -> None:
         """Fail the tasks of dead servers, and remove expired tasks."""
         others = database.execute(
             "SELECT DISTINCT owner FROM tasks WHERE status = 'working' AND owner != ?", (self._server.name,)
@@ -142,7 +139,7 @@ class StoredTasks:
         expired = time.time() - self.retention.seconds
         database.execute("DELETE FROM tasks WHERE status != 'working' AND updated < ?", (expired,))
 
-    def _check_room(self, database: "sqlite3.Connection", record: TaskRecord) -> None:
+    def _check_room(self, database: Connection, record: TaskRecord) -> None:
         count, size = database.execute(
             "SELECT count(*), coalesce(sum(length(CAST(outcome AS BLOB))), 0) FROM tasks WHERE id != ?",
             (record.id,),
@@ -153,19 +150,19 @@ class StoredTasks:
         ):
             raise Unavailable("The storage for tasks is full.")
 
-    def _fail_tasks_of(self, database: "sqlite3.Connection", name: str) -> None:
+    def _fail_tasks_of(self, database: Connection, name: str) -> None:
         """Fail the tasks of a dead server."""
         self._set_status(database, name, "failed", DIED)
         self._server.remove(name)
 
-    def _set_status(self, database: "sqlite3.Connection", owner: str, status: Status, message: str) -> None:
+    def _set_status(self, database: Connection, owner: str, status: Status, message: str) -> None:
         database.execute(
             "UPDATE tasks SET status = ?, message = ?, updated = ? WHERE owner = ? AND status = 'working'",
             (status, message, time.time(), owner),
         )
 
 
-def _write(database: "sqlite3.Connection", record: TaskRecord, owner: str) -> None:
+def _write(database: Connection, record: TaskRecord, owner: str) -> None:
     database.execute(
         "INSERT OR REPLACE INTO tasks VALUES "
         "(:id, :principal, :owner, :status, :message, :created, :updated, :outcome)",

@@ -3,15 +3,11 @@
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from mcp_toolserver.capabilities.call_scope import LOCAL
 from mcp_toolserver.capabilities.stored import Todo, TodoChange, TodoList
 from mcp_toolserver.errors import NotFound
-from mcp_toolserver.stores.database import Database
-
-if TYPE_CHECKING:
-    import sqlite3
+from mcp_toolserver.stores.database import Connection, Database
 
 PREFIX = "todos_"
 
@@ -60,7 +56,7 @@ class StoredTodos:
         """See `OwnerTodos.change`; `owner` is who asks."""
         current = self._current.get(owner, "")
 
-        def work(database: "sqlite3.Connection") -> TodoChange:
+        def work(database: Connection) -> TodoChange:
             name = handle or (current if _exists(database, current) else "")
             before = _read(database, name, owner) if name else TodoList()
             after = change(before)
@@ -97,11 +93,11 @@ class OwnerTodos:
         return await self.stored.change(handle, change, owner=self.owner)
 
 
-def _exists(database: "sqlite3.Connection", handle: str) -> bool:
+def _exists(database: Connection, handle: str) -> bool:
     return database.execute("SELECT 1 FROM todo_lists WHERE handle = ?", (handle,)).fetchone() is not None
 
 
-def _read(database: "sqlite3.Connection", handle: str, owner: str) -> TodoList:
+def _read(database: Connection, handle: str, owner: str) -> TodoList:
     found = database.execute(
         "SELECT next_id FROM todo_lists LEFT JOIN todo_owners ON list = handle "
         "WHERE handle = ? AND coalesce(owner, ?) = ?",
@@ -123,7 +119,7 @@ def _read(database: "sqlite3.Connection", handle: str, owner: str) -> TodoList:
     return TodoList(todos=todos, next_id=found[0])
 
 
-def _write(database: "sqlite3.Connection", changed: TodoChange, owner: str) -> None:
+def _write(database: Connection, changed: TodoChange, owner: str) -> None:
     database.execute(
         "INSERT INTO todo_lists VALUES (?1, ?2, (SELECT coalesce(max(used), 0) + 1 FROM todo_lists)) "
         "ON CONFLICT (handle) DO UPDATE SET next_id = excluded.next_id, used = excluded.used",
@@ -140,7 +136,7 @@ def _write(database: "sqlite3.Connection", changed: TodoChange, owner: str) -> N
     database.executemany("INSERT INTO todos VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
 
 
-def _forget(database: "sqlite3.Connection", kept: int) -> None:
+def _forget(database: Connection, kept: int) -> None:
     database.execute(
         "DELETE FROM todo_lists WHERE handle IN "
         "(SELECT handle FROM todo_lists ORDER BY used DESC LIMIT -1 OFFSET ?)",

@@ -22,23 +22,17 @@ _STOP_WORDS = frozenset(
 )
 """Words that are in the description of nearly every tool."""
 
-
 Weights = Mapping[str, float]
 """Word → how much it is worth in a text."""
 
-
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
-
 
 _SATURATION = 1.2
 
-
 _LENGTH = 0.75
-
 
 _BEGINNING = 0.5
 """Weight of a word that only shares a prefix."""
-
 
 _SEPARATOR = re.compile(r"[\s,]+")
 

@@ -73,7 +73,6 @@ def _encoded(text: str, encoding: Encoding) -> bytes:
 Position = tuple[int, int]
 """Line and units of the server's encoding in the line, from 0."""
 
-
 TextEdit = tuple[Position, Position, str]
 """The start and the end of the text to replace, and the new text."""
 

@@ -29,7 +29,6 @@ _SHOWN = re.compile(
     re.DOTALL,
 )
 
-
 Area = tuple[int, int, int, int]
 """Left, top, width and height of a part of the screen."""
 

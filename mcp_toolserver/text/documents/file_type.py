@@ -59,7 +59,6 @@ _FRAMES = frozenset({*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC})
 _BARE = frozenset({0x01, *range(0xD0, 0xD9)})
 """JPEG markers without a length."""
 
-
 MOST_BYTES = 5 * 1024 * 1024
 """Maximum bytes of a picture that is shown."""
 

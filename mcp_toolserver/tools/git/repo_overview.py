@@ -9,7 +9,6 @@ from mcp_toolserver.text.git.messages import counted
 Counts = Sequence[tuple[str, int]]
 """The most frequent first; equal ones by name."""
 
-
 _MOST = 20
 """Languages, folders and remotes that are named."""
 

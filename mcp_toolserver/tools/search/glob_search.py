@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from mcp_toolserver import tool as t
 from mcp_toolserver.text.search.glob import listed, matcher, rooted
-from mcp_toolserver.text.search.notes import nothing, unsearched
+from mcp_toolserver.tools.search.grep_search import nothing, unsearched
 
 _ENTRIES = 1_000
 _FOLDERS = 100
