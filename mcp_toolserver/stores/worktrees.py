@@ -65,7 +65,7 @@ class StoredWorktrees:
 
     async def check_room(self) -> None:
         """Raises: InvalidInput: there are too many worktrees."""
-        names = [name for (name,) in await self._rows("SELECT name FROM worktrees ORDER BY rowid")]
+        names = [row[0] for row in await self._rows("SELECT name FROM worktrees ORDER BY rowid")]
         if len(names) >= MOST:
             raise InvalidInput(
                 f"There are {len(names)} worktrees already, as many as there may be: {', '.join(names)}. "
@@ -81,5 +81,5 @@ class StoredWorktrees:
         """Forget a worktree."""
         await self._rows("DELETE FROM worktrees WHERE handle = ?", handle)
 
-    async def _rows(self, statement: str, *values: str) -> list[tuple[str, str, str, str, str, str, str]]:
+    async def _rows(self, statement: str, *values: str) -> list[tuple[str, ...]]:
         return await self._database.rows(statement, values, _TABLES)

@@ -73,9 +73,8 @@ async def run(args: Config, rt: t.Runtime) -> t.Output:
         raise t.InvalidInput(f"Unknown setting: {args.setting!r}. There are {', '.join(_all(decided))}.")
     if args.value is None:
         kept = {**await rt.preferences.kept(), **decided}
-        return t.Output(
-            "\n".join(_line(key, kept) for key in ([args.setting] if args.setting else _all(decided)))
-        )
+        keys = [args.setting] if args.setting else _all(decided)
+        return t.Output("\n".join(f"{key} = {_shown(kept.get(key))}" for key in keys))
     if args.setting in decided:
         raise t.Denied(
             f"{args.setting} is the operator's: it was fixed when the server started, and no call changes "
@@ -88,10 +87,6 @@ async def run(args: Config, rt: t.Runtime) -> t.Output:
 
 def _all(decided: Mapping[str, t.Preference]) -> list[str]:
     return [*sorted(PREFERENCES), *decided]
-
-
-def _line(key: str, kept: Mapping[str, t.Preference]) -> str:
-    return f"{key} = {_shown(kept.get(key))}"
 
 
 def _shown(value: t.Preference | None) -> str:
