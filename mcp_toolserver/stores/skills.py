@@ -33,25 +33,20 @@ class StoredSkills:
 
     async def all(self, user: str) -> tuple[SavedSkill, ...]:
         """Return the skills of `user` by name. Raises: Conflict, Unavailable: as for `OwnerTodos.change`."""
-
-        def work(database: Connection) -> tuple[SavedSkill, ...]:
-            rows = database.execute(
-                f"SELECT {_COLUMNS} FROM saved_skills WHERE user = ? ORDER BY name",  # noqa: S608  a constant
-                (user or LOCAL,),
+        statement = f"SELECT {_COLUMNS} FROM saved_skills WHERE user = ? ORDER BY name"  # noqa: S608  a constant
+        return tuple(
+            SavedSkill(
+                name=name,
+                description=description,
+                when_to_use=when_to_use,
+                aliases=tuple(json.loads(aliases)),
+                user_invocable=bool(user_invocable),
+                prompt=prompt,
             )
-            return tuple(
-                SavedSkill(
-                    name=name,
-                    description=description,
-                    when_to_use=when_to_use,
-                    aliases=tuple(json.loads(aliases)),
-                    user_invocable=bool(user_invocable),
-                    prompt=prompt,
-                )
-                for name, description, when_to_use, aliases, user_invocable, prompt in rows
+            for name, description, when_to_use, aliases, user_invocable, prompt in await self._database.rows(
+                statement, (user or LOCAL,), _TABLES
             )
-
-        return await self._database.run(work, _TABLES)
+        )
 
     async def put(self, user: str, skill: SavedSkill) -> bool:
         """Save or replace a skill; return whether it is new.

@@ -36,41 +36,19 @@ class StoredTodos:
     def __init__(
         self, database: Database, *, kept: int = KEPT, changed: Callable[[str], None] | None = None
     ) -> None:
-        self._database = database
-        self._kept = kept
-        self._changed = changed
-        self._current: dict[str, str] = {}
+        self.database = database
+        self.kept = kept
+        self.changed = changed
+        self.current: dict[str, str] = {}
         """The list of each owner that a call without a handle means: the last that was made or changed."""
 
     def forget(self, owner: str) -> None:
         """Forget the current list of `owner`, who will not return."""
-        self._current.pop(owner, None)
+        self.current.pop(owner, None)
 
     def owned_by(self, owner: str) -> "OwnerTodos":
         """Return the lists of `owner`."""
         return OwnerTodos(self, owner)
-
-    async def change(
-        self, handle: str, change: Callable[[TodoList], TodoList], *, owner: str = LOCAL
-    ) -> TodoChange:
-        """See `OwnerTodos.change`; `owner` is who asks."""
-        current = self._current.get(owner, "")
-
-        def work(database: Connection) -> TodoChange:
-            name = handle or (current if _exists(database, current) else "")
-            before = _read(database, name, owner) if name else TodoList()
-            after = change(before)
-            changed = TodoChange(handle=name or PREFIX + secrets.token_hex(16), before=before, after=after)
-            _write(database, changed, owner)
-            _forget(database, self._kept)
-            return changed
-
-        changed = await self._database.run(work, _TABLES)
-        if not handle or changed.after != changed.before:
-            self._current[owner] = changed.handle
-        if changed.after != changed.before and self._changed is not None:
-            self._changed(changed.handle)
-        return changed
 
 
 @dataclass(frozen=True)
@@ -90,7 +68,24 @@ class OwnerTodos:
             Conflict: another server has been changing this state for seconds.
             Unavailable: the state cannot be read or written, or was damaged.
         """
-        return await self.stored.change(handle, change, owner=self.owner)
+        stored, owner = self.stored, self.owner
+        current = stored.current.get(owner, "")
+
+        def work(database: Connection) -> TodoChange:
+            name = handle or (current if _exists(database, current) else "")
+            before = _read(database, name, owner) if name else TodoList()
+            after = change(before)
+            changed = TodoChange(handle=name or PREFIX + secrets.token_hex(16), before=before, after=after)
+            _write(database, changed, owner)
+            _forget(database, stored.kept)
+            return changed
+
+        changed = await stored.database.run(work, _TABLES)
+        if not handle or changed.after != changed.before:
+            stored.current[owner] = changed.handle
+        if changed.after != changed.before and stored.changed is not None:
+            stored.changed(changed.handle)
+        return changed
 
 
 def _exists(database: Connection, handle: str) -> bool:
