@@ -39,7 +39,7 @@ _OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 # The server may write only to its state folder, so there must be no temporary files. A single file with a
 # rollback journal works on every file system; a shared-memory file does not.
 # `fullfsync` means macOS only, and `checkpoint_fullfsync` only databases with a write-ahead log
-# (https://www.sqlite.org/pragma.html#pragma_fullfsync); see `durable.py`.
+# (https://www.sqlite.org/pragma.html#pragma_fullfsync); see `disk.py`.
 _SETUP = "PRAGMA temp_store=MEMORY; PRAGMA foreign_keys=ON; PRAGMA trusted_schema=OFF; PRAGMA fullfsync=ON"
 
 _Identity = tuple[int, int]
