@@ -14,7 +14,7 @@ from pathlib import Path
 from mcp_toolserver.command_line import ACTIONS, PROGRAM, Invocation, parse
 from mcp_toolserver.errors import SettingsError
 from mcp_toolserver.settings import OPTIONS, PREFIX, TABLES, Option, Raw, Settings, Value, expand_home
-from mcp_toolserver.text.path_syntax import lies_in
+from mcp_toolserver.text.file_names import lies_in
 
 
 def load(argv: Sequence[str], environ: Mapping[str, str]) -> Invocation:

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.runtime.sandbox.protected.names import EXCEPTABLE
-from mcp_toolserver.text.git.author import parse_author
+from mcp_toolserver.text.git.names import parse_author
 
 PREFIX = "MCP_TOOLSERVER_"
 

@@ -30,8 +30,8 @@ from mcp_toolserver.capabilities.tasks import *
 from mcp_toolserver.capabilities.user import *
 from mcp_toolserver.capabilities.web import *
 from mcp_toolserver.errors import *
+from mcp_toolserver.text.file_names import check_spelling
 from mcp_toolserver.text.json_values import is_list
-from mcp_toolserver.text.path_syntax import check_spelling
 from mcp_toolserver.text.web.headers import sendable
 from mcp_toolserver.text.web.urls import canonical_url
 from mcp_toolserver.tool_spec import *
@@ -55,7 +55,6 @@ def _several(value: object) -> object:
 
 WorkspacePaths = Annotated[tuple[WorkspacePath, ...], BeforeValidator(_several), PathMark()]
 """Several of them in one argument, a list; a single one may come without."""
-
 
 WebUrl = Annotated[str, StringConstraints(min_length=1), AfterValidator(canonical_url), UrlMark()]
 """An address argument: http or https, canonical when the tool sees it."""

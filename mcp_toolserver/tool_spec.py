@@ -238,13 +238,13 @@ class ToolSpec:
     name: str
     title: str = ""
     """The name that clients show to people; empty: they show `name`."""
-    description: str
-    """The module docstring; at most 2,048 characters."""
+    description: str = ""
+    """What the model reads, at most 2,048 characters. `discover` takes the module docstring."""
     permission: Permission
     needs: frozenset[Capability]
     args: type[Args]
     run: Callable[[Any, Runtime], Awaitable[Output]] | Forward
-    kind: Kind
+    kind: Kind = "other"
     """The Agent Client Protocol's kind of tool."""
     subjects: Callable[[Any], tuple[str, ...]]
     """Arguments → the paths, commands or addresses that rules match."""

@@ -51,10 +51,9 @@ from mcp_toolserver.runtime.web.options import providers as search_providers
 from mcp_toolserver.runtime.windows_paths import WindowsPaths
 from mcp_toolserver.runtime.worktrees.entered import EnteredWorktrees
 from mcp_toolserver.settings import Settings
-from mcp_toolserver.stores.audit_entry import AuditContext
-from mcp_toolserver.stores.audit_log import AuditLog
+from mcp_toolserver.stores.audit_log import AuditContext, AuditLog
 from mcp_toolserver.stores.database import Database
-from mcp_toolserver.stores.disk_space import MIB
+from mcp_toolserver.stores.disk import MIB
 from mcp_toolserver.stores.file_history import FOLDER as UNDO_FOLDER
 from mcp_toolserver.stores.file_history import FileHistories, HistoryLimits
 from mcp_toolserver.stores.retention import QUARANTINE_FOLDER, Removed, RetentionLimits, enforce_limits
@@ -64,7 +63,7 @@ from mcp_toolserver.stores.state_dir import make_state_folder, state_folder
 from mcp_toolserver.telemetry import observers
 from mcp_toolserver.text.documents.optional_parser import PARSERS
 from mcp_toolserver.text.enforcement_summary import Enforcement, summary
-from mcp_toolserver.text.path_syntax import lies_in
+from mcp_toolserver.text.file_names import lies_in
 from mcp_toolserver.text.shell.sandbox_hints import Confined, explain
 from mcp_toolserver.tool_spec import Profile
 

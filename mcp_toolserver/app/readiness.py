@@ -10,7 +10,7 @@ import anyio.to_thread
 
 from mcp_toolserver.app.compose import Application
 from mcp_toolserver.errors import Unavailable
-from mcp_toolserver.stores.disk_space import MIB, free_bytes
+from mcp_toolserver.stores.disk import MIB, free_bytes
 
 if TYPE_CHECKING:
     from mcp_toolserver.protocol.http.tokens import GrantFile

@@ -29,7 +29,7 @@ from mcp_toolserver.protocol.resources.feature import ResourceFeature
 from mcp_toolserver.protocol.stdio.server import reads, serve_stdio
 from mcp_toolserver.protocol.tasks.feature import TaskFeature
 from mcp_toolserver.settings import Settings, public_settings
-from mcp_toolserver.stores.liveness import BOARD, any_dead
+from mcp_toolserver.stores.file_lock import BOARD, any_dead
 
 if TYPE_CHECKING:
     from mcp_toolserver.protocol.http.tokens import Grant, GrantFile

@@ -19,8 +19,8 @@ from mcp_toolserver.errors import ToolError
 from mcp_toolserver.runtime.cron.schedules import shown
 from mcp_toolserver.stores.cron import StoredSchedules
 from mcp_toolserver.telemetry.json_log import say
+from mcp_toolserver.text.cron import listed
 from mcp_toolserver.text.lines.escape_invisible import visible
-from mcp_toolserver.text.schedules import listed
 
 if TYPE_CHECKING:
     from mcp_toolserver.protocol.http.tokens import GrantFile

@@ -5,6 +5,7 @@
 
 import importlib
 import pkgutil
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -14,7 +15,6 @@ from mcp_toolserver import tools
 from mcp_toolserver.capabilities.permissions import Capability, HostFacts
 from mcp_toolserver.errors import InvalidInput, RegistrationError, SettingsError, UnknownTool
 from mcp_toolserver.text.argument_cleanup import argument_type, parsed
-from mcp_toolserver.text.lines.unwrap import unwrapped
 from mcp_toolserver.tool_spec import Alias, Profile, ToolSpec
 
 
@@ -42,7 +42,7 @@ def discover() -> tuple[Entry, ...]:
         if not info.ispkg
     ]
     entries = (
-        Entry(replace(m.TOOL, description=unwrapped(m.TOOL.description)), m.__name__.split(".")[2])
+        Entry(replace(m.TOOL, description=unwrapped(m.__doc__ or "")), m.__name__.split(".")[2])
         for m in modules
         if hasattr(m, "TOOL")
     )
@@ -173,3 +173,33 @@ def _converted(spec: ToolSpec, alias: Alias, own: str, value: JsonValue) -> Json
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return value
     return convert(value)
+
+
+_ITEM = re.compile(r"(?:[-*•]|\d+[.)])\s")
+_FENCE = "```"
+_CODE = "    "
+
+
+def unwrapped(text: str) -> str:
+    """Put each paragraph and each list item of `text` on one line.
+
+    Paragraphs, list items, fenced code and indented code keep their breaks.
+    """
+    lines: list[str] = []
+    is_fenced = False
+    for line in text.strip().splitlines():
+        if is_fence := line.lstrip().startswith(_FENCE):
+            is_fenced = not is_fenced
+        if is_fenced or is_fence or not _goes_on(lines, line):
+            lines.append(line.rstrip())
+        else:
+            lines[-1] += f" {line.strip()}"
+    return "\n".join(lines)
+
+
+def _goes_on(before: list[str], line: str) -> bool:
+    """Whether `line` goes on with the sentence of the last line before it."""
+    last = before[-1] if before else ""
+    if not last or not line.strip() or _ITEM.match(line.strip()):
+        return False
+    return not last.lstrip().startswith(_FENCE) and not last.startswith(_CODE)

@@ -10,7 +10,7 @@ from mcp_toolserver.errors import Denied, Unavailable
 from mcp_toolserver.pipeline.call import Rights
 from mcp_toolserver.policy.client_restrictions import ClientRestrictions
 from mcp_toolserver.policy.rules import Narrowing, Rule
-from mcp_toolserver.text.path_syntax import lies_in
+from mcp_toolserver.text.file_names import lies_in
 
 
 def to_json(rights: Rights) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from mcp_toolserver.capabilities.call_scope import SavedOutput
-from mcp_toolserver.text.lines.truncate import head_bytes, tail_bytes
+from mcp_toolserver.text.lines.encoding import head_bytes, tail_bytes
 from mcp_toolserver.tool_spec import Output
 
 

@@ -7,8 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from mcp_toolserver.capabilities.permissions import Capability, Permission
-from mcp_toolserver.text.file_names import VolumePath, equivalent, folded
-from mcp_toolserver.text.path_syntax import lies_in
+from mcp_toolserver.text.file_names import VolumePath, equivalent, folded, lies_in
 
 OWN_STATE = frozenset(
     {

@@ -7,17 +7,14 @@ server as lost.
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from mcp_toolserver.capabilities.agents import AgentState
 from mcp_toolserver.capabilities.model import Message
 from mcp_toolserver.errors import NotFound
-from mcp_toolserver.stores.database import Database
-from mcp_toolserver.stores.liveness import ServerLiveness
+from mcp_toolserver.stores.database import Connection, Database
+from mcp_toolserver.stores.file_lock import ServerLiveness
 from mcp_toolserver.text.agents.conversation import Role, decoded, encoded, role, transcript
-
-if TYPE_CHECKING:
-    import sqlite3
 
 T = TypeVar("T")
 
@@ -70,7 +67,10 @@ class AgentRecord(AgentState):
 
 
 class StoredAgents:
-    """The agents of a workspace. Opens nothing before the first use."""
+    """The agents of a workspace. Opens nothing before the first use.
+
+    Every method that uses the database raises Unavailable and Conflict as `Database.run` does.
+    """
 
     def __init__(self, database: Database, retention: AgentRetention | None = None) -> None:
         self._database = database
@@ -78,17 +78,13 @@ class StoredAgents:
         self._server = ServerLiveness(f"{database.path}.agents-")
 
     async def save(self, record: AgentRecord, messages: Sequence[Message] = (), *, at: int = 0) -> None:
-        """Store an agent, and `messages` as those from position `at` of its conversation on.
-
-        Raises:
-            Unavailable, Conflict: see `Database.run`.
-        """
+        """Store an agent, and `messages` as those from position `at` of its conversation on."""
         rows = [
             (record.handle, position, role(message), encoded(message))
             for position, message in enumerate(messages, start=at)
         ]
 
-        def work(database: "sqlite3.Connection") -> None:
+        def work(database: Connection) -> None:
             if self._server.acquire():
                 for name in self._server.dead():
                     self._mark_lost(database, name)
@@ -100,23 +96,18 @@ class StoredAgents:
         await self._run(work)
 
     async def find(self, handle: str, owner: str) -> AgentRecord:
-        """The agent with this handle.
-
-        Raises:
-            NotFound: `owner` has none with it.
-            Unavailable, Conflict: see `Database.run`.
-        """
+        """The agent with this handle. Raises: NotFound: `owner` has none with it."""
         return await self._run(lambda database: _find(database, handle, owner))
 
     async def messages(self, handle: str) -> list[Message]:
-        """The conversation of an agent. Raises: Unavailable, Conflict: see `Database.run`."""
+        """The conversation of an agent."""
         stored = await self._run(lambda database: _messages(database, handle))
         return [decoded(sender, content) for sender, content in stored]
 
     async def transcript(self, handle: str, owner: str) -> str:
         """An agent and its conversation as JSON. Raises: as `find`."""
 
-        def work(database: "sqlite3.Connection") -> str:
+        def work(database: Connection) -> str:
             record = _find(database, handle, owner)
             about: dict[str, object] = {"id": record.handle}
             about.update({name: getattr(record, name) for name in _SHOWN})
@@ -125,42 +116,36 @@ class StoredAgents:
         return await self._run(work)
 
     async def remove(self, owner: str) -> None:
-        """Remove the agents of `owner`. Raises: Unavailable, Conflict: see `Database.run`."""
-
-        def work(database: "sqlite3.Connection") -> None:
-            database.execute("DELETE FROM agents WHERE owner = ?", (owner,))
-
-        await self._run(work)
+        """Remove the agents of `owner`."""
+        await self._run(lambda database: database.execute("DELETE FROM agents WHERE owner = ?", (owner,)))
 
     def close(self, *, leave_lock: bool = False) -> None:
         """Let other servers know that this one has ended. `leave_lock` leaves the file of its lock, as after
         a crash."""
         self._server.release(leave_file=leave_lock)
 
-    async def _run(self, work: "Callable[[sqlite3.Connection], T]") -> T:
+    async def _run(self, work: Callable[[Connection], T]) -> T:
         """Run `work` as one transaction, after marking the running agents of dead servers as lost."""
 
-        def prepared(database: "sqlite3.Connection") -> T:
-            for table in _TABLES:
-                database.execute(table)
-            for (name,) in database.execute(
+        def prepared(database: Connection) -> T:
+            others = database.execute(
                 "SELECT DISTINCT server FROM agents WHERE status = 'running' AND server != ?",
                 (self._server.name,),
-            ).fetchall():
-                if self._server.is_dead(name):
-                    self._mark_lost(database, name)
+            )
+            for name in self._server.dead_of(others):
+                self._mark_lost(database, name)
             return work(database)
 
-        return await self._database.run(prepared)
+        return await self._database.run(prepared, _TABLES)
 
-    def _mark_lost(self, database: "sqlite3.Connection", server: str) -> None:
+    def _mark_lost(self, database: Connection, server: str) -> None:
         database.execute(
             "UPDATE agents SET status = 'lost', updated = ? WHERE server = ? AND status = 'running'",
             (time.time(), server),
         )
         self._server.remove(server)
 
-    def _expire(self, database: "sqlite3.Connection") -> None:
+    def _expire(self, database: Connection) -> None:
         """Remove agents that ended long ago, and those that ended first while there are too many."""
         limits = self._retention
         database.execute(
@@ -176,7 +161,7 @@ class StoredAgents:
                 database.execute("DELETE FROM agents WHERE handle = ?", (handle,))
 
 
-def _find(database: "sqlite3.Connection", handle: str, owner: str) -> AgentRecord:
+def _find(database: Connection, handle: str, owner: str) -> AgentRecord:
     found = database.execute("SELECT * FROM agents WHERE handle = ? AND owner = ?", (handle, owner))
     row = found.fetchone()
     if row is None:
@@ -190,7 +175,7 @@ def _find(database: "sqlite3.Connection", handle: str, owner: str) -> AgentRecor
     return AgentRecord(**values)
 
 
-def _messages(database: "sqlite3.Connection", handle: str) -> list[tuple[Role, str]]:
+def _messages(database: Connection, handle: str) -> list[tuple[Role, str]]:
     return database.execute(
         "SELECT role, content FROM agent_messages WHERE agent = ? ORDER BY position", (handle,)
     ).fetchall()

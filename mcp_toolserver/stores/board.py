@@ -10,7 +10,7 @@ import secrets
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from mcp_toolserver.capabilities.call_scope import LOCAL
 from mcp_toolserver.capabilities.tasks import (
@@ -25,12 +25,9 @@ from mcp_toolserver.capabilities.tasks import (
 from mcp_toolserver.errors import Conflict, InvalidInput, NotFound, Unavailable
 from mcp_toolserver.pipeline.call import Rights
 from mcp_toolserver.pipeline.stored_rights import require
-from mcp_toolserver.stores.database import Database, T
-from mcp_toolserver.stores.liveness import BOARD, ServerLiveness
+from mcp_toolserver.stores.database import Connection, Database, T
+from mcp_toolserver.stores.file_lock import BOARD, ServerLiveness
 from mcp_toolserver.text.board import blocking, reachable
-
-if TYPE_CHECKING:
-    import sqlite3
 
 
 def new_id() -> str:
@@ -157,7 +154,7 @@ class StoredBoard:
         if self._closed:
             raise Unavailable("The server is shutting down and takes no more tasks.")
 
-        def work(database: "sqlite3.Connection", news: _News) -> TaskDetail:
+        def work(database: Connection, news: _News) -> TaskDetail:
             server = self._this_server() if task.runs else ""
             texts = (task.subject, task.description, task.active_form, task.worker, task.prompt, task.command)
             now = time.time()
@@ -185,7 +182,7 @@ class StoredBoard:
     async def update(self, owner: str, change: TaskChange, rights: Rights) -> TaskDetail:
         """See `OwnerTasks.update`. `rights` are those of the caller."""
 
-        def work(database: "sqlite3.Connection", news: _News) -> TaskDetail:
+        def work(database: Connection, news: _News) -> TaskDetail:
             before = _stored(database, owner, change.id)
             self._change_fields(database, news, before, change)
             self._change_needs(database, news, before, change)
@@ -204,7 +201,7 @@ class StoredBoard:
             Conflict: it runs, or a task that has not ended depends on it.
         """
 
-        def work(database: "sqlite3.Connection", news: _News) -> TaskSummary:
+        def work(database: Connection, news: _News) -> TaskSummary:
             found = _stored(database, owner, task).detail.summary
             if found.runs and found.status == "in_progress":
                 raise Conflict(f"{task} runs now. Stop it with TaskStop first.")
@@ -228,7 +225,7 @@ class StoredBoard:
             Conflict: it has ended, or another server runs it.
         """
 
-        def work(database: "sqlite3.Connection", news: _News) -> StoredTask:
+        def work(database: Connection, news: _News) -> StoredTask:
             before = _stored(database, owner, task)
             if runs_here:
                 return before
@@ -248,7 +245,7 @@ class StoredBoard:
         left to the user of this machine. Those wait for whose owner and rights `is_held` is true.
         """
 
-        def work(database: "sqlite3.Connection", news: _News) -> tuple[tuple[Claim, ...], bool]:
+        def work(database: Connection, news: _News) -> tuple[tuple[Claim, ...], bool]:
             if adopts:
                 self._adopt(database)
             board = _board(database)
@@ -272,7 +269,7 @@ class StoredBoard:
     async def finish(self, claim: Claim, outcome: Outcome) -> None:
         """Store how a task that this server ran has ended."""
 
-        def work(database: "sqlite3.Connection", news: _News) -> None:
+        def work(database: Connection, news: _News) -> None:
             surplus = max(len(outcome.output) - self.limits.output, 0)
             database.execute(
                 "UPDATE board SET output = ?, output_start = ? WHERE id = ?",
@@ -286,7 +283,7 @@ class StoredBoard:
     async def leave(self, owner: str) -> tuple[str, ...]:
         """Cancel the tasks of `owner`, who will not return, and that no server runs; returns their ids."""
 
-        def work(database: "sqlite3.Connection", news: _News) -> tuple[str, ...]:
+        def work(database: Connection, news: _News) -> tuple[str, ...]:
             rows = database.execute(
                 "SELECT id FROM board WHERE owner = ? AND "
                 "(status = 'pending' OR (status = 'in_progress' AND runs = ''))",
@@ -308,7 +305,7 @@ class StoredBoard:
         if not self._server.is_acquired:
             return
 
-        def work(database: "sqlite3.Connection", news: _News) -> bool:
+        def work(database: Connection, news: _News) -> bool:
             self._abandon(database, news, self._server.name)
             return database.execute(_ADOPTABLE, (LOCAL,)).fetchone() is not None
 
@@ -323,7 +320,7 @@ class StoredBoard:
         owner: str,
         tasks: Iterable[str],
         rights: Rights,
-        work: "Callable[[sqlite3.Connection, _News], T]",
+        work: "Callable[[Connection, _News], T]",
     ) -> T:
         """Run `work`, which changes `tasks` of `owner` for a caller with `rights`, as `_run` does.
 
@@ -331,7 +328,7 @@ class StoredBoard:
             Denied: one of them, or one that waits for them, runs with a right that the caller does not have.
         """
 
-        def checked(database: "sqlite3.Connection", news: _News) -> T:
+        def checked(database: Connection, news: _News) -> T:
             found = "SELECT rights FROM board WHERE id = ? AND owner = ? AND rights != ''"
             for one in (one for task in tasks for one in (task, *_waiting(database, task))):
                 for (stored,) in database.execute(found, (one, owner)).fetchall():
@@ -340,23 +337,21 @@ class StoredBoard:
 
         return await self._run(checked)
 
-    async def _run(self, work: "Callable[[sqlite3.Connection, _News], T]") -> T:
+    async def _run(self, work: "Callable[[Connection, _News], T]") -> T:
         """Run `work` as one transaction, and announce what it changed."""
         news = _News()
 
-        def transaction(database: "sqlite3.Connection") -> T:
-            for table in _TABLES:
-                database.execute(table)
-            for (name,) in database.execute(
+        def transaction(database: Connection) -> T:
+            others = database.execute(
                 "SELECT DISTINCT server FROM board WHERE server NOT IN ('', ?) "
                 "AND status IN ('pending', 'in_progress')",
                 (self._server.name,),
-            ).fetchall():
-                if self._server.is_dead(name):
-                    self._abandon(database, news, name)
+            )
+            for name in self._server.dead_of(others):
+                self._abandon(database, news, name)
             return work(database, news)
 
-        done = await self._database.run(transaction)
+        done = await self._database.run(transaction, _TABLES)
         for owner, task in dict.fromkeys(news.changed):
             self._changed(owner, task)
         for task in news.removed:
@@ -367,7 +362,7 @@ class StoredBoard:
         self._server.acquire()
         return self._server.name
 
-    def _abandon(self, database: "sqlite3.Connection", news: "_News", server: str) -> None:
+    def _abandon(self, database: Connection, news: "_News", server: str) -> None:
         """Settle the tasks of a server that ends or has ended."""
         rows = database.execute(
             "SELECT id, owner, status FROM board WHERE server = ? AND status IN ('pending', 'in_progress')",
@@ -381,7 +376,7 @@ class StoredBoard:
             else:
                 _set_status(database, news, owner, name, Outcome(status="cancelled", reason=LEFT))
 
-    def _adopt(self, database: "sqlite3.Connection") -> None:
+    def _adopt(self, database: Connection) -> None:
         for name in self._server.dead():
             self._server.remove(name)
         if database.execute(_ADOPTABLE, (LOCAL,)).fetchone() is not None:
@@ -391,7 +386,7 @@ class StoredBoard:
                 (self._this_server(), LOCAL),
             )
 
-    def _claimed(self, database: "sqlite3.Connection", news: "_News", task: str) -> Claim:
+    def _claimed(self, database: Connection, news: "_News", task: str) -> Claim:
         row = database.execute(
             "SELECT owner, subject, prompt, command, rights, messages FROM board WHERE id = ?", (task,)
         ).fetchone()
@@ -406,7 +401,7 @@ class StoredBoard:
             messages=_messages(row[5]),
         )
 
-    def _make_room(self, database: "sqlite3.Connection", news: "_News", task: str) -> None:
+    def _make_room(self, database: Connection, news: "_News", task: str) -> None:
         """Measure `task`, which is new or has grown, and remove the oldest ended tasks until all fit.
 
         Raises:
@@ -432,7 +427,7 @@ class StoredBoard:
             news.removed.append(oldest[0])
 
     def _change_fields(
-        self, database: "sqlite3.Connection", news: "_News", before: StoredTask, change: TaskChange
+        self, database: Connection, news: "_News", before: StoredTask, change: TaskChange
     ) -> None:
         summary = before.detail.summary
         if change.status is not None:
@@ -456,7 +451,7 @@ class StoredBoard:
             self._make_room(database, news, change.id)
 
     def _change_status(
-        self, database: "sqlite3.Connection", news: "_News", before: StoredTask, change: TaskChange
+        self, database: Connection, news: "_News", before: StoredTask, change: TaskChange
     ) -> None:
         summary = before.detail.summary
         assert change.status is not None
@@ -469,7 +464,7 @@ class StoredBoard:
         _set_status(database, news, before.owner, change.id, Outcome(status=change.status, reason=reason))
 
     def _change_needs(
-        self, database: "sqlite3.Connection", news: "_News", before: StoredTask, change: TaskChange
+        self, database: Connection, news: "_News", before: StoredTask, change: TaskChange
     ) -> None:
         if change.blocked_by is not None or change.add_blocked_by:
             _refuse_started(before.detail.summary)
@@ -481,7 +476,7 @@ class StoredBoard:
             self._put_needs(database, before.owner, other, (*found.depends_on, change.id))
             news.changed.append((before.owner, other))
 
-    def _put_needs(self, database: "sqlite3.Connection", owner: str, task: str, needs: Iterable[str]) -> None:
+    def _put_needs(self, database: Connection, owner: str, task: str, needs: Iterable[str]) -> None:
         """Replace the dependencies of a task. Raises: InvalidInput: one is unknown, or there is a cycle."""
         board, wanted = _board(database, owner), tuple(dict.fromkeys(needs))
         if unknown := [need for need in wanted if need not in board.statuses]:
@@ -502,12 +497,12 @@ class _News:
     changed: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
     removed: list[str] = field(default_factory=list[str])
 
-    def add_dependents(self, database: "sqlite3.Connection", owner: str, task: str) -> None:
+    def add_dependents(self, database: Connection, owner: str, task: str) -> None:
         """Add the tasks that wait for `task`, directly or not: whether they are blocked may change."""
         self.changed.extend((owner, other) for other in _waiting(database, task))
 
 
-def _waiting(database: "sqlite3.Connection", task: str) -> list[str]:
+def _waiting(database: Connection, task: str) -> list[str]:
     """The tasks that have not ended and wait for `task`, directly or not."""
     found = [task]
     for one in found:
@@ -526,7 +521,7 @@ def _refuse_started(task: TaskSummary) -> None:
         raise Conflict(f"{task.id} has started; what it waits for cannot be changed any more.")
 
 
-def _set_status(database: "sqlite3.Connection", news: _News, owner: str, task: str, outcome: Outcome) -> None:
+def _set_status(database: Connection, news: _News, owner: str, task: str, outcome: Outcome) -> None:
     database.execute(
         "UPDATE board SET status = ?, reason = ?, updated = ? WHERE id = ?",
         (outcome.status, outcome.reason, time.time(), task),
@@ -535,7 +530,7 @@ def _set_status(database: "sqlite3.Connection", news: _News, owner: str, task: s
     news.add_dependents(database, owner, task)
 
 
-def _measure(database: "sqlite3.Connection", task: str) -> None:
+def _measure(database: Connection, task: str) -> None:
     database.execute(
         "UPDATE board SET size = length(output) + length(CAST(subject || description || active_form || "
         "worker || prompt || command || rights || messages AS BLOB)) WHERE id = ?",
@@ -543,7 +538,7 @@ def _measure(database: "sqlite3.Connection", task: str) -> None:
     )
 
 
-def _dependents(database: "sqlite3.Connection", task: str) -> list[str]:
+def _dependents(database: Connection, task: str) -> list[str]:
     """The tasks that have not ended and depend on `task` directly."""
     rows = database.execute(
         "SELECT task FROM board_needs JOIN board ON id = task WHERE need = ? AND "
@@ -553,7 +548,7 @@ def _dependents(database: "sqlite3.Connection", task: str) -> list[str]:
     return [name for (name,) in rows]
 
 
-def _board(database: "sqlite3.Connection", owner: str | None = None) -> _Board:
+def _board(database: Connection, owner: str | None = None) -> _Board:
     board = _Board()
     board.statuses.update(
         database.execute("SELECT id, status FROM board WHERE ?1 IS NULL OR owner = ?1", (owner,))
@@ -568,7 +563,7 @@ def _board(database: "sqlite3.Connection", owner: str | None = None) -> _Board:
     return board
 
 
-def _summaries(database: "sqlite3.Connection", owner: str) -> tuple[TaskSummary, ...]:
+def _summaries(database: Connection, owner: str) -> tuple[TaskSummary, ...]:
     board = _board(database, owner)
     rows = database.execute(
         "SELECT id, subject, status, worker, runs, reason FROM board WHERE owner = ? ORDER BY number",
@@ -592,7 +587,7 @@ def _summary(row: Any, board: _Board) -> TaskSummary:
     )
 
 
-def _stored(database: "sqlite3.Connection", owner: str, task: str) -> StoredTask:
+def _stored(database: Connection, owner: str, task: str) -> StoredTask:
     """Raises: NotFound: `owner` has no such task."""
     row = database.execute(
         "SELECT id, subject, status, worker, runs, reason, description, active_form, prompt, command, "

@@ -8,18 +8,15 @@ since 1970.
 import os
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Any
 
-from mcp_toolserver.capabilities.cron import Job, JobKind, RunOutcome
+from mcp_toolserver.capabilities.cron import Job, RunOutcome
 from mcp_toolserver.errors import InvalidInput, NotFound
 from mcp_toolserver.pipeline.call import Rights
 from mcp_toolserver.pipeline.stored_rights import require
-from mcp_toolserver.stores.database import Database
-from mcp_toolserver.stores.liveness import ServerLiveness
-from mcp_toolserver.text.lines.truncate import head_bytes, tail_bytes
-
-if TYPE_CHECKING:
-    import sqlite3
+from mcp_toolserver.stores.database import Connection, Database
+from mcp_toolserver.stores.file_lock import ServerLiveness
+from mcp_toolserver.text.lines.encoding import head_bytes, tail_bytes
 
 PREFIX = "cron_"
 
@@ -118,7 +115,10 @@ class Outcome:
 
 
 class StoredSchedules:
-    """The schedules of a workspace, as one server uses them. Opens nothing before the first use."""
+    """The schedules of a workspace, as one server uses them. Opens nothing before the first use.
+
+    Every coroutine raises Conflict and Unavailable as `Database.run` does.
+    """
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -134,12 +134,9 @@ class StoredSchedules:
 
         Raises:
             InvalidInput: its owner has too many.
-            Conflict, Unavailable: see `Database.run`.
         """
 
-        def work(database: "sqlite3.Connection") -> None:
-            for table in _TABLES:
-                database.execute(table)
+        def work(database: Connection) -> None:
             (count,) = database.execute(
                 "SELECT count(*) FROM cron_schedules WHERE owner = ?", (schedule.owner,)
             ).fetchone()
@@ -149,18 +146,14 @@ class StoredSchedules:
                 )
             _insert(database, schedule)
 
-        await self._database.run(work)
+        await self._database.run(work, _TABLES)
 
     async def all(self, owner: str | None = None) -> tuple[StoredSchedule, ...]:
-        """Return the schedules of `owner` or of all owners, the oldest first, with their runs.
-
-        Raises:
-            Conflict, Unavailable: see `Database.run`.
-        """
+        """Return the schedules of `owner` or of all owners, the oldest first, with their runs."""
         if not self.exists:
             return ()
 
-        def work(database: "sqlite3.Connection") -> tuple[StoredSchedule, ...]:
+        def work(database: Connection) -> tuple[StoredSchedule, ...]:
             if not _has_tables(database):
                 return ()
             self._interrupt_runs_of_the_dead(database)
@@ -179,32 +172,25 @@ class StoredSchedules:
         Raises:
             NotFound: `owner` has no such schedule.
             Denied: it runs with a right that the caller does not have.
-            Conflict, Unavailable: see `Database.run`.
         """
         found = next((one for one in await self.all(owner) if one.handle == handle), None)
         if found is not None:
             require(rights, found.rights, f"{handle} ({found.fields})")
 
-        def work(database: "sqlite3.Connection") -> int:
-            deleted = database.execute(
-                "DELETE FROM cron_schedules WHERE id = ? AND owner = ?", (handle, owner)
-            )
-            return deleted.rowcount
+        def work(database: Connection) -> int:
+            statement = "DELETE FROM cron_schedules WHERE id = ? AND owner = ?"
+            return database.execute(statement, (handle, owner)).rowcount
 
         if found is None or not await self._database.run(work):
             raise NotFound("There is no such schedule. CronList shows all with their cron_id.")
         return found
 
     async def due(self, now: float, owners: Collection[str]) -> tuple[StoredSchedule, ...]:
-        """Return the schedules of `owners` that are due and do not run, the longest due first.
-
-        Raises:
-            Conflict, Unavailable: see `Database.run`.
-        """
+        """Return the schedules of `owners` that are due and do not run, the longest due first."""
         if not self.exists:
             return ()
 
-        def work(database: "sqlite3.Connection") -> tuple[StoredSchedule, ...]:
+        def work(database: Connection) -> tuple[StoredSchedule, ...]:
             if not _has_tables(database):
                 return ()
             self._interrupt_runs_of_the_dead(database)
@@ -218,15 +204,11 @@ class StoredSchedules:
         return await self._database.run(work)
 
     async def claim(self, claims: Sequence[Claim], now: float) -> tuple[ClaimedRun, ...]:
-        """Move schedules on that no other server has moved on or runs; returns the runs to do.
-
-        Raises:
-            Conflict, Unavailable: see `Database.run`.
-        """
+        """Move schedules on that no other server has moved on or runs; returns the runs to do."""
         if not claims:
             return ()
 
-        def work(database: "sqlite3.Connection") -> tuple[ClaimedRun, ...]:
+        def work(database: Connection) -> tuple[ClaimedRun, ...]:
             if self._server.acquire():
                 for name in tuple(self._server.dead()):
                     self._server.remove(name)
@@ -236,20 +218,16 @@ class StoredSchedules:
         return await self._database.run(work)
 
     async def existing(self, runs: Iterable[int]) -> frozenset[int]:
-        """Return those of `runs` whose schedule was not deleted. Raises: Conflict, Unavailable."""
+        """Return those of `runs` whose schedule was not deleted."""
         wanted = tuple(runs)
-
-        def work(database: "sqlite3.Connection") -> frozenset[int]:
-            places = ", ".join("?" * len(wanted))
-            rows = database.execute(f"SELECT id FROM cron_runs WHERE id IN ({places})", wanted)  # noqa: S608  only ?
-            return frozenset(run for (run,) in rows)
-
-        return await self._database.run(work)
+        places = ", ".join("?" * len(wanted))
+        statement = f"SELECT id FROM cron_runs WHERE id IN ({places})"  # noqa: S608  only ?
+        return frozenset(run for (run,) in await self._database.rows(statement, wanted))
 
     async def finish(self, run: ClaimedRun, outcome: Outcome, now: float) -> None:
-        """Store how a run ended, unless its schedule was deleted. Raises: Conflict, Unavailable."""
+        """Store how a run ended, unless its schedule was deleted."""
 
-        def work(database: "sqlite3.Connection") -> None:
+        def work(database: Connection) -> None:
             database.execute(
                 "UPDATE cron_runs SET ended = ?, outcome = ?, output = ? WHERE id = ?",
                 (int(now), "succeeded" if outcome.succeeded else "failed", _bounded(outcome.output), run.id),
@@ -266,7 +244,7 @@ class StoredSchedules:
         """Let others mark the runs that have not ended as interrupted."""
         self._server.release()
 
-    def _claim(self, database: "sqlite3.Connection", claim: Claim, now: float) -> ClaimedRun | None:
+    def _claim(self, database: Connection, claim: Claim, now: float) -> ClaimedRun | None:
         moved = database.execute(
             "UPDATE cron_schedules SET next = ?, missed = missed + ?, run_count = run_count + ?, "
             "last_missed = coalesce(?, last_missed) WHERE id = ? AND next = ? AND id NOT IN "
@@ -290,71 +268,42 @@ class StoredSchedules:
         assert added.lastrowid is not None
         return ClaimedRun(id=added.lastrowid, schedule=claim.schedule, due=claim.due)
 
-    def _interrupt_runs_of_the_dead(self, database: "sqlite3.Connection") -> None:
-        rows = database.execute("SELECT DISTINCT server FROM cron_runs WHERE outcome = 'running'")
-        for (server,) in rows.fetchall():
-            if self._server.is_dead(server):
-                database.execute(
-                    "UPDATE cron_runs SET outcome = 'interrupted' WHERE outcome = 'running' AND server = ?",
-                    (server,),
-                )
+    def _interrupt_runs_of_the_dead(self, database: Connection) -> None:
+        running = database.execute("SELECT DISTINCT server FROM cron_runs WHERE outcome = 'running'")
+        for server in self._server.dead_of(running):
+            database.execute(
+                "UPDATE cron_runs SET outcome = 'interrupted' WHERE outcome = 'running' AND server = ?",
+                (server,),
+            )
 
 
-def _has_tables(database: "sqlite3.Connection") -> bool:
+def _has_tables(database: Connection) -> bool:
     return bool(database.execute("SELECT 1 FROM sqlite_master WHERE name = 'cron_runs'").fetchone())
 
 
-def _insert(database: "sqlite3.Connection", schedule: StoredSchedule) -> None:
+def _insert(database: Connection, schedule: StoredSchedule) -> None:
     database.execute(
-        f"INSERT INTO cron_schedules ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0, NULL, 0)",  # noqa: S608  constant
-        (
-            schedule.handle,
-            schedule.owner,
-            schedule.fields,
-            schedule.zone,
-            schedule.job.kind,
-            schedule.job.text,
-            schedule.description,
-            schedule.catch_up,
-            schedule.rights,
-            schedule.created,
-            schedule.next,
-        ),
+        f"INSERT INTO cron_schedules ({_COLUMNS}) VALUES (:handle, :owner, :fields, :zone, :kind, :job, "  # noqa: S608  constant
+        ":description, :catch_up, :rights, :created, :next, 0, NULL, 0)",
+        {**vars(schedule), "kind": schedule.job.kind, "job": schedule.job.text},
     )
 
 
-_Row = tuple[str, str, str, str, JobKind, str, str, int, str, int, int | None, int, int | None, int]
+def _schedule(row: Sequence[Any], runs: tuple[StoredRun, ...] = ()) -> StoredSchedule:
+    values = dict(zip(_COLUMNS.split(", "), row, strict=True))
+    handle, kind, text = (values.pop(name) for name in ("id", "kind", "job"))
+    values["catch_up"] = bool(values["catch_up"])
+    return StoredSchedule(**values, handle=handle, job=Job(kind=kind, text=text), runs=runs)
 
 
-def _schedule(row: _Row, runs: tuple[StoredRun, ...] = ()) -> StoredSchedule:
-    return StoredSchedule(
-        handle=row[0],
-        owner=row[1],
-        fields=row[2],
-        zone=row[3],
-        job=Job(kind=row[4], text=row[5]),
-        description=row[6],
-        catch_up=bool(row[7]),
-        rights=row[8],
-        created=row[9],
-        next=row[10],
-        missed=row[11],
-        last_missed=row[12],
-        run_count=row[13],
-        runs=runs,
-    )
-
-
-def _runs(database: "sqlite3.Connection", schedule: str) -> tuple[StoredRun, ...]:
+def _runs(database: Connection, schedule: str) -> tuple[StoredRun, ...]:
     rows = database.execute(
         "SELECT due, started, ended, outcome, output FROM cron_runs WHERE schedule = ? "
         "ORDER BY id DESC LIMIT ?",
         (schedule, KEPT_RUNS),
     )
-    return tuple(
-        StoredRun(due=due, started=started, ended=ended, outcome=outcome, output=output)
-        for due, started, ended, outcome, output in rows
-    )
+    names = ("due", "started", "ended", "outcome", "output")
+    return tuple(StoredRun(**dict(zip(names, row, strict=True))) for row in rows)
 
 
 def _bounded(output: str) -> str:

@@ -11,7 +11,7 @@ import stat
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from threading import Lock
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from anyio import CapacityLimiter, to_thread
 
@@ -21,6 +21,10 @@ from mcp_toolserver.stores.state_dir import private_folder
 
 if TYPE_CHECKING:
     import sqlite3
+    from sqlite3 import Connection as Connection
+else:
+    # `sqlite3` is imported with the first use of a database.
+    Connection = object
 
 T = TypeVar("T")
 
@@ -35,7 +39,7 @@ _OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 # The server may write only to its state folder, so there must be no temporary files. A single file with a
 # rollback journal works on every file system; a shared-memory file does not.
 # `fullfsync` means macOS only, and `checkpoint_fullfsync` only databases with a write-ahead log
-# (https://www.sqlite.org/pragma.html#pragma_fullfsync); see `durable.py`.
+# (https://www.sqlite.org/pragma.html#pragma_fullfsync); see `disk.py`.
 _SETUP = "PRAGMA temp_store=MEMORY; PRAGMA foreign_keys=ON; PRAGMA trusted_schema=OFF; PRAGMA fullfsync=ON"
 
 _Identity = tuple[int, int]
@@ -52,14 +56,14 @@ class Database:
         self._state = state
         name = hashlib.sha256("\0".join(sorted(roots)).encode(errors="surrogateescape")).hexdigest()[:32]
         self.path = f"{state}/{FOLDER}/{name}.sqlite3"
-        self._open: sqlite3.Connection | None = None
+        self._open: Connection | None = None
         self._identity: _Identity | None = None
         self._lock = Lock()
         # Changes are serial, so more threads would only wait and occupy the shared pool.
         self._thread = CapacityLimiter(1)
         self._closed = False
 
-    async def run(self, work: "Callable[[sqlite3.Connection], T]", tables: Sequence[str] = ()) -> T:
+    async def run(self, work: Callable[[Connection], T], tables: Sequence[str] = ()) -> T:
         """Run `work` as one transaction, rolled back if it raises; `tables` create what it needs.
 
         Raises:
@@ -67,12 +71,16 @@ class Database:
             Unavailable: the file is damaged, or cannot be read or written.
         """
 
-        def prepared(database: "sqlite3.Connection") -> T:
+        def prepared(database: Connection) -> T:
             for table in tables:
                 database.execute(table)
             return work(database)
 
         return await to_thread.run_sync(self._run, prepared, limiter=self._thread)
+
+    async def rows(self, statement: str, values: Sequence[object], tables: Sequence[str] = ()) -> list[Any]:
+        """Run one statement as `run` does, and return the rows that it gives. Raises: as `run`."""
+        return await self.run(lambda database: database.execute(statement, values).fetchall(), tables)
 
     def close(self) -> None:
         """Close the database for good."""
@@ -80,7 +88,7 @@ class Database:
             self._closed = True
             self._close_connection()
 
-    def _run(self, work: "Callable[[sqlite3.Connection], T]") -> T:
+    def _run(self, work: Callable[[Connection], T]) -> T:
         import sqlite3
 
         with self._lock:
@@ -98,7 +106,7 @@ class Database:
                     raise
                 raise self._set_aside() from None
 
-    def _connection(self) -> "sqlite3.Connection":
+    def _connection(self) -> Connection:
         """Return the connection; reconnect if the file was replaced."""
         if self._open is not None and self._identity == _identity(self.path):
             return self._open
@@ -139,7 +147,7 @@ class Database:
         )
 
 
-def _transaction(database: "sqlite3.Connection", work: "Callable[[sqlite3.Connection], T]") -> T:
+def _transaction(database: Connection, work: Callable[[Connection], T]) -> T:
     database.execute("BEGIN IMMEDIATE")
     try:
         result = work(database)
@@ -161,13 +169,13 @@ def _create(path: str) -> None:
             raise PermissionError(None, "it is not a regular file of this user") from None
 
 
-def _connect(path: str) -> "sqlite3.Connection":
+def _connect(path: str) -> Connection:
     import sqlite3
 
     return sqlite3.connect(path, timeout=_BUSY_TIMEOUT_SECONDS, isolation_level=None, check_same_thread=False)
 
 
-def _check(database: "sqlite3.Connection") -> None:
+def _check(database: Connection) -> None:
     database.executescript(_SETUP)
     if database.execute("PRAGMA quick_check(1)").fetchone() != ("ok",):
         raise _Damaged

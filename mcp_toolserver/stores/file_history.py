@@ -19,10 +19,9 @@ from threading import RLock
 
 from mcp_toolserver.capabilities.files import Previous
 from mcp_toolserver.errors import NotFound
-from mcp_toolserver.stores.disk_space import ENTRY_BYTES, MIB, free_bytes, too_little_stays
-from mcp_toolserver.stores.durable import sync
+from mcp_toolserver.stores.disk import ENTRY_BYTES, MIB, free_bytes, sync, too_little_stays
 from mcp_toolserver.stores.state_dir import private_folder
-from mcp_toolserver.text.path_syntax import lies_in
+from mcp_toolserver.text.file_names import lies_in
 
 FOLDER = "undo"
 

@@ -2,13 +2,9 @@
 
 import json
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
 
 from mcp_toolserver.capabilities.stored import Preference
-from mcp_toolserver.stores.database import Database
-
-if TYPE_CHECKING:
-    import sqlite3
+from mcp_toolserver.stores.database import Connection, Database
 
 _TABLES = (
     "CREATE TABLE IF NOT EXISTS preferences (key TEXT PRIMARY KEY, value TEXT NOT NULL)",
@@ -50,7 +46,7 @@ class StoredPreferences:
         Raises: Conflict, Unavailable: as for `OwnerTodos.change`.
         """
 
-        def work(database: "sqlite3.Connection") -> Preference | None:
+        def work(database: Connection) -> Preference | None:
             before = self._read(database).get(key)
             if self._user:
                 row = (self._user, key, json.dumps(value))
@@ -64,7 +60,7 @@ class StoredPreferences:
             self._changed()
         return before
 
-    def _read(self, database: "sqlite3.Connection") -> Mapping[str, Preference]:
+    def _read(self, database: Connection) -> Mapping[str, Preference]:
         rows = (
             database.execute("SELECT key, value FROM user_preferences WHERE user = ?", (self._user,))
             if self._user

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
-from mcp_toolserver.stores.disk_space import ENTRY_BYTES
+from mcp_toolserver.stores.disk import ENTRY_BYTES
 
 QUARANTINE_FOLDER = "quarantine"
 

@@ -5,15 +5,11 @@ that kind are protected from tools.
 """
 
 import json
-from typing import TYPE_CHECKING
 
 from mcp_toolserver.capabilities.call_scope import LOCAL
 from mcp_toolserver.capabilities.skills import SavedSkill
 from mcp_toolserver.errors import Conflict
-from mcp_toolserver.stores.database import Database
-
-if TYPE_CHECKING:
-    import sqlite3
+from mcp_toolserver.stores.database import Connection, Database
 
 KEPT = 100
 """Largest number of skills of a user. None is removed to make room."""
@@ -37,25 +33,20 @@ class StoredSkills:
 
     async def all(self, user: str) -> tuple[SavedSkill, ...]:
         """Return the skills of `user` by name. Raises: Conflict, Unavailable: as for `OwnerTodos.change`."""
-
-        def work(database: "sqlite3.Connection") -> tuple[SavedSkill, ...]:
-            rows = database.execute(
-                f"SELECT {_COLUMNS} FROM saved_skills WHERE user = ? ORDER BY name",  # noqa: S608  a constant
-                (user or LOCAL,),
+        statement = f"SELECT {_COLUMNS} FROM saved_skills WHERE user = ? ORDER BY name"  # noqa: S608  a constant
+        return tuple(
+            SavedSkill(
+                name=name,
+                description=description,
+                when_to_use=when_to_use,
+                aliases=tuple(json.loads(aliases)),
+                user_invocable=bool(user_invocable),
+                prompt=prompt,
             )
-            return tuple(
-                SavedSkill(
-                    name=name,
-                    description=description,
-                    when_to_use=when_to_use,
-                    aliases=tuple(json.loads(aliases)),
-                    user_invocable=bool(user_invocable),
-                    prompt=prompt,
-                )
-                for name, description, when_to_use, aliases, user_invocable, prompt in rows
+            for name, description, when_to_use, aliases, user_invocable, prompt in await self._database.rows(
+                statement, (user or LOCAL,), _TABLES
             )
-
-        return await self._database.run(work, _TABLES)
+        )
 
     async def put(self, user: str, skill: SavedSkill) -> bool:
         """Save or replace a skill; return whether it is new.
@@ -66,7 +57,7 @@ class StoredSkills:
         """
         owner = user or LOCAL
 
-        def work(database: "sqlite3.Connection") -> bool:
+        def work(database: Connection) -> bool:
             names = {
                 name for (name,) in database.execute("SELECT name FROM saved_skills WHERE user = ?", (owner,))
             }

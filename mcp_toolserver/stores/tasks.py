@@ -8,14 +8,11 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from mcp_toolserver.errors import ToolError, Unavailable
-from mcp_toolserver.stores.database import Database
-from mcp_toolserver.stores.liveness import ServerLiveness
-
-if TYPE_CHECKING:
-    import sqlite3
+from mcp_toolserver.stores.database import Connection, Database
+from mcp_toolserver.stores.file_lock import ServerLiveness
 
 log = logging.getLogger(__name__)
 
@@ -24,10 +21,14 @@ Status = Literal["working", "input_required", "completed", "cancelled", "failed"
 SHUT_DOWN = "It was cancelled when the server that ran it was shut down."
 DIED = "The server that ran this call ended before the call did."
 
-_TABLE = """CREATE TABLE IF NOT EXISTS tasks (
+_TABLES = (
+    """CREATE TABLE IF NOT EXISTS tasks (
     id TEXT PRIMARY KEY, principal TEXT NOT NULL, owner TEXT NOT NULL, status TEXT NOT NULL,
     message TEXT NOT NULL, created REAL NOT NULL, updated REAL NOT NULL, outcome TEXT NOT NULL
-)"""
+)""",
+)
+
+_COLUMNS = ("id", "principal", "status", "message", "created", "updated", "outcome")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +77,7 @@ class StoredTasks:
         if self._closed:
             raise Unavailable("The server is shutting down and stores no more tasks.")
 
-        def work(database: "sqlite3.Connection") -> None:
+        def work(database: Connection) -> None:
             self._prepare(database)
             if self._server.acquire():
                 for name in self._server.dead():
@@ -84,7 +85,7 @@ class StoredTasks:
             self._check_room(database, record)
             _write(database, record, self._server.name)
 
-        await self._database.run(work)
+        await self._database.run(work, _TABLES)
 
     async def find(self, task: str, principal: str) -> TaskRecord | None:
         """Return the task with this id, if `principal` owns it.
@@ -93,24 +94,16 @@ class StoredTasks:
             Unavailable, Conflict: the store cannot be read.
         """
 
-        def work(database: "sqlite3.Connection") -> TaskRecord | None:
+        def work(database: Connection) -> TaskRecord | None:
             self._prepare(database)
-            row = database.execute(
-                "SELECT id, principal, status, message, created, updated, outcome FROM tasks "
-                "WHERE id = ? AND principal = ?",
+            rows = database.execute(
+                f"SELECT {', '.join(_COLUMNS)} FROM tasks WHERE id = ? AND principal = ?",  # noqa: S608  constant
                 (task, principal),
-            ).fetchone()
-            return row and TaskRecord(
-                id=row[0],
-                principal=row[1],
-                status=row[2],
-                message=row[3],
-                created=row[4],
-                updated=row[5],
-                outcome=row[6],
             )
+            row = rows.fetchone()
+            return row and TaskRecord(**dict(zip(_COLUMNS, row, strict=True)))
 
-        return await self._database.run(work)
+        return await self._database.run(work, _TABLES)
 
     async def cancel_running(self) -> None:
         """Mark all running tasks as cancelled, in one transaction, because shutdown has little time."""
@@ -121,33 +114,32 @@ class StoredTasks:
         self._closed = True
         await self._finish(self._end)
 
-    async def _finish(self, work: "Callable[[sqlite3.Connection], None]") -> None:
+    async def _finish(self, work: Callable[[Connection], None]) -> None:
         if not self._server.is_acquired:
             return
         try:
-            await self._database.run(work)
+            await self._database.run(work, _TABLES)
         except ToolError as error:
             log.warning("cancelled tasks could not be stored: %s", error)
 
-    def _cancelled(self, database: "sqlite3.Connection") -> None:
+    def _cancelled(self, database: Connection) -> None:
         self._set_status(database, self._server.name, "cancelled", SHUT_DOWN)
 
-    def _end(self, database: "sqlite3.Connection") -> None:
+    def _end(self, database: Connection) -> None:
         self._cancelled(database)
         self._server.release()
 
-    def _prepare(self, database: "sqlite3.Connection") -> None:
-        """Create the table, fail the tasks of dead servers, and remove expired tasks."""
-        database.execute(_TABLE)
-        for (name,) in database.execute(
+    def _prepare(self, database: Connection) -> None:
+        """Fail the tasks of dead servers, and remove expired tasks."""
+        others = database.execute(
             "SELECT DISTINCT owner FROM tasks WHERE status = 'working' AND owner != ?", (self._server.name,)
-        ).fetchall():
-            if self._server.is_dead(name):
-                self._fail_tasks_of(database, name)
+        )
+        for name in self._server.dead_of(others):
+            self._fail_tasks_of(database, name)
         expired = time.time() - self.retention.seconds
         database.execute("DELETE FROM tasks WHERE status != 'working' AND updated < ?", (expired,))
 
-    def _check_room(self, database: "sqlite3.Connection", record: TaskRecord) -> None:
+    def _check_room(self, database: Connection, record: TaskRecord) -> None:
         count, size = database.execute(
             "SELECT count(*), coalesce(sum(length(CAST(outcome AS BLOB))), 0) FROM tasks WHERE id != ?",
             (record.id,),
@@ -158,29 +150,21 @@ class StoredTasks:
         ):
             raise Unavailable("The storage for tasks is full.")
 
-    def _fail_tasks_of(self, database: "sqlite3.Connection", name: str) -> None:
+    def _fail_tasks_of(self, database: Connection, name: str) -> None:
         """Fail the tasks of a dead server."""
         self._set_status(database, name, "failed", DIED)
         self._server.remove(name)
 
-    def _set_status(self, database: "sqlite3.Connection", owner: str, status: Status, message: str) -> None:
+    def _set_status(self, database: Connection, owner: str, status: Status, message: str) -> None:
         database.execute(
             "UPDATE tasks SET status = ?, message = ?, updated = ? WHERE owner = ? AND status = 'working'",
             (status, message, time.time(), owner),
         )
 
 
-def _write(database: "sqlite3.Connection", record: TaskRecord, owner: str) -> None:
+def _write(database: Connection, record: TaskRecord, owner: str) -> None:
     database.execute(
-        "INSERT OR REPLACE INTO tasks VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-        (
-            record.id,
-            record.principal,
-            owner,
-            record.status,
-            record.message,
-            record.created,
-            record.updated,
-            record.outcome,
-        ),
+        "INSERT OR REPLACE INTO tasks VALUES "
+        "(:id, :principal, :owner, :status, :message, :created, :updated, :outcome)",
+        {**vars(record), "owner": owner},
     )

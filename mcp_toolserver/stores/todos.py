@@ -3,15 +3,11 @@
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from mcp_toolserver.capabilities.call_scope import LOCAL
 from mcp_toolserver.capabilities.stored import Todo, TodoChange, TodoList
 from mcp_toolserver.errors import NotFound
-from mcp_toolserver.stores.database import Database
-
-if TYPE_CHECKING:
-    import sqlite3
+from mcp_toolserver.stores.database import Connection, Database
 
 PREFIX = "todos_"
 
@@ -40,41 +36,19 @@ class StoredTodos:
     def __init__(
         self, database: Database, *, kept: int = KEPT, changed: Callable[[str], None] | None = None
     ) -> None:
-        self._database = database
-        self._kept = kept
-        self._changed = changed
-        self._current: dict[str, str] = {}
+        self.database = database
+        self.kept = kept
+        self.changed = changed
+        self.current: dict[str, str] = {}
         """The list of each owner that a call without a handle means: the last that was made or changed."""
 
     def forget(self, owner: str) -> None:
         """Forget the current list of `owner`, who will not return."""
-        self._current.pop(owner, None)
+        self.current.pop(owner, None)
 
     def owned_by(self, owner: str) -> "OwnerTodos":
         """Return the lists of `owner`."""
         return OwnerTodos(self, owner)
-
-    async def change(
-        self, handle: str, change: Callable[[TodoList], TodoList], *, owner: str = LOCAL
-    ) -> TodoChange:
-        """See `OwnerTodos.change`; `owner` is who asks."""
-        current = self._current.get(owner, "")
-
-        def work(database: "sqlite3.Connection") -> TodoChange:
-            name = handle or (current if _exists(database, current) else "")
-            before = _read(database, name, owner) if name else TodoList()
-            after = change(before)
-            changed = TodoChange(handle=name or PREFIX + secrets.token_hex(16), before=before, after=after)
-            _write(database, changed, owner)
-            _forget(database, self._kept)
-            return changed
-
-        changed = await self._database.run(work, _TABLES)
-        if not handle or changed.after != changed.before:
-            self._current[owner] = changed.handle
-        if changed.after != changed.before and self._changed is not None:
-            self._changed(changed.handle)
-        return changed
 
 
 @dataclass(frozen=True)
@@ -94,14 +68,31 @@ class OwnerTodos:
             Conflict: another server has been changing this state for seconds.
             Unavailable: the state cannot be read or written, or was damaged.
         """
-        return await self.stored.change(handle, change, owner=self.owner)
+        stored, owner = self.stored, self.owner
+        current = stored.current.get(owner, "")
+
+        def work(database: Connection) -> TodoChange:
+            name = handle or (current if _exists(database, current) else "")
+            before = _read(database, name, owner) if name else TodoList()
+            after = change(before)
+            changed = TodoChange(handle=name or PREFIX + secrets.token_hex(16), before=before, after=after)
+            _write(database, changed, owner)
+            _forget(database, stored.kept)
+            return changed
+
+        changed = await stored.database.run(work, _TABLES)
+        if not handle or changed.after != changed.before:
+            stored.current[owner] = changed.handle
+        if changed.after != changed.before and stored.changed is not None:
+            stored.changed(changed.handle)
+        return changed
 
 
-def _exists(database: "sqlite3.Connection", handle: str) -> bool:
+def _exists(database: Connection, handle: str) -> bool:
     return database.execute("SELECT 1 FROM todo_lists WHERE handle = ?", (handle,)).fetchone() is not None
 
 
-def _read(database: "sqlite3.Connection", handle: str, owner: str) -> TodoList:
+def _read(database: Connection, handle: str, owner: str) -> TodoList:
     found = database.execute(
         "SELECT next_id FROM todo_lists LEFT JOIN todo_owners ON list = handle "
         "WHERE handle = ? AND coalesce(owner, ?) = ?",
@@ -123,7 +114,7 @@ def _read(database: "sqlite3.Connection", handle: str, owner: str) -> TodoList:
     return TodoList(todos=todos, next_id=found[0])
 
 
-def _write(database: "sqlite3.Connection", changed: TodoChange, owner: str) -> None:
+def _write(database: Connection, changed: TodoChange, owner: str) -> None:
     database.execute(
         "INSERT INTO todo_lists VALUES (?1, ?2, (SELECT coalesce(max(used), 0) + 1 FROM todo_lists)) "
         "ON CONFLICT (handle) DO UPDATE SET next_id = excluded.next_id, used = excluded.used",
@@ -140,7 +131,7 @@ def _write(database: "sqlite3.Connection", changed: TodoChange, owner: str) -> N
     database.executemany("INSERT INTO todos VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
 
 
-def _forget(database: "sqlite3.Connection", kept: int) -> None:
+def _forget(database: Connection, kept: int) -> None:
     database.execute(
         "DELETE FROM todo_lists WHERE handle IN "
         "(SELECT handle FROM todo_lists ORDER BY used DESC LIMIT -1 OFFSET ?)",

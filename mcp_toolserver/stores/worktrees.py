@@ -2,13 +2,9 @@
 
 import secrets
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from mcp_toolserver.errors import InvalidInput, NotFound
 from mcp_toolserver.stores.database import Database
-
-if TYPE_CHECKING:
-    import sqlite3
 
 PREFIX = "worktree_"
 
@@ -52,38 +48,25 @@ class StoredWorktrees:
 
     async def get(self, handle: str, owner: str) -> StoredWorktree:
         """Return a worktree of `owner`. Raises: NotFound."""
-
-        def work(database: "sqlite3.Connection") -> StoredWorktree | None:
-            return _one(
-                database.execute("SELECT * FROM worktrees WHERE handle = ? AND owner = ?", (handle, owner))
-            )
-
-        if (found := await self._database.run(work, _TABLES)) is None:
+        found = await self._rows("SELECT * FROM worktrees WHERE handle = ? AND owner = ?", handle, owner)
+        if not found:
             raise NotFound(
                 "There is no such worktree. Use the id that EnterWorktree returned; it ends when the "
                 "worktree is removed."
             )
-        return found
+        return StoredWorktree(*found[0])
 
     async def named(self, common_dir: str, name: str) -> StoredWorktree | None:
         """Return the worktree of a repository with this name, whoever owns it."""
-
-        def work(database: "sqlite3.Connection") -> StoredWorktree | None:
-            return _one(
-                database.execute(
-                    "SELECT * FROM worktrees WHERE common_dir = ? AND name = ?", (common_dir, name)
-                )
-            )
-
-        return await self._database.run(work, _TABLES)
+        found = await self._rows(
+            "SELECT * FROM worktrees WHERE common_dir = ? AND name = ?", common_dir, name
+        )
+        return StoredWorktree(*found[0]) if found else None
 
     async def check_room(self) -> None:
         """Raises: InvalidInput: there are too many worktrees."""
-
-        def work(database: "sqlite3.Connection") -> list[str]:
-            return [name for (name,) in database.execute("SELECT name FROM worktrees ORDER BY rowid")]
-
-        if len(names := await self._database.run(work, _TABLES)) >= MOST:
+        names = [row[0] for row in await self._rows("SELECT name FROM worktrees ORDER BY rowid")]
+        if len(names) >= MOST:
             raise InvalidInput(
                 f"There are {len(names)} worktrees already, as many as there may be: {', '.join(names)}. "
                 "Remove one with ExitWorktree, `action` remove."
@@ -91,23 +74,12 @@ class StoredWorktrees:
 
     async def add(self, made: StoredWorktree) -> None:
         """Store a new worktree."""
-
         values = (made.handle, made.owner, made.common_dir, made.name, made.branch, made.base, made.git_dir)
-
-        def work(database: "sqlite3.Connection") -> None:
-            database.execute("INSERT OR REPLACE INTO worktrees VALUES (?, ?, ?, ?, ?, ?, ?)", values)
-
-        await self._database.run(work, _TABLES)
+        await self._rows("INSERT OR REPLACE INTO worktrees VALUES (?, ?, ?, ?, ?, ?, ?)", *values)
 
     async def remove(self, handle: str) -> None:
         """Forget a worktree."""
+        await self._rows("DELETE FROM worktrees WHERE handle = ?", handle)
 
-        def work(database: "sqlite3.Connection") -> None:
-            database.execute("DELETE FROM worktrees WHERE handle = ?", (handle,))
-
-        await self._database.run(work, _TABLES)
-
-
-def _one(found: "sqlite3.Cursor") -> StoredWorktree | None:
-    row = found.fetchone()
-    return None if row is None else StoredWorktree(*row)
+    async def _rows(self, statement: str, *values: str) -> list[tuple[str, ...]]:
+        return await self._database.rows(statement, values, _TABLES)

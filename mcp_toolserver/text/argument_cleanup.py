@@ -8,8 +8,7 @@ from collections.abc import Mapping
 
 from pydantic import JsonValue
 
-from mcp_toolserver.text.argument_habits import adapted
-from mcp_toolserver.text.argument_names import own_name
+from mcp_toolserver.text.argument_habits import adapted, own_name
 
 SAFE_INTEGER = 2**53 - 1
 """The largest integer that every JSON implementation carries exactly (RFC 8259, section 6)."""

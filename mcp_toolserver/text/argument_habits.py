@@ -7,14 +7,13 @@ validation names it.
 import posixpath
 import re
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from pydantic import JsonValue
 
-from mcp_toolserver.text.argument_names import snake_case
-
 _Arguments = Mapping[str, JsonValue]
+_Sent = dict[str, JsonValue]
 
 
 @dataclass(frozen=True)
@@ -65,18 +64,18 @@ _WITHOUT_EFFECT = {"id": "status", "yield_time_ms": "command", "max_output_token
 """By name an argument that tools with it have: our todos go by their order, and commands have bounds."""
 
 
-def adapted(arguments: _Arguments, properties: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+def adapted(arguments: _Arguments, properties: _Arguments) -> dict[str, JsonValue]:
     """Return the arguments of a call with ours for those that `properties` lacks, as far as there are any."""
     sent = {name if name in properties else snake_case(name): name for name in arguments}
     if len(sent) < len(arguments):
         return dict(arguments)
     found = {known: arguments[name] for known, name in sent.items()}
-    for conversion in _CONVERSIONS:
-        found = conversion(found, properties)
-    return {sent.get(name, name): value for name, value in found.items()}
+    for convert in (_range_of_lines, _literal_pattern, _script, _path_in_repository, _joined_source):
+        convert(found, properties)
+    return {sent.get(name, name): value for name, value in _without_habits(found, properties).items()}
 
 
-def _without_habits(sent: _Arguments, properties: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+def _without_habits(sent: _Arguments, properties: _Arguments) -> dict[str, JsonValue]:
     kept: dict[str, JsonValue] = {}
     for name, value in sent.items():
         ours = None if name in properties else _meaning(name, value, properties)
@@ -87,7 +86,7 @@ def _without_habits(sent: _Arguments, properties: Mapping[str, JsonValue]) -> di
     return kept
 
 
-def _meaning(name: str, value: JsonValue, properties: Mapping[str, JsonValue]) -> _Arguments | None:
+def _meaning(name: str, value: JsonValue, properties: _Arguments) -> _Arguments | None:
     """Return what stands for an unknown argument, None where nothing does."""
     if value in (None, "", [], {}) or (isinstance(value, str) and name in _EXPLANATIONS):
         return {}
@@ -104,79 +103,124 @@ _LINES = (
 )
 
 
-def _range_of_lines(sent: _Arguments, properties: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+def _range_of_lines(sent: _Sent, properties: _Arguments) -> None:
     """The first and the last line, counted from 1, are an offset and a limit."""
     if not {"offset", "limit"} <= set(properties) or {"offset", "limit"} & set(sent):
-        return dict(sent)
-    for names in _LINES:
-        first, last = (sent.get(name) for name in names)
+        return
+    for start, end in _LINES:
+        first, last = sent.get(start), sent.get(end)
         if type(first) is int and type(last) is int and 1 <= first <= last:
-            kept = {name: value for name, value in sent.items() if name not in names}
-            if kept.get("should_read_entire_file") is True:
-                del kept["should_read_entire_file"]
-                return kept
-            return {**kept, "offset": first - 1, "limit": last - first + 1}
-    return dict(sent)
+            del sent[start], sent[end]
+            if sent.get("should_read_entire_file") is True:
+                del sent["should_read_entire_file"]
+            else:
+                sent |= {"offset": first - 1, "limit": last - first + 1}
+            return
 
 
 _SPECIAL = re.compile(r"[\\.+*?()|\[\]{}^$]")
+_LITERAL = {"is_regexp": False, "literal_search": True, "fixed_strings": True}
 
 
-def _literal_pattern(sent: _Arguments, properties: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+def _literal_pattern(sent: _Sent, properties: _Arguments) -> None:
     """A text that is no regular expression is searched for as it is."""
-    literal = {"is_regexp": False, "literal_search": True, "fixed_strings": True}
-    asked = [name for name, value in literal.items() if sent.get(name) is value]
+    asked = [name for name, value in _LITERAL.items() if sent.get(name) is value]
     pattern = next((name for name in ("pattern", "query") if isinstance(sent.get(name), str)), None)
-    if not asked or pattern is None or "-i" not in properties:
-        return dict(sent)
-    kept = {name: value for name, value in sent.items() if name not in asked}
-    return {**kept, pattern: _SPECIAL.sub(r"\\\g<0>", str(sent[pattern]))}
+    if asked and pattern is not None and "-i" in properties:
+        for name in asked:
+            del sent[name]
+        sent[pattern] = _SPECIAL.sub(r"\\\g<0>", str(sent[pattern]))
 
 
 _SHELLS = ("bash", "sh", "zsh", "/bin/bash", "/bin/sh")
 
 
-def _script(sent: _Arguments, properties: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+def _script(sent: _Sent, properties: _Arguments) -> None:
     """The words of a command are a script."""
-    words = sent.get("command")
-    if not isinstance(words, list) or "cwd" not in properties or not words:
-        return dict(sent)
-    texts = [word for word in words if isinstance(word, str)]
-    if len(texts) < len(words):
-        return dict(sent)
-    match texts:
+    words = _texts(sent.get("command"))
+    if not words or "cwd" not in properties:
+        return
+    match words:
         case [shell, "-c" | "-lc", script] if shell in _SHELLS:
-            return {**sent, "command": script}
+            sent["command"] = script
         case _:
-            return {**sent, "command": shlex.join(texts)}
+            sent["command"] = shlex.join(words)
 
 
-def _path_in_repository(sent: _Arguments, properties: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+def _path_in_repository(sent: _Sent, properties: _Arguments) -> None:
     """A repository and a path in it are one path."""
     repository, path = sent.get("repo_path"), sent.get("file_path")
-    if not (isinstance(repository, str) and isinstance(path, str)) or "path" not in properties:
-        return dict(sent)
-    kept = {name: value for name, value in sent.items() if name not in ("repo_path", "file_path")}
-    return {**kept, "path": posixpath.join(repository, path)}
+    if isinstance(repository, str) and isinstance(path, str) and "path" in properties:
+        del sent["repo_path"], sent["file_path"]
+        sent["path"] = posixpath.join(repository, path)
 
 
-def _joined_source(sent: _Arguments, properties: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+def _joined_source(sent: _Sent, properties: _Arguments) -> None:
     """The lines of a cell, as notebooks keep them, are its text."""
-    name = next((name for name in ("new_source", "new_code") if isinstance(sent.get(name), list)), None)
-    lines = sent[name] if name is not None and "new_source" in properties else None
-    if name is None or not isinstance(lines, list):
-        return dict(sent)
-    texts = [line for line in lines if isinstance(line, str)]
-    if len(texts) < len(lines):
-        return dict(sent)
-    return {**sent, name: "\n".join(text.removesuffix("\n") for text in texts)}
+    name = next((name for name in ("new_source", "new_code") if isinstance(sent.get(name), list)), "")
+    lines = _texts(sent.get(name))
+    if lines is not None and "new_source" in properties:
+        sent[name] = "\n".join(text.removesuffix("\n") for text in lines)
 
 
-_CONVERSIONS: tuple[Callable[[_Arguments, Mapping[str, JsonValue]], dict[str, JsonValue]], ...] = (
-    _range_of_lines,
-    _literal_pattern,
-    _script,
-    _path_in_repository,
-    _joined_source,
-    _without_habits,
+def _texts(value: JsonValue) -> list[str] | None:
+    """Return a list of texts; None for anything else."""
+    texts = [item for item in value if isinstance(item, str)] if isinstance(value, list) else []
+    return texts if isinstance(value, list) and len(texts) == len(value) else None
+
+
+_GROUPS: tuple[frozenset[str], ...] = tuple(
+    frozenset(names.split())
+    for names in (
+        "path file_path filepath file filename file_name target_file absolute_path notebook_path",
+        "path repo_path repository_path dir_path relative_workspace_path target_notebook",
+        "path path1 file1 file_path_1",
+        "other_path path2 file2 file_path_2",
+        "cell_number cell_idx cell_index",
+        "edit_mode edit_type",
+        "new_source new_code",
+        "code input",
+        "commit revision",
+        "run_in_background is_background background",
+        "old_string old_text old_str",
+        "new_string new_text new_str",
+        "content contents text file_text",
+        "command cmd script",
+        "pattern regex query search_pattern",
+        "pattern glob",
+        "glob include file_pattern include_pattern",
+        "cwd workdir working_directory working_dir directory",
+        "timeout timeout_ms",
+        "max_depth depth",
+        "head_limit limit max_count max_results count",
+        "limit length head",
+        "-i ignore_case case_insensitive",
+        "-n line_numbers show_line_numbers",
+        "-A after_context",
+        "-B before_context",
+        "-C context context_lines",
+        "task_id id handle bash_id shell_id",
+    )
 )
+"""Names that mean the same. Where a tool has one of a group, the others stand for it; a tool that has two of
+them keeps them apart."""
+
+
+def own_name(given: str, names: Collection[str], sent: Collection[str]) -> str:
+    """Our name for the argument `given`: itself if it is one of `names` or nothing else is meant.
+
+    `sent` are all names of the call: what was sent under its own name has no second one.
+    """
+    if given in names:
+        return given
+    snake = snake_case(given)
+    candidates = {name for group in _GROUPS if snake in group for name in group if name in names}
+    if snake in names:
+        candidates = {snake}
+    free = candidates - set(sent)
+    return free.pop() if len(candidates) == 1 and free else given
+
+
+def snake_case(name: str) -> str:
+    """`filePath` → `file_path`."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()

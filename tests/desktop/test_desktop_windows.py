@@ -14,7 +14,7 @@ from mcp_toolserver.pipeline.dispatcher import Dispatcher
 from mcp_toolserver.runtime.desktop.desktop import MAX_PICTURES
 from mcp_toolserver.text.desktop.programs import PROGRAMS
 from mcp_toolserver.text.desktop.windows import child_ids, managed_ids, visible
-from mcp_toolserver.text.documents.image import pixels
+from mcp_toolserver.text.documents.file_type import pixels
 from tests.desktop.desktop import (
     X,
     desktop_server,

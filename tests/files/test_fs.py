@@ -40,7 +40,7 @@ from mcp_toolserver.runtime.files.path_resolver import (
 from mcp_toolserver.runtime.files.transaction import temp_file
 from mcp_toolserver.runtime.files.workspace import PathLocks, Workspace
 from mcp_toolserver.runtime.files.workspace_files import ConfinedFiles
-from mcp_toolserver.text.path_syntax import check_spelling
+from mcp_toolserver.text.file_names import check_spelling
 from tests.support.open_files import descriptors
 
 ENGINES: dict[str, Callable[[], Walk]] = {

@@ -14,8 +14,7 @@ from mcp_toolserver.errors import Conflict, InvalidInput, NotFound, ToolError
 from mcp_toolserver.text.edit.unified_diff import unified
 from mcp_toolserver.text.patch.apply import Applied, apply_hunks
 from mcp_toolserver.text.patch.model import Section
-from mcp_toolserver.text.patch.parse import parse
-from mcp_toolserver.text.patch.plan import Plan, plan
+from mcp_toolserver.text.patch.plan import Plan, parse, plan
 from mcp_toolserver.text.patch.unified_format import git_names, name
 from tests.support.calling import make
 

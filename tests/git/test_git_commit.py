@@ -6,7 +6,7 @@ from typing import Any
 import anyio
 import pytest
 
-from mcp_toolserver.text.git.author import parse_author
+from mcp_toolserver.text.git.names import parse_author
 from tests.git.hostile_git import Lair
 from tests.git.repositories import GitTools
 from tests.support.workbench import Person

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from mcp_toolserver.capabilities.git import GitChange
 from mcp_toolserver.text.git.log import blamed, blanked, commits
-from mcp_toolserver.text.git.revision import ends, peeled, plain
+from mcp_toolserver.text.git.names import ends, peeled, plain
 from mcp_toolserver.text.git.status import parsed
 
 # --- addresses ---------------------------------------------------------------------------------------------

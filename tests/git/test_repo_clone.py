@@ -17,7 +17,7 @@ from mcp_toolserver.runtime.git.clone import GitCloner
 from mcp_toolserver.runtime.git.clone_script import ClonePlan, clone_failure
 from mcp_toolserver.runtime.host_services import HostServices, ServiceRequest
 from mcp_toolserver.runtime.web.guard import Guard, parse_private_host
-from mcp_toolserver.text.git.clone_source import clone_source
+from mcp_toolserver.text.address_or_path import clone_source
 from tests.git.hostile_git import GIT, Lair
 from tests.support.confinement import git, visible_folder
 from tests.support.processes import call
@@ -341,5 +341,5 @@ def test_a_failure_is_reported_in_our_own_words() -> None:
 
 
 def test_the_source_of_a_call_is_one_of_two() -> None:
-    assert clone_source("https://Example.org/x.git").url == "https://example.org/x.git"
+    assert clone_source("https://Example.org/x.git").address == "https://example.org/x.git"
     assert clone_source("./a:b").paths == ("./a:b",)

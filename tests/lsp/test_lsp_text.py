@@ -16,11 +16,11 @@ from mcp_toolserver.errors import InvalidInput
 from mcp_toolserver.runtime.lsp.connection import FrameDecoder, ProtocolError, decode_message, encode_message
 from mcp_toolserver.runtime.lsp.documents import FileWatcher, to_path, to_uri
 from mcp_toolserver.runtime.lsp.pool import find_executables, search_folders
-from mcp_toolserver.text.code.definitions import definition_pattern, definitions
-from mcp_toolserver.text.code.edit_text import cut_middle, edit_text
 from mcp_toolserver.text.code.languages import CODE_GLOB, LANGUAGES, code_glob, code_language
 from mcp_toolserver.text.code.positions import (
     Encoding,
+    InvalidEdit,
+    apply_edits,
     code_lines,
     indentation,
     symbol_at,
@@ -28,9 +28,9 @@ from mcp_toolserver.text.code.positions import (
     to_index,
     to_units,
 )
-from mcp_toolserver.text.code.resolve_symbol import asked_place
-from mcp_toolserver.text.code.text_edits import InvalidEdit, apply_edits
+from mcp_toolserver.text.code.resolve_symbol import asked_place, definition_pattern, definitions
 from mcp_toolserver.text.search.glob import matcher
+from mcp_toolserver.tools.lsp.lsp_edit import cut_middle, edit_text
 
 LINES = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r\n"))
 ENCODINGS = st.sampled_from(["utf-8", "utf-16", "utf-32"])

@@ -14,7 +14,7 @@ from mcp_toolserver.runtime.files import root, volume
 from mcp_toolserver.runtime.files.libc import copy_attributes, rename_new
 from mcp_toolserver.runtime.files.transaction import Original, temp_file
 from mcp_toolserver.runtime.files.volume import name_comparison, stored_name
-from mcp_toolserver.stores.durable import sync
+from mcp_toolserver.stores.disk import sync
 from mcp_toolserver.text.file_names import NameComparison, folded, path_tests, volume_path
 
 

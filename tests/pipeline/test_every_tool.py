@@ -11,9 +11,8 @@ from pydantic import JsonValue
 
 from mcp_toolserver.capabilities.permissions import Capability, Permission
 from mcp_toolserver.errors import InvalidInput
-from mcp_toolserver.pipeline.registry import Entry
+from mcp_toolserver.pipeline.registry import Entry, unwrapped
 from mcp_toolserver.pipeline.validation import PathCanonicalizer, checked, respelt
-from mcp_toolserver.text.lines.unwrap import unwrapped
 from mcp_toolserver.tool_spec import Args, PathMark, Profile
 from tests.project.examples_stage import example
 from tests.support.generated import ENTRIES, SNAPSHOTS, TOOLS_PAGE, snapshot, snapshot_file, tools_pages, wire

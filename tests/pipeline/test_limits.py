@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from mcp_toolserver.capabilities.call_scope import SavedOutput
 from mcp_toolserver.pipeline.truncate import fit
-from mcp_toolserver.text.lines.truncate import head_bytes, tail_bytes
+from mcp_toolserver.text.lines.encoding import head_bytes, tail_bytes
 from mcp_toolserver.tool_spec import Output
 
 

@@ -26,8 +26,7 @@ from mcp_toolserver.pipeline.dispatcher import Dispatcher
 from mcp_toolserver.protocol.handlers import Handlers
 from mcp_toolserver.protocol.mcp_server import ToolServer
 from mcp_toolserver.protocol.translate import correlation
-from mcp_toolserver.stores.audit_entry import AuditContext
-from mcp_toolserver.stores.audit_log import AuditLog
+from mcp_toolserver.stores.audit_log import AuditContext, AuditLog
 from mcp_toolserver.telemetry import is_tracing, observers
 from mcp_toolserver.telemetry.call_log import log_call
 from mcp_toolserver.telemetry.json_log import JsonLines

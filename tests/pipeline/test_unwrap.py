@@ -3,7 +3,7 @@
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from mcp_toolserver.text.lines.unwrap import unwrapped
+from mcp_toolserver.pipeline.registry import unwrapped
 
 TEXTS = {
     "One\ntwo.\nThree.\n": "One two. Three.",

@@ -7,7 +7,7 @@ import pytest
 
 from mcp_toolserver.capabilities.permissions import Capability, Permission
 from mcp_toolserver.pipeline.dispatcher import Dispatcher
-from mcp_toolserver.text.preferences import PREFERENCES
+from mcp_toolserver.tools.plan.config import PREFERENCES
 from tests.plan.planning import call, database, planner
 from tests.support.workshop import granted
 

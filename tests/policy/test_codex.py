@@ -15,7 +15,7 @@ from mcp_toolserver.protocol.codex_sandbox_state import KEY, UNREADABLE, restric
 from mcp_toolserver.protocol.handlers import Handlers
 from mcp_toolserver.protocol.mcp_server import ToolServer, sandbox_state
 from mcp_toolserver.runtime.host_services import HostServices
-from mcp_toolserver.text.path_syntax import lies_in
+from mcp_toolserver.text.file_names import lies_in
 from tests.support.families import lines
 from tests.support.live import ERAS, Setup, SharedServers, connected, text
 from tests.support.workbench import Person, dispatcher, machine, required

@@ -7,7 +7,7 @@ import pytest
 
 from mcp_toolserver.capabilities.permissions import HostFacts, Permission
 from mcp_toolserver.pipeline.registry import Registry, discover
-from mcp_toolserver.text.shell.sandbox_facts import sandbox_facts
+from mcp_toolserver.tools.shell.bash import sandbox_facts
 from tests.support.confinement import READ_ONLY, USERS, WORKSPACE_WRITE, Server
 
 WRITE = Permission.WORKSPACE_WRITE

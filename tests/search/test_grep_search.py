@@ -8,8 +8,7 @@ from pydantic import JsonValue
 from mcp_toolserver.pipeline.dispatcher import Dispatcher
 from mcp_toolserver.runtime.executables import HostExecutables
 from mcp_toolserver.runtime.processes.broker_client import Broker
-from mcp_toolserver.text.search.notes import unsearched
-from mcp_toolserver.tools.search.grep_search import TOOL
+from mcp_toolserver.tools.search.grep_search import TOOL, unsearched
 from tests.search.searching import ask, searcher
 from tests.support.workbench import Person
 from tests.support.workshop import names, workshop

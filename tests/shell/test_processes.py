@@ -21,7 +21,7 @@ from mcp_toolserver.runtime.processes.commands import CommandLimits, Commands
 from mcp_toolserver.runtime.processes.helper_launcher import Programs
 from mcp_toolserver.runtime.processes.output_capture import Capture, CaptureLimits
 from mcp_toolserver.stores.saved_outputs import OutputFile, OutputStore
-from mcp_toolserver.text.lines.utf8_stream import decode_page, without_cut_start
+from mcp_toolserver.text.lines.encoding import decode_page, without_cut_start
 from mcp_toolserver.text.shell.command_output import command_text
 from tests.support.open_files import descriptors
 from tests.support.processes import (

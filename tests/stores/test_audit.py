@@ -26,8 +26,7 @@ from mcp_toolserver.pipeline.call_record import CallRecord
 from mcp_toolserver.pipeline.dispatcher import Dispatcher
 from mcp_toolserver.stores import audit_log
 from mcp_toolserver.stores.audit_chain import ChainHead, VerificationReport, verify
-from mcp_toolserver.stores.audit_entry import AuditContext
-from mcp_toolserver.stores.audit_log import AuditLog, Retention
+from mcp_toolserver.stores.audit_log import AuditContext, AuditLog, Retention
 from mcp_toolserver.text.redact_secrets import redacted
 from mcp_toolserver.tool_spec import Args, Limits, Output, Runtime
 from tests.support.processes import PATIENCE, python, until
@@ -407,7 +406,7 @@ def test_files_are_rotated_in_one_chain_and_the_oldest_removed(tmp_path: Path) -
 def test_several_servers_share_one_chain(tmp_path: Path) -> None:
     script = (
         "from mcp_toolserver.stores.audit_log import AuditLog, Retention\n"
-        "from mcp_toolserver.stores.audit_entry import AuditContext\n"
+        "from mcp_toolserver.stores.audit_log import AuditContext\n"
         "from mcp_toolserver.pipeline.call_record import CallRecord\n"
         "context = AuditContext(mode='x', layers={})\n"
         "audit = AuditLog.open(sys.argv[1], context, Retention(file_bytes=50_000))\n"
@@ -442,7 +441,7 @@ from pathlib import Path
 from dataclasses import replace
 from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.stores.audit_log import AuditLog
-from mcp_toolserver.stores.audit_entry import AuditContext
+from mcp_toolserver.stores.audit_log import AuditContext
 from tests.support.workbench import Person, dispatcher, machine
 folder = Path(sys.argv[1])
 host = machine(folder)

@@ -12,7 +12,7 @@ from mcp_types import ResourceLink
 from mcp_toolserver.capabilities.call_scope import LOCAL
 from mcp_toolserver.errors import NotFound
 from mcp_toolserver.runtime.sandbox.layers.bubblewrap import candidates
-from mcp_toolserver.stores.disk_space import MIB
+from mcp_toolserver.stores.disk import MIB
 from mcp_toolserver.stores.saved_outputs import OWNERS, OutputLimits, OutputStore
 from tests.protocol.resource_clients import refusal
 from tests.support.live import Setup, connected, text
@@ -140,7 +140,7 @@ import anyio, json, sys
 from pathlib import Path
 from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.stores.audit_log import AuditLog
-from mcp_toolserver.stores.audit_entry import AuditContext
+from mcp_toolserver.stores.audit_log import AuditContext
 from tests.support.workbench import Person, dispatcher, machine
 from dataclasses import replace
 folder = Path(sys.argv[1])

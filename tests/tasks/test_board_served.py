@@ -18,7 +18,7 @@ from mcp_toolserver.app.serve import mcp_server
 from mcp_toolserver.capabilities.call_scope import LOCAL
 from mcp_toolserver.capabilities.tasks import NewTask
 from mcp_toolserver.stores.board import DIED, LEFT, StoredBoard
-from mcp_toolserver.stores.liveness import BOARD, any_dead
+from mcp_toolserver.stores.file_lock import BOARD, any_dead
 from mcp_toolserver.stores.tasks import StoredTasks, TaskRecord
 from tests.plan.planning import Human
 from tests.protocol.resource_clients import commanding, completed, listed, place, read, refusal

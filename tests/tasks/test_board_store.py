@@ -21,7 +21,7 @@ from mcp_toolserver.stores.board import (
     new_id,
 )
 from mcp_toolserver.stores.database import Database
-from mcp_toolserver.stores.liveness import BOARD, any_dead
+from mcp_toolserver.stores.file_lock import BOARD, any_dead
 
 OTHER = "connection 1"
 

@@ -15,7 +15,7 @@ from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.errors import InvalidInput
 from mcp_toolserver.runtime.clock import machine_zone
 from mcp_toolserver.stores.cron import StoredSchedules
-from mcp_toolserver.text.schedules import detailed, listed
+from mcp_toolserver.text.cron import detailed, listed
 from tests.tasks.schedules import application, call, create
 
 HANDLE = re.compile(r"cron_[0-9a-f]{32}")

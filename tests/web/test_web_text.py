@@ -15,9 +15,9 @@ from mcp_toolserver.runtime.web.guard import Guard
 from mcp_toolserver.runtime.web.robots import RobotsChecker, allows, parse_robots
 from mcp_toolserver.runtime.web.search_client import SearchBudget
 from mcp_toolserver.runtime.web.transport import BodyDecoder, GuardedNetwork
-from mcp_toolserver.text.documents.relevant_sections import joined_parts, relevant
 from mcp_toolserver.text.web.headers import sendable
 from mcp_toolserver.text.web.urls import Url, parse_url
+from mcp_toolserver.tools.web.web_fetch import joined_parts, relevant
 from tests.web.web import Internet
 
 # --- robots.txt ------------------------------------------------------------------------------------------

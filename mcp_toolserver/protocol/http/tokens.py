@@ -21,8 +21,8 @@ from datetime import UTC, datetime
 
 from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.errors import SettingsError
+from mcp_toolserver.text.file_names import lies_in
 from mcp_toolserver.text.json_values import is_list
-from mcp_toolserver.text.path_syntax import lies_in
 
 log = logging.getLogger(__name__)
 

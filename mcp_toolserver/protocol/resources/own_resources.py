@@ -15,8 +15,7 @@ from mcp_toolserver.errors import NotFound
 from mcp_toolserver.protocol.resources.source import LARGEST, Refused, Source, Visitor, text
 from mcp_toolserver.protocol.translate import OUTPUT_URI
 from mcp_toolserver.stores.saved_outputs import OutputStore
-from mcp_toolserver.text.lines.terminal import as_on_terminal
-from mcp_toolserver.text.shell.command_output import ending, lines
+from mcp_toolserver.text.shell.command_output import as_on_terminal, ending, lines
 from mcp_toolserver.tool_spec import Output, Runtime
 
 if TYPE_CHECKING:

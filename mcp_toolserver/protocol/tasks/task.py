@@ -18,7 +18,7 @@ from mcp_toolserver.protocol.elicitation import elicit
 from mcp_toolserver.protocol.tasks.feature import PREFIX
 from mcp_toolserver.stores.tasks import Status, TaskRecord
 from mcp_toolserver.text.json_values import is_list, is_object
-from mcp_toolserver.text.lines.utf8_stream import decode_page
+from mcp_toolserver.text.lines.encoding import decode_page
 from mcp_toolserver.text.timestamps import utc
 
 POLL_MS = 1_000

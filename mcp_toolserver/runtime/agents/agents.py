@@ -33,9 +33,8 @@ from mcp_toolserver.text.agents.types import (
     member_prompt,
     system_prompt,
 )
+from mcp_toolserver.text.lines.encoding import decode_page, head_bytes
 from mcp_toolserver.text.lines.escape_invisible import visible
-from mcp_toolserver.text.lines.truncate import head_bytes
-from mcp_toolserver.text.lines.utf8_stream import decode_page
 
 if TYPE_CHECKING:
     from mcp_toolserver.pipeline.nested_calls import NestedCalls

@@ -17,7 +17,7 @@ from mcp_toolserver.capabilities.model import Model, ModelRequest, ModelTool, To
 from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.errors import Conflict, ToolError, UnknownTool
 from mcp_toolserver.text.agents.conversation import Conversation, unanswered
-from mcp_toolserver.text.lines.truncate import head_bytes
+from mcp_toolserver.text.lines.encoding import head_bytes
 
 if TYPE_CHECKING:
     from mcp_toolserver.capabilities.agents import AgentState, AgentStatus

@@ -24,7 +24,7 @@ from mcp_toolserver.runtime.files.libc import copy_attributes, rename_new
 from mcp_toolserver.runtime.files.os_errors import translate
 from mcp_toolserver.runtime.files.path_resolver import FOLDER, Escape, ResolvedPath, Walk
 from mcp_toolserver.runtime.files.root import Root
-from mcp_toolserver.stores.durable import sync
+from mcp_toolserver.stores.disk import sync
 from mcp_toolserver.stores.running_servers import RunningServer
 from mcp_toolserver.text.file_names import EXACT, NameComparison, folded
 

@@ -14,8 +14,7 @@ from string import ascii_lowercase, ascii_uppercase
 
 from mcp_toolserver.runtime.descriptor_path import descriptor_path
 from mcp_toolserver.runtime.files.libc import file_system_type
-from mcp_toolserver.text.file_names import NameComparison, folded
-from mcp_toolserver.text.path_syntax import lies_in
+from mcp_toolserver.text.file_names import NameComparison, folded, lies_in
 
 _PC_CASE_SENSITIVE = 11
 """From <sys/unistd.h> of macOS: 0 where a volume ignores case (pathconf(2))."""

@@ -35,8 +35,15 @@ from mcp_toolserver.runtime.files.root import LocatedPath, Root, in_work_tree, n
 from mcp_toolserver.runtime.files.transaction import WriteTarget
 from mcp_toolserver.runtime.sandbox.protected.names import GIT
 from mcp_toolserver.stores.running_servers import RunningServer
-from mcp_toolserver.text.file_names import EXACT, NameComparison, VolumePath, folded, volume_path, widest
-from mcp_toolserver.text.path_syntax import check_spelling
+from mcp_toolserver.text.file_names import (
+    EXACT,
+    NameComparison,
+    VolumePath,
+    check_spelling,
+    folded,
+    volume_path,
+    widest,
+)
 
 _MAX_BYTES = 4_095
 """The maximum length of a path on Linux."""

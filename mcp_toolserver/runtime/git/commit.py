@@ -18,8 +18,8 @@ from mcp_toolserver.runtime.git.hardening import parse_config
 from mcp_toolserver.runtime.git.repository import MAX_PATHS, SECONDS
 from mcp_toolserver.runtime.git.versions import filters, is_nested, refuse_filtered
 from mcp_toolserver.runtime.search.display_path import showable
-from mcp_toolserver.text.git.author import Author, parse_author
 from mcp_toolserver.text.git.messages import counted
+from mcp_toolserver.text.git.names import Author, parse_author
 from mcp_toolserver.text.git.status import is_unmerged, parsed
 
 _TRUE = frozenset({"true", "yes", "on", "1", ""})

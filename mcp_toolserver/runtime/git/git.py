@@ -30,7 +30,7 @@ from mcp_toolserver.runtime.git.tree_entry import read_entry
 from mcp_toolserver.runtime.git.versions import read_versions
 from mcp_toolserver.runtime.search.display_path import showable
 from mcp_toolserver.text.git.log import BRANCH_FORMAT, COMMIT_FORMAT, blamed, commits, references, remotes
-from mcp_toolserver.text.git.revision import peeled
+from mcp_toolserver.text.git.names import peeled
 from mcp_toolserver.text.git.status import parsed
 
 BRANCHES = 30

@@ -24,8 +24,7 @@ from mcp_toolserver.runtime.sandbox.mounts.hidden_paths import HiddenPaths
 from mcp_toolserver.runtime.sandbox.protected.git_dir import git_folder
 from mcp_toolserver.runtime.sandbox.protected.unprotectable import Unprotectable
 from mcp_toolserver.runtime.search.display_path import showable
-from mcp_toolserver.text.file_names import NameComparison, volume_path
-from mcp_toolserver.text.path_syntax import lies_in
+from mcp_toolserver.text.file_names import NameComparison, lies_in, volume_path
 
 log = logging.getLogger(__name__)
 

@@ -17,7 +17,7 @@ from mcp_toolserver.runtime.git.allowed_commands import GitInvocation
 from mcp_toolserver.runtime.git.repository_cache import RepositoryPaths
 from mcp_toolserver.runtime.git.runner import MAX_OUTPUT, Git, GitResult
 from mcp_toolserver.runtime.search.display_path import inside
-from mcp_toolserver.text.git.revision import ends, plain
+from mcp_toolserver.text.git.names import ends, plain
 
 SECONDS = 50.0
 """Timeout of one git command. Many clients give up after 60 seconds."""

@@ -21,8 +21,8 @@ from mcp_toolserver.runtime.git.repository import Repository
 from mcp_toolserver.runtime.git.versions import EXECUTABLE, TreeEntry, contents, peeled_commit
 from mcp_toolserver.runtime.sandbox.protected.names import GIT, protected_name
 from mcp_toolserver.runtime.search.display_path import showable
+from mcp_toolserver.text.file_names import check_spelling
 from mcp_toolserver.text.git.status import parsed
-from mcp_toolserver.text.path_syntax import check_spelling
 
 MAX_FILES = 2_000
 """Files that a switch writes."""

@@ -5,7 +5,7 @@ from mcp_toolserver.errors import NotFound
 from mcp_toolserver.runtime.git.repository import Repository
 from mcp_toolserver.runtime.git.runner import GitResult
 from mcp_toolserver.runtime.search.display_path import showable
-from mcp_toolserver.text.git.revision import plain
+from mcp_toolserver.text.git.names import plain
 
 _LINK = "120000"
 _BINARY_CHECK_BYTES = 8_000

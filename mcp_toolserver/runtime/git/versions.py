@@ -16,7 +16,7 @@ from mcp_toolserver.runtime.git.allowed_commands import GitInvocation
 from mcp_toolserver.runtime.git.hardening import parse_config
 from mcp_toolserver.runtime.git.repository import MAX_PATHS, Repository, RepositoryAccess, open_repository
 from mcp_toolserver.runtime.search.display_path import showable
-from mcp_toolserver.text.git.revision import peeled, plain
+from mcp_toolserver.text.git.names import peeled, plain
 
 FILE, EXECUTABLE, LINK, SUBMODULE = "100644", "100755", "120000", "160000"
 """Modes of tree entries."""

@@ -18,7 +18,7 @@ from mcp_toolserver.runtime.files.workspace import Workspace
 from mcp_toolserver.runtime.lsp.documents import read_bytes, to_path
 from mcp_toolserver.runtime.lsp.requests import parse_as
 from mcp_toolserver.runtime.lsp.session import Session
-from mcp_toolserver.text.code.text_edits import InvalidEdit, TextEdit, apply_edits
+from mcp_toolserver.text.code.positions import InvalidEdit, TextEdit, apply_edits
 
 MOST_FILES = 500
 """Files that one edit may touch."""

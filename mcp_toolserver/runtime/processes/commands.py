@@ -33,7 +33,7 @@ from mcp_toolserver.runtime.processes.output_capture import Capture, CaptureLimi
 from mcp_toolserver.runtime.sandbox.broker.messages import Script
 from mcp_toolserver.runtime.short_handle import short_handle
 from mcp_toolserver.stores.saved_outputs import OutputStore
-from mcp_toolserver.text.lines.utf8_stream import decode_page
+from mcp_toolserver.text.lines.encoding import decode_page
 
 END_SECONDS = 8.0
 """How long to wait for a kill, which is longer than the supervisor's own limit."""

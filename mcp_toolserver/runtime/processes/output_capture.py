@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from mcp_toolserver.capabilities.call_scope import LOCAL, SavedOutput
 from mcp_toolserver.stores.saved_outputs import OutputFile, OutputStore
-from mcp_toolserver.text.lines.utf8_stream import decode_page, without_cut_start
+from mcp_toolserver.text.lines.encoding import decode_page, without_cut_start
 
 WIDEST = 3
 """UTF-8 bytes of U+FFFD, which may stand for a single byte of output."""

@@ -15,7 +15,7 @@ from mcp_toolserver.capabilities.skills import SKILL_FILE, LoadedSkill, SavedSki
 from mcp_toolserver.errors import Conflict, Denied, NotFound, ToolError
 from mcp_toolserver.runtime.files.workspace import Workspace
 from mcp_toolserver.runtime.search.display_path import inside
-from mcp_toolserver.text.path_syntax import lies_in
+from mcp_toolserver.text.file_names import lies_in
 from mcp_toolserver.text.skills import NAME, parse_skill
 
 MAX_BYTES = 256 * 1024

@@ -31,7 +31,7 @@ from mcp_toolserver.runtime.skills.discovery import (
     read_skill,
 )
 from mcp_toolserver.stores.skills import StoredSkills
-from mcp_toolserver.text.path_syntax import lies_in
+from mcp_toolserver.text.file_names import lies_in
 from mcp_toolserver.text.skills import saved_fields, skill_markdown
 
 MAX_FILE = 10 * 1024 * 1024

@@ -19,7 +19,7 @@ from mcp_toolserver.runtime.host_services import ServiceRequest
 from mcp_toolserver.runtime.providers import Provider, ProviderContext
 from mcp_toolserver.runtime.tasks.runner import AGENT_TOOL, COMMAND_TOOL, Run, TaskRunner, wait_for
 from mcp_toolserver.stores.board import Claim, StoredBoard, StoredTask, new_id
-from mcp_toolserver.text.lines.utf8_stream import decode_page
+from mcp_toolserver.text.lines.encoding import decode_page
 
 log = logging.getLogger(__name__)
 

@@ -35,8 +35,8 @@ from mcp_toolserver.runtime.search.display_path import showable
 from mcp_toolserver.runtime.worktrees.entered import EnteredWorktrees
 from mcp_toolserver.stores.worktrees import StoredWorktree, StoredWorktrees, new_handle
 from mcp_toolserver.text.git.messages import counted
+from mcp_toolserver.text.git.names import check_worktree_name
 from mcp_toolserver.text.git.status import parsed
-from mcp_toolserver.text.git.worktree_name import check_worktree_name
 
 BRANCH_PREFIX = "worktree-"
 

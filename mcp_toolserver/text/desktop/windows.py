@@ -11,7 +11,7 @@ from pydantic import TypeAdapter
 
 from mcp_toolserver.errors import Unavailable
 from mcp_toolserver.text.desktop.programs import SCREEN_PROBLEMS
-from mcp_toolserver.text.documents.image import pixels
+from mcp_toolserver.text.documents.file_type import pixels
 
 _ID = re.compile(r"0x[0-9a-f]+")
 _CHILD = re.compile(r"^ +(0x[0-9a-f]+) ", re.MULTILINE)
@@ -28,7 +28,6 @@ _SHOWN = re.compile(
     r"\s+Map State: (?P<state>\w+)\n",
     re.DOTALL,
 )
-
 
 Area = tuple[int, int, int, int]
 """Left, top, width and height of a part of the screen."""

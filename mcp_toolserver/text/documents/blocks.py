@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from mcp_toolserver.text.lines.truncate import head_bytes
+from mcp_toolserver.text.lines.encoding import head_bytes
 
 
 @dataclass(frozen=True)

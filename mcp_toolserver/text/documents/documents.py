@@ -31,11 +31,11 @@ def shown(kind: DocumentKind, content: bytes, wanted: Wanted) -> Shown | Lines:
 
             return pages(content, wanted)
         case "docx":
-            from mcp_toolserver.text.documents.docx import word
+            from mcp_toolserver.text.documents.office import word
 
             return _text(word(content))
         case _:
-            from mcp_toolserver.text.documents.xlsx import sheets
+            from mcp_toolserver.text.documents.office import sheets
 
             return _text(sheets(content))
 

@@ -6,7 +6,7 @@ from difflib import Match, SequenceMatcher
 from io import StringIO
 from itertools import accumulate, chain, repeat
 
-from mcp_toolserver.text.lines.truncate import head_bytes
+from mcp_toolserver.text.lines.encoding import head_bytes
 
 _CONTEXT = 3
 _LINES = 300_000

@@ -68,33 +68,21 @@ def _branch_name(reference: str) -> str:
 
 def blamed(answer: bytes) -> Iterator[GitLine]:
     """Parse the lines that `git blame --porcelain` prints."""
-    known: dict[str, _Author] = {}
+    authors: dict[str, str] = {}
+    days: dict[str, str] = {}
     id_, number = "", 0
     # Lines end with a line feed and with nothing else: other separators belong to the text.
     for line in answer.decode("utf-8", "replace").split("\n"):
-        if line.startswith("\t"):
-            author = known[id_]
-            text = line[1:].removesuffix("\r")
-            yield GitLine(number=number, text=text, commit=id_, author=author.name, date=author.day)
-            continue
         name, _, value = line.partition(" ")
-        if name in ("author", "author-time"):
-            known[id_].take(name, value)
+        if line.startswith("\t"):
+            text, day = line[1:].removesuffix("\r"), days.get(id_, "")
+            yield GitLine(number=number, text=text, commit=id_, author=authors.get(id_, ""), date=day)
+        elif name == "author":
+            authors[id_] = value
+        elif name == "author-time":
+            days[id_] = datetime.fromtimestamp(int(value), UTC).date().isoformat()
         elif _is_id(name):
             id_, number = name, int(value.split(" ")[1])
-            known.setdefault(id_, _Author())
-
-
-@dataclass
-class _Author:
-    name: str = ""
-    day: str = ""
-
-    def take(self, name: str, value: str) -> None:
-        if name == "author":
-            self.name = value
-        else:
-            self.day = datetime.fromtimestamp(int(value), UTC).date().isoformat()
 
 
 _ID_LENGTHS = (40, 64)

@@ -1,7 +1,6 @@
 """Parses and formats the output of `git status --porcelain=v2 --branch -z`."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 
 from mcp_toolserver.capabilities.git import GitChange, GitState
 
@@ -16,38 +15,27 @@ _RENAMED = "2"
 def parsed(answer: bytes, *, complete: bool = True) -> GitState:
     """Parse a status. If it is not `complete`, the last entry is dropped, because it may be cut."""
     items = answer.decode("utf-8", "surrogateescape").split("\0")
-    reading = _Reading()
+    heads: dict[str, str] = {}
+    changes: list[GitChange] = []
     # A cut in the name before a rename would leave its other half missing, so the last two are dropped.
     entries = iter(items[:-1] if complete else items[:-2])
     for item in entries:
         if item.startswith("# "):
-            reading.head(item)
+            name, _, value = item.removeprefix("# ").partition(" ")
+            heads[name] = value
         elif item:
-            reading.changes.append(_change(item, entries))
-    return reading.status(complete=complete)
-
-
-@dataclass
-class _Reading:
-    heads: dict[str, str] = field(default_factory=dict[str, str])
-    changes: list[GitChange] = field(default_factory=list[GitChange])
-
-    def head(self, item: str) -> None:
-        name, _, value = item.removeprefix("# ").partition(" ")
-        self.heads[name] = value
-
-    def status(self, *, complete: bool) -> GitState:
-        ahead, _, behind = self.heads.get("branch.ab", "+0 -0").partition(" ")
-        commit, branch = self.heads.get("branch.oid", _NO_COMMIT), self.heads.get("branch.head", _NO_BRANCH)
-        return GitState(
-            branch="" if branch == _NO_BRANCH else branch,
-            head="" if commit == _NO_COMMIT else commit,
-            upstream=self.heads.get("branch.upstream", ""),
-            ahead=abs(int(ahead)),
-            behind=abs(int(behind)),
-            changes=tuple(self.changes),
-            complete=complete,
-        )
+            changes.append(_change(item, entries))
+    ahead, _, behind = heads.get("branch.ab", "+0 -0").partition(" ")
+    commit, branch = heads.get("branch.oid", _NO_COMMIT), heads.get("branch.head", _NO_BRANCH)
+    return GitState(
+        branch="" if branch == _NO_BRANCH else branch,
+        head="" if commit == _NO_COMMIT else commit,
+        upstream=heads.get("branch.upstream", ""),
+        ahead=abs(int(ahead)),
+        behind=abs(int(behind)),
+        changes=tuple(changes),
+        complete=complete,
+    )
 
 
 def _change(item: str, rest: Iterator[str]) -> GitChange:

@@ -1,6 +1,7 @@
-"""Detects the encoding of a text file, and bytes that are not text."""
+"""Detects the encoding of text, and bytes that are not text. Cuts text and streams between characters."""
 
 import codecs
+from codecs import getincrementaldecoder
 from dataclasses import dataclass
 
 from mcp_toolserver.errors import InvalidInput
@@ -133,3 +134,38 @@ def _decoded(raw: bytes, encoding: Encoding, complete: bool) -> str | None:
 def _is_text(raw: bytes, controls_per_100: int) -> bool:
     controls = len(raw) - len(raw.translate(None, _CONTROLS))
     return b"\0" not in raw and controls * 100 <= len(raw) * controls_per_100
+
+
+_LONGEST = 4
+"""Bytes of one character."""
+
+
+def decode_page(data: bytes, *, last: bool) -> tuple[str, int]:
+    """Decode `data`; return the text, and how many bytes it was decoded from.
+
+    A character whose end is missing is left for the next page, unless this is the `last`.
+    """
+    decoder = getincrementaldecoder("utf-8")("replace")
+    text = decoder.decode(data, final=last)
+    pending, _ = decoder.getstate()
+    return text, len(data) - len(pending)
+
+
+def without_cut_start(data: bytes) -> bytes:
+    """Return `data` without the end of a character whose start is missing."""
+    start = next((index for index, byte in enumerate(data[:_LONGEST]) if byte & 0xC0 != 0x80), 0)
+    return data[start:]
+
+
+def head_bytes(text: str, limit: int) -> str:
+    """Return the longest start of `text` of at most `limit` UTF-8 bytes."""
+    if len(text) * 4 <= limit:
+        return text
+    encoded = text.encode(errors="surrogatepass")
+    return text if len(encoded) <= limit else encoded[:limit].decode(errors="ignore")
+
+
+def tail_bytes(text: str, limit: int) -> str:
+    """Return the longest end of `text` of at most `limit` UTF-8 bytes."""
+    encoded = text.encode(errors="surrogatepass")
+    return text if len(encoded) <= limit else encoded[len(encoded) - limit :].decode(errors="ignore")

@@ -25,8 +25,7 @@ from mcp_toolserver.text.documents.blocks import (
 )
 from mcp_toolserver.text.documents.file_type import HEAD_BYTES, image_type
 from mcp_toolserver.text.documents.optional_parser import parser_errors
-from mcp_toolserver.text.lines.encoding import detect
-from mcp_toolserver.text.lines.truncate import head_bytes, tail_bytes
+from mcp_toolserver.text.lines.encoding import detect, head_bytes, tail_bytes
 from mcp_toolserver.text.notebook.notebook import source_of, violation
 
 _OUTPUTS = 20

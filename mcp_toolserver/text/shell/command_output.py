@@ -1,10 +1,10 @@
-"""Formats the state and output of a command for the model."""
+"""Formats the state and output of a command for the model, as it would look on a terminal."""
 
+import re
 from collections.abc import Sequence
 
 from mcp_toolserver.capabilities.call_scope import Report
 from mcp_toolserver.capabilities.processes import JobState
-from mcp_toolserver.text.lines.terminal import as_on_terminal
 
 _WORDS = {
     "running": "running for {}",
@@ -96,3 +96,23 @@ def _notes(state: JobState) -> list[str]:
         f"{ending(state)}; it goes on in the background as {state.handle}{_killed_later(state)}",
         f"TaskOutput reads on from offset {state.next_offset}; TaskStop ends it",
     ]
+
+
+_STYLE = re.compile(r"\x1b\[[0-9;:]*m|\x1b\(B|(?<=\r)\x1b\[[0-2]?K|\x1b\[[0-2]?K(?=\r)")
+"""Colours and styles, the reset of the character set that `tput sgr0` adds, and what erases a line that is
+written again from its start. Anything else may move text, so it stays and is escaped."""
+
+
+def as_on_terminal(text: str) -> str:
+    """Remove colours from `text`; of a line that was written several times, keep what was written last."""
+    if "\x1b" in text:
+        text = _STYLE.sub("", text)
+    if text.count("\r") == text.count("\r\n"):
+        return text
+    return "\n".join(map(_last_state, text.split("\n")))
+
+
+def _last_state(line: str) -> str:
+    if "\r" not in line:
+        return line
+    return next((state for state in reversed(line.split("\r")) if state), "")

@@ -84,12 +84,10 @@ async def run(args: Agent, rt: t.Runtime) -> t.Output:
 TOOL = t.ToolSpec(
     name="Agent",
     title="Start agent",
-    description=__doc__ or "",
     args=Agent,
     run=run,
     permission=t.Permission.DANGER_FULL_ACCESS,
     needs=frozenset({t.Capability.AGENTS}),
-    kind="other",
     subjects=lambda args: (args.resume or canonical_type(args.subagent_type),),
     destructive=True,
     may_be_long=True,

@@ -23,11 +23,9 @@ async def run(args: SendMessage, rt: t.Runtime) -> t.Output:
 TOOL = t.ToolSpec(
     name="SendMessage",
     title="Send message to agent",
-    description=__doc__ or "",
     args=SendMessage,
     run=run,
     permission=t.Permission.DANGER_FULL_ACCESS,
     needs=frozenset({t.Capability.TEAMS}),
-    kind="other",
     subjects=lambda args: (args.to,),
 )

@@ -71,12 +71,10 @@ async def run(args: TeamCreate, rt: t.Runtime) -> t.Output:
 TOOL = t.ToolSpec(
     name="TeamCreate",
     title="Start team of agents",
-    description=__doc__ or "",
     args=TeamCreate,
     run=run,
     permission=t.Permission.DANGER_FULL_ACCESS,
     needs=frozenset({t.Capability.TEAMS}),
-    kind="other",
     subjects=lambda args: tuple(
         sorted({canonical_type(member.subagent_type) for member in args.members} or {canonical_type("")})
     ),

@@ -20,12 +20,10 @@ async def run(args: TeamDelete, rt: t.Runtime) -> t.Output:
 TOOL = t.ToolSpec(
     name="TeamDelete",
     title="Stop team of agents",
-    description=__doc__ or "",
     args=TeamDelete,
     run=run,
     permission=t.Permission.DANGER_FULL_ACCESS,
     needs=frozenset({t.Capability.TEAMS}),
-    kind="other",
     subjects=lambda args: (args.team_id,),
     destructive=True,
 )

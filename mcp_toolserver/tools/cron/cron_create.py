@@ -9,8 +9,7 @@ from typing import Annotated
 from pydantic import AfterValidator
 
 from mcp_toolserver import tool as t
-from mcp_toolserver.text.cron import parse_cron
-from mcp_toolserver.text.schedules import at
+from mcp_toolserver.text.cron import at, parse_cron
 from mcp_toolserver.text.shell.words import simple_parts
 
 
@@ -64,12 +63,10 @@ async def run(args: CronCreate, rt: t.Runtime) -> t.Output:
 TOOL = t.ToolSpec(
     name="CronCreate",
     title="Create schedule",
-    description=__doc__ or "",
     args=CronCreate,
     run=run,
     permission=t.Permission.DANGER_FULL_ACCESS,
     needs=frozenset({t.Capability.CRON, t.Capability.SCHEDULES, t.Capability.CLOCK}),
-    kind="other",
     subjects=lambda args: simple_parts(args.command) if args.command else (),
     output=Created,
     aliases=(t.Alias("CronCreate", {"name": "description"}),),

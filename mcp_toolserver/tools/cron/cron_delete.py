@@ -19,12 +19,10 @@ async def run(args: CronDelete, rt: t.Runtime) -> t.Output:
 TOOL = t.ToolSpec(
     name="CronDelete",
     title="Delete schedule",
-    description=__doc__ or "",
     args=CronDelete,
     run=run,
     permission=t.Permission.DANGER_FULL_ACCESS,
     needs=frozenset({t.Capability.CRON, t.Capability.SCHEDULES, t.Capability.CLOCK}),
-    kind="other",
     subjects=lambda args: (args.cron_id,),
     destructive=True,
     idempotent=True,

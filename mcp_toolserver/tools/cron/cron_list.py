@@ -5,7 +5,7 @@ With a cron_id, the output of each stored run of that schedule: the last 20 runs
 from pydantic import JsonValue
 
 from mcp_toolserver import tool as t
-from mcp_toolserver.text.schedules import at, detailed, listed
+from mcp_toolserver.text.cron import at, detailed, listed
 
 
 class CronList(t.Args):
@@ -48,12 +48,10 @@ def _record(schedule: t.Schedule) -> dict[str, JsonValue]:
 TOOL = t.ToolSpec(
     name="CronList",
     title="List schedules",
-    description=__doc__ or "",
     args=CronList,
     run=run,
     permission=t.Permission.READ_ONLY,
     needs=frozenset({t.Capability.CRON, t.Capability.CLOCK}),
-    kind="other",
     subjects=lambda args: (args.cron_id,) if args.cron_id else (),
     output=Crons,
     idempotent=True,

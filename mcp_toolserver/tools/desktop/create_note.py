@@ -23,12 +23,10 @@ async def run(args: CreateNote, rt: t.Runtime) -> t.Output:
 TOOL = t.ToolSpec(
     name="create_note",
     title="Create note",
-    description=__doc__ or "",
     permission=t.Permission.DANGER_FULL_ACCESS,
     needs=frozenset({t.Capability.NOTES_WRITE}),
     args=CreateNote,
     run=run,
-    kind="other",
     subjects=lambda args: (args.title,),
     limits=t.Limits(deadline=120.0),
 )

@@ -34,13 +34,11 @@ async def run(args: ListNotes, rt: t.Runtime) -> t.Output:
 TOOL = t.ToolSpec(
     name="list_notes",
     title="List notes",
-    description=__doc__ or "",
     permission=t.Permission.DANGER_FULL_ACCESS,
     needs=frozenset({t.Capability.NOTES_READ}),
     args=ListNotes,
     output=Notes,
     run=run,
-    kind="other",
     subjects=lambda args: tuple(filter(None, (args.folder,))),
     idempotent=True,
     limits=t.Limits(deadline=120.0),

@@ -18,11 +18,9 @@ async def run(args: Notify, rt: t.Runtime) -> t.Output:
 TOOL = t.ToolSpec(
     name="notify",
     title="Show notification",
-    description=__doc__ or "",
     permission=t.Permission.DANGER_FULL_ACCESS,
     needs=frozenset({t.Capability.DESKTOP_NOTIFY}),
     args=Notify,
     run=run,
-    kind="other",
     subjects=lambda _: (),
 )

@@ -5,11 +5,11 @@ the program ends when this server ends.
 from typing import Annotated
 
 from mcp_toolserver import tool as t
-from mcp_toolserver.text.desktop.open_target import Target
+from mcp_toolserver.text.address_or_path import OpenTarget
 
 
 class Open(t.Args):
-    target: Annotated[Target, t.PathsMark()] = t.Field(description="URL, mailto address or path")
+    target: Annotated[OpenTarget, t.PathsMark()] = t.Field(description="URL, mailto address or path")
 
 
 async def run(args: Open, rt: t.Runtime) -> t.Output:
@@ -20,11 +20,9 @@ async def run(args: Open, rt: t.Runtime) -> t.Output:
 TOOL = t.ToolSpec(
     name="open",
     title="Open file or address",
-    description=__doc__ or "",
     permission=t.Permission.DANGER_FULL_ACCESS,
     needs=frozenset({t.Capability.DESKTOP_OPEN}),
     args=Open,
     run=run,
-    kind="other",
     subjects=lambda args: (str(args.target),),
 )

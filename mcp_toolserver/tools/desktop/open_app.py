@@ -5,7 +5,7 @@ Linux the program ends when this server ends.
 from typing import Annotated
 
 from mcp_toolserver import tool as t
-from mcp_toolserver.text.desktop.open_target import OpenTarget, Target
+from mcp_toolserver.text.address_or_path import AddressOrPath, OpenTarget
 
 
 class OpenApp(t.Args):
@@ -15,8 +15,8 @@ class OpenApp(t.Args):
         pattern=r"^\w[\w .+&'()-]*$",
         description="Name (macOS) or desktop file id, such as `org.gnome.Maps` (Linux)",
     )
-    target: Annotated[Target, t.PathsMark()] = t.Field(
-        default_factory=OpenTarget, description="URL, mailto address or path to open"
+    target: Annotated[OpenTarget, t.PathsMark()] = t.Field(
+        default_factory=AddressOrPath, description="URL, mailto address or path to open"
     )
 
 
@@ -29,11 +29,9 @@ async def run(args: OpenApp, rt: t.Runtime) -> t.Output:
 TOOL = t.ToolSpec(
     name="open_app",
     title="Start desktop program",
-    description=__doc__ or "",
     permission=t.Permission.DANGER_FULL_ACCESS,
     needs=frozenset({t.Capability.DESKTOP_APP}),
     args=OpenApp,
     run=run,
-    kind="other",
     subjects=lambda args: (args.app, *filter(None, (str(args.target),))),
 )

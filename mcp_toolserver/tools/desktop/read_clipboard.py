@@ -30,13 +30,11 @@ async def run(_: ReadClipboard, rt: t.Runtime) -> t.Output:
 TOOL = t.ToolSpec(
     name="read_clipboard",
     title="Read clipboard",
-    description=__doc__ or "",
     permission=t.Permission.DANGER_FULL_ACCESS,
     needs=frozenset({t.Capability.CLIPBOARD_READ}),
     args=ReadClipboard,
     output=Clipboard,
     run=run,
-    kind="other",
     subjects=lambda _: (),
     idempotent=True,
 )

@@ -35,12 +35,10 @@ async def run(args: ReadNote, rt: t.Runtime) -> t.Output:
 TOOL = t.ToolSpec(
     name="read_note",
     title="Read note",
-    description=__doc__ or "",
     permission=t.Permission.DANGER_FULL_ACCESS,
     needs=frozenset({t.Capability.NOTES_READ}),
     args=ReadNote,
     run=run,
-    kind="other",
     subjects=lambda args: (args.title or args.id,),
     idempotent=True,
     limits=t.Limits(deadline=120.0),

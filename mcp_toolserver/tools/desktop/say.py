@@ -18,12 +18,10 @@ async def run(args: Say, rt: t.Runtime) -> t.Output:
 TOOL = t.ToolSpec(
     name="say",
     title="Read text aloud",
-    description=__doc__ or "",
     permission=t.Permission.DANGER_FULL_ACCESS,
     needs=frozenset({t.Capability.DESKTOP_SAY}),
     args=Say,
     run=run,
-    kind="other",
     subjects=lambda _: (),
     may_be_long=True,
     limits=t.Limits(deadline=160.0),

@@ -23,12 +23,10 @@ async def run(args: TakeScreenshot, rt: t.Runtime) -> t.Output:
 TOOL = t.ToolSpec(
     name="take_screenshot",
     title="Take screenshot",
-    description=__doc__ or "",
     permission=t.Permission.DANGER_FULL_ACCESS,
     needs=frozenset({t.Capability.SCREEN}),
     args=TakeScreenshot,
     run=run,
-    kind="other",
     subjects=lambda _: (),
     idempotent=True,
 )

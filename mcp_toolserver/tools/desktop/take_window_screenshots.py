@@ -29,12 +29,10 @@ async def run(_: TakeWindowScreenshots, rt: t.Runtime) -> t.Output:
 TOOL = t.ToolSpec(
     name="take_window_screenshots",
     title="Take screenshots of windows",
-    description=__doc__ or "",
     permission=t.Permission.DANGER_FULL_ACCESS,
     needs=frozenset({t.Capability.WINDOWS}),
     args=TakeWindowScreenshots,
     run=run,
-    kind="other",
     subjects=lambda _: (),
     idempotent=True,
 )

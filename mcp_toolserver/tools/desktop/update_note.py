@@ -34,13 +34,11 @@ async def run(args: UpdateNote, rt: t.Runtime) -> t.Output:
 TOOL = t.ToolSpec(
     name="update_note",
     title="Change note",
-    description=__doc__ or "",
     permission=t.Permission.DANGER_FULL_ACCESS,
     # A wrong title returns the titles that exist, and appending reads the note first.
     needs=frozenset({t.Capability.NOTES_READ, t.Capability.NOTES_WRITE}),
     args=UpdateNote,
     run=run,
-    kind="other",
     subjects=lambda args: (args.title or args.id,),
     destructive=True,
     limits=t.Limits(deadline=120.0),

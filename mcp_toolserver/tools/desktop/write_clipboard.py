@@ -15,12 +15,10 @@ async def run(args: WriteClipboard, rt: t.Runtime) -> t.Output:
 TOOL = t.ToolSpec(
     name="write_clipboard",
     title="Write clipboard",
-    description=__doc__ or "",
     permission=t.Permission.DANGER_FULL_ACCESS,
     needs=frozenset({t.Capability.CLIPBOARD_WRITE}),
     args=WriteClipboard,
     run=run,
-    kind="other",
     subjects=lambda _: (),
     destructive=True,
     idempotent=True,

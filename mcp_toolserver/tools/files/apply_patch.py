@@ -20,7 +20,7 @@ _DIFF_BYTES = 50_000
 
 
 def _parsed(value: object) -> object:
-    from mcp_toolserver.text.patch.parse import parse
+    from mcp_toolserver.text.patch.plan import parse
 
     return parse(value) if isinstance(value, str) else value
 
@@ -96,7 +96,6 @@ def _diffs(outcomes: "tuple[Outcome, ...]") -> Iterator[str]:
 TOOL = t.ToolSpec(
     name="apply_patch",
     title="Apply patch",
-    description=__doc__ or "",
     permission=t.Permission.WORKSPACE_WRITE,
     needs=frozenset({t.Capability.FS_WRITE}),
     args=ApplyPatch,

@@ -7,8 +7,14 @@ from io import BytesIO
 from typing import BinaryIO
 
 from mcp_toolserver import tool as t
-from mcp_toolserver.text.documents.file_type import HEAD_BYTES, DocumentKind, document_kind, image_type
-from mcp_toolserver.text.documents.image import MOST_BYTES, caption
+from mcp_toolserver.text.documents.file_type import (
+    HEAD_BYTES,
+    MOST_BYTES,
+    DocumentKind,
+    caption,
+    document_kind,
+    image_type,
+)
 from mcp_toolserver.text.lines.page import Page, page
 
 _LINES = 2_000
@@ -135,7 +141,6 @@ def _documents(host: t.HostFacts) -> str:
 TOOL = t.ToolSpec(
     name="read_file",
     title="Read file",
-    description=__doc__ or "",
     permission=t.Permission.READ_ONLY,
     needs=frozenset({t.Capability.FS_READ}),
     args=ReadFile,

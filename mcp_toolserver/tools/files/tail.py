@@ -14,6 +14,4 @@ async def run(args: Tail, rt: t.Runtime) -> t.Output:
     return await rt.fs.read(args.path, lambda file, size: head.shown(args, file, size, last=True))
 
 
-TOOL = replace(
-    head.TOOL, name="tail", title="Show end of file", description=__doc__ or "", args=Tail, run=run
-)
+TOOL = replace(head.TOOL, name="tail", title="Show end of file", args=Tail, run=run)

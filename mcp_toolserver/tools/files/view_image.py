@@ -5,8 +5,7 @@ rejected with the reason.
 from typing import BinaryIO
 
 from mcp_toolserver import tool as t
-from mcp_toolserver.text.documents.file_type import HEAD_BYTES, image_type
-from mcp_toolserver.text.documents.image import MOST_BYTES, caption, other_type
+from mcp_toolserver.text.documents.file_type import HEAD_BYTES, MOST_BYTES, caption, image_type, other_type
 
 
 class ViewImage(t.Args):
@@ -33,7 +32,6 @@ def _shown(path: str, file: BinaryIO, size: int) -> t.Output:
 TOOL = t.ToolSpec(
     name="view_image",
     title="Show image",
-    description=__doc__ or "",
     permission=t.Permission.READ_ONLY,
     needs=frozenset({t.Capability.FS_READ}),
     args=ViewImage,

@@ -40,7 +40,6 @@ def _revision(args: GitDiff) -> str:
 TOOL = t.ToolSpec(
     name="git_diff",
     title="Show changes",
-    description=__doc__ or "",
     permission=t.Permission.READ_ONLY,
     needs=frozenset({t.Capability.GIT}),
     args=GitDiff,

@@ -42,7 +42,6 @@ def _form(args: GitShow) -> t.ShowForm:
 TOOL = t.ToolSpec(
     name="git_show",
     title="Show commit",
-    description=__doc__ or "",
     permission=t.Permission.READ_ONLY,
     needs=frozenset({t.Capability.GIT}),
     args=GitShow,

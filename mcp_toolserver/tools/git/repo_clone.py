@@ -4,25 +4,15 @@ credentials, fetch submodules or run anything that the repository names.
 
 from typing import Annotated
 
-from pydantic import BeforeValidator, InstanceOf, WithJsonSchema
-
 from mcp_toolserver import tool as t
-from mcp_toolserver.text.git.clone_source import CloneSource, clone_source
+from mcp_toolserver.text.address_or_path import CloneSource
 from mcp_toolserver.text.git.messages import counted
 
 
-def _parsed(value: object) -> object:
-    return clone_source(value) if isinstance(value, str) else value
-
-
 class RepoClone(t.Args):
-    source: Annotated[
-        InstanceOf[CloneSource],
-        BeforeValidator(_parsed),
-        WithJsonSchema({"type": "string"}),
-        t.PathsMark(),
-        t.UrlMark(),
-    ] = t.Field(description="https URL, or path of a repository")
+    source: Annotated[CloneSource, t.PathsMark(), t.UrlMark()] = t.Field(
+        description="https URL, or path of a repository"
+    )
     path: t.WorkspacePath = t.Field(description="Path of the new folder")
     depth: int = t.Field(default=0, ge=0, le=1_000_000, description="Number of commits to fetch; 0 for all")
     branch: str = t.Field(
@@ -32,8 +22,8 @@ class RepoClone(t.Args):
 
 async def run(args: RepoClone, rt: t.Runtime) -> t.Output:
     query = t.CloneQuery(
-        url=args.source.url,
-        folder=t.CanonicalPath(args.source.folder) if args.source.folder else None,
+        url=args.source.address,
+        folder=t.CanonicalPath(args.source.path) if args.source.path else None,
         path=args.path,
         branch=args.branch,
         depth=args.depth,
@@ -46,7 +36,7 @@ def _text(args: RepoClone, found: t.Cloned) -> str:
     if not found.commit:
         return f"Cloned {args.source} into {args.path}/: it has no commits.{notes}"
     place = f"branch {found.branch} at" if found.branch else "at"
-    remote = "" if args.source.url else " It has no remote."
+    remote = "" if args.source.address else " It has no remote."
     return (
         f"Cloned {args.source} into {args.path}/, {place} {found.commit[:12]}: "
         f"{counted(found.files, 'file')}, {found.size:,} bytes.{remote} "
@@ -57,7 +47,6 @@ def _text(args: RepoClone, found: t.Cloned) -> str:
 TOOL = t.ToolSpec(
     name="repo_clone",
     title="Clone repository",
-    description=__doc__ or "",
     permission=t.Permission.WORKSPACE_WRITE,
     needs=frozenset({t.Capability.CLONES}),
     args=RepoClone,

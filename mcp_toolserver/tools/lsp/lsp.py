@@ -4,10 +4,11 @@ characters count from 1, as in read_file. If no language server is installed or 
 answers and says so.
 """
 
+from collections.abc import Iterator
+
 from pydantic import JsonValue
 
 from mcp_toolserver import tool as t
-from mcp_toolserver.text.code.answer_text import answer_lines
 
 _PLACES = 50
 _LIMITS: dict[t.CodeOperation, int] = {"workspaceSymbol": 30, "documentSymbol": 300, "diagnostics": 100}
@@ -58,10 +59,56 @@ async def run(args: Lsp, rt: t.Runtime) -> t.Output:
     return t.Output(text, truncated=answer.total > len(answer.places))
 
 
+_NOUNS: dict[t.CodeOperation, tuple[str, str]] = {
+    "goToDefinition": ("definition", "definitions"),
+    "goToImplementation": ("implementation", "implementations"),
+    "findReferences": ("reference", "references"),
+    "hover": ("word on this", "words on this"),
+    "documentSymbol": ("symbol", "symbols"),
+    "workspaceSymbol": ("symbol", "symbols"),
+    "prepareCallHierarchy": ("function", "functions"),
+    "incomingCalls": ("call", "calls"),
+    "outgoingCalls": ("called function", "called functions"),
+    "diagnostics": ("problem", "problems"),
+}
+
+
+def answer_lines(operation: t.CodeOperation, answer: t.CodeAnswer) -> Iterator[str]:
+    """Yield an answer with its notes."""
+    if answer.text:
+        yield answer.text
+    for place in answer.places:
+        where = f"{'  ' * place.depth}{place.path}:{place.line}:{place.character}:"
+        yield " ".join(filter(None, (where, place.label and f"[{place.label}]", place.text)))
+    if not answer.text or answer.places:
+        yield _count(operation, answer)
+    if answer.withheld:
+        yield f"[left out: {answer.withheld} outside the workspace, hidden by a rule, or no longer there]"
+    if answer.note:
+        yield f"[{answer.note}]"
+    if answer.unfinished:
+        yield f"[{answer.source} is still reading the project; asked later, it may know more]"
+    if answer.fallback:
+        yield (
+            f"[fallback: {answer.source}, not a language server: comments and strings count, scopes and "
+            f"types do not. {answer.fallback}]"
+        )
+
+
+def _count(operation: t.CodeOperation, answer: t.CodeAnswer) -> str:
+    one, several = _NOUNS[operation]
+    by = "" if answer.fallback else f", says {answer.source}"
+    if not answer.total:
+        return f"No {several} found{' inside the workspace' if answer.withheld else ''}{by}."
+    noun = one if answer.total == 1 else several
+    if (more := answer.total - len(answer.places)) > 0:
+        return f"[{len(answer.places)} of {answer.total} {noun}; {more} more{by}; grep_search lists all]"
+    return f"[{answer.total} {noun}{by}]"
+
+
 TOOL = t.ToolSpec(
     name="LSP",
     title="Look up code",
-    description=__doc__ or "",
     permission=t.Permission.DANGER_FULL_ACCESS,
     needs=frozenset({t.Capability.LANGUAGES}),
     args=Lsp,

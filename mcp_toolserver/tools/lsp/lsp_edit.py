@@ -4,7 +4,11 @@ Give the symbol as `line` with `query` (its name) or `character`. Without `actio
 is offered there. Needs a language server for the file; an action that is more than an edit is refused.
 """
 
+from collections.abc import Iterator, Mapping, Sequence
+
 from mcp_toolserver import tool as t
+from mcp_toolserver.text.edit.unified_diff import unified
+from mcp_toolserver.text.undo_note import brief_undo_note, undo_help
 
 _SPELLINGS = {
     "file_path": "path",
@@ -44,8 +48,6 @@ class LspEdit(t.Args):
 
 
 async def run(args: LspEdit, rt: t.Runtime) -> t.Output:
-    from mcp_toolserver.text.code.edit_text import edit_text
-
     edit = await rt.languages.propose(
         t.CodeEditQuery(
             operation=args.operation,
@@ -85,10 +87,68 @@ def _listed(edit: t.CodeEdit) -> str:
     return "\n".join((*lines, last if edit.actions else f"No code actions here, says {edit.source}."))
 
 
+DIFF_CHARACTERS = 20_000
+"""Of the diffs of all files together."""
+
+_FILE_BYTES = 200_000
+"""Of the diff of one file before the whole is cut."""
+
+_MOST_FILES = 100
+"""Files that are listed."""
+
+
+def edit_text(edit: t.CodeEdit, replaced: Mapping[t.CanonicalPath, t.Previous | None] | None) -> str:
+    """Format a change. `replaced` has what became of the contents; None if the change is only proposed."""
+    return "\n".join(_parts(edit, replaced)).rstrip("\n")
+
+
+def _parts(edit: t.CodeEdit, replaced: Mapping[t.CanonicalPath, t.Previous | None] | None) -> Iterator[str]:
+    count = len({one.path for one in edit.files if one.after is not None})
+    files = f"{count} file{'s' * (count != 1)}"
+    if not edit.files:
+        yield f"Nothing to change, says {edit.source}: {edit.title}."
+    elif replaced is None:
+        yield f"Preview of {edit.title}, by {edit.source}: would change {files}. Nothing was changed."
+    else:
+        yield f"Done: {edit.title}, by {edit.source}. Changed {files}."
+    yield from (f"[{note}]" for note in edit.notes)
+    undo = replaced or {}
+    yield from undo_help(undo.values())
+    shown = [one for one in edit.files if one.after is not None]
+    yield from (f"{_line(one)}{brief_undo_note(undo.get(one.path))}" for one in shown[:_MOST_FILES])
+    if len(shown) > _MOST_FILES:
+        yield f"- and {len(shown) - _MOST_FILES} more files"
+    yield cut_middle("".join(_diffs(edit.files)), DIFF_CHARACTERS)
+
+
+def _line(file: t.ProposedFile) -> str:
+    edits = f"{file.edits} edit{'s' * (file.edits != 1)}"
+    if file.like is not None:
+        return f"- {file.like} moved to {file.path}: {edits}"
+    return f"- {file.path}: {'new file' if file.before is None else edits}"
+
+
+def _diffs(files: Sequence[t.ProposedFile]) -> Iterator[str]:
+    texts = {one.path: (one.before or b"").decode("utf-8-sig", "replace") for one in files}
+    for one in files:
+        if one.after is not None:
+            source, after = one.like or one.path, one.after.decode("utf-8-sig", "replace")
+            yield unified(texts[source], after, source, to=one.path, limit=_FILE_BYTES)
+
+
+def cut_middle(text: str, limit: int) -> str:
+    """Return `text` with whole lines left out in the middle, where it has more than `limit` characters."""
+    if len(text) <= limit:
+        return text
+    start = text.rfind("\n", 0, limit // 2) + 1
+    end = text.find("\n", len(text) - limit // 2) + 1
+    left_out = text.count("\n", start, end)
+    return f"{text[:start]}[{left_out} lines in the middle of the diff are left out]\n{text[end:]}"
+
+
 TOOL = t.ToolSpec(
     name="lsp_edit",
     title="Refactor code",
-    description=__doc__ or "",
     permission=t.Permission.DANGER_FULL_ACCESS,
     needs=frozenset({t.Capability.LANGUAGES, t.Capability.FS_WRITE}),
     args=LspEdit,

@@ -20,12 +20,10 @@ async def run(args: Calculator, rt: t.Runtime) -> t.Output:
 TOOL = t.ToolSpec(
     name="calculator",
     title="Calculate",
-    description=__doc__ or "",
     permission=t.Permission.READ_ONLY,
     needs=frozenset(),
     args=Calculator,
     run=run,
-    kind="other",
     subjects=lambda _: (),
     idempotent=True,
 )

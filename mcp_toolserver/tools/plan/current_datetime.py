@@ -27,11 +27,9 @@ def _text(now: datetime, zone: str) -> str:
 TOOL = t.ToolSpec(
     name="current_datetime",
     title="Tell date and time",
-    description=__doc__ or "",
     permission=t.Permission.READ_ONLY,
     needs=frozenset({t.Capability.CLOCK}),
     args=CurrentDatetime,
     run=run,
-    kind="other",
     subjects=lambda _: (),
 )

@@ -45,12 +45,10 @@ async def run(args: EnterPlanMode, rt: t.Runtime) -> t.Output:
 TOOL = t.ToolSpec(
     name="EnterPlanMode",
     title="Begin plan mode",
-    description=__doc__ or "",
     permission=t.Permission.READ_ONLY,
     needs=frozenset({t.Capability.PLAN, t.Capability.ASK}),
     args=EnterPlanMode,
     run=run,
-    kind="other",
     subjects=lambda args: (),
     output=PlanModeState,
     idempotent=True,

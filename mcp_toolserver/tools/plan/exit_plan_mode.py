@@ -57,12 +57,10 @@ async def run(args: ExitPlanMode, rt: t.Runtime) -> t.Output:
 TOOL = t.ToolSpec(
     name="ExitPlanMode",
     title="Ask to approve the plan",
-    description=__doc__ or "",
     permission=t.Permission.READ_ONLY,
     needs=frozenset({t.Capability.PLAN, t.Capability.ASK}),
     args=ExitPlanMode,
     run=run,
-    kind="other",
     subjects=lambda args: (),
     output=PlanDecision,
     limits=t.Limits(deadline=_LONGEST_WAIT + 60),

@@ -39,12 +39,10 @@ async def run(args: StructuredOutput, _: t.Runtime) -> t.Output:
 TOOL = t.ToolSpec(
     name="StructuredOutput",
     title="Return structured result",
-    description=__doc__ or "",
     permission=t.Permission.READ_ONLY,
     needs=frozenset(),
     args=StructuredOutput,
     run=run,
-    kind="other",
     subjects=lambda _: (),
     idempotent=True,
     profile=t.Profile.DEFAULT,

@@ -3,21 +3,18 @@ the list. A list_id from an earlier call selects another list, also one of an ea
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, JsonValue, model_serializer
 
 from mcp_toolserver import tool as t
-from mcp_toolserver.text.todos import (
-    MOST,
-    added,
-    cleared,
-    removed,
-    replaced,
-    shown,
-    toggled,
-    wants_verification,
-)
+
+MOST = 200
+"""Maximum items of a list."""
+
+_ENOUGH_TO_VERIFY = 3
+_MARKS = {"pending": " ", "in_progress": "~", "completed": "x"}
 
 
 def _not_blank(text: str) -> str:
@@ -94,7 +91,7 @@ class Todos(t.Record):
 async def run(args: TodoWrite, rt: t.Runtime) -> t.Output:
     changed = await rt.todos.change(args.list_id, lambda before: _changed(args, before))
     now = _sent(args, changed.before) if args.todos else changed.after.todos
-    nudge = bool(args.todos) and wants_verification(now)
+    nudge = bool(args.todos) and _wants_verification(now)
     record = Todos(
         list_id=changed.handle,
         newTodos=_as_json(now),
@@ -105,19 +102,45 @@ async def run(args: TodoWrite, rt: t.Runtime) -> t.Output:
 
 
 def _changed(args: TodoWrite, before: t.TodoList) -> t.TodoList:
+    todos = before.todos
     match args.action:
         case None:
-            return replaced(before, _sent(args, before))
+            return _replaced(before, _sent(args, before))
         case "add":
-            return added(before, args.text or "", args.priority)
+            return _added(before, args.text or "", args.priority)
         case "toggle":
-            return toggled(before, args.id or 0)
+            found = _found(before, args.id or 0)
+            other = replace(found, status="pending" if found.status == "completed" else "completed")
+            return replace(before, todos=tuple(other if todo is found else todo for todo in todos))
         case "remove":
-            return removed(before, args.id or 0)
+            found = _found(before, args.id or 0)
+            return replace(before, todos=tuple(todo for todo in todos if todo is not found))
         case "clear":
-            return cleared(before)
+            return replace(before, todos=())
         case _:
             return before
+
+
+def _replaced(before: t.TodoList, todos: tuple[t.Todo, ...]) -> t.TodoList:
+    """Replace the list by `todos`; a list of completed items alone becomes empty."""
+    if all(todo.status == "completed" for todo in todos):
+        return t.TodoList(next_id=before.next_id)
+    return t.TodoList(todos=todos, next_id=max(todo.id for todo in todos) + 1)
+
+
+def _added(before: t.TodoList, text: str, priority: t.TodoPriority) -> t.TodoList:
+    if len(before.todos) >= MOST:
+        raise t.InvalidInput(f"The list holds {MOST} things already; remove some, or start a new list.")
+    new = t.Todo(id=before.next_id, content=text, priority=priority)
+    return t.TodoList(todos=(*before.todos, new), next_id=before.next_id + 1)
+
+
+def _found(before: t.TodoList, number: int) -> t.Todo:
+    found = next((todo for todo in before.todos if todo.id == number), None)
+    if found is None:
+        known = ", ".join(str(todo.id) for todo in before.todos) or "none: the list is empty"
+        raise t.NotFound(f"Nothing on the list has the id {number}. Ids on it: {known}.")
+    return found
 
 
 def _sent(args: TodoWrite, before: t.TodoList) -> tuple[t.Todo, ...]:
@@ -148,24 +171,36 @@ def _as_json(todos: Sequence[t.Todo]) -> tuple[dict[str, JsonValue], ...]:
     )
 
 
+def _wants_verification(todos: Sequence[t.Todo]) -> bool:
+    """Whether a list of some length was finished and nothing on it was to verify the rest."""
+    is_done = all(todo.status == "completed" for todo in todos)
+    is_verified = any("verif" in todo.content.lower() for todo in todos)
+    return is_done and len(todos) >= _ENOUGH_TO_VERIFY and not is_verified
+
+
 def _lines(handle: str, todos: Sequence[t.Todo], *, nudge: bool) -> Iterator[str]:
     done = sum(todo.status == "completed" for todo in todos)
     yield f"list_id {handle}: {done} of {len(todos)} done"
-    if todos:
-        yield shown(todos)
+    for todo in todos:
+        yield f"{todo.id} [{_MARKS[todo.status]}] {todo.content}{''.join(_remarks(todo))}"
     if nudge:
         yield "All is done, but nothing on the list was to verify it. Check the result before you say so."
+
+
+def _remarks(todo: t.Todo) -> Iterator[str]:
+    if todo.priority != "medium":
+        yield f" ({todo.priority})"
+    if todo.status == "in_progress" and todo.active_form not in ("", todo.content):
+        yield f": {todo.active_form}"
 
 
 TOOL = t.ToolSpec(
     name="TodoWrite",
     title="Update todo list",
-    description=__doc__ or "",
     permission=t.Permission.WORKSPACE_WRITE,
     needs=frozenset({t.Capability.TODOS}),
     args=TodoWrite,
     run=run,
-    kind="other",
     subjects=lambda args: (args.list_id,) if args.list_id else (),
     output=Todos,
     aliases=(t.Alias("todo"), t.Alias("write_todos")),

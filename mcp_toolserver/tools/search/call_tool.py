@@ -15,13 +15,11 @@ class CallTool(t.Args):
 TOOL = t.ToolSpec(
     name="CallTool",
     title="Call an unlisted tool",
-    description=__doc__ or "",
     # The permission of the called tool applies; clients see the highest that any available tool needs.
     permission=t.Permission.DANGER_FULL_ACCESS,
     needs=frozenset(),
     args=CallTool,
     run=t.Forward(lambda args: (args.name, args.arguments)),
-    kind="other",
     subjects=lambda _: (),
     destructive=True,
     aliases=(t.Alias("call_tool"),),

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from mcp_toolserver import tool as t
 from mcp_toolserver.text.search.glob import listed, matcher, rooted
-from mcp_toolserver.text.search.notes import nothing, unsearched
+from mcp_toolserver.tools.search.grep_search import nothing, unsearched
 
 _ENTRIES = 1_000
 _FOLDERS = 100
@@ -80,7 +80,6 @@ def _lines(args: GlobSearch, found: t.FoundFiles) -> Iterator[str]:
 TOOL = t.ToolSpec(
     name="glob_search",
     title="Find files by name",
-    description=__doc__ or "",
     permission=t.Permission.READ_ONLY,
     needs=frozenset({t.Capability.SEARCH}),
     args=GlobSearch,

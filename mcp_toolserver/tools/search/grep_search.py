@@ -2,11 +2,10 @@
 symbolic links, binary files, dot files and files excluded by .gitignore.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
 from mcp_toolserver import tool as t
 from mcp_toolserver.text.search.glob import listed
-from mcp_toolserver.text.search.notes import nothing, unsearched
 
 _SWITCHES = {"include_ignored": "dot files and what .gitignore lists"}
 
@@ -105,10 +104,26 @@ def _total(args: GrepSearch, found: t.FoundLines) -> str:
 
 _PLURALS = {"matching line": "matching lines", "match": "matches"}
 
+_ERRORS = 5
+
+
+def nothing(what: str, switches: Mapping[str, bool], adds: Mapping[str, str]) -> str:
+    """Say that nothing was found, and what the `switches` that are off would add to the search."""
+    notes = [f"Set `{name}` to search {adds[name]} too." for name, is_on in switches.items() if not is_on]
+    return " ".join((f"No {what}.", *notes))
+
+
+def unsearched(errors: Sequence[str]) -> list[str]:
+    """Name the first files that could not be searched, and count the others, in one line."""
+    if not errors:
+        return []
+    more = f"; and {len(errors) - _ERRORS} more" if len(errors) > _ERRORS else ""
+    return [f"[not searched: {'; '.join(errors[:_ERRORS])}{more}]"]
+
+
 TOOL = t.ToolSpec(
     name="grep_search",
     title="Search file contents",
-    description=__doc__ or "",
     permission=t.Permission.READ_ONLY,
     needs=frozenset({t.Capability.SEARCH}),
     args=GrepSearch,

@@ -47,7 +47,6 @@ def _notes(folders: Mapping[str, t.FolderContent], *, is_cut: bool) -> Iterator[
 TOOL = t.ToolSpec(
     name="tree",
     title="Show folder tree",
-    description=__doc__ or "",
     permission=t.Permission.READ_ONLY,
     needs=frozenset({t.Capability.FS_READ}),
     args=Tree,

@@ -10,7 +10,6 @@ from typing import Any
 
 from mcp_toolserver import tool as t
 from mcp_toolserver.text.shell.command_output import command_text, describing
-from mcp_toolserver.text.shell.sandbox_facts import sandbox_facts
 from mcp_toolserver.text.shell.words import simple_parts
 
 
@@ -55,10 +54,45 @@ def _milliseconds(seconds: Any) -> Any:
     return round(seconds * 1000) if isinstance(seconds, int | float) and isfinite(seconds) else seconds
 
 
+def sandbox_facts(host: t.HostFacts) -> str:
+    """Return the facts as one paragraph that starts with "Sandbox:"; only what applies to the host."""
+    if host.is_unconfined:
+        return "Sandbox: none. Commands have all rights of the user who started the server."
+    return f"Sandbox: {_writes(host)} {_temporary(host)} {_network(host)}"
+
+
+def _writes(host: t.HostFacts) -> str:
+    if host.mode is t.Permission.READ_ONLY:
+        return "commands write nothing outside $TMPDIR."
+    git = "" if host.git_writable else ".git and "
+    return (
+        f"commands write only in the roots and $TMPDIR; {git}files that editors, shells and agents start "
+        "from are read-only."
+    )
+
+
+def _temporary(host: t.HostFacts) -> str:
+    if host.shares_tmp:
+        return "$TMPDIR is /tmp and lasts for the session."
+    return "$TMPDIR is new and empty for each command."
+
+
+def _network(host: t.HostFacts) -> str:
+    if host.is_networked:
+        return "The network is open."
+    if host.shares_loopback:
+        return (
+            "No network but localhost, which the session shares: a server started in the background answers "
+            "later commands."
+        )
+    if host.command_sandbox == "bubblewrap":
+        return "No network but a localhost of its own for each command."
+    return "No network, not even localhost."
+
+
 TOOL = t.ToolSpec(
     name="bash",
     title="Run bash script",
-    description=__doc__ or "",
     args=Bash,
     run=run,
     permission=t.Permission.DANGER_FULL_ACCESS,

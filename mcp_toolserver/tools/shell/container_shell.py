@@ -34,7 +34,6 @@ async def run(args: ContainerShell, rt: t.Runtime) -> t.Output:
 TOOL = t.ToolSpec(
     name="container_shell",
     title="Run script in container",
-    description=__doc__ or "",
     args=ContainerShell,
     run=run,
     permission=t.Permission.DANGER_FULL_ACCESS,

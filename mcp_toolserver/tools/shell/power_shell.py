@@ -27,7 +27,6 @@ TOOL = replace(
     bash.TOOL,
     name="PowerShell",
     title="Run PowerShell script",
-    description=__doc__ or "",
     args=PowerShell,
     run=run,
     needs=frozenset({t.Capability.PROCESS, t.Capability.POWERSHELL}),

@@ -4,15 +4,39 @@ this root, else python3 on the PATH; % and ! commands of notebooks do not work. 
 calls, start with session "new" and pass the returned handle in later calls.
 """
 
+from collections.abc import Mapping
 from typing import Annotated, Self
 
 from pydantic import AfterValidator, BeforeValidator
 
 from mcp_toolserver import tool as t
-from mcp_toolserver.text.documents.image import viewable
-from mcp_toolserver.text.shell.command_output import command_text
-from mcp_toolserver.text.shell.repl_output import evaluated, named_language
+from mcp_toolserver.text.documents.file_type import viewable
+from mcp_toolserver.text.shell.command_output import command_text, noted, printed
 from mcp_toolserver.text.shell.words import argument, simple_parts
+
+_LANGUAGES: Mapping[str, t.Language] = {
+    "python": "python",
+    "py": "python",
+    "javascript": "javascript",
+    "js": "javascript",
+    "node": "javascript",
+    "shell": "shell",
+    "sh": "shell",
+    "bash": "shell",
+}
+
+
+def named_language(name: object) -> t.Language:
+    """Return the language that goes by `name`.
+
+    Raises:
+        ValueError: there is none.
+    """
+    found = _LANGUAGES.get(name.strip().lower()) if isinstance(name, str) else None
+    if found is None:
+        raise ValueError("unsupported language; use python, javascript or shell")
+    return found
+
 
 NamedLanguage = Annotated[t.Language, BeforeValidator(named_language)]
 
@@ -71,10 +95,43 @@ def _subjects(args: Repl) -> tuple[str, ...]:
     return simple_parts(args.code) if args.language == "shell" else (args.code,)
 
 
+def evaluated(came: t.Evaluation, spoken: t.Language, *, asked: str, hidden: int) -> str:
+    """Return the output, followed by notes, one per line.
+
+    `asked` is the session that was asked for, `hidden` how many pictures could not be shown.
+    """
+    state = came.state
+    notes = [_ending(came, spoken, asked), *state.notes]
+    if hidden:
+        notes.append(f"pictures left out, as too many, too large or damaged: {hidden}")
+    is_new = came.session not in ("", asked)
+    if came.interpreter and (is_new or (not asked and state.exit_status)):
+        notes.append(f"interpreter: {came.interpreter}")
+    if is_new:
+        notes.append(f"session {came.session}")
+    nothing = "" if came.pictures else "(no output)"
+    return noted(printed(state) or nothing, [note for note in notes if note])
+
+
+def _ending(came: t.Evaluation, spoken: t.Language, asked: str) -> str:
+    state = came.state
+    after = f"timeout after {state.seconds:.1f} s"
+    if came.gone:
+        gone = f"the {'session' if asked else 'interpreter'} {came.gone}"
+        return f"{after}; {gone}" if came.timed_out else gone
+    said: list[str] = []
+    if came.timed_out:
+        said.append(f"{after}: interrupted{', and the session goes on' if came.session else ''}")
+    elif state.exit_status and (spoken == "shell" or not asked):
+        said.append(f"exit status {state.exit_status}")
+    if asked and not came.session:
+        said.append("the session has ended")
+    return "; ".join(said)
+
+
 TOOL = t.ToolSpec(
     name="REPL",
     title="Run code",
-    description=__doc__ or "",
     args=Repl,
     run=run,
     permission=t.Permission.DANGER_FULL_ACCESS,

@@ -25,12 +25,10 @@ async def run(args: Sleep, rt: t.Runtime) -> t.Output:
 TOOL = t.ToolSpec(
     name="Sleep",
     title="Wait",
-    description=__doc__ or "",
     permission=t.Permission.READ_ONLY,
     needs=frozenset({t.Capability.CLOCK}),
     args=Sleep,
     run=run,
-    kind="other",
     subjects=lambda _: (),
     idempotent=True,
     may_be_long=True,

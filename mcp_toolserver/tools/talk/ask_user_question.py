@@ -3,10 +3,11 @@ answer, and return the answers. Needs a client that can ask its user. Do not ask
 secrets.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import TypeGuard
 
 from mcp_toolserver import tool as t
-from mcp_toolserver.text.question_formats import folded
+from mcp_toolserver.text.json_values import is_list
 
 _LONGEST_WAIT = 3_600.0
 """Seconds; how long an answer may really take is the operator's to say, up to this."""
@@ -74,15 +75,59 @@ def _text(questions: Sequence[QuestionItem], answers: t.Answers) -> str:
     return "\n".join(f"Q: {item.question}\nA: {', '.join(said) or '(no answer)'}" for item, said in pairs)
 
 
+Given = Mapping[str, object]
+
+_SEVERAL = "multi_select"
+_RENAMED = {"choices": "options", "multiSelect": _SEVERAL}
+
+
+def folded(given: Given) -> Given:
+    """Turn one question given by itself into a list of one; leave everything else for validation."""
+    if "question" in given and "questions" not in given:
+        alone = {name: value for name, value in given.items() if value is not None}
+        return {"questions": [_question(alone)]}
+    questions = given.get("questions")
+    if not is_list(questions):
+        return given
+    return {**given, "questions": [_question(item) if _is_object(item) else item for item in questions]}
+
+
+def _question(given: Given) -> Given:
+    renamed = {_RENAMED.get(name, name): value for name, value in given.items()}
+    match renamed.get("type"):
+        case "multi_select":
+            renamed = {**renamed, _SEVERAL: True}
+        case "text" | "multiple_choice":
+            pass
+        case _:
+            return _with_options(renamed)
+    return _with_options({name: value for name, value in renamed.items() if name != "type"})
+
+
+def _with_options(question: Given) -> Given:
+    options = question.get("options")
+    return {**question, "options": list(map(_option, options))} if is_list(options) else question
+
+
+def _option(option: object) -> object:
+    if isinstance(option, str):
+        return {"label": option}
+    if _is_object(option) and "value" in option and "label" not in option:
+        return {"label" if name == "value" else name: value for name, value in option.items()}
+    return option
+
+
+def _is_object(value: object) -> TypeGuard[Given]:
+    return isinstance(value, dict)
+
+
 TOOL = t.ToolSpec(
     name="AskUserQuestion",
     title="Ask the user",
-    description=__doc__ or "",
     permission=t.Permission.READ_ONLY,
     needs=frozenset({t.Capability.ASK}),
     args=AskUserQuestion,
     run=run,
-    kind="other",
     subjects=lambda args: tuple(item.question for item in args.questions),
     output=Answered,
     limits=t.Limits(deadline=_LONGEST_WAIT + 60),

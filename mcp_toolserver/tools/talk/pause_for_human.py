@@ -33,12 +33,10 @@ async def run(args: PauseForHuman, rt: t.Runtime) -> t.Output:
 TOOL = t.ToolSpec(
     name="pause_for_human",
     title="Wait for the user",
-    description=__doc__ or "",
     permission=t.Permission.READ_ONLY,
     needs=frozenset({t.Capability.ASK}),
     args=PauseForHuman,
     run=run,
-    kind="other",
     subjects=lambda args: (args.reason,),
     limits=t.Limits(deadline=_LONGEST_WAIT + 60),
     aliases=(t.Alias("pause_for_human", {"message": "reason"}),),

@@ -43,12 +43,10 @@ def _attached(sizes: Mapping[t.CanonicalPath, int]) -> Iterator[str]:
 TOOL = t.ToolSpec(
     name="SendUserMessage",
     title="Send message to the user",
-    description=__doc__ or "",
     permission=t.Permission.READ_ONLY,
     needs=frozenset({t.Capability.TELL, t.Capability.FS_READ, t.Capability.CLOCK}),
     args=SendUserMessage,
     run=run,
-    kind="other",
     subjects=lambda args: args.attachments,
     aliases=(t.Alias("Brief"),),
     profile=t.Profile.DEFAULT,

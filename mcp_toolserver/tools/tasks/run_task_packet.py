@@ -45,12 +45,10 @@ async def run(args: RunTaskPacket, rt: t.Runtime) -> t.Output:
 TOOL = t.ToolSpec(
     name="RunTaskPacket",
     title="Run task packet",
-    description=__doc__ or "",
     args=RunTaskPacket,
     run=run,
     permission=t.Permission.DANGER_FULL_ACCESS,
     needs=frozenset({t.Capability.TASKS, t.Capability.TASK_RUNS, t.Capability.AGENTS}),
-    kind="other",
     subjects=lambda args: (args.objective, args.scope_path),
     output=TaskRecord,
 )

@@ -66,12 +66,10 @@ async def run(args: TaskCreate, rt: t.Runtime) -> t.Output:
 TOOL = t.ToolSpec(
     name="TaskCreate",
     title="Create task",
-    description=__doc__ or "",
     args=TaskCreate,
     run=run,
     permission=t.Permission.DANGER_FULL_ACCESS,
     needs=frozenset({t.Capability.TASKS, t.Capability.TASK_RUNS}),
-    kind="other",
     subjects=lambda args: tuple(text for text in (args.command, args.prompt) if text),
     output=TaskRecord,
     aliases=(t.Alias("TaskCreate", {"addBlockedBy": "blocked_by"}),),

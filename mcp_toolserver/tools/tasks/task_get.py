@@ -16,12 +16,10 @@ async def run(args: TaskGet, rt: t.Runtime) -> t.Output:
 TOOL = t.ToolSpec(
     name="TaskGet",
     title="Show task",
-    description=__doc__ or "",
     args=TaskGet,
     run=run,
     permission=t.Permission.READ_ONLY,
     needs=frozenset({t.Capability.TASKS}),
-    kind="other",
     subjects=lambda args: (args.task_id,),
     idempotent=True,
     output=TaskRecord,

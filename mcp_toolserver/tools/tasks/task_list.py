@@ -32,12 +32,10 @@ async def run(args: TaskList, rt: t.Runtime) -> t.Output:
 TOOL = t.ToolSpec(
     name="TaskList",
     title="List tasks",
-    description=__doc__ or "",
     args=TaskList,
     run=run,
     permission=t.Permission.READ_ONLY,
     needs=frozenset({t.Capability.TASKS}),
-    kind="other",
     subjects=lambda _: (),
     idempotent=True,
     output=Tasks,

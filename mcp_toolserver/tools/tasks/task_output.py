@@ -10,8 +10,7 @@ from pydantic import BeforeValidator
 
 from mcp_toolserver import tool as t
 from mcp_toolserver.text.lines.escape_invisible import visible
-from mcp_toolserver.text.lines.terminal import as_on_terminal
-from mcp_toolserver.text.shell.command_output import ending, lines
+from mcp_toolserver.text.shell.command_output import as_on_terminal, ending, lines
 
 _PAGE = 29_000
 """Bytes read at once; the rest of the answer is for notes."""
@@ -70,12 +69,10 @@ def _status(state: t.JobState, more: bool) -> str:
 TOOL = t.ToolSpec(
     name="TaskOutput",
     title="Read output of background job",
-    description=__doc__ or "",
     args=TaskOutput,
     run=run,
     permission=t.Permission.READ_ONLY,
     needs=frozenset({t.Capability.JOBS}),
-    kind="other",
     subjects=lambda args: (args.task_id,),
     idempotent=True,
     limits=t.Limits(deadline=660.0, output_bytes=30_000),

@@ -20,12 +20,10 @@ async def run(args: TaskStop, rt: t.Runtime) -> t.Output:
 TOOL = t.ToolSpec(
     name="TaskStop",
     title="Stop background job",
-    description=__doc__ or "",
     args=TaskStop,
     run=run,
     permission=t.Permission.DANGER_FULL_ACCESS,
     needs=frozenset({t.Capability.JOBS, t.Capability.TASK_RUNS}),
-    kind="other",
     subjects=lambda args: (args.task_id,),
     destructive=True,
     idempotent=True,

@@ -80,12 +80,10 @@ async def run(args: TaskUpdate, rt: t.Runtime) -> t.Output:
 TOOL = t.ToolSpec(
     name="TaskUpdate",
     title="Update task",
-    description=__doc__ or "",
     args=TaskUpdate,
     run=run,
     permission=t.Permission.DANGER_FULL_ACCESS,
     needs=frozenset({t.Capability.TASKS, t.Capability.TASK_RUNS}),
-    kind="other",
     subjects=lambda args: (args.task_id,),
     output=TaskRecord,
     aliases=(t.Alias("TaskUpdate", {"id": "task_id"}),),

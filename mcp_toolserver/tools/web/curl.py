@@ -40,7 +40,6 @@ async def sent(args: Curl, rt: t.Runtime, *, most: int, headers: bool) -> t.Outp
 TOOL = t.ToolSpec(
     name="curl",
     title="Send HTTP request",
-    description=__doc__ or "",
     args=Curl,
     run=run,
     permission=t.Permission.DANGER_FULL_ACCESS,

@@ -39,7 +39,6 @@ async def run(args: Download, rt: t.Runtime) -> t.Output:
 TOOL = t.ToolSpec(
     name="download",
     title="Download file",
-    description=__doc__ or "",
     args=Download,
     run=run,
     permission=t.Permission.WORKSPACE_WRITE,

@@ -22,7 +22,6 @@ TOOL = replace(
     curl.TOOL,
     name="RemoteTrigger",
     title="Call webhook",
-    description=__doc__ or "",
     args=RemoteTrigger,
     run=run,
 )

@@ -56,7 +56,6 @@ def _listed(number: int, hit: t.WebHit) -> str:
 TOOL = t.ToolSpec(
     name="WebSearch",
     title="Search the web",
-    description=__doc__ or "",
     args=WebSearch,
     run=run,
     permission=t.Permission.READ_ONLY,

@@ -10,7 +10,7 @@ from pydantic import AfterValidator
 
 from mcp_toolserver import tool as t
 from mcp_toolserver.text.git.messages import counted
-from mcp_toolserver.text.git.worktree_name import MAX_NAME, check_worktree_name
+from mcp_toolserver.text.git.names import MAX_NAME, check_worktree_name
 
 MAX_LEFT_OUT = 10
 """Files that the text names."""
@@ -61,7 +61,6 @@ def _lines(found: t.EnteredWorktree) -> list[str]:
 TOOL = t.ToolSpec(
     name="EnterWorktree",
     title="Enter worktree",
-    description=__doc__ or "",
     permission=t.Permission.WORKSPACE_WRITE,
     needs=frozenset({t.Capability.WORKTREES}),
     args=EnterWorktree,

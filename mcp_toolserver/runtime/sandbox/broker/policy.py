@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field, replace
 from mcp_toolserver.runtime.sandbox.broker.limit_settings import CommandBounds
 from mcp_toolserver.runtime.sandbox.broker.messages import Program, Request, Script
 from mcp_toolserver.runtime.sandbox.layers.spec import Layer, Proof, Reach, SandboxSpec, with_tuples
-from mcp_toolserver.text.path_syntax import lies_in
+from mcp_toolserver.text.file_names import lies_in
 
 UNCONFINED = "danger-full-access"
 """The one mode in which a command may run without a sandbox."""

@@ -49,7 +49,7 @@ from mcp_toolserver.runtime.sandbox.protected.snapshot import (
 )
 from mcp_toolserver.runtime.sandbox.selftest.probe import Probe
 from mcp_toolserver.runtime.sandbox.selftest.selftest import Run, missing_filter, prove
-from mcp_toolserver.text.path_syntax import lies_in
+from mcp_toolserver.text.file_names import lies_in
 
 DEGRADED = (
     "Degraded: this ran behind Landlock alone, which protects neither .git nor the modes and times of files "

@@ -25,7 +25,7 @@ from mcp_toolserver.runtime.sandbox.protected.names import (
     NAMES,
     NESTED_GIT_FOLDERS,
 )
-from mcp_toolserver.text.path_syntax import lies_in
+from mcp_toolserver.text.file_names import lies_in
 
 SANDBOX_EXEC = "/usr/bin/sandbox-exec"
 

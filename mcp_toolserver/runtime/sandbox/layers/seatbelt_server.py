@@ -20,7 +20,7 @@ from mcp_toolserver.runtime.sandbox.broker.policy import READ_ONLY
 from mcp_toolserver.runtime.sandbox.layers.process_locks import LockError, python_places
 from mcp_toolserver.runtime.sandbox.layers.seatbelt import base, rule_of
 from mcp_toolserver.runtime.sandbox.layers.spec import Check
-from mcp_toolserver.text.path_syntax import lies_in
+from mcp_toolserver.text.file_names import lies_in
 
 LIBRARY = "/usr/lib/libSystem.B.dylib"
 """It contains libsandbox; the loader finds it in the shared cache, also where no such file is."""

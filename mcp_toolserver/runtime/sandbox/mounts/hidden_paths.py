@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 from mcp_toolserver.runtime.files.volume import comparison_within, escapes_mounts
 from mcp_toolserver.runtime.sandbox.protected.settled_change import UNSETTLED, settled_change
 from mcp_toolserver.runtime.sandbox.protected.unprotectable import Unprotectable
-from mcp_toolserver.text.file_names import NameComparison, path_tests, volume_path
-from mcp_toolserver.text.path_syntax import lies_in
+from mcp_toolserver.text.file_names import NameComparison, lies_in, path_tests, volume_path
 from mcp_toolserver.text.search.glob import starts
 
 MOST_HIDDEN = 256

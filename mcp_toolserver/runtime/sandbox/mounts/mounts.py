@@ -19,7 +19,7 @@ from mcp_toolserver.runtime.sandbox.mounts.temporary import TEMPORARY, may_share
 from mcp_toolserver.runtime.sandbox.protected.open_nofollow import is_out_of_reach
 from mcp_toolserver.runtime.sandbox.protected.snapshot import WRITING, Snapshot
 from mcp_toolserver.runtime.sandbox.protected.unprotectable import Unprotectable
-from mcp_toolserver.text.path_syntax import lies_in
+from mcp_toolserver.text.file_names import lies_in
 
 SCRATCH = {"/tmp": 1 << 30, "/var/tmp": 1 << 28, "/dev/shm": 1 << 28}  # noqa: S108  # the command's own
 """Folders that start empty and end with the command, with their sizes in bytes."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from mcp_toolserver.text.path_syntax import lies_in
+from mcp_toolserver.text.file_names import lies_in
 
 TEMPORARY = "/tmp"  # noqa: S108  # the session's own
 """Its name for commands and file tools."""

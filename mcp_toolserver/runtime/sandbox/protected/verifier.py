@@ -26,7 +26,7 @@ from mcp_toolserver.runtime.sandbox.protected.snapshot import (
     refuse_too_many,
 )
 from mcp_toolserver.runtime.sandbox.protected.thread_activity import Activity, has_run
-from mcp_toolserver.text.path_syntax import lies_in
+from mcp_toolserver.text.file_names import lies_in
 
 SECONDS = 1.0
 """Between two checks while a command runs, unless a check takes longer than half of that."""
