@@ -315,7 +315,7 @@ def humans() -> Humans:
 
 
 ALLOW = mcp.ElicitResult(action="accept", content={"decision": "allow"})
-ASK_WRITES = '[rules]\nask = ["Write"]'
+ASK_WRITES = '[rules]\nask = ["Write"]\ndeny = ["Read(secrets/**)"]'
 WRITE: dict[str, Any] = {"path": "asked.txt", "content": "x"}
 NOT_CLEARLY_YES: Mapping[str, mcp.ElicitResult] = {
     "decline": mcp.ElicitResult(action="decline"),
@@ -366,17 +366,18 @@ async def test_a_human_who_does_not_answer_in_time_means_no(setup: Setup) -> Non
             assert (await client.call_tool("write_file", WRITE)).is_error
 
 
-async def test_hidden_files_are_hidden_from_every_file_tool(setup: Setup) -> None:
+async def test_hidden_files_are_hidden_from_every_file_tool(place: Place, shared: SharedServers) -> None:
+    setup = place("workspace-write", ASK_WRITES)
     (setup.root / "secrets").mkdir()
     (setup.root / "secrets/key.py").write_text("hello = 'key'\n", encoding="utf-8")
-    async with connected(rules(setup, '[rules]\ndeny = ["Read(secrets/**)"]')) as client:
-        files = {entry.spec.name for entry in discover() if entry.toolset in ("files", "search", "git")}
-        for name in files & CALLS.keys():
-            spelt = {**CALLS[name], **({"path": "secrets/key.py"} if "path" in CALLS[name] else {})}
-            result = await client.call_tool(name, spelt)
-            assert "key.py" not in text(result) or result.is_error, name
-            assert "'key'" not in text(result)
-        assert "src/a.py" in text(await client.call_tool("glob_search", {"pattern": "*.py"}))
+    client = await shared.client(setup, "http", "legacy")
+    files = {entry.spec.name for entry in discover() if entry.toolset in ("files", "search", "git")}
+    for name in files & CALLS.keys():
+        spelt = {**CALLS[name], **({"path": "secrets/key.py"} if "path" in CALLS[name] else {})}
+        result = await client.call_tool(name, spelt)
+        assert "key.py" not in text(result) or result.is_error, name
+        assert "'key'" not in text(result)
+    assert "src/a.py" in text(await client.call_tool("glob_search", {"pattern": "*.py"}))
     assert (setup.root / "secrets/key.py").read_text(encoding="utf-8") == "hello = 'key'\n"
 
 

@@ -168,6 +168,7 @@ async def test_a_server_at_a_terminal_ends_though_a_thread_waits_for_input(
         server.say(*opening("legacy"), call("bash", command=family.command))
         await until(lambda: family.runs)
         assert "waiting for an MCP client" in server.said
+        assert "mcp-toolserver setup CLIENT" in server.said
         way(server)
         assert await server.ended() == status
         assert "Traceback" not in server.said

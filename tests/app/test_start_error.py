@@ -156,32 +156,41 @@ def started(*arguments: str, home: Path, stdin: str, **environ: str) -> subproce
 
 
 def test_the_client_gets_the_message_of_standard_error(tmp_path: Path) -> None:
-    for arguments, environ in (
-        (["--permission-mode", "foo"], {}),
-        (["frobnicate"], {}),
-        (["--root", "."], {"MCP_TOOLSERVER_PERMISSION_MODE": "foo"}),
-        (["--root", "no-such-folder"], {}),
+    for says, arguments, environ in (
+        ("danger-full-access", ["--permission-mode", "foo"], {}),
+        ("frobnicate", ["frobnicate"], {}),
+        ("read-only", ["--root", "."], {"MCP_TOOLSERVER_PERMISSION_MODE": "foo"}),
+        ("no-such-folder", ["--root", "no-such-folder"], {}),
+        ("--root", [], {}),
+        ("lean", ["--root", ".", "--toolsets", "leen"], {}),
+        ("read-only", ["--root", ".", "--network", "none", "--permission-mode", "danger-full-access"], {}),
         # Found when the server is composed, after the kernel has confined it.
-        (["--root", ".", "--tools", "reed"], {}),
+        ("read_file", ["--root", ".", "--tools", "reed"], {}),
     ):
         ended = started(*arguments, home=tmp_path, stdin=json.dumps(HELLO) + "\n", **environ)
         assert ended.returncode == 2
         answer = json.loads(ended.stdout)
         assert answer["id"] == "first"
+        assert says in answer["error"]["message"]
         assert ended.stderr == f"mcp-toolserver: {answer['error']['message']}\n"
 
 
 def test_what_does_not_serve_over_stdio_answers_nobody(tmp_path: Path) -> None:
-    for arguments, environ in (
-        (["serve", "--permission-mode", "foo", "--transport=sse"], {}),
-        (["--permission-mode", "foo"], {"MCP_TOOLSERVER_TRANSPORT": "http"}),
-        (["--root", "no-such-folder", "--transport", "http"], {}),
-        (["tools", "--permission-mode", "foo"], {}),
-        (["call", "ls"], {}),
+    over_http = ["--root", ".", "--transport", "http"]
+    for says, arguments, environ in (
+        ("foo", ["serve", "--permission-mode", "foo", "--transport=sse"], {}),
+        ("foo", ["--permission-mode", "foo"], {"MCP_TOOLSERVER_TRANSPORT": "http"}),
+        ("no-such-folder", ["--root", "no-such-folder", "--transport", "http"], {}),
+        ("--token-file", [*over_http, "--host", "0.0.0.0"], {}),
+        ("/nonexistent", [*over_http, "--token-file", "/nonexistent"], {}),
+        ("foo", ["tools", "--permission-mode", "foo"], {}),
+        ("", ["call", "ls"], {}),
     ):
         ended = started(*arguments, home=tmp_path, stdin=json.dumps(HELLO) + "\n", **environ)
         assert (ended.returncode, ended.stdout) == (2, ""), arguments
         assert ended.stderr.startswith("mcp-toolserver: "), arguments
+        assert says in ended.stderr
+        assert "Traceback" not in ended.stderr
 
 
 def test_a_script_without_a_client_gets_the_status(tmp_path: Path) -> None:

@@ -62,30 +62,6 @@ def workspace(tmp_path: Path) -> Path:
     return root
 
 
-TOO_LOW = ("--network", "none", "--permission-mode", "danger-full-access")
-
-WRONG_STARTS: dict[str, tuple[str, ...]] = {
-    "danger-full-access": ("--permission-mode", "reed-only"),
-    "--root": (),
-    "/nonexistent-folder": ("--root", "/nonexistent-folder"),
-    "lean": ("--root", ".", "--toolsets", "leen"),
-    "read-only": ("--root", ".", *TOO_LOW),
-    "--token-file": ("--root", ".", "--transport", "http", "--host", "0.0.0.0"),
-    "/nonexistent": ("--root", ".", "--transport", "http", "--token-file", "/nonexistent"),
-    "frobnicate": ("frobnicate",),
-}
-"""Arguments, by what the error must name."""
-
-
-def test_a_wrong_start_ends_with_status_2_and_says_what_is_right(tmp_path: Path) -> None:
-    for says, arguments in WRONG_STARTS.items():
-        ended = run(*arguments, home=tmp_path)
-        assert (ended.returncode, ended.stdout) == (2, ""), arguments
-        assert ended.stderr.startswith("mcp-toolserver: ")
-        assert says in ended.stderr
-        assert "Traceback" not in ended.stderr
-
-
 # --- tools -----------------------------------------------------------------------------------------------
 
 
@@ -326,23 +302,6 @@ def on_terminal(*arguments: str, home: Path) -> tuple[subprocess.Popen[bytes], i
     )
     os.close(inner)
     return process, outer
-
-
-def test_a_server_on_a_terminal_says_that_it_waits_for_a_client_and_how_to_add_it(
-    workspace: Path, tmp_path: Path
-) -> None:
-    process, outer = on_terminal("--root", str(workspace), home=tmp_path)
-    assert process.stderr is not None
-    said = b"".join(process.stderr.readline() for _ in range(3)).decode()
-    assert "waiting for an MCP client" in said
-    assert "mcp-toolserver setup CLIENT" in said
-    # It serves all the same.
-    os.write(outer, OPENING.encode())
-    with os.fdopen(outer, "rb") as terminal:
-        answers = (json.loads(line) for line in terminal)
-        assert next(answer for answer in answers if "result" in answer)["id"] == INITIALIZE["id"]
-        process.terminate()
-        assert process.communicate(timeout=20)[1] == b""
 
 
 def test_the_list_of_clients_ends_on_a_terminal_with_how_to_add_one(tmp_path: Path) -> None:

@@ -241,6 +241,7 @@ async def test_a_long_output_is_cut_by_what_is_sent_and_its_rest_reads_the_same(
     assert result.truncated
     assert result.saved_output is not None
     assert len(result.text.encode()) < 200_400
+    assert result.metadata()["output_path"] == result.saved_output.path
     kept = Path(result.saved_output.path).read_text(encoding="utf-8")
     assert kept == "\\u{1b}[1mword\\u{202e}\n" * 30_000
     assert result.saved_output.size == len(kept)

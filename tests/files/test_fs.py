@@ -569,15 +569,6 @@ async def test_a_replaced_file_keeps_mode_owner_and_attributes(ws: Path, files: 
     assert stat.S_IMODE((ws / "f").stat().st_mode) == 0o755
 
 
-async def test_a_link_inside_the_workspace_survives_the_write(ws: Path, workspace: Workspace) -> None:
-    (ws / "link").symlink_to("src/../f")
-    (ws / "dangling").symlink_to("src/new")
-    for name in ("link", "dangling"):
-        await ConfinedFiles(workspace, may_write=True).write(workspace.canonical(name), b"through")
-        assert (ws / name).is_symlink()
-        assert (ws / name).read_bytes() == b"through"
-
-
 async def test_the_same_content_is_not_written_again(ws: Path, files: Files) -> None:
     before = (ws / "f").stat()
     written = await files.write(at("f"), b"old")

@@ -1,5 +1,5 @@
 """The git tools of a real server in its sandbox, on repositories that want their programs run and their files
-written elsewhere."""
+written elsewhere, and while commands run."""
 
 import os
 import shutil
@@ -26,14 +26,17 @@ from tests.git.served import (
     refused,
     repository_in,
     sprung,
+    worktree,
     worktree_id,
 )
+from tests.sandbox.cases import until
 from tests.support.confinement import (
     BY_USER,
     FULL,
     READ_ONLY,
     USERS,
     WORKSPACE_WRITE,
+    Scene,
     Server,
     changed,
     git,
@@ -103,10 +106,13 @@ def test_every_question_is_answered_and_nothing_runs_or_changes(
 
 @pytest.mark.parametrize("flags", [(WORKSPACE_WRITE, "--git", "writable"), (FULL,)], ids=lambda one: one[-1])
 def test_nothing_of_a_repository_runs_where_commands_could_run_it(flags: tuple[str, ...]) -> None:
-    with scene(USERS[0]) as made:
+    """And where they may write in git folders, a worktree comes and goes while they run."""
+    with scene(USERS[0]) as made, serving(made, *flags, *AUTHOR) as server:
+        if flags[0] == WORKSPACE_WRITE:
+            with repository_in(server) as at:
+                comes_and_goes(at)
         build(made)
-        with serving(made, *flags, *AUTHOR) as server:
-            everything(Place(server=server))
+        everything(Place(server=server))
 
 
 def test_git_writes_nowhere_but_in_the_git_folder(place: Place) -> None:
@@ -333,3 +339,100 @@ def test_a_named_pipe_that_a_program_would_wait_for_is_named(anywhere: Place) ->
         if kept.exists():
             kept.rename(pipe)
     assert not wrong
+
+
+# --- worktrees -------------------------------------------------------------------------------------------
+
+
+def quarantined(at: Scene) -> set[str]:
+    return {str(path) for path in (at.state / "quarantine").rglob("*")}
+
+
+def test_the_folder_of_the_worktrees_is_a_real_one(place: Place) -> None:
+    """ATTACK: it is a file, or a link to outside or to the hooks."""
+    folder = place.own / ".worktrees"
+    for target in (None, place.scene.outside, place.own / ".git/hooks"):
+        if target is None:
+            put(folder, "a file\n")
+        else:
+            folder.symlink_to(target)
+        place.scene.own()
+        before = place.scene.around()
+        assert place.server.call("EnterWorktree", name="x", path="own").is_error, target
+        assert not changed(before, place.scene.around())
+        git(place.own, "rev-parse", "HEAD")
+        assert git(place.own, "branch", "--list", "worktree-*") == ""
+        assert not list((place.own / ".git").glob("mcp-toolserver-*"))
+        assert not (place.own / ".git/hooks/x").exists()
+        folder.unlink()
+
+
+def test_links_and_names_of_a_commit_lead_nowhere(place: Place) -> None:
+    """ATTACK: a commit with links to outside and to the .git folder, and with protected names."""
+    for name, target in (
+        ("away", place.scene.outside),
+        ("hooks", ".git/hooks"),
+        ("up", "../../.git/hooks"),
+    ):
+        (place.own / name).symlink_to(target)
+    for name in (".envrc", "d/.vscode/tasks.json", ".claude/settings.json", ".mcp.json"):
+        put(place.own / name, "evil\n")
+    git(place.own, "add", "--force", "away", "hooks", "up", ".envrc", "d", ".claude", ".mcp.json")
+    git(place.own, "commit", "--quiet", "--message=links")
+    place.scene.own()
+    before = place.scene.around(), snapshot(place.own / ".git/hooks")
+    with worktree(place.server):
+        tree = place.own / ".worktrees/x"
+        for name in (".envrc", "d/.vscode", ".claude", ".mcp.json"):
+            assert not (tree / name).exists()
+        for path in ("away/new", "hooks/pre-commit", "up/pre-commit", ".envrc", ".git", "d/.vscode/x"):
+            assert place.server.call("write_file", path=path, content="evil\n").is_error, path
+        place.server.bash("echo evil > up/pre-commit; echo evil > away/new; echo evil > .git; true")
+    assert not changed(before[0], place.scene.around())
+    assert not changed(before[1], snapshot(place.own / ".git/hooks"))
+
+
+# --- while commands run ----------------------------------------------------------------------------------
+
+
+def comes_and_goes(at: Place) -> None:
+    before = quarantined(at.scene)
+    handles = [at.server.start("while :; do :; done"), at.server.start("touch own/ready; exec sleep 300")]
+    until((at.own / "ready").exists)
+    with worktree(at.server):
+        at.server.bash("git status --porcelain > said; sleep 2.5")
+        assert (at.own / ".worktrees/x/.git").is_file()
+        for handle in handles:
+            assert "running for" in at.server.call("TaskOutput", task_id=handle, until="now").text
+        done(at.server.call("git_commit", message="m", paths=["said"]))
+    at.server.bash("sleep 2.5")
+    for handle in handles:
+        assert "running for" in at.server.call("TaskOutput", task_id=handle, until="now").text
+        done(at.server.call("TaskStop", task_id=handle))
+    assert quarantined(at.scene) == before
+
+
+def test_a_worktree_comes_and_goes_while_commands_run(place: Place) -> None:
+    comes_and_goes(place)
+
+
+def test_a_running_command_cannot_make_one_or_change_one(place: Place) -> None:
+    """ATTACK: a command that runs already points the .git file elsewhere, or makes such files itself."""
+    own, server = place.own, place.server
+    handle = server.start(
+        "cd own; while [ ! -e .worktrees/x/.git ]; do sleep 0.05; done; mkdir -p evil/worktrees/n;"
+        " printf 'gitdir: %s/evil/worktrees/n\\n' $PWD > .worktrees/x/.git; touch wrote;"
+        " while :; do :; done"
+    )
+    with worktree(server):
+        until(lambda: "appeared" in server.call("TaskOutput", task_id=handle, until="now").text)
+        assert not (own / ".worktrees/x/.git").exists()
+        done(server.call("TaskStop", task_id=handle))
+        forged = (
+            "mkdir -p new/.git/worktrees/n w; printf '../..\\n' > new/.git/worktrees/n/commondir;"
+            " printf '%s/w/.git\\n' $PWD > new/.git/worktrees/n/gitdir; touch new/.git/worktrees/n/HEAD;"
+            " printf 'gitdir: %s/new/.git/worktrees/n\\n' $PWD > w/.git; echo made; sleep 2"
+        )
+        server.call("bash", command=f"cd {own}; {forged}")
+        assert not (own / "w/.git").exists()
+        assert not (own / "new/.git").exists()

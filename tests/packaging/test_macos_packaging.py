@@ -54,18 +54,6 @@ def test_the_formula_is_that_of_the_package_and_says_that_it_was_never_installed
     assert summary[1:] in PROJECT["description"]
 
 
-def test_the_formula_uses_a_python_that_the_package_supports_and_its_own_dependencies() -> None:
-    text = FORMULA.read_text(encoding="utf-8")
-    (version,) = set(re.findall(r"python@?(3\.\d+)", text))
-    assert f"Programming Language :: Python :: {version}" in PROJECT["classifiers"]
-    install = text.partition("def install")[2].partition("\n  end")[0]
-    # pip reads the dependencies of pyproject.toml from the source: a list of them here would grow stale.
-    assert '"pip", "install"' in install
-    assert "buildpath" in install
-    assert "--no-deps" not in install
-    assert "resource" not in text
-
-
 def test_the_formula_of_a_release_names_its_archive_and_checksum(tmp_path: Path) -> None:
     archive = tmp_path / "mcp_toolserver-1.2.3.tar.gz"
     archive.write_bytes(b"source")
@@ -174,14 +162,6 @@ def test_the_command_of_the_agent_serves_those_who_have_the_token(
 
 
 # --- the bundle ------------------------------------------------------------------------------------------
-
-
-def test_the_bundle_names_macos_and_starts_nothing_that_a_mac_lacks() -> None:
-    manifest = json.loads((PACKAGING / "manifest.json").read_text(encoding="utf-8"))
-    assert "darwin" in manifest["compatibility"]["platforms"]
-    # Of type uv, the client brings Python: a Mac has none before the developer tools are installed.
-    assert manifest["server"]["type"] == "uv"
-    assert "platform_overrides" not in manifest["server"]["mcp_config"]
 
 
 def test_no_dependency_for_linux_alone_is_installed_on_macos() -> None:

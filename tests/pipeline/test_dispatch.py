@@ -19,7 +19,6 @@ from mcp_toolserver.tool_spec import Image, Record
 from tests.support.workbench import (
     Args,
     Capability,
-    Limits,
     Output,
     Person,
     Runtime,
@@ -143,20 +142,6 @@ async def test_what_mode_settings_or_host_rule_out_is_not_listed_and_refused_wit
     assert [entry.spec.name for entry in dispatcher(host, dear).listed()] == ["probe"]
 
 
-async def test_rules_see_the_real_path_however_it_is_spelt(tmp_path: Path) -> None:
-    target = dispatcher(
-        machine(tmp_path),
-        tool(where, Somewhere, subjects=lambda args: (args.path,)),
-        deny=["probe(secret/**)"],
-    )
-    (tmp_path / "root/secret").mkdir()
-    (tmp_path / "root/link").symlink_to("secret")
-    spellings = ["secret/k", "./secret/k", "secret/../secret/k", f"{tmp_path}/root/secret/k", "link/k"]
-    for spelling in spellings:
-        assert (await call(target, {"path": spelling})).error == "denied", spelling
-    assert (await call(target, {"path": "other/k"})).error is None
-
-
 async def test_a_question_goes_to_the_person_and_no_means_no(tmp_path: Path) -> None:
     ran: list[str] = []
 
@@ -174,14 +159,6 @@ async def test_a_question_goes_to_the_person_and_no_means_no(tmp_path: Path) -> 
     assert no.asked[0] == "Allow probe (read-only)?\na\\x1b[2K\\u202e\nThe rule probe wants it approved."
     assert (await call(target, {"word": "b"}, yes)).text == "done"
     assert ran == ["b"]
-
-
-async def test_a_yes_never_exceeds_the_ceiling(tmp_path: Path) -> None:
-    dear = tool(say, Words, permission=Permission.DANGER_FULL_ACCESS)
-    target = dispatcher(machine(tmp_path), dear, ceiling=Permission.READ_ONLY, ask=["probe"], allow=["*"])
-    person = Person(says=True)
-    assert (await call(target, {"word": "a"}, person)).error == "denied"
-    assert person.asked == []
 
 
 async def test_the_watchdog_can_refuse_what_the_rules_allow(tmp_path: Path) -> None:
@@ -281,22 +258,6 @@ async def test_calls_run_in_parallel_and_reads_boundedly(
     assert most == expected
 
 
-async def test_a_clients_roots_narrow_the_server_and_never_widen_it(tmp_path: Path) -> None:
-    target = dispatcher(machine(tmp_path), tool(where, Somewhere))
-    (tmp_path / "root/sub").mkdir()
-    root = str(tmp_path / "root")
-    for works_in, path, error in (
-        (f"{root}/sub", f"{root}/sub/f", None),
-        (f"{root}/sub", f"{root}/f", "denied"),
-        ("/etc", "/etc/passwd", "denied"),
-        ("/etc", f"{root}/f", "denied"),
-        ("/", f"{root}/f", None),
-        ("/", "/etc/passwd", "denied"),
-    ):
-        result = await call(target, {"path": path}, Person(works_in=[works_in]))
-        assert result.error == error, (works_in, path)
-
-
 # --- envelope and truncate -------------------------------------------------------------------------------
 
 
@@ -323,23 +284,6 @@ async def test_a_record_is_returned_as_data_with_the_text_also_an_empty_one(tmp_
         assert (result.text, result.data, len(result.images)) == ("one", expected, 1)
         assert result.envelope()["data"] == expected
         assert translate.result(result, "2025-06-18")["structuredContent"] == expected
-
-
-async def test_what_is_too_long_is_cut_and_the_whole_can_be_read(tmp_path: Path) -> None:
-    host = machine(tmp_path)
-
-    async def long(_: Args, __: Runtime) -> Output:
-        return Output("x" * 101)
-
-    target = dispatcher(
-        host, tool(long, limits=Limits(output_bytes=100)), tool(where, Somewhere, name="other")
-    )
-    result = await call(target)
-    assert result.truncated
-    assert result.saved_output is not None
-    assert result.metadata()["output_path"] == result.saved_output.path
-    assert Path(result.saved_output.path).read_text(encoding="utf-8") == "x" * 101
-    assert (await target.call("other", {"path": result.saved_output.path}, Person())).error is None
 
 
 async def test_a_missing_layer_is_named_with_what_to_do(tmp_path: Path) -> None:

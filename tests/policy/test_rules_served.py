@@ -19,20 +19,18 @@ def ruled(folder: Path, mode: str) -> Setup:
     return Setup(root=folder / "root", home=folder, mode=mode, flags=["--config", str(config)])
 
 
-async def test_a_denied_command_is_denied_however_it_is_spelt(tmp_path: Path) -> None:
+async def test_a_denied_command_is_denied_however_it_is_spelt_and_a_rule_on_paths_is_about_no_text_of_one(
+    tmp_path: Path,
+) -> None:
     spellings = ("git push", "git  push", "git\tpush", "git 'push'", "env X=1 git push", "git -C x push")
-    async with connected(ruled(tmp_path, "read-only")) as client:
+    setup = ruled(tmp_path, "read-only")
+    (setup.root / "a.key").write_text("the key\n", encoding="utf-8")
+    async with connected(setup) as client:
         for command in spellings:
             assert "denied here by the rule Bash(git push:*)" in text(
                 await client.call_tool("bash", {"command": command})
             )
         assert text(await client.call_tool("bash", {"command": "echo git push"})) == "git push\n"
-
-
-async def test_a_rule_on_paths_hides_files_and_is_about_no_text_of_a_command(tmp_path: Path) -> None:
-    setup = ruled(tmp_path, "read-only")
-    (setup.root / "a.key").write_text("the key\n", encoding="utf-8")
-    async with connected(setup) as client:
         assert "denied here by the rule" in text(await client.call_tool("read_file", {"path": "a.key"}))
         said = await client.call_tool("bash", {"command": "echo item.key; cat a.key"})
         assert text(said).startswith("item.key\n")

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import re
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from pydantic import FileUrl
 from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.protocol.instructions import LONGEST, EnforcementStatus, instructions
 from mcp_toolserver.text import enforcement_summary
-from tests.support.live import Setup, SharedServers, connected, text
+from tests.support.live import Setup, SharedServers, connected, connected_to, serving, text
 
 APART = "is outside all roots"
 STATUS = EnforcementStatus(
@@ -100,12 +101,19 @@ async def test_a_client_that_declares_roots_and_names_none_calls_tools(transport
     (setup.root / "f").write_text("in the root", encoding="utf-8")
     calls = (("read_file", {"path": "f"}), ("bash", {"command": "cat f"}))
 
-    async def works(answer: Answer) -> None:
-        async with connected(setup, transport, list_roots_callback=answering(answer)) as client:
+    async def works(answer: Answer, url: str) -> None:
+        roots = answering(answer)
+        connection = (
+            connected_to(url, "http", mode="legacy", list_roots_callback=roots)
+            if url
+            else connected(setup, list_roots_callback=roots)
+        )
+        async with connection as client:
             results = await asyncio.gather(*(client.call_tool(*call) for call in calls))
         assert ["in the root" in text(result) for result in results] == [True, True], answer
 
-    await asyncio.gather(*map(works, FIRST.values()))
+    with serving(setup, "http") if transport == "http" else nullcontext("") as url:
+        await asyncio.gather(*(works(answer, url) for answer in FIRST.values()))
 
 
 async def test_a_running_command_keeps_the_roots_of_the_call_that_created_it(setup: Setup) -> None:

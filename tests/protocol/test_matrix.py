@@ -1,9 +1,9 @@
 """What a client is promised beyond plain calls: on every transport, in every era, by the real server.
 
-Tasks, which only clients of the stateless era know, are in `test_tasks_served.py`.
+Tasks, which only clients of the stateless era know, are in `test_tasks_served.py`, cancelling is in
+`test_killing.py`.
 """
 
-import secrets
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -18,7 +18,6 @@ from mcp.client.subscriptions import ResourcesListChanged, ResourceUpdated, Serv
 
 from tests.protocol.resource_clients import background, listed, read
 from tests.support.live import ERAS, TRANSPORTS, Setup, SharedServers, text
-from tests.support.processes import arguments, processes, until
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="session"),
@@ -112,21 +111,6 @@ async def reports_progress(client: Client, _: User) -> None:
     assert heard == ["slept 0 of 0.001 s"]
 
 
-async def cancels(client: Client, _: User) -> None:
-    # As a number of seconds, it is a word that `sleep` takes.
-    marker = f"0.{secrets.randbelow(10**12):012}"
-
-    def runs() -> bool:
-        return any({"sleep", marker} <= set(arguments(pid)) for pid in processes())
-
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(client.call_tool, "bash", {"command": f"sleep 300 {marker}"})
-        await until(runs)
-        tasks.cancel_scope.cancel()
-    await until(lambda: not runs())
-    assert "again" in text(await client.call_tool("bash", {"command": "echo again"}))
-
-
 async def reads_what_was_cut(client: Client, _: User) -> None:
     answer = await client.call_tool("bash", {"command": "seq 100000"})
     (link,) = [block for block in answer.content if isinstance(block, mcp.ResourceLink)]
@@ -165,7 +149,6 @@ async def announces_changes(client: Client, user: User) -> None:
 PROMISES: Sequence[Callable[[Client, User], Awaitable[None]]] = (
     elicits,
     reports_progress,
-    cancels,
     announces_changes,
     reads_what_was_cut,
 )

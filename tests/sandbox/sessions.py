@@ -13,14 +13,16 @@ from mcp_types import Implementation
 from tests.support import live
 from tests.support.confinement import READ_ONLY, USERS, WORKSPACE_WRITE
 
+PAIRS = ((USERS[0], READ_ONLY), (USERS[-1], WORKSPACE_WRITE))
+"""Each user and each mode, where nothing depends on the pair of them."""
+
+EACH_ONCE = [pytest.param(one, id="-".join(one), marks=pytest.mark.xdist_group(one[0])) for one in PAIRS]
+"""For a fixture."""
+
 each_once = pytest.mark.parametrize(
     ("user", "mode"),
-    [
-        pytest.param(user, mode, id=f"{user}-{mode}", marks=pytest.mark.xdist_group(user))
-        for user, mode in ((USERS[0], READ_ONLY), (USERS[-1], WORKSPACE_WRITE))
-    ],
+    [pytest.param(*one, id="-".join(one), marks=pytest.mark.xdist_group(one[0])) for one in PAIRS],
 )
-"""Each user and each mode, where what works does not depend on the pair of them."""
 
 
 @asynccontextmanager

@@ -152,9 +152,6 @@ def test_the_network_is_there_when_it_is_granted(here: Ground) -> None:
         assert here.run(probe, WRITING).status != 0
 
 
-# --- git -------------------------------------------------------------------------------------------------
-
-
 # --- where bubblewrap is ---------------------------------------------------------------------------------
 
 

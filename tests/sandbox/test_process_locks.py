@@ -278,9 +278,6 @@ def test_the_current_folder_is_not_read_for_being_where_modules_come_from(
     assert not {str(tmp_path), f"{tmp_path}/.", str(tmp_path / "deep"), "/", ""} & set(places)
 
 
-# --- helpers ---------------------------------------------------------------------------------------------
-
-
 # --- commands --------------------------------------------------------------------------------------------
 
 

@@ -15,7 +15,6 @@ import tempfile
 from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +30,7 @@ from mcp_toolserver.runtime.sandbox.mounts.hidden_paths import MOST_HIDDEN, Hidd
 from mcp_toolserver.runtime.sandbox.mounts.host_sockets import bound_names
 from mcp_toolserver.runtime.sandbox.mounts.mounts import MOST_SOCKETS
 from tests.lsp.stranger import stranger
+from tests.sandbox.sessions import EACH_ONCE, each_once
 from tests.support import live
 from tests.support.confinement import (
     BY_USER,
@@ -42,6 +42,7 @@ from tests.support.confinement import (
     Scene,
     Server,
     as_user,
+    by_user,
     put,
     scene,
     serving,
@@ -293,11 +294,6 @@ def ruled() -> Generator[Callable[[str, str], Server]]:
         yield server
 
 
-@pytest.fixture(params=BY_USER)
-def in_mode(request: pytest.FixtureRequest, ruled: Callable[[str, str], Server]) -> Callable[[str], Server]:
-    return partial(ruled, request.param)
-
-
 ATTACKS = {
     "read": [f"cat {' '.join(HIDDEN)}"],
     "list": ["ls -R secrets conf/private; grep -r . ."],
@@ -324,10 +320,13 @@ ATTACKS = {
 }
 
 
-def test_no_sequence_of_commands_reads_what_a_rule_hides(in_mode: Callable[[str], Server]) -> None:
+@by_user
+def test_no_sequence_of_commands_reads_what_a_rule_hides(
+    ruled: Callable[[str, str], Server], user: str
+) -> None:
     read: list[str] = []
     for attack, scripts in ATTACKS.items():
-        server = in_mode(WORKSPACE_WRITE)
+        server = ruled(user, WORKSPACE_WRITE)
         root = server.scene.root
         said = [server.call("bash", command=script).text for script in (*scripts, "grep -r -a . .")]
         read += [f"{attack}: {text}" for text in said if WORD in text]
@@ -341,22 +340,23 @@ def test_no_sequence_of_commands_reads_what_a_rule_hides(in_mode: Callable[[str]
     assert not read
 
 
-@pytest.mark.parametrize("mode", CONFINED)
+@each_once
 def test_what_a_rule_hides_is_hidden_from_every_kind_of_command(
-    in_mode: Callable[[str], Server], mode: str
+    ruled: Callable[[str, str], Server], user: str, mode: str
 ) -> None:
     for way, run in WAYS.items():
         # The second time in a sandbox that was built before.
         for _ in range(2):
-            said = run(in_mode(mode), f"cat {' '.join((*HIDDEN, *SHOWN))}; ls -a secrets")
+            said = run(ruled(user, mode), f"cat {' '.join((*HIDDEN, *SHOWN))}; ls -a secrets")
             assert WORD not in said, way
             assert "public\nreadable\ntracked\n" in said, way
 
 
+@pytest.mark.xdist_group(USERS[0])
 def test_what_comes_to_match_between_two_commands_is_hidden_from_the_second(
-    in_mode: Callable[[str], Server],
+    ruled: Callable[[str, str], Server],
 ) -> None:
-    server = in_mode(READ_ONLY)
+    server = ruled(USERS[0], READ_ONLY)
     for name in ("new.key", "conf/new.key", "new/folder/new.key"):
         assert "No such file" in server.bash(f"cat {name}")
         put(server.scene.root / name, WORD)
@@ -364,16 +364,20 @@ def test_what_comes_to_match_between_two_commands_is_hidden_from_the_second(
         assert "Permission denied" in server.bash(f"cat {name}")
 
 
-def test_an_absolute_rule_holds_outside_the_roots(in_mode: Callable[[str], Server]) -> None:
-    said = in_mode(READ_ONLY).bash("cat $O/far/word $O/target $O/kept")
+@pytest.mark.xdist_group(USERS[0])
+def test_an_absolute_rule_holds_outside_the_roots(ruled: Callable[[str, str], Server]) -> None:
+    said = ruled(USERS[0], READ_ONLY).bash("cat $O/far/word $O/target $O/kept")
     assert WORD not in said
     assert said.count("outside\n") == 1
     # In full access nothing is hidden from commands.
-    assert WORD in in_mode(FULL).bash("cat secrets/word")
+    assert WORD in ruled(USERS[0], FULL).bash("cat secrets/word")
 
 
-def test_a_rule_with_too_many_matches_stops_commands_and_says_why(in_mode: Callable[[str], Server]) -> None:
-    server = in_mode(WORKSPACE_WRITE)
+@pytest.mark.xdist_group(USERS[-1])
+def test_a_rule_with_too_many_matches_stops_commands_and_says_why(
+    ruled: Callable[[str, str], Server],
+) -> None:
+    server = ruled(USERS[-1], WORKSPACE_WRITE)
     for number in range(MOST_HIDDEN):
         put(server.scene.root / f"many/{number}.key", "")
     server.scene.own()
@@ -394,12 +398,12 @@ def test_a_folder_that_cannot_be_listed_is_hidden(ruled: Callable[[str, str], Se
     closed.chmod(0o755)
 
 
-@pytest.mark.parametrize("mode", CONFINED)
-def test_a_rule_that_may_match_anywhere_stops_the_start(mode: str) -> None:
+def test_a_rule_that_may_match_anywhere_stops_the_start() -> None:
     with scene(USERS[0]) as made:
         flags = with_rules(made, "Read(/**/id_rsa)")
-        with pytest.raises(RuntimeError, match="starts from"), serving(made, mode, *flags):
-            pass
+        for mode in CONFINED:
+            with pytest.raises(RuntimeError, match="starts from"), serving(made, mode, *flags):
+                pass
 
 
 def test_hidden_paths_are_found_by_patterns_of_every_kind(tmp_path: Path) -> None:
@@ -510,15 +514,11 @@ class Listening:
         return live.connected_to(self.url, "http", mode="legacy", list_roots_callback=works_in(folders))
 
 
-@pytest.fixture(scope="module", params=CONFINED)
-def mode(request: pytest.FixtureRequest) -> str:
-    return request.param
-
-
-@pytest.fixture(scope="module", params=BY_USER)
-def narrowed(request: pytest.FixtureRequest, mode: str) -> Generator[Listening]:
+@pytest.fixture(scope="module", params=EACH_ONCE)
+def narrowed(request: pytest.FixtureRequest) -> Generator[Listening]:
     """With the folders `mine` and `theirs` in its root, a second root, a rule, and a language server."""
-    with scene(request.param) as made:
+    user, mode = request.param
+    with scene(user) as made:
         programs = stranger(put(made.base / "run/a", "").parent, PEEKING, "gopls")
         put(made.root / "hidden/f", WORD)
         put(made.root / "mine/a.go", "package x\n")

@@ -12,19 +12,11 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.support.confinement import CONFINED, READ_ONLY, USERS, Server, by_mode
+from tests.sandbox.sessions import each_once
+from tests.support.confinement import READ_ONLY, USERS, Server, by_mode
 
 PYTHON = shlex.quote(sys.executable)
 """That of the tests: it has the packages that a project would have."""
-
-by_pair = pytest.mark.parametrize(
-    ("user", "mode"),
-    [
-        pytest.param(user, mode, id=f"{user}-{mode}", marks=pytest.mark.xdist_group(user))
-        for user, mode in zip((USERS[0], USERS[-1]), CONFINED, strict=True)
-    ],
-)
-"""Each mode, and each user."""
 
 LIMIT = 60_000
 """Milliseconds for a command; more than any of them needs on a busy machine."""
@@ -57,7 +49,7 @@ STARLETTE = """
 """
 
 
-@by_pair
+@each_once
 def test_a_development_server_in_the_background_answers_the_next_call(
     servers: Callable[[str, str], Server], user: str, mode: str
 ) -> None:
@@ -104,7 +96,7 @@ MULTIPROCESSING = """
 """
 
 
-@by_pair
+@each_once
 def test_processes_of_python_work_together(
     servers: Callable[[str, str], Server], user: str, mode: str
 ) -> None:
@@ -130,7 +122,7 @@ PYTEST = """
 """
 
 
-@by_pair
+@each_once
 def test_pytest_runs_on_two_processes(servers: Callable[[str, str], Server], user: str, mode: str) -> None:
     said = work(servers(user, mode), "tests", {"test_a.py": PYTEST}, f"{PYTHON} -m pytest -q -n 2")
     assert "8 passed" in said
