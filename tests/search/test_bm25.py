@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcp_toolserver.tools.search.tool_search import scores, weights, words
+from mcp_toolserver.text.tool_search import scores, weights, words
 
 
 def test_names_and_sentences_fall_into_words() -> None:

@@ -7,7 +7,6 @@ is offered there. Needs a language server for the file; an action that is more t
 from collections.abc import Iterator, Mapping, Sequence
 
 from mcp_toolserver import tool as t
-from mcp_toolserver.text.edit.unified_diff import unified
 from mcp_toolserver.text.undo_note import brief_undo_note, undo_help
 
 _SPELLINGS = {
@@ -129,6 +128,8 @@ def _line(file: t.ProposedFile) -> str:
 
 
 def _diffs(files: Sequence[t.ProposedFile]) -> Iterator[str]:
+    from mcp_toolserver.text.edit.unified_diff import unified
+
     texts = {one.path: (one.before or b"").decode("utf-8-sig", "replace") for one in files}
     for one in files:
         if one.after is not None:
