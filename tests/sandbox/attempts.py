@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from mcp_toolserver.runtime.sandbox.layers.syscall_table import EXECUTES, MACHINES
+from mcp_toolserver.runtime.sandbox.layers.seccomp import EXECUTES, MACHINES
 
 PRELOADED = (encodings.ascii, encodings.idna, concurrent.futures.thread)
 """Needed after a change of user, who may not be able to read the interpreter's own files."""
@@ -53,7 +53,7 @@ class Scene:
         self.abstract: str = said.get("abstract", "")
         self.folder = os.open(self.workspace, os.O_RDONLY | os.O_DIRECTORY)
         self.readable = os.open(self.outside / "old", os.O_RDONLY)
-        self.machine = MACHINES[os.uname().machine]
+        self.column, _ = MACHINES[os.uname().machine]
         self.outsider = 0
 
 
@@ -161,7 +161,7 @@ def execute_handle(scene: Scene) -> None:
     at_empty_path = 0x1000
     _in_fork(
         lambda: call(
-            scene.machine.number(EXECUTES["execveat"]),
+            EXECUTES["execveat"][scene.column],
             file,
             ctypes.c_char_p(b""),
             environment,

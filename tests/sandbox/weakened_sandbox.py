@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from mcp_toolserver.runtime.sandbox.broker.policy import BrokerPolicy, find_shell
-from mcp_toolserver.runtime.sandbox.layers import bubblewrap, confinement, kernel
+from mcp_toolserver.runtime.sandbox.layers import bubblewrap, confinement, landlock
 from mcp_toolserver.runtime.sandbox.layers.bubblewrap import candidates
 from mcp_toolserver.runtime.sandbox.layers.environment import command_environment
 from mcp_toolserver.runtime.sandbox.layers.session_namespaces import NewSession, SessionNamespaces
 from mcp_toolserver.runtime.sandbox.layers.spec import Proof, SandboxSpec, decode_proof, encode_proof
-from mcp_toolserver.runtime.sandbox.selftest.probe import Probe
-from mcp_toolserver.runtime.sandbox.selftest.selftest import Run, prove
+from mcp_toolserver.runtime.sandbox.selftest.probe import Probe, Run
+from mcp_toolserver.runtime.sandbox.selftest.selftest import prove
 from tests import ROOT
 
 
@@ -159,7 +159,7 @@ def main() -> None:
     )
 
     run = confinement.probe_runner(broker_policy)
-    abi = kernel.landlock_abi() if said["abi"] is None else said["abi"]
+    abi = landlock.abi() if said["abi"] is None else said["abi"]
     sys.stdout.buffer.write(encode_proof(prove(sandbox, weaken(run, said["weakness"]), abi=abi)))
 
 

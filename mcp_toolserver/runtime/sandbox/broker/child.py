@@ -20,7 +20,7 @@ from mcp_toolserver.runtime.sandbox.broker.supervision import (
     environment_of,
     moved_up,
 )
-from mcp_toolserver.runtime.sandbox.layers import kernel
+from mcp_toolserver.runtime.sandbox.layers import kernel, landlock
 from mcp_toolserver.runtime.sandbox.layers.bubblewrap import BwrapArgs
 from mcp_toolserver.runtime.sandbox.layers.confinement import LaunchPlan
 from mcp_toolserver.runtime.sandbox.layers.process_locks import LockError
@@ -154,7 +154,7 @@ def _detach_from_supervisor(supervisor: int) -> None:
         os._exit(127)
     os.setsid()
     with contextlib.suppress(OSError):
-        kernel.scope_signals()
+        landlock.scope_signals()
     heed_polite()
 
 

@@ -15,6 +15,7 @@ from mcp_toolserver.runtime.sandbox.broker.temp_folder import Scratch
 from mcp_toolserver.runtime.sandbox.layers import (
     bubblewrap,
     kernel,
+    landlock,
     process_locks,
     seccomp,
 )
@@ -47,8 +48,8 @@ from mcp_toolserver.runtime.sandbox.protected.snapshot import (
     protected_paths_in,
     take_snapshot,
 )
-from mcp_toolserver.runtime.sandbox.selftest.probe import Probe
-from mcp_toolserver.runtime.sandbox.selftest.selftest import Run, missing_filter, prove
+from mcp_toolserver.runtime.sandbox.selftest.probe import Probe, Run
+from mcp_toolserver.runtime.sandbox.selftest.selftest import prove
 from mcp_toolserver.text.file_names import lies_in
 
 DEGRADED = (
@@ -132,10 +133,10 @@ class LaunchPlan:
             process_locks.lock_helper(cwd, (argv[0], *plan.helper.places))
         elif plan.layer == "landlock":
             process_locks.lock_command(
+                sandbox.mode,
                 roots=plan.shown_roots,
                 writes=(self.scratch, *plan.writes),
                 hidden=(sandbox.state, *sandbox.hidden, *self.hidden),
-                writable_roots=sandbox.mode != "read-only",
                 network=sandbox.network,
             )
         return argv
@@ -265,7 +266,7 @@ def _in_bubblewrap(
     if plan.filtered:
         passed["--seccomp"] = seccomp.as_descriptor(_filter(plan))
     sandbox = bubblewrap.bwrap_args(before, made, plan.program, cwd=folder, passed=passed)
-    is_held = plan.helper is None and kernel.landlock_abi() > 0
+    is_held = plan.helper is None and landlock.abi() > 0
     launch_plan = LaunchPlan(
         bwrap_args=sandbox,
         inner=bubblewrap.inner_prefix(made, scopes_sockets=plan.sandbox.network) if is_held else (),
@@ -351,12 +352,12 @@ def _was_started(status: int) -> bool:
 
 def run_selftest(broker_policy: BrokerPolicy) -> Proof:
     """Run the self-test with the sandbox of `broker_policy`."""
-    return prove(broker_policy.sandbox, probe_runner(broker_policy), abi=kernel.landlock_abi())
+    return prove(broker_policy.sandbox, probe_runner(broker_policy), abi=landlock.abi())
 
 
 def probe_runner(broker_policy: BrokerPolicy) -> Run:
     """Return what runs the script of a probe as a command of `broker_policy`."""
-    filtered = not missing_filter()
+    filtered = not seccomp.missing_filter()
 
     def run(sandbox: SandboxSpec, probe: Probe, script: str) -> tuple[int, str]:
         plan = SandboxPlan(layer=probe.layer, sandbox=sandbox, program=probe.program, filtered=filtered)

@@ -4,28 +4,17 @@ It fails closed. A layer that cannot be tried, or of which one check fails, is n
 what was tried and what was seen.
 """
 
-import ctypes
-import errno
-import os
-from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 
 from mcp_toolserver.runtime.sandbox.broker.policy import UNCONFINED
-from mcp_toolserver.runtime.sandbox.layers import kernel
 from mcp_toolserver.runtime.sandbox.layers.landlock import LEAST_ABI
+from mcp_toolserver.runtime.sandbox.layers.seccomp import missing_filter
 from mcp_toolserver.runtime.sandbox.layers.spec import Check, Layer, Proof, SandboxSpec
-from mcp_toolserver.runtime.sandbox.layers.syscall_table import MACHINES, SECCOMP
 from mcp_toolserver.runtime.sandbox.selftest.fixture import Fixture, make_fixture
 from mcp_toolserver.runtime.sandbox.selftest.probe import Probe, Run, probe_linux
 
-__all__ = ["Run", "missing_filter", "prove"]
-
 READ_ONLY, WORKSPACE_WRITE = "read-only", "workspace-write"
-
-_PR_SET_SECCOMP = 22
-_FILTER_BY_PRCTL = 2
-_FILTER_BY_SECCOMP = 1
 
 _SHARED = (
     "behind Landlock commands see the processes of this machine, and have no /dev/shm for what shares memory"
@@ -58,31 +47,6 @@ def prove(sandbox: SandboxSpec, run: Run, *, abi: int) -> Proof:
     except Exception as error:  # noqa: BLE001  # a server without commands is better than none
         why = f"the sandbox could not be tested: {str(error) or type(error).__name__}"
         return Proof(commands="none", helpers="none", reasons=(why,))
-
-
-def missing_filter() -> str:
-    """Why there are no filters for system calls here; empty when there are.
-
-    The kernel is asked for a filter that lies nowhere. One that takes filters finds nothing there (EFAULT);
-    one that takes none does not look.
-    """
-    machine = MACHINES.get(os.uname().machine)
-    if machine is None:
-        return f"the system calls of this kind of machine ({os.uname().machine}) are not known"
-    by_seccomp = (ctypes.c_uint32(_FILTER_BY_SECCOMP), ctypes.c_uint32(0), None)
-    asked = (
-        lambda: kernel.system_call(SECCOMP[machine.column], *by_seccomp),
-        lambda: kernel.prctl(_PR_SET_SECCOMP, _FILTER_BY_PRCTL),
-    )
-    return "" if all(map(_faults, asked)) else "this kernel takes no filters for system calls"
-
-
-def _faults(ask: Callable[[], object]) -> bool:
-    try:
-        ask()
-    except OSError as error:
-        return error.errno == errno.EFAULT
-    return False
 
 
 @dataclass(kw_only=True)
