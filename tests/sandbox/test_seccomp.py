@@ -9,7 +9,7 @@ import pytest
 
 from mcp_toolserver.runtime.sandbox.layers import seccomp
 from mcp_toolserver.runtime.sandbox.layers.kernel import Unsupported
-from mcp_toolserver.runtime.sandbox.layers.process_locks import command_filter, system_helper_filter
+from mcp_toolserver.runtime.sandbox.layers.process_locks import SYSTEM_HELPER_FILTER, command_filter
 from mcp_toolserver.runtime.sandbox.layers.seccomp import (
     EXAMINED,
     EXECUTES,
@@ -35,7 +35,6 @@ WRITING = command_filter("workspace-write", False)
 NETWORKED = command_filter("workspace-write", True)
 READING = command_filter("read-only", False)
 DEGRADED = command_filter("workspace-write", False, shared=True)
-HELPER = system_helper_filter()
 SERVER = Filter(metadata=True)
 FILTERS = {
     "ro": READ_ONLY,
@@ -43,7 +42,7 @@ FILTERS = {
     "net": NETWORKED,
     "own-network": READING,
     "degraded": DEGRADED,
-    "helper": HELPER,
+    "helper": SYSTEM_HELPER_FILTER,
     "server": SERVER,
 }
 
@@ -191,9 +190,9 @@ SOME_FILTERS: Mapping[str, tuple[Filter, Called, str]] = {
     "unix-in-degraded-ws": (DEGRADED, socket_of(UNIX), ALLOWED),
     "tcp-in-degraded-ws": (DEGRADED, socket_of(INET), "EACCES"),
     "routes-in-degraded-ws": (DEGRADED, socket_of(NETLINK, 3, 0), "EACCES"),
-    "unix-in-helper": (HELPER, socket_of(UNIX), "EACCES"),
-    "tcp-in-helper": (HELPER, socket_of(INET), "EACCES"),
-    "connect-in-helper": (HELPER, Called(numbers=(42, 203)), "EACCES"),
+    "unix-in-helper": (SYSTEM_HELPER_FILTER, socket_of(UNIX), "EACCES"),
+    "tcp-in-helper": (SYSTEM_HELPER_FILTER, socket_of(INET), "EACCES"),
+    "connect-in-helper": (SYSTEM_HELPER_FILTER, Called(numbers=(42, 203)), "EACCES"),
     "tcp-in-net": (NETWORKED, socket_of(INET, 1 | CLOEXEC, 6), ALLOWED),
     "udp-in-net": (NETWORKED, socket_of(INET6, 2, 17), ALLOWED),
     "routes-in-net": (NETWORKED, socket_of(NETLINK, 3 | CLOEXEC, 0), ALLOWED),

@@ -17,7 +17,7 @@ from mcp_toolserver.runtime.sandbox.broker.policy import BrokerPolicy, find_shel
 from mcp_toolserver.runtime.sandbox.layers import bubblewrap, confinement, landlock
 from mcp_toolserver.runtime.sandbox.layers.bubblewrap import candidates
 from mcp_toolserver.runtime.sandbox.layers.environment import command_environment
-from mcp_toolserver.runtime.sandbox.layers.session_namespaces import NewSession, SessionNamespaces
+from mcp_toolserver.runtime.sandbox.layers.namespaces import SessionNamespaces
 from mcp_toolserver.runtime.sandbox.layers.spec import Proof, SandboxSpec, decode_proof, encode_proof
 from mcp_toolserver.runtime.sandbox.selftest.probe import Probe, Run
 from mcp_toolserver.runtime.sandbox.selftest.selftest import prove
@@ -116,7 +116,7 @@ def _joining_nothing(run: Run) -> Run:
 def _unshared(run: Run) -> Run:
     """No shared network can be made."""
 
-    def refuse(_state: str, *, network: bool, devices: int) -> NewSession:
+    def refuse(_state: str, *, network: bool, devices: int) -> SessionNamespaces:
         raise OSError(f"no namespace, {network=} {devices=}")
 
     confinement.create_session = refuse

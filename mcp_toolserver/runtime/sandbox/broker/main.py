@@ -29,8 +29,7 @@ from mcp_toolserver.runtime.sandbox.broker.resource_usage import children, sweep
 from mcp_toolserver.runtime.sandbox.broker.supervisor import KILL_SECONDS, NOT_VERIFIED, Constants, supervise
 from mcp_toolserver.runtime.sandbox.layers import kernel
 from mcp_toolserver.runtime.sandbox.layers.confinement import RootHandles, open_roots, run_selftest
-from mcp_toolserver.runtime.sandbox.layers.devices import fixed_devices
-from mcp_toolserver.runtime.sandbox.layers.session_namespaces import NewSession, create_session
+from mcp_toolserver.runtime.sandbox.layers.namespaces import SessionNamespaces, create_session, fixed_devices
 from mcp_toolserver.runtime.sandbox.layers.spec import Proof, SandboxSpec, encode_proof
 from mcp_toolserver.runtime.sandbox.mounts.hidden_paths import HiddenPaths
 from mcp_toolserver.runtime.sandbox.protected import verifier_process
@@ -165,9 +164,9 @@ class Sessions:
         self._state = state
         self._network = network
         self._devices = devices
-        self._sessions: dict[bytes, NewSession] = {}
+        self._sessions: dict[bytes, SessionNamespaces] = {}
 
-    def of(self, session: bytes) -> NewSession | None:
+    def of(self, session: bytes) -> SessionNamespaces | None:
         """Return the session of this id; None if it cannot be created, so that its commands share nothing."""
         if session not in self._sessions:
             if len(self._sessions) >= MOST_SESSIONS:
@@ -285,9 +284,9 @@ class _Loop(BrokerLoop):
             return False
         shared = self._session(session)
         self.running[spare.pid] = session
-        return spare.take((*descriptors, *(shared.namespaces.descriptors if shared else ())))
+        return spare.take((*descriptors, *(shared.descriptors if shared else ())))
 
-    def _session(self, session: bytes) -> NewSession | None:
+    def _session(self, session: bytes) -> SessionNamespaces | None:
         """The session of this id, if there are any."""
         self.idle.discard(session)
         return self.sessions.of(session) if session and self.constants.proof.shares_session else None

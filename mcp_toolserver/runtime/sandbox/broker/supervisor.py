@@ -46,7 +46,7 @@ from mcp_toolserver.runtime.sandbox.broker.supervision import (
 )
 from mcp_toolserver.runtime.sandbox.layers import kernel, landlock
 from mcp_toolserver.runtime.sandbox.layers.confinement import Confinement, RootHandles
-from mcp_toolserver.runtime.sandbox.layers.session_namespaces import SessionNamespaces
+from mcp_toolserver.runtime.sandbox.layers.namespaces import SessionNamespaces
 from mcp_toolserver.runtime.sandbox.layers.spec import Proof
 from mcp_toolserver.runtime.sandbox.mounts.host_sockets import working_folders
 from mcp_toolserver.runtime.sandbox.protected.snapshot import WRITING

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from mcp_toolserver.runtime.sandbox.layers import inner_program
-from mcp_toolserver.runtime.sandbox.layers.session_namespaces import mount_point
+from mcp_toolserver.runtime.sandbox.layers.namespaces import mount_point
 from mcp_toolserver.runtime.sandbox.mounts.mounts import SCRATCH, Mount, Mounts, in_order
 from mcp_toolserver.runtime.sandbox.protected.open_nofollow import opened
 from mcp_toolserver.runtime.sandbox.protected.snapshot import Snapshot

@@ -10,22 +10,18 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NoReturn
 
-from mcp_toolserver.runtime.sandbox.broker.policy import BrokerPolicy, Helper, SandboxPlan
+from mcp_toolserver.runtime.sandbox.broker.policy import READ_ONLY, BrokerPolicy, SandboxPlan
 from mcp_toolserver.runtime.sandbox.broker.temp_folder import Scratch
-from mcp_toolserver.runtime.sandbox.layers import (
-    bubblewrap,
-    kernel,
-    landlock,
-    process_locks,
-    seccomp,
-)
+from mcp_toolserver.runtime.sandbox.layers import bubblewrap, kernel, landlock, process_locks, seccomp
 from mcp_toolserver.runtime.sandbox.layers.bubblewrap import BwrapArgs
-from mcp_toolserver.runtime.sandbox.layers.devices import fix_devices, fixed_devices, reopen_null
 from mcp_toolserver.runtime.sandbox.layers.environment import CACHES
-from mcp_toolserver.runtime.sandbox.layers.session_namespaces import (
+from mcp_toolserver.runtime.sandbox.layers.namespaces import (
     SessionNamespaces,
     create_session,
+    fix_devices,
+    fixed_devices,
     mount_point,
+    reopen_null,
 )
 from mcp_toolserver.runtime.sandbox.layers.spec import Proof, SandboxSpec
 from mcp_toolserver.runtime.sandbox.mounts.hidden_paths import HiddenPaths
@@ -150,7 +146,7 @@ class LaunchPlan:
         else:
             # Devices are fixed there.
             self.session.join()
-            reopen_null()
+        reopen_null()
         return arguments
 
 
@@ -187,11 +183,11 @@ class Confinement:
             joined = session if plan.helper is None else None
             return _in_bubblewrap(plan, root_handles, cwd, places, joined)
         if plan.layer == "landlock" and not _reads_one_folder(plan):
-            writes = plan.sandbox.mode != "read-only"
-            before = (
-                take_snapshot(plan.sandbox, root_handles.roots, places, mounted=False) if writes else None
-            )
-            hidden = (*_hidden_now(plan, root_handles), *_other_roots(plan))
+            before = None
+            if plan.sandbox.mode != READ_ONLY:
+                before = take_snapshot(plan.sandbox, root_handles.roots, places, mounted=False)
+            others = (root for root in plan.sandbox.roots if root not in plan.shown_roots)
+            hidden = (*_hidden_now(plan, root_handles), *others)
             scratch = Scratch.make(plan.sandbox.state)
             launch_plan = LaunchPlan(scratch=scratch.path, hidden=hidden)
             return cls(plan=plan, launch_plan=launch_plan, before=before, scratch=scratch)
@@ -214,19 +210,14 @@ class Confinement:
         """Look at what the program left, when all of it is gone."""
         if self.scratch is not None:
             self.scratch.remove()
-        notes = self._notes()
+        notes: tuple[str, ...] = ()
+        if self.before is not None:
+            degraded = (DEGRADED,) if self.plan.layer == "landlock" else ()
+            with contextlib.closing(self.before):
+                notes = (*degraded, *changes(self.before))
         if self.status >= 0 and reason == "exited" and not _was_started(self.status):
             return Teardown(reason="sandbox_failed", detail="the sandbox of the command could not be set up")
         return Teardown(notes=notes)
-
-    def _notes(self) -> tuple[str, ...]:
-        if self.before is None:
-            return ()
-        degraded = (DEGRADED,) if self.plan.layer == "landlock" else ()
-        try:
-            return (*degraded, *changes(self.before))
-        finally:
-            self.before.close()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -250,7 +241,9 @@ def _in_bubblewrap(
     places: Iterable[ProtectedPath],
     session: SessionNamespaces | None,
 ) -> Confinement:
-    roots = {**root_handles.roots, **_own_places(plan.helper)}
+    # A program of ours and what it reads may lie where commands see nothing.
+    own = () if plan.helper is None else (plan.helper.argv[0], *plan.helper.places)
+    roots = {**root_handles.roots, **{place: os.open(place, os.O_PATH | os.O_CLOEXEC) for place in own}}
     # Before anything is opened that would have to be closed again.
     visibility = replace(_visibility(plan, root_handles), shares_temporary=session is not None)
     before = take_snapshot(replace(plan.sandbox, roots=tuple(roots)), roots, places)
@@ -264,7 +257,12 @@ def _in_bubblewrap(
     reading, writing = os.pipe2(os.O_CLOEXEC)
     passed = {"--json-status-fd": writing}
     if plan.filtered:
-        passed["--seccomp"] = seccomp.as_descriptor(_filter(plan))
+        wanted = (
+            process_locks.command_filter(plan.sandbox.mode, plan.sandbox.network)
+            if plan.helper is None
+            else process_locks.SYSTEM_HELPER_FILTER
+        )
+        passed["--seccomp"] = seccomp.as_descriptor(seccomp.program(wanted))
     sandbox = bubblewrap.bwrap_args(before, made, plan.program, cwd=folder, passed=passed)
     is_held = plan.helper is None and landlock.abi() > 0
     launch_plan = LaunchPlan(
@@ -319,24 +317,8 @@ def _hidden_now(plan: SandboxPlan, root_handles: RootHandles) -> Mapping[str, bo
     return found | {path: os.path.isdir(path) for path in git_folders(plan.hidden_git)}
 
 
-def _other_roots(plan: SandboxPlan) -> tuple[str, ...]:
-    return tuple(root for root in plan.sandbox.roots if root not in plan.shown_roots)
-
-
-def _filter(plan: SandboxPlan) -> bytes:
-    if plan.helper is not None:
-        return seccomp.program(process_locks.system_helper_filter())
-    return seccomp.program(process_locks.command_filter(plan.sandbox.mode, plan.sandbox.network))
-
-
 def _reads_one_folder(plan: SandboxPlan) -> bool:
     return plan.helper is not None and plan.helper.reach == "folder"
-
-
-def _own_places(helper: Helper | None) -> Mapping[str, int]:
-    """A program of ours and what it reads, which may lie where commands see nothing."""
-    places = () if helper is None else (helper.argv[0], *helper.places)
-    return {place: os.open(place, os.O_PATH | os.O_CLOEXEC) for place in places}
 
 
 def _was_started(status: int) -> bool:
@@ -371,7 +353,7 @@ def probe_runner(broker_policy: BrokerPolicy) -> Run:
             if devices >= 0:
                 os.close(devices)
         with contextlib.closing(session):
-            return run_in_sandbox(plan, broker_policy, script, session.namespaces)
+            return run_in_sandbox(plan, broker_policy, script, session)
 
     return run
 

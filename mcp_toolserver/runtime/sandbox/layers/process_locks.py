@@ -205,9 +205,8 @@ def command_filter(mode: str, network: bool, *, shared: bool = False) -> Filter:
     )
 
 
-def system_helper_filter() -> Filter:
-    """The filter for a helper program behind bubblewrap: it has no socket."""
-    return Filter(metadata=True, named_memory=True, executes=True)
+SYSTEM_HELPER_FILTER = Filter(metadata=True, named_memory=True, executes=True)
+"""For a helper program behind bubblewrap: it has no socket."""
 
 
 @_explained()
