@@ -21,8 +21,7 @@ from mcp_toolserver.runtime.sandbox.broker.limit_settings import session_size
 from mcp_toolserver.runtime.sandbox.broker.messages import Script
 from mcp_toolserver.runtime.sandbox.layers.bubblewrap import candidates
 from mcp_toolserver.runtime.sandbox.layers.environment import command_environment
-from mcp_toolserver.runtime.sandbox.layers.spec import SandboxSpec
-from mcp_toolserver.runtime.sandbox.mounts.temporary import may_share
+from mcp_toolserver.runtime.sandbox.layers.spec import SandboxSpec, may_share
 from tests.lsp.stranger import stranger
 from tests.sandbox.locked import python
 from tests.sandbox.sessions import called, each_once, holders, two_sessions
@@ -411,7 +410,7 @@ with tempfile.TemporaryDirectory() as state:
     sessions = module.Sessions(state, network=False, devices=-1)
     def of(name):
         session = sessions.of(name.encode())
-        return session and os.fstat(session.namespaces.network).st_ino
+        return session and os.fstat(session.network).st_ino
     first, second, third = map(of, ("first", "second", "third"))
     print(len({first, second, third}) == 3, of("first") == first, of("fourth"))
     sessions.end(b"first")

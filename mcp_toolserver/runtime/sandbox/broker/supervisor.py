@@ -48,7 +48,7 @@ from mcp_toolserver.runtime.sandbox.layers import kernel, landlock
 from mcp_toolserver.runtime.sandbox.layers.confinement import Confinement, RootHandles
 from mcp_toolserver.runtime.sandbox.layers.namespaces import SessionNamespaces
 from mcp_toolserver.runtime.sandbox.layers.spec import Proof
-from mcp_toolserver.runtime.sandbox.mounts.host_sockets import working_folders
+from mcp_toolserver.runtime.sandbox.mounts.mounts import working_folders
 from mcp_toolserver.runtime.sandbox.protected.snapshot import WRITING
 from mcp_toolserver.runtime.sandbox.protected.unprotectable import Unprotectable
 from mcp_toolserver.runtime.sandbox.protected.verifier_process import Unverified, Verification

@@ -23,7 +23,7 @@ from mcp_toolserver.runtime.sandbox.layers.namespaces import (
     mount_point,
     reopen_null,
 )
-from mcp_toolserver.runtime.sandbox.layers.spec import Proof, SandboxSpec
+from mcp_toolserver.runtime.sandbox.layers.spec import TEMPORARY, Proof, SandboxSpec
 from mcp_toolserver.runtime.sandbox.mounts.hidden_paths import HiddenPaths
 from mcp_toolserver.runtime.sandbox.mounts.mounts import (
     EVERYTHING,
@@ -33,7 +33,6 @@ from mcp_toolserver.runtime.sandbox.mounts.mounts import (
     mounts,
     scratch_folder,
 )
-from mcp_toolserver.runtime.sandbox.mounts.temporary import TEMPORARY
 from mcp_toolserver.runtime.sandbox.protected.compare import changes
 from mcp_toolserver.runtime.sandbox.protected.git_dir import git_folders, hooks_and_config
 from mcp_toolserver.runtime.sandbox.protected.snapshot import (

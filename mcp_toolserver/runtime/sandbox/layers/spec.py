@@ -4,10 +4,11 @@ Both are fixed at start; no request changes them.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+from mcp_toolserver.text.file_names import lies_in
 from mcp_toolserver.text.json_values import is_list
 
 Layer = Literal["bubblewrap", "landlock", "seatbelt", "none"]
@@ -17,6 +18,9 @@ or nothing."""
 
 Reach = Literal["folder", "system"]
 """What a helper program may read: the folder it is started in, or what a read-only command may."""
+
+TEMPORARY = "/tmp"  # noqa: S108  # the session's own
+"""The temporary folder that the commands of a session may share, as they and the file tools call it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,3 +101,15 @@ def decode_proof(line: bytes) -> Proof:
 def with_tuples(message: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of a class in JSON, which has lists only."""
     return {name: tuple(value) if is_list(value) else value for name, value in message.items()}
+
+
+def may_share(roots: Iterable[str], made: Iterable[str] = ()) -> bool:
+    """Whether commands may share a temporary folder with these roots and these mounts.
+
+    No mount may lie in it: one command could replace a folder on the way to it while the sandbox of another
+    is set up, and so move the mount. It may lie in no root, or it would have two names.
+    """
+    below = (path for path in (*roots, *made) if path != TEMPORARY)
+    return not any(lies_in(root, TEMPORARY) for root in roots) and not any(
+        lies_in(TEMPORARY, path) for path in below
+    )
