@@ -3,9 +3,8 @@
 import contextlib
 import json
 import os
-import select
 import signal
-import time
+import subprocess
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NoReturn
@@ -52,7 +51,6 @@ DEGRADED = (
     "elsewhere; the operator allowed that with --allow-degraded."
 )
 PROBE_SECONDS = 5.0
-_OUTPUT = 1 << 16
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -322,10 +320,8 @@ def _reads_one_folder(plan: SandboxPlan) -> bool:
 
 def _was_started(status: int) -> bool:
     """Whether bubblewrap got as far as to start its command: only then does it tell how that ended."""
-    status_lines = b""
-    while data := os.read(status, _OUTPUT):
-        status_lines += data
-    return any("exit-code" in json.loads(line) for line in status_lines.splitlines())
+    with os.fdopen(status, "rb") as lines:
+        return any("exit-code" in json.loads(line) for line in lines)
 
 
 # --- before there is a supervisor ------------------------------------------------------------------------
@@ -371,54 +367,38 @@ def run_in_sandbox(
     cwd = os.open(plan.sandbox.roots[0], os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     places = protected_paths_now(plan.sandbox, root_handles)
     confinement = Confinement.ready(plan, root_handles, cwd, places, session=session)
-    reading, writing = os.pipe2(os.O_CLOEXEC)
-    child = os.fork()
-    if child == 0:
-        _become(confinement, broker_policy, script, cwd=cwd, output=writing)
-    os.close(writing)
-    confinement.close_descriptors()
+
+    def become() -> NoReturn:
+        """Replace the fork by the command, before subprocess would do it: entering gives what to start."""
+        try:
+            kernel.prctl(kernel.PR_SET_DUMPABLE, 1)
+            os.fchdir(cwd)
+            launch_plan = confinement.launch_plan
+            argv = launch_plan.enter(plan, cwd, (*broker_policy.shell, script))
+            os.execve(argv[0], argv, {**broker_policy.environment, **launch_plan.environment})  # noqa: S606  # the request names it
+        except (OSError, process_locks.LockError) as error:
+            os.write(1, str(error).encode())
+        finally:
+            os._exit(127)
+
     try:
-        output = _read_output(reading, time.monotonic() + PROBE_SECONDS)
+        with subprocess.Popen(
+            broker_policy.shell,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            preexec_fn=become,  # this process has one thread
+        ) as process:
+            confinement.close_descriptors()
+            try:
+                output, _ = process.communicate(timeout=PROBE_SECONDS)
+            except subprocess.TimeoutExpired:
+                # Bubblewrap takes all that is behind it along.
+                os.killpg(process.pid, signal.SIGKILL)
+                output, _ = process.communicate()
     finally:
-        # Bubblewrap takes all that is behind it along.
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(child, signal.SIGKILL)
-        _, status = os.waitpid(child, 0)
-        for descriptor in (reading, cwd, *root_handles.roots.values()):
+        for descriptor in (cwd, *root_handles.roots.values()):
             os.close(descriptor)
         confinement.tear_down("stopped")
-    return os.waitstatus_to_exitcode(status), output.decode(errors="replace")
-
-
-def _become(
-    confinement: Confinement, broker_policy: BrokerPolicy, script: str, *, cwd: int, output: int
-) -> NoReturn:
-    try:
-        os.setsid()
-        kernel.prctl(kernel.PR_SET_DUMPABLE, 1)
-        os.fchdir(cwd)
-        nothing = os.open(os.devnull, os.O_RDONLY)
-        for number, descriptor in enumerate((nothing, output, output)):
-            os.dup2(descriptor, number)
-        launch_plan = confinement.launch_plan
-        argv = launch_plan.enter(confinement.plan, cwd, (*broker_policy.shell, script))
-        os.execve(argv[0], argv, {**broker_policy.environment, **launch_plan.environment})  # noqa: S606  # the request names it
-    except (OSError, process_locks.LockError) as error:
-        os.write(output, str(error).encode())
-    finally:
-        os._exit(127)
-
-
-def _read_output(reading: int, deadline: float) -> bytes:
-    """What comes through a pipe until it ends, or time does."""
-    output = b""
-    poller = select.poll()
-    poller.register(reading, select.POLLIN)
-    while (remaining := deadline - time.monotonic()) > 0 and len(output) < _OUTPUT:
-        if not poller.poll(remaining * 1000):
-            break
-        data = os.read(reading, _OUTPUT)
-        if not data:
-            break
-        output += data
-    return output
+    return process.returncode, output.decode(errors="replace")
