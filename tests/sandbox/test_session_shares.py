@@ -407,7 +407,7 @@ sys.path.insert(0, sys.argv[1])
 from mcp_toolserver.runtime.sandbox.broker import main as module
 module.MOST_SESSIONS = 3
 with tempfile.TemporaryDirectory() as state:
-    sessions = module.Sessions(state, network=False, devices=-1)
+    sessions = module.Sessions(state, network=False)
     def of(name):
         session = sessions.of(name.encode())
         return session and os.fstat(session.network).st_ino

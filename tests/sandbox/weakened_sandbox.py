@@ -116,8 +116,8 @@ def _joining_nothing(run: Run) -> Run:
 def _unshared(run: Run) -> Run:
     """No shared network can be made."""
 
-    def refuse(_state: str, *, network: bool, devices: int) -> SessionNamespaces:
-        raise OSError(f"no namespace, {network=} {devices=}")
+    def refuse(_state: str, *, network: bool) -> SessionNamespaces:
+        raise OSError(f"no namespace, {network=}")
 
     confinement.create_session = refuse
     return run

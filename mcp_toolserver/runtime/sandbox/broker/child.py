@@ -88,7 +88,6 @@ def _encode_order(request: Request, launch_plan: LaunchPlan) -> bytes:
         "sockets": launch_plan.bwrap_args.sockets,
         "inner": launch_plan.inner,
         "scratch": launch_plan.scratch,
-        "devices": launch_plan.devices,
         "session": len(launch_plan.session.descriptors) if launch_plan.session else 0,
         "hidden": launch_plan.hidden,
     }
@@ -108,7 +107,6 @@ def _decode_order(order: bytes, given: list[int]) -> tuple[Request, LaunchPlan]:
         ),
         inner=tuple(fields["inner"]),
         scratch=fields["scratch"],
-        devices=fields["devices"],
         hidden=tuple(fields["hidden"]),
     )
     return decode(fields["request"].encode()), launch_plan

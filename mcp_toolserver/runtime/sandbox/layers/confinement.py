@@ -18,7 +18,6 @@ from mcp_toolserver.runtime.sandbox.layers.namespaces import (
     SessionNamespaces,
     create_session,
     fix_devices,
-    fixed_devices,
     mount_point,
     reopen_null,
 )
@@ -59,8 +58,6 @@ class RootHandles:
 
     roots: Mapping[str, int]
     """Each by path, open: what is mounted later is what is there now, whatever the name then means."""
-    devices: int = -1
-    """What `fixed_devices` made, open in every fork."""
     hidden: HiddenPaths = field(default_factory=HiddenPaths)
     """What rules hide from commands."""
     hides_sockets: bool = True
@@ -95,8 +92,6 @@ class LaunchPlan:
     `bubblewrap.inner_prefix`."""
     scratch: str = ""
     """The folder for temporary files; empty where nothing confines the program."""
-    devices: int = -1
-    """See `RootHandles`."""
     hidden: tuple[str, ...] = ()
     """Paths that Landlock hides from this command, in addition to those hidden from every command."""
     session: SessionNamespaces | None = None
@@ -139,7 +134,7 @@ class LaunchPlan:
         # Sockets to mask are looked for with all rights of this user.
         arguments = self.bwrap_args.arguments(isolates_network=not has_network)
         if self.session is None:
-            fix_devices(self.devices)
+            fix_devices()
         else:
             # Devices are fixed there.
             self.session.join()
@@ -266,7 +261,6 @@ def _in_bubblewrap(
         bwrap_args=sandbox,
         inner=bubblewrap.inner_prefix(made, scopes_sockets=plan.sandbox.network) if is_held else (),
         scratch=scratch_folder(made),
-        devices=root_handles.devices,
         session=session,
     )
     return Confinement(plan=plan, launch_plan=launch_plan, before=before, status=reading)
@@ -341,13 +335,7 @@ def probe_runner(broker_policy: BrokerPolicy) -> Run:
         if not probe.shares_session:
             return run_in_sandbox(plan, broker_policy, script)
         # As the broker does it, once it knows what layer it uses.
-        devices = fixed_devices()
-        try:
-            session = create_session(sandbox.state, network=sandbox.network, devices=devices)
-        finally:
-            if devices >= 0:
-                os.close(devices)
-        with contextlib.closing(session):
+        with contextlib.closing(create_session(sandbox.state, network=sandbox.network)) as session:
             return run_in_sandbox(plan, broker_policy, script, session)
 
     return run

@@ -38,42 +38,13 @@ _INTERFACE = struct.Struct("16sh14x")
 # --- devices ---------------------------------------------------------------------------------------------
 
 
-def fixed_devices() -> int:
-    """A mount namespace in which the devices that this user owns are unchangeable, open; to be made once.
-
-    -1 where there is none to be made in advance.
-    """
-    here = _namespace("mnt")
-    folder = os.open(".", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        if not (owned := _changeable()):
-            return -1
-        kernel.unshare(kernel.CLONE_NEWNS)
-        try:
-            _fix(owned)
-            return _namespace("mnt")
-        finally:
-            kernel.setns(here)
-            # Entering a mount namespace moves the process to its top folder.
-            os.fchdir(folder)
-    except OSError:
-        return -1
-    finally:
-        os.close(here)
-        os.close(folder)
-
-
-def fix_devices(namespace: int = -1) -> None:
+def fix_devices() -> None:
     """Make the devices that this user owns unchangeable, for this process and what it starts.
-
-    `namespace` is the result of `fixed_devices`; entering it moves this process to the top folder.
 
     Raises:
         OSError: the kernel refused.
     """
-    if namespace >= 0:
-        kernel.setns(namespace)
-    elif owned := _changeable():
+    if owned := _changeable():
         try:
             kernel.unshare(kernel.CLONE_NEWNS)
         except PermissionError:
@@ -161,11 +132,11 @@ class SessionNamespaces:
                 os.close(descriptor)
 
 
-def create_session(state: str, *, network: bool, devices: int = -1) -> SessionNamespaces:
+def create_session(state: str, *, network: bool) -> SessionNamespaces:
     """Create the namespaces of a session in a short-lived fork of this process.
 
     `state` is the state folder. `network` is whether commands have the machine's network, so that they get no
-    other. `devices` is the result of `fixed_devices`.
+    other.
 
     Raises:
         OSError: they cannot be made, or loopback cannot be brought up.
@@ -175,7 +146,7 @@ def create_session(state: str, *, network: bool, devices: int = -1) -> SessionNa
     with ours, theirs:
         child = os.fork()
         if child == 0:
-            _create(theirs, mount_point(state), network=network, devices=devices)
+            _create(theirs, mount_point(state), network=network)
         theirs.close()
         try:
             temporary, *namespaces = receive(ours) or [-1]
@@ -187,17 +158,15 @@ def create_session(state: str, *, network: bool, devices: int = -1) -> SessionNa
     raise OSError(max(code, 0), os.strerror(code) if code > 0 else "the process that makes it was killed")
 
 
-def _create(to: socket.socket, folder: str, *, network: bool, devices: int) -> None:
+def _create(to: socket.socket, folder: str, *, network: bool) -> None:
     """Create the namespaces around this fork, send descriptors of them, and exit with 0 or an errno."""
     status = 1
     with contextlib.suppress(BaseException):
         try:
             # Not dumpable, an unprivileged process does not own its files in /proc.
             kernel.prctl(kernel.PR_SET_DUMPABLE, 1)
-            if devices >= 0:
-                kernel.setns(devices)
             kernel.enter_user_namespace(kernel.CLONE_NEWNS | (0 if network else kernel.CLONE_NEWNET))
-            _fix(_changeable() if devices < 0 else [])
+            _fix(_changeable())
             if not network:
                 _bring_up_loopback()
             send(to, [_mounted(folder), *map(_namespace, ("user", "mnt", *(() if network else ("net",))))])
