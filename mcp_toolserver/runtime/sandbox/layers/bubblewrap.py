@@ -161,11 +161,6 @@ def _opened(path: str, roots: Mapping[str, int], known: Mapping[str, int]) -> in
 # mount, so it has to come after bubblewrap: a program that bubblewrap starts sets it and becomes the command.
 
 
-def interpreter_folder() -> str:
-    """The folder of the Python that runs the program, links resolved; a command must see it."""
-    return os.path.realpath(sys.base_prefix)
-
-
 def inner_prefix(made: Mounts, *, scopes_sockets: bool) -> tuple[str, ...]:
     """What goes before the arguments of a command whose mounts are `made`.
 

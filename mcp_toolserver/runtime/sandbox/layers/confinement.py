@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NoReturn
@@ -296,7 +297,7 @@ def _visibility(plan: SandboxPlan, root_handles: RootHandles) -> Visibility:
         hidden=_hidden_now(plan, root_handles),
         hides_sockets=root_handles.hides_sockets and has_sockets,
         working=root_handles.working,
-        interpreter=bubblewrap.interpreter_folder(),
+        interpreter=os.path.realpath(sys.base_prefix),
     )
 
 

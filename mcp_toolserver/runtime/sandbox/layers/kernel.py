@@ -14,8 +14,6 @@ PR_SET_NO_NEW_PRIVS = 38
 OPENAT2 = 437
 """The same number on every architecture."""
 
-RESOLVE_NO_SYMLINKS = 0x04
-
 CLONE_NEWNS = 0x20000
 CLONE_NEWUSER = 0x10000000
 CLONE_NEWNET = 0x40000000
@@ -62,16 +60,6 @@ def system_call(number: int, *arguments: bytes | int | None) -> int:
 def prctl(option: int, value: int) -> None:
     """Raises: OSError: the kernel refused."""
     _checked(_libc().prctl(ctypes.c_int(option), *map(ctypes.c_ulong, (value, 0, 0, 0))))
-
-
-def open_without_links(path: str) -> int:
-    """A handle (`O_PATH`) on what lies at the absolute `path`, no part of which may be a symbolic link.
-
-    Raises:
-        OSError: ELOOP where a part is one.
-    """
-    how = struct.pack("=QQQ", os.O_PATH | os.O_CLOEXEC, 0, RESOLVE_NO_SYMLINKS)
-    return system_call(OPENAT2, -1, os.fsencode(path), how, len(how))
 
 
 def unshare(namespaces: int) -> None:

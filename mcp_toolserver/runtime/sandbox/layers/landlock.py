@@ -22,6 +22,7 @@ FIRST_ABI_WITH_TCP, FIRST_ABI_WITH_SCOPES, FIRST_ABI_WITH_SOCKETS = 4, 6, 9
 CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
 _VERSION, _ERRATA = 1, 2
 _PATH_BENEATH, _NET_PORT = 1, 2
+_RESOLVE_NO_SYMLINKS = 0x04
 
 # What can be done with a file or folder.
 _EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR = 1 << 0, 1 << 1, 1 << 2, 1 << 3
@@ -204,4 +205,7 @@ def _packed(rules: Rules, handled: int) -> Iterator[tuple[int, bytes]]:
 def _opened(place: PathOrFd, *, follow: bool) -> int:
     if isinstance(place, int):
         return os.dup(place)
-    return os.open(place, os.O_PATH | os.O_CLOEXEC) if follow else kernel.open_without_links(place)
+    if follow:
+        return os.open(place, os.O_PATH | os.O_CLOEXEC)
+    how = struct.pack("=QQQ", os.O_PATH | os.O_CLOEXEC, 0, _RESOLVE_NO_SYMLINKS)
+    return kernel.system_call(kernel.OPENAT2, -1, os.fsencode(place), how, len(how))

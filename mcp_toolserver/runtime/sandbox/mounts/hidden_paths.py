@@ -91,8 +91,8 @@ def _escapes_mounts(place: str) -> bool:
 class _Listing:
     """What one folder held."""
 
-    inode: int
-    changed: int
+    inode: int = 0
+    changed: int = UNSETTLED
     """See `settled_change`."""
     folders: tuple[str, ...] = ()
     hidden: tuple[tuple[str, bool], ...] = ()
@@ -173,9 +173,9 @@ class _Search:
                     return self._remember(spelt, known)
             return self._remember(spelt, self._read(spelt, place))
         except (FileNotFoundError, NotADirectoryError):
-            return _Listing(inode=0, changed=UNSETTLED)
+            return _Listing()
         except PermissionError:
-            return _Listing(inode=0, changed=UNSETTLED, readable=False)
+            return _Listing(readable=False)
         except OSError as error:
             raise Unprotectable(
                 f"{place} cannot be searched for what the operator's deny rules hide: {error.strerror}. Move "

@@ -17,8 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from mcp_toolserver.runtime.sandbox.layers.spec import TEMPORARY, may_share
-from mcp_toolserver.runtime.sandbox.mounts.secret_paths import secret_paths
+from mcp_toolserver.runtime.sandbox.layers.spec import TEMPORARY, may_share, secret_paths
 from mcp_toolserver.runtime.sandbox.protected.open_nofollow import is_out_of_reach
 from mcp_toolserver.runtime.sandbox.protected.snapshot import WRITING, Snapshot
 from mcp_toolserver.runtime.sandbox.protected.unprotectable import Unprotectable
