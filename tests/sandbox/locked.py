@@ -141,10 +141,10 @@ def child(said: dict[str, Any]) -> None:
     if said["lock"]:
         lock = dict(said["lock"])
         LOCKS[lock.pop("name")](scene, **lock)
-    found = {name: outcome(getattr(attempts, name), scene) for name in said["attempts"]}
+    found = {name: outcome(attempts.attempt(name), scene) for name in said["attempts"]}
     if said["worker"]:
         with ThreadPoolExecutor(1) as pool:
-            tried = [pool.submit(outcome, getattr(attempts, name), scene) for name in said["worker"]]
+            tried = [pool.submit(outcome, attempts.attempt(name), scene) for name in said["worker"]]
         found |= {
             f"{name} in a worker": one.result() for name, one in zip(said["worker"], tried, strict=True)
         }
