@@ -237,7 +237,7 @@ def lock_server(settings: Settings) -> ServerLock:
             return "seatbelt"
         return process_locks.lock_server(
             mode=mode.flag, reads=reads, writes=writes, network=network, port=_model_port(settings)
-        ).abi
+        )
     except process_locks.LockError as error:
         if not settings.allow_unconfined_server:
             raise SettingsError(

@@ -32,7 +32,7 @@ PAGE = (ROOT / "docs/container.md").read_text(encoding="utf-8")
 
 _SESSION = """
 import sys
-from mcp_toolserver.runtime.sandbox.layers.session_namespaces import create_session
+from mcp_toolserver.runtime.sandbox.layers.namespaces import create_session
 create_session(sys.argv[1], network=True).close()
 """
 

@@ -12,11 +12,12 @@ import fcntl
 import os
 import shutil
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from mcp_toolserver.runtime.sandbox.layers.syscall_table import EXECUTES, MACHINES
+from mcp_toolserver.runtime.sandbox.layers import kernel
+from mcp_toolserver.runtime.sandbox.layers.seccomp import EXECUTES, MACHINES
 
 PRELOADED = (encodings.ascii, encodings.idna, concurrent.futures.thread)
 """Needed after a change of user, who may not be able to read the interpreter's own files."""
@@ -53,7 +54,7 @@ class Scene:
         self.abstract: str = said.get("abstract", "")
         self.folder = os.open(self.workspace, os.O_RDONLY | os.O_DIRECTORY)
         self.readable = os.open(self.outside / "old", os.O_RDONLY)
-        self.machine = MACHINES[os.uname().machine]
+        self.column, _ = MACHINES[os.uname().machine]
         self.outsider = 0
 
 
@@ -68,16 +69,8 @@ def outcome(attempt: Callable[[Scene], object], scene: Scene) -> str:
     return DONE
 
 
-def call(number: int | None, *arguments: Any) -> int:
-    """A system call by number."""
-    assert number is not None
-    libc = ctypes.CDLL(None, use_errno=True)
-    libc.syscall.restype = ctypes.c_long
-    converted = [ctypes.c_long(one) if isinstance(one, int) else one for one in arguments]
-    result = libc.syscall(ctypes.c_long(number), *converted)
-    if result < 0:
-        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
-    return int(result)
+def attempt(name: str) -> Callable[[Scene], object]:
+    return SIMPLE.get(name) or globals()[name]
 
 
 # --- attempts: network -----------------------------------------------------------------------------------
@@ -96,10 +89,6 @@ def udp(scene: Scene) -> None:
 def listen_unbound(_: Scene) -> None:
     with socket.socket() as ours:
         ours.listen()
-
-
-def netlink(_: Scene) -> None:
-    socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0).close()
 
 
 def unix_stream(scene: Scene) -> None:
@@ -122,16 +111,8 @@ def stream_pair(_: Scene) -> None:
 # --- attempts: other processes ---------------------------------------------------------------------------
 
 
-def signal_outsider(scene: Scene) -> None:
-    os.kill(scene.outsider, 0)
-
-
 def environ_of_outsider(scene: Scene) -> None:
     assert OUTSIDER_SECRET in Path(f"/proc/{scene.outsider}/environ").read_text(encoding="utf-8")
-
-
-def memory_of_outsider(scene: Scene) -> None:
-    os.close(os.open(f"/proc/{scene.outsider}/mem", os.O_RDONLY))
 
 
 # --- attempts: the kernel --------------------------------------------------------------------------------
@@ -157,17 +138,11 @@ def execute_handle(scene: Scene) -> None:
     """Through a descriptor of an anonymous file, which is nowhere in the file system."""
     file = os.memfd_create("program")
     os.write(file, Path(shutil.which("true") or "/bin/true").read_bytes())
-    environment = (ctypes.c_char_p * 2)(b"true", None)
-    at_empty_path = 0x1000
+    words = (ctypes.c_char_p * 2)(b"true", None)
+    number, at_empty_path = EXECUTES["execveat"][scene.column], 0x1000
+    assert number is not None
     _in_fork(
-        lambda: call(
-            scene.machine.number(EXECUTES["execveat"]),
-            file,
-            ctypes.c_char_p(b""),
-            environment,
-            environment,
-            at_empty_path,
-        )
+        lambda: kernel.system_call(number, file, b"", *[ctypes.addressof(words)] * 2, at_empty_path),
     )
 
 
@@ -187,14 +162,6 @@ def no_powers_after_exec(_: Scene) -> None:
 # --- attempts: files -------------------------------------------------------------------------------------
 
 
-def write_outside(scene: Scene) -> None:
-    (scene.outside / "old").write_text("changed", encoding="utf-8")
-
-
-def create_outside(scene: Scene) -> None:
-    (scene.outside / "new").touch()
-
-
 def unlink_outside(scene: Scene) -> None:
     (scene.outside / "victim").unlink()
     (scene.outside / "victim").touch()
@@ -210,55 +177,6 @@ def link_in(scene: Scene) -> None:
     (scene.workspace / "linked").unlink()
 
 
-def make_folder_outside(scene: Scene) -> None:
-    (scene.outside / "folder").mkdir()
-
-
-def make_link_outside(scene: Scene) -> None:
-    (scene.outside / "symbolic").symlink_to("old")
-
-
-def make_fifo_outside(scene: Scene) -> None:
-    os.mkfifo(scene.outside / "fifo")
-
-
-def truncate_outside(scene: Scene) -> None:
-    os.truncate(scene.outside / "old", 0)
-
-
-def truncate_workspace(scene: Scene) -> None:
-    os.truncate(scene.workspace / "old", 0)
-
-
-def reopen_outside(scene: Scene) -> None:
-    os.close(os.open(f"/proc/self/fd/{scene.readable}", os.O_WRONLY))
-
-
-def read_outside(scene: Scene) -> None:
-    (scene.outside / "old").read_text(encoding="utf-8")
-
-
-def list_outside(scene: Scene) -> None:
-    os.listdir(scene.outside)
-
-
-def read_hidden(scene: Scene) -> None:
-    (scene.top / "hidden" / "secret").read_text(encoding="utf-8")
-
-
-def list_hidden(scene: Scene) -> None:
-    os.listdir(scene.top / "hidden")
-
-
-def write_hidden(scene: Scene) -> None:
-    (scene.top / "hidden" / "secret").write_text("changed", encoding="utf-8")
-
-
-def list_devices(_: Scene) -> None:
-    """Disks are among them, with all that is on them."""
-    os.listdir("/dev")
-
-
 def read_workspace(scene: Scene) -> None:
     (scene.workspace / "old").read_text(encoding="utf-8")
     os.listdir(scene.workspace)
@@ -271,18 +189,10 @@ def write_workspace(scene: Scene) -> None:
     (scene.workspace / "newer").unlink()
 
 
-def write_private(scene: Scene) -> None:
-    (scene.private / "new").write_text("new", encoding="utf-8")
-
-
 def move_between_folders(scene: Scene) -> None:
     (scene.private / "a").mkdir(exist_ok=True)
     (scene.private / "a" / "file").touch()
     (scene.private / "a" / "file").rename(scene.private / "file")
-
-
-def dev_null(_: Scene) -> None:
-    Path("/dev/null").write_text("nothing", encoding="utf-8")
 
 
 def device_file(scene: Scene) -> None:
@@ -291,36 +201,12 @@ def device_file(scene: Scene) -> None:
     where.unlink()
 
 
-def core_pattern(_: Scene) -> None:
-    os.close(os.open("/proc/sys/kernel/core_pattern", os.O_WRONLY))
-
-
 # --- attempts: what a file is ----------------------------------------------------------------------------
-
-
-def change_mode(scene: Scene) -> None:
-    os.chmod(scene.private / "old", 0o640)
 
 
 def change_open_mode(scene: Scene) -> None:
     with open(scene.private / "old", encoding="utf-8") as file:
         os.fchmod(file.fileno(), 0o640)
-
-
-def change_owner(scene: Scene) -> None:
-    os.chown(scene.private / "old", os.geteuid(), os.getegid())
-
-
-def change_times(scene: Scene) -> None:
-    os.utime(scene.private / "old", (1, 1))
-
-
-def change_attribute(scene: Scene) -> None:
-    os.setxattr(scene.private / "old", "user.locked", b"1")
-
-
-def change_flags(_: Scene) -> None:
-    _on_no_file(0x40086602)
 
 
 # --- what an interpreter does ----------------------------------------------------------------------------
@@ -345,6 +231,35 @@ def read_program(scene: Scene) -> None:
     cat = shutil.which("cat") or "/bin/cat"
     _in_fork(lambda: os.execv(cat, [cat, str(scene.workspace / "old")]))
 
+
+SIMPLE: Mapping[str, Callable[[Scene], object]] = {
+    "netlink": lambda _: socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0).close(),
+    "signal_outsider": lambda scene: os.kill(scene.outsider, 0),
+    "memory_of_outsider": lambda scene: os.close(os.open(f"/proc/{scene.outsider}/mem", os.O_RDONLY)),
+    "write_outside": lambda scene: (scene.outside / "old").write_text("changed", encoding="utf-8"),
+    "create_outside": lambda scene: (scene.outside / "new").touch(),
+    "make_folder_outside": lambda scene: (scene.outside / "folder").mkdir(),
+    "make_link_outside": lambda scene: (scene.outside / "symbolic").symlink_to("old"),
+    "make_fifo_outside": lambda scene: os.mkfifo(scene.outside / "fifo"),
+    "truncate_outside": lambda scene: os.truncate(scene.outside / "old", 0),
+    "truncate_workspace": lambda scene: os.truncate(scene.workspace / "old", 0),
+    "reopen_outside": lambda scene: os.close(os.open(f"/proc/self/fd/{scene.readable}", os.O_WRONLY)),
+    "read_outside": lambda scene: (scene.outside / "old").read_text(encoding="utf-8"),
+    "list_outside": lambda scene: os.listdir(scene.outside),
+    "read_hidden": lambda scene: (scene.top / "hidden" / "secret").read_text(encoding="utf-8"),
+    "list_hidden": lambda scene: os.listdir(scene.top / "hidden"),
+    "write_hidden": lambda scene: (scene.top / "hidden" / "secret").write_text("changed", encoding="utf-8"),
+    # Disks are among them, with all that is on them.
+    "list_devices": lambda _: os.listdir("/dev"),
+    "write_private": lambda scene: (scene.private / "new").write_text("new", encoding="utf-8"),
+    "dev_null": lambda _: Path("/dev/null").write_text("nothing", encoding="utf-8"),
+    "core_pattern": lambda _: os.close(os.open("/proc/sys/kernel/core_pattern", os.O_WRONLY)),
+    "change_mode": lambda scene: os.chmod(scene.private / "old", 0o640),
+    "change_owner": lambda scene: os.chown(scene.private / "old", os.geteuid(), os.getegid()),
+    "change_times": lambda scene: os.utime(scene.private / "old", (1, 1)),
+    "change_attribute": lambda scene: os.setxattr(scene.private / "old", "user.locked", b"1"),
+    "change_flags": lambda _: _on_no_file(0x40086602),
+}
 
 # --- small parts -----------------------------------------------------------------------------------------
 

@@ -141,10 +141,10 @@ def child(said: dict[str, Any]) -> None:
     if said["lock"]:
         lock = dict(said["lock"])
         LOCKS[lock.pop("name")](scene, **lock)
-    found = {name: outcome(getattr(attempts, name), scene) for name in said["attempts"]}
+    found = {name: outcome(attempts.attempt(name), scene) for name in said["attempts"]}
     if said["worker"]:
         with ThreadPoolExecutor(1) as pool:
-            tried = [pool.submit(outcome, getattr(attempts, name), scene) for name in said["worker"]]
+            tried = [pool.submit(outcome, attempts.attempt(name), scene) for name in said["worker"]]
         found |= {
             f"{name} in a worker": one.result() for name, one in zip(said["worker"], tried, strict=True)
         }
@@ -191,10 +191,10 @@ def _lock_server(scene: Scene, mode: str, network: str = "none") -> None:
 
 def _lock_command(scene: Scene, writable: bool = False, network: bool = False) -> None:
     process_locks.lock_command(
+        "workspace-write" if writable else "read-only",
         roots=[str(scene.workspace)],
         writes=[str(scene.private)],
         hidden=[str(scene.top / "hidden")],
-        writable_roots=writable,
         network=network,
     )
 
@@ -204,9 +204,11 @@ def _lock_helper(scene: Scene) -> None:
     process_locks.lock_helper(scene.folder, [cat])
 
 
-def _landlock_only(scene: Scene, abi: int | None = None) -> None:
-    rules = landlock.Rules(executes=("/",), writes=(str(scene.private),))
-    landlock.restrict(rules, abi)
+def _landlock_only(scene: Scene, abi: int) -> None:
+    """As on a kernel whose Landlock has version `abi`."""
+    usable = min(abi, landlock.abi())
+    landlock.abi = lambda: usable
+    landlock.restrict(landlock.Rules(executes=("/",), writes=(str(scene.private),)))
 
 
 LOCKS: dict[str, Callable[..., None]] = {

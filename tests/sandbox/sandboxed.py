@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from mcp_toolserver.runtime.sandbox.layers import kernel, process_locks, seccomp
+from mcp_toolserver.runtime.sandbox.layers import kernel, landlock, process_locks, seccomp
 from mcp_toolserver.runtime.sandbox.layers.bubblewrap import bwrap_args, candidates
 from mcp_toolserver.runtime.sandbox.layers.spec import SandboxSpec
 from mcp_toolserver.runtime.sandbox.mounts.mounts import Visibility, mounts, scratch_folder
@@ -197,7 +197,7 @@ def _run_sandboxed(
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             encoding="utf-8",
-            preexec_fn=kernel.scope_signals,
+            preexec_fn=landlock.scope_signals,
         ) as process:
             inside.close()
             assert process.stdout is not None

@@ -5,35 +5,36 @@ from collections.abc import Mapping
 import pytest
 
 from mcp_toolserver.runtime.sandbox.layers import kernel, landlock
-from mcp_toolserver.runtime.sandbox.layers.landlock import Right
 from tests.sandbox.locked import USERS, outcomes, python
 
 SINCE: Mapping[str, int] = {"truncate_outside": 3, "tcp": 4, "signal_outsider": 6, "abstract": 6}
 """The version that an attempt is refused since."""
 
 
-def test_a_version_refuses_what_it_knows_and_one_above_the_kernel_s_is_not_asked_for() -> None:
+def test_a_version_refuses_what_it_knows() -> None:
     """`test_process_locks.py` has the attempts that every version in use refuses, and its control."""
     free = outcomes(USERS[-1], None, list(SINCE))
     assert free == dict.fromkeys(SINCE, "done")
-    for abi in (3, 4, 5, 6, 7, 999):
+    for abi in (3, 4, 5, 6, 7):
         came = outcomes(USERS[-1], {"name": "landlock", "abi": abi}, list(SINCE))
         assert {name: came[name] != "done" for name in SINCE} == {
             name: abi >= since for name, since in SINCE.items()
         }, abi
 
 
-def test_a_version_that_cannot_keep_files_from_being_emptied_is_refused() -> None:
-    for abi in (2, 1, 0, -1):
+def test_a_version_that_cannot_keep_files_from_being_emptied_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for abi in (2, 1, 0):
+        monkeypatch.setattr(landlock, "abi", lambda abi=abi: abi)
         with pytest.raises(kernel.Unsupported):
-            landlock.restrict(landlock.Rules(executes=("/",)), abi)
+            landlock.restrict(landlock.Rules(executes=("/",)))
 
 
 def test_each_version_handles_the_rights_that_came_with_it() -> None:
-    came = {1: Right.MAKE_SYM, 2: Right.REFER, 3: Right.TRUNCATE, 5: Right.IOCTL_DEV, 9: Right.RESOLVE_UNIX}
-    for abi, right in came.items():
-        assert landlock.handled_rights(abi) & right
-        assert not landlock.handled_rights(abi - 1) & right
+    for abi, bit in {1: 12, 2: 13, 3: 14, 5: 15, 9: 16}.items():
+        assert landlock.handled_rights(abi) >> bit & 1
+        assert not landlock.handled_rights(abi - 1) >> bit & 1
 
 
 def test_rights_that_a_version_lacks_are_named() -> None:
@@ -69,7 +70,7 @@ rules = {
     "file": landlock.Rules(writes=(str(top / "single"),)),
     "missing": landlock.Rules(reads=(str(top / "folder"), "/nowhere/at/all")),
 }[sys.argv[2]]
-missing = landlock.restrict(rules)
+landlock.restrict(rules)
 def works(what):
     try:
         what()
@@ -87,23 +88,19 @@ print(
         "write-single": lambda: write(top / "single"),
         "other": lambda: (top / "other").read_text(),
     }.items() if works(what)),
-    *missing,
 )
 """
 
 
 def test_a_rule_for_a_folder_covers_all_below_it() -> None:
+    """Where a link has come since, nothing is granted; what is not there is skipped."""
     for rules, works in {
         "descriptor": ["read", "list"],
         "path": ["read", "list"],
         "link": ["read", "list"],
         "listed": ["read", "list"],
+        "listed-link": [],
         "file": ["write-single"],
-        "missing": ["read", "list", "/nowhere/at/all"],
+        "missing": ["read", "list"],
     }.items():
         assert python(PLACES, rules).split() == works, rules
-
-
-def test_where_a_link_has_come_since_nothing_is_granted() -> None:
-    (skipped,) = python(PLACES, "listed-link").split()
-    assert skipped.endswith("/link")

@@ -117,7 +117,7 @@ def of_kinds(paths: list[Path], kinds: set[str]) -> Iterator[str]:
 @pytest.mark.parametrize("user", BY_USER)
 def test_special_files_are_reached_only_where_a_command_may_write(user: str, mode: str) -> None:
     with scene(user) as made, specials() as there:
-        places = (made.outside, made.root)
+        places = (made.outside, made.home, made.root, made.root / "d")
         for folder in places:
             there.make(folder, "before")
         made.own()
@@ -127,9 +127,9 @@ def test_special_files_are_reached_only_where_a_command_may_write(user: str, mod
             made.own()
             use = f"python3 -I -c {shlex.quote(USE)} {shlex.join([*map(str, there.paths), *KERNEL])}"
             reached = there.reached(server.bash(use))
-        inside = [path for path in there.paths if path.parent == made.root]
+        inside = [path for path in there.paths if path.is_relative_to(made.root)]
         allowed = WRITABLE if mode == WORKSPACE_WRITE else ALWAYS
-        outside = [path for path in there.paths if path.parent == made.outside]
+        outside = [path for path in there.paths if path not in inside]
         assert reached == {*of_kinds(inside, allowed), *of_kinds(outside, ALWAYS)}
 
 

@@ -11,16 +11,16 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from mcp_toolserver.runtime.sandbox.broker.policy import BrokerPolicy, find_shell
-from mcp_toolserver.runtime.sandbox.layers import bubblewrap, confinement, kernel
+from mcp_toolserver.runtime.sandbox.layers import bubblewrap, confinement, landlock
 from mcp_toolserver.runtime.sandbox.layers.bubblewrap import candidates
 from mcp_toolserver.runtime.sandbox.layers.environment import command_environment
-from mcp_toolserver.runtime.sandbox.layers.session_namespaces import NewSession, SessionNamespaces
-from mcp_toolserver.runtime.sandbox.layers.spec import Proof, SandboxSpec, decode_proof, encode_proof
-from mcp_toolserver.runtime.sandbox.selftest.probe import Probe
-from mcp_toolserver.runtime.sandbox.selftest.selftest import Run, prove
+from mcp_toolserver.runtime.sandbox.layers.namespaces import SessionNamespaces
+from mcp_toolserver.runtime.sandbox.layers.spec import Layer, Proof, SandboxSpec, decode_proof, encode_proof
+from mcp_toolserver.runtime.sandbox.selftest.probe import Probe, Run
+from mcp_toolserver.runtime.sandbox.selftest.selftest import prove
 from tests import ROOT
 
 
@@ -69,84 +69,54 @@ def proof(wanted: Wanted, around: Sequence[str] = ()) -> Proof:
 # --- in that process -------------------------------------------------------------------------------------
 
 
-def _weakened(change: Callable[[SandboxSpec], SandboxSpec], run: Run) -> Run:
-    return lambda sandbox, probe, script: run(change(sandbox), probe, script)
-
-
 def _elsewhere(sandbox: SandboxSpec) -> SandboxSpec:
     """A sandbox that hides something else."""
     return replace(sandbox, state=f"{sandbox.state}/elsewhere", hidden=())
 
 
 def _all_of_it(sandbox: SandboxSpec) -> SandboxSpec:
-    """A sandbox whose root is the whole scene, so that what should be outside is inside."""
-    return replace(sandbox, roots=(os.path.dirname(sandbox.roots[0]),))
+    """One whose root is the whole scene, so that what should be outside is inside."""
+    return replace(_elsewhere(sandbox), roots=(os.path.dirname(sandbox.roots[0]),))
 
 
-def _unhidden_and_all(sandbox: SandboxSpec) -> SandboxSpec:
-    return _all_of_it(_elsewhere(sandbox))
+SANDBOXES: Mapping[str, Callable[[SandboxSpec], SandboxSpec]] = {
+    "may write": lambda sandbox: replace(sandbox, mode="workspace-write"),
+    "may only read": lambda sandbox: replace(sandbox, mode="read-only"),
+    "has network": lambda sandbox: replace(sandbox, network=True),
+    "nothing hidden": _elsewhere,
+    "root too large": _all_of_it,
+}
+LAYERS: Mapping[str, Layer] = {"no sandbox": "none", "landlock instead": "landlock"}
+ARGUMENTS = {"host processes": ("--unshare-pid",), "keeps powers": ("--cap-drop", "ALL")}
+"""Those that bubblewrap does not get."""
 
 
-def _no_run(sandbox: SandboxSpec, probe: Probe, script: str) -> tuple[int, str]:
-    raise OSError("no process can be started")
-
-
-def _liar(sandbox: SandboxSpec, probe: Probe, script: str) -> tuple[int, str]:
-    """It never runs the script, and says that all is well."""
-    return 0, "root ok\nscratch written\nCapEff: 0\nNoNewPrivs: 1\nSeccomp: 2\n"
-
-
-def _cut_short(run: Run) -> Run:
-    """The script ends before its last two attempts, as when the kernel has no process left."""
-    return lambda sandbox, probe, script: run(sandbox, probe, "\n".join(script.splitlines()[:-2]))
-
-
-def _without_arguments(run: Run, *words: str) -> Run:
-    """Bubblewrap gets fewer arguments."""
-    bubblewrap.ALWAYS = tuple(word for word in bubblewrap.ALWAYS if word not in words)
-    return run
-
-
-def _joining_nothing(run: Run) -> Run:
-    """Commands stay in the network of the machine instead of joining a shared one."""
-    SessionNamespaces.join = lambda self: None
-    return run
-
-
-def _unshared(run: Run) -> Run:
-    """No shared network can be made."""
-
-    def refuse(_state: str, *, network: bool, devices: int) -> NewSession:
-        raise OSError(f"no namespace, {network=} {devices=}")
-
-    confinement.create_session = refuse
-    return run
+def _refuse(what: str) -> NoReturn:
+    raise OSError(what)
 
 
 def weaken(run: Run, weakness: str) -> Run:
     """`run` with one layer removed."""
-    weaker: Mapping[str, Callable[[], Run]] = {
-        "": lambda: run,
-        "no sandbox": lambda: (
-            lambda sandbox, probe, script: run(sandbox, replace(probe, layer="none"), script)
-        ),
-        "landlock instead": lambda: (
-            lambda sandbox, probe, script: run(sandbox, replace(probe, layer="landlock"), script)
-        ),
-        "may write": lambda: _weakened(lambda sandbox: replace(sandbox, mode="workspace-write"), run),
-        "may only read": lambda: _weakened(lambda sandbox: replace(sandbox, mode="read-only"), run),
-        "has network": lambda: _weakened(lambda sandbox: replace(sandbox, network=True), run),
-        "nothing hidden": lambda: _weakened(_elsewhere, run),
-        "root too large": lambda: _weakened(_unhidden_and_all, run),
-        "host processes": lambda: _without_arguments(run, "--unshare-pid"),
-        "keeps powers": lambda: _without_arguments(run, "--cap-drop", "ALL"),
-        "joins the machine's network": lambda: _joining_nothing(run),
-        "cannot share": lambda: _unshared(run),
-        "does not start": lambda: _no_run,
-        "lies": lambda: _liar,
-        "is cut short": lambda: _cut_short(run),
-    }
-    return weaker[weakness]()
+    lacking = ARGUMENTS.get(weakness, ())
+    bubblewrap.ALWAYS = tuple(word for word in bubblewrap.ALWAYS if word not in lacking)
+    if weakness == "joins the machine's network":
+        SessionNamespaces.join = lambda self: None
+    if weakness == "cannot share":
+        confinement.create_session = lambda _state, *, network: _refuse(f"no namespace, {network=}")
+
+    def weakened(sandbox: SandboxSpec, probe: Probe, script: str) -> tuple[int, str]:
+        if weakness == "does not start":
+            _refuse("no process can be started")
+        if weakness == "lies":
+            # It never runs the script, and says that all is well.
+            return 0, "root ok\nscratch written\nCapEff: 0\nNoNewPrivs: 1\nSeccomp: 2\n"
+        if weakness == "is cut short":
+            # It ends before its last two attempts, as when the kernel has no process left.
+            script = "\n".join(script.splitlines()[:-2])
+        sandbox = SANDBOXES.get(weakness, lambda sandbox: sandbox)(sandbox)
+        return run(sandbox, replace(probe, layer=LAYERS.get(weakness, probe.layer)), script)
+
+    return weakened
 
 
 def main() -> None:
@@ -159,7 +129,7 @@ def main() -> None:
     )
 
     run = confinement.probe_runner(broker_policy)
-    abi = kernel.landlock_abi() if said["abi"] is None else said["abi"]
+    abi = landlock.abi() if said["abi"] is None else said["abi"]
     sys.stdout.buffer.write(encode_proof(prove(sandbox, weaken(run, said["weakness"]), abi=abi)))
 
 

@@ -27,8 +27,7 @@ from mcp_toolserver.runtime.sandbox.broker.messages import Script
 from mcp_toolserver.runtime.sandbox.layers.bubblewrap import ALWAYS, BwrapArgs, candidates
 from mcp_toolserver.runtime.sandbox.layers.spec import SandboxSpec
 from mcp_toolserver.runtime.sandbox.mounts.hidden_paths import MOST_HIDDEN, HiddenPaths
-from mcp_toolserver.runtime.sandbox.mounts.host_sockets import bound_names
-from mcp_toolserver.runtime.sandbox.mounts.mounts import MOST_SOCKETS
+from mcp_toolserver.runtime.sandbox.mounts.mounts import MOST_SOCKETS, bound_names
 from tests.lsp.stranger import stranger
 from tests.sandbox.sessions import EACH_ONCE, each_once
 from tests.support import live

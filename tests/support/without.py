@@ -12,9 +12,9 @@ import struct
 import sys
 from collections.abc import Callable, Mapping, Sequence
 
-from mcp_toolserver.runtime.sandbox.layers import kernel
+from mcp_toolserver.runtime.sandbox.layers import kernel, landlock
 from mcp_toolserver.runtime.sandbox.layers.bubblewrap import candidates
-from mcp_toolserver.runtime.sandbox.layers.syscall_table import MACHINES, SECCOMP
+from mcp_toolserver.runtime.sandbox.layers.seccomp import MACHINES, SECCOMP
 
 CALLS = {
     "x86_64": {"clone": 56, "prctl": 157, "mount": 165, "unshare": 272, "setns": 308},
@@ -59,14 +59,14 @@ def _user_namespaces() -> bytes:
 
 
 def _filters() -> bytes:
-    number = SECCOMP[MACHINES[os.uname().machine].column]
+    number = SECCOMP[MACHINES[os.uname().machine][0]]
     by_prctl = _answer_for(CALLS["prctl"], errno.EINVAL, test=0x15, value=PR_SET_SECCOMP)
     return _answer(number, errno.EINVAL) + by_prctl
 
 
 FILTERS: Mapping[str, Callable[[], bytes]] = {
-    "landlock": lambda: _answer(kernel.LANDLOCK_CREATE_RULESET, errno.ENOSYS),
-    "landlock-at-boot": lambda: _answer(kernel.LANDLOCK_CREATE_RULESET, errno.EOPNOTSUPP),
+    "landlock": lambda: _answer(landlock.CREATE_RULESET, errno.ENOSYS),
+    "landlock-at-boot": lambda: _answer(landlock.CREATE_RULESET, errno.EOPNOTSUPP),
     "user-namespaces": _user_namespaces,
     "seccomp": _filters,
     "setns": lambda: _answer(CALLS["setns"], errno.EPERM),

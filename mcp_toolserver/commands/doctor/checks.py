@@ -10,7 +10,7 @@ from mcp_toolserver.commands.doctor.facts import FULL, READ_ONLY, WORKSPACE_WRIT
 from mcp_toolserver.runtime.sandbox.broker.limit_settings import describe, session_size
 from mcp_toolserver.runtime.sandbox.layers.environment import CACHES
 from mcp_toolserver.runtime.sandbox.layers.landlock import FIRST_ABI_WITH_SOCKETS, LEAST_ABI, missing_rights
-from mcp_toolserver.runtime.sandbox.mounts.temporary import TEMPORARY, may_share
+from mcp_toolserver.runtime.sandbox.layers.spec import TEMPORARY, may_share
 from mcp_toolserver.settings import Settings
 from mcp_toolserver.stores.audit_chain import FOLDER as AUDIT
 from mcp_toolserver.stores.state_dir import state_folder

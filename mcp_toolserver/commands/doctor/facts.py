@@ -26,8 +26,7 @@ from mcp_toolserver.runtime.files.path_resolver import Openat2, best_resolver
 from mcp_toolserver.runtime.files.workspace import Workspace
 from mcp_toolserver.runtime.processes.broker_client import start_broker
 from mcp_toolserver.runtime.sandbox.broker.policy import BrokerPolicy, find_shell, plan_for
-from mcp_toolserver.runtime.sandbox.layers.kernel import landlock_abi
-from mcp_toolserver.runtime.sandbox.layers.landlock import mended_errata
+from mcp_toolserver.runtime.sandbox.layers import landlock
 from mcp_toolserver.runtime.sandbox.layers.process_locks import LockError, lock_server
 from mcp_toolserver.runtime.sandbox.layers.spec import Check, Proof
 from mcp_toolserver.settings import Settings
@@ -132,13 +131,13 @@ def examine(settings: Settings, found: HostExecutables, *, broker: bool) -> Fact
     policy = confinement.broker_policy(settings, found)
     policy = replace(policy, shell=policy.shell or find_shell(policy.environment.get("PATH", "")))
     linux = broker and sys.platform == "linux"
-    abi = landlock_abi() if linux else 0
+    abi = landlock.abi() if linux else 0
     facts = host_facts(settings, found, NO_SANDBOX if broker else None, server_lock=None)
     proofs = {mode: _proof(policy, mode) if broker else NO_SANDBOX for mode in CONFINED}
     model, no_model = _model(settings)
     filters = f"there are none on {sys.platform}"
     if linux:
-        from mcp_toolserver.runtime.sandbox.selftest.selftest import missing_filter
+        from mcp_toolserver.runtime.sandbox.layers.seccomp import missing_filter
 
         filters = missing_filter()
     hiding_rules, tool_rules = by_reach(settings.deny, rule_context(Registry(discover())))
@@ -152,7 +151,7 @@ def examine(settings: Settings, found: HostExecutables, *, broker: bool) -> Fact
         broker=broker,
         openat2=isinstance(best_resolver(), Openat2),
         abi=abi,
-        errata=mended_errata() if abi else (),
+        errata=landlock.mended_errata() if abi else (),
         filters=filters,
         proofs=proofs,
         servers={mode: _server(settings, mode) if broker else NO_SERVER for mode in CONFINED},
@@ -294,7 +293,7 @@ def _tried(mode: str, base: str, *, network: bool) -> LockTestResult:
 
 def _lock(mode: str, reads: tuple[str, ...], writes: tuple[str, ...], *, network: bool) -> ServerLock:
     if sys.platform != "darwin":
-        return lock_server(mode=mode, reads=reads, writes=writes, network=network).abi
+        return lock_server(mode=mode, reads=reads, writes=writes, network=network)
     from mcp_toolserver.runtime.sandbox.layers import seatbelt_server
 
     profile = seatbelt_server.ServerProfile(mode=mode, reads=reads, writes=writes, network=network)

@@ -34,8 +34,8 @@ from mcp_toolserver.runtime.sandbox.broker.messages import (
     session_of,
 )
 from mcp_toolserver.runtime.sandbox.broker.policy import BrokerPolicy, Helper, encode_policy
+from mcp_toolserver.runtime.sandbox.layers.spec import TEMPORARY as TEMPORARY_FOLDER
 from mcp_toolserver.runtime.sandbox.layers.spec import Proof, decode_proof
-from mcp_toolserver.runtime.sandbox.mounts.temporary import TEMPORARY as TEMPORARY_FOLDER
 from mcp_toolserver.runtime.sandbox.posix.frames import RECEIVED, send_frame
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from mcp_toolserver.capabilities.call_scope import UNCONNECTED
 from mcp_toolserver.errors import Unavailable
 from mcp_toolserver.runtime.files.root import Root, opened_root
 from mcp_toolserver.runtime.processes.broker_client import Broker
-from mcp_toolserver.runtime.sandbox.mounts.temporary import may_share
+from mcp_toolserver.runtime.sandbox.layers.spec import may_share
 
 IDLE_SECONDS = 1800.0
 """After so long without a call, the session of a client without a connection ends."""

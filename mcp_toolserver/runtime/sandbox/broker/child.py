@@ -20,11 +20,11 @@ from mcp_toolserver.runtime.sandbox.broker.supervision import (
     environment_of,
     moved_up,
 )
-from mcp_toolserver.runtime.sandbox.layers import kernel
+from mcp_toolserver.runtime.sandbox.layers import kernel, landlock
 from mcp_toolserver.runtime.sandbox.layers.bubblewrap import BwrapArgs
 from mcp_toolserver.runtime.sandbox.layers.confinement import LaunchPlan
+from mcp_toolserver.runtime.sandbox.layers.namespaces import SessionNamespaces
 from mcp_toolserver.runtime.sandbox.layers.process_locks import LockError
-from mcp_toolserver.runtime.sandbox.layers.session_namespaces import SessionNamespaces
 from mcp_toolserver.runtime.sandbox.layers.spec import Proof
 
 _OOM_FIRST = b"1000"
@@ -88,7 +88,6 @@ def _encode_order(request: Request, launch_plan: LaunchPlan) -> bytes:
         "sockets": launch_plan.bwrap_args.sockets,
         "inner": launch_plan.inner,
         "scratch": launch_plan.scratch,
-        "devices": launch_plan.devices,
         "session": len(launch_plan.session.descriptors) if launch_plan.session else 0,
         "hidden": launch_plan.hidden,
     }
@@ -108,7 +107,6 @@ def _decode_order(order: bytes, given: list[int]) -> tuple[Request, LaunchPlan]:
         ),
         inner=tuple(fields["inner"]),
         scratch=fields["scratch"],
-        devices=fields["devices"],
         hidden=tuple(fields["hidden"]),
     )
     return decode(fields["request"].encode()), launch_plan
@@ -154,7 +152,7 @@ def _detach_from_supervisor(supervisor: int) -> None:
         os._exit(127)
     os.setsid()
     with contextlib.suppress(OSError):
-        kernel.scope_signals()
+        landlock.scope_signals()
     heed_polite()
 
 

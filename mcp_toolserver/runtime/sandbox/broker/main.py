@@ -29,8 +29,7 @@ from mcp_toolserver.runtime.sandbox.broker.resource_usage import children, sweep
 from mcp_toolserver.runtime.sandbox.broker.supervisor import KILL_SECONDS, NOT_VERIFIED, Constants, supervise
 from mcp_toolserver.runtime.sandbox.layers import kernel
 from mcp_toolserver.runtime.sandbox.layers.confinement import RootHandles, open_roots, run_selftest
-from mcp_toolserver.runtime.sandbox.layers.devices import fixed_devices
-from mcp_toolserver.runtime.sandbox.layers.session_namespaces import NewSession, create_session
+from mcp_toolserver.runtime.sandbox.layers.namespaces import SessionNamespaces, create_session
 from mcp_toolserver.runtime.sandbox.layers.spec import Proof, SandboxSpec, encode_proof
 from mcp_toolserver.runtime.sandbox.mounts.hidden_paths import HiddenPaths
 from mcp_toolserver.runtime.sandbox.protected import verifier_process
@@ -73,11 +72,7 @@ def _set_up_and_serve(requests: socket.socket, broker_policy: BrokerPolicy) -> N
         reserve=reserve,
     )
     gc.freeze()
-    sessions = Sessions(
-        broker_policy.sandbox.state,
-        network=broker_policy.sandbox.network,
-        devices=root_handles.devices,
-    )
+    sessions = Sessions(broker_policy.sandbox.state, network=broker_policy.sandbox.network)
     loop = _Loop(
         requests=requests,
         constants=constants,
@@ -106,9 +101,6 @@ def _prepared(
         proof = run_selftest(broker_policy)
         if verifier is not None:
             proof = _check_verifier(broker_policy.sandbox, root_handles, proof, verifier.calls)
-        root_handles = replace(
-            root_handles, devices=fixed_devices() if proof.commands == "bubblewrap" else -1
-        )
         return root_handles, proof, verifier
     except Unprotectable as error:
         return no_roots, Proof(commands="none", helpers="none", stop=str(error)), None
@@ -157,25 +149,21 @@ MOST_SESSIONS = 128
 class Sessions:
     """Creates the namespaces of a session when they are first needed, and keeps them until it ends.
 
-    `state` is the state folder, `network` whether commands have the machine's network, `devices` the result
-    of `fixed_devices`.
+    `state` is the state folder, `network` whether commands have the machine's network.
     """
 
-    def __init__(self, state: str, *, network: bool, devices: int) -> None:
+    def __init__(self, state: str, *, network: bool) -> None:
         self._state = state
         self._network = network
-        self._devices = devices
-        self._sessions: dict[bytes, NewSession] = {}
+        self._sessions: dict[bytes, SessionNamespaces] = {}
 
-    def of(self, session: bytes) -> NewSession | None:
+    def of(self, session: bytes) -> SessionNamespaces | None:
         """Return the session of this id; None if it cannot be created, so that its commands share nothing."""
         if session not in self._sessions:
             if len(self._sessions) >= MOST_SESSIONS:
                 return None
             try:
-                self._sessions[session] = create_session(
-                    self._state, network=self._network, devices=self._devices
-                )
+                self._sessions[session] = create_session(self._state, network=self._network)
             except OSError:
                 return None
         return self._sessions[session]
@@ -285,9 +273,9 @@ class _Loop(BrokerLoop):
             return False
         shared = self._session(session)
         self.running[spare.pid] = session
-        return spare.take((*descriptors, *(shared.namespaces.descriptors if shared else ())))
+        return spare.take((*descriptors, *(shared.descriptors if shared else ())))
 
-    def _session(self, session: bytes) -> NewSession | None:
+    def _session(self, session: bytes) -> SessionNamespaces | None:
         """The session of this id, if there are any."""
         self.idle.discard(session)
         return self.sessions.of(session) if session and self.constants.proof.shares_session else None

@@ -44,11 +44,11 @@ from mcp_toolserver.runtime.sandbox.broker.supervision import (
     preparation_failure,
     send_event,
 )
-from mcp_toolserver.runtime.sandbox.layers import kernel
+from mcp_toolserver.runtime.sandbox.layers import kernel, landlock
 from mcp_toolserver.runtime.sandbox.layers.confinement import Confinement, RootHandles
-from mcp_toolserver.runtime.sandbox.layers.session_namespaces import SessionNamespaces
+from mcp_toolserver.runtime.sandbox.layers.namespaces import SessionNamespaces
 from mcp_toolserver.runtime.sandbox.layers.spec import Proof
-from mcp_toolserver.runtime.sandbox.mounts.host_sockets import working_folders
+from mcp_toolserver.runtime.sandbox.mounts.mounts import working_folders
 from mcp_toolserver.runtime.sandbox.protected.snapshot import WRITING
 from mcp_toolserver.runtime.sandbox.protected.unprotectable import Unprotectable
 from mcp_toolserver.runtime.sandbox.protected.verifier_process import Unverified, Verification
@@ -266,7 +266,7 @@ def _scope_signals(outsider: int) -> bool:
     """
     before = _may_signal(outsider)
     try:
-        kernel.scope_signals()
+        landlock.scope_signals()
     except OSError:
         return False
     return before is True and _may_signal(outsider) is False

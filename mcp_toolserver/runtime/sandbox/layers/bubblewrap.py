@@ -2,16 +2,17 @@
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from mcp_toolserver.runtime.sandbox.layers import inner_program
-from mcp_toolserver.runtime.sandbox.layers.session_namespaces import mount_point
+from mcp_toolserver.runtime.sandbox.layers.namespaces import mount_point
 from mcp_toolserver.runtime.sandbox.mounts.mounts import SCRATCH, Mount, Mounts, in_order
 from mcp_toolserver.runtime.sandbox.protected.open_nofollow import opened
 from mcp_toolserver.runtime.sandbox.protected.snapshot import Snapshot
 from mcp_toolserver.runtime.which import is_executable, is_inside
+from mcp_toolserver.text.file_names import lies_in
 
 SYSTEM = "/usr/bin/bwrap"
 """First, because a distribution may allow user namespaces to this path alone."""
@@ -24,14 +25,19 @@ ALWAYS = (
     *("--unshare-cgroup-try", "--die-with-parent", "--new-session", "--disable-userns"),
 )
 
-_PLAIN: Mapping[Mount, tuple[str, ...]] = {
-    "machine": ("--ro-bind", "/"),
-    "devices": ("--dev",),
-    "empty folder": ("--perms", "0555", "--size", "4096", "--tmpfs"),
-}
-
 _UNREADABLE = ("--ro-bind", os.devnull)
 """Over a file: mounts of single files refuse to open devices, so it cannot be opened."""
+
+_OPTIONS: Mapping[Mount, tuple[str, ...]] = {
+    "machine": ("--ro-bind", "/"),
+    "devices": ("--dev",),
+    "processes": ("--proc",),
+    "empty folder": ("--perms", "0555", "--size", "4096", "--tmpfs"),
+    "empty file": ("--perms", "0444", "--ro-bind-data"),
+    "unreadable file": _UNREADABLE,
+    "read-only": ("--ro-bind-fd",),
+    "writable": ("--bind-fd",),
+}
 
 _WRITABLE = ("writable", "scratch", "session", "devices")
 
@@ -103,70 +109,49 @@ def bwrap_args(
         OSError: something protected has gone since `before`.
     """
     protected = {place.absolute: protected.descriptor for place, protected in before.protected.items()}
-    arguments = _ArgumentList(before.roots, protected, before.sandbox.state)
-    arguments.add(program, *ALWAYS)
+    known = {**before.roots, **protected}
+    words: list[str | int] = [program, *ALWAYS]
     for path, mount in in_order(made):
         if mount != "socket":
-            arguments.mount(path, mount)
-    arguments.add("--chdir", cwd)
+            words += _mount_words(path, mount, before, known)
+    words += ["--chdir", cwd]
     for option, descriptor in passed.items():
-        arguments.add(option, arguments.pass_descriptor(descriptor))
+        words += [option, descriptor]
+    descriptors = tuple(word for word in words if isinstance(word, int))
+    numbers = iter(range(len(descriptors)))
     return BwrapArgs(
-        template=tuple(arguments.arguments),
-        descriptors=tuple(arguments.descriptors),
+        template=tuple(next(numbers) if isinstance(word, int) else word for word in words),
+        descriptors=descriptors,
         sockets=tuple(path for path, mount in made.items() if mount == "socket"),
     )
 
 
-@dataclass(frozen=True)
-class _ArgumentList:
-    """Arguments as they are collected, with the descriptors that they name."""
+def _mount_words(path: str, mount: Mount, before: Snapshot, known: Mapping[str, int]) -> Iterator[str | int]:
+    """The arguments of one mount, with what is mounted as the number of a new descriptor."""
+    yield from _OPTIONS.get(mount, ())
+    if mount in ("read-only", "writable"):
+        yield _opened(path, before.roots, known)
+    elif mount == "empty file":
+        yield os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+    elif mount == "session":
+        # Not by a descriptor: it is a mount of namespaces that this process has not joined.
+        yield from ("--bind", mount_point(before.sandbox.state))
+    elif mount == "scratch":
+        yield from ("--size", str(SCRATCH[path]), "--tmpfs")
+    yield path
+    if mount == "processes":
+        # Settings of the whole machine lie there, and as root their files are the command's own.
+        yield from ("--remount-ro", path)
 
-    roots: Mapping[str, int]
-    protected: Mapping[str, int]
-    state: str
-    arguments: list[str | int] = field(default_factory=list[str | int])
-    descriptors: list[int] = field(default_factory=list[int])
 
-    def add(self, *words: str | int) -> None:
-        self.arguments.extend(words)
-
-    def pass_descriptor(self, descriptor: int) -> int:
-        """Register `descriptor`; returns its placeholder in the argument list."""
-        self.descriptors.append(descriptor)
-        return len(self.descriptors) - 1
-
-    def mount(self, path: str, mount: Mount) -> None:
-        """Add the arguments of one mount."""
-        if mount in ("read-only", "writable"):
-            option = "--bind-fd" if mount == "writable" else "--ro-bind-fd"
-            self.add(option, self.pass_descriptor(self._opened(path)), path)
-        elif mount == "empty file":
-            nothing = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
-            self.add("--perms", "0444", "--ro-bind-data", self.pass_descriptor(nothing), path)
-        elif mount == "unreadable file":
-            self.add(*_UNREADABLE, path)
-        elif mount == "session":
-            # Not by a descriptor: it is a mount of namespaces that this process has not joined.
-            self.add("--bind", mount_point(self.state), path)
-        elif mount == "scratch":
-            self.add("--size", str(SCRATCH[path]), "--tmpfs", path)
-        elif mount == "processes":
-            # Settings of the whole machine lie there, and as root their files are the command's own.
-            self.add("--proc", path, "--remount-ro", path)
-        else:
-            self.add(*_PLAIN[mount], path)
-
-    def _opened(self, path: str) -> int:
-        """A descriptor of what is to be mounted: bubblewrap makes sure that it mounts just that."""
-        known = {**self.roots, **self.protected}
-        if path in known:
-            return os.dup(known[path])
-        for root, descriptor in self.roots.items():
-            start = f"{root.rstrip('/')}/"
-            if path.startswith(start):
-                return opened(descriptor, path.removeprefix(start))
-        return os.open(path, os.O_PATH | os.O_CLOEXEC)
+def _opened(path: str, roots: Mapping[str, int], known: Mapping[str, int]) -> int:
+    """A descriptor of what is to be mounted: bubblewrap makes sure that it mounts just that."""
+    if path in known:
+        return os.dup(known[path])
+    for root, descriptor in roots.items():
+        if lies_in(root, path):
+            return opened(descriptor, path.removeprefix(root).lstrip("/"))
+    return os.open(path, os.O_PATH | os.O_CLOEXEC)
 
 
 # --- Landlock inside bubblewrap --------------------------------------------------------------------------
@@ -176,11 +161,6 @@ class _ArgumentList:
 # mount, so it has to come after bubblewrap: a program that bubblewrap starts sets it and becomes the command.
 
 
-def interpreter_folder() -> str:
-    """The folder of the Python that runs the program, links resolved; a command must see it."""
-    return os.path.realpath(sys.base_prefix)
-
-
 def inner_prefix(made: Mounts, *, scopes_sockets: bool) -> tuple[str, ...]:
     """What goes before the arguments of a command whose mounts are `made`.
 
@@ -188,15 +168,7 @@ def inner_prefix(made: Mounts, *, scopes_sockets: bool) -> tuple[str, ...]:
     version 6): a command that shares the machine's network reaches them otherwise.
     """
     places = [path for path, mount in made.items() if mount in _WRITABLE]
-    outer = _without_inner(sorted(places, key=len))
+    outer = [path for path in places if not any(lies_in(one, path) for one in places if one != path)]
     interpreter = os.path.realpath(sys.executable)
     flag = "scoped" if scopes_sockets else "open"
     return (interpreter, "-I", "-S", "-c", _SOURCE, flag, *outer, "--")
-
-
-def _without_inner(places: Sequence[str]) -> list[str]:
-    outer: list[str] = []
-    for place in places:
-        if not any(place.startswith(f"{above.rstrip('/')}/") for above in outer):
-            outer.append(place)
-    return outer

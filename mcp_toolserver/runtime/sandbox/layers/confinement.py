@@ -3,30 +3,26 @@
 import contextlib
 import json
 import os
-import select
 import signal
-import time
+import subprocess
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NoReturn
 
-from mcp_toolserver.runtime.sandbox.broker.policy import BrokerPolicy, Helper, SandboxPlan
+from mcp_toolserver.runtime.sandbox.broker.policy import READ_ONLY, BrokerPolicy, SandboxPlan
 from mcp_toolserver.runtime.sandbox.broker.temp_folder import Scratch
-from mcp_toolserver.runtime.sandbox.layers import (
-    bubblewrap,
-    kernel,
-    process_locks,
-    seccomp,
-)
+from mcp_toolserver.runtime.sandbox.layers import bubblewrap, kernel, landlock, process_locks, seccomp
 from mcp_toolserver.runtime.sandbox.layers.bubblewrap import BwrapArgs
-from mcp_toolserver.runtime.sandbox.layers.devices import fix_devices, fixed_devices, reopen_null
 from mcp_toolserver.runtime.sandbox.layers.environment import CACHES
-from mcp_toolserver.runtime.sandbox.layers.session_namespaces import (
+from mcp_toolserver.runtime.sandbox.layers.namespaces import (
     SessionNamespaces,
     create_session,
+    fix_devices,
     mount_point,
+    reopen_null,
 )
-from mcp_toolserver.runtime.sandbox.layers.spec import Proof, SandboxSpec
+from mcp_toolserver.runtime.sandbox.layers.spec import TEMPORARY, Proof, SandboxSpec
 from mcp_toolserver.runtime.sandbox.mounts.hidden_paths import HiddenPaths
 from mcp_toolserver.runtime.sandbox.mounts.mounts import (
     EVERYTHING,
@@ -36,7 +32,6 @@ from mcp_toolserver.runtime.sandbox.mounts.mounts import (
     mounts,
     scratch_folder,
 )
-from mcp_toolserver.runtime.sandbox.mounts.temporary import TEMPORARY
 from mcp_toolserver.runtime.sandbox.protected.compare import changes
 from mcp_toolserver.runtime.sandbox.protected.git_dir import git_folders, hooks_and_config
 from mcp_toolserver.runtime.sandbox.protected.snapshot import (
@@ -47,8 +42,8 @@ from mcp_toolserver.runtime.sandbox.protected.snapshot import (
     protected_paths_in,
     take_snapshot,
 )
-from mcp_toolserver.runtime.sandbox.selftest.probe import Probe
-from mcp_toolserver.runtime.sandbox.selftest.selftest import Run, missing_filter, prove
+from mcp_toolserver.runtime.sandbox.selftest.probe import Probe, Run
+from mcp_toolserver.runtime.sandbox.selftest.selftest import prove
 from mcp_toolserver.text.file_names import lies_in
 
 DEGRADED = (
@@ -56,7 +51,6 @@ DEGRADED = (
     "elsewhere; the operator allowed that with --allow-degraded."
 )
 PROBE_SECONDS = 5.0
-_OUTPUT = 1 << 16
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,8 +59,6 @@ class RootHandles:
 
     roots: Mapping[str, int]
     """Each by path, open: what is mounted later is what is there now, whatever the name then means."""
-    devices: int = -1
-    """What `fixed_devices` made, open in every fork."""
     hidden: HiddenPaths = field(default_factory=HiddenPaths)
     """What rules hide from commands."""
     hides_sockets: bool = True
@@ -101,8 +93,6 @@ class LaunchPlan:
     `bubblewrap.inner_prefix`."""
     scratch: str = ""
     """The folder for temporary files; empty where nothing confines the program."""
-    devices: int = -1
-    """See `RootHandles`."""
     hidden: tuple[str, ...] = ()
     """Paths that Landlock hides from this command, in addition to those hidden from every command."""
     session: SessionNamespaces | None = None
@@ -132,10 +122,10 @@ class LaunchPlan:
             process_locks.lock_helper(cwd, (argv[0], *plan.helper.places))
         elif plan.layer == "landlock":
             process_locks.lock_command(
+                sandbox.mode,
                 roots=plan.shown_roots,
                 writes=(self.scratch, *plan.writes),
                 hidden=(sandbox.state, *sandbox.hidden, *self.hidden),
-                writable_roots=sandbox.mode != "read-only",
                 network=sandbox.network,
             )
         return argv
@@ -145,11 +135,11 @@ class LaunchPlan:
         # Sockets to mask are looked for with all rights of this user.
         arguments = self.bwrap_args.arguments(isolates_network=not has_network)
         if self.session is None:
-            fix_devices(self.devices)
+            fix_devices()
         else:
             # Devices are fixed there.
             self.session.join()
-            reopen_null()
+        reopen_null()
         return arguments
 
 
@@ -186,11 +176,11 @@ class Confinement:
             joined = session if plan.helper is None else None
             return _in_bubblewrap(plan, root_handles, cwd, places, joined)
         if plan.layer == "landlock" and not _reads_one_folder(plan):
-            writes = plan.sandbox.mode != "read-only"
-            before = (
-                take_snapshot(plan.sandbox, root_handles.roots, places, mounted=False) if writes else None
-            )
-            hidden = (*_hidden_now(plan, root_handles), *_other_roots(plan))
+            before = None
+            if plan.sandbox.mode != READ_ONLY:
+                before = take_snapshot(plan.sandbox, root_handles.roots, places, mounted=False)
+            others = (root for root in plan.sandbox.roots if root not in plan.shown_roots)
+            hidden = (*_hidden_now(plan, root_handles), *others)
             scratch = Scratch.make(plan.sandbox.state)
             launch_plan = LaunchPlan(scratch=scratch.path, hidden=hidden)
             return cls(plan=plan, launch_plan=launch_plan, before=before, scratch=scratch)
@@ -213,19 +203,14 @@ class Confinement:
         """Look at what the program left, when all of it is gone."""
         if self.scratch is not None:
             self.scratch.remove()
-        notes = self._notes()
+        notes: tuple[str, ...] = ()
+        if self.before is not None:
+            degraded = (DEGRADED,) if self.plan.layer == "landlock" else ()
+            with contextlib.closing(self.before):
+                notes = (*degraded, *changes(self.before))
         if self.status >= 0 and reason == "exited" and not _was_started(self.status):
             return Teardown(reason="sandbox_failed", detail="the sandbox of the command could not be set up")
         return Teardown(notes=notes)
-
-    def _notes(self) -> tuple[str, ...]:
-        if self.before is None:
-            return ()
-        degraded = (DEGRADED,) if self.plan.layer == "landlock" else ()
-        try:
-            return (*degraded, *changes(self.before))
-        finally:
-            self.before.close()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -249,7 +234,9 @@ def _in_bubblewrap(
     places: Iterable[ProtectedPath],
     session: SessionNamespaces | None,
 ) -> Confinement:
-    roots = {**root_handles.roots, **_own_places(plan.helper)}
+    # A program of ours and what it reads may lie where commands see nothing.
+    own = () if plan.helper is None else (plan.helper.argv[0], *plan.helper.places)
+    roots = {**root_handles.roots, **{place: os.open(place, os.O_PATH | os.O_CLOEXEC) for place in own}}
     # Before anything is opened that would have to be closed again.
     visibility = replace(_visibility(plan, root_handles), shares_temporary=session is not None)
     before = take_snapshot(replace(plan.sandbox, roots=tuple(roots)), roots, places)
@@ -263,14 +250,18 @@ def _in_bubblewrap(
     reading, writing = os.pipe2(os.O_CLOEXEC)
     passed = {"--json-status-fd": writing}
     if plan.filtered:
-        passed["--seccomp"] = seccomp.as_descriptor(_filter(plan))
+        wanted = (
+            process_locks.command_filter(plan.sandbox.mode, plan.sandbox.network)
+            if plan.helper is None
+            else process_locks.SYSTEM_HELPER_FILTER
+        )
+        passed["--seccomp"] = seccomp.as_descriptor(seccomp.program(wanted))
     sandbox = bubblewrap.bwrap_args(before, made, plan.program, cwd=folder, passed=passed)
-    is_held = plan.helper is None and kernel.landlock_abi() > 0
+    is_held = plan.helper is None and landlock.abi() > 0
     launch_plan = LaunchPlan(
         bwrap_args=sandbox,
         inner=bubblewrap.inner_prefix(made, scopes_sockets=plan.sandbox.network) if is_held else (),
         scratch=scratch_folder(made),
-        devices=root_handles.devices,
         session=session,
     )
     return Confinement(plan=plan, launch_plan=launch_plan, before=before, status=reading)
@@ -306,7 +297,7 @@ def _visibility(plan: SandboxPlan, root_handles: RootHandles) -> Visibility:
         hidden=_hidden_now(plan, root_handles),
         hides_sockets=root_handles.hides_sockets and has_sockets,
         working=root_handles.working,
-        interpreter=bubblewrap.interpreter_folder(),
+        interpreter=os.path.realpath(sys.base_prefix),
     )
 
 
@@ -318,32 +309,14 @@ def _hidden_now(plan: SandboxPlan, root_handles: RootHandles) -> Mapping[str, bo
     return found | {path: os.path.isdir(path) for path in git_folders(plan.hidden_git)}
 
 
-def _other_roots(plan: SandboxPlan) -> tuple[str, ...]:
-    return tuple(root for root in plan.sandbox.roots if root not in plan.shown_roots)
-
-
-def _filter(plan: SandboxPlan) -> bytes:
-    if plan.helper is not None:
-        return seccomp.program(process_locks.system_helper_filter())
-    return seccomp.program(process_locks.command_filter(plan.sandbox.mode, plan.sandbox.network))
-
-
 def _reads_one_folder(plan: SandboxPlan) -> bool:
     return plan.helper is not None and plan.helper.reach == "folder"
 
 
-def _own_places(helper: Helper | None) -> Mapping[str, int]:
-    """A program of ours and what it reads, which may lie where commands see nothing."""
-    places = () if helper is None else (helper.argv[0], *helper.places)
-    return {place: os.open(place, os.O_PATH | os.O_CLOEXEC) for place in places}
-
-
 def _was_started(status: int) -> bool:
     """Whether bubblewrap got as far as to start its command: only then does it tell how that ended."""
-    status_lines = b""
-    while data := os.read(status, _OUTPUT):
-        status_lines += data
-    return any("exit-code" in json.loads(line) for line in status_lines.splitlines())
+    with os.fdopen(status, "rb") as lines:
+        return any("exit-code" in json.loads(line) for line in lines)
 
 
 # --- before there is a supervisor ------------------------------------------------------------------------
@@ -351,26 +324,20 @@ def _was_started(status: int) -> bool:
 
 def run_selftest(broker_policy: BrokerPolicy) -> Proof:
     """Run the self-test with the sandbox of `broker_policy`."""
-    return prove(broker_policy.sandbox, probe_runner(broker_policy), abi=kernel.landlock_abi())
+    return prove(broker_policy.sandbox, probe_runner(broker_policy), abi=landlock.abi())
 
 
 def probe_runner(broker_policy: BrokerPolicy) -> Run:
     """Return what runs the script of a probe as a command of `broker_policy`."""
-    filtered = not missing_filter()
+    filtered = not seccomp.missing_filter()
 
     def run(sandbox: SandboxSpec, probe: Probe, script: str) -> tuple[int, str]:
         plan = SandboxPlan(layer=probe.layer, sandbox=sandbox, program=probe.program, filtered=filtered)
         if not probe.shares_session:
             return run_in_sandbox(plan, broker_policy, script)
         # As the broker does it, once it knows what layer it uses.
-        devices = fixed_devices()
-        try:
-            session = create_session(sandbox.state, network=sandbox.network, devices=devices)
-        finally:
-            if devices >= 0:
-                os.close(devices)
-        with contextlib.closing(session):
-            return run_in_sandbox(plan, broker_policy, script, session.namespaces)
+        with contextlib.closing(create_session(sandbox.state, network=sandbox.network)) as session:
+            return run_in_sandbox(plan, broker_policy, script, session)
 
     return run
 
@@ -389,54 +356,38 @@ def run_in_sandbox(
     cwd = os.open(plan.sandbox.roots[0], os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     places = protected_paths_now(plan.sandbox, root_handles)
     confinement = Confinement.ready(plan, root_handles, cwd, places, session=session)
-    reading, writing = os.pipe2(os.O_CLOEXEC)
-    child = os.fork()
-    if child == 0:
-        _become(confinement, broker_policy, script, cwd=cwd, output=writing)
-    os.close(writing)
-    confinement.close_descriptors()
+
+    def become() -> NoReturn:
+        """Replace the fork by the command, before subprocess would do it: entering gives what to start."""
+        try:
+            kernel.prctl(kernel.PR_SET_DUMPABLE, 1)
+            os.fchdir(cwd)
+            launch_plan = confinement.launch_plan
+            argv = launch_plan.enter(plan, cwd, (*broker_policy.shell, script))
+            os.execve(argv[0], argv, {**broker_policy.environment, **launch_plan.environment})  # noqa: S606  # the request names it
+        except (OSError, process_locks.LockError) as error:
+            os.write(1, str(error).encode())
+        finally:
+            os._exit(127)
+
     try:
-        output = _read_output(reading, time.monotonic() + PROBE_SECONDS)
+        with subprocess.Popen(
+            broker_policy.shell,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            preexec_fn=become,  # this process has one thread
+        ) as process:
+            confinement.close_descriptors()
+            try:
+                output, _ = process.communicate(timeout=PROBE_SECONDS)
+            except subprocess.TimeoutExpired:
+                # Bubblewrap takes all that is behind it along.
+                os.killpg(process.pid, signal.SIGKILL)
+                output, _ = process.communicate()
     finally:
-        # Bubblewrap takes all that is behind it along.
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(child, signal.SIGKILL)
-        _, status = os.waitpid(child, 0)
-        for descriptor in (reading, cwd, *root_handles.roots.values()):
+        for descriptor in (cwd, *root_handles.roots.values()):
             os.close(descriptor)
         confinement.tear_down("stopped")
-    return os.waitstatus_to_exitcode(status), output.decode(errors="replace")
-
-
-def _become(
-    confinement: Confinement, broker_policy: BrokerPolicy, script: str, *, cwd: int, output: int
-) -> NoReturn:
-    try:
-        os.setsid()
-        kernel.prctl(kernel.PR_SET_DUMPABLE, 1)
-        os.fchdir(cwd)
-        nothing = os.open(os.devnull, os.O_RDONLY)
-        for number, descriptor in enumerate((nothing, output, output)):
-            os.dup2(descriptor, number)
-        launch_plan = confinement.launch_plan
-        argv = launch_plan.enter(confinement.plan, cwd, (*broker_policy.shell, script))
-        os.execve(argv[0], argv, {**broker_policy.environment, **launch_plan.environment})  # noqa: S606  # the request names it
-    except (OSError, process_locks.LockError) as error:
-        os.write(output, str(error).encode())
-    finally:
-        os._exit(127)
-
-
-def _read_output(reading: int, deadline: float) -> bytes:
-    """What comes through a pipe until it ends, or time does."""
-    output = b""
-    poller = select.poll()
-    poller.register(reading, select.POLLIN)
-    while (remaining := deadline - time.monotonic()) > 0 and len(output) < _OUTPUT:
-        if not poller.poll(remaining * 1000):
-            break
-        data = os.read(reading, _OUTPUT)
-        if not data:
-            break
-        output += data
-    return output
+    return process.returncode, output.decode(errors="replace")

@@ -11,19 +11,8 @@ PR_SET_DUMPABLE = 4
 PR_SET_CHILD_SUBREAPER = 36
 PR_SET_NO_NEW_PRIVS = 38
 
-# The same numbers on every architecture that Landlock knows.
 OPENAT2 = 437
-LANDLOCK_CREATE_RULESET = 444
-LANDLOCK_ADD_RULE = 445
-LANDLOCK_RESTRICT_SELF = 446
-LANDLOCK_CREATE_RULESET_VERSION = 1
-LANDLOCK_CREATE_RULESET_ERRATA = 2
-LANDLOCK_RULE_PATH_BENEATH = 1
-LANDLOCK_RULE_NET_PORT = 2
-LANDLOCK_SCOPE_SIGNAL = 2
-FIRST_ABI_WITH_SCOPES = 6
-
-RESOLVE_NO_SYMLINKS = 0x04
+"""The same number on every architecture."""
 
 CLONE_NEWNS = 0x20000
 CLONE_NEWUSER = 0x10000000
@@ -38,8 +27,6 @@ and to keep set-id bits."""
 
 _CAPABILITY_VERSION = 0x20080522
 
-Argument = ctypes.c_char_p | ctypes.c_size_t | ctypes.c_int | ctypes.c_uint32 | None
-
 
 class Unsupported(OSError):
     """The kernel or the machine lacks a feature that a layer needs. The text names the feature, in
@@ -53,45 +40,31 @@ def _libc() -> ctypes.CDLL:
     return libc
 
 
-def system_call(number: int, *arguments: Argument) -> int:
+def _checked(result: int) -> int:
+    if result < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+    return result
+
+
+def system_call(number: int, *arguments: bytes | int | None) -> int:
     """What the kernel answers to system call `number`.
 
     Raises:
         OSError: it refused.
     """
-    result: int = _libc().syscall(ctypes.c_long(number), *arguments)
-    if result < 0:
-        raise _last_error()
-    return result
+    words = (ctypes.c_long(one) if isinstance(one, int) else one for one in (number, *arguments))
+    return _checked(_libc().syscall(*words))
 
 
 def prctl(option: int, value: int) -> None:
     """Raises: OSError: the kernel refused."""
-    arguments = (ctypes.c_ulong(value), ctypes.c_ulong(0), ctypes.c_ulong(0), ctypes.c_ulong(0))
-    if _libc().prctl(ctypes.c_int(option), *arguments):
-        raise _last_error()
-
-
-def open_without_links(path: str) -> int:
-    """A handle (`O_PATH`) on what lies at the absolute `path`, no part of which may be a symbolic link.
-
-    Raises:
-        OSError: ELOOP where a part is one.
-    """
-    how = struct.pack("=QQQ", os.O_PATH | os.O_CLOEXEC, 0, RESOLVE_NO_SYMLINKS)
-    return system_call(
-        OPENAT2,
-        ctypes.c_int(-1),
-        ctypes.c_char_p(os.fsencode(path)),
-        ctypes.c_char_p(how),
-        ctypes.c_size_t(len(how)),
-    )
+    _checked(_libc().prctl(ctypes.c_int(option), *map(ctypes.c_ulong, (value, 0, 0, 0))))
 
 
 def unshare(namespaces: int) -> None:
     """Leave the namespaces in `namespaces` for new ones. Raises: OSError: the kernel refused."""
-    if _libc().unshare(ctypes.c_int(namespaces)):
-        raise _last_error()
+    _checked(_libc().unshare(ctypes.c_int(namespaces)))
 
 
 def enter_user_namespace(others: int) -> None:
@@ -123,8 +96,7 @@ def _write_own(file: str, words: str) -> None:
 
 def setns(namespace: int) -> None:
     """Enter the namespace open as `namespace`. Raises: OSError: the kernel refused."""
-    if _libc().setns(ctypes.c_int(namespace), ctypes.c_int(0)):
-        raise _last_error()
+    _checked(_libc().setns(ctypes.c_int(namespace), ctypes.c_int(0)))
 
 
 def mount(source: str | None, target: str, flags: int, *, kind: str | None = None, options: str = "") -> None:
@@ -134,11 +106,9 @@ def mount(source: str | None, target: str, flags: int, *, kind: str | None = Non
         OSError: the kernel refused.
     """
     what, where, file_system, data = (
-        None if text is None else ctypes.c_char_p(os.fsencode(text))
-        for text in (source, target, kind, options or None)
+        None if text is None else os.fsencode(text) for text in (source, target, kind, options or None)
     )
-    if _libc().mount(what, where, file_system, ctypes.c_ulong(flags), data):
-        raise _last_error()
+    _checked(_libc().mount(what, where, file_system, ctypes.c_ulong(flags), data))
 
 
 def keep_capabilities(kept: int) -> None:
@@ -151,107 +121,7 @@ def keep_capabilities(kept: int) -> None:
     """
     header = ctypes.create_string_buffer(struct.pack("=Ii", _CAPABILITY_VERSION, 0))
     words = ctypes.create_string_buffer(struct.calcsize("=6I"))
-    if _libc().capget(header, words):
-        raise _last_error()
+    _checked(_libc().capget(header, words))
     effective, permitted, *_ = struct.unpack("=6I", words.raw)
     fewer = struct.pack("=6I", effective & kept, permitted & kept, 0, 0, 0, 0)
-    if _libc().capset(header, ctypes.create_string_buffer(fewer)):
-        raise _last_error()
-
-
-# --- Landlock --------------------------------------------------------------------------------------------
-
-
-def landlock_abi() -> int:
-    """The version of Landlock here; 0 when there is none."""
-    return _landlock_number(LANDLOCK_CREATE_RULESET_VERSION)
-
-
-def landlock_errata() -> int:
-    """The mistakes of this version that the kernel says are mended, erratum N as bit N-1."""
-    return _landlock_number(LANDLOCK_CREATE_RULESET_ERRATA)
-
-
-def _landlock_number(what: int) -> int:
-    try:
-        return system_call(LANDLOCK_CREATE_RULESET, None, ctypes.c_size_t(0), ctypes.c_uint32(what))
-    except OSError:
-        return 0
-
-
-def landlock_ruleset(attributes: bytes) -> int:
-    """A new ruleset, as a descriptor.
-
-    Raises:
-        OSError: the kernel refused `attributes`.
-    """
-    return system_call(
-        LANDLOCK_CREATE_RULESET,
-        ctypes.c_char_p(attributes),
-        ctypes.c_size_t(len(attributes)),
-        ctypes.c_uint32(0),
-    )
-
-
-def landlock_allow_path(ruleset: int, place: int, rights: int) -> None:
-    """Add to `ruleset`: these rights to what is open as `place`, and to all below it.
-
-    Raises:
-        OSError: the kernel refused.
-    """
-    rule = struct.pack("=Qi", rights, place)
-    system_call(
-        LANDLOCK_ADD_RULE,
-        ctypes.c_int(ruleset),
-        ctypes.c_int(LANDLOCK_RULE_PATH_BENEATH),
-        ctypes.c_char_p(rule),
-        ctypes.c_uint32(0),
-    )
-
-
-def landlock_allow_port(ruleset: int, port: int, rights: int) -> None:
-    """Add to `ruleset`: these rights to a TCP port, of any address.
-
-    Raises:
-        OSError: the kernel refused.
-    """
-    system_call(
-        LANDLOCK_ADD_RULE,
-        ctypes.c_int(ruleset),
-        ctypes.c_int(LANDLOCK_RULE_NET_PORT),
-        ctypes.c_char_p(struct.pack("=QQ", rights, port)),
-        ctypes.c_uint32(0),
-    )
-
-
-def landlock_enforce(ruleset: int) -> None:
-    """Hold this thread, and all it starts, to `ruleset`; sets `no_new_privs`, which lasts.
-
-    Raises:
-        OSError: E2BIG when 16 rulesets hold it already.
-    """
-    prctl(PR_SET_NO_NEW_PRIVS, 1)
-    system_call(LANDLOCK_RESTRICT_SELF, ctypes.c_int(ruleset), ctypes.c_uint32(0))
-
-
-def scope_signals() -> None:
-    """From now on this process, and all it starts, can signal only each other.
-
-    The ruleset restricts nothing else. It needs `no_new_privs`, which lasts: a set-user-id program such as
-    sudo gains nothing here.
-
-    Raises:
-        OSError: this kernel has no signal scopes (Linux before 6.12, or Landlock off).
-    """
-    if landlock_abi() < FIRST_ABI_WITH_SCOPES:
-        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
-    ruleset = landlock_ruleset(struct.pack("=QQQ", 0, 0, LANDLOCK_SCOPE_SIGNAL))
-    try:
-        landlock_enforce(ruleset)
-    finally:
-        os.close(ruleset)
-
-
-def _last_error() -> OSError:
-    number = ctypes.get_errno()
-    return OSError(number, os.strerror(number))
+    _checked(_libc().capset(header, fewer))

@@ -11,66 +11,33 @@ import stat
 import struct
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from enum import IntFlag
 
 from mcp_toolserver.runtime.sandbox.layers import kernel
-
-FIRST_ABI_WITH_SOCKETS = 9
-
-FIRST_ABI_WITH_TCP = 4
 
 LEAST_ABI = 3
 """Before it, a file can be emptied that cannot be written."""
 
+FIRST_ABI_WITH_TCP, FIRST_ABI_WITH_SCOPES, FIRST_ABI_WITH_SOCKETS = 4, 6, 9
 
-class Right(IntFlag):
-    """What can be done with a file or folder."""
+CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
+_VERSION, _ERRATA = 1, 2
+_PATH_BENEATH, _NET_PORT = 1, 2
+_RESOLVE_NO_SYMLINKS = 0x04
 
-    EXECUTE = 1 << 0
-    WRITE_FILE = 1 << 1
-    READ_FILE = 1 << 2
-    READ_DIR = 1 << 3
-    REMOVE_DIR = 1 << 4
-    REMOVE_FILE = 1 << 5
-    MAKE_CHAR = 1 << 6
-    MAKE_DIR = 1 << 7
-    MAKE_REG = 1 << 8
-    MAKE_SOCK = 1 << 9
-    MAKE_FIFO = 1 << 10
-    MAKE_BLOCK = 1 << 11
-    MAKE_SYM = 1 << 12
-    REFER = 1 << 13
-    TRUNCATE = 1 << 14
-    IOCTL_DEV = 1 << 15
-    RESOLVE_UNIX = 1 << 16
+# What can be done with a file or folder.
+_EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR = 1 << 0, 1 << 1, 1 << 2, 1 << 3
+_MAKE_CHAR, _MAKE_BLOCK = 1 << 6, 1 << 11
+REFER, TRUNCATE, IOCTL_DEV, RESOLVE_UNIX = 1 << 13, 1 << 14, 1 << 15, 1 << 16
 
+# What can be done with an address.
+_BIND_TCP, _CONNECT_TCP, _BIND_UDP, _CONNECT_SEND_UDP = 1 << 0, 1 << 1, 1 << 2, 1 << 3
 
-class Net(IntFlag):
-    """What can be done with an address."""
+# What reaches no further than the processes under the same ruleset.
+_ABSTRACT_UNIX_SOCKET, _SIGNAL = 1 << 0, 1 << 1
 
-    BIND_TCP = 1 << 0
-    CONNECT_TCP = 1 << 1
-    BIND_UDP = 1 << 2
-    CONNECT_SEND_UDP = 1 << 3
-
-
-class Scope(IntFlag):
-    """What reaches no further than the processes under the same ruleset."""
-
-    ABSTRACT_UNIX_SOCKET = 1 << 0
-    SIGNAL = 1 << 1
-
-
-# Numbers from here on: combining flags costs a fork more than the system calls do.
-_RIGHTS = (
-    (1, (1 << 13) - 1),
-    (2, int(Right.REFER)),
-    (3, int(Right.TRUNCATE)),
-    (5, int(Right.IOCTL_DEV)),
-    (9, int(Right.RESOLVE_UNIX)),
-)
-_NET = ((4, int(Net.BIND_TCP | Net.CONNECT_TCP)), (10, int(Net.BIND_UDP | Net.CONNECT_SEND_UDP)))
-_SCOPES = ((6, int(Scope.ABSTRACT_UNIX_SOCKET | Scope.SIGNAL)),)
+_RIGHTS = ((1, (1 << 13) - 1), (2, REFER), (3, TRUNCATE), (5, IOCTL_DEV), (9, RESOLVE_UNIX))
+_NET = ((4, _BIND_TCP | _CONNECT_TCP), (10, _BIND_UDP | _CONNECT_SEND_UDP))
+_SCOPES = ((6, _ABSTRACT_UNIX_SOCKET | _SIGNAL),)
 
 _IN_WORDS = (
     (1, "files"),
@@ -84,19 +51,16 @@ _IN_WORDS = (
     (10, "UDP"),
 )
 
-OF_FILES = int(
-    Right.EXECUTE | Right.WRITE_FILE | Right.READ_FILE | Right.TRUNCATE | Right.IOCTL_DEV | Right.RESOLVE_UNIX
-)
+_OF_FILES = _EXECUTE | _WRITE_FILE | _READ_FILE | TRUNCATE | IOCTL_DEV | RESOLVE_UNIX
 """Rights that something other than a folder can have; the kernel takes no others for it."""
 
-READ = int(Right.READ_FILE | Right.READ_DIR)
-EXECUTE = READ | int(Right.EXECUTE)
-WRITE = ~int(Right.MAKE_CHAR | Right.MAKE_BLOCK)
-USE = int(Right.READ_FILE | Right.WRITE_FILE | Right.TRUNCATE | Right.IOCTL_DEV)
+_READ = _READ_FILE | _READ_DIR
+_WRITE = ~(_MAKE_CHAR | _MAKE_BLOCK)
+_USE = _READ_FILE | _WRITE_FILE | TRUNCATE | IOCTL_DEV
 
-_UNHANDLED_TO_CONNECT = ~int(Net.CONNECT_TCP | Net.CONNECT_SEND_UDP | Net.BIND_UDP)
+_UNHANDLED_TO_CONNECT = ~(_CONNECT_TCP | _CONNECT_SEND_UDP | _BIND_UDP)
 """Sending a first datagram takes a port, which is binding to this kernel."""
-_UNHANDLED_TO_BIND = ~int(Net.BIND_TCP | Net.BIND_UDP)
+_UNHANDLED_TO_BIND = ~(_BIND_TCP | _BIND_UDP)
 
 DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/tty", "/dev/ptmx")
 """What shells and programs write to and that keeps nothing."""
@@ -126,41 +90,62 @@ class Rules:
     """Whether an address may be taken to listen on."""
 
 
-def restrict(rules: Rules, abi: int | None = None) -> tuple[PathOrFd, ...]:
-    """Hold this thread, and all that it starts from now on, to `rules`; the places that were not there.
+def abi() -> int:
+    """The version of Landlock here; 0 when there is none."""
+    return _number(_VERSION)
 
-    Other threads stay as free as they were, so there should be none. `abi` lowers the version that is used,
-    and cannot raise it.
+
+def mended_errata() -> tuple[int, ...]:
+    """The numbers of the known mistakes in Landlock that this kernel says it does not make."""
+    bits = _number(_ERRATA)
+    return tuple(bit + 1 for bit in range(bits.bit_length()) if bits >> bit & 1)
+
+
+def _number(what: int) -> int:
+    try:
+        return kernel.system_call(CREATE_RULESET, None, 0, what)
+    except OSError:
+        return 0
+
+
+def handled_rights(abi: int) -> int:
+    """The rights to files that this version can refuse, as bits."""
+    return _since(_RIGHTS, abi)
+
+
+def missing_rights(abi: int) -> tuple[str, ...]:
+    """What this version cannot refuse, in words."""
+    return tuple(words for since, words in _IN_WORDS if abi < since)
+
+
+def _since(table: Iterable[tuple[int, int]], abi: int) -> int:
+    return sum(bits for since, bits in table if abi >= since)
+
+
+def scope_signals() -> None:
+    """From now on this process, and all it starts, can signal only each other.
+
+    The ruleset restricts nothing else. It needs `no_new_privs`, which lasts: a set-user-id program such as
+    sudo gains nothing here.
+
+    Raises:
+        OSError: this kernel has no signal scopes (Linux before 6.12, or Landlock off).
+    """
+    if abi() < FIRST_ABI_WITH_SCOPES:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+    _enforce(struct.pack("=QQQ", 0, 0, _SIGNAL))
+
+
+def restrict(rules: Rules) -> int:
+    """Hold this thread, and all that it starts from now on, to `rules`; returns the version of Landlock.
+
+    Other threads stay as free as they were, so there should be none. Places that are not there are skipped.
 
     Raises:
         Unsupported: no Landlock here, or too old a one.
         OSError: the kernel refused; E2BIG when 16 rulesets hold this thread already.
     """
-    version = usable_abi(abi)
-    rights = handled_rights(version)
-    ruleset = kernel.landlock_ruleset(_attributes(version, rights, _handled_net(version, rules)))
-    try:
-        missing = tuple(
-            place
-            for place, wanted, follow in _granted(rules)
-            if not _grant(ruleset, place, wanted & rights, follow)
-        )
-        for port in rules.connects_to:
-            kernel.landlock_allow_port(ruleset, port, int(Net.CONNECT_TCP))
-        kernel.landlock_enforce(ruleset)
-    finally:
-        os.close(ruleset)
-    return missing
-
-
-def usable_abi(abi: int | None = None) -> int:
-    """The version that `restrict` uses.
-
-    Raises:
-        Unsupported: it is not good enough.
-    """
-    found = kernel.landlock_abi()
-    version = found if abi is None else min(found, abi)
+    version = abi()
     if version <= 0:
         raise kernel.Unsupported(
             errno.ENOSYS, "This kernel has no Landlock, or it is left out of `lsm=` on its command line"
@@ -171,74 +156,56 @@ def usable_abi(abi: int | None = None) -> int:
             f"Landlock has version {version} here, which cannot keep files from being emptied: "
             f"version {LEAST_ABI} (Linux 6.2) is needed",
         )
+    rights, net = handled_rights(version), _since(_NET, version)
+    if rules.connects:
+        net &= _UNHANDLED_TO_CONNECT
+    if rules.binds:
+        net &= _UNHANDLED_TO_BIND
+    attributes = struct.pack("=QQQ", rights, net, _since(_SCOPES, version))
+    size = 8 if version < FIRST_ABI_WITH_TCP else 16 if version < FIRST_ABI_WITH_SCOPES else 24
+    _enforce(attributes[:size], _packed(rules, rights))
     return version
 
 
-def handled_rights(abi: int) -> int:
-    """The rights to files that this version can refuse, as bits of `Right`."""
-    return _since(_RIGHTS, abi)
+def _enforce(attributes: bytes, rules: Iterable[tuple[int, bytes]] = ()) -> None:
+    """Hold this thread, and all it starts, to a ruleset; sets `no_new_privs`, which lasts."""
+    ruleset = kernel.system_call(CREATE_RULESET, attributes, len(attributes), 0)
+    try:
+        for kind, rule in rules:
+            kernel.system_call(_ADD_RULE, ruleset, kind, rule, 0)
+        kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
+        kernel.system_call(_RESTRICT_SELF, ruleset, 0)
+    finally:
+        os.close(ruleset)
 
 
-def missing_rights(abi: int) -> tuple[str, ...]:
-    """What this version cannot refuse, in words."""
-    return tuple(words for since, words in _IN_WORDS if abi < since)
-
-
-def mended_errata() -> tuple[int, ...]:
-    """The numbers of the known mistakes in Landlock that this kernel says it does not make."""
-    bits = kernel.landlock_errata()
-    return tuple(bit + 1 for bit in range(bits.bit_length()) if bits >> bit & 1)
-
-
-def _since(table: Iterable[tuple[int, int]], abi: int) -> int:
-    return sum(bits for since, bits in table if abi >= since)
-
-
-def _handled_net(abi: int, rules: Rules) -> int:
-    handled = _since(_NET, abi)
-    if rules.connects:
-        handled &= _UNHANDLED_TO_CONNECT
-    if rules.binds:
-        handled &= _UNHANDLED_TO_BIND
-    return handled
-
-
-def _attributes(abi: int, rights: int, net: int) -> bytes:
-    attributes = struct.pack("=QQQ", rights, net, _since(_SCOPES, abi))
-    return attributes[: 8 if abi < 4 else 16 if abi < 6 else 24]
-
-
-def _granted(rules: Rules) -> Iterator[tuple[PathOrFd, int, bool]]:
-    """Each place, what is allowed there, and whether links on the way are followed."""
-    for places, rights in (
-        (rules.reads, READ),
-        (rules.executes, EXECUTE),
-        (rules.writes, WRITE),
-        (rules.devices, USE),
+def _packed(rules: Rules, handled: int) -> Iterator[tuple[int, bytes]]:
+    """Each rule, as the kernel reads it, with its kind."""
+    for places, rights, follow in (
+        (rules.reads, _READ, True),
+        (rules.executes, _READ | _EXECUTE, True),
+        (rules.listed, _READ | _EXECUTE, False),
+        (rules.writes, _WRITE, True),
+        (rules.devices, _USE, True),
     ):
         for place in places:
-            yield place, rights, True
-    for place in rules.listed:
-        yield place, EXECUTE, False
+            try:
+                handle = _opened(place, follow=follow)
+            except OSError:
+                continue
+            try:
+                of_kind = rights if stat.S_ISDIR(os.fstat(handle).st_mode) else rights & _OF_FILES
+                yield _PATH_BENEATH, struct.pack("=Qi", of_kind & handled, handle)
+            finally:
+                os.close(handle)
+    for port in rules.connects_to:
+        yield _NET_PORT, struct.pack("=QQ", _CONNECT_TCP, port)
 
 
-def _grant(ruleset: int, place: PathOrFd, rights: int, follow: bool) -> bool:
-    """Add one rule; false when the place cannot be reached."""
+def _opened(place: PathOrFd, *, follow: bool) -> int:
     if isinstance(place, int):
-        _allow(ruleset, place, rights)
-        return True
-    try:
-        handle = os.open(place, os.O_PATH | os.O_CLOEXEC) if follow else kernel.open_without_links(place)
-    except OSError:
-        return False
-    try:
-        _allow(ruleset, handle, rights)
-    finally:
-        os.close(handle)
-    return True
-
-
-def _allow(ruleset: int, handle: int, rights: int) -> None:
-    if not stat.S_ISDIR(os.fstat(handle).st_mode):
-        rights &= OF_FILES
-    kernel.landlock_allow_path(ruleset, handle, rights)
+        return os.dup(place)
+    if follow:
+        return os.open(place, os.O_PATH | os.O_CLOEXEC)
+    how = struct.pack("=QQQ", os.O_PATH | os.O_CLOEXEC, 0, _RESOLVE_NO_SYMLINKS)
+    return kernel.system_call(kernel.OPENAT2, -1, os.fsencode(place), how, len(how))

@@ -9,7 +9,6 @@ import os
 import sys
 from collections.abc import Collection, Generator, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
@@ -54,85 +53,62 @@ def _explained() -> Generator[None]:
         raise LockError(_sentence(error)) from None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Locked:
-    """The confinement of the server process."""
-
-    abi: int
-    """The version of Landlock in use."""
-    missing: tuple[str, ...]
-    """Of the places that were asked for, those that are not there."""
+def _hold(rules: Rules, wanted: Filter, capabilities: int) -> int:
+    """Hold this process to all of it; returns the version of Landlock."""
+    instructions = seccomp.program(wanted)
+    version = landlock.restrict(rules)
+    try:
+        kernel.keep_capabilities(capabilities)
+    except OSError as error:
+        raise LockError(f"The powers of root cannot be given up: {_sentence(error)}") from None
+    seccomp.load(instructions)
+    return version
 
 
 # --- the server ------------------------------------------------------------------------------------------
 
 
 @_explained()
-def lock_server(  # noqa: PLR0913  the version is for tests; the others are what the settings say
-    *,
-    mode: str,
-    reads: Sequence[str],
-    writes: Sequence[str],
-    network: bool,
-    port: int | None = None,
-    abi: int | None = None,
-) -> Locked:
-    """Hold this process to reading `reads` and what the interpreter needs, and to writing `writes`.
+def lock_server(
+    *, mode: str, reads: Sequence[str], writes: Sequence[str], network: bool, port: int | None = None
+) -> int:
+    """Hold this process to reading `reads` and what the interpreter needs, and to writing `writes`; returns
+    the version of Landlock that does.
 
     It can start no program and, without `network`, open no connection; sockets that listen already go on.
     With `network` it opens connections to any address: which ones is for the caller to guard. Without, it
     opens them to the TCP port `port` only, of any address; to none if that is None. In
-    read-only mode it changes no mode, owner, time or attribute of a file either. `abi` lowers the version of
-    Landlock that is used.
+    read-only mode it changes no mode, owner, time or attribute of a file either.
 
     Raises:
         LockError: there are other threads, or this machine lacks what it takes.
         ValueError: `mode` is none that is enforced.
     """
-    only_port = None if network else port
-    wanted = _server_filter(mode, network, only_port)
+    ports = () if network or port is None else (port,)
+    connects = network or bool(ports)
+    wanted = Filter(
+        families=frozenset({seccomp.INET, seccomp.INET6, *((seccomp.NETLINK,) if network else ())})
+        if connects
+        else frozenset(),
+        datagrams=network,
+        # Replacing a file keeps the mode and the owner of the old one, so writing files takes both.
+        metadata=_writes(mode),
+        connects=connects,
+    )
     _refuse_threads()
-    instructions = seccomp.program(wanted)
-    if only_port is not None:
-        _require_port_rules(abi)
+    if ports and landlock.abi() < landlock.FIRST_ABI_WITH_TCP:
+        raise LockError(
+            "with --network none the model of [agent] needs a kernel that limits connections to its port: "
+            f"Landlock {landlock.FIRST_ABI_WITH_TCP} (Linux 6.7); use --network fetch"
+        )
     rules = Rules(
         reads=(*system_places(), *reads),
         writes=tuple(writes),
         devices=("/dev/null",),
         connects=network,
-        connects_to=() if only_port is None else (only_port,),
+        connects_to=ports,
     )
-    missing = landlock.restrict(rules, abi)
-    _keep_capabilities(kernel.FILE_CAPABILITIES)
-    seccomp.load(instructions)
-    named = {*reads, *writes}
-    return Locked(
-        abi=landlock.usable_abi(abi),
-        missing=tuple(place for place in missing if isinstance(place, str) and place in named),
-    )
-
-
-def _server_filter(mode: str, network: bool, port: int | None) -> Filter:
-    families = frozenset[int]()
-    if network:
-        families = frozenset({seccomp.INET, seccomp.INET6, seccomp.NETLINK})
-    elif port is not None:
-        families = frozenset({seccomp.INET, seccomp.INET6})
-    # Replacing a file keeps the mode and the owner of the old one, so writing files takes both.
-    return Filter(
-        families=families, datagrams=network, metadata=_writes(mode), connects=network or port is not None
-    )
-
-
-def _require_port_rules(abi: int | None) -> None:
-    """Raises: LockError: this kernel cannot limit connections to a port."""
-    found = kernel.landlock_abi()
-    version = found if abi is None else min(found, abi)
-    if version < landlock.FIRST_ABI_WITH_TCP:
-        raise LockError(
-            "with --network none the model of [agent] needs a kernel that limits connections to its port: "
-            f"Landlock {landlock.FIRST_ABI_WITH_TCP} (Linux 6.7); use --network fetch"
-        )
+    return _hold(rules, wanted, kernel.FILE_CAPABILITIES)
 
 
 def _refuse_threads() -> None:
@@ -193,16 +169,13 @@ def lock_helper(cwd: int, program_places: Sequence[str]) -> None:
     Raises:
         LockError: this machine lacks what it takes.
     """
-    instructions = seccomp.program(Filter(executes=True))
     rules = Rules(
         reads=(cwd, *_LIBRARIES, *_RANDOM),
         executes=(*_LOADERS, *program_places),
         devices=("/dev/null",),
     )
-    landlock.restrict(rules)
     # The server of root reads what belongs to others, and so does its search.
-    _keep_capabilities(kernel.CAP_DAC_READ_SEARCH)
-    seccomp.load(instructions)
+    _hold(rules, Filter(executes=True), kernel.CAP_DAC_READ_SEARCH)
 
 
 # --- commands --------------------------------------------------------------------------------------------
@@ -232,31 +205,24 @@ def command_filter(mode: str, network: bool, *, shared: bool = False) -> Filter:
     )
 
 
-def system_helper_filter() -> Filter:
-    """The filter for a helper program behind bubblewrap: it has no socket."""
-    return Filter(metadata=True, named_memory=True, executes=True)
+SYSTEM_HELPER_FILTER = Filter(metadata=True, named_memory=True, executes=True)
+"""For a helper program behind bubblewrap: it has no socket."""
 
 
 @_explained()
 def lock_command(
-    *,
-    roots: Sequence[str],
-    writes: Sequence[str],
-    hidden: Sequence[str],
-    writable_roots: bool,
-    network: bool,
+    mode: str, *, roots: Sequence[str], writes: Sequence[str], hidden: Sequence[str], network: bool
 ) -> None:
     """Hold this process, which is about to become a command, where it cannot have mounts of its own.
 
-    It reads and executes everything but `hidden` and devices, writes `writes` and, with `writable_roots`,
+    It reads and executes everything but `hidden` and devices, writes `writes` and, if `mode` allows that,
     `roots`. A folder above something hidden cannot be listed, and what is made in it later cannot be read.
 
     Raises:
         LockError: this machine lacks what it takes, or something hidden lies where the command may write.
+        ValueError: `mode` is none that is enforced.
     """
-    mode = WORKSPACE_WRITE if writable_roots else READ_ONLY
-    instructions = seccomp.program(command_filter(mode, network, shared=True))
-    written = (*writes, *roots) if writable_roots else tuple(writes)
+    written = (*writes, *roots) if _writes(mode) else tuple(writes)
     # Devices are shown one by one: among them are disks, which hold all that is hidden.
     concealed = {os.path.realpath(path) for path in hidden} | {"/dev"}
     _refuse_hidden_inside(written, concealed)
@@ -267,9 +233,7 @@ def lock_command(
         connects=network,
         binds=network,
     )
-    landlock.restrict(rules)
-    _keep_capabilities(0)
-    seccomp.load(instructions)
+    _hold(rules, command_filter(mode, network, shared=True), 0)
 
 
 def everything_but(hidden: Collection[str], tops: Sequence[str]) -> Iterator[str]:
@@ -316,20 +280,13 @@ def _refuse_hidden_inside(written: Sequence[str], hidden: Collection[str]) -> No
             )
 
 
-# --- each step, with an error for the operator -----------------------------------------------------------
+# --- for all of them -------------------------------------------------------------------------------------
 
 
 def _writes(mode: str) -> bool:
     if mode not in (READ_ONLY, WORKSPACE_WRITE):
         raise ValueError(f"nothing is enforced in {mode}")
     return mode == WORKSPACE_WRITE
-
-
-def _keep_capabilities(kept: int) -> None:
-    try:
-        kernel.keep_capabilities(kept)
-    except OSError as error:
-        raise LockError(f"The powers of root cannot be given up: {_sentence(error)}") from None
 
 
 def _sentence(error: OSError) -> str:

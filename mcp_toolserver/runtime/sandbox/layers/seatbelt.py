@@ -18,7 +18,7 @@ from itertools import groupby
 from pathlib import Path
 
 from mcp_toolserver.runtime.sandbox.broker.policy import READ_ONLY, UNCONFINED, SandboxPlan
-from mcp_toolserver.runtime.sandbox.mounts.secret_paths import credentials
+from mcp_toolserver.runtime.sandbox.layers.spec import credentials
 from mcp_toolserver.runtime.sandbox.protected.names import (
     GIT,
     IN_GIT_FOLDER,

@@ -4,10 +4,12 @@ Both are fixed at start; no request changes them.
 """
 
 import json
-from collections.abc import Mapping
+import os
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+from mcp_toolserver.text.file_names import lies_in
 from mcp_toolserver.text.json_values import is_list
 
 Layer = Literal["bubblewrap", "landlock", "seatbelt", "none"]
@@ -17,6 +19,9 @@ or nothing."""
 
 Reach = Literal["folder", "system"]
 """What a helper program may read: the folder it is started in, or what a read-only command may."""
+
+TEMPORARY = "/tmp"  # noqa: S108  # the session's own
+"""The temporary folder that the commands of a session may share, as they and the file tools call it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,3 +102,60 @@ def decode_proof(line: bytes) -> Proof:
 def with_tuples(message: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of a class in JSON, which has lists only."""
     return {name: tuple(value) if is_list(value) else value for name, value in message.items()}
+
+
+def may_share(roots: Iterable[str], made: Iterable[str] = ()) -> bool:
+    """Whether commands may share a temporary folder with these roots and these mounts.
+
+    No mount may lie in it: one command could replace a folder on the way to it while the sandbox of another
+    is set up, and so move the mount. It may lie in no root, or it would have two names.
+    """
+    below = (path for path in (*roots, *made) if path != TEMPORARY)
+    return not any(lies_in(root, TEMPORARY) for root in roots) and not any(
+        lies_in(TEMPORARY, path) for path in below
+    )
+
+
+# --- what no command sees: credentials in the home folder, the server's own folder, the operator's secrets
+
+SOCKETS = ("/run", "/var/run")
+"""Where services listen: containers, the session bus, agents that hold keys."""
+
+CREDENTIALS = (
+    *(".ssh", ".gnupg", ".password-store", ".local/share/keyrings", ".local/share/kwalletd"),
+    *(".aws", ".azure", ".oci", ".kube", ".docker", ".terraform.d", ".config/gcloud", ".config/doctl"),
+    *(".config/gh", ".config/glab-cli", ".config/hub", ".config/op", ".config/sops", ".config/rclone"),
+    *(".mozilla", ".thunderbird", ".config/google-chrome", ".config/chromium", ".config/BraveSoftware"),
+    *(".netrc", ".npmrc", ".yarnrc.yml", ".pypirc", ".git-credentials", ".config/git/credentials"),
+    *(".pgpass", ".my.cnf", ".s3cfg", ".boto", ".vault-token", ".terraformrc"),
+    ".config/containers/auth.json",
+    *(".cargo/credentials", ".cargo/credentials.toml", ".gem/credentials", ".m2/settings.xml"),
+    *(".bash_history", ".zsh_history", ".python_history", ".psql_history", ".mysql_history"),
+)
+"""Relative to the home folder. Shell histories contain typed passwords."""
+
+MAC_CREDENTIALS = (
+    *("Library/Keychains", "Library/Cookies", "Library/HTTPStorages", "Library/Safari", "Library/Mail"),
+    *("Library/Messages", "Library/Accounts", "Library/IdentityServices", "Library/Thunderbird"),
+    *("Library/Application Support/com.apple.TCC", "Library/Application Support/Google/Chrome"),
+    *("Library/Application Support/Chromium", "Library/Application Support/BraveSoftware"),
+    *("Library/Application Support/Firefox", "Library/Application Support/Microsoft Edge"),
+    *("Library/Application Support/1Password", "Library/Containers", "Library/Group Containers"),
+)
+"""The same on macOS: keychains, and what browsers, mail and applications in a container keep."""
+
+
+def credentials(home: str) -> tuple[str, ...]:
+    """The credentials in the folder `home`, whether they exist or not; none if that is not known."""
+    names = (*CREDENTIALS, *MAC_CREDENTIALS)
+    return tuple(f"{home.rstrip('/')}/{name}" for name in names) if home.startswith("/") else ()
+
+
+def secret_paths(sandbox: SandboxSpec) -> Iterator[tuple[str, bool]]:
+    """What exists of all that, links resolved, each with whether it is a folder."""
+    at_home = (f"{sandbox.home}/{name}" for name in CREDENTIALS) if sandbox.home.startswith("/") else ()
+    for path in (*SOCKETS, *at_home, sandbox.state, *sandbox.hidden):
+        if os.path.lexists(path):
+            resolved = os.path.realpath(path)
+            if os.path.exists(resolved):
+                yield resolved, os.path.isdir(resolved)

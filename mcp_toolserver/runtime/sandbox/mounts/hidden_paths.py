@@ -50,7 +50,7 @@ class HiddenPaths:
         if not self._matchers:
             return {}
         search = _Search(
-            hides=self._hides, roots=tuple(roots), known=self._known, for_mounts=self._for_mounts
+            matchers=self._matchers, roots=tuple(roots), known=self._known, for_mounts=self._for_mounts
         )
         for folder in seen:
             search.look_above(folder)
@@ -60,9 +60,6 @@ class HiddenPaths:
         self._known = search.listed
         return search.found
 
-    def _hides(self, spellings: Sequence[str]) -> bool:
-        return any(matches(spelling) for matches in self._matchers for spelling in spellings)
-
 
 def _places(start: str, roots: Sequence[str], seen: Sequence[str]) -> list[str]:
     """The absolute paths to search for a pattern with this start."""
@@ -71,7 +68,7 @@ def _places(start: str, roots: Sequence[str], seen: Sequence[str]) -> list[str]:
     found: list[str] = []
     for folder in seen:
         root = next(root for root in roots if lies_in(root, folder))
-        place = _below(root, start) if start else root
+        place = os.path.join(root, start) if start else root
         if lies_in(folder, place):
             found.append(place)
         elif lies_in(place, folder):
@@ -90,16 +87,12 @@ def _escapes_mounts(place: str) -> bool:
         os.close(folder)
 
 
-def _below(folder: str, name: str) -> str:
-    return f"{folder.rstrip('/')}/{name}"
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Listing:
     """What one folder held."""
 
-    inode: int
-    changed: int
+    inode: int = 0
+    changed: int = UNSETTLED
     """See `settled_change`."""
     folders: tuple[str, ...] = ()
     hidden: tuple[tuple[str, bool], ...] = ()
@@ -111,7 +104,7 @@ class _Listing:
 class _Search:
     """One search. A path has two spellings: as the pattern has it, and `place`, where links lead."""
 
-    hides: Callable[[Sequence[str]], bool]
+    matchers: Sequence[Callable[[str], bool]]
     roots: tuple[str, ...]
     known: dict[str, _Listing]
     for_mounts: bool
@@ -144,11 +137,8 @@ class _Search:
             return
         if self._is_hidden(start):
             self._hide(place, is_folder=os.path.isdir(place))
-        elif os.path.isdir(place):
-            self._walk(start, place)
-
-    def _walk(self, start: str, place: str) -> None:
-        waiting = [""]
+            return
+        waiting = [""] if os.path.isdir(place) else []
         while waiting:
             inner = waiting.pop()
             spelt, here = (f"{top.rstrip('/')}{inner}" or "/" for top in (start, place))
@@ -157,7 +147,7 @@ class _Search:
                 # What lies in it may be reached by those who know its name.
                 self._hide(here, is_folder=True)
             for name, is_folder in listing.hidden:
-                self._hide(_below(here, name), is_folder=is_folder)
+                self._hide(os.path.join(here, name), is_folder=is_folder)
             waiting.extend(f"{inner}/{folder}" for folder in listing.folders)
 
     def _hide(self, place: str, *, is_folder: bool) -> None:
@@ -183,9 +173,9 @@ class _Search:
                     return self._remember(spelt, known)
             return self._remember(spelt, self._read(spelt, place))
         except (FileNotFoundError, NotADirectoryError):
-            return _Listing(inode=0, changed=UNSETTLED)
+            return _Listing()
         except PermissionError:
-            return _Listing(inode=0, changed=UNSETTLED, readable=False)
+            return _Listing(readable=False)
         except OSError as error:
             raise Unprotectable(
                 f"{place} cannot be searched for what the operator's deny rules hide: {error.strerror}. Move "
@@ -213,24 +203,20 @@ class _Search:
                     is_folder = entry.is_dir(follow_symlinks=False)
                     # A link is not hidden: what it leads to is, under its own name.
                     is_found = not (self.for_mounts and entry.is_symlink())
-                    if is_found and self._is_hidden(_below(spelt, entry.name)):
+                    if is_found and self._is_hidden(os.path.join(spelt, entry.name)):
                         hidden.append((entry.name, is_folder))
                     elif is_folder:
                         folders.append(entry.name)
         finally:
             os.close(folder)
-        return _Listing(
-            inode=status.st_ino,
-            changed=changed,
-            folders=tuple(folders),
-            hidden=tuple(hidden),
-        )
+        return _Listing(inode=status.st_ino, changed=changed, folders=tuple(folders), hidden=tuple(hidden))
 
     def _is_hidden(self, absolute: str) -> bool:
         root = next((root for root in self.roots if lies_in(root, absolute)), None)
         relative = () if root is None else (absolute[len(root) :].strip("/") or ".",)
         comparison = self._comparison(root or self.searched[-1])
-        return self.hides([volume_path(one, comparison) for one in (*relative, absolute)])
+        spellings = [volume_path(one, comparison) for one in (*relative, absolute)]
+        return any(matches(spelling) for matches in self.matchers for spelling in spellings)
 
     def _comparison(self, place: str) -> NameComparison:
         """How names are compared in a root or at the start of a search."""

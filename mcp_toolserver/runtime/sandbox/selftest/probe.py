@@ -1,28 +1,173 @@
 """How a layer is probed: a script in it tries what the layer must allow and what it must prevent.
 
-`common_script` is tried in every layer, and `script` in those of Linux; see `seatbelt_selftest` for macOS.
+The script works on a fixture: a root, a folder outside of it, secrets, a listening socket. `common_script` is
+tried in every layer; `selftest` adds what is tried on Linux, `seatbelt_selftest` what is tried on macOS.
 
 The process outside judges the result: it compares the files, watches the other end of the connection, and
 searches the output for a secret word. It believes the script only where nobody else can see.
 """
 
+import contextlib
 import os
 import shlex
-import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+import shutil
+import socket
+import stat
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from mcp_toolserver.runtime.sandbox.broker.policy import find_shell
-from mcp_toolserver.runtime.sandbox.layers.environment import DEFAULT_PATH
 from mcp_toolserver.runtime.sandbox.layers.spec import Check, Layer, SandboxSpec
-from mcp_toolserver.runtime.sandbox.selftest.fixture import Fixture, Seen
 
 NOTES = 300
 """Characters of a failed program's output that go into a reason."""
 
 WRITTEN = "written"
 MODE = 0o755
+
+Seen = Mapping[str, tuple[int, int, int, bytes]]
+"""By path: mode, time of change, of what it holds and of what it is, and what it holds."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fixture:
+    """The paths of the fixture."""
+
+    base: str
+    token: str
+    """Written in the root: who says it has read there."""
+    secret: str
+    """Written where no command may read."""
+    listener: socket.socket | None
+    """None where this machine has no loopback."""
+    pipe: int
+    """Reads from the named pipe `outside/pipe`, as a program outside does."""
+    local: socket.socket | None
+    """Listens at `outside-socket`; None where no such socket can be made."""
+    hidden: tuple[str, ...]
+    """The names of what no command may read."""
+
+    def at(self, name: str) -> str:
+        """The path of a file in the fixture."""
+        return f"{self.base}/{name}"
+
+    @property
+    def port(self) -> int:
+        """Where the listener listens, or 0."""
+        return self.listener.getsockname()[1] if self.listener else 0
+
+    def sandbox(self, sandbox: SandboxSpec) -> SandboxSpec:
+        """`sandbox` with the paths of this fixture, and all protected names."""
+        hidden = tuple(map(self.at, self.hidden))
+        paths = {"roots": (self.at("root"),), "state": self.at("state"), "hidden": hidden}
+        return replace(sandbox, **paths, writable_names=())
+
+    def seen(self) -> Seen:
+        """All that is there."""
+        return {
+            os.path.join(top, name).removeprefix(f"{self.base}/"): _state_of(os.path.join(top, name))
+            for top, folders, files in os.walk(self.base)
+            for name in (*folders, *files)
+        }
+
+    def piped(self) -> bool:
+        """Whether something was written into the named pipe."""
+        try:
+            return os.read(self.pipe, 1) != b""
+        except BlockingIOError:
+            return False
+
+    def visited(self, *, local: bool = False) -> bool:
+        """Whether a client connected."""
+        listener = self.local if local else self.listener
+        if listener is None:
+            return False
+        try:
+            listener.accept()[0].close()
+        except BlockingIOError:
+            return False
+        return True
+
+
+@contextmanager
+def make_fixture(state: str, *, hides_in_root: bool = False) -> Generator[Fixture]:
+    """Create a fixture in the server's own folder, which no command sees, or else among the temporary files.
+
+    With `hides_in_root` there is also a hidden file in the root, and a local socket outside of it.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    with contextlib.ExitStack() as undo:
+        base = _private_folder(state)
+        undo.callback(shutil.rmtree, base, ignore_errors=True)
+        os.mkdir(f"{base}/outside", 0o700)
+        os.mkfifo(f"{base}/outside/pipe", 0o600)
+        pipe = os.open(f"{base}/outside/pipe", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        undo.callback(os.close, pipe)
+        fixture = Fixture(
+            base=base,
+            token=os.urandom(8).hex(),
+            secret=os.urandom(8).hex(),
+            listener=_listener(undo, socket.AF_INET, ("127.0.0.1", 0)),
+            pipe=pipe,
+            local=_listener(undo, socket.AF_UNIX, f"{base}/outside-socket") if hides_in_root else None,
+            hidden=("hidden", "root/closed/secret") if hides_in_root else ("hidden",),
+        )
+        _fill(fixture)
+        yield fixture
+
+
+def _state_of(path: str) -> tuple[int, int, int, bytes]:
+    found = os.lstat(path)
+    content = Path(path).read_bytes() if stat.S_ISREG(found.st_mode) else b""
+    return found.st_mode, found.st_mtime_ns, found.st_ctime_ns, content
+
+
+def _private_folder(state: str) -> str:
+    for place in (state, "/var/tmp", "/tmp"):  # noqa: S108  # a name nobody can guess, for this user alone
+        folder = f"{place}/selftest-{os.urandom(8).hex()}"
+        with contextlib.suppress(OSError):
+            os.makedirs(place, mode=0o700, exist_ok=True)
+            os.mkdir(folder, 0o700)
+            return os.path.realpath(folder)
+    raise OSError("no private folder can be made to test the sandbox in")
+
+
+def _listener(
+    undo: contextlib.ExitStack, family: int, address: str | tuple[str, int]
+) -> socket.socket | None:
+    """A socket that `undo` closes; None where none can be made, or its path is too long."""
+    listener = None
+    try:
+        listener = undo.enter_context(socket.socket(family))
+        listener.bind(address)
+        listener.listen()
+    except OSError:
+        return None
+    listener.setblocking(False)
+    return listener
+
+
+def _fill(fixture: Fixture) -> None:
+    in_root = ("root/closed", "root/sub") if len(fixture.hidden) > 1 else ()
+    for folder in ("root", "root/.git", "root/.git/hooks", "state", *in_root):
+        os.mkdir(fixture.at(folder), 0o700)
+    contents = {
+        "root/kept": fixture.token,
+        "root/.git/HEAD": "ref: refs/heads/main",
+        "root/.git/config": "[core]",
+        "root/.git/hooks/pre-commit": "#!/bin/sh",
+        "outside/kept": "kept",
+        "state/secret": fixture.secret,
+        **dict.fromkeys(fixture.hidden, fixture.secret),
+    }
+    for name, content in contents.items():
+        Path(fixture.at(name)).write_text(f"{content}\n", encoding="utf-8")
+
+
+# --- a probe ---------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -171,7 +316,7 @@ def common_checks(ended: Ended) -> Iterator[Check]:
     if probe.layer == "seatbelt" or (probe.writes and probe.isolated):
         yield check("hooks and configuration of git are not changed", changed(ended, "root/.git"))
     if probe.writes and probe.layer == "landlock":
-        yield check("files outside of the root are not written", _written(ended, "outside"))
+        yield check("files outside of the root are not written", changed(ended, "outside", slice(-1, None)))
     else:
         yield check("nothing outside of the root is changed", changed(ended, "outside"))
     if probe.holds_pipes:
@@ -201,121 +346,11 @@ def _unwritten(ended: Ended) -> str:
     return "" if ended.after["root/kept"][0] & 0o777 == MODE else "the mode of a file was not changed"
 
 
-def changed(ended: Ended, folder: str) -> str:
-    """What differs at and below `folder`, in words."""
-    return _different(ended, folder, slice(None))
-
-
-def _written(ended: Ended, folder: str) -> str:
-    """As `changed`, of contents alone."""
-    return _different(ended, folder, slice(-1, None))
-
-
-def _different(ended: Ended, folder: str, part: slice) -> str:
+def changed(ended: Ended, folder: str, part: slice = slice(None)) -> str:
+    """What differs at and below `folder`, in words; `part` is of what `Seen` has."""
     before, after = (
         {path: look[part] for path, look in seen.items() if f"{path}/".startswith(f"{folder}/")}
         for seen in (ended.before, ended.after)
     )
     paths = sorted(path for path in before.keys() | after.keys() if before.get(path) != after.get(path))
     return f"{', '.join(paths)} changed" if paths else ""
-
-
-# --- what is tried in a layer of Linux -------------------------------------------------------------------
-
-_STATUS = ("CapEff:", "NoNewPrivs:", "Seccomp:", "Seccomp_filters:")
-
-
-def probe_linux(probe: Probe, run: Run, fixture: Fixture) -> Outcome:
-    """Try a layer of Linux on a fixture that no failed probe has changed."""
-    return run_probe(probe, run, fixture, script(probe, fixture), _checks)
-
-
-def script(probe: Probe, fixture: Fixture) -> str:
-    """What is run. It starts as few programs as it can: each costs as much as all the rest."""
-    lines = (
-        *common_script(fixture, "/tmp"),  # noqa: S108  # the command's own
-        'while read -r name value; do echo "$name $value"; done </proc/self/status',
-        reading(f"/proc/{os.getpid()}/stat", "outsider"),
-        *(() if probe.brief else _with_programs(probe, fixture)),
-        'echo "end reached"',
-    )
-    return "\n".join(lines)
-
-
-def _with_programs(probe: Probe, fixture: Fixture) -> Iterator[str]:
-    root, outside, *_ = quoted(fixture)
-    yield f"chmod {MODE:o} {root}/kept {outside}/kept"
-    yield f"mv {root}/.git {root}/moved"
-    if not probe.sandbox.network and fixture.port:
-        yield from _reach_out(probe, fixture.port)
-    if program := _unshare():
-        yield f"{program} --user /bin/sh -c 'echo nested made' || echo nested refused"
-
-
-def _reach_out(probe: Probe, port: int) -> Iterator[str]:
-    """Look for the listener, and connect to it."""
-    if probe.isolated:
-        found = f'case $here in *:{port:04X}) echo "listener $here";; esac'
-        yield f"while read -r _ here _; do {found}; done </proc/net/tcp"
-    shell = find_shell(DEFAULT_PATH)
-    if "--norc" in shell:
-        yield shlex.join((*shell, f"exec 3<>/dev/tcp/127.0.0.1/{port}"))
-    else:
-        connect = f"import socket; socket.create_connection(('127.0.0.1', {port}))"
-        yield shlex.join((sys.executable, "-I", "-S", "-c", connect))
-
-
-def _unshare() -> str | None:
-    return next((file for file in ("/usr/bin/unshare", "/bin/unshare") if os.access(file, os.X_OK)), None)
-
-
-def _checks(ended: Ended) -> Iterator[Check]:
-    yield from common_checks(ended)
-    yield from _process(ended)
-    if not ended.probe.brief:
-        yield from _network_and_namespaces(ended)
-
-
-def _network_and_namespaces(ended: Ended) -> Iterator[Check]:
-    if not ended.probe.sandbox.network:
-        listed = "it was found among those that listen" if "listener" in ended.printed else ""
-        seen = "a connection came" if ended.fixture.visited() else listed
-        yield check("a socket that listens on this machine cannot be reached", seen)
-    if _unshare():
-        nested = ended.printed.get("nested", "not tried")
-        yield check("no user namespace can be made", "" if nested == "refused" else f"one was {nested}")
-
-
-def _process(ended: Ended) -> Iterator[Check]:
-    printed, probe = ended.printed, ended.probe
-    if probe.isolated:
-        seen = _seen_from_within(printed.get("outsider", ""))
-        yield check("processes outside cannot be seen", seen)
-    powers = printed.get("CapEff:", "not shown")
-    yield check("no power of root is left", "" if powers.strip("0") == "" else f"CapEff is {powers}")
-    bound = printed.get("NoNewPrivs:", "not shown")
-    yield check("no program gives new powers", "" if bound == "1" else f"NoNewPrivs is {bound}")
-    if probe.filtered:
-        yield check("system calls are filtered", _unfiltered(printed))
-
-
-def _seen_from_within(line: str) -> str:
-    """`line` is of the process that has our number within; it is ours when it began when we did."""
-    own = Path("/proc/self/stat").read_text(encoding="utf-8", errors="replace")
-    return f"process {os.getpid()} was seen" if line and _name_and_start(line) == _name_and_start(own) else ""
-
-
-def _name_and_start(stat: str) -> tuple[str, str]:
-    """The name of a process and when it started. The name may hold anything, `)` too."""
-    name, _, rest = stat.rpartition(")")
-    return name.partition("(")[2], rest.split()[19]
-
-
-def _unfiltered(printed: Mapping[str, str]) -> str:
-    """This process may be filtered itself, so the command must be once more."""
-    lines = Path("/proc/self/status").read_text(encoding="utf-8", errors="replace").splitlines()
-    own = dict(line.split(None, 1) for line in lines if line.startswith(_STATUS[2:]))
-    label = "Seccomp_filters:"
-    if label in own and printed.get(label, "").isdigit():
-        return "" if int(printed[label]) > int(own[label]) else "no filter was added"
-    return "" if printed.get("Seccomp:") == "2" else f"Seccomp is {printed.get('Seccomp:', 'not shown')}"

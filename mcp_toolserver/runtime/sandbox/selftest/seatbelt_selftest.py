@@ -18,17 +18,18 @@ from mcp_toolserver.runtime.sandbox.layers import seatbelt
 from mcp_toolserver.runtime.sandbox.layers.environment import DEFAULT_PATH
 from mcp_toolserver.runtime.sandbox.layers.spec import Check, Proof, SandboxSpec
 from mcp_toolserver.runtime.sandbox.protected.names import is_protected
-from mcp_toolserver.runtime.sandbox.selftest.fixture import Fixture, make_fixture
 from mcp_toolserver.runtime.sandbox.selftest.probe import (
     MODE,
     WRITTEN,
     Ended,
+    Fixture,
     Outcome,
     Probe,
     Run,
     check,
     common_checks,
     common_script,
+    make_fixture,
     outcome,
     quoted,
     reading,
