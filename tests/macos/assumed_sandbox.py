@@ -12,11 +12,10 @@ from typing import NoReturn
 import pytest
 
 from mcp_toolserver.runtime.processes import broker_client
-from mcp_toolserver.runtime.processes.broker_client import Broker
+from mcp_toolserver.runtime.processes.broker_client import Broker, BrokerPolicy
 from mcp_toolserver.runtime.sandbox.layers.spec import Proof, SandboxSpec
 from mcp_toolserver.runtime.sandbox.posix import broker as posix_broker
 from mcp_toolserver.runtime.sandbox.selftest import seatbelt_selftest
-from mcp_toolserver.runtime.sandbox.selftest.probe import Run
 from tests.support.processes import broker
 
 PROGRAM = """#!/bin/sh
@@ -62,8 +61,8 @@ def confined_broker(spec: SandboxSpec) -> Generator[Broker]:
 def main(requests: int) -> NoReturn:
     """Serve as the broker does, without its self-test."""
 
-    def assumed(sandbox: SandboxSpec, _: Run) -> Proof:
-        return Proof(commands="seatbelt", helpers="seatbelt", program=sandbox.programs[0])
+    def assumed(broker_policy: BrokerPolicy) -> Proof:
+        return Proof(commands="seatbelt", helpers="seatbelt", program=broker_policy.sandbox.programs[0])
 
     seatbelt_selftest.prove = assumed
     posix_broker.main(requests)

@@ -7,21 +7,13 @@ take longer than everything else that a short command needs.
 import contextlib
 import gc
 import os
-import select
 import signal
 import socket
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import NoReturn
 
-from mcp_toolserver.runtime.sandbox.broker import messages
-from mcp_toolserver.runtime.sandbox.broker.fd_passing import (
-    Truncated,
-    receive_packet,
-    refuse,
-    send,
-    unstartable,
-)
+from mcp_toolserver.runtime.sandbox.broker.fd_passing import refuse, send, unstartable
 from mcp_toolserver.runtime.sandbox.broker.fork import ignore_polite, run_in_fork, wake_on_child_end
 from mcp_toolserver.runtime.sandbox.broker.loop import BrokerLoop, set_up
 from mcp_toolserver.runtime.sandbox.broker.policy import BrokerPolicy, read_policy
@@ -80,6 +72,7 @@ def _set_up_and_serve(requests: socket.socket, broker_policy: BrokerPolicy) -> N
     )
     loop = _Loop(
         requests=requests,
+        reserve=reserve,
         constants=constants,
         wake=wake,
         lifeline_end=lifeline_end,
@@ -88,7 +81,9 @@ def _set_up_and_serve(requests: socket.socket, broker_policy: BrokerPolicy) -> N
     )
     if verifier is not None:
         loop.supervisors.add(verifier.pid)
-    loop.run()
+    # Ready before it is asked for.
+    loop.prepare()
+    loop.run(KILL_SECONDS)
 
 
 def _prepared(
@@ -228,52 +223,24 @@ class _Loop(BrokerLoop):
     """Why the last attempt to fork a supervisor failed."""
     sessions: Sessions
 
-    def run(self) -> None:
-        poller = select.poll()
-        poller.register(self.wake, select.POLLIN)
-        poller.register(self.requests, select.POLLIN)
-        self._prepare()
-        serving = True
-        while serving:
-            is_prepared = self.spare is not None or not self.is_spare_wanted
-            ready = {descriptor for descriptor, _ in poller.poll(None if is_prepared else _PAUSE_MS)}
-            if self.wake in ready:
-                self.reap_children()
-            if self.requests.fileno() in ready:
-                serving = self._answer()
-            elif not is_prepared:
-                self._prepare()
-        os.close(self.lifeline_end)
+    def pause(self) -> int | None:
+        return None if self.spare is not None or not self.is_spare_wanted else _PAUSE_MS
+
+    def prepare(self) -> None:
+        if self.spare is None and self.is_spare_wanted:
+            self._fork_spare()
+
+    def let_go(self) -> None:
         if self.constants.verification is not None:
             self.constants.verification.close()
         self._drop_spare()
-        poller.unregister(self.requests)
-        self.wait_for_supervisors(poller, KILL_SECONDS)
-
-    def _answer(self) -> bool:
-        """Give the next request to a supervisor; false when the server is gone."""
-        self.constants.reserve.release()
-        self.is_spare_wanted = True
-        try:
-            kind, descriptors = receive_packet(self.requests)
-        except Truncated as error:
-            if error.message == messages.HIDE:
-                # Without the patterns, commands would see what is to be hidden.
-                raise
-            kind, descriptors = error.message, error.descriptors
-            for control in descriptors[:1]:
-                refuse(control, unstartable(error))
-        self.take(kind[:1], kind[1:], descriptors)
-        for descriptor in descriptors:
-            os.close(descriptor)
-        self.constants.reserve.renew()
-        return bool(kind)
 
     def serve(self, descriptors: Sequence[int], session: bytes) -> None:
+        self.is_spare_wanted = True
         if not self._hand_over(descriptors, session):
             # The one that waited has ended.
             self.request = descriptors
-            self._prepare()
+            self._fork_spare()
             self.request = ()
             if not self._hand_over(descriptors, session):
                 refuse(descriptors[0], unstartable(self.trouble or OSError()))
@@ -310,7 +277,7 @@ class _Loop(BrokerLoop):
             self.spare.calls.close()
             self.spare = None
 
-    def _prepare(self) -> None:
+    def _fork_spare(self) -> None:
         """Fork the supervisor of the next request."""
         with contextlib.ExitStack() as undo:
             try:
@@ -352,9 +319,9 @@ class _Loop(BrokerLoop):
     def _kill_orphans(self) -> None:
         """Kill the processes that this process inherited from killed supervisors."""
         # Looking for them takes one descriptor.
-        self.constants.reserve.release()
+        self.reserve.release()
         for orphan in children(os.getpid()) - self.supervisors:
             sweep(orphan)
             with contextlib.suppress(ProcessLookupError):
                 os.kill(orphan, signal.SIGKILL)
-        self.constants.reserve.renew()
+        self.reserve.renew()

@@ -37,6 +37,11 @@ END = b"e"
 END_UNUSED = b"u"
 """The same, once no command of the session runs, unless something else is asked for it before."""
 
+RECEIVED = b"a"
+"""What the broker of POSIX systems answers to each packet. Until then the sender keeps the descriptors open:
+macOS may close a socket that is on its way and that nobody else has open, and Chromium waits too
+(crbug.com/298276)."""
+
 MAX_REQUEST = 8 << 20
 """Bytes of an encoded request."""
 
