@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcp_toolserver.runtime.repl.driver_protocol import (
+from mcp_toolserver.runtime.repl.sandboxed.driver import LineDecoder
+from mcp_toolserver.runtime.repl.session import (
     MAX_LINE,
     Decoder,
     DriverProtocolError,
     OngoingEvaluation,
 )
-from mcp_toolserver.runtime.repl.sandboxed.driver import LineDecoder
 
 
 def evaluation() -> tuple[OngoingEvaluation, bytearray]:

@@ -129,15 +129,6 @@ def _pipe(ours: ExitStack, theirs: ExitStack) -> tuple[int, int]:
 # --- what it prints and how it ends ------------------------------------------------------------------------
 
 
-async def read_chunk(pipe: int) -> bytes:
-    """What comes next in a pipe that does not block, at most 1 MiB; empty at its end."""
-    while True:
-        try:
-            return os.read(pipe, CHUNK)
-        except BlockingIOError:
-            await anyio.wait_readable(pipe)
-
-
 class PipeReader:
     """Reads a pipe whenever something is in it, hands that to `take`, and so never keeps its writer long."""
 
