@@ -25,7 +25,7 @@ from mcp_toolserver.runtime.sandbox.layers.bubblewrap import BwrapArgs
 from mcp_toolserver.runtime.sandbox.layers.confinement import LaunchPlan
 from mcp_toolserver.runtime.sandbox.layers.process_locks import LockError
 from mcp_toolserver.runtime.sandbox.layers.session_namespaces import SessionNamespaces
-from mcp_toolserver.runtime.sandbox.layers.spec import Proof
+from mcp_toolserver.runtime.sandbox.layers.spec import Proof, with_tuples
 
 _OOM_FIRST = b"1000"
 
@@ -82,36 +82,23 @@ class ChildLauncher:
 
 
 def _encode_order(request: Request, launch_plan: LaunchPlan) -> bytes:
+    session, bwrap_args = launch_plan.session, launch_plan.bwrap_args
     fields = {
-        "request": encode(request).decode(),
-        "template": launch_plan.bwrap_args.template,
-        "sockets": launch_plan.bwrap_args.sockets,
-        "inner": launch_plan.inner,
-        "scratch": launch_plan.scratch,
-        "devices": launch_plan.devices,
-        "session": len(launch_plan.session.descriptors) if launch_plan.session else 0,
-        "hidden": launch_plan.hidden,
+        **vars(launch_plan),
+        "session": len(session.descriptors) if session else 0,
+        "bwrap_args": {"template": bwrap_args.template, "sockets": bwrap_args.sockets},
     }
-    return json.dumps(fields).encode()
+    return json.dumps([encode(request).decode(), fields]).encode()
 
 
 def _decode_order(order: bytes, given: list[int]) -> tuple[Request, LaunchPlan]:
     """The request and the way in of `order`, with whose descriptors came those in `given`."""
-    fields = json.loads(order)
-    session, given = given[: fields["session"]], given[fields["session"] :]
-    launch_plan = LaunchPlan(
-        session=SessionNamespaces.received(session),
-        bwrap_args=BwrapArgs(
-            template=tuple(fields["template"]),
-            descriptors=tuple(given),
-            sockets=tuple(fields["sockets"]),
-        ),
-        inner=tuple(fields["inner"]),
-        scratch=fields["scratch"],
-        devices=fields["devices"],
-        hidden=tuple(fields["hidden"]),
-    )
-    return decode(fields["request"].encode()), launch_plan
+    request, fields = json.loads(order)
+    count = fields.pop("session")
+    session = SessionNamespaces.received(given[:count])
+    bwrap_args = BwrapArgs(**with_tuples(fields.pop("bwrap_args")), descriptors=tuple(given[count:]))
+    launch_plan = LaunchPlan(session=session, bwrap_args=bwrap_args, **with_tuples(fields))
+    return decode(request.encode()), launch_plan
 
 
 # --- in the fork -----------------------------------------------------------------------------------------

@@ -65,11 +65,6 @@ def _set_up_and_serve(requests: socket.socket, broker_policy: BrokerPolicy) -> N
         reserve=reserve,
     )
     gc.freeze()
-    sessions = Sessions(
-        broker_policy.sandbox.state,
-        network=broker_policy.sandbox.network,
-        devices=root_handles.devices,
-    )
     loop = _Loop(
         requests=requests,
         reserve=reserve,
@@ -77,7 +72,6 @@ def _set_up_and_serve(requests: socket.socket, broker_policy: BrokerPolicy) -> N
         wake=wake,
         lifeline_end=lifeline_end,
         roots=tuple(root_handles.roots),
-        sessions=sessions,
     )
     if verifier is not None:
         loop.supervisors.add(verifier.pid)
@@ -149,43 +143,6 @@ MOST_SESSIONS = 128
 """Sessions at once; the commands of a further one share nothing."""
 
 
-class Sessions:
-    """Creates the namespaces of a session when they are first needed, and keeps them until it ends.
-
-    `state` is the state folder, `network` whether commands have the machine's network, `devices` the result
-    of `fixed_devices`.
-    """
-
-    def __init__(self, state: str, *, network: bool, devices: int) -> None:
-        self._state = state
-        self._network = network
-        self._devices = devices
-        self._sessions: dict[bytes, NewSession] = {}
-
-    def of(self, session: bytes) -> NewSession | None:
-        """Return the session of this id; None if it cannot be created, so that its commands share nothing."""
-        if session not in self._sessions:
-            if len(self._sessions) >= MOST_SESSIONS:
-                return None
-            try:
-                self._sessions[session] = create_session(
-                    self._state, network=self._network, devices=self._devices
-                )
-            except OSError:
-                return None
-        return self._sessions[session]
-
-    def end(self, session: bytes) -> None:
-        """Let go of a session. What it shares goes with the last of its commands."""
-        if (ended := self._sessions.pop(session, None)) is not None:
-            ended.close()
-
-    def close(self) -> None:
-        """Let go of all sessions, in the broker or in a fork of it."""
-        for session in tuple(self._sessions):
-            self.end(session)
-
-
 def _pair() -> tuple[socket.socket, socket.socket]:
     return socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 
@@ -202,13 +159,6 @@ class _Process:
     pid: int
     calls: socket.socket
 
-    def take(self, descriptors: Sequence[int]) -> bool:
-        """Hand a supervisor its request; returns whether it took that. Works once."""
-        with self.calls, contextlib.suppress(OSError):
-            send(self.calls, descriptors)
-            return True
-        return False
-
 
 @dataclass(kw_only=True)
 class _Loop(BrokerLoop):
@@ -221,7 +171,8 @@ class _Loop(BrokerLoop):
     """The descriptors of the request that is being handed on; a supervisor gets its own and closes these."""
     trouble: OSError | None = None
     """Why the last attempt to fork a supervisor failed."""
-    sessions: Sessions
+    sessions: dict[bytes, NewSession] = field(default_factory=dict[bytes, NewSession])
+    """Those of which something was needed."""
 
     def pause(self) -> int | None:
         return None if self.spare is not None or not self.is_spare_wanted else _PAUSE_MS
@@ -252,19 +203,32 @@ class _Loop(BrokerLoop):
             return False
         shared = self._session(session)
         self.running[spare.pid] = session
-        return spare.take((*descriptors, *(shared.namespaces.descriptors if shared else ())))
+        with spare.calls, contextlib.suppress(OSError):
+            send(spare.calls, (*descriptors, *(shared.namespaces.descriptors if shared else ())))
+            return True
+        return False
 
     def _session(self, session: bytes) -> NewSession | None:
-        """The session of this id, if there are any."""
+        """The namespaces of the session of this id, made when they are first needed; None where its commands
+        share nothing, or none can be made."""
         self.idle.discard(session)
-        return self.sessions.of(session) if session and self.constants.proof.shares_session else None
+        if not session or not self.constants.proof.shares_session:
+            return None
+        if session not in self.sessions and len(self.sessions) < MOST_SESSIONS:
+            sandbox, devices = self.constants.broker_policy.sandbox, self.constants.root_handles.devices
+            with contextlib.suppress(OSError):
+                self.sessions[session] = create_session(
+                    sandbox.state, network=sandbox.network, devices=devices
+                )
+        return self.sessions.get(session)
 
     def open_temporary(self, session: bytes) -> int | None:
         shared = self._session(session)
         return os.dup(shared.temporary) if shared else None
 
     def end_session(self, session: bytes) -> None:
-        self.sessions.end(session)
+        if (ended := self.sessions.pop(session, None)) is not None:
+            ended.close()
 
     def set_hidden(self, hidden: HiddenPaths) -> None:
         root_handles = replace(self.constants.root_handles, hidden=hidden)
@@ -298,7 +262,8 @@ class _Loop(BrokerLoop):
         ours.close()
         for descriptor in self.request:
             os.close(descriptor)
-        self.sessions.close()
+        for session in self.sessions.values():
+            session.close()
         run_in_fork(lambda: supervise(self.constants, theirs))
 
     def reap_children(self) -> bool:
