@@ -6,12 +6,11 @@ import os
 import signal
 import socket
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import NoReturn, Self
 
 from mcp_toolserver.runtime.sandbox.broker import resource_limits
 from mcp_toolserver.runtime.sandbox.broker.fd_passing import is_out_of_files, receive, send, unstartable
-from mcp_toolserver.runtime.sandbox.broker.fork import heed_polite
+from mcp_toolserver.runtime.sandbox.broker.fork import handle_polite
 from mcp_toolserver.runtime.sandbox.broker.messages import Request, decode, encode
 from mcp_toolserver.runtime.sandbox.broker.policy import BrokerPolicy, plan_for
 from mcp_toolserver.runtime.sandbox.broker.supervision import (
@@ -49,7 +48,7 @@ class ChildLauncher:
         pid = os.fork()
         if pid == 0:
             ours.close()
-            _wait(_ChildState(broker_policy=broker_policy, proof=proof, control=theirs), supervisor)
+            _wait(theirs, supervisor, broker_policy, proof)
         theirs.close()
         return cls(pid, ours)
 
@@ -104,35 +103,23 @@ def _decode_order(order: bytes, given: list[int]) -> tuple[Request, LaunchPlan]:
 # --- in the fork -----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, kw_only=True)
-class _ChildState:
-    broker_policy: BrokerPolicy
-    proof: Proof
-    control: socket.socket
-
-
-def _wait(state: _ChildState, supervisor: int) -> NoReturn:
+def _wait(orders: socket.socket, supervisor: int, broker_policy: BrokerPolicy, proof: Proof) -> NoReturn:
     failure = {"failed": "it could not be prepared"}
-    control = state.control.detach()
+    control = orders.detach()
     try:
         control = moved_up(control)
         _detach_from_supervisor(supervisor)
-        resource_limits.apply(state.broker_policy.bounds)
-        given = _receive_order(control)
+        resource_limits.apply(broker_policy.bounds)
+        with socket.socket(fileno=os.dup(control)) as incoming:
+            given = receive(incoming)
         if not given:
             os._exit(0)
-        failure = _exec(state, [moved_up(descriptor) for descriptor in given])
+        failure = _exec(broker_policy, proof, [moved_up(descriptor) for descriptor in given])
     except OSError as error:
         failure = {"failed": unstartable(error)}
     finally:
         os.write(control, json.dumps(failure).encode())
         os._exit(127)
-
-
-def _receive_order(control: int) -> list[int]:
-    """Receive the descriptors of the order; none once the other end is closed."""
-    with socket.socket(fileno=os.dup(control)) as incoming:
-        return receive(incoming)
 
 
 def _detach_from_supervisor(supervisor: int) -> None:
@@ -142,14 +129,14 @@ def _detach_from_supervisor(supervisor: int) -> None:
     os.setsid()
     with contextlib.suppress(OSError):
         kernel.scope_signals()
-    heed_polite()
+    handle_polite(signal.SIG_DFL)
 
 
-def _exec(state: _ChildState, given: list[int]) -> dict[str, str]:
+def _exec(broker_policy: BrokerPolicy, proof: Proof, given: list[int]) -> dict[str, str]:
     """Replace this fork by the program; returns only on failure, with the reason."""
     order, cwd, stdin, stdout, stderr, *entering = given
     request, launch_plan = _decode_order(os.pread(order, os.fstat(order).st_size, 0), entering)
-    plan = plan_for(state.broker_policy, state.proof, request)
+    plan = plan_for(broker_policy, proof, request)
     if isinstance(plan, str):
         return {"refused": plan}
     try:
@@ -157,9 +144,9 @@ def _exec(state: _ChildState, given: list[int]) -> dict[str, str]:
         os.fchdir(cwd)
         for number, descriptor in enumerate((stdin, stdout, stderr)):
             os.dup2(descriptor, number)
-        argv = launch_plan.enter(plan, cwd, argv_of(state.broker_policy, request))
+        argv = launch_plan.enter(plan, cwd, argv_of(broker_policy, request))
         own = {**launch_plan.environment, **_working_folder()}
-        environment = {**launch_plan.caches, **environment_of(state.broker_policy, request), **own}
+        environment = {**launch_plan.caches, **environment_of(broker_policy, request), **own}
         os.execve(argv[0], argv, environment)  # noqa: S606  # this fork exists to do this
     except LockError as error:
         return {"sandbox_failed": str(error)}

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import NoReturn
 
 from mcp_toolserver.runtime.sandbox.broker.fd_passing import refuse, send, unstartable
-from mcp_toolserver.runtime.sandbox.broker.fork import ignore_polite, run_in_fork, wake_on_child_end
+from mcp_toolserver.runtime.sandbox.broker.fork import handle_polite, run_in_fork, wake_on_child_end
 from mcp_toolserver.runtime.sandbox.broker.loop import BrokerLoop, set_up
 from mcp_toolserver.runtime.sandbox.broker.policy import BrokerPolicy, read_policy
 from mcp_toolserver.runtime.sandbox.broker.resource_usage import children, sweep
@@ -113,7 +113,7 @@ def _fork_verifier(sandbox: SandboxSpec, root_handles: RootHandles, requests: so
         ours.close()
         requests.close()
         os.setsid()
-        ignore_polite()
+        handle_polite(signal.SIG_IGN)
         run_in_fork(lambda: verifier_process.serve(theirs, sandbox, root_handles.roots))
     theirs.close()
     return _Process(pid=pid, calls=ours)

@@ -23,7 +23,7 @@ from mcp_toolserver.runtime.sandbox.broker.fd_passing import (
     refuse,
     unstartable,
 )
-from mcp_toolserver.runtime.sandbox.broker.fork import drain, ignore_polite, wake_on_child_end
+from mcp_toolserver.runtime.sandbox.broker.fork import drain, handle_polite, wake_on_child_end
 from mcp_toolserver.runtime.sandbox.broker.messages import (
     CHECK,
     DESCRIPTORS,
@@ -100,7 +100,7 @@ def supervise(constants: Constants, calls: socket.socket) -> None:
     """
     os.setsid()
     kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
-    ignore_polite()
+    handle_polite(signal.SIG_IGN)
     try:
         wake = wake_on_child_end()
         # Once it is held, this process does not get to know them.
