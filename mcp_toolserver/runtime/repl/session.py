@@ -19,7 +19,7 @@ import anyio
 import anyio.lowlevel
 
 from mcp_toolserver.capabilities.call_scope import Report
-from mcp_toolserver.capabilities.processes import Evaluation, JobState, Language
+from mcp_toolserver.capabilities.processes import Evaluation, Language
 from mcp_toolserver.errors import Unavailable
 from mcp_toolserver.runtime.processes.child import LOST, NOT_VERIFIED, UNVERIFIED, Exit, sandbox_error
 from mcp_toolserver.runtime.processes.commands import Folders
@@ -269,7 +269,9 @@ class Session:
             notes += await self._process.check()
             well = self._has_status(evaluation) and self._process.exit is None
             gone = "" if well else await self._exit_reason(evaluation, timed_out=timed_out, last=last)
-            state = replace(_state(capture, evaluation, time.monotonic() - began), notes=notes)
+            status = evaluation.ended if evaluation.status is None else evaluation.status
+            seconds = time.monotonic() - began
+            state = replace(capture.excerpt(last=True), exit_status=status, seconds=seconds, notes=notes)
         except BaseException:
             with anyio.CancelScope(shield=True):
                 await self._interrupt(evaluation)
@@ -372,25 +374,6 @@ class Session:
         if self._distrusted:
             return "was killed: its code wrote to the driver's channel"
         return "was killed: its code did not stop when interrupted" if timed_out else "was killed"
-
-
-def _state(capture: Capture, evaluation: OngoingEvaluation, seconds: float) -> JobState:
-    excerpt = capture.excerpt(last=True)
-    return JobState(
-        handle="",
-        text=excerpt.text,
-        start=0,
-        next_offset=excerpt.end,
-        omitted=excerpt.omitted,
-        tail=excerpt.tail,
-        total=capture.total,
-        running=False,
-        exit_status=evaluation.ended if evaluation.status is None else evaluation.status,
-        reason="exited",
-        seconds=seconds,
-        saved_output=capture.saved_output,
-        unsaved=capture.unsaved,
-    )
 
 
 def _start_failure(end: Exit, interpreter: str, output: bytes) -> Unavailable:
