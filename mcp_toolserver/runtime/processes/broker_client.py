@@ -129,17 +129,14 @@ class Broker:
         """
         with self._lock:
             if self._proof is None:
-                self._proof = self._receive_proof()
+                line = b""
+                try:
+                    while not line.endswith(b"\n") and (piece := self._requests.recv(LONGEST_PROOF)):
+                        line += piece
+                    self._proof = decode_proof(line)
+                except (OSError, ValueError):
+                    raise Unavailable("The process broker ended before it could prove its sandbox.") from None
             return self._proof
-
-    def _receive_proof(self) -> Proof:
-        line = b""
-        try:
-            while not line.endswith(b"\n") and (piece := self._requests.recv(LONGEST_PROOF)):
-                line += piece
-            return decode_proof(line)
-        except (OSError, ValueError):
-            raise Unavailable("The process broker ended before it could prove its sandbox.") from None
 
     def hide(self, patterns: Sequence[str]) -> None:
         """Have every command that starts from now on see nothing of what `patterns` match.
@@ -194,11 +191,7 @@ class Broker:
         )
 
     def check(self) -> None:
-        """Wait until the broker answers.
-
-        Raises:
-            Unavailable: it is gone, or too busy.
-        """
+        """Wait until the broker answers. Raises: Unavailable: it is gone, or too busy."""
         # Without a session there is no folder to pass, and nothing is made.
         self.temporary_folder("")
 

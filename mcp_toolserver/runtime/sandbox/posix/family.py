@@ -10,10 +10,10 @@ import os
 import re
 import signal
 import subprocess
+import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cache
 
 from mcp_toolserver.runtime.sandbox.broker.limit_settings import CommandBounds
 from mcp_toolserver.runtime.sandbox.broker.resource_limits import Watch
@@ -49,7 +49,7 @@ LIST_SECONDS = 5.0
 """How long `ps` may take."""
 
 _COLUMNS = ("pid", "ppid", "state", "rss", "time", "lstart", "command")
-_DIALECTS = (("-E", "-S"), ("e", "S"))
+_FLAGS = ("-E", "-S") if sys.platform == "darwin" else ("e", "S")
 """Environments as well, and the time of children that were waited for: for macOS and for procps."""
 
 _LINE = re.compile(
@@ -86,9 +86,7 @@ def list_processes(places: tuple[str, ...] = PLACES) -> dict[int, Process]:
     if program is None:
         raise Unlisted(f"there is no program to list processes at {' or '.join(places)}")
     try:
-        found = _listed(program, _dialect(program))
-    except Unlisted:
-        raise
+        found = _listed(program)
     except OSError as error:
         raise Unlisted(f"{program} cannot be run: {error.strerror}") from None
     if os.getpid() not in found:
@@ -96,25 +94,11 @@ def list_processes(places: tuple[str, ...] = PLACES) -> dict[int, Process]:
     return found
 
 
-@cache
-def _dialect(program: str) -> tuple[str, ...]:
-    """The flags that `program` understands.
-
-    Raises:
-        Unlisted: it understands none, so that it does not list this process.
-        OSError: it cannot be run.
-    """
-    for flags in _DIALECTS:
-        if os.getpid() in _listed(program, flags):
-            return flags
-    raise Unlisted(f"{program} does not list the process that asks")
-
-
-def _listed(program: str, flags: Sequence[str]) -> dict[int, Process]:
+def _listed(program: str) -> dict[int, Process]:
     """What it prints. Raises: OSError: it cannot be run, or has no end."""
     columns = (word for column in _COLUMNS for word in ("-o", f"{column}="))
     with subprocess.Popen(
-        (program, "-A", "-w", "-w", *columns, *flags),
+        (program, "-A", "-w", "-w", *columns, *_FLAGS),
         env={"LC_ALL": "C", "PATH": "/usr/bin:/bin"},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -151,7 +135,8 @@ def _parsed(line: bytes) -> Process | None:
         is_dead=state == b"Z",
         memory=int(memory) << 10,
         cpu_seconds=_seconds(spent.decode()),
-        started=_epoch(started.decode()),
+        # It is local time.
+        started=time.mktime(time.strptime(started.decode(), "%b %d %H:%M:%S %Y")),
         text=text,
     )
 
@@ -163,16 +148,6 @@ def _seconds(spent: str) -> float:
     for part in rest.split(":"):
         seconds = seconds * 60 + float(part)
     return seconds + int(days or 0) * 86_400
-
-
-_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
-
-
-def _epoch(started: str) -> float:
-    """Seconds since the epoch of `Nov 23 02:14:57 2026`, which is local time."""
-    month, day, clock, year = started.split()
-    hours, minutes, seconds = map(int, clock.split(":"))
-    return time.mktime((int(year), _MONTHS.index(month) + 1, int(day), hours, minutes, seconds, 0, 0, -1))
 
 
 # --- those of one command ----------------------------------------------------------------------------------
