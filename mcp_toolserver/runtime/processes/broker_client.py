@@ -52,9 +52,11 @@ SERVER_END = 3
 """The descriptor of its socket in a broker that has an interpreter of its own."""
 
 _STANDALONE = """
-import importlib, sys
+import importlib, socket, sys
 sys.path.insert(0, sys.argv[1])
-importlib.import_module(sys.argv[2]).main(int(sys.argv[3]))
+from mcp_toolserver.runtime.sandbox.broker.policy import read_policy
+requests = socket.socket(fileno=int(sys.argv[3]))
+importlib.import_module(sys.argv[2]).serve(requests, read_policy())
 """
 
 
@@ -106,7 +108,7 @@ class Broker:
     kind: ClassVar[int] = getattr(socket, "SOCK_SEQPACKET", 0)
     """Of sockets."""
     module: ClassVar[str] = "mcp_toolserver.runtime.sandbox.broker.main"
-    """Has the `serve` and the `main` of the broker. Only a fork imports it; the server is spared that."""
+    """Has the `serve` of the broker. Only a fork imports it; the server is spared that."""
 
     def __init__(self, requests: socket.socket, pid: int, scratch: str) -> None:
         self._requests = requests
@@ -305,7 +307,7 @@ def _on_this_platform(broker_policy: BrokerPolicy) -> tuple[type[Broker], Broker
 
 
 def spawn_interpreter(module: str, server_end: int, policy: int) -> int:
-    """Run `main` of `module` in a new interpreter, which gets `server_end`, and the file `policy` as its
+    """Run `serve` of `module` in a new interpreter, which gets `server_end`, and the file `policy` as its
     standard input; returns its process."""
     package = Path(__file__).parents[3]
     argv = [sys.executable, "-I", "-c", _STANDALONE, str(package), module, str(SERVER_END)]

@@ -16,7 +16,7 @@ from typing import NoReturn
 from mcp_toolserver.runtime.sandbox.broker.fd_passing import refuse, send, unstartable
 from mcp_toolserver.runtime.sandbox.broker.fork import handle_polite, run_in_fork, wake_on_child_end
 from mcp_toolserver.runtime.sandbox.broker.loop import BrokerLoop, set_up
-from mcp_toolserver.runtime.sandbox.broker.policy import BrokerPolicy, read_policy
+from mcp_toolserver.runtime.sandbox.broker.policy import BrokerPolicy
 from mcp_toolserver.runtime.sandbox.broker.resource_usage import children, sweep
 from mcp_toolserver.runtime.sandbox.broker.supervisor import KILL_SECONDS, NOT_VERIFIED, Constants, supervise
 from mcp_toolserver.runtime.sandbox.layers import kernel
@@ -38,11 +38,6 @@ from mcp_toolserver.runtime.sandbox.protected.verifier_process import Unverified
 def serve(requests: socket.socket, broker_policy: BrokerPolicy) -> NoReturn:
     """Serve `requests` until the server is gone, wait for the end of every command, and exit."""
     run_in_fork(lambda: _set_up_and_serve(requests, broker_policy))
-
-
-def main(requests: int) -> NoReturn:
-    """Serve the socket `requests` in an interpreter of its own; the policy is on its standard input."""
-    serve(socket.socket(fileno=requests), read_policy())
 
 
 def _set_up_and_serve(requests: socket.socket, broker_policy: BrokerPolicy) -> None:

@@ -19,7 +19,7 @@ from mcp_toolserver.runtime.sandbox.broker.fd_passing import NO_SIGNAL, refuse, 
 from mcp_toolserver.runtime.sandbox.broker.fork import run_in_fork, wake_on_child_end
 from mcp_toolserver.runtime.sandbox.broker.loop import BrokerLoop, set_up
 from mcp_toolserver.runtime.sandbox.broker.messages import RECEIVED
-from mcp_toolserver.runtime.sandbox.broker.policy import UNCONFINED, BrokerPolicy, read_policy
+from mcp_toolserver.runtime.sandbox.broker.policy import UNCONFINED, BrokerPolicy
 from mcp_toolserver.runtime.sandbox.broker.resource_usage import Unlisted
 from mcp_toolserver.runtime.sandbox.layers.spec import Proof, encode_proof
 from mcp_toolserver.runtime.sandbox.mounts.hidden_paths import HiddenPaths
@@ -30,11 +30,6 @@ from mcp_toolserver.runtime.sandbox.posix.supervisor import Constants, Job, supe
 def serve(requests: socket.socket, broker_policy: BrokerPolicy) -> NoReturn:
     """Serve `requests` until the server is gone, wait for the end of every command, and exit."""
     run_in_fork(lambda: _set_up_and_serve(requests, broker_policy))
-
-
-def main(requests: int) -> NoReturn:
-    """Serve the socket `requests` in an interpreter of its own; the policy is on its standard input."""
-    serve(socket.socket(fileno=requests), read_policy())
 
 
 def _set_up_and_serve(requests: socket.socket, broker_policy: BrokerPolicy) -> None:
