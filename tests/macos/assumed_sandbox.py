@@ -4,6 +4,7 @@ The program in the place of sandbox-exec confines nothing. It writes the names t
 `state/arguments`, and fails while there is a file `broken` next to it.
 """
 
+import socket
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,11 +13,10 @@ from typing import NoReturn
 import pytest
 
 from mcp_toolserver.runtime.processes import broker_client
-from mcp_toolserver.runtime.processes.broker_client import Broker
+from mcp_toolserver.runtime.processes.broker_client import Broker, BrokerPolicy
 from mcp_toolserver.runtime.sandbox.layers.spec import Proof, SandboxSpec
 from mcp_toolserver.runtime.sandbox.posix import broker as posix_broker
 from mcp_toolserver.runtime.sandbox.selftest import seatbelt_selftest
-from mcp_toolserver.runtime.sandbox.selftest.probe import Run
 from tests.support.processes import broker
 
 PROGRAM = """#!/bin/sh
@@ -46,7 +46,7 @@ def wanted(folder: Path) -> SandboxSpec:
 
 @contextmanager
 def confined_broker(spec: SandboxSpec) -> Generator[Broker]:
-    """A broker in an interpreter of its own that runs `main` of this module."""
+    """A broker in an interpreter of its own that runs `serve` of this module."""
     spawn = broker_client.spawn_interpreter
 
     def spawn_this(_: str, server_end: int, policy: int) -> int:
@@ -59,11 +59,11 @@ def confined_broker(spec: SandboxSpec) -> Generator[Broker]:
             yield at
 
 
-def main(requests: int) -> NoReturn:
+def serve(requests: socket.socket, broker_policy: BrokerPolicy) -> NoReturn:
     """Serve as the broker does, without its self-test."""
 
-    def assumed(sandbox: SandboxSpec, _: Run) -> Proof:
-        return Proof(commands="seatbelt", helpers="seatbelt", program=sandbox.programs[0])
+    def assumed(policy: BrokerPolicy) -> Proof:
+        return Proof(commands="seatbelt", helpers="seatbelt", program=policy.sandbox.programs[0])
 
     seatbelt_selftest.prove = assumed
-    posix_broker.main(requests)
+    posix_broker.serve(requests, broker_policy)

@@ -3,7 +3,6 @@
 import asyncio
 import os
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Callable, Generator, Mapping
@@ -18,14 +17,19 @@ from mcp_toolserver.runtime.processes.broker_client import Broker
 from mcp_toolserver.runtime.processes.commands import Commands
 from mcp_toolserver.runtime.sandbox.broker import temp_folder
 from mcp_toolserver.runtime.sandbox.broker.limit_settings import CommandBounds
-from mcp_toolserver.runtime.sandbox.broker.messages import CHECK, HIDE, REQUEST, Script
+from mcp_toolserver.runtime.sandbox.broker.messages import CHECK, END, Script
 from mcp_toolserver.runtime.sandbox.broker.resource_usage import Unlisted
 from mcp_toolserver.runtime.sandbox.mounts.hidden_paths import MOST_HIDDEN
 from mcp_toolserver.runtime.sandbox.posix import family as families
-from mcp_toolserver.runtime.sandbox.posix import frames, process_list
-from mcp_toolserver.runtime.sandbox.posix.family import MARKER, Family, end_family, used_by, watch_family
-from mcp_toolserver.runtime.sandbox.posix.frames import receive_frame
-from mcp_toolserver.runtime.sandbox.posix.process_list import Process, list_processes
+from mcp_toolserver.runtime.sandbox.posix.family import (
+    MARKER,
+    Family,
+    Process,
+    end_family,
+    list_processes,
+    used_by,
+    watch_family,
+)
 from mcp_toolserver.runtime.sandbox.posix.supervisor import NOT_SET_UP
 from mcp_toolserver.stores.saved_outputs import OutputStore
 from tests.macos.assumed_sandbox import confined_broker, wanted
@@ -51,52 +55,13 @@ def layer(monkeypatch: pytest.MonkeyPatch) -> None:
 # --- checks -----------------------------------------------------------------------------------------------
 
 
-def test_a_check_is_answered_at_once_also_in_pieces_and_in_a_row() -> None:
+def test_a_check_is_answered_at_once_also_in_a_row() -> None:
     with broker() as at, asked(at, "sleep 100") as command:
         assert command.next() == {"started": True}
-        command.control.send(CHECK)
-        assert command.next() == {"checked": True}
-        command.control.send(CHECK + CHECK[:2])
-        assert command.next() == {"checked": True}
-        command.control.send(CHECK[2:])
-        assert command.next() == {"checked": True}
+        command.control.send(CHECK + CHECK)
+        assert [command.next(), command.next()] == 2 * [{"checked": True}]
         command.control.send(b"anything else")
         assert command.end()[0] == {"status": 137, "reason": "stopped"}
-
-
-# --- frames -----------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def pair() -> Generator[tuple[socket.socket, socket.socket]]:
-    ours, theirs = socket.socketpair()
-    with ours, theirs:
-        yield ours, theirs
-
-
-def test_a_frame_that_comes_in_pieces_is_put_together(pair: tuple[socket.socket, socket.socket]) -> None:
-    ours, theirs = pair
-    sent = frames._LAYOUT.pack(REQUEST, b"abc", 1)
-    with open(os.devnull, "rb") as file:
-        socket.send_fds(ours, [sent[:3]], [file.fileno()])
-    ours.send(sent[3:20])
-    ours.send(sent[20:] + frames._LAYOUT.pack(HIDE, b"", 0))
-    received = receive_frame(theirs)
-    assert received is not None
-    assert (received.kind, received.session, received.is_complete) == (REQUEST, b"abc", True)
-    (descriptor,) = received.descriptors
-    assert not os.get_inheritable(descriptor)
-    os.close(descriptor)
-    second = receive_frame(theirs)
-    assert second is not None
-    assert (second.kind, second.session, second.descriptors) == (HIDE, b"", [])
-    # One that the end cuts is none, and its descriptors are closed.
-    before = descriptors()
-    with open(os.devnull, "rb") as file:
-        socket.send_fds(ours, [b"r"], [file.fileno()])
-    ours.close()
-    assert receive_frame(theirs) is None
-    assert descriptors() <= before
 
 
 # --- the list of processes ---------------------------------------------------------------------------------
@@ -111,7 +76,7 @@ MACOS = b"""\
 
 
 def test_the_output_of_both_systems_is_understood() -> None:
-    found = process_list._parsed_all(MACOS, own=7)
+    found = families._parsed_all(MACOS, own=7)
     assert list(found) == [1, 501, 502]
     sleep = found[501]
     assert (sleep.parent, sleep.is_dead, sleep.memory) == (1, False, 4 << 20)
@@ -119,9 +84,9 @@ def test_the_output_of_both_systems_is_understood() -> None:
     assert sleep.text.split() == [b"/bin/sleep", b"9", b"A=1", b"B=2"]
     assert sleep.started == time.mktime((2026, 11, 3, 9, 0, 0, 0, 0, -1))
     assert found[502].is_dead
-    assert list(process_list._parsed_all(MACOS, own=501)) == [1, 502]
+    assert list(families._parsed_all(MACOS, own=501)) == [1, 502]
     times = {"00:00:07": 7, "01:02:03": 3723, "2-00:00:01": 172_801, "0:01.50": 1.5}
-    assert {spent: process_list._seconds(spent) for spent in times} == pytest.approx(times)
+    assert {spent: families._seconds(spent) for spent in times} == pytest.approx(times)
 
 
 UNLISTED = {
@@ -134,7 +99,7 @@ UNLISTED = {
 
 
 def test_a_list_that_cannot_be_had_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process_list, "LIST_SECONDS", 0.2)
+    monkeypatch.setattr(families, "LIST_SECONDS", 0.2)
     before = descriptors()
     for name, (script, words) in UNLISTED.items():
         place = tmp_path / name
@@ -343,6 +308,15 @@ async def test_temporary_folders_last_as_long_as_their_command_or_session(confin
     await until(lambda: confined.folders == [])
     at.close()
     assert list(scratch.iterdir()) == []
+
+
+def test_no_folder_ends_with_a_session_whose_name_leads_elsewhere(confined: Confined) -> None:
+    at = confined.broker
+    assert at.proof.shares_session
+    at._requests.send(END + b"../../../root")
+    assert at._requests.recv(1)
+    at.check()
+    assert (confined.folder / "root").is_dir()
 
 
 async def test_a_sandbox_that_cannot_be_set_up_runs_nothing_and_says_so(confined: Confined) -> None:

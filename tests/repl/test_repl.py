@@ -617,7 +617,7 @@ FORGED = {
     "deeper than a parser goes": r"b'[' * 100000 + b'\n'",
     "an endless line": r"b'x' * (30 << 20)",
 }
-"""`test_driver_protocol.py` has the others."""
+"""`test_session_driver.py` has the others."""
 
 
 async def test_what_is_no_word_of_the_driver_ends_the_session(server: Dispatcher) -> None:

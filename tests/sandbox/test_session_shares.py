@@ -370,25 +370,31 @@ def test_where_nothing_can_be_shared_each_command_has_its_own() -> None:
 
 SESSIONS = """
 import os, resource, sys, tempfile
+from types import SimpleNamespace as A
 sys.path.insert(0, sys.argv[1])
 from mcp_toolserver.runtime.sandbox.broker import main as module
 module.MOST_SESSIONS = 3
 with tempfile.TemporaryDirectory() as state:
-    sessions = module.Sessions(state, network=False)
+    constants = A(
+        proof=A(shares_session=True),
+        broker_policy=A(sandbox=A(state=state, network=False)),
+    )
+    loop = module._Loop(requests=None, reserve=None, wake=-1, lifeline_end=-1, roots=(), constants=constants)
     def of(name):
-        session = sessions.of(name.encode())
+        session = loop._session(name.encode())
         return session and os.fstat(session.network).st_ino
     first, second, third = map(of, ("first", "second", "third"))
     print(len({first, second, third}) == 3, of("first") == first, of("fourth"))
-    sessions.end(b"first")
-    sessions.end(b"unknown")
+    loop.end_session(b"first")
+    loop.end_session(b"unknown")
     print(of("fourth") not in (None, second, third))
-    sessions.end(b"third")
+    loop.end_session(b"third")
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (4, before[1]))
     print(of("fifth"))
     resource.setrlimit(resource.RLIMIT_NOFILE, before)
-    sessions.close()
+    for name in tuple(loop.sessions):
+        loop.end_session(name)
 """
 
 

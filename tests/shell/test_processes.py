@@ -377,7 +377,7 @@ def test_a_capture_holds_both_ends_whatever_the_pieces(pieces: list[bytes], head
     start, end = capture.read(max(len(whole) - tail, 0), tail)
     assert whole[start:].startswith(end)
     if len(whole) <= head + tail:
-        assert capture.excerpt(last=True).end == len(whole)
+        assert capture.excerpt(last=True).next_offset == len(whole)
 
 
 # --- plan mode -------------------------------------------------------------------------------------------

@@ -4,7 +4,6 @@
 imports, so that the broker stays small and forks safely. Standard library only.
 """
 
-import abc
 import contextlib
 import errno
 import importlib
@@ -25,6 +24,7 @@ from mcp_toolserver.runtime.sandbox.broker.messages import (
     END,
     END_UNUSED,
     HIDE,
+    RECEIVED,
     REQUEST,
     TEMPORARY,
     Request,
@@ -36,7 +36,6 @@ from mcp_toolserver.runtime.sandbox.broker.messages import (
 from mcp_toolserver.runtime.sandbox.broker.policy import BrokerPolicy, Helper, encode_policy
 from mcp_toolserver.runtime.sandbox.layers.spec import TEMPORARY as TEMPORARY_FOLDER
 from mcp_toolserver.runtime.sandbox.layers.spec import Proof, decode_proof
-from mcp_toolserver.runtime.sandbox.posix.frames import RECEIVED, send_frame
 
 if TYPE_CHECKING:
     from mcp_toolserver.runtime.processes.child import Child
@@ -53,9 +52,11 @@ SERVER_END = 3
 """The descriptor of its socket in a broker that has an interpreter of its own."""
 
 _STANDALONE = """
-import importlib, sys
+import importlib, socket, sys
 sys.path.insert(0, sys.argv[1])
-importlib.import_module(sys.argv[2]).main(int(sys.argv[3]))
+from mcp_toolserver.runtime.sandbox.broker.policy import read_policy
+requests = socket.socket(fileno=int(sys.argv[3]))
+importlib.import_module(sys.argv[2]).serve(requests, read_policy())
 """
 
 
@@ -100,13 +101,14 @@ async def nothing_hidden() -> tuple[str, ...]:
     return ()
 
 
-class Broker(abc.ABC):
-    """A running broker. It ends, with every command it started, when this end is closed or dies."""
+class Broker:
+    """A running broker, here of Linux. It ends, with every command it started, when this end is closed or
+    dies."""
 
-    _kind: ClassVar[int]
+    kind: ClassVar[int] = getattr(socket, "SOCK_SEQPACKET", 0)
     """Of sockets."""
-    module: ClassVar[str]
-    """Has the `serve` and the `main` of the broker. Only a fork imports it; the server is spared that."""
+    module: ClassVar[str] = "mcp_toolserver.runtime.sandbox.broker.main"
+    """Has the `serve` of the broker. Only a fork imports it; the server is spared that."""
 
     def __init__(self, requests: socket.socket, pid: int, scratch: str) -> None:
         self._requests = requests
@@ -129,17 +131,14 @@ class Broker(abc.ABC):
         """
         with self._lock:
             if self._proof is None:
-                self._proof = self._receive_proof()
+                line = b""
+                try:
+                    while not line.endswith(b"\n") and (piece := self._requests.recv(LONGEST_PROOF)):
+                        line += piece
+                    self._proof = decode_proof(line)
+                except (OSError, ValueError):
+                    raise Unavailable("The process broker ended before it could prove its sandbox.") from None
             return self._proof
-
-    def _receive_proof(self) -> Proof:
-        line = b""
-        try:
-            while not line.endswith(b"\n") and (piece := self._requests.recv(LONGEST_PROOF)):
-                line += piece
-            return decode_proof(line)
-        except (OSError, ValueError):
-            raise Unavailable("The process broker ended before it could prove its sandbox.") from None
 
     def hide(self, patterns: Sequence[str]) -> None:
         """Have every command that starts from now on see nothing of what `patterns` match.
@@ -194,11 +193,7 @@ class Broker(abc.ABC):
         )
 
     def check(self) -> None:
-        """Wait until the broker answers.
-
-        Raises:
-            Unavailable: it is gone, or too busy.
-        """
+        """Wait until the broker answers. Raises: Unavailable: it is gone, or too busy."""
         # Without a session there is no folder to pass, and nothing is made.
         self.temporary_folder("")
 
@@ -218,9 +213,8 @@ class Broker(abc.ABC):
     @classmethod
     def pair(cls) -> tuple[socket.socket, socket.socket]:
         """The two ends of a channel to the broker."""
-        return socket.socketpair(socket.AF_UNIX, cls._kind)
+        return socket.socketpair(socket.AF_UNIX, cls.kind)
 
-    @abc.abstractmethod
     def _send(self, kind: bytes, session: str, descriptors: Sequence[int]) -> None:
         """Send a message, see `messages`; `descriptors` stay open here.
 
@@ -228,15 +222,6 @@ class Broker(abc.ABC):
             OSError: the broker is gone, or too busy.
             Unavailable: it ended early.
         """
-
-
-class LinuxBroker(Broker):
-    """The broker with what only the Linux kernel has, on a socket that keeps packets."""
-
-    _kind = getattr(socket, "SOCK_SEQPACKET", 0)
-    module = "mcp_toolserver.runtime.sandbox.broker.main"
-
-    def _send(self, kind: bytes, session: str, descriptors: Sequence[int]) -> None:
         flags = NO_SIGNAL | (socket.MSG_DONTWAIT if kind == REQUEST else 0)
         socket.send_fds(self._requests, [kind + session_id(session)], descriptors, flags)
 
@@ -244,21 +229,21 @@ class LinuxBroker(Broker):
 class PosixBroker(Broker):
     """The broker on a stream socket; see `runtime.sandbox.posix` for what it guarantees."""
 
-    _kind = socket.SOCK_STREAM
+    kind = socket.SOCK_STREAM
     module = "mcp_toolserver.runtime.sandbox.posix.broker"
 
     def _send(self, kind: bytes, session: str, descriptors: Sequence[int]) -> None:
-        """Send a frame, and wait until it is received: that takes a millisecond or two."""
-        # Frames of two threads must not mix, nor the answers to them.
+        """Send a message, and wait until it is received: that takes a millisecond or two."""
+        # One message at a time is on its way, nor may the answers to two be mixed up.
         with self._lock:
             # It comes before the first answer.
             _ = self.proof
-            send_frame(self._requests, kind, session_id(session), descriptors)
+            super()._send(kind, session, descriptors)
             self._requests.settimeout(ANSWER_SECONDS)
             try:
                 received = self._requests.recv(len(RECEIVED))
             except TimeoutError:
-                # An answer that came later would be taken for that to another frame.
+                # An answer that came later would be taken for that to another message.
                 self._requests.shutdown(socket.SHUT_RDWR)
                 received = b""
             if not received:
@@ -306,7 +291,7 @@ def start_standalone_broker(broker_policy: BrokerPolicy) -> Broker:
 
 def _on_this_platform(broker_policy: BrokerPolicy) -> tuple[type[Broker], BrokerPolicy]:
     if process_layer() == "linux":
-        return LinuxBroker, broker_policy
+        return Broker, broker_policy
     try:
         import fcntl
         import resource
@@ -322,7 +307,7 @@ def _on_this_platform(broker_policy: BrokerPolicy) -> tuple[type[Broker], Broker
 
 
 def spawn_interpreter(module: str, server_end: int, policy: int) -> int:
-    """Run `main` of `module` in a new interpreter, which gets `server_end`, and the file `policy` as its
+    """Run `serve` of `module` in a new interpreter, which gets `server_end`, and the file `policy` as its
     standard input; returns its process."""
     package = Path(__file__).parents[3]
     argv = [sys.executable, "-I", "-c", _STANDALONE, str(package), module, str(SERVER_END)]

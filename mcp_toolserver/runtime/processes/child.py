@@ -93,7 +93,9 @@ def spawn(
     """
     with ExitStack() as ours, ExitStack() as theirs:
         try:
-            stdin = _dev_null(theirs) if stdin is None else stdin
+            if stdin is None:
+                stdin = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+                theirs.callback(os.close, stdin)
             output, stdout = _pipe(ours, theirs)
             errors, stderr = _pipe(ours, theirs) if separate_stderr else (None, stdout)
         except OSError as error:
@@ -102,12 +104,6 @@ def spawn(
         control = broker.spawn(request, streams)
         ours.pop_all()
         return Spawned(control=control, output=output, errors=errors)
-
-
-def _dev_null(theirs: ExitStack) -> int:
-    stdin = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
-    theirs.callback(os.close, stdin)
-    return stdin
 
 
 def _pipe(ours: ExitStack, theirs: ExitStack) -> tuple[int, int]:
@@ -127,15 +123,6 @@ def _pipe(ours: ExitStack, theirs: ExitStack) -> tuple[int, int]:
 
 
 # --- what it prints and how it ends ------------------------------------------------------------------------
-
-
-async def read_chunk(pipe: int) -> bytes:
-    """What comes next in a pipe that does not block, at most 1 MiB; empty at its end."""
-    while True:
-        try:
-            return os.read(pipe, CHUNK)
-        except BlockingIOError:
-            await anyio.wait_readable(pipe)
 
 
 class PipeReader:
@@ -339,24 +326,17 @@ def _trouble(message: dict[str, object]) -> Unavailable:
 
 
 def _exit(message: dict[str, object]) -> Exit:
-    status, reason = message.get("status"), message.get("reason")
-    if not _is_status(status) or not _is_reason(reason):
-        return LOST
-    return Exit(
-        status=status,
-        reason=reason,
-        detail="; ".join(_texts(message.get("detail"))),
-        notes=tuple(_texts(message.get("notes"))),
-    )
+    match message.get("status"), message.get("reason"):
+        case (int() | None) as status, reason if _is_reason(reason):
+            detail, notes = _texts(message.get("detail")), _texts(message.get("notes"))
+            return Exit(status=status, reason=reason, detail="; ".join(detail), notes=tuple(notes))
+        case _:
+            return LOST
 
 
 def _texts(value: object) -> list[str]:
     found = value if is_list(value) else [value]
     return [text for text in found if isinstance(text, str)]
-
-
-def _is_status(value: object) -> TypeGuard[int | None]:
-    return value is None or isinstance(value, int)
 
 
 def _is_reason(value: object) -> TypeGuard[Reason]:

@@ -391,26 +391,21 @@ class Job:
 
     def whole(self) -> JobState:
         """Its whole output; of long output the start and the end."""
-        excerpt = self.capture.excerpt(last=self.child.exit is not None)
-        shown = self._state(text=excerpt.text, start=0, next_offset=excerpt.end)
-        return replace(shown, omitted=excerpt.omitted, tail=excerpt.tail)
+        return self._state(self.capture.excerpt(last=self.child.exit is not None))
 
     def page(self, offset: int, limit: int) -> JobState:
         """At most `limit` bytes of its output from `offset` on."""
         start, data = self.capture.read(offset, limit)
         last = self.child.exit is not None and start + len(data) == self.capture.total
         text, used = decode_page(data, last=last)
-        return self._state(text=text, start=start, next_offset=start + used)
+        return self._state(self.capture.state(text, start, start + used))
 
-    def _state(self, *, text: str, start: int, next_offset: int) -> JobState:
+    def _state(self, printed: JobState) -> JobState:
         end = self.child.exit
         held = ("it is suspended until plan mode ends",) if end is None and self.child.is_suspended else ()
-        return JobState(
+        return replace(
+            printed,
             handle=self.handle,
-            text=text,
-            start=start,
-            next_offset=next_offset,
-            total=self.capture.total,
             running=end is None,
             exit_status=end and end.status,
             reason="running" if end is None else end.reason,
@@ -418,8 +413,6 @@ class Job:
             notes=(*self.child.notes, *held, *(end.notes if end else ())),
             seconds=self.seconds(),
             timeout=self.timeout,
-            saved_output=self.capture.saved_output,
-            unsaved=self.capture.unsaved,
         )
 
     def _take(self, data: bytes) -> None:

@@ -19,17 +19,12 @@ import anyio.lowlevel
 from mcp_toolserver.errors import Unavailable
 from mcp_toolserver.runtime.descriptor_path import descriptor_path
 from mcp_toolserver.runtime.processes.broker_client import Broker
-from mcp_toolserver.runtime.processes.child import Child, Exit, PipeReader, Spawned, read_chunk, spawn
+from mcp_toolserver.runtime.processes.child import Exit, spawn
+from mcp_toolserver.runtime.processes.interactive import MAX_STDERR, InteractiveProcess
 from mcp_toolserver.runtime.sandbox.broker.messages import Program
-
-MAX_STDERR = 64 << 10
-"""Bytes of standard error that are kept."""
 
 FIRST_LOOK = 2.0
 """Seconds after which a program is suspected to wait for a named pipe."""
-
-END_SECONDS = 5.0
-"""How long leaving waits for the supervisor's word that all is gone."""
 
 _NAMES = frozenset({".gitignore", ".ignore", ".rgignore", ".gitattributes", ".gitmodules", ".mailmap"})
 
@@ -59,10 +54,10 @@ class Programs:
     ) -> AsyncGenerator["Running", None]:
         """The same for a program with more than arguments."""
         running = Running(spawn(self._broker, program, cwd=cwd, stdin=stdin, separate_stderr=True))
-        is_over = threading.Event()
+        is_over, loop = threading.Event(), asyncio.get_running_loop()
         # Nothing waits for this thread: looking at folders may hang.
-        thread = threading.Thread(target=running.look_for_pipes, args=(cwd, is_over), daemon=True)
-        look = asyncio.get_running_loop().call_later(FIRST_LOOK, thread.start)
+        thread = threading.Thread(target=running.look_for_pipes, args=(cwd, is_over, loop), daemon=True)
+        look = loop.call_later(FIRST_LOOK, thread.start)
         try:
             await running.child.started()
             yield running
@@ -72,21 +67,14 @@ class Programs:
             await running.end()
 
 
-class Running:
+class Running(InteractiveProcess):
     """A program that runs under its own supervisor."""
 
-    def __init__(self, spawned: Spawned) -> None:
-        self._output = spawned.output
-        self._stderr = bytearray()
-        assert spawned.errors is not None
-        self._errors = PipeReader(spawned.errors, self._add_stderr)
-        self.child = Child(spawned.control, self._errors.finish)
-        self._loop = asyncio.get_running_loop()
-        self._pipe = ""
+    _pipe = ""
 
     async def chunks(self) -> AsyncIterator[bytes]:
         """Its standard output as it comes, at most 1 MiB at a time."""
-        while data := await read_chunk(self._output):
+        while data := await self.read():
             yield data
             await anyio.lowlevel.checkpoint()
 
@@ -100,11 +88,7 @@ class Running:
             )
         return found
 
-    def stderr(self) -> bytes:
-        """The first 64 KiB of its standard error; whole after `wait`."""
-        return bytes(self._stderr)
-
-    def look_for_pipes(self, folder: int, is_over: threading.Event) -> None:
+    def look_for_pipes(self, folder: int, is_over: threading.Event, loop: asyncio.AbstractEventLoop) -> None:
         """Stop the program if it waits for a named pipe in the open `folder`; look again after twice as long,
         until `is_over`."""
         wait = FIRST_LOOK
@@ -113,15 +97,10 @@ class Running:
         if found and not is_over.is_set():
             self._pipe = found
             with contextlib.suppress(RuntimeError):
-                self._loop.call_soon_threadsafe(self.child.stop)
-
-    async def end(self) -> None:
-        """Kill it, if it still runs, and let go of it."""
-        await self.child.end(END_SECONDS)
-        self._errors.close()
-        os.close(self._output)
+                loop.call_soon_threadsafe(self.child.stop)
 
     def _add_stderr(self, data: bytes) -> None:
+        """Keep the first 64 KiB, not the last."""
         self._stderr += data[: MAX_STDERR - len(self._stderr)]
 
 

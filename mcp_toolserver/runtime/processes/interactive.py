@@ -25,7 +25,8 @@ END_SECONDS = 5.0
 class InteractiveProcess:
     """A running process. At most one task may write and one may read at a time."""
 
-    def __init__(self, spawned: Spawned, stdin: int) -> None:
+    def __init__(self, spawned: Spawned, stdin: int = -1) -> None:
+        """`stdin` is the end that writes to its standard input; -1: it has none from here."""
         assert spawned.errors is not None
         self._stdin = stdin
         self._output = spawned.output

@@ -1,8 +1,9 @@
 """What a command printed: its start and its end in memory, all of it in a file when that is too little."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mcp_toolserver.capabilities.call_scope import LOCAL, SavedOutput
+from mcp_toolserver.capabilities.processes import JobState
 from mcp_toolserver.stores.saved_outputs import OutputFile, OutputStore
 from mcp_toolserver.text.lines.encoding import decode_page, without_cut_start
 
@@ -17,18 +18,6 @@ class CaptureLimits:
     head: int = 14_500
     tail: int = 14_500
     file: int = 512 << 20
-
-
-@dataclass(frozen=True, kw_only=True)
-class Excerpt:
-    """Output as it is shown: whole, or its start and its end."""
-
-    text: str
-    omitted: int = 0
-    """Bytes left out between `text` and `tail`."""
-    tail: str = ""
-    end: int
-    """Byte offset of what follows in the whole output."""
 
 
 class Capture:
@@ -89,27 +78,43 @@ class Capture:
         start = min(max(offset, first), self.total)
         return start, bytes(self._tail[start - first : start - first + limit])
 
-    def excerpt(self, *, last: bool) -> Excerpt:
+    def excerpt(self, *, last: bool) -> JobState:
         """All of it, or its start and its end when it is too long; `last` when no more will come."""
         most = self._limits.head + self._limits.tail
         kept = bytes(self._head + self._tail)
         if self.total <= most:
             text, used = decode_page(kept, last=last)
             if len(text.encode()) <= most:
-                return Excerpt(text=text, end=used)
+                return self.state(text, 0, used)
             self.keep()
             return self._ends(kept, WIDEST, last)
         ends = self._ends(kept, 1, last)
         fits = len(ends.text.encode()) + len(ends.tail.encode()) <= most
         return ends if fits else self._ends(kept, WIDEST, last)
 
-    def _ends(self, kept: bytes, part: int, last: bool) -> Excerpt:
+    def _ends(self, kept: bytes, part: int, last: bool) -> JobState:
         """The start and the end, each of one `part`-th of its limit."""
         text, shown = decode_page(kept[: self._limits.head // part], last=False)
         rest = without_cut_start(kept[len(kept) - self._limits.tail // part :])
         tail, used = decode_page(rest, last=last)
         start = self.total - len(rest)
-        return Excerpt(text=text, omitted=start - shown, tail=tail, end=start + used)
+        return replace(self.state(text, 0, start + used), omitted=start - shown, tail=tail)
+
+    def state(self, text: str, start: int, end: int) -> JobState:
+        """A job that has printed all this and exited, with `text` as the part from `start` to `end`."""
+        return JobState(
+            handle="",
+            text=text,
+            start=start,
+            next_offset=end,
+            total=self.total,
+            running=False,
+            exit_status=None,
+            reason="exited",
+            seconds=0.0,
+            saved_output=self.saved_output,
+            unsaved=self.unsaved,
+        )
 
     def free_buffers(self) -> None:
         """No more will come, and no excerpt is asked for: what the file holds need not be in memory."""

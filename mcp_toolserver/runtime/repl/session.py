@@ -1,26 +1,166 @@
-"""Runs code in one interpreter session and collects its results."""
+"""Runs code in one interpreter session and collects its results.
 
+`repl/sandboxed/driver.py` defines the protocol of a session's driver, whose messages the user's code could
+forge. Any violation ends the session, and every message is bounded, so forged messages can claim no more than
+the code could have printed.
+"""
+
+import asyncio
+import base64
+import binascii
 import contextlib
 import json
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 import anyio
 import anyio.lowlevel
 
-from mcp_toolserver.capabilities.call_scope import LOCAL, Report
-from mcp_toolserver.capabilities.processes import Evaluation, JobState
+from mcp_toolserver.capabilities.call_scope import Report
+from mcp_toolserver.capabilities.processes import Evaluation, Language
 from mcp_toolserver.errors import Unavailable
 from mcp_toolserver.runtime.processes.child import LOST, NOT_VERIFIED, UNVERIFIED, Exit, sandbox_error
+from mcp_toolserver.runtime.processes.commands import Folders
 from mcp_toolserver.runtime.processes.interactive import InteractiveProcess
 from mcp_toolserver.runtime.processes.output_capture import Capture, CaptureLimits
-from mcp_toolserver.runtime.repl.driver_protocol import Decoder, DriverProtocolError, OngoingEvaluation
 from mcp_toolserver.stores.saved_outputs import OutputStore
+from mcp_toolserver.text.json_values import is_object
+
+MAX_LINE = 24 << 20
+"""Bytes of one line: enough for the largest picture in base64."""
+
+MAX_TEXT = 300
+"""Characters kept of a text about the interpreter."""
 
 MAX_STARTUP_OUTPUT = 500
 """Bytes of output shown for an interpreter that did not start."""
+
+
+# --- the messages of the driver --------------------------------------------------------------------------
+
+
+class DriverProtocolError(Exception):
+    """The data does not follow the driver protocol."""
+
+
+class Decoder:
+    """Decodes a byte stream into lines of JSON objects."""
+
+    def __init__(self) -> None:
+        self._rest = bytearray()
+
+    def feed(self, data: bytes) -> Iterator[dict[str, object]]:
+        """Return the messages that `data` completes.
+
+        Raises:
+            DriverProtocolError: a line is too long or not an object.
+        """
+        first, *others = data.split(b"\n")
+        # Appending keeps small chunks cheap.
+        self._rest += first
+        if len(self._rest) > MAX_LINE:
+            raise DriverProtocolError
+        for rest in others:
+            line, self._rest = bytes(self._rest), bytearray(rest)
+            yield _parse(line)
+
+
+def _parse(line: bytes) -> dict[str, object]:
+    try:
+        word: object = json.loads(line)
+    except (ValueError, RecursionError):
+        raise DriverProtocolError from None
+    if not is_object(word):
+        raise DriverProtocolError
+    return word
+
+
+@dataclass(kw_only=True)
+class OngoingEvaluation:
+    """The state of one evaluation, updated by the driver's messages."""
+
+    tag: str
+    """Marks the messages of this evaluation."""
+    on_output: Callable[[bytes], None]
+    max_pictures: int
+    max_picture_bytes: int
+    """Largest size of one picture."""
+    pictures: list[bytes] = field(default_factory=list[bytes])
+    dropped: int = 0
+    status: int | None = None
+    """Exit status of the code once it has finished; 0 means no error."""
+    ended: int | None = None
+    """Exit status of the interpreter once it has ended."""
+    ready: bool = False
+    interpreter: str = ""
+    """Path of the interpreter."""
+    version: str = ""
+    """What the interpreter calls itself."""
+    note: str = ""
+    """Why the interpreter is not the expected one."""
+    missing: str = ""
+    """A required program that is not installed."""
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether no more messages will come."""
+        return self.status is not None or self.ended is not None or bool(self.missing)
+
+    def apply(self, word: dict[str, object]) -> None:
+        """Apply one message.
+
+        Raises:
+            DriverProtocolError: the message is not part of the protocol.
+        """
+        match word:
+            case {"output": str() as data}:
+                self.on_output(_bytes(data))
+            case {"picture": str() as data, "tag": tag}:
+                self._add_picture(_bytes(data), tag)
+            case {"done": int() as status, "tag": tag}:
+                status = _status(status)
+                self.status = status if tag == self.tag else self.status
+            case {"ended": int() as status}:
+                self.ended = _status(status)
+            case {"interpreter": str() as path, "note": str() as note}:
+                self.interpreter, self.note = _line(path), _line(note)
+            case {"ready": str() as version}:
+                self.ready, self.version = True, _line(version)
+            case {"missing": str() as program}:
+                self.missing = _line(program)
+            case _:
+                raise DriverProtocolError
+
+    def _add_picture(self, picture: bytes, tag: object) -> None:
+        if tag != self.tag:
+            return
+        if len(self.pictures) < self.max_pictures and len(picture) <= self.max_picture_bytes:
+            self.pictures.append(picture)
+        else:
+            self.dropped += 1
+
+
+def _bytes(data: str) -> bytes:
+    try:
+        return base64.b64decode(data, validate=True)
+    except (binascii.Error, ValueError):
+        raise DriverProtocolError from None
+
+
+def _line(text: str) -> str:
+    """`text` as one line of bounded length, for messages."""
+    return "".join(filter(str.isprintable, text[:MAX_TEXT]))
+
+
+def _status(status: int) -> int:
+    if not 0 <= status <= 255:
+        raise DriverProtocolError
+    return status
+
+
+# --- the session -----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,13 +180,31 @@ class SessionLimits:
 
 
 class Session:
-    """An interpreter process and its protocol state."""
+    """An interpreter process and its protocol state; only its owner may use it, by its handle."""
 
-    def __init__(
-        self, process: InteractiveProcess, sink: OutputStore, limits: SessionLimits, *, owner: str = LOCAL
+    def __init__(  # noqa: PLR0913  # who may use it and what it may access are not used together elsewhere
+        self,
+        process: InteractiveProcess,
+        sink: OutputStore,
+        limits: SessionLimits,
+        *,
+        handle: str,
+        owner: str,
+        language: Language,
+        folders: Folders,
     ) -> None:
+        self.handle = handle
+        self.owner = owner
+        self.language = language
+        self.roots = folders.roots
+        """The roots that the session can access; None for all."""
+        self.is_read_only = folders.is_read_only
+        """See `Folders.is_read_only`."""
+        self.expiry: asyncio.TimerHandle | None = None
+        self.is_ended = False
+        self.is_handle_unsent = False
+        """Whether the owner has not received the handle, because the first call was cancelled."""
         self._process = process
-        self._owner = owner
         self._sink = sink
         self._limits = limits
         self._decoder = Decoder()
@@ -98,7 +256,7 @@ class Session:
         The interpreter ends after the `last` code, when its threads and timers are done.
         """
         began = time.monotonic()
-        capture = Capture(self._sink, self._limits.capture, owner=self._owner)
+        capture = Capture(self._sink, self._limits.capture, owner=self.owner)
         evaluation = self._new_evaluation(secrets.token_hex(8), capture.add)
         try:
             # Record changes the user made in the meantime, so that they are not attributed to this code.
@@ -111,7 +269,9 @@ class Session:
             notes += await self._process.check()
             well = self._has_status(evaluation) and self._process.exit is None
             gone = "" if well else await self._exit_reason(evaluation, timed_out=timed_out, last=last)
-            state = replace(_state(capture, evaluation, time.monotonic() - began), notes=notes)
+            status = evaluation.ended if evaluation.status is None else evaluation.status
+            seconds = time.monotonic() - began
+            state = replace(capture.excerpt(last=True), exit_status=status, seconds=seconds, notes=notes)
         except BaseException:
             with anyio.CancelScope(shield=True):
                 await self._interrupt(evaluation)
@@ -125,6 +285,12 @@ class Session:
             timed_out=timed_out,
             gone=gone,
         )
+
+    def cancel_expiry(self) -> None:
+        """Stop the idle timer."""
+        if self.expiry is not None:
+            self.expiry.cancel()
+            self.expiry = None
 
     async def end(self) -> None:
         """Kill the interpreter and everything it started."""
@@ -208,25 +374,6 @@ class Session:
         if self._distrusted:
             return "was killed: its code wrote to the driver's channel"
         return "was killed: its code did not stop when interrupted" if timed_out else "was killed"
-
-
-def _state(capture: Capture, evaluation: OngoingEvaluation, seconds: float) -> JobState:
-    excerpt = capture.excerpt(last=True)
-    return JobState(
-        handle="",
-        text=excerpt.text,
-        start=0,
-        next_offset=excerpt.end,
-        omitted=excerpt.omitted,
-        tail=excerpt.tail,
-        total=capture.total,
-        running=False,
-        exit_status=evaluation.ended if evaluation.status is None else evaluation.status,
-        reason="exited",
-        seconds=seconds,
-        saved_output=capture.saved_output,
-        unsaved=capture.unsaved,
-    )
 
 
 def _start_failure(end: Exit, interpreter: str, output: bytes) -> Unavailable:

@@ -44,30 +44,6 @@ class InterpreterLimits:
     session: SessionLimits = field(default_factory=SessionLimits)
 
 
-@dataclass(kw_only=True)
-class _Entry:
-    """A registered session; only its owner may use it, by its handle."""
-
-    handle: str
-    owner: str
-    language: Language
-    session: Session
-    roots: tuple[str, ...] | None
-    """The roots that the session can access; None for all."""
-    is_read_only: bool
-    """See `Folders.is_read_only`."""
-    expiry: asyncio.TimerHandle | None = None
-    is_ended: bool = False
-    is_handle_unsent: bool = False
-    """Whether the owner has not received the handle, because the first call was cancelled."""
-
-    def cancel_expiry(self) -> None:
-        """Stop the idle timer."""
-        if self.expiry is not None:
-            self.expiry.cancel()
-            self.expiry = None
-
-
 class Interpreters:
     """All sessions of the server.
 
@@ -86,7 +62,7 @@ class Interpreters:
         self._sink = sink
         self._limits = limits or InterpreterLimits()
         self._explain = explain
-        self._entries: dict[str, _Entry] = {}
+        self._sessions: dict[str, Session] = {}
         self._starting: set[str] = set()
         """The handles of sessions that are starting."""
         self._ending: set[asyncio.Task[None]] = set()
@@ -96,32 +72,32 @@ class Interpreters:
         """See `CallSessions.run`. A new session survives the cancellation of its first call; the owner's next
         result names its handle."""
         is_new = snippet.session in ("", NEW)
-        entry = (
+        session = (
             await self._start(folders, owner, snippet.language)
             if is_new
             else self._find(snippet, owner, folders)
         )
         # Nobody else has the handle of a new session, so its lock is free.
-        async with nullcontext() if is_new else entry.session.lock:
-            if entry.is_ended:
+        async with nullcontext() if is_new else session.lock:
+            if session.is_ended:
                 raise self._unknown_handle()
-            entry.cancel_expiry()
+            session.cancel_expiry()
             try:
-                evaluation = await entry.session.run(
+                evaluation = await session.run(
                     snippet.code, snippet.timeout, report, last=not snippet.session
                 )
             except BaseException:
-                await self._release(entry, keep=not is_new or _is_kept(snippet))
-                entry.is_handle_unsent |= is_new
+                await self._release(session, keep=not is_new or _is_kept(snippet))
+                session.is_handle_unsent |= is_new
                 raise
-            notes = await self._release(entry, keep=_is_kept(snippet) and not evaluation.gone)
-            started = (entry.session.note,) if is_new and entry.session.note else ()
-            return self._finish(evaluation, entry, (*started, *notes, *self._unsent_handle_notes(owner)))
+            notes = await self._release(session, keep=_is_kept(snippet) and not evaluation.gone)
+            started = (session.note,) if is_new and session.note else ()
+            return self._finish(evaluation, session, (*started, *notes, *self._unsent_handle_notes(owner)))
 
     def forget(self, owner: str) -> None:
         """End the sessions of an owner who has disconnected; nobody else may use them."""
-        for entry in [entry for entry in self._entries.values() if entry.owner == owner]:
-            self._expire(entry)
+        for session in [one for one in self._sessions.values() if one.owner == owner]:
+            self._expire(session)
 
     async def forgotten(self) -> None:
         """Wait until the sessions that `forget` ended are gone."""
@@ -130,41 +106,41 @@ class Interpreters:
     async def aclose(self) -> None:
         """End every session, and start no more."""
         self._closed = True
-        for entry in tuple(self._entries.values()):
-            self._expire(entry)
+        for session in tuple(self._sessions.values()):
+            self._expire(session)
         await asyncio.gather(*self._ending)
 
-    def _finish(self, evaluation: Evaluation, entry: _Entry, notes: tuple[str, ...]) -> Evaluation:
+    def _finish(self, evaluation: Evaluation, session: Session, notes: tuple[str, ...]) -> Evaluation:
         state = evaluation.state
         why = self._explain(f"{state.text}\n{state.tail}", state.exit_status)
         return replace(
             evaluation,
             state=replace(state, notes=(*state.notes, *notes, *why)),
-            session="" if entry.is_ended else entry.handle,
-            interpreter=entry.session.interpreter,
+            session="" if session.is_ended else session.handle,
+            interpreter=session.interpreter,
         )
 
     def _unsent_handle_notes(self, owner: str) -> tuple[str, ...]:
         """Return a note for each session whose handle `owner` has not received."""
-        found = [entry for entry in self._entries.values() if entry.is_handle_unsent and entry.owner == owner]
-        for entry in found:
-            entry.is_handle_unsent = False
+        found = [one for one in self._sessions.values() if one.is_handle_unsent and one.owner == owner]
+        for session in found:
+            session.is_handle_unsent = False
         return tuple(
-            f"session {entry.handle} ({entry.language}) is from your call that was cancelled: its code was "
+            f"session {one.handle} ({one.language}) is from your call that was cancelled: its code was "
             "interrupted, and its variables are still set"
-            for entry in found
+            for one in found
         )
 
     def _free_slot(self) -> None:
         """At the limit, end the oldest session whose handle nobody received."""
-        unsent = [entry for entry in self._entries.values() if entry.is_handle_unsent]
-        if unsent and len(self._entries) + len(self._starting) >= self._limits.sessions:
+        unsent = [one for one in self._sessions.values() if one.is_handle_unsent]
+        if unsent and len(self._sessions) + len(self._starting) >= self._limits.sessions:
             self._expire(unsent[0])
 
-    async def _start(self, folders: Folders, owner: str, language: Language) -> _Entry:
+    async def _start(self, folders: Folders, owner: str, language: Language) -> Session:
         self._free_slot()
         self._check_can_start()
-        handle = short_handle("repl_", self._starting.union(self._entries))
+        handle = short_handle("repl_", self._starting.union(self._sessions))
         launch = partial(self._launch, folders, owner, handle, language)
         self._starting.add(handle)
         try:
@@ -174,22 +150,14 @@ class Interpreters:
                 session = await launch()
         finally:
             self._starting.discard(handle)
-        entry = _Entry(
-            handle=handle,
-            owner=owner,
-            language=language,
-            session=session,
-            roots=folders.roots,
-            is_read_only=folders.is_read_only,
-        )
-        self._entries[handle] = entry
-        return entry
+        self._sessions[handle] = session
+        return session
 
     def _check_can_start(self) -> None:
         """Raises: Unavailable: no session can be started now."""
         if self._closed:
             raise Unavailable("The server is shutting down and starts no more sessions.")
-        if len(self._entries) + len(self._starting) >= self._limits.sessions:
+        if len(self._sessions) + len(self._starting) >= self._limits.sessions:
             raise Unavailable(
                 f"The limit of {self._limits.sessions} sessions is reached. End an unneeded session with "
                 "end_session, or continue in one of them."
@@ -210,7 +178,15 @@ class Interpreters:
             )
         finally:
             os.close(cwd)
-        session = Session(process, self._sink, self._limits.session, owner=owner)
+        session = Session(
+            process,
+            self._sink,
+            self._limits.session,
+            handle=handle,
+            owner=owner,
+            language=language,
+            folders=folders,
+        )
         try:
             missing = await session.start()
         except BaseException:
@@ -224,26 +200,26 @@ class Interpreters:
             )
         return session
 
-    def _find(self, snippet: Snippet, owner: str, folders: Folders) -> _Entry:
-        entry = self._entries.get(snippet.session)
-        if entry is None or entry.owner != owner:
+    def _find(self, snippet: Snippet, owner: str, folders: Folders) -> Session:
+        session = self._sessions.get(snippet.session)
+        if session is None or session.owner != owner:
             raise self._unknown_handle()
-        if entry.language != snippet.language:
+        if session.language != snippet.language:
             raise InvalidInput(
-                f"This session runs {entry.language}, not {snippet.language}. Start another with session "
+                f"This session runs {session.language}, not {snippet.language}. Start another with session "
                 f'"{NEW}".'
             )
-        if entry.roots != folders.roots:
+        if session.roots != folders.roots:
             raise Conflict(
                 "The folders of this client have changed since this session started, or it has entered or "
                 f'left a worktree, and the session stays where it is. Start another with session "{NEW}".'
             )
-        if folders.is_read_only and not entry.is_read_only:
+        if folders.is_read_only and not session.is_read_only:
             raise Denied(
                 "This session was started with the right to write, which this call does not have. Start "
                 f'another with session "{NEW}".'
             )
-        return entry
+        return session
 
     def _unknown_handle(self) -> NotFound:
         return NotFound(
@@ -251,28 +227,25 @@ class Interpreters:
             f'{self._limits.idle_seconds / 60:g} minutes. Start one with session "{NEW}".'
         )
 
-    async def _release(self, entry: _Entry, *, keep: bool) -> tuple[str, ...]:
+    async def _release(self, session: Session, *, keep: bool) -> tuple[str, ...]:
         """Start the idle timer of a session, or end it and return notes about its end."""
-        if keep and entry.session.is_alive and not self._closed:
+        if keep and session.is_alive and not self._closed:
             loop = asyncio.get_running_loop()
-            entry.expiry = loop.call_later(self._limits.idle_seconds, self._expire, entry)
+            session.expiry = loop.call_later(self._limits.idle_seconds, self._expire, session)
             return ()
         with anyio.CancelScope(shield=True):
-            await self._end(entry)
-        return entry.session.notes
+            self._unregister(session)
+            await session.end()
+        return session.notes
 
-    async def _end(self, entry: _Entry) -> None:
-        self._unregister(entry)
-        await entry.session.end()
+    def _unregister(self, session: Session) -> None:
+        session.cancel_expiry()
+        session.is_ended = True
+        self._sessions.pop(session.handle, None)
 
-    def _unregister(self, entry: _Entry) -> None:
-        entry.cancel_expiry()
-        entry.is_ended = True
-        self._entries.pop(entry.handle, None)
-
-    def _expire(self, entry: _Entry) -> None:
-        self._unregister(entry)
-        ending = asyncio.get_running_loop().create_task(self._end(entry))
+    def _expire(self, session: Session) -> None:
+        self._unregister(session)
+        ending = asyncio.get_running_loop().create_task(session.end())
         self._ending.add(ending)
         ending.add_done_callback(self._ending.discard)
 

@@ -6,12 +6,11 @@ import os
 import signal
 import socket
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import NoReturn, Self
 
 from mcp_toolserver.runtime.sandbox.broker import resource_limits
 from mcp_toolserver.runtime.sandbox.broker.fd_passing import is_out_of_files, receive, send, unstartable
-from mcp_toolserver.runtime.sandbox.broker.fork import heed_polite
+from mcp_toolserver.runtime.sandbox.broker.fork import handle_polite
 from mcp_toolserver.runtime.sandbox.broker.messages import Request, decode, encode
 from mcp_toolserver.runtime.sandbox.broker.policy import BrokerPolicy, plan_for
 from mcp_toolserver.runtime.sandbox.broker.supervision import (
@@ -25,7 +24,7 @@ from mcp_toolserver.runtime.sandbox.layers.bubblewrap import BwrapArgs
 from mcp_toolserver.runtime.sandbox.layers.confinement import LaunchPlan
 from mcp_toolserver.runtime.sandbox.layers.namespaces import SessionNamespaces
 from mcp_toolserver.runtime.sandbox.layers.process_locks import LockError
-from mcp_toolserver.runtime.sandbox.layers.spec import Proof
+from mcp_toolserver.runtime.sandbox.layers.spec import Proof, with_tuples
 
 _OOM_FIRST = b"1000"
 
@@ -49,7 +48,7 @@ class ChildLauncher:
         pid = os.fork()
         if pid == 0:
             ours.close()
-            _wait(_ChildState(broker_policy=broker_policy, proof=proof, control=theirs), supervisor)
+            _wait(theirs, supervisor, broker_policy, proof)
         theirs.close()
         return cls(pid, ours)
 
@@ -82,68 +81,45 @@ class ChildLauncher:
 
 
 def _encode_order(request: Request, launch_plan: LaunchPlan) -> bytes:
+    session, bwrap_args = launch_plan.session, launch_plan.bwrap_args
     fields = {
-        "request": encode(request).decode(),
-        "template": launch_plan.bwrap_args.template,
-        "sockets": launch_plan.bwrap_args.sockets,
-        "inner": launch_plan.inner,
-        "scratch": launch_plan.scratch,
-        "session": len(launch_plan.session.descriptors) if launch_plan.session else 0,
-        "hidden": launch_plan.hidden,
+        **vars(launch_plan),
+        "session": len(session.descriptors) if session else 0,
+        "bwrap_args": {"template": bwrap_args.template, "sockets": bwrap_args.sockets},
     }
-    return json.dumps(fields).encode()
+    return json.dumps([encode(request).decode(), fields]).encode()
 
 
 def _decode_order(order: bytes, given: list[int]) -> tuple[Request, LaunchPlan]:
     """The request and the way in of `order`, with whose descriptors came those in `given`."""
-    fields = json.loads(order)
-    session, given = given[: fields["session"]], given[fields["session"] :]
-    launch_plan = LaunchPlan(
-        session=SessionNamespaces.received(session),
-        bwrap_args=BwrapArgs(
-            template=tuple(fields["template"]),
-            descriptors=tuple(given),
-            sockets=tuple(fields["sockets"]),
-        ),
-        inner=tuple(fields["inner"]),
-        scratch=fields["scratch"],
-        hidden=tuple(fields["hidden"]),
-    )
-    return decode(fields["request"].encode()), launch_plan
+    request, fields = json.loads(order)
+    count = fields.pop("session")
+    session = SessionNamespaces.received(given[:count])
+    bwrap_args = BwrapArgs(**with_tuples(fields.pop("bwrap_args")), descriptors=tuple(given[count:]))
+    launch_plan = LaunchPlan(session=session, bwrap_args=bwrap_args, **with_tuples(fields))
+    return decode(request.encode()), launch_plan
 
 
 # --- in the fork -----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, kw_only=True)
-class _ChildState:
-    broker_policy: BrokerPolicy
-    proof: Proof
-    control: socket.socket
-
-
-def _wait(state: _ChildState, supervisor: int) -> NoReturn:
+def _wait(orders: socket.socket, supervisor: int, broker_policy: BrokerPolicy, proof: Proof) -> NoReturn:
     failure = {"failed": "it could not be prepared"}
-    control = state.control.detach()
+    control = orders.detach()
     try:
         control = moved_up(control)
         _detach_from_supervisor(supervisor)
-        resource_limits.apply(state.broker_policy.bounds)
-        given = _receive_order(control)
+        resource_limits.apply(broker_policy.bounds)
+        with socket.socket(fileno=os.dup(control)) as incoming:
+            given = receive(incoming)
         if not given:
             os._exit(0)
-        failure = _exec(state, [moved_up(descriptor) for descriptor in given])
+        failure = _exec(broker_policy, proof, [moved_up(descriptor) for descriptor in given])
     except OSError as error:
         failure = {"failed": unstartable(error)}
     finally:
         os.write(control, json.dumps(failure).encode())
         os._exit(127)
-
-
-def _receive_order(control: int) -> list[int]:
-    """Receive the descriptors of the order; none once the other end is closed."""
-    with socket.socket(fileno=os.dup(control)) as incoming:
-        return receive(incoming)
 
 
 def _detach_from_supervisor(supervisor: int) -> None:
@@ -153,14 +129,14 @@ def _detach_from_supervisor(supervisor: int) -> None:
     os.setsid()
     with contextlib.suppress(OSError):
         landlock.scope_signals()
-    heed_polite()
+    handle_polite(signal.SIG_DFL)
 
 
-def _exec(state: _ChildState, given: list[int]) -> dict[str, str]:
+def _exec(broker_policy: BrokerPolicy, proof: Proof, given: list[int]) -> dict[str, str]:
     """Replace this fork by the program; returns only on failure, with the reason."""
     order, cwd, stdin, stdout, stderr, *entering = given
     request, launch_plan = _decode_order(os.pread(order, os.fstat(order).st_size, 0), entering)
-    plan = plan_for(state.broker_policy, state.proof, request)
+    plan = plan_for(broker_policy, proof, request)
     if isinstance(plan, str):
         return {"refused": plan}
     try:
@@ -168,9 +144,9 @@ def _exec(state: _ChildState, given: list[int]) -> dict[str, str]:
         os.fchdir(cwd)
         for number, descriptor in enumerate((stdin, stdout, stderr)):
             os.dup2(descriptor, number)
-        argv = launch_plan.enter(plan, cwd, argv_of(state.broker_policy, request))
+        argv = launch_plan.enter(plan, cwd, argv_of(broker_policy, request))
         own = {**launch_plan.environment, **_working_folder()}
-        environment = {**launch_plan.caches, **environment_of(state.broker_policy, request), **own}
+        environment = {**launch_plan.caches, **environment_of(broker_policy, request), **own}
         os.execve(argv[0], argv, environment)  # noqa: S606  # this fork exists to do this
     except LockError as error:
         return {"sandbox_failed": str(error)}

@@ -18,6 +18,9 @@ NO_SIGNAL = getattr(socket, "MSG_NOSIGNAL", 0)
 _CLOSE_ON_EXEC = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
 """Absent on macOS. Where descriptors are received there, no other thread forks."""
 
+_LONGEST = 64
+"""Bytes of a packet."""
+
 _MORE, _LAST = b"+", b"."
 
 
@@ -98,30 +101,28 @@ def receive(source: socket.socket) -> list[int]:
 
 
 def receive_packet(source: socket.socket) -> tuple[bytes, list[int]]:
-    """The next packet and its descriptors. No bytes: the other end is gone.
+    """The next packet and its descriptors, which no program inherits. No bytes: the other end is gone.
 
     Raises:
         Truncated: as for `receive`.
     """
-    message, descriptors, is_whole = receive_piece(source, 64)
-    if not is_whole:
-        raise Truncated(message, descriptors)
-    return message, descriptors
-
-
-def receive_piece(source: socket.socket, most: int) -> tuple[bytes, list[int], bool]:
-    """At most so many bytes, the descriptors that came with them, which no program inherits, and whether
-    those are all. No bytes: the other end is gone."""
     received = array("i")
     # socket.recv_fds loses its flags before Python 3.13, and with them MSG_CMSG_CLOEXEC.
     space = socket.CMSG_SPACE(MOST_AT_ONCE * received.itemsize)
     try:
-        data, ancillary, flags, _ = source.recvmsg(most, space, _CLOSE_ON_EXEC)
+        data, ancillary, flags, _ = source.recvmsg(_LONGEST, space, _CLOSE_ON_EXEC)
     except ConnectionError:
-        return b"", [], True
+        return b"", []
+    except OSError as error:
+        if error.errno not in (errno.EMSGSIZE, errno.EMFILE, errno.ENFILE):
+            raise
+        # macOS answers EMSGSIZE, and has discarded the descriptors.
+        raise Truncated(source.recv(_LONGEST), []) from None
     for level, kind, content in ancillary:
         if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
             received.frombytes(content[: len(content) - len(content) % received.itemsize])
     for descriptor in () if _CLOSE_ON_EXEC else received:
         os.set_inheritable(descriptor, False)
-    return data, list(received), not flags & socket.MSG_CTRUNC
+    if flags & socket.MSG_CTRUNC:
+        raise Truncated(data, list(received))
+    return data, list(received)

@@ -12,8 +12,6 @@ import traceback
 from collections.abc import Callable
 from typing import NoReturn
 
-POLITE = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-
 
 def run_in_fork(work: Callable[[], None]) -> NoReturn:
     """Run `work` in this fork, then exit without running any cleanup of the parent process."""
@@ -58,16 +56,11 @@ def restore_defaults() -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 
-def ignore_polite() -> None:
-    """Ignore requests to end, because a supervisor ends only after its command."""
-    for number in POLITE:
-        signal.signal(number, signal.SIG_IGN)
-
-
-def heed_polite() -> None:
-    """Undo `ignore_polite`, which a program would inherit."""
-    for number in POLITE:
-        signal.signal(number, signal.SIG_DFL)
+def handle_polite(action: signal.Handlers) -> None:
+    """Ignore requests to end, because a supervisor ends only after its command; or undo that, which a program
+    would inherit."""
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, action)
 
 
 def wake_on_child_end() -> int:

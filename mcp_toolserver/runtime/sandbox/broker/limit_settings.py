@@ -5,18 +5,11 @@ import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
-_SHARE_OF_MEMORY = 2
-_SESSIONS_SHARE = 8
-_HOUR = 3600
 _CONTAINER_MEMORY = (
     Path("/sys/fs/cgroup/memory.max"),
     Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
 )
 """What a container may use, by the two generations of control groups. It may be less than the machine has."""
-
-
-def _memory() -> int:
-    return _memory_here() // _SHARE_OF_MEMORY
 
 
 def _memory_here() -> int:
@@ -31,11 +24,7 @@ def _memory_here() -> int:
 
 def session_size() -> int:
     """Bytes in the temporary folder of a session: 1 GiB, or an eighth of the memory here if that is less."""
-    return min(1 << 30, _memory_here() // _SESSIONS_SHARE)
-
-
-def _cpu_seconds() -> int:
-    return _HOUR * (os.cpu_count() or 1)
+    return min(1 << 30, _memory_here() // 8)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,10 +39,10 @@ class CommandBounds:
     """Of its own at once, the sandbox around it included."""
     threads: int = 4096
     """In all of its processes at once: threads take process numbers too."""
-    memory: int = field(default_factory=_memory)
+    memory: int = field(default_factory=lambda: _memory_here() // 2)
     """Bytes in all; by default half of what there is. Pages shared among its processes count once, and those
     of mapped files not at all: the kernel can take them back."""
-    cpu_seconds: int = field(default_factory=_cpu_seconds)
+    cpu_seconds: int = field(default_factory=lambda: 3600 * (os.cpu_count() or 1))
     """In all; by default an hour of every processor. Children of a process that ignores
     SIGCHLD are counted only while they live."""
     file_size: int = 8 << 30

@@ -10,7 +10,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from mcp_toolserver.runtime.sandbox.broker import messages
-from mcp_toolserver.runtime.sandbox.broker.fd_passing import Reserve, send
+from mcp_toolserver.runtime.sandbox.broker.fd_passing import (
+    Reserve,
+    Truncated,
+    receive_packet,
+    refuse,
+    send,
+    unstartable,
+)
 from mcp_toolserver.runtime.sandbox.broker.fork import close_all_but, drain, restore_defaults
 from mcp_toolserver.runtime.sandbox.broker.policy import BrokerPolicy, find_shell
 from mcp_toolserver.runtime.sandbox.mounts.hidden_paths import HiddenPaths
@@ -34,6 +41,7 @@ class BrokerLoop(abc.ABC):
     """What a broker does with each message and with each child that has ended."""
 
     requests: socket.socket
+    reserve: Reserve
     wake: int
     lifeline_end: int
     """The other end of the lifeline; its closing tells the supervisors that this process is gone."""
@@ -45,8 +53,67 @@ class BrokerLoop(abc.ABC):
     idle: set[bytes] = field(default_factory=set[bytes])
     """Sessions that end once no command of theirs runs."""
 
-    def take(self, kind: bytes, session: bytes, descriptors: Sequence[int]) -> None:
+    def run(self, kill_seconds: float) -> None:
+        """Serve until the server is gone; then wait for the supervisors, at most `kill_seconds`."""
+        poller = select.poll()
+        poller.register(self.wake, select.POLLIN)
+        poller.register(self.requests, select.POLLIN)
+        serving = True
+        while serving:
+            ready = {descriptor for descriptor, _ in poller.poll(self.pause())}
+            if self.wake in ready:
+                self.reap_children()
+            if self.requests.fileno() in ready:
+                serving = self._answer()
+            else:
+                self.prepare()
+        poller.unregister(self.requests)
+        os.close(self.lifeline_end)
+        self.let_go()
+        deadline = time.monotonic() + kill_seconds
+        while self.reap_children() and time.monotonic() < deadline:
+            poller.poll(kill_seconds * 1000)
+
+    def pause(self) -> int | None:
+        """Milliseconds to wait for a message before `prepare`; None to wait for one."""
+        return None
+
+    def prepare(self) -> None:
+        """Prepare for the next request, if there is anything to prepare."""
+        return
+
+    def let_go(self) -> None:
+        """Close what keeps processes alive that serve no request."""
+        return
+
+    def acknowledge(self) -> None:
+        """Answer a message, where the server waits for that."""
+        return
+
+    def _answer(self) -> bool:
+        """Do what the next message asks for; false when the server is gone."""
+        self.reserve.release()
+        try:
+            message, descriptors = receive_packet(self.requests)
+        except Truncated as error:
+            if error.message[:1] == messages.HIDE:
+                # Without the patterns, commands would see what is to be hidden.
+                raise
+            message, descriptors = error.message, error.descriptors
+            for control in descriptors[:1]:
+                refuse(control, unstartable(error))
+        self._take(message[:1], message[1:], descriptors)
+        for descriptor in descriptors:
+            os.close(descriptor)
+        self.acknowledge()
+        self.reserve.renew()
+        return bool(message)
+
+    def _take(self, kind: bytes, session: bytes, descriptors: Sequence[int]) -> None:
         """Do what a message asks for; nothing where its descriptors did not come."""
+        if session and not session.isalnum():
+            # It becomes the name of a folder.
+            return
         match kind, len(descriptors):
             case messages.HIDE, _:
                 self.hide(descriptors)
@@ -133,9 +200,3 @@ class BrokerLoop(abc.ABC):
                 return ended, True
             self.running.pop(pid, None)
             ended.append((pid, status))
-
-    def wait_for_supervisors(self, poller: select.poll, seconds: float) -> None:
-        """Wait until no child is left, or so long."""
-        deadline = time.monotonic() + seconds
-        while self.reap_children() and time.monotonic() < deadline:
-            poller.poll(seconds * 1000)

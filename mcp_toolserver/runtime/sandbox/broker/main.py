@@ -7,24 +7,16 @@ take longer than everything else that a short command needs.
 import contextlib
 import gc
 import os
-import select
 import signal
 import socket
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import NoReturn
 
-from mcp_toolserver.runtime.sandbox.broker import messages
-from mcp_toolserver.runtime.sandbox.broker.fd_passing import (
-    Truncated,
-    receive_packet,
-    refuse,
-    send,
-    unstartable,
-)
-from mcp_toolserver.runtime.sandbox.broker.fork import ignore_polite, run_in_fork, wake_on_child_end
+from mcp_toolserver.runtime.sandbox.broker.fd_passing import refuse, send, unstartable
+from mcp_toolserver.runtime.sandbox.broker.fork import handle_polite, run_in_fork, wake_on_child_end
 from mcp_toolserver.runtime.sandbox.broker.loop import BrokerLoop, set_up
-from mcp_toolserver.runtime.sandbox.broker.policy import BrokerPolicy, read_policy
+from mcp_toolserver.runtime.sandbox.broker.policy import BrokerPolicy
 from mcp_toolserver.runtime.sandbox.broker.resource_usage import children, sweep
 from mcp_toolserver.runtime.sandbox.broker.supervisor import KILL_SECONDS, NOT_VERIFIED, Constants, supervise
 from mcp_toolserver.runtime.sandbox.layers import kernel
@@ -47,11 +39,6 @@ def serve(requests: socket.socket, broker_policy: BrokerPolicy) -> NoReturn:
     run_in_fork(lambda: _set_up_and_serve(requests, broker_policy))
 
 
-def main(requests: int) -> NoReturn:
-    """Serve the socket `requests` in an interpreter of its own; the policy is on its standard input."""
-    serve(socket.socket(fileno=requests), read_policy())
-
-
 def _set_up_and_serve(requests: socket.socket, broker_policy: BrokerPolicy) -> None:
     reserve, broker_policy = set_up(requests, broker_policy)
     kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
@@ -72,18 +59,19 @@ def _set_up_and_serve(requests: socket.socket, broker_policy: BrokerPolicy) -> N
         reserve=reserve,
     )
     gc.freeze()
-    sessions = Sessions(broker_policy.sandbox.state, network=broker_policy.sandbox.network)
     loop = _Loop(
         requests=requests,
+        reserve=reserve,
         constants=constants,
         wake=wake,
         lifeline_end=lifeline_end,
         roots=tuple(root_handles.roots),
-        sessions=sessions,
     )
     if verifier is not None:
         loop.supervisors.add(verifier.pid)
-    loop.run()
+    # Ready before it is asked for.
+    loop.prepare()
+    loop.run(KILL_SECONDS)
 
 
 def _prepared(
@@ -116,7 +104,7 @@ def _fork_verifier(sandbox: SandboxSpec, root_handles: RootHandles, requests: so
         ours.close()
         requests.close()
         os.setsid()
-        ignore_polite()
+        handle_polite(signal.SIG_IGN)
         run_in_fork(lambda: verifier_process.serve(theirs, sandbox, root_handles.roots))
     theirs.close()
     return _Process(pid=pid, calls=ours)
@@ -146,39 +134,6 @@ MOST_SESSIONS = 128
 """Sessions at once; the commands of a further one share nothing."""
 
 
-class Sessions:
-    """Creates the namespaces of a session when they are first needed, and keeps them until it ends.
-
-    `state` is the state folder, `network` whether commands have the machine's network.
-    """
-
-    def __init__(self, state: str, *, network: bool) -> None:
-        self._state = state
-        self._network = network
-        self._sessions: dict[bytes, SessionNamespaces] = {}
-
-    def of(self, session: bytes) -> SessionNamespaces | None:
-        """Return the session of this id; None if it cannot be created, so that its commands share nothing."""
-        if session not in self._sessions:
-            if len(self._sessions) >= MOST_SESSIONS:
-                return None
-            try:
-                self._sessions[session] = create_session(self._state, network=self._network)
-            except OSError:
-                return None
-        return self._sessions[session]
-
-    def end(self, session: bytes) -> None:
-        """Let go of a session. What it shares goes with the last of its commands."""
-        if (ended := self._sessions.pop(session, None)) is not None:
-            ended.close()
-
-    def close(self) -> None:
-        """Let go of all sessions, in the broker or in a fork of it."""
-        for session in tuple(self._sessions):
-            self.end(session)
-
-
 def _pair() -> tuple[socket.socket, socket.socket]:
     return socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 
@@ -195,13 +150,6 @@ class _Process:
     pid: int
     calls: socket.socket
 
-    def take(self, descriptors: Sequence[int]) -> bool:
-        """Hand a supervisor its request; returns whether it took that. Works once."""
-        with self.calls, contextlib.suppress(OSError):
-            send(self.calls, descriptors)
-            return True
-        return False
-
 
 @dataclass(kw_only=True)
 class _Loop(BrokerLoop):
@@ -214,54 +162,27 @@ class _Loop(BrokerLoop):
     """The descriptors of the request that is being handed on; a supervisor gets its own and closes these."""
     trouble: OSError | None = None
     """Why the last attempt to fork a supervisor failed."""
-    sessions: Sessions
+    sessions: dict[bytes, SessionNamespaces] = field(default_factory=dict[bytes, SessionNamespaces])
+    """Those of which something was needed."""
 
-    def run(self) -> None:
-        poller = select.poll()
-        poller.register(self.wake, select.POLLIN)
-        poller.register(self.requests, select.POLLIN)
-        self._prepare()
-        serving = True
-        while serving:
-            is_prepared = self.spare is not None or not self.is_spare_wanted
-            ready = {descriptor for descriptor, _ in poller.poll(None if is_prepared else _PAUSE_MS)}
-            if self.wake in ready:
-                self.reap_children()
-            if self.requests.fileno() in ready:
-                serving = self._answer()
-            elif not is_prepared:
-                self._prepare()
-        os.close(self.lifeline_end)
+    def pause(self) -> int | None:
+        return None if self.spare is not None or not self.is_spare_wanted else _PAUSE_MS
+
+    def prepare(self) -> None:
+        if self.spare is None and self.is_spare_wanted:
+            self._fork_spare()
+
+    def let_go(self) -> None:
         if self.constants.verification is not None:
             self.constants.verification.close()
         self._drop_spare()
-        poller.unregister(self.requests)
-        self.wait_for_supervisors(poller, KILL_SECONDS)
-
-    def _answer(self) -> bool:
-        """Give the next request to a supervisor; false when the server is gone."""
-        self.constants.reserve.release()
-        self.is_spare_wanted = True
-        try:
-            kind, descriptors = receive_packet(self.requests)
-        except Truncated as error:
-            if error.message == messages.HIDE:
-                # Without the patterns, commands would see what is to be hidden.
-                raise
-            kind, descriptors = error.message, error.descriptors
-            for control in descriptors[:1]:
-                refuse(control, unstartable(error))
-        self.take(kind[:1], kind[1:], descriptors)
-        for descriptor in descriptors:
-            os.close(descriptor)
-        self.constants.reserve.renew()
-        return bool(kind)
 
     def serve(self, descriptors: Sequence[int], session: bytes) -> None:
+        self.is_spare_wanted = True
         if not self._hand_over(descriptors, session):
             # The one that waited has ended.
             self.request = descriptors
-            self._prepare()
+            self._fork_spare()
             self.request = ()
             if not self._hand_over(descriptors, session):
                 refuse(descriptors[0], unstartable(self.trouble or OSError()))
@@ -273,19 +194,30 @@ class _Loop(BrokerLoop):
             return False
         shared = self._session(session)
         self.running[spare.pid] = session
-        return spare.take((*descriptors, *(shared.descriptors if shared else ())))
+        with spare.calls, contextlib.suppress(OSError):
+            send(spare.calls, (*descriptors, *(shared.descriptors if shared else ())))
+            return True
+        return False
 
     def _session(self, session: bytes) -> SessionNamespaces | None:
-        """The session of this id, if there are any."""
+        """The namespaces of the session of this id, made when they are first needed; None where its commands
+        share nothing, or none can be made."""
         self.idle.discard(session)
-        return self.sessions.of(session) if session and self.constants.proof.shares_session else None
+        if not session or not self.constants.proof.shares_session:
+            return None
+        if session not in self.sessions and len(self.sessions) < MOST_SESSIONS:
+            sandbox = self.constants.broker_policy.sandbox
+            with contextlib.suppress(OSError):
+                self.sessions[session] = create_session(sandbox.state, network=sandbox.network)
+        return self.sessions.get(session)
 
     def open_temporary(self, session: bytes) -> int | None:
         shared = self._session(session)
         return os.dup(shared.temporary) if shared else None
 
     def end_session(self, session: bytes) -> None:
-        self.sessions.end(session)
+        if (ended := self.sessions.pop(session, None)) is not None:
+            ended.close()
 
     def set_hidden(self, hidden: HiddenPaths) -> None:
         root_handles = replace(self.constants.root_handles, hidden=hidden)
@@ -298,7 +230,7 @@ class _Loop(BrokerLoop):
             self.spare.calls.close()
             self.spare = None
 
-    def _prepare(self) -> None:
+    def _fork_spare(self) -> None:
         """Fork the supervisor of the next request."""
         with contextlib.ExitStack() as undo:
             try:
@@ -319,7 +251,8 @@ class _Loop(BrokerLoop):
         ours.close()
         for descriptor in self.request:
             os.close(descriptor)
-        self.sessions.close()
+        for session in self.sessions.values():
+            session.close()
         run_in_fork(lambda: supervise(self.constants, theirs))
 
     def reap_children(self) -> bool:
@@ -340,9 +273,9 @@ class _Loop(BrokerLoop):
     def _kill_orphans(self) -> None:
         """Kill the processes that this process inherited from killed supervisors."""
         # Looking for them takes one descriptor.
-        self.constants.reserve.release()
+        self.reserve.release()
         for orphan in children(os.getpid()) - self.supervisors:
             sweep(orphan)
             with contextlib.suppress(ProcessLookupError):
                 os.kill(orphan, signal.SIGKILL)
-        self.constants.reserve.renew()
+        self.reserve.renew()

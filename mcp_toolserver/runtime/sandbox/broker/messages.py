@@ -8,9 +8,9 @@ import json
 import math
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeGuard
+from typing import TypeVar
 
 from mcp_toolserver.text.json_values import is_list, is_object
 
@@ -37,12 +37,19 @@ END = b"e"
 END_UNUSED = b"u"
 """The same, once no command of the session runs, unless something else is asked for it before."""
 
+RECEIVED = b"a"
+"""What the broker of POSIX systems answers to each packet. Until then the sender keeps the descriptors open:
+macOS may close a socket that is on its way and that nobody else has open, and Chromium waits too
+(crbug.com/298276)."""
+
 MAX_REQUEST = 8 << 20
 """Bytes of an encoded request."""
 
 DESCRIPTORS = 6
 """Control socket, request, folder to run in, standard input, output and error, in this order: a receiver that
 has no room for all of them still gets the first, and can say so on it."""
+
+_T = TypeVar("_T")
 
 _GIT_SETTING = re.compile(r"GIT_CONFIG_(COUNT|KEY_[0-9]+|VALUE_[0-9]+)")
 
@@ -113,21 +120,25 @@ def decode(body: bytes) -> Request:
     message: object = json.loads(body)
     if not is_object(message):
         raise ValueError("not a request")
-    timeout = _seconds(message.get("timeout"))
-    match message.get("kind"), message.get("script"), message.get("argv"):
-        case "command", str() as script, None if "\0" not in script:
+    get = message.get
+    timeout = _seconds(get("timeout"))
+    match get("kind"), get("script"), get("argv"):
+        case "command", str() as script, None:
             return Script(
-                script=script,
+                script=_argument(script),
                 timeout=timeout,
-                roots=_folders(message.get("roots")),
-                session=_text(message.get("session", "")),
-                read_only=_flag(message.get("read_only", False)),
-                hidden_git=_folders(message.get("hidden_git")) or (),
+                roots=_folders(get("roots")),
+                session=_text(get("session", "")),
+                read_only=_flag(get("read_only", False)),
+                hidden_git=_folders(get("hidden_git")) or (),
             )
-        case "helper", None, argv if _is_argv(argv):
-            environment = _variables(message.get("environment", []))
-            writes = _folders(message.get("writes")) or ()
-            return Program(argv=tuple(argv), timeout=timeout, environment=environment, writes=writes)
+        case "helper", None, argv if argv:
+            return Program(
+                argv=_list(argv, _argument),
+                timeout=timeout,
+                environment=_list(get("environment", []), _variable),
+                writes=_folders(get("writes")) or (),
+            )
         case _:
             raise ValueError("not a request")
 
@@ -143,16 +154,25 @@ def decode_patterns(body: bytes) -> tuple[str, ...]:
     Raises:
         ValueError: `body` is no list of patterns.
     """
-    patterns: object = json.loads(body)
-    if not is_list(patterns):
-        raise ValueError("not a list of patterns")
-    return tuple(map(_text, patterns))
+    return _list(json.loads(body), _text)
+
+
+def _list(value: object, item: Callable[[object], _T]) -> tuple[_T, ...]:
+    if not is_list(value):
+        raise ValueError("not a list")
+    return tuple(map(item, value))
 
 
 def _text(value: object) -> str:
     if not isinstance(value, str):
         raise ValueError("not a text")
     return value
+
+
+def _argument(value: object) -> str:
+    if "\0" in (text := _text(value)):
+        raise ValueError("no program can be given a null character")
+    return text
 
 
 def _flag(value: object) -> bool:
@@ -162,11 +182,7 @@ def _flag(value: object) -> bool:
 
 
 def _folders(value: object) -> tuple[str, ...] | None:
-    if value is None:
-        return None
-    if not is_list(value):
-        raise ValueError("folders are a list of paths")
-    return tuple(map(_folder, value))
+    return None if value is None else _list(value, _folder)
 
 
 def _folder(value: object) -> str:
@@ -174,20 +190,6 @@ def _folder(value: object) -> str:
     if not path.startswith("/") or path.startswith("//") or path != os.path.normpath(path) or "\0" in path:
         raise ValueError("a folder is an absolute path in its shortest spelling")
     return path
-
-
-def _is_argv(value: object) -> TypeGuard[list[str]]:
-    return is_list(value) and bool(value) and all(map(_is_argument, value))
-
-
-def _is_argument(value: object) -> bool:
-    return isinstance(value, str) and "\0" not in value
-
-
-def _variables(value: object) -> tuple[tuple[str, str], ...]:
-    if not is_list(value):
-        raise ValueError("an environment is a list of pairs")
-    return tuple(map(_variable, value))
 
 
 def _variable(value: object) -> tuple[str, str]:

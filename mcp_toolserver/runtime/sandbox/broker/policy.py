@@ -76,77 +76,68 @@ class SandboxPlan:
 def plan_for(broker_policy: BrokerPolicy, proof: Proof, request: Request) -> SandboxPlan | str:
     """Return the sandbox for `request`; or, as text, why it does not run."""
     match request:
-        case Script(roots=roots, read_only=read_only, hidden_git=hidden_git):
-            plan = _command(broker_policy.sandbox, proof, roots)
-            if isinstance(plan, str):
-                return plan
-            plan = replace(plan, hidden_git=hidden_git)
-            return _reading(plan) if read_only else plan
+        case Script():
+            return _command(broker_policy.sandbox, proof, request)
         case Program(argv=argv, writes=writes):
             helper = next((one for one in broker_policy.helpers if argv[: len(one.argv)] == one.argv), None)
             if helper is None:
                 return "the program is none of the helpers that this server was started with"
-            plan = _helper(broker_policy.sandbox, proof, helper)
-            return (
-                plan
-                if isinstance(plan, str) or not writes
-                else _writing(plan, proof, helper, writes, broker_policy.sandbox.mode)
-            )
+            return _helper(broker_policy.sandbox, proof, helper, writes)
 
 
-def _command(sandbox: SandboxSpec, proof: Proof, roots: tuple[str, ...] | None) -> SandboxPlan | str:
+def _command(sandbox: SandboxSpec, proof: Proof, request: Script) -> SandboxPlan | str:
+    roots = request.roots
     if sandbox.mode == UNCONFINED or (roots is not None and set(roots) == set(sandbox.roots)):
         roots = None
     if proof.commands == "none" and sandbox.mode != UNCONFINED:
         return f"commands run only in a sandbox in {sandbox.mode}, and none was proven at start"
     if roots is not None and not _are_within(sandbox.roots, roots):
         return "a command may work only in the roots that this server was started with, or in folders of them"
+    if request.read_only and sandbox.mode == UNCONFINED:
+        return f"no command is kept from writing in {UNCONFINED}, where commands run without a sandbox"
     return SandboxPlan(
         roots=roots,
         layer=proof.commands,
-        sandbox=sandbox,
+        sandbox=replace(sandbox, mode=READ_ONLY) if request.read_only else sandbox,
         program=proof.program,
         filtered=proof.filtered,
+        hidden_git=request.hidden_git,
     )
-
-
-def _reading(plan: SandboxPlan) -> SandboxPlan | str:
-    """The plan of a command that may write less than the mode allows."""
-    if plan.sandbox.mode == UNCONFINED:
-        return f"no command is kept from writing in {UNCONFINED}, where commands run without a sandbox"
-    return replace(plan, sandbox=replace(plan.sandbox, mode=READ_ONLY))
 
 
 def _are_within(own: tuple[str, ...], asked: tuple[str, ...]) -> bool:
     return bool(asked) and all(any(lies_in(root, folder) for root in own) for folder in asked)
 
 
-def _helper(sandbox: SandboxSpec, proof: Proof, helper: Helper) -> SandboxPlan | str:
-    """A helper reads, whatever the mode is."""
+def _helper(sandbox: SandboxSpec, proof: Proof, helper: Helper, writes: tuple[str, ...]) -> SandboxPlan | str:
+    """A helper reads, whatever the mode is, and writes in the folders `writes`."""
     layer = proof.helpers if helper.reach == "folder" or proof.commands == "none" else proof.commands
     if layer == "none" and sandbox.mode != UNCONFINED:
         return f"programs run only in a sandbox in {sandbox.mode}, and none was proven at start"
-    reading = replace(sandbox, mode=READ_ONLY, network=False)
+    # Where nothing confines commands, they write everywhere.
+    if writes and sandbox.mode != UNCONFINED and (why := _refused_writes(sandbox, proof, helper, writes)):
+        return why
     return SandboxPlan(
-        layer=layer, sandbox=reading, program=proof.program, filtered=proof.filtered, helper=helper
+        layer=layer,
+        sandbox=replace(sandbox, mode=READ_ONLY, network=False),
+        program=proof.program,
+        filtered=proof.filtered,
+        helper=helper,
+        writes=writes,
     )
 
 
-def _writing(
-    plan: SandboxPlan, proof: Proof, helper: Helper, writes: tuple[str, ...], mode: str
-) -> SandboxPlan | str:
-    """The plan of a helper that also writes in the folders `writes`."""
-    if mode == UNCONFINED:
-        # Commands write everywhere there.
-        return replace(plan, writes=writes)
-    if mode == READ_ONLY:
+def _refused_writes(sandbox: SandboxSpec, proof: Proof, helper: Helper, writes: tuple[str, ...]) -> str:
+    """Why a helper may not write in `writes`; empty if it may."""
+    roots = sandbox.roots
+    if sandbox.mode == READ_ONLY:
         return "no program writes in the roots in read-only"
     if proof.commands == "none":
+        mode = sandbox.mode
         return f"programs write in the roots only in the sandbox of commands in {mode}, and there is none"
-    roots = plan.sandbox.roots
     if not all(os.path.basename(place) == helper.writes and _are_within(roots, (place,)) for place in writes):
         return f"it may write only in folders of the roots that are called {helper.writes or 'nothing'}"
-    return replace(plan, writes=writes)
+    return ""
 
 
 def find_shell(path: str) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ import resource
 import signal
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from mcp_toolserver.runtime.sandbox.broker.limit_settings import STARTING_FILES, CommandBounds, readable
 from mcp_toolserver.runtime.sandbox.broker.resource_usage import Unlisted, Usage
@@ -78,28 +79,23 @@ def _too_much_time(bounds: CommandBounds) -> str:
     return f"more than {bounds.cpu_seconds:,} s of processor time"
 
 
+@dataclass
 class Watch:
     """Looks at what a command uses: soon after its start, then ever more rarely, but before it could have
     used half of what is left at the rate seen."""
 
-    def __init__(
-        self,
-        bounds: CommandBounds,
-        measure: Callable[[], Usage],
-        *,
-        soonest: float = SOONEST,
-        latest: float = LATEST,
-    ) -> None:
-        """`measure` may raise Unlisted."""
-        self._bounds = bounds
-        self._measure = measure
-        self._soonest = soonest
-        self._latest = latest
+    bounds: CommandBounds
+    measure: Callable[[], Usage]
+    """May raise Unlisted."""
+    soonest: float = SOONEST
+    latest: float = LATEST
+
+    def __post_init__(self) -> None:
         self._failures = 0
         self._used = 0.0
-        self._pause = soonest
+        self._pause = self.soonest
         self._seen = time.monotonic()
-        self.due = self._seen + soonest
+        self.due = self._seen + self.soonest
         """When to look next, in monotonic time."""
 
     def look_if_due(self) -> str | None:
@@ -108,28 +104,28 @@ class Watch:
             return None
         cost = _spent()
         try:
-            usage = self._measure()
+            usage = self.measure()
         except Unlisted as error:
             self._failures += 1
             self._seen = time.monotonic()
-            self.due = self._seen + self._soonest
+            self.due = self._seen + self.soonest
             return f"more than can be watched: {error}" if self._failures >= _MOST_FAILURES else None
         self._failures = 0
         self._plan(usage, _spent() - cost)
-        return over(self._bounds, usage)
+        return over(self.bounds, usage)
 
     def _plan(self, usage: Usage, cost: float) -> None:
         """Plan the next look after one that took `cost` seconds of processor time."""
         now = time.monotonic()
         used = self._part(usage)
         rate = (used - self._used) / (now - self._seen)
-        planned = pause(self._pause, used, rate, soonest=self._soonest, latest=self._latest)
+        planned = pause(self._pause, used, rate, soonest=self.soonest, latest=self.latest)
         self._pause = max(planned, cost / SHARE)
         self._used, self._seen, self.due = used, now, now + self._pause
 
     def _part(self, usage: Usage) -> float:
         """How much of its bounds the command uses: 1 is all of one of them."""
-        bounds = self._bounds
+        bounds = self.bounds
         return max(
             usage.processes / bounds.processes,
             usage.threads / bounds.threads,

@@ -11,7 +11,7 @@ import contextlib
 import errno
 import os
 import signal
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import NamedTuple
@@ -62,7 +62,8 @@ def measure(ancestor: int, *, exact_above: int, proc: str = "/proc") -> Usage:
     more than `exact_above` bytes is it counted exactly.
     """
     supervisor = _read(ancestor, proc)
-    tree = _tree(ancestor, proc)
+    # By their parents where the kernel does not list children.
+    tree = _tree(ancestor, proc, None if _knows_children(proc) else all_processes(proc))
     # What the ancestor itself is about to wait for holds no number for long.
     processes = sum(not process.dead or process.parent != ancestor for process in tree.values())
     ticks = sum(process.ticks + process.waited for process in tree.values())
@@ -104,9 +105,8 @@ def _knows_children(proc: str) -> bool:
     return os.path.exists(f"{proc}/thread-self/children")
 
 
-def _tree(ancestor: int, proc: str) -> dict[int, Process]:
-    """The descendants of `ancestor`: by their parents where the kernel does not list children."""
-    everyone = None if _knows_children(proc) else all_processes(proc)
+def _tree(ancestor: int, proc: str, everyone: Mapping[int, Process] | None) -> dict[int, Process]:
+    """The descendants of `ancestor` among `everyone`, by their parents; or as the kernel lists children."""
     by_parent: dict[int, list[int]] = {}
     for pid, process in (everyone or {}).items():
         by_parent.setdefault(process.parent, []).append(pid)
@@ -211,27 +211,14 @@ def signal_all(ancestor: int, number: signal.Signals) -> set[int]:
 
 def children(parent: int) -> set[int]:
     """Living processes whose parent is `parent`."""
-    return _living_children().get(parent, set())
+    return {pid for pid, one in all_processes().items() if one.parent == parent and not one.dead}
 
 
 def descendants(ancestor: int) -> set[int]:
     """Living processes that descend from `ancestor`, itself not among them."""
-    families = _living_children()
-    found: set[int] = set()
-    todo = [ancestor]
-    while todo:
-        fresh = families.get(todo.pop(), set()) - found
-        found |= fresh
-        todo += fresh
-    return found
-
-
-def _living_children() -> dict[int, set[int]]:
-    families: dict[int, set[int]] = {}
-    for pid, process in all_processes().items():
-        if not process.dead:
-            families.setdefault(process.parent, set()).add(pid)
-    return families
+    # What the kernel lists of a process that forks is not complete.
+    tree = _tree(ancestor, "/proc", all_processes())
+    return {pid for pid, process in tree.items() if not process.dead}
 
 
 def _send(pid: int, number: signal.Signals) -> None:

@@ -23,14 +23,14 @@ from mcp_toolserver.runtime.sandbox.broker.fd_passing import (
     refuse,
     unstartable,
 )
-from mcp_toolserver.runtime.sandbox.broker.fork import drain, ignore_polite, wake_on_child_end
+from mcp_toolserver.runtime.sandbox.broker.fork import drain, handle_polite, wake_on_child_end
 from mcp_toolserver.runtime.sandbox.broker.messages import (
     CHECK,
     DESCRIPTORS,
     RESUME,
     SUSPEND,
     Request,
-    Script,
+    session_of,
 )
 from mcp_toolserver.runtime.sandbox.broker.policy import BrokerPolicy
 from mcp_toolserver.runtime.sandbox.broker.resource_limits import Watch
@@ -65,19 +65,6 @@ NOT_VERIFIED = "protected names cannot be verified: the process that does it has
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Job(Descriptors):
-    """A request, as it came with its descriptors."""
-
-    session: SessionNamespaces | None
-    """Added by the broker, where the command is one of a session."""
-
-    def close_all_but_control(self) -> None:
-        super().close_all_but_control()
-        if self.session is not None:
-            self.session.close()
-
-
-@dataclass(frozen=True, kw_only=True)
 class Constants:
     """The values that the broker gives every supervisor."""
 
@@ -100,7 +87,7 @@ def supervise(constants: Constants, calls: socket.socket) -> None:
     """
     os.setsid()
     kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
-    ignore_polite()
+    handle_polite(signal.SIG_IGN)
     try:
         wake = wake_on_child_end()
         # Once it is held, this process does not get to know them.
@@ -117,14 +104,17 @@ def supervise(constants: Constants, calls: socket.socket) -> None:
     received = _received(constants, calls)
     if len(received) < DESCRIPTORS:
         return launcher.dismiss()
-    common, session = received[:DESCRIPTORS], received[DESCRIPTORS:]
-    job = _Job(*common, session=SessionNamespaces.received(session))
+    job = Descriptors(*received[:DESCRIPTORS])
+    # Added by the broker, where the command is one of a session.
+    session = SessionNamespaces.received(received[DESCRIPTORS:])
     with socket.socket(fileno=job.control) as control:
-        ready = _ready(constants, job)
+        ready = _ready(constants, job, session)
         if not isinstance(ready, _Ready):
             send_event(control, ready)
             return launcher.dismiss()
         failure = _start(launcher, ready, job)
+        if session is not None:
+            session.close()
         if failure:
             ready.abandon()
             return send_event(control, failure)
@@ -197,7 +187,9 @@ class _Ready:
         return teardown.fields()
 
 
-def _ready(constants: Constants, job: _Job) -> _Ready | dict[str, object]:
+def _ready(
+    constants: Constants, job: Descriptors, session: SessionNamespaces | None
+) -> _Ready | dict[str, object]:
     """Prepare a request; or return the report on why it is refused."""
     found = planned(job.request, constants.broker_policy, constants.proof)
     if isinstance(found, dict):
@@ -209,12 +201,9 @@ def _ready(constants: Constants, job: _Job) -> _Ready | dict[str, object]:
             if constants.verification is not None and plan.sandbox.mode == WRITING:
                 verification = Verification(constants.verification)
                 undo.callback(verification.close)
-                session = request.session if isinstance(request, Script) else ""
-                places = verification.begin(plan.shown_roots, session)
+                places = verification.begin(plan.shown_roots, session_of(request))
                 undo.callback(_ended, verification)
-            confinement = Confinement.ready(
-                plan, constants.root_handles, job.cwd, places, session=job.session
-            )
+            confinement = Confinement.ready(plan, constants.root_handles, job.cwd, places, session=session)
             undo.callback(confinement.abandon)
             undo.callback(confinement.close_descriptors)
             _check_room(constants.lifeline)
@@ -239,7 +228,7 @@ def _ended(verification: Verification) -> None:
         verification.end()
 
 
-def _start(launcher: ChildLauncher, ready: _Ready, job: _Job) -> dict[str, object]:
+def _start(launcher: ChildLauncher, ready: _Ready, job: Descriptors) -> dict[str, object]:
     """Start the main process: why it could not be started, or nothing."""
     try:
         launcher.start(ready.request, job, ready.confinement.launch_plan)

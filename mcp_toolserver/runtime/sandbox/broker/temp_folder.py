@@ -26,12 +26,8 @@ class Scratch:
     @classmethod
     def make(cls, state: str) -> "Scratch":
         """Create a folder in the state folder `state`. Raises: OSError."""
-        parent = os.path.join(state, FOLDER)
-        os.makedirs(parent, mode=0o700, exist_ok=True)
-        while True:
-            path = os.path.join(parent, secrets.token_hex(16))
-            if (lock := create_locked(path)) is not None:
-                return cls(path=path, lock=lock)
+        path = os.path.join(state, FOLDER, secrets.token_hex(16))
+        return cls(path=path, lock=create(path))
 
     def remove(self) -> None:
         """Remove the folder and its content."""
@@ -39,17 +35,20 @@ class Scratch:
         os.close(self.lock)
 
 
-def create_locked(path: str) -> int | None:
-    """Create a folder, and lock it until the returned descriptor is closed; None if a server that starts took
-    it for abandoned before it was locked, and removes it. Raises: OSError."""
-    os.mkdir(path, 0o700)
-    with contextlib.ExitStack() as undo, contextlib.suppress(FileNotFoundError):
-        lock = os.open(path, _OPEN)
-        undo.callback(os.close, lock)
-        if _is_free(lock) and os.path.samestat(os.fstat(lock), os.lstat(path)):
-            undo.pop_all()
-            return lock
-    return None
+def create(path: str) -> int:
+    """Create a folder of a name that nobody else has, and lock it until the returned descriptor is closed, in
+    this process and its forks: programs do not inherit the lock. Raises: OSError."""
+    os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+    while True:
+        # A server that starts may take it for abandoned before it is locked, and remove it.
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(path, 0o700)
+        with contextlib.ExitStack() as undo, contextlib.suppress(FileNotFoundError):
+            lock = os.open(path, _OPEN)
+            undo.callback(os.close, lock)
+            if _is_free(lock) and os.path.samestat(os.fstat(lock), os.lstat(path)):
+                undo.pop_all()
+                return lock
 
 
 def sweep(state: str) -> int:
@@ -100,14 +99,6 @@ def remove(folder: str) -> None:
 
 
 # --- in one folder of a broker: for the commands of a session, or for one command -------------------------
-
-
-def create(folder: str) -> None:
-    """Create the folder of the broker. It is locked as long as this process and its forks live: programs do
-    not inherit the lock, so the next server removes what supervisors left. Raises: OSError."""
-    os.makedirs(os.path.dirname(folder), mode=0o700, exist_ok=True)
-    while create_locked(folder) is None:
-        pass
 
 
 def of_session(folder: str, session: bytes) -> str:

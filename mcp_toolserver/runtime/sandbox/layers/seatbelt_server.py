@@ -19,7 +19,6 @@ from pathlib import Path
 from mcp_toolserver.runtime.sandbox.broker.policy import READ_ONLY
 from mcp_toolserver.runtime.sandbox.layers.process_locks import LockError, python_places
 from mcp_toolserver.runtime.sandbox.layers.seatbelt import base, rule_of
-from mcp_toolserver.runtime.sandbox.layers.spec import Check
 from mcp_toolserver.text.file_names import lies_in
 
 LIBRARY = "/usr/lib/libSystem.B.dylib"
@@ -62,8 +61,8 @@ class ServerProfile:
             yield f'(allow network-outbound (remote ip "localhost:{self.port}"))'
 
 
-def lock_server(wanted: ServerProfile) -> tuple[Check, ...]:
-    """Confine this process; what was tried afterwards, all of which held.
+def lock_server(wanted: ServerProfile) -> None:
+    """Confine this process, and try what the profile forbids.
 
     Raises:
         LockError: the process has other threads, macOS refuses the profile, or something forbidden works.
@@ -77,13 +76,10 @@ def lock_server(wanted: ServerProfile) -> tuple[Check, ...]:
     profile = "\n".join(wanted.rules())
     with _grounds(wanted) as (outside, port):
         _apply(profile)
-        checks = tuple(_checks(wanted, outside, port))
-    failed = [check for check in checks if not check.held]
+        tried = tuple((name, may, _works(attempt)) for name, may, attempt in _attempts(wanted, outside, port))
+    failed = [(name, "it did" if works else "it did not") for name, may, works in tried if works != may]
     if failed:
-        raise LockError(
-            "; ".join(f'Seatbelt does not hold that "{check.name}": {check.seen}' for check in failed)
-        )
-    return checks
+        raise LockError("; ".join(f'Seatbelt does not hold that "{name}": {seen}' for name, seen in failed))
 
 
 def _real(paths: Iterable[str]) -> tuple[str, ...]:
@@ -168,14 +164,6 @@ def _removed_by_fork(folder: str) -> Callable[[], None]:
     return remove
 
 
-def _checks(wanted: ServerProfile, outside: str, port: int) -> Iterator[Check]:
-    for name, may, attempt in _attempts(wanted, outside, port):
-        works = _works(attempt)
-        yield Check(
-            name=name, held=works == may, seen="" if works == may else "it did not" if may else "it did"
-        )
-
-
 def _attempts(
     wanted: ServerProfile, outside: str, port: int
 ) -> Iterator[tuple[str, bool, Callable[[], object]]]:
@@ -187,26 +175,18 @@ def _attempts(
             place = f"{root}/.mcp-toolserver-lock-test-{os.getpid()}"
             yield "the server writes nothing in what it only reads", False, lambda place=place: _create(place)
     if outside:
-        kept = f"{outside}/kept"
+        kept, at = f"{outside}/kept", f"{outside}/socket"
         yield "the server writes nothing elsewhere", False, lambda: _create(f"{outside}/new")
         yield "the server changes nothing elsewhere", False, lambda: os.chmod(kept, 0o600)
         yield "the server reads nothing elsewhere", False, lambda: os.close(os.open(kept, os.O_RDONLY))
         yield "the server renames nothing elsewhere", False, lambda: os.rename(kept, f"{kept}-moved")
-        yield (
-            "the server reaches no local socket",
-            False,
-            lambda: _connect(socket.AF_UNIX, f"{outside}/socket"),
-        )
+        yield "the server reaches no local socket", False, lambda: _connect(socket.AF_UNIX, at)
     yield "the server starts no program", False, _start
     yield "the server makes no process", False, _fork
-    yield (
-        "the server opens no socket for others",
-        False,
-        lambda: socket.create_server(("127.0.0.1", 0)).close(),
-    )
+    here = ("127.0.0.1", 0)
+    yield "the server opens no socket for others", False, lambda: socket.create_server(here).close()
     if not wanted.network and wanted.port != port:
-        address = ("127.0.0.1", port)
-        yield "the server connects to nobody", False, lambda: _connect(socket.AF_INET, address)
+        yield "the server connects to nobody", False, lambda: _connect(socket.AF_INET, (here[0], port))
     yield "the server signals no other process", False, lambda: os.kill(os.getppid(), 0)
 
 

@@ -1,29 +1,29 @@
-"""The broker on POSIX systems: a process with one thread that forks a supervisor for each request."""
+"""The broker on POSIX systems: a process with one thread that forks a supervisor for each request.
+
+macOS has no AF_UNIX sockets that keep packets. The server sends the next message only when it has the answer
+to the one before, so that each comes alone all the same.
+"""
 
 import contextlib
-import errno
 import gc
 import os
 import secrets
-import select
 import signal
 import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NoReturn
 
-from mcp_toolserver.runtime.sandbox.broker import messages, temp_folder
+from mcp_toolserver.runtime.sandbox.broker import temp_folder
 from mcp_toolserver.runtime.sandbox.broker.fd_passing import NO_SIGNAL, refuse, unstartable
 from mcp_toolserver.runtime.sandbox.broker.fork import run_in_fork, wake_on_child_end
 from mcp_toolserver.runtime.sandbox.broker.loop import BrokerLoop, set_up
-from mcp_toolserver.runtime.sandbox.broker.policy import BrokerPolicy, read_policy
+from mcp_toolserver.runtime.sandbox.broker.messages import RECEIVED
+from mcp_toolserver.runtime.sandbox.broker.policy import UNCONFINED, BrokerPolicy
 from mcp_toolserver.runtime.sandbox.broker.resource_usage import Unlisted
 from mcp_toolserver.runtime.sandbox.layers.spec import Proof, encode_proof
 from mcp_toolserver.runtime.sandbox.mounts.hidden_paths import HiddenPaths
-from mcp_toolserver.runtime.sandbox.posix.family import KILL_SECONDS, Family, end_family
-from mcp_toolserver.runtime.sandbox.posix.frames import RECEIVED, Frame, receive_frame
-from mcp_toolserver.runtime.sandbox.posix.process_list import list_processes
-from mcp_toolserver.runtime.sandbox.posix.proving import prove_layer
+from mcp_toolserver.runtime.sandbox.posix.family import KILL_SECONDS, Family, end_family, list_processes
 from mcp_toolserver.runtime.sandbox.posix.supervisor import Constants, Job, supervise
 
 
@@ -32,36 +32,34 @@ def serve(requests: socket.socket, broker_policy: BrokerPolicy) -> NoReturn:
     run_in_fork(lambda: _set_up_and_serve(requests, broker_policy))
 
 
-def main(requests: int) -> NoReturn:
-    """Serve the socket `requests` in an interpreter of its own; the policy is on its standard input."""
-    serve(socket.socket(fileno=requests), read_policy())
-
-
 def _set_up_and_serve(requests: socket.socket, broker_policy: BrokerPolicy) -> None:
     reserve, broker_policy = set_up(requests, broker_policy)
     # macOS has no flag of send that suppresses it.
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     lifeline, lifeline_end = os.pipe()
+    unwatchable = _unwatchable()
     constants = Constants(
         broker_policy=broker_policy,
-        proof=Proof(commands="none", helpers="none"),
+        proof=prove_layer(broker_policy, unwatchable),
         lifeline=lifeline,
         reserve=reserve,
-        unwatchable=_unwatchable(),
+        unwatchable=unwatchable,
     )
-    constants = replace(constants, proof=prove_layer(constants))
     # A server that is gone is seen at the first request.
     with contextlib.suppress(OSError):
         requests.sendall(encode_proof(constants.proof))
     wake = wake_on_child_end()
     gc.freeze()
-    _Loop(
+    loop = _Loop(
         requests=requests,
+        reserve=reserve,
         constants=constants,
         wake=wake,
         lifeline_end=lifeline_end,
         roots=broker_policy.sandbox.roots,
-    ).run()
+    )
+    loop.run(2 * KILL_SECONDS)
+    temp_folder.remove(broker_policy.scratch)
 
 
 def _unwatchable() -> str:
@@ -72,58 +70,41 @@ def _unwatchable() -> str:
     return ""
 
 
+def prove_layer(broker_policy: BrokerPolicy, unwatchable: str) -> Proof:
+    """Prove what holds commands here, and create the folder for temporary files if any is needed.
+
+    Nothing is raised: where the proof itself goes wrong, no command runs that has to be confined.
+    """
+    sandbox = broker_policy.sandbox
+    if sandbox.mode == UNCONFINED:
+        return _unproven(f"commands run without a sandbox in {UNCONFINED}")
+    if unwatchable:
+        return _unproven(unwatchable)
+    if not sandbox.programs:
+        return _unproven("no sandbox-exec was found, which puts programs behind Seatbelt")
+    try:
+        # Only a confined mode needs it.
+        from mcp_toolserver.runtime.sandbox.selftest.seatbelt_selftest import prove
+
+        temp_folder.create(broker_policy.scratch)
+        proof = prove(broker_policy)
+    except Exception as error:  # noqa: BLE001  # a server without commands is better than none
+        return _unproven(f"the sandbox could not be tested: {str(error) or type(error).__name__}")
+    return replace(proof, shares_session=proof.commands == "seatbelt")
+
+
+def _unproven(reason: str) -> Proof:
+    return Proof(commands="none", helpers="none", reasons=(reason,))
+
+
 @dataclass(kw_only=True)
 class _Loop(BrokerLoop):
     constants: Constants
     markers: dict[int, str] = field(default_factory=dict[int, str])
     """By supervisor, the marker of its command."""
 
-    def run(self) -> None:
-        poller = select.poll()
-        poller.register(self.wake, select.POLLIN)
-        poller.register(self.requests, select.POLLIN)
-        serving = True
-        while serving:
-            ready = {descriptor for descriptor, _ in poller.poll()}
-            if self.wake in ready:
-                self.reap_children()
-            if self.requests.fileno() in ready:
-                serving = self._answer()
-        poller.unregister(self.requests)
-        os.close(self.lifeline_end)
-        self.wait_for_supervisors(poller, 2 * KILL_SECONDS)
-        temp_folder.remove(self.constants.broker_policy.scratch)
-
-    def _answer(self) -> bool:
-        """Do what the next frame asks for; false when the server is gone."""
-        self.constants.reserve.release()
-        frame = receive_frame(self.requests)
-        if frame is None:
-            return False
-        if frame.kind == messages.HIDE:
-            # The server is to know that they are in use.
-            self._take(frame)
-            self._acknowledge()
-        else:
-            self._acknowledge()
-            self._take(frame)
-        for descriptor in frame.descriptors:
-            os.close(descriptor)
-        self.constants.reserve.renew()
-        return True
-
-    def _take(self, frame: Frame) -> None:
-        if frame.is_complete:
-            # What a command still uses is removed when it has ended.
-            kind = messages.END_UNUSED if frame.kind == messages.END else frame.kind
-            self.take(kind, frame.session, frame.descriptors)
-        elif frame.kind == messages.HIDE:
-            raise ValueError("the patterns of hidden paths did not come")
-        elif frame.kind == messages.REQUEST and frame.descriptors:
-            refuse(frame.descriptors[0], unstartable(OSError(errno.EMFILE, "")))
-
-    def _acknowledge(self) -> None:
-        # A server that is gone is seen at the next frame.
+    def acknowledge(self) -> None:
+        # A server that is gone is seen at the next message.
         with contextlib.suppress(OSError):
             self.requests.send(RECEIVED, NO_SIGNAL | socket.MSG_DONTWAIT)
 
@@ -153,9 +134,12 @@ class _Loop(BrokerLoop):
         return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC) if path else None
 
     def end_session(self, session: bytes) -> None:
-        """Remove its folder, under another name, so that it does not meet a session that begins anew."""
+        """Remove its folder once no command uses it, under another name, so that it does not meet a session
+        that begins anew."""
         scratch = self.constants.broker_policy.scratch
-        if session and scratch:
+        if session in self.running.values():
+            self.idle.add(session)
+        elif session and scratch:
             folder = os.path.join(scratch, session.decode("ascii"))
             aside = f"{folder}-{secrets.token_hex(16)}"
             with contextlib.suppress(OSError):

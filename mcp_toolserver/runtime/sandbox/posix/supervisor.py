@@ -22,7 +22,7 @@ from typing import NoReturn
 from mcp_toolserver.runtime.descriptor_path import descriptor_path
 from mcp_toolserver.runtime.sandbox.broker import resource_limits, temp_folder
 from mcp_toolserver.runtime.sandbox.broker.fd_passing import Reserve, is_out_of_files, unstartable
-from mcp_toolserver.runtime.sandbox.broker.fork import heed_polite, ignore_polite, wake_on_child_end
+from mcp_toolserver.runtime.sandbox.broker.fork import handle_polite, wake_on_child_end
 from mcp_toolserver.runtime.sandbox.broker.messages import CHECK, Request
 from mcp_toolserver.runtime.sandbox.broker.policy import BrokerPolicy, SandboxPlan
 from mcp_toolserver.runtime.sandbox.broker.supervision import (
@@ -103,7 +103,7 @@ class _Launch:
 def supervise(constants: Constants, job: Job) -> None:
     """Serve one request, in a process of its own, from start to report."""
     os.setsid()
-    ignore_polite()
+    handle_polite(signal.SIG_IGN)
     constants.reserve.release()
     with socket.socket(fileno=job.control) as control, contextlib.ExitStack() as leaving:
         control.setblocking(True)
@@ -141,29 +141,25 @@ def _launch(constants: Constants, job: Job, leaving: contextlib.ExitStack) -> _L
     request, plan = found
     if constants.unwatchable:
         return {"refused": f"no program can be watched here, because {constants.unwatchable}"}
-    temporary = ""
+    temporary, hidden = "", ()
     if plan.layer == "seatbelt":
         # Helpers are ours and share nothing with commands.
         temporary = job.session_folder if plan.helper is None else ""
         if not temporary:
             temporary = temp_folder.of_command(constants.broker_policy.scratch)
             leaving.callback(temp_folder.remove, temporary)
+    # A program of ours leaves what rules hide out by itself.
+    if plan.layer != "none" and plan.helper is None:
+        found = constants.hidden.find(plan.sandbox.roots, plan.shown_roots)
+        hidden = (*found, *git_folders(plan.hidden_git))
     return _Launch(
         broker_policy=constants.broker_policy,
         job=job,
         request=request,
         plan=plan,
         temporary=temporary,
-        hidden=_hidden_now(constants, plan),
+        hidden=hidden,
     )
-
-
-def _hidden_now(constants: Constants, plan: SandboxPlan) -> tuple[str, ...]:
-    """The paths that rules hide from a command now. A program of ours leaves them out by itself."""
-    if plan.helper is not None or plan.layer == "none":
-        return ()
-    found = constants.hidden.find(plan.sandbox.roots, plan.shown_roots)
-    return (*found, *git_folders(plan.hidden_git))
 
 
 # --- while it runs, and after ----------------------------------------------------------------------------
@@ -176,8 +172,6 @@ class _Program(Supervision):
     family: Family
     pid: int = 0
     status: int | None = None
-    unread: bytes = b""
-    """The start of a message of the server."""
 
     def reap(self) -> int | None:
         self.reap_main()
@@ -212,7 +206,7 @@ class _Program(Supervision):
         return ("timed out", ""), said
 
     def obey(self) -> bool:
-        """Answer a check, whether it comes at once or in part; the server asks for nothing else but the end.
+        """Answer checks; the server asks for nothing else but the end.
 
         There is nothing to do for one: Seatbelt denies protected names by pattern, so none can have been
         made.
@@ -221,25 +215,29 @@ class _Program(Supervision):
             data = self.control.recv(_MOST)
         except OSError:
             return False
-        if not data:
-            return False
-        self.unread += data
-        while self.unread.startswith(CHECK):
-            self.unread = self.unread[len(CHECK) :]
+        for _ in range(data.count(CHECK)):
             send_event(self.control, {"checked": True})
-        return CHECK.startswith(self.unread)
+        return bool(data) and not data.replace(CHECK, b"")
 
 
 def _run(launch: _Launch, program: _Program) -> None:
     try:
-        program.pid, pipe = _fork_program(launch)
+        pipe, writing = os.pipe()
+        program.pid = os.fork()
     except OSError as error:
         return send_event(program.control, {"failed": unstartable(error)})
+    if program.pid == 0:
+        os.close(pipe)
+        _become(launch, writing)
+    os.close(writing)
     launch.job.close_all_but_control()
     end, said = program.await_start(pipe)
     os.close(pipe)
     if end is None:
-        if failure := _start_failure(launch, said):
+        failure: Mapping[str, object] = json.loads(said) if said.startswith(b"{") else {}
+        if launch.is_confined and not failure and said != ENTERED:
+            failure = {"sandbox_failed": NOT_SET_UP}
+        if failure:
             program.kill_all()
             return send_event(program.control, failure)
         send_event(program.control, {"started": True})
@@ -248,33 +246,6 @@ def _run(launch: _Launch, program: _Program) -> None:
     reason, detail = end
     program.report(program.status, {"reason": reason, "detail": detail}, gone=gone)
     return None
-
-
-def _fork_program(launch: _Launch) -> tuple[int, int]:
-    """Fork the process that becomes the program; returns its number and a pipe for `_start_failure`.
-
-    Raises:
-        OSError: no process can be started.
-    """
-    reading, writing = os.pipe()
-    try:
-        pid = os.fork()
-    except OSError:
-        os.close(reading)
-        os.close(writing)
-        raise
-    if pid == 0:
-        os.close(reading)
-        _become(launch, writing)
-    os.close(writing)
-    return pid, reading
-
-
-def _start_failure(launch: _Launch, said: bytes) -> dict[str, object]:
-    """Why the program was not started, by all that came through the pipe; empty if it was."""
-    if said.startswith(b"{"):
-        return json.loads(said)
-    return {"sandbox_failed": NOT_SET_UP} if launch.is_confined and said != ENTERED else {}
 
 
 # --- in the fork -----------------------------------------------------------------------------------------
@@ -290,7 +261,7 @@ def _become(launch: _Launch, status: int) -> NoReturn:
         signal.set_wakeup_fd(-1)
         for number in (signal.SIGCHLD, signal.SIGPIPE):
             signal.signal(number, signal.SIG_DFL)
-        heed_polite()
+        handle_polite(signal.SIG_DFL)
         failure = _exec(launch, status)
     except (OSError, ValueError) as error:
         failure = {"failed": unstartable(error) if isinstance(error, OSError) else str(error)}
@@ -328,8 +299,7 @@ def _exec(launch: _Launch, status: int) -> Mapping[str, str]:
 
 def _environment(launch: _Launch) -> Mapping[str, str]:
     given = environment_of(launch.broker_policy, launch.request)
-    own = {MARKER: launch.job.marker}
-    if not launch.temporary:
-        return {**given, **own}
-    caches = {name: f"{launch.temporary}/{folder}" for name, folder in CACHES.items()}
-    return {**caches, **given, "TMPDIR": launch.temporary, **own}
+    if launch.temporary:
+        caches = {name: f"{launch.temporary}/{folder}" for name, folder in CACHES.items()}
+        given = {**caches, **given, "TMPDIR": launch.temporary}
+    return {**given, MARKER: launch.job.marker}

@@ -8,12 +8,15 @@ a reader of a secret can print. It believes the script only where nobody else ca
 import contextlib
 import os
 import shlex
+import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from mcp_toolserver.runtime.sandbox.broker.policy import READ_ONLY, Helper, SandboxPlan
+from mcp_toolserver.runtime.anonymous_file import anonymous_file
+from mcp_toolserver.runtime.sandbox.broker import temp_folder
+from mcp_toolserver.runtime.sandbox.broker.policy import READ_ONLY, BrokerPolicy, Helper, SandboxPlan
 from mcp_toolserver.runtime.sandbox.layers import seatbelt
 from mcp_toolserver.runtime.sandbox.layers.environment import DEFAULT_PATH
 from mcp_toolserver.runtime.sandbox.layers.spec import Check, Proof, SandboxSpec
@@ -25,7 +28,6 @@ from mcp_toolserver.runtime.sandbox.selftest.probe import (
     Fixture,
     Outcome,
     Probe,
-    Run,
     check,
     common_checks,
     common_script,
@@ -37,38 +39,48 @@ from mcp_toolserver.runtime.sandbox.selftest.probe import (
     unread,
 )
 
-HELPER_SECONDS = 20
-"""How long the script of a helper may take."""
+PROBE_SECONDS = 20.0
+"""How long a script may take."""
 
 _JOB = "mcp-toolserver-selftest"
 _EVENT = 'tell application "System Events" to get name'
 _OPEN = "(version 1)(allow default)"
 
 
-def prove(sandbox: SandboxSpec, run: Run) -> Proof:
-    """Try Seatbelt in the mode of `sandbox`, with the first of its programs.
+def prove(broker_policy: BrokerPolicy) -> Proof:
+    """Try Seatbelt in the mode of `broker_policy`, with the first of its programs.
 
     Raises:
         OSError: it cannot be tried.
     """
+    sandbox = broker_policy.sandbox
     program = sandbox.programs[0]
     unproven = Proof(commands="none", helpers="none", program=program)
     only_reading = replace(sandbox, mode=READ_ONLY, network=False)
-    helpers = _try(Probe(sandbox=only_reading, layer="seatbelt", program=program), run)
+    helpers = _try(Probe(sandbox=only_reading, layer="seatbelt", program=program), broker_policy)
     if helpers.problem:
         why = f"Seatbelt around what only reads: {helpers.problem}"
         return replace(unproven, reasons=(why,), failed=helpers.failed)
     commands = helpers
     if only_reading != sandbox:
-        commands = _try(Probe(sandbox=sandbox, layer="seatbelt", program=program), run)
+        commands = _try(Probe(sandbox=sandbox, layer="seatbelt", program=program), broker_policy)
     if commands.problem:
         why = f"Seatbelt around commands: {commands.problem}"
         return replace(unproven, helpers="seatbelt", reasons=(why,), failed=commands.failed)
     return replace(unproven, commands="seatbelt", helpers="seatbelt", checks=commands.checks)
 
 
-def _try(probe: Probe, run: Run) -> Outcome:
+def _try(probe: Probe, broker_policy: BrokerPolicy) -> Outcome:
     """Try commands, and helpers that read or write as much as the mode allows."""
+
+    def run(sandbox: SandboxSpec, probe: Probe, script: str) -> tuple[int, str]:
+        temporary = temp_folder.of_command(broker_policy.scratch)
+        try:
+            plan = SandboxPlan(layer="seatbelt", sandbox=sandbox, program=probe.program)
+            return _run(plan, (*broker_policy.shell, script), temporary, broker_policy.environment)
+        finally:
+            temp_folder.remove(temporary)
+
     with make_fixture(probe.sandbox.state, hides_in_root=True) as fixture:
         made = run_probe(probe, run, fixture, script(probe, fixture), _checks)
         _remove_job()
@@ -78,6 +90,38 @@ def _try(probe: Probe, run: Run) -> Outcome:
     with make_fixture(probe.sandbox.state, hides_in_root=True) as fixture:
         helper = _git_that_commits(probe, fixture) if probe.writes else _search(probe, fixture)
         return outcome((*made.checks, *helper))
+
+
+def _run(
+    plan: SandboxPlan, argv: Sequence[str], temporary: str, environment: Mapping[str, str]
+) -> tuple[int, str]:
+    """Run a program in the first root of `plan`; its exit status and what it printed.
+
+    Raises:
+        OSError: it was not run, or not to its end.
+    """
+    cwd, file = plan.sandbox.roots[0], anonymous_file("output")
+    words = seatbelt.arguments(plan, argv, temporary=temporary, cwd=cwd)
+    with os.fdopen(file, "w+b") as output:
+        started = subprocess.Popen(
+            words,
+            cwd=cwd,
+            env={**environment, "TMPDIR": temporary},
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        try:
+            status = started.wait(PROBE_SECONDS)
+        except subprocess.TimeoutExpired:
+            raise OSError("the script of the self-test did not run to its end") from None
+        finally:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(started.pid, signal.SIGKILL)
+            started.wait()
+        output.seek(0)
+        return status, output.read().decode(errors="replace")
 
 
 # --- commands --------------------------------------------------------------------------------------------
@@ -215,7 +259,7 @@ def _remove_job() -> None:
     if os.access("/bin/launchctl", os.X_OK):
         with contextlib.suppress(OSError, subprocess.SubprocessError):
             subprocess.run(
-                ("/bin/launchctl", "remove", _JOB), check=False, capture_output=True, timeout=HELPER_SECONDS
+                ("/bin/launchctl", "remove", _JOB), check=False, capture_output=True, timeout=PROBE_SECONDS
             )
 
 
@@ -335,21 +379,8 @@ def _run_helper(probe: Probe, fixture: Fixture, helper: Helper, lines: tuple[str
         writes=(fixture.at("root/.git"),) if helper.writes else (),
     )
     argv = (*helper.argv, "-c", "\n".join(lines))
-    temporary, cwd = fixture.at("temporary"), fixture.at("root")
-    words = seatbelt.arguments(plan, argv, temporary=temporary, cwd=cwd)
     try:
-        done = subprocess.run(
-            words,
-            cwd=cwd,
-            env={"PATH": DEFAULT_PATH},
-            check=False,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            encoding="utf-8",
-            errors="replace",
-            timeout=HELPER_SECONDS,
-        )
-    except (OSError, subprocess.SubprocessError):
+        _, printed = _run(plan, argv, fixture.at("temporary"), {"PATH": DEFAULT_PATH})
+    except OSError:
         return {}
-    return dict(line.split(" ", 1) for line in done.stdout.splitlines() if " " in line)
+    return dict(line.split(" ", 1) for line in printed.splitlines() if " " in line)
