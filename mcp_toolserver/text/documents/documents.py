@@ -1,10 +1,107 @@
-"""Converts a document to text with the parser of its type."""
+"""Converts a document to text with the parser of its type, and selects as many whole blocks of it (notebook
+cells, PDF pages) as fit into a result.
+"""
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from mcp_toolserver.errors import InvalidInput
-from mcp_toolserver.text.documents.blocks import Shown, Wanted
 from mcp_toolserver.text.documents.file_type import DocumentKind
+from mcp_toolserver.text.lines.encoding import head_bytes
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A picture that a model can be shown."""
+
+    data: bytes
+    mime_type: str
+
+
+@dataclass(frozen=True)
+class Block:
+    """A rendered part of a document."""
+
+    text: str
+    pictures: Sequence[Picture] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shown:
+    """The rendered result: text and pictures."""
+
+    text: str
+    pictures: tuple[Picture, ...] = ()
+    truncated: bool = False
+    """Whether more was asked for than is shown."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """Which parts to show."""
+
+    skip: int
+    take: int | None
+    """Maximum number of blocks; None for as many as fit."""
+    room: int
+    """Maximum UTF-8 bytes of text."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kind:
+    """The kind of block."""
+
+    document: str
+    part: str
+    first: int
+    """The number of the first block: 0 or 1."""
+
+
+def blocks(kind: Kind, total: int, wanted: Wanted, make: Callable[[int], Block | None]) -> Shown:
+    """Return the wanted parts, with a last line that says which they are and how to go on.
+
+    `make` gets the place of a part, from 0, and gives None where it is time to stop. A first part that is
+    too long alone is cut.
+    """
+    end = total if wanted.take is None else min(total, wanted.skip + wanted.take)
+    texts: list[str] = []
+    pictures: list[Picture] = []
+    room = wanted.room
+    cut = 0
+    place = min(wanted.skip, total)
+    while place < end and not cut and (block := make(place)) is not None:
+        size = len(block.text.encode(errors="surrogatepass")) + 1
+        if size > room and texts:
+            break
+        head = head_bytes(block.text, room)
+        cut = len(block.text) - len(head)
+        texts.append(head)
+        pictures += block.pictures
+        room -= size
+        place += 1
+    if cut:
+        texts.append(f"[{cut} more characters of this {kind.part} are cut; grep_search may find parts of it]")
+    texts.append(_note(kind, total, wanted.skip, place))
+    return Shown(text="\n".join(texts), pictures=tuple(pictures), truncated=bool(cut) or place < end)
+
+
+def numbered(text: str) -> str:
+    """Return the lines of `text`, numbered as read_file numbers them; lines of the server have no number."""
+    return "\n".join(f"{number}\t{line}" for number, line in enumerate(text.split("\n"), 1))
+
+
+def indented(text: str) -> str:
+    """Return the lines of `text`, each after a tab, so that none looks like one of ours."""
+    return "\t" + text.replace("\n", "\n\t")
+
+
+def _note(kind: Kind, total: int, skip: int, following: int) -> str:
+    if skip >= total:
+        return f"[{kind.document}: nothing at offset {skip}, it has {total} {kind.part}s]"
+    first, last = skip + kind.first, following + kind.first - 1
+    where = f"{kind.part}s {first}-{last} of {total}" if last > first else f"{kind.part} {first} of {total}"
+    more = f"; go on with offset={following}" if following < total else ""
+    return f"[{kind.document}: {where}{more}]"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,15 +124,15 @@ def shown(kind: DocumentKind, content: bytes, wanted: Wanted) -> Shown | Lines:
         case "notebook":
             return _notebook(content, wanted)
         case "PDF":
-            from mcp_toolserver.text.documents.pdf import pages
+            from mcp_toolserver.text.documents.parsers import pages
 
             return pages(content, wanted)
         case "docx":
-            from mcp_toolserver.text.documents.office import word
+            from mcp_toolserver.text.documents.parsers import word
 
             return _text(word(content))
         case _:
-            from mcp_toolserver.text.documents.office import sheets
+            from mcp_toolserver.text.documents.parsers import sheets
 
             return _text(sheets(content))
 

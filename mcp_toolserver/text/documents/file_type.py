@@ -13,6 +13,9 @@ HEAD_BYTES = 12
 
 DocumentKind = Literal["notebook", "PDF", "docx", "xlsx"]
 
+PARSERS = {"PDF": "pypdf", "Word (docx)": "docx", "Excel (xlsx)": "openpyxl"}
+"""Kind of document → module of its parser."""
+
 _PICTURES = {
     b"\x89PNG\r\n\x1a\n": "image/png",
     b"\xff\xd8\xff": "image/jpeg",

@@ -8,8 +8,18 @@ from typing import Literal
 from pydantic import JsonValue
 
 from mcp_toolserver.errors import InvalidInput, NotFound
-from mcp_toolserver.text.notebook.json_text import Layout, Part, Splice, layout, members, spliced
-from mcp_toolserver.text.notebook.notebook import Notebook, fields, parsed, source_of
+from mcp_toolserver.text.notebook.notebook import (
+    Layout,
+    Notebook,
+    Part,
+    Splice,
+    fields,
+    layout,
+    members,
+    parsed,
+    source_of,
+    spliced,
+)
 
 CellType = Literal["code", "markdown", "raw"]
 Mode = Literal["replace", "insert", "delete"]

@@ -13,7 +13,7 @@ from importlib import import_module
 from pydantic import JsonValue
 
 from mcp_toolserver.errors import InvalidInput
-from mcp_toolserver.text.documents.blocks import (
+from mcp_toolserver.text.documents.documents import (
     Block,
     Kind,
     Picture,
@@ -24,7 +24,7 @@ from mcp_toolserver.text.documents.blocks import (
     numbered,
 )
 from mcp_toolserver.text.documents.file_type import HEAD_BYTES, image_type
-from mcp_toolserver.text.documents.optional_parser import parser_errors
+from mcp_toolserver.text.documents.parsers import parser_errors
 from mcp_toolserver.text.lines.encoding import detect, head_bytes, tail_bytes
 from mcp_toolserver.text.notebook.notebook import source_of, violation
 
