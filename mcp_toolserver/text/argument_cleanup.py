@@ -10,8 +10,7 @@ import math
 import posixpath
 import re
 import shlex
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
 
 from pydantic import JsonValue
 
@@ -166,46 +165,34 @@ _Arguments = Mapping[str, JsonValue]
 _Sent = dict[str, JsonValue]
 
 
-@dataclass(frozen=True)
-class _Habit:
-    """An argument `name` whose value is one of `values`, for a tool that has an argument `where`."""
-
-    name: str
-    where: str
-    values: tuple[JsonValue, ...]
-    ours: _Arguments = field(default_factory=dict[str, JsonValue])
-    """What stands for it; nothing when it asks for what the tool does anyway."""
-
-    def covers(self, value: JsonValue) -> bool:
-        # By type too: in Python, True is 1.
-        return any(type(one) is type(value) and one == value for one in self.values)
-
-
-_HABITS = (
-    _Habit("dry_run", "old_string", (False,)),
-    _Habit("expected_replacements", "old_string", (1,)),
-    _Habit("mode", "content", ("rewrite", "overwrite")),
-    _Habit("should_read_entire_file", "offset", (False,)),
-    _Habit("depth", "details", (1,)),
-    _Habit("recursive", "details", (False,)),
-    _Habit("respect_git_ignore", "include_ignored", (True,)),
-    _Habit("respect_git_ignore", "include_ignored", (False,), {"include_ignored": True}),
-    _Habit("case_sensitive", "-i", (True,)),
-    _Habit("case_sensitive", "-i", (False,), {"-i": True}),
-    _Habit("is_regexp", "pattern", (True,)),
-    _Habit("literal_search", "pattern", (False,)),
-    _Habit("fixed_strings", "pattern", (False,)),
-    _Habit("search_type", "output_mode", ("content",), {"output_mode": "content"}),
-    _Habit("shell", "command", ("bash", "/bin/bash")),
-    _Habit("require_user_approval", "command", (False,)),
-    _Habit("merge", "todos", (False,)),
-    _Habit("is_new_cell", "edit_mode", (False,), {"edit_mode": "replace"}),
-    _Habit("is_new_cell", "edit_mode", (True,), {"edit_mode": "insert"}),
-    _Habit("cell_language", "cell_type", ("python",), {"cell_type": "code"}),
-    _Habit("cell_language", "cell_type", ("markdown",), {"cell_type": "markdown"}),
-    _Habit("language", "cell_type", ("python",), {"cell_type": "code"}),
-    _Habit("language", "cell_type", ("markdown",), {"cell_type": "markdown"}),
+_HABITS: Sequence[tuple[str, str, Sequence[JsonValue], _Arguments]] = (
+    ("dry_run", "old_string", (False,), {}),
+    ("expected_replacements", "old_string", (1,), {}),
+    ("mode", "content", ("rewrite", "overwrite"), {}),
+    ("should_read_entire_file", "offset", (False,), {}),
+    ("depth", "details", (1,), {}),
+    ("recursive", "details", (False,), {}),
+    ("respect_git_ignore", "include_ignored", (True,), {}),
+    ("respect_git_ignore", "include_ignored", (False,), {"include_ignored": True}),
+    ("case_sensitive", "-i", (True,), {}),
+    ("case_sensitive", "-i", (False,), {"-i": True}),
+    ("is_regexp", "pattern", (True,), {}),
+    ("literal_search", "pattern", (False,), {}),
+    ("fixed_strings", "pattern", (False,), {}),
+    ("search_type", "output_mode", ("content",), {"output_mode": "content"}),
+    ("shell", "command", ("bash", "/bin/bash"), {}),
+    ("require_user_approval", "command", (False,), {}),
+    ("merge", "todos", (False,), {}),
+    ("is_new_cell", "edit_mode", (False,), {"edit_mode": "replace"}),
+    ("is_new_cell", "edit_mode", (True,), {"edit_mode": "insert"}),
+    ("cell_language", "cell_type", ("python",), {"cell_type": "code"}),
+    ("cell_language", "cell_type", ("markdown",), {"cell_type": "markdown"}),
+    ("language", "cell_type", ("python",), {"cell_type": "code"}),
+    ("language", "cell_type", ("markdown",), {"cell_type": "markdown"}),
 )
+"""An argument, one that the tool has, values of the first, and what stands for them: nothing when they ask
+for what the tool does anyway.
+"""
 
 _EXPLANATIONS = ("explanation", "goal", "instruction", "instructions", "reason")
 """Why the call is made, in words."""
@@ -242,8 +229,11 @@ def _meaning(name: str, value: JsonValue, properties: _Arguments) -> _Arguments 
         return {}
     if _WITHOUT_EFFECT.get(name) in properties:
         return {}
-    habits = (one for one in _HABITS if one.name == name and one.where in properties)
-    return next((one.ours for one in habits if one.covers(value)), None)
+    for habit, own, values, ours in _HABITS:
+        # By type too: in Python, True is 1.
+        if habit == name and own in properties and (type(value), value) in [(type(v), v) for v in values]:
+            return ours
+    return None
 
 
 _LINES = (

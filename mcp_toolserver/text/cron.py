@@ -9,7 +9,7 @@ regular intervals of elapsed time. Moments are whole seconds since 1970.
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import datetime, tzinfo
+from datetime import UTC, datetime, tzinfo
 from itertools import takewhile
 
 from mcp_toolserver.capabilities.cron import Schedule, ScheduledRun
@@ -66,8 +66,6 @@ def parse_cron(text: str) -> str:
     if _CHARACTERS.fullmatch(text) is None:
         raise ValueError("a schedule consists of numbers, names such as MON or JAN, and * , - / #")
     fields = " ".join(words).upper()
-    from datetime import UTC
-
     if next_moment(fields, UTC, 0) is None:
         raise ValueError(f"'{fields}' never occurs, because no month has such a day")
     return fields

@@ -50,13 +50,7 @@ def _size(message: Message) -> int:
 
 def role(message: Message) -> Role:
     """Who sent a message."""
-    match message:
-        case UserText():
-            return "user"
-        case ModelTurn():
-            return "agent"
-        case _:
-            return "tools"
+    return "user" if isinstance(message, UserText) else "agent" if isinstance(message, ModelTurn) else "tools"
 
 
 def cleaned(message: Message) -> Message:
@@ -116,10 +110,6 @@ def _clean(text: str) -> str:
 @cache
 def _adapter(sender: Role) -> TypeAdapter[Message]:
     """Made on first use, because it takes milliseconds."""
-    match sender:
-        case "user":
-            return TypeAdapter[Message](UserText)
-        case "agent":
-            return TypeAdapter[Message](ModelTurn)
-        case _:
-            return TypeAdapter[Message](tuple[ToolReply, ...])
+    return TypeAdapter[Message](
+        {"user": UserText, "agent": ModelTurn, "tools": tuple[ToolReply, ...]}[sender]
+    )

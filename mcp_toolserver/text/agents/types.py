@@ -11,30 +11,10 @@ from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.text.lines.escape_invisible import visible
 
 _READING = (
-    "read_file",
-    "ls",
-    "head",
-    "tail",
-    "view_image",
-    "glob_search",
-    "grep_search",
-    "tree",
-    "diff",
-    "git_status",
-    "git_diff",
-    "git_log",
-    "git_show",
-    "git_blame",
-    "repo_overview",
-    "LSP",
-    "WebFetch",
-    "WebSearch",
-    "ToolSearch",
-    "Skill",
-    "StructuredOutput",
-    "SendMessage",
-    "calculator",
-    "current_datetime",
+    *("read_file", "ls", "head", "tail", "view_image", "glob_search", "grep_search", "tree", "diff"),
+    *("git_status", "git_diff", "git_log", "git_show", "git_blame", "repo_overview", "LSP"),
+    *("WebFetch", "WebSearch", "ToolSearch", "Skill", "StructuredOutput", "SendMessage"),
+    *("calculator", "current_datetime"),
 )
 
 
@@ -101,20 +81,10 @@ BUILT_IN: Mapping[str, AgentType] = {one.name: one for one in (_GENERAL, _EXPLOR
 """The types that every workspace has, by name; no file replaces one."""
 
 _SPELLINGS: Mapping[str, str] = {
-    "": FIRST_TYPE,
-    "generalpurpose": FIRST_TYPE,
-    "general": FIRST_TYPE,
-    "generalpurposeagent": FIRST_TYPE,
-    "explore": "Explore",
-    "explorer": "Explore",
-    "exploreagent": "Explore",
-    "plan": "Plan",
-    "planner": "Plan",
-    "planagent": "Plan",
-    "verification": "Verification",
-    "verify": "Verification",
-    "verifier": "Verification",
-    "verificationagent": "Verification",
+    **dict.fromkeys(("", "generalpurpose", "general", "generalpurposeagent"), FIRST_TYPE),
+    **dict.fromkeys(("explore", "explorer", "exploreagent"), "Explore"),
+    **dict.fromkeys(("plan", "planner", "planagent"), "Plan"),
+    **dict.fromkeys(("verification", "verify", "verifier", "verificationagent"), "Verification"),
 }
 
 

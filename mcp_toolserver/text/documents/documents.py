@@ -18,12 +18,8 @@ class Picture:
     mime_type: str
 
 
-@dataclass(frozen=True)
-class Block:
-    """A rendered part of a document."""
-
-    text: str
-    pictures: Sequence[Picture] = ()
+Block = tuple[str, Sequence[Picture]]
+"""The text of a part of a document, and its pictures."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,14 +43,8 @@ class Wanted:
     """Maximum UTF-8 bytes of text."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Kind:
-    """The kind of block."""
-
-    document: str
-    part: str
-    first: int
-    """The number of the first block: 0 or 1."""
+Kind = tuple[str, str, int]
+"""What the document and a part of it are called, and the number of its first part: 0 or 1."""
 
 
 def blocks(kind: Kind, total: int, wanted: Wanted, make: Callable[[int], Block | None]) -> Shown:
@@ -70,17 +60,18 @@ def blocks(kind: Kind, total: int, wanted: Wanted, make: Callable[[int], Block |
     cut = 0
     place = min(wanted.skip, total)
     while place < end and not cut and (block := make(place)) is not None:
-        size = len(block.text.encode(errors="surrogatepass")) + 1
+        text, shown_with = block
+        size = len(text.encode(errors="surrogatepass")) + 1
         if size > room and texts:
             break
-        head = head_bytes(block.text, room)
-        cut = len(block.text) - len(head)
+        head = head_bytes(text, room)
+        cut = len(text) - len(head)
         texts.append(head)
-        pictures += block.pictures
+        pictures += shown_with
         room -= size
         place += 1
     if cut:
-        texts.append(f"[{cut} more characters of this {kind.part} are cut; grep_search may find parts of it]")
+        texts.append(f"[{cut} more characters of this {kind[1]} are cut; grep_search may find parts of it]")
     texts.append(_note(kind, total, wanted.skip, place))
     return Shown(text="\n".join(texts), pictures=tuple(pictures), truncated=bool(cut) or place < end)
 
@@ -96,12 +87,13 @@ def indented(text: str) -> str:
 
 
 def _note(kind: Kind, total: int, skip: int, following: int) -> str:
+    document, part, number = kind
     if skip >= total:
-        return f"[{kind.document}: nothing at offset {skip}, it has {total} {kind.part}s]"
-    first, last = skip + kind.first, following + kind.first - 1
-    where = f"{kind.part}s {first}-{last} of {total}" if last > first else f"{kind.part} {first} of {total}"
+        return f"[{document}: nothing at offset {skip}, it has {total} {part}s]"
+    first, last = skip + number, following + number - 1
+    where = f"{part}s {first}-{last} of {total}" if last > first else f"{part} {first} of {total}"
     more = f"; go on with offset={following}" if following < total else ""
-    return f"[{kind.document}: {where}{more}]"
+    return f"[{document}: {where}{more}]"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Protocol
 from zipfile import BadZipFile, ZipFile
 
 from mcp_toolserver.errors import InvalidInput, Unavailable
-from mcp_toolserver.text.documents.documents import Block, Kind, Shown, Wanted, blocks, numbered
+from mcp_toolserver.text.documents.documents import Block, Shown, Wanted, blocks, numbered
 
 if TYPE_CHECKING:
     from xml.etree.ElementTree import Element
@@ -121,9 +121,9 @@ def pages(content: bytes, wanted: Wanted) -> Shown:
         def make(place: int) -> Block | None:
             if work.left < _WORK_OF_PAGE:
                 return None
-            return Block(f"[page {place + 1}]\n{_page(found[place], work, own)}")
+            return f"[page {place + 1}]\n{_page(found[place], work, own)}", ()
 
-        return blocks(Kind(document="PDF", part="page", first=1), len(found), wanted, make)
+        return blocks(("PDF", "page", 1), len(found), wanted, make)
 
 
 def _page(page: "PageObject", work: _Work, own: Sequence[type[Exception]]) -> str:

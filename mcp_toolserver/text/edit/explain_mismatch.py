@@ -10,17 +10,16 @@ the quotes can be copied into a call as they are.
 import html
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from functools import reduce
 from itertools import islice
 
-from mcp_toolserver.text.edit.occurrences import Occurrences, folded, named_lines
+from mcp_toolserver.text.edit.occurrences import folded, places, where
 from mcp_toolserver.text.edit.unified_diff import common_start
 from mcp_toolserver.text.lines.escape_invisible import escapes, is_hidden, unescape
 
-_LINES_NAMED = 10
 _MOST_ESCAPES = 5
 _FOLDED_CHARACTERS = 2_000_000
 """Longer texts are not searched for differences that are hard to see: that takes many times their size."""
@@ -85,13 +84,8 @@ def _slip(text: str, wanted: str, name: str) -> str | None:
     for undo, message in _SLIPS.items():
         meant = undo(wanted)
         if meant != wanted and meant.strip() and meant in text:
-            return message.format(where=_where(text, meant), name=name)
+            return message.format(where=where(text, meant), name=name)
     return None
-
-
-def _where(text: str, wanted: str) -> str:
-    found = Occurrences(content=text, text=text, wanted=wanted, by_bytes=True)
-    return named_lines(found.lines(_LINES_NAMED), more=len(found.first(_LINES_NAMED + 1)) > _LINES_NAMED)
 
 
 def _without_numbers(text: str) -> str:
@@ -146,7 +140,7 @@ def _shown_escapes(text: str, wanted: str) -> str | None:
     named = (f"{shown} as {json.dumps(character)[1:-1]}" for shown, character in escapes(wanted).items())
     return (
         "It holds escapes by which results show characters that cannot be seen; the file, on "
-        f"{_where(text, meant)}, has the characters themselves. Send them in JSON escapes: "
+        f"{where(text, meant)}, has the characters themselves. Send them in JSON escapes: "
         f"{', '.join(islice(named, _MOST_ESCAPES))}."
     )
 
@@ -157,7 +151,7 @@ def _lone_returns(text: str, wanted: str) -> str | None:
     if "\r" not in text + wanted or wanted_lines not in lines:
         return None
     return (
-        f"It is on {_where(lines, wanted_lines)} but for carriage returns without a line feed. "
+        f"It is on {where(lines, wanted_lines)} but for carriage returns without a line feed. "
         'Send "\\r" exactly where the file has it.'
     )
 
@@ -186,10 +180,9 @@ def _hardly_visible(text: str, wanted: str, name: str) -> str | None:
             before = text.split("\n", number := folded_text.count("\n", 0, place))[:number]
             part = _fragment(text, sum(map(len, before)) + number, 0, len(lines))
             differences = _needed([*_FOLDS][:count], "\n".join(line or "" for line in part.lines), wanted)
-            where = _where(folded_text, folded_wanted)
             return (
-                f"It is on {where} but for {differences}. {part.differences(lines, name)} "
-                "Send the text exactly as the file has it."
+                f"It is on {where(folded_text, folded_wanted)} but for {differences}. "
+                f"{part.differences(lines, name)} Send the text exactly as the file has it."
             )
     return None
 
@@ -209,7 +202,7 @@ def _needed(folds: Sequence[str], part: str, wanted: str) -> str:
 def _made_before(text: str, new: str, name: str) -> str:
     if len(new.strip()) < _TELLING_CHARACTERS or text.count(new) != 1:
         return ""
-    return f"{name} is there already, on {_where(text, new)}: the edit may have been made before. "
+    return f"{name} is there already, on {where(text, new)}: the edit may have been made before. "
 
 
 # --- the nearest lines -----------------------------------------------------------------------------------
@@ -283,8 +276,10 @@ def _by_lines(text: str, lines: Sequence[str], name: str) -> str | None:
     if not counts:
         return None
     rarest = min(counts, key=lambda index: counts[index])
-    places = islice(_places(text, lines[rarest].strip()), _PLACES)
-    found = (_fragment(text, place, rarest, len(lines)) for place in places)
+    line = lines[rarest].strip()
+    found = (
+        _fragment(text, place, rarest, len(lines)) for place in islice(places(text, line, len(line)), _PLACES)
+    )
     best = max(found, key=lambda part: part.alike(lines))
     return (
         f"The nearest text begins on line {max(1, best.first + 1)}. {best.differences(lines, name)}".rstrip()
@@ -298,7 +293,7 @@ def _by_words(text: str, lines: Sequence[str], wanted: str, name: str) -> str | 
     scored = [
         (_likeness(wanted, wanted.index(word), text, place), place, wanted.count("\n", 0, wanted.index(word)))
         for word in rarest
-        for place in islice(_places(text, word), _PLACES)
+        for place in islice(places(text, word, len(word)), _PLACES)
     ]
     score, place, index = max(scored, default=(0.0, 0, 0))
     if score < _ALIKE:
@@ -307,13 +302,6 @@ def _by_words(text: str, lines: Sequence[str], wanted: str, name: str) -> str | 
     parting = _parting(there, here)
     number = text.count("\n", 0, place) + 1
     return f"The nearest line is {number}, {quoted(there, parting)}; {name} has {quoted(here, parting)}."
-
-
-def _places(text: str, wanted: str) -> Iterator[int]:
-    place = text.find(wanted)
-    while place >= 0:
-        yield place
-        place = text.find(wanted, place + len(wanted))
 
 
 def _likeness(one: str, one_place: int, other: str, other_place: int) -> float:

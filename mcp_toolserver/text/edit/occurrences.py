@@ -6,6 +6,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 
+LINES_NAMED = 10
+
 
 @dataclass(frozen=True, kw_only=True)
 class Occurrences:
@@ -23,26 +25,12 @@ class Occurrences:
         """Number of non-overlapping occurrences, from the start."""
         return self.text.count(self.wanted)
 
-    def first(self, limit: int) -> list[int]:
-        """Return the first places in `text`, including overlapping ones."""
-        return list(islice(self._places(step=1), limit))
-
-    def lines(self, limit: int) -> tuple[int, ...]:
-        """Return the lines on which the first ones begin, each line once."""
-        return distinct_lines(self.text, self.first(limit))
-
     def spans(self) -> Iterator[tuple[int, int]]:
         """Start and end of each in `content`, none overlapping another."""
         size = len(self.wanted)
-        ends = (end for place in self._places(step=size) for end in (place, place + size))
+        ends = (end for place in places(self.text, self.wanted, size) for end in (place, place + size))
         found = ends if self.by_bytes else _unfolded(self.content, self.text, ends)
         return zip(found, found, strict=True)
-
-    def _places(self, *, step: int) -> Iterator[int]:
-        place = self.text.find(self.wanted)
-        while place >= 0:
-            yield place
-            place = self.text.find(self.wanted, place + step)
 
 
 def occurrences(content: str, wanted: str) -> Occurrences:
@@ -54,6 +42,14 @@ def occurrences(content: str, wanted: str) -> Occurrences:
     if "\n" not in wanted or "\r\n" not in content + wanted or ("\r" in wanted and wanted in content):
         return Occurrences(content=content, text=content, wanted=wanted, by_bytes=True)
     return Occurrences(content=content, text=folded(content), wanted=folded(wanted), by_bytes=False)
+
+
+def places(text: str, wanted: str, step: int = 1) -> Iterator[int]:
+    """Yield the places of `wanted`, each at least `step` after the one before."""
+    place = text.find(wanted)
+    while place >= 0:
+        yield place
+        place = text.find(wanted, place + step)
 
 
 def folded(text: str) -> str:
@@ -70,6 +66,12 @@ def distinct_lines(text: str, places: Iterable[int]) -> tuple[int, ...]:
         last = place
         numbers[line] = None
     return tuple(numbers)
+
+
+def where(text: str, wanted: str) -> str:
+    """Name the lines on which the first places of `wanted` begin."""
+    found = list(islice(places(text, wanted), LINES_NAMED + 1))
+    return named_lines(distinct_lines(text, found[:LINES_NAMED]), more=len(found) > LINES_NAMED)
 
 
 def named_lines(lines: tuple[int, ...], more: bool) -> str:

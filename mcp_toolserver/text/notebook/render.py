@@ -15,7 +15,6 @@ from pydantic import JsonValue
 from mcp_toolserver.errors import InvalidInput
 from mcp_toolserver.text.documents.documents import (
     Block,
-    Kind,
     Picture,
     Shown,
     Wanted,
@@ -61,9 +60,9 @@ def view(content: bytes, wanted: Wanted) -> Shown:
     def make(number: int) -> Block:
         before = len(pictures)
         text = "\n".join(_cell(number, cells[number], pictures, has_ids=has_ids))
-        return Block(text, pictures[before:])
+        return text, pictures[before:]
 
-    return blocks(Kind(document=_about(notebook), part="cell", first=0), len(cells), wanted, make)
+    return blocks((_about(notebook), "cell", 0), len(cells), wanted, make)
 
 
 def _loaded(content: bytes) -> Fields:

@@ -16,13 +16,11 @@ from itertools import accumulate, islice
 
 from mcp_toolserver.errors import Conflict
 from mcp_toolserver.text.edit.explain_mismatch import explain, quoted
-from mcp_toolserver.text.edit.occurrences import folded, named_lines
+from mcp_toolserver.text.edit.occurrences import LINES_NAMED, folded, named_lines
 from mcp_toolserver.text.patch.model import Hunk, Line, lines_of
 
 _FUZZ = 2
 """Lines of context that may be left out at either end."""
-
-_LINES_NAMED = 10
 
 _OTHER_ENDINGS = "the file has other line endings and keeps them"
 
@@ -259,11 +257,10 @@ class _Target:
             expected = hunk.start + self._drift + first
         if expected >= floor and folded.is_at(old, expected):
             return expected
-        places = list(islice(folded.places(old, floor), _LINES_NAMED + 1))
+        places = list(islice(folded.places(old, floor), LINES_NAMED + 1))
         if len(places) > 1 and not is_chosen:
-            where = named_lines(
-                tuple(place + 1 for place in places[:_LINES_NAMED]), more=len(places) > _LINES_NAMED
-            )
+            numbers = tuple(place + 1 for place in places[:LINES_NAMED])
+            where = named_lines(numbers, more=len(places) > LINES_NAMED)
             raise Conflict(
                 f"its old lines are in the file several times ({where}). Add lines of context, or name a "
                 "line before them after `@@`."

@@ -202,21 +202,17 @@ def _why_unwritable(output: str, confined: Confined) -> str:
         if confined.token:
             source, advice = f"The token {confined.token!r}", "change the token"
         return f"{source} is read-only: commands write to $TMPDIR only. The operator can {advice}."
-    if not confined.git and _GIT.search(output):
-        return _why_no_git(confined.git_tools)
-    return (
-        "Commands write to the roots and to $TMPDIR only, where the call may write; and not to what editors, "
-        "shells, agents and git act upon by themselves."
-    )
-
-
-def _why_no_git(git_tools: tuple[str, ...]) -> str:
+    if confined.git or not _GIT.search(output):
+        return (
+            "Commands write to the roots and to $TMPDIR only, where the call may write; and not to what "
+            "editors, shells, agents and git act upon by themselves."
+        )
     why = (
         ".git is read-only for commands here, so they cannot stage or commit; mv and rm work on files, and "
         "commits include what they did."
     )
-    if git_tools:
-        return f"{why} Use these tools: {', '.join(git_tools)}."
+    if confined.git_tools:
+        return f"{why} Use these tools: {', '.join(confined.git_tools)}."
     return (
         f"{why} The operator can offer tools for it with --toolsets default,git, or start the server with "
         "--git writable."

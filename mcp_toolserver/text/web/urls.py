@@ -62,11 +62,7 @@ def bracketed(host: str) -> str:
 
 
 def canonical_url(text: str) -> str:
-    """Return the canonical spelling of an address.
-
-    Raises:
-        ValueError: as for `parse_url`.
-    """
+    """Return the canonical spelling of an address. Raises: as `parse_url`."""
     return str(parse_url(text))
 
 
@@ -101,11 +97,7 @@ def parse_url(text: str) -> Url:
 
 
 def joined(base: Url, reference: str) -> Url:
-    """Resolve `reference`, from a page or a redirect, against `base`.
-
-    Raises:
-        ValueError: as for `parse_url`.
-    """
+    """Resolve `reference`, from a page or a redirect, against `base`. Raises: as `parse_url`."""
     return parse_url(absolute(base, reference.strip()))
 
 
@@ -284,8 +276,7 @@ def url_pattern(text: str) -> UrlPattern:
 def url_matcher(text: str) -> Callable[[str], bool]:
     """Compile a pattern into a test of canonical addresses; other text matches nothing.
 
-    Raises:
-        ValueError: as for `url_pattern`.
+    Raises: as `url_pattern`.
     """
     pattern = url_pattern(text)
 
