@@ -110,7 +110,6 @@ def placeholders(arguments: Mapping[str, JsonValue], schema: Mapping[str, JsonVa
 
 
 def _optional(schema: Mapping[str, JsonValue]) -> Mapping[str, Mapping[str, JsonValue]]:
-    """Return the schema of each optional argument."""
     properties = _mapping(schema.get("properties"))
     required = schema.get("required")
     names = set(properties) - set(required if isinstance(required, list) else ())
@@ -304,7 +303,6 @@ def _joined_source(sent: _Sent, properties: _Arguments) -> None:
 
 
 def _texts(value: JsonValue) -> list[str] | None:
-    """Return a list of texts; None for anything else."""
     texts = [item for item in value if isinstance(item, str)] if isinstance(value, list) else []
     return texts if isinstance(value, list) and len(texts) == len(value) else None
 

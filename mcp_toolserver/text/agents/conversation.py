@@ -38,14 +38,11 @@ class Conversation:
 
 
 def _size(message: Message) -> int:
-    match message:
-        case UserText():
-            return len(message.text.encode())
-        case ModelTurn():
-            arguments = sum(len(json.dumps(call.arguments)) + len(call.name) for call in message.calls)
-            return len(message.text.encode()) + arguments
-        case _:
-            return sum(len(reply.text.encode()) + len(reply.name) for reply in message)
+    if isinstance(message, tuple):
+        return sum(len(reply.text.encode()) + len(reply.name) for reply in message)
+    calls = message.calls if isinstance(message, ModelTurn) else ()
+    arguments = sum(len(json.dumps(call.arguments)) + len(call.name) for call in calls)
+    return len(message.text.encode()) + arguments
 
 
 def role(message: Message) -> Role:

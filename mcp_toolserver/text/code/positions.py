@@ -36,15 +36,17 @@ def to_units(line: str, index: int, encoding: Encoding) -> int:
     """Return the number of units before character `index` (from 0) of `line`."""
     if encoding == "utf-32" or line.isascii():
         return index
-    return len(_encoded(line[:index], encoding)) // _WIDTH[encoding]
+    codec, width = _UNITS[encoding]
+    return len(line[:index].encode(codec, "surrogatepass")) // width
 
 
 def to_index(line: str, units: int, encoding: Encoding) -> int:
     """Return the index (from 0) of the character after `units`; at most the end of `line`."""
     if encoding == "utf-32" or line.isascii():
         return max(0, min(units, len(line)))
-    before = _encoded(line, encoding)[: max(0, units) * _WIDTH[encoding]]
-    return len(before.decode(_CODEC[encoding], "ignore"))
+    codec, width = _UNITS[encoding]
+    before = line.encode(codec, "surrogatepass")[: max(0, units) * width]
+    return len(before.decode(codec, "ignore"))
 
 
 def symbol_at(line: str, index: int) -> str:
@@ -70,12 +72,8 @@ def indentation(lines: Iterable[str]) -> tuple[bool, int]:
     return is_tabs, 4 if is_tabs else min(widths, default=4)
 
 
-_WIDTH = {"utf-8": 1, "utf-16": 2}
-_CODEC = {"utf-8": "utf-8", "utf-16": "utf-16-le"}
-
-
-def _encoded(text: str, encoding: Encoding) -> bytes:
-    return text.encode(_CODEC[encoding], "surrogatepass")
+_UNITS = {"utf-8": ("utf-8", 1), "utf-16": ("utf-16-le", 2)}
+"""Codec, and bytes of a unit."""
 
 
 Position = tuple[int, int]

@@ -112,21 +112,16 @@ def shown(kind: DocumentKind, content: bytes, wanted: Wanted) -> Shown | Lines:
         InvalidInput: it cannot be read; the text goes on from the name of the file.
     """
     # Each brings a library, or more of our own code than a server that is never asked should load.
-    match kind:
-        case "notebook":
-            return _notebook(content, wanted)
-        case "PDF":
-            from mcp_toolserver.text.documents.parsers import pages
+    if kind == "notebook":
+        return _notebook(content, wanted)
+    from mcp_toolserver.text.documents.parsers import pages, sheets, word
 
-            return pages(content, wanted)
-        case "docx":
-            from mcp_toolserver.text.documents.parsers import word
-
-            return _text(word(content))
-        case _:
-            from mcp_toolserver.text.documents.parsers import sheets
-
-            return _text(sheets(content))
+    if kind == "PDF":
+        return pages(content, wanted)
+    text = word(content) if kind == "docx" else sheets(content)
+    if not text.strip():
+        return Shown(text="[the document has no text]")
+    return Lines(content=text.encode(errors="replace"))
 
 
 def _notebook(content: bytes, wanted: Wanted) -> Shown | Lines:
@@ -137,9 +132,3 @@ def _notebook(content: bytes, wanted: Wanted) -> Shown | Lines:
     except InvalidInput as error:
         # Whoever is to mend it has to see it.
         return Lines(content=content, note=f"shown as text, because as a notebook it {error}")
-
-
-def _text(text: str) -> Shown | Lines:
-    if not text.strip():
-        return Shown(text="[the document has no text]")
-    return Lines(content=text.encode(errors="replace"))

@@ -173,7 +173,6 @@ def sheets(content: bytes) -> str:
 
 
 def _truncated(pairs: Iterator[tuple[_Sheet, _Sheet]]) -> Iterator[str]:
-    """Yield the lines of all sheets, up to the limit."""
     cells = characters = 0
     for computed, written in pairs:
         hidden = ", hidden" if computed.sheet_state != "visible" else ""

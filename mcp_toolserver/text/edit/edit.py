@@ -17,11 +17,11 @@ from io import StringIO
 from itertools import islice
 
 from mcp_toolserver.errors import Conflict, InvalidInput
-from mcp_toolserver.text.edit.explain_mismatch import explain
-from mcp_toolserver.text.edit.occurrences import (
+from mcp_toolserver.text.edit.matches import (
     LINES_NAMED,
     Occurrences,
     distinct_lines,
+    explain,
     folded,
     named_lines,
     occurrences,

@@ -50,7 +50,6 @@ def references(answer: bytes) -> tuple[tuple[GitBranch, ...], int]:
 
 
 def _branch_name(reference: str) -> str:
-    """Return the name of a branch; empty for other references."""
     for start in ("refs/heads/", "refs/remotes/"):
         if reference.startswith(start) and not reference.endswith("/HEAD"):
             return reference.removeprefix(start)

@@ -207,7 +207,6 @@ def _model(cells: Sequence[Part], number: int, kind: str) -> Part | None:
 
 
 def _made(notebook: Notebook, kind: str) -> Mapping[str, JsonValue]:
-    """Make an empty cell with a unique id."""
     new: Callable[[], Mapping[str, JsonValue]] = getattr(import_module("nbformat.v4"), f"new_{kind}_cell")
     taken = set(notebook.ids())
     cell = dict(next(cell for cell in iter(new, None) if cell["id"] not in taken))

@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from itertools import accumulate, islice
 
 from mcp_toolserver.errors import Conflict
-from mcp_toolserver.text.edit.explain_mismatch import explain, quoted
-from mcp_toolserver.text.edit.occurrences import LINES_NAMED, folded, named_lines
+from mcp_toolserver.text.edit.matches import LINES_NAMED, explain, folded, named_lines, quoted
 from mcp_toolserver.text.patch.model import Hunk, Line, lines_of
 
 _FUZZ = 2

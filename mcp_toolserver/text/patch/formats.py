@@ -19,7 +19,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from mcp_toolserver.text.edit.occurrences import folded
+from mcp_toolserver.text.edit.matches import folded
 from mcp_toolserver.text.patch.model import (
     UNFINISHED,
     Header,

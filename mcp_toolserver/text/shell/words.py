@@ -179,7 +179,6 @@ def _loose_words(text: str) -> Words:
 
 
 def _name(word: str) -> str:
-    """Return the name of a program without its folder."""
     return word.rpartition("/")[2]
 
 
