@@ -61,10 +61,10 @@ from mcp_toolserver.stores.running_servers import RunningServer, oldest_start, s
 from mcp_toolserver.stores.saved_outputs import OutputLimits, OutputStore
 from mcp_toolserver.stores.state_dir import make_state_folder, state_folder
 from mcp_toolserver.telemetry import observers
-from mcp_toolserver.text.documents.optional_parser import PARSERS
+from mcp_toolserver.text.documents.file_type import PARSERS
 from mcp_toolserver.text.enforcement_summary import Enforcement, summary
 from mcp_toolserver.text.file_names import lies_in
-from mcp_toolserver.text.shell.sandbox_hints import Confined, explain
+from mcp_toolserver.text.shell.command_output import Confined, explain
 from mcp_toolserver.tool_spec import Profile
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from mcp_toolserver.errors import SettingsError
 from mcp_toolserver.policy.client_restrictions import ClientRestrictions
 from mcp_toolserver.text.file_names import path_tests
 from mcp_toolserver.text.search.glob import wildcard
-from mcp_toolserver.text.shell.command_pattern import command_tests
+from mcp_toolserver.text.shell.words import command_tests
 from mcp_toolserver.text.web.urls import url_matcher
 
 _Test = Callable[[str], bool]

@@ -9,8 +9,8 @@ regular intervals of elapsed time. Moments are whole seconds since 1970.
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import datetime, tzinfo
-from itertools import takewhile
+from datetime import UTC, datetime, tzinfo
+from itertools import islice, takewhile
 
 from mcp_toolserver.capabilities.cron import Schedule, ScheduledRun
 from mcp_toolserver.text.lines.encoding import head_bytes
@@ -66,8 +66,6 @@ def parse_cron(text: str) -> str:
     if _CHARACTERS.fullmatch(text) is None:
         raise ValueError("a schedule consists of numbers, names such as MON or JAN, and * , - / #")
     fields = " ".join(words).upper()
-    from datetime import UTC
-
     if next_moment(fields, UTC, 0) is None:
         raise ValueError(f"'{fields}' never occurs, because no month has such a day")
     return fields
@@ -111,7 +109,6 @@ def _until(fields: str, zone: tzinfo, after: float, until: float) -> Iterator[in
 
 
 def _moments(fields: str, zone: tzinfo, after: float) -> Iterator[int]:
-    """The moments after `after`, in order."""
     # Most servers never need this import.
     from cronsim import CronSim, CronSimError
 
@@ -135,12 +132,14 @@ _LINE_BYTES = 160
 
 def listed(schedule: Schedule) -> str:
     """Format a schedule with a line for each of its last runs."""
-    return "\n".join((*_facts(schedule), *map(_run_line, schedule.runs[:_SHOWN_RUNS])))
+    said = (f": {line}" if (line := _first_line(run.output)) else "" for run in schedule.runs)
+    return "\n".join((*_facts(schedule), *islice(map(_run, schedule.runs, said), _SHOWN_RUNS)))
 
 
 def detailed(schedule: Schedule) -> str:
     """Format a schedule with the output of each stored run."""
-    return "\n".join((*_facts(schedule, whole=True), *map(_whole_run, schedule.runs)))
+    runs = (_run(run, f"\n{run.output.rstrip()}" * bool(run.output)) for run in schedule.runs)
+    return "\n".join((*_facts(schedule, whole=True), *runs))
 
 
 def _facts(schedule: Schedule, *, whole: bool = False) -> Iterator[str]:
@@ -156,21 +155,13 @@ def _facts(schedule: Schedule, *, whole: bool = False) -> Iterator[str]:
     yield f"  runs: {schedule.run_count}" + ("; the last ones:" if schedule.runs else "")
 
 
-def _run_line(run: ScheduledRun) -> str:
-    said = _first_line(run.output)
-    return f"    {at(run.due)} {_ending(run)}" + (f": {said}" if said else "")
-
-
-def _whole_run(run: ScheduledRun) -> str:
-    return f"    {at(run.due)} {_ending(run)}" + (f"\n{run.output.rstrip()}" if run.output else "")
-
-
-def _ending(run: ScheduledRun) -> str:
+def _run(run: ScheduledRun, said: str) -> str:
+    ending = f"{run.outcome} since {at(run.started)}"
+    if run.ended is not None:
+        ending = f"{run.outcome} after {(run.ended - run.started).total_seconds():.0f} s"
     if run.outcome == "interrupted":
-        return "interrupted, because its server ended; it is not repeated"
-    if run.ended is None:
-        return f"{run.outcome} since {at(run.started)}"
-    return f"{run.outcome} after {(run.ended - run.started).total_seconds():.0f} s"
+        ending = "interrupted, because its server ended; it is not repeated"
+    return f"    {at(run.due)} {ending}{said}"
 
 
 def at(moment: datetime) -> str:

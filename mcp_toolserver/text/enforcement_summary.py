@@ -31,22 +31,13 @@ def summary(facts: Enforcement) -> str:
     paths = "openat2" if facts.openat2 else "a path walk"
     if facts.mode == FULL:
         return f"{facts.mode}: commands run unconfined; file tools are kept in the roots by {paths}"
-    return f"{facts.mode}, enforced by {paths}, {_server(facts)} (server), {_commands(facts)} (commands)"
-
-
-def _server(facts: Enforcement) -> str:
-    if facts.server == "seatbelt":
-        return "Seatbelt"
-    if not facts.server:
-        return "nothing"
-    return f"Landlock {facts.server} + seccomp" if facts.filtered else f"Landlock {facts.server} alone"
-
-
-def _commands(facts: Enforcement) -> str:
-    words: dict[Layer, str] = {
-        "bubblewrap": "bubblewrap + seccomp" if facts.filtered else "bubblewrap without seccomp, degraded",
+    bubblewrap = "bubblewrap + seccomp" if facts.filtered else "bubblewrap without seccomp, degraded"
+    commands = {
+        "bubblewrap": bubblewrap,
         "landlock": "Landlock + seccomp, degraded",
         "seatbelt": "Seatbelt",
         "none": "refused",
-    }
-    return words[facts.commands]
+    }[facts.commands]
+    landlock = f"Landlock {facts.server} {'+ seccomp' if facts.filtered else 'alone'}"
+    server = {"seatbelt": "Seatbelt", 0: "nothing"}.get(facts.server, landlock)
+    return f"{facts.mode}, enforced by {paths}, {server} (server), {commands} (commands)"

@@ -94,9 +94,7 @@ def path_tests(pattern: str) -> tuple[Matches, Matches]:
     """Compile a glob on paths (see `text/search/glob.py`) for a rule that denies, and for one that allows.
 
     Both compare a `VolumePath` as its volume does. In doubt the first matches and the second does not.
-
-    Raises:
-        ValueError: as for `matcher`.
+    Raises: as `matcher`.
     """
     exact = matcher(pattern)
 

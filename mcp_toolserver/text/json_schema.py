@@ -32,12 +32,8 @@ class _Plain(GenerateJsonSchema):
 _OMITTED = frozenset({"title", "maxLength", "maxItems", "maximum", "pattern", "$defs"})
 _OF_A_MODEL = frozenset({"description", "additionalProperties"})
 _OBVIOUS = (
-    ("default", False),
-    ("default", ""),
-    ("default", "."),
-    ("minLength", 1),
-    ("minimum", 0),
-    ("minimum", 1),
+    *(("default", False), ("default", ""), ("default", ".")),
+    *(("minLength", 1), ("minimum", 0), ("minimum", 1)),
 )
 """Omitted from schemas to save context; a validation error states it when it matters."""
 
@@ -97,9 +93,8 @@ class _Simplifier:
     def _parts(self, properties: JsonValue) -> JsonValue:
         """Simplify fields. A nested one named like an argument means the same and loses its description."""
         assert isinstance(properties, dict)
-        return {name: self._field(name, self.node(value)) for name, value in properties.items()}
-
-    def _field(self, name: str, node: JsonValue) -> JsonValue:
-        if name in self.arguments and isinstance(node, dict):
-            node.pop("description", None)
-        return node
+        nodes = {name: self.node(value) for name, value in properties.items()}
+        for name in self.arguments & nodes.keys():
+            if isinstance(node := nodes[name], dict):
+                node.pop("description", None)
+        return nodes

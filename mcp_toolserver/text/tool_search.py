@@ -117,7 +117,9 @@ def names(cards: Sequence[ToolCard]) -> str:
 
 def answer(found: Found, cards: Sequence[ToolCard]) -> str:
     """Return the matching tools, each as one line of JSON with its schema."""
-    return "\n".join((*_head(found), *map(_line, found.cards), *(_how(cards) if found.cards else ())))
+    proxy = f"; if your client cannot, with {PROXY}" * any(card.name == PROXY for card in cards)
+    how = [f"[call them by name{proxy}]"] * bool(found.cards)
+    return "\n".join((*_head(found), *map(_line, found.cards), *how))
 
 
 def _head(found: Found) -> list[str]:
@@ -131,11 +133,6 @@ def _head(found: Found) -> list[str]:
 def _line(card: ToolCard) -> str:
     record = {"name": card.name, "permission": card.permission.flag, "description": card.description}
     return f'{json.dumps(record, ensure_ascii=False)[:-1]}, "inputSchema": {card.schema}}}'
-
-
-def _how(cards: Sequence[ToolCard]) -> list[str]:
-    by_proxy = any(card.name == PROXY for card in cards)
-    return ["[call them by name" + (f"; if your client cannot, with {PROXY}]" if by_proxy else "]")]
 
 
 def words(text: str) -> list[str]:

@@ -8,8 +8,7 @@ from mcp_toolserver.capabilities.agents import AgentState
 from mcp_toolserver.capabilities.model import ModelTurn, ToolCall, ToolReply, UserText
 from mcp_toolserver.runtime.agents.agent_files import custom_type
 from mcp_toolserver.text.agents.conversation import cleaned
-from mcp_toolserver.text.agents.result_text import result_text
-from mcp_toolserver.text.agents.types import BUILT_IN, canonical_type, choices
+from mcp_toolserver.text.agents.types import BUILT_IN, canonical_type, choices, result_text
 from tests.support.workbench import real_tools
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from mcp_toolserver.text.edit.unified_diff import unified
 from mcp_toolserver.text.patch.apply import apply_hunks
-from mcp_toolserver.text.patch.plan import parse
+from mcp_toolserver.text.patch.formats import parse
 
 LINES = st.lists(st.sampled_from(["a\n", "b\n", "c\n", "\n", "d\r\n", "x y\x0c\n"]), max_size=40)
 

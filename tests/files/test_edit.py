@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from mcp_toolserver.errors import Conflict, InvalidInput, ToolError
 from mcp_toolserver.text.edit.edit import MAX_CHARACTERS, Edit, Edited, apply
-from mcp_toolserver.text.edit.occurrences import folded
+from mcp_toolserver.text.edit.matches import folded
 
 TEXT = st.text(alphabet="ab \r\n", max_size=40)
 MIXED = st.lists(st.sampled_from(["a", "b", " ", "\n", "\r\n"]), max_size=40).map("".join)

@@ -13,9 +13,9 @@ from mcp_toolserver.capabilities.files import CanonicalPath
 from mcp_toolserver.errors import Conflict, InvalidInput, NotFound, ToolError
 from mcp_toolserver.text.edit.unified_diff import unified
 from mcp_toolserver.text.patch.apply import Applied, apply_hunks
+from mcp_toolserver.text.patch.formats import git_names, name, parse
 from mcp_toolserver.text.patch.model import Section
-from mcp_toolserver.text.patch.plan import Plan, parse, plan
-from mcp_toolserver.text.patch.unified_format import git_names, name
+from mcp_toolserver.text.patch.plan import Plan, plan
 from tests.support.calling import make
 
 HEAD = "--- a/f\n+++ b/f\n"
@@ -50,7 +50,7 @@ def planned(text: str, **files: bytes | None) -> Plan:
 
 
 def results(made: Plan) -> dict[str, bytes | None]:
-    return {change.path: change.content for change in made.changes}
+    return {change.path: change.content for change in made[0]}
 
 
 def envelope(*lines: str) -> str:
@@ -176,9 +176,9 @@ def test_everything_that_git_says_of_files_is_carried_out(
             before = {CanonicalPath(path): _at(repository, "HEAD~", path) for path in patch.paths}
             after = {path: _at(repository, "HEAD", path) for path in before}
             made = plan(patch, before)
-            assert not any(outcome.notes for outcome in made.outcomes)
-            assert {**before, **{change.path: change.content for change in made.changes}} == after
-            assert {change.path for change in made.changes if change.executable} == {"run", "script"}
+            assert not any(outcome.notes for outcome in made[1])
+            assert {**before, **{change.path: change.content for change in made[0]}} == after
+            assert {change.path for change in made[0] if change.executable} == {"run", "script"}
 
 
 def _at(repository: Path, commit: str, path: str) -> bytes | None:
@@ -474,8 +474,8 @@ def test_each_section_works_on_what_those_before_it_have_left() -> None:
         c=b"old\n",
     )
     assert results(made) == {"a": b"new\n", "b": b"3\n", "c": b"again\n"}
-    assert {change.path: change.like for change in made.changes} == {"a": None, "b": "a", "c": None}
-    assert [outcome.text for outcome in made.outcomes] == [
+    assert {change.path: change.like for change in made[0]} == {"a": None, "b": "a", "c": None}
+    assert [outcome.text for outcome in made[1]] == [
         "moved a to b: 1 hunk",
         "created a",
         "updated b: 1 hunk",
@@ -488,7 +488,7 @@ def test_what_comes_out_as_it_was_is_no_change() -> None:
     there = envelope("*** Update File: a", "*** Move to: b")
     back = envelope("*** Update File: b", "*** Move to: a")
     made = planned(there.replace("*** End Patch\n", "") + back.replace("*** Begin Patch\n", ""), a=b"1\n")
-    assert made.changes == ()
+    assert made[0] == []
 
 
 IMPOSSIBLE: tuple[tuple[str, type[ToolError], str], ...] = (

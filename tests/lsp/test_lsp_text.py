@@ -21,14 +21,16 @@ from mcp_toolserver.text.code.positions import (
     Encoding,
     InvalidEdit,
     apply_edits,
+    asked_place,
     code_lines,
+    definition_pattern,
+    definitions,
     indentation,
     symbol_at,
     symbol_starts,
     to_index,
     to_units,
 )
-from mcp_toolserver.text.code.resolve_symbol import asked_place, definition_pattern, definitions
 from mcp_toolserver.text.search.glob import matcher
 from mcp_toolserver.tools.lsp.lsp_edit import cut_middle, edit_text
 

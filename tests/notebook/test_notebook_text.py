@@ -6,8 +6,7 @@ from itertools import islice, product
 from typing import Any
 
 from mcp_toolserver.text.notebook.edit import CellEdit, CellType, edit
-from mcp_toolserver.text.notebook.json_text import elements
-from mcp_toolserver.text.notebook.notebook import parsed
+from mcp_toolserver.text.notebook.notebook import elements, parsed
 from tests.notebook.notebooks import made, plain
 
 LAYOUTS: tuple[dict[str, Any], ...] = (

@@ -5,8 +5,7 @@ from collections.abc import Mapping
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcp_toolserver.text.shell.command_pattern import CommandPattern
-from mcp_toolserver.text.shell.words import simple_parts
+from mcp_toolserver.text.shell.words import CommandPattern, simple_parts
 
 PUSH = "git push:*"
 

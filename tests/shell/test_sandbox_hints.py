@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from mcp_toolserver.text.shell.sandbox_hints import Confined, explain
+from mcp_toolserver.text.shell.command_output import Confined, explain
 
 READING = Confined(writes=False, git=False, network=False)
 WRITING = Confined(writes=True, git=False, network=False)

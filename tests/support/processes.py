@@ -37,7 +37,7 @@ from mcp_toolserver.runtime.sandbox.layers.environment import command_environmen
 from mcp_toolserver.runtime.sandbox.layers.spec import SandboxSpec
 from mcp_toolserver.stores.saved_outputs import OutputStore
 from mcp_toolserver.text.json_values import is_object
-from mcp_toolserver.text.shell.sandbox_hints import explain
+from mcp_toolserver.text.shell.command_output import explain
 from mcp_toolserver.tools.shell.bash import TOOL as BASH
 from mcp_toolserver.tools.tasks.task_output import TOOL as TASK_OUTPUT
 from mcp_toolserver.tools.tasks.task_stop import TOOL as TASK_STOP

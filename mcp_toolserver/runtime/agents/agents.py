@@ -24,13 +24,15 @@ from mcp_toolserver.runtime.agents.running_agent import RunningAgent, ended_erro
 from mcp_toolserver.runtime.agents.spending import Spending
 from mcp_toolserver.stores.agents import AgentRecord, StoredAgents
 from mcp_toolserver.text.agents.conversation import Conversation
-from mcp_toolserver.text.agents.result_text import ending, result_text, spent
 from mcp_toolserver.text.agents.types import (
     BUILT_IN,
     AgentType,
     canonical_type,
     choices,
+    ending,
     member_prompt,
+    result_text,
+    spent,
     system_prompt,
 )
 from mcp_toolserver.text.lines.encoding import decode_page, head_bytes

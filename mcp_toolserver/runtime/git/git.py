@@ -120,7 +120,7 @@ class GitReader:
                 "for-each-ref", BRANCH_FORMAT, "--sort=-committerdate",
                 revisions=["refs/heads", "refs/remotes", "refs/tags"],
             )  # fmt: skip
-            known = references(names.stdout)
+            branches, tags = references(names.stdout)
             whole = replace(repository, relative=".")
             last = await _history(whole, HistoryQuery(path=repository.top, count=LAST_COMMITS))
             counted = await repository.ask(
@@ -130,9 +130,9 @@ class GitReader:
             files = listed.stdout.decode("utf-8", "surrogateescape").split("\0")[:-1]
             return GitOverview(
                 folder=repository.top,
-                branches=known.branches[:BRANCHES],
-                all_branches=len(known.branches),
-                tags=known.tags,
+                branches=branches[:BRANCHES],
+                all_branches=len(branches),
+                tags=tags,
                 remotes=remotes(parse_config(repository.location.config)),
                 commits=last.commits,
                 all_commits=int(counted.stdout or b"0"),

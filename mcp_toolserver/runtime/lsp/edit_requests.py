@@ -19,8 +19,7 @@ from mcp_toolserver.runtime.lsp.documents import Document
 from mcp_toolserver.runtime.lsp.requests import CONVERTER, MALFORMED, parse_as
 from mcp_toolserver.runtime.lsp.session import Session
 from mcp_toolserver.runtime.lsp.workspace_edit import WorkspaceEditReader
-from mcp_toolserver.text.code.positions import indentation, symbol_at, to_units
-from mcp_toolserver.text.code.resolve_symbol import AskedPlace, asked_place
+from mcp_toolserver.text.code.positions import AskedPlace, asked_place, indentation, symbol_at, to_units
 from mcp_toolserver.text.json_values import is_list, is_object
 
 MOST_ACTIONS = 100

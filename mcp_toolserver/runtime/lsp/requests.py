@@ -20,8 +20,7 @@ from mcp_toolserver.runtime.lsp.connection import ProtocolError
 from mcp_toolserver.runtime.lsp.documents import Document, read_text, to_path
 from mcp_toolserver.runtime.lsp.search_fallback import MOST_TEXT
 from mcp_toolserver.runtime.lsp.session import Session
-from mcp_toolserver.text.code.positions import Encoding, code_lines, to_index, to_units
-from mcp_toolserver.text.code.resolve_symbol import asked_place
+from mcp_toolserver.text.code.positions import Encoding, asked_place, code_lines, to_index, to_units
 from mcp_toolserver.text.json_values import is_list, is_object
 
 T = TypeVar("T")

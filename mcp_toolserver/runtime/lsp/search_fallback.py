@@ -13,8 +13,14 @@ from mcp_toolserver.runtime.files.workspace import Workspace
 from mcp_toolserver.runtime.lsp.documents import read_text
 from mcp_toolserver.runtime.search.search import Ripgrep as Search
 from mcp_toolserver.text.code.languages import CODE_GLOB, code_glob
-from mcp_toolserver.text.code.positions import code_lines, symbol_at, symbol_starts
-from mcp_toolserver.text.code.resolve_symbol import asked_place, definition_pattern, definitions
+from mcp_toolserver.text.code.positions import (
+    asked_place,
+    code_lines,
+    definition_pattern,
+    definitions,
+    symbol_at,
+    symbol_starts,
+)
 
 _FOUND = re.compile(r"(?P<path>.+?):(?P<line>[0-9]+):(?P<text>.*)", re.DOTALL)
 MOST_TEXT = 300

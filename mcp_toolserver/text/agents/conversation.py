@@ -38,25 +38,16 @@ class Conversation:
 
 
 def _size(message: Message) -> int:
-    match message:
-        case UserText():
-            return len(message.text.encode())
-        case ModelTurn():
-            arguments = sum(len(json.dumps(call.arguments)) + len(call.name) for call in message.calls)
-            return len(message.text.encode()) + arguments
-        case _:
-            return sum(len(reply.text.encode()) + len(reply.name) for reply in message)
+    if isinstance(message, tuple):
+        return sum(len(reply.text.encode()) + len(reply.name) for reply in message)
+    calls = message.calls if isinstance(message, ModelTurn) else ()
+    arguments = sum(len(json.dumps(call.arguments)) + len(call.name) for call in calls)
+    return len(message.text.encode()) + arguments
 
 
 def role(message: Message) -> Role:
     """Who sent a message."""
-    match message:
-        case UserText():
-            return "user"
-        case ModelTurn():
-            return "agent"
-        case _:
-            return "tools"
+    return "user" if isinstance(message, UserText) else "agent" if isinstance(message, ModelTurn) else "tools"
 
 
 def cleaned(message: Message) -> Message:
@@ -116,10 +107,6 @@ def _clean(text: str) -> str:
 @cache
 def _adapter(sender: Role) -> TypeAdapter[Message]:
     """Made on first use, because it takes milliseconds."""
-    match sender:
-        case "user":
-            return TypeAdapter[Message](UserText)
-        case "agent":
-            return TypeAdapter[Message](ModelTurn)
-        case _:
-            return TypeAdapter[Message](tuple[ToolReply, ...])
+    return TypeAdapter[Message](
+        {"user": UserText, "agent": ModelTurn, "tools": tuple[ToolReply, ...]}[sender]
+    )

@@ -1,38 +1,20 @@
-"""The types of agents: the instructions of each, and the tools to which it is limited."""
+"""The types of agents: the instructions of each, and the tools to which it is limited. Formats agents for the
+model that started them.
+"""
 
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from mcp_toolserver.capabilities.agents import FIRST_TYPE
+from mcp_toolserver.capabilities.agents import FIRST_TYPE, AgentState, Team
 from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.text.lines.escape_invisible import visible
 
 _READING = (
-    "read_file",
-    "ls",
-    "head",
-    "tail",
-    "view_image",
-    "glob_search",
-    "grep_search",
-    "tree",
-    "diff",
-    "git_status",
-    "git_diff",
-    "git_log",
-    "git_show",
-    "git_blame",
-    "repo_overview",
-    "LSP",
-    "WebFetch",
-    "WebSearch",
-    "ToolSearch",
-    "Skill",
-    "StructuredOutput",
-    "SendMessage",
-    "calculator",
-    "current_datetime",
+    *("read_file", "ls", "head", "tail", "view_image", "glob_search", "grep_search", "tree", "diff"),
+    *("git_status", "git_diff", "git_log", "git_show", "git_blame", "repo_overview", "LSP"),
+    *("WebFetch", "WebSearch", "ToolSearch", "Skill", "StructuredOutput", "SendMessage"),
+    *("calculator", "current_datetime"),
 )
 
 
@@ -99,20 +81,10 @@ BUILT_IN: Mapping[str, AgentType] = {one.name: one for one in (_GENERAL, _EXPLOR
 """The types that every workspace has, by name; no file replaces one."""
 
 _SPELLINGS: Mapping[str, str] = {
-    "": FIRST_TYPE,
-    "generalpurpose": FIRST_TYPE,
-    "general": FIRST_TYPE,
-    "generalpurposeagent": FIRST_TYPE,
-    "explore": "Explore",
-    "explorer": "Explore",
-    "exploreagent": "Explore",
-    "plan": "Plan",
-    "planner": "Plan",
-    "planagent": "Plan",
-    "verification": "Verification",
-    "verify": "Verification",
-    "verifier": "Verification",
-    "verificationagent": "Verification",
+    **dict.fromkeys(("", "generalpurpose", "general", "generalpurposeagent"), FIRST_TYPE),
+    **dict.fromkeys(("explore", "explorer", "exploreagent"), "Explore"),
+    **dict.fromkeys(("plan", "planner", "planagent"), "Plan"),
+    **dict.fromkeys(("verification", "verify", "verifier", "verificationagent"), "Verification"),
 }
 
 
@@ -153,3 +125,52 @@ def choices(custom: Sequence[AgentType]) -> str:
         f"{kind.name}{f' ({kind.description})' if kind.description else ''}"
         for kind in (*BUILT_IN.values(), *custom)
     )
+
+
+_SILENT = "(it has said nothing yet)"
+
+
+def spent(state: AgentState) -> str:
+    """What the agent has used so far: `3 turns, 1,234 tokens, $0.01`."""
+    turns = f"{state.turns} {'turn' if state.turns == 1 else 'turns'}"
+    cost = f", ${state.cost:.4f}" if state.cost else ""
+    return f"{turns}, {state.tokens:,} tokens{cost}"
+
+
+def ending(state: AgentState) -> str:
+    """How the agent ended, or what it does."""
+    match state.status:
+        case "running":
+            return f"running for {state.seconds:.1f} s{f': {state.step}' if state.step else ''}"
+        case "finished":
+            return "finished"
+        case "limited":
+            return f"ended before it was done: {state.detail}"
+        case "failed":
+            return f"failed: {state.detail}"
+        case "stopped":
+            return f"stopped after {state.seconds:.1f} s"
+        case _:
+            return "ended with the server that ran it"
+
+
+def last_line(state: AgentState) -> str:
+    """The handle, the end and the use of an agent, as the line after its text."""
+    return f"[{state.handle} {ending(state)}; {spent(state)}]"
+
+
+def result_text(state: AgentState) -> str:
+    """The answer of a call that started an agent."""
+    notes = "".join(f"\n[{note}]" for note in state.notes)
+    if state.status == "running":
+        how = f"TaskOutput waits for its result; TaskStop ends it; handle: {state.handle}"
+        return f"The agent works in the background. {how}{notes}\n{last_line(state)}"
+    text = state.text or _SILENT
+    again = "" if state.status == "finished" else f"\n[to go on, call Agent with resume: {state.handle}]"
+    return f"{text}{again}{notes}\n{last_line(state)}"
+
+
+def team_text(team: Team) -> str:
+    """A team and how each member is doing."""
+    members = "\n".join(f"- {member.name}: {last_line(member)[1:-1]}" for member in team.members)
+    return f"Team {team.name} ({team.id}), {len(team.members)} members:\n{members}"

@@ -1,10 +1,99 @@
-"""Converts a document to text with the parser of its type."""
+"""Converts a document to text with the parser of its type, and selects as many whole blocks of it (notebook
+cells, PDF pages) as fit into a result.
+"""
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from mcp_toolserver.errors import InvalidInput
-from mcp_toolserver.text.documents.blocks import Shown, Wanted
 from mcp_toolserver.text.documents.file_type import DocumentKind
+from mcp_toolserver.text.lines.encoding import head_bytes
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A picture that a model can be shown."""
+
+    data: bytes
+    mime_type: str
+
+
+Block = tuple[str, Sequence[Picture]]
+"""The text of a part of a document, and its pictures."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shown:
+    """The rendered result: text and pictures."""
+
+    text: str
+    pictures: tuple[Picture, ...] = ()
+    truncated: bool = False
+    """Whether more was asked for than is shown."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """Which parts to show."""
+
+    skip: int
+    take: int | None
+    """Maximum number of blocks; None for as many as fit."""
+    room: int
+    """Maximum UTF-8 bytes of text."""
+
+
+Kind = tuple[str, str, int]
+"""What the document and a part of it are called, and the number of its first part: 0 or 1."""
+
+
+def blocks(kind: Kind, total: int, wanted: Wanted, make: Callable[[int], Block | None]) -> Shown:
+    """Return the wanted parts, with a last line that says which they are and how to go on.
+
+    `make` gets the place of a part, from 0, and gives None where it is time to stop. A first part that is
+    too long alone is cut.
+    """
+    end = total if wanted.take is None else min(total, wanted.skip + wanted.take)
+    texts: list[str] = []
+    pictures: list[Picture] = []
+    room = wanted.room
+    cut = 0
+    place = min(wanted.skip, total)
+    while place < end and not cut and (block := make(place)) is not None:
+        text, shown_with = block
+        size = len(text.encode(errors="surrogatepass")) + 1
+        if size > room and texts:
+            break
+        head = head_bytes(text, room)
+        cut = len(text) - len(head)
+        texts.append(head)
+        pictures += shown_with
+        room -= size
+        place += 1
+    if cut:
+        texts.append(f"[{cut} more characters of this {kind[1]} are cut; grep_search may find parts of it]")
+    texts.append(_note(kind, total, wanted.skip, place))
+    return Shown(text="\n".join(texts), pictures=tuple(pictures), truncated=bool(cut) or place < end)
+
+
+def numbered(text: str) -> str:
+    """Return the lines of `text`, numbered as read_file numbers them; lines of the server have no number."""
+    return "\n".join(f"{number}\t{line}" for number, line in enumerate(text.split("\n"), 1))
+
+
+def indented(text: str) -> str:
+    """Return the lines of `text`, each after a tab, so that none looks like one of ours."""
+    return "\t" + text.replace("\n", "\n\t")
+
+
+def _note(kind: Kind, total: int, skip: int, following: int) -> str:
+    document, part, number = kind
+    if skip >= total:
+        return f"[{document}: nothing at offset {skip}, it has {total} {part}s]"
+    first, last = skip + number, following + number - 1
+    where = f"{part}s {first}-{last} of {total}" if last > first else f"{part} {first} of {total}"
+    more = f"; go on with offset={following}" if following < total else ""
+    return f"[{document}: {where}{more}]"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,21 +112,16 @@ def shown(kind: DocumentKind, content: bytes, wanted: Wanted) -> Shown | Lines:
         InvalidInput: it cannot be read; the text goes on from the name of the file.
     """
     # Each brings a library, or more of our own code than a server that is never asked should load.
-    match kind:
-        case "notebook":
-            return _notebook(content, wanted)
-        case "PDF":
-            from mcp_toolserver.text.documents.pdf import pages
+    if kind == "notebook":
+        return _notebook(content, wanted)
+    from mcp_toolserver.text.documents.parsers import pages, sheets, word
 
-            return pages(content, wanted)
-        case "docx":
-            from mcp_toolserver.text.documents.office import word
-
-            return _text(word(content))
-        case _:
-            from mcp_toolserver.text.documents.office import sheets
-
-            return _text(sheets(content))
+    if kind == "PDF":
+        return pages(content, wanted)
+    text = word(content) if kind == "docx" else sheets(content)
+    if not text.strip():
+        return Shown(text="[the document has no text]")
+    return Lines(content=text.encode(errors="replace"))
 
 
 def _notebook(content: bytes, wanted: Wanted) -> Shown | Lines:
@@ -48,9 +132,3 @@ def _notebook(content: bytes, wanted: Wanted) -> Shown | Lines:
     except InvalidInput as error:
         # Whoever is to mend it has to see it.
         return Lines(content=content, note=f"shown as text, because as a notebook it {error}")
-
-
-def _text(text: str) -> Shown | Lines:
-    if not text.strip():
-        return Shown(text="[the document has no text]")
-    return Lines(content=text.encode(errors="replace"))

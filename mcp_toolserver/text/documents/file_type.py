@@ -3,7 +3,7 @@ so it imports little.
 """
 
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Literal
 
 from mcp_toolserver.errors import InvalidInput
@@ -12,6 +12,9 @@ HEAD_BYTES = 12
 """Number of first bytes that determine the type."""
 
 DocumentKind = Literal["notebook", "PDF", "docx", "xlsx"]
+
+PARSERS = {"PDF": "pypdf", "Word (docx)": "docx", "Excel (xlsx)": "openpyxl"}
+"""Kind of document → module of its parser."""
 
 _PICTURES = {
     b"\x89PNG\r\n\x1a\n": "image/png",
@@ -54,6 +57,9 @@ _OTHERS: Mapping[bytes, str] = {
 
 Size = tuple[int, int]
 """Width and height in pixels."""
+
+_PLACES = {"image/png": (">II", 16), "image/gif": ("<HH", 6)}
+"""Format and place of the size, where it is fixed."""
 
 _FRAMES = frozenset({*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC})
 _BARE = frozenset({0x01, *range(0xD0, 0xD9)})
@@ -106,19 +112,12 @@ def other_type(head: bytes) -> str | None:
 def pixels(data: bytes, mime_type: str) -> Size | None:
     """Return the width and height of the image; None if the header lacks them."""
     try:
-        return _READERS[mime_type](data)
+        if mime_type in _PLACES:
+            width, height = struct.unpack_from(_PLACES[mime_type][0], data, _PLACES[mime_type][1])
+            return width, height
+        return (_jpeg if mime_type == "image/jpeg" else _webp)(data)
     except (struct.error, IndexError):
         return None
-
-
-def _png(data: bytes) -> Size:
-    width, height = struct.unpack_from(">II", data, 16)
-    return width, height
-
-
-def _gif(data: bytes) -> Size:
-    width, height = struct.unpack_from("<HH", data, 6)
-    return width, height
 
 
 def _jpeg(data: bytes) -> Size | None:
@@ -154,11 +153,3 @@ def _webp(data: bytes) -> Size | None:
 def _three(data: bytes, place: int) -> int:
     low, high = struct.unpack_from("<HB", data, place)
     return int(low) | int(high) << 16
-
-
-_READERS: Mapping[str, Callable[[bytes], Size | None]] = {
-    "image/png": _png,
-    "image/gif": _gif,
-    "image/jpeg": _jpeg,
-    "image/webp": _webp,
-}

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from html import unescape
 
 from mcp_toolserver.errors import InvalidInput, ToolError
-from mcp_toolserver.text.documents.blocks import Wanted
-from mcp_toolserver.text.documents.pdf import pages
+from mcp_toolserver.text.documents.documents import Wanted
+from mcp_toolserver.text.documents.parsers import pages
 from mcp_toolserver.text.lines.encoding import detect
 from mcp_toolserver.text.web.urls import Url
 

@@ -14,15 +14,23 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from io import StringIO
+from itertools import islice
 
 from mcp_toolserver.errors import Conflict, InvalidInput
-from mcp_toolserver.text.edit.explain_mismatch import explain
-from mcp_toolserver.text.edit.occurrences import Occurrences, distinct_lines, folded, named_lines, occurrences
+from mcp_toolserver.text.edit.matches import (
+    LINES_NAMED,
+    Occurrences,
+    distinct_lines,
+    explain,
+    folded,
+    named_lines,
+    occurrences,
+    places,
+    where,
+)
 
 MAX_CHARACTERS = 10 << 20
 """The longest text that edits may make; a few replacements could otherwise fill the memory."""
-
-_LINES_NAMED = 10
 
 _FOLLOWED = 10_000
 """Replacements of one edit that are made one by one; more are made at the speed of `str.replace`."""
@@ -89,19 +97,19 @@ def apply(content: str, edits: Sequence[Edit]) -> Edited:
 
 def _found(name: str, edit: Edit, text: str, original: str) -> Occurrences:
     found = occurrences(text, edit.old_string)
-    first = found.first(_LINES_NAMED + 1)
-    if not first:
-        if occurrences(original, edit.old_string).first(1):
+    if found.wanted not in found.text:
+        before = occurrences(original, edit.old_string)
+        if before.wanted in before.text:
             why = "It was in the file, but an edit before it in this call changed it. Join the two edits."
         else:
             why = explain(text, edit.old_string, edit.new_string)
         raise Conflict(f"{name}old_string was not found. {why} The file is unchanged.")
-    if len(first) > 1 and not edit.replace_all:
-        count = max(found.count, len(first))
-        where = named_lines(found.lines(_LINES_NAMED), more=len(first) > _LINES_NAMED)
+    first = len(list(islice(places(found.text, found.wanted), LINES_NAMED + 1)))
+    if first > 1 and not edit.replace_all:
+        places_named = where(found.text, found.wanted)
         raise Conflict(
-            f"{name}old_string occurs {count} times ({where}). Add surrounding lines to it until it occurs "
-            "once, or set replace_all to change every one. The file is unchanged."
+            f"{name}old_string occurs {max(found.count, first)} times ({places_named}). Add surrounding "
+            "lines to it until it occurs once, or set replace_all to change every one. The file is unchanged."
         )
     size = len(text) + found.count * (len(edit.new_string) - len(found.wanted))
     if size > MAX_CHARACTERS:
@@ -174,7 +182,7 @@ def _rewritten(text: str, splices: Iterable[tuple[int, int, str]], marks: list[i
         while waiting and waiting[0] < end:
             moved.append(result.tell() + min(waiting.popleft(), start) - last)
         result.write(text[last:start])
-        if len(moved) + len(waiting) < _LINES_NAMED:
+        if len(moved) + len(waiting) < LINES_NAMED:
             moved.append(result.tell())
         result.write(new)
         last = end

@@ -47,7 +47,6 @@ def unified(before: str, after: str, path: str, *, to: str | None = None, limit:
 
 
 def _fitting(rows: list[str], room: int) -> list[str]:
-    """Return the first rows, of at most `room` bytes."""
     return rows[: bisect_right(list(accumulate(map(_size, rows))), room)]
 
 

@@ -4,7 +4,6 @@ remotes, without the credentials in their addresses.
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from mcp_toolserver.capabilities.git import GitBranch, GitCommit, GitLine
@@ -37,15 +36,7 @@ def commits(answer: bytes) -> tuple[GitCommit, ...]:
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class References:
-    """The names that commits have."""
-
-    branches: tuple[GitBranch, ...]
-    tags: int
-
-
-def references(answer: bytes) -> References:
+def references(answer: bytes) -> tuple[tuple[GitBranch, ...], int]:
     """Parse branches, in the order printed, and count tags; the HEAD of a remote is not a branch."""
     fields = answer.decode("utf-8", "replace").split("\0")
     names = [field.removeprefix("\n") for field in fields[:-1:_BRANCH_FIELDS]]
@@ -55,11 +46,10 @@ def references(answer: bytes) -> References:
         for name, (commit, date, upstream, current) in zip(names, rest, strict=False)
         if (branch := _branch_name(name))
     )
-    return References(branches=found, tags=sum(name.startswith("refs/tags/") for name in names))
+    return found, sum(name.startswith("refs/tags/") for name in names)
 
 
 def _branch_name(reference: str) -> str:
-    """Return the name of a branch; empty for other references."""
     for start in ("refs/heads/", "refs/remotes/"):
         if reference.startswith(start) and not reference.endswith("/HEAD"):
             return reference.removeprefix(start)

@@ -1,7 +1,6 @@
 """Detects the encoding of text, and bytes that are not text. Cuts text and streams between characters."""
 
 import codecs
-from codecs import getincrementaldecoder
 from dataclasses import dataclass
 
 from mcp_toolserver.errors import InvalidInput
@@ -145,7 +144,7 @@ def decode_page(data: bytes, *, last: bool) -> tuple[str, int]:
 
     A character whose end is missing is left for the next page, unless this is the `last`.
     """
-    decoder = getincrementaldecoder("utf-8")("replace")
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
     text = decoder.decode(data, final=last)
     pending, _ = decoder.getstate()
     return text, len(data) - len(pending)

@@ -18,34 +18,15 @@ from pydantic import JsonValue
 
 _PLAIN = bytes({9, 10, 13, *range(32, 127)})
 
-Ranges = Sequence[tuple[int, int]]
-
-_HIDDEN: Ranges = (
-    (0x00, 0x08),
-    (0x0B, 0x0C),
-    (0x0E, 0x1F),
-    (0x7F, 0x9F),
-    (0xAD, 0xAD),
-    (0x34F, 0x34F),
-    (0x61C, 0x61C),
-    (0x115F, 0x1160),
-    (0x17B4, 0x17B5),
-    (0x180B, 0x180F),
-    (0x200B, 0x200F),
-    (0x2028, 0x202E),
-    (0x2060, 0x206F),
-    (0x3164, 0x3164),
-    (0xD800, 0xDFFF),
-    (0xFDD0, 0xFDEF),
-    (0xFE00, 0xFE0F),
-    (0xFEFF, 0xFEFF),
-    (0xFFA0, 0xFFA0),
-    (0xFFF0, 0xFFFB),
-    (0xFFFE, 0xFFFF),
-    (0x1BCA0, 0x1BCA3),
-    (0x1D173, 0x1D17A),
-    (0xE0000, 0xE0FFF),
-)
+_HIDDEN: Sequence[tuple[int, int]] = [
+    (int(first, 16), int(last, 16))
+    for first, last in re.findall(
+        r"(\w+)-(\w+)",
+        "0-8 b-c e-1f 7f-9f ad-ad 34f-34f 61c-61c 115f-1160 17b4-17b5 180b-180f 200b-200f 2028-202e "
+        "2060-206f 3164-3164 d800-dfff fdd0-fdef fe00-fe0f feff-feff ffa0-ffa0 fff0-fffb fffe-ffff "
+        "1bca0-1bca3 1d173-1d17a e0000-e0fff",
+    )
+]
 
 _JOINS = (
     r"\u0620-\u065f\u066e-\u06d3\u06d5\u06fa-\u06ff\u0710-\u074a\u0750-\u077f\u07ca-\u07ea\u0840-\u0858"
@@ -148,7 +129,7 @@ def is_hidden(character: str) -> bool:
 _ESCAPE = r"\\u\{([0-9a-f]{1,6})\}"
 
 
-def _class(ranges: Ranges) -> str:
+def _class(ranges: Sequence[tuple[int, int]]) -> str:
     return "".join(f"\\U{first:08x}-\\U{last:08x}" for first, last in ranges)
 
 

@@ -8,8 +8,18 @@ from typing import Literal
 from pydantic import JsonValue
 
 from mcp_toolserver.errors import InvalidInput, NotFound
-from mcp_toolserver.text.notebook.json_text import Layout, Part, Splice, layout, members, spliced
-from mcp_toolserver.text.notebook.notebook import Notebook, fields, parsed, source_of
+from mcp_toolserver.text.notebook.notebook import (
+    Layout,
+    Notebook,
+    Part,
+    Splice,
+    fields,
+    layout,
+    members,
+    parsed,
+    source_of,
+    spliced,
+)
 
 CellType = Literal["code", "markdown", "raw"]
 Mode = Literal["replace", "insert", "delete"]
@@ -197,7 +207,6 @@ def _model(cells: Sequence[Part], number: int, kind: str) -> Part | None:
 
 
 def _made(notebook: Notebook, kind: str) -> Mapping[str, JsonValue]:
-    """Make an empty cell with a unique id."""
     new: Callable[[], Mapping[str, JsonValue]] = getattr(import_module("nbformat.v4"), f"new_{kind}_cell")
     taken = set(notebook.ids())
     cell = dict(next(cell for cell in iter(new, None) if cell["id"] not in taken))

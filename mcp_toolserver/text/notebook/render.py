@@ -13,9 +13,8 @@ from importlib import import_module
 from pydantic import JsonValue
 
 from mcp_toolserver.errors import InvalidInput
-from mcp_toolserver.text.documents.blocks import (
+from mcp_toolserver.text.documents.documents import (
     Block,
-    Kind,
     Picture,
     Shown,
     Wanted,
@@ -24,7 +23,7 @@ from mcp_toolserver.text.documents.blocks import (
     numbered,
 )
 from mcp_toolserver.text.documents.file_type import HEAD_BYTES, image_type
-from mcp_toolserver.text.documents.optional_parser import parser_errors
+from mcp_toolserver.text.documents.parsers import parser_errors
 from mcp_toolserver.text.lines.encoding import detect, head_bytes, tail_bytes
 from mcp_toolserver.text.notebook.notebook import source_of, violation
 
@@ -61,9 +60,9 @@ def view(content: bytes, wanted: Wanted) -> Shown:
     def make(number: int) -> Block:
         before = len(pictures)
         text = "\n".join(_cell(number, cells[number], pictures, has_ids=has_ids))
-        return Block(text, pictures[before:])
+        return text, pictures[before:]
 
-    return blocks(Kind(document=_about(notebook), part="cell", first=0), len(cells), wanted, make)
+    return blocks((_about(notebook), "cell", 0), len(cells), wanted, make)
 
 
 def _loaded(content: bytes) -> Fields:

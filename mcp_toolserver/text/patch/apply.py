@@ -15,14 +15,11 @@ from dataclasses import dataclass
 from itertools import accumulate, islice
 
 from mcp_toolserver.errors import Conflict
-from mcp_toolserver.text.edit.explain_mismatch import explain, quoted
-from mcp_toolserver.text.edit.occurrences import folded, named_lines
+from mcp_toolserver.text.edit.matches import LINES_NAMED, explain, folded, named_lines, quoted
 from mcp_toolserver.text.patch.model import Hunk, Line, lines_of
 
 _FUZZ = 2
 """Lines of context that may be left out at either end."""
-
-_LINES_NAMED = 10
 
 _OTHER_ENDINGS = "the file has other line endings and keeps them"
 
@@ -54,16 +51,10 @@ def apply_hunks(content: str, hunks: Sequence[Hunk]) -> Applied:
             placed.append(target.place(hunk))
         except Conflict as error:
             raise Conflict(f"hunk {hunk.number} (line {hunk.where} of the patch): {error}") from None
+    notes = [f"hunk {one.hunk.number}: {'; '.join(one.notes)}" for one in placed if one.notes]
+    loose = any(note != _OTHER_ENDINGS for one in placed for note in one.notes)
     lines = _ended(list(_rewritten(target.lines, placed)))
-    return Applied(
-        content="".join(lines), notes=tuple(_notes(placed)), loose=any(one.loose for one in placed)
-    )
-
-
-def _notes(placed: "Sequence[_Placed]") -> Iterator[str]:
-    for one in placed:
-        if one.notes:
-            yield f"hunk {one.hunk.number}: {'; '.join(one.notes)}"
+    return Applied(content="".join(lines), notes=tuple(notes), loose=loose)
 
 
 def _rewritten(lines: Sequence[str], placed: "Sequence[_Placed]") -> Iterator[str]:
@@ -93,12 +84,11 @@ def _made(lines: Sequence[str], placed: "_Placed") -> list[str]:
 def _like(text: str, lines: Sequence[str], place: int) -> str:
     """Return `text` with the line ending that the file has before `place`, or else after it."""
     near = lines[place - 1 : place] or lines[place : place + 1]
-    is_crlf = near[0].endswith("\r\n") if near else False
-    if near and not near[0].endswith("\n"):
-        is_crlf = len(lines) > 1 and lines[-2].endswith("\r\n")
-    elif not near:
+    if not near:
         return text
-    return text.removesuffix("\n").removesuffix("\r") + ("\r\n" if is_crlf else "\n")
+    ended = near if near[0].endswith("\n") else lines[-2:-1]
+    is_crlf = any(line.endswith("\r\n") for line in ended)
+    return _without_ending(text) + ("\r\n" if is_crlf else "\n")
 
 
 def _with_last_ending(made: list[str], lines: Sequence[str], last: int, placed: "_Placed") -> list[str]:
@@ -109,9 +99,8 @@ def _with_last_ending(made: list[str], lines: Sequence[str], last: int, placed: 
     new = placed.hunk.new
     is_open = not new[-1].endswith("\n") if says and new else bool(lines) and not lines[-1].endswith("\n")
     *start, end = made
-    bare = end.removesuffix("\n").removesuffix("\r")
     if is_open:
-        return [*start, bare]
+        return [*start, _without_ending(end)]
     return made if end.endswith("\n") else [*start, _like(f"{end}\n", lines, len(lines))]
 
 
@@ -138,11 +127,6 @@ class _Placed:
     notes: tuple[str, ...]
     """How it was found, if not by an exact match at its position."""
 
-    @property
-    def loose(self) -> bool:
-        """Whether the hunk may be in the wrong place."""
-        return any(note != _OTHER_ENDINGS for note in self.notes)
-
 
 def _without_ending(line: str) -> str:
     return line.removesuffix("\n").removesuffix("\r")
@@ -167,24 +151,18 @@ class _Folded:
 
     def is_at(self, old: Sequence[str], place: int) -> bool:
         """Whether the lines are exactly there."""
-        wanted = self._wanted(old)
-        if not 0 <= place < len(self._starts):
-            return False
-        start = self._starts[place]
-        return self._text.startswith(wanted, start) and self._is_whole(start, wanted)
+        wanted, starts = "".join(map(self._fold, old)), self._starts[place : place + 1]
+        return any(self._text.startswith(wanted, at) and self._is_whole(at, wanted) for at in starts)
 
     def places(self, old: Sequence[str], floor: int) -> Iterator[int]:
         """Yield the indexes of the lines, from `floor` on, where `old` begins."""
-        wanted = self._wanted(old)
+        wanted = "".join(map(self._fold, old))
         start = self._text.find(wanted, self._starts[floor])
         while start >= 0:
             index = bisect_left(self._starts, start)
             if self._starts[index] == start and self._is_whole(start, wanted):
                 yield index
             start = self._text.find(wanted, start + 1)
-
-    def _wanted(self, old: Sequence[str]) -> str:
-        return "".join(map(self._fold, old))
 
     def _is_whole(self, start: int, wanted: str) -> bool:
         """Check that a match without a final line feed ends with the file."""
@@ -224,7 +202,9 @@ class _Target:
         """Return the first line after the anchors of the hunk, and whether each anchor is unambiguous."""
         floor, is_clear = self._floor, True
         for anchor in hunk.anchors:
-            places = list(islice(self._anchored(anchor, floor), 2))
+            rest = enumerate(islice(self.lines, floor, None), floor)
+            wanted = anchor.strip()
+            places = list(islice((index for index, line in rest if line.strip() == wanted), 2))
             if not places:
                 raise Conflict(
                     f"there is no line {quoted(anchor, 0)}, which `@@` names, after line {floor}. "
@@ -232,14 +212,6 @@ class _Target:
                 )
             floor, is_clear = places[0] + 1, is_clear and len(places) == 1
         return floor, bool(hunk.anchors) and is_clear
-
-    def _anchored(self, anchor: str, floor: int) -> Iterator[int]:
-        wanted = anchor.strip()
-        return (
-            index
-            for index, line in enumerate(islice(self.lines, floor, None), floor)
-            if line.strip() == wanted
-        )
 
     def _inserted(self, hunk: Hunk, floor: int) -> _Placed:
         """Place a hunk that only adds lines: where it says, else after its anchors, else at the end."""
@@ -279,24 +251,20 @@ class _Target:
         self, hunk: Hunk, folded: _Folded, old: Sequence[str], first: int, after: tuple[int, bool]
     ) -> int | None:
         floor, is_chosen = after
-        expected = self._expected(hunk, old, first)
-        if expected is not None and expected >= floor and folded.is_at(old, expected):
+        expected = len(self.lines) - len(old) if hunk.at_end else -1
+        if hunk.start is not None:
+            expected = hunk.start + self._drift + first
+        if expected >= floor and folded.is_at(old, expected):
             return expected
-        places = list(islice(folded.places(old, floor), _LINES_NAMED + 1))
+        places = list(islice(folded.places(old, floor), LINES_NAMED + 1))
         if len(places) > 1 and not is_chosen:
-            where = named_lines(
-                tuple(place + 1 for place in places[:_LINES_NAMED]), more=len(places) > _LINES_NAMED
-            )
+            numbers = tuple(place + 1 for place in places[:LINES_NAMED])
+            where = named_lines(numbers, more=len(places) > LINES_NAMED)
             raise Conflict(
                 f"its old lines are in the file several times ({where}). Add lines of context, or name a "
                 "line before them after `@@`."
             )
         return places[0] if places else None
-
-    def _expected(self, hunk: Hunk, old: Sequence[str], first: int) -> int | None:
-        if hunk.start is not None:
-            return hunk.start + self._drift + first
-        return len(self.lines) - len(old) if hunk.at_end else None
 
     def _notes(self, hunk: Hunk, start: int, difference: str, dropped: int) -> Iterator[str]:
         if hunk.start is not None and start != hunk.start:

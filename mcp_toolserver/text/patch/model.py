@@ -160,6 +160,18 @@ class Source:
         """Skip `count` lines."""
         self._place += count
 
+    def taken(self) -> str:
+        """Return the next line, without a final carriage return, and skip it."""
+        line = self.peek()
+        self.skip()
+        return line or ""
+
+    def header(self) -> "Header | None":
+        """Return the header of a hunk that is the next line, and skip it; None if it is something else."""
+        found = header(self.peek() or "")
+        self.skip(found is not None)
+        return found
+
     def body(self, ends: Callable[[], bool]) -> list[Line]:
         """Read lines of a hunk, up to one that is none or where it `ends`, without the empty last ones."""
         lines: list[Line] = []

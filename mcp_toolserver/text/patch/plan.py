@@ -1,4 +1,4 @@
-"""Parses a patch and computes its effect on several files before anything is written.
+"""Computes the effect of a patch on several files before anything is written.
 
 Each section applies to the result of the sections before it. If some cannot be applied, the error lists all
 of them.
@@ -9,13 +9,10 @@ from dataclasses import dataclass, replace
 
 from mcp_toolserver.capabilities.files import CanonicalPath, Contents, FileChange
 from mcp_toolserver.errors import Conflict, NotFound, ToolError
-from mcp_toolserver.text.edit.occurrences import folded
 from mcp_toolserver.text.edit.unified_diff import unified
 from mcp_toolserver.text.lines.encoding import UTF_8, encoded, encoding_of
 from mcp_toolserver.text.patch.apply import apply_hunks
-from mcp_toolserver.text.patch.envelope_format import BEGIN, END, envelope_sections
-from mcp_toolserver.text.patch.model import Patch, Section, Source
-from mcp_toolserver.text.patch.unified_format import unified_sections
+from mcp_toolserver.text.patch.model import Patch, Section
 
 _FAILURES = 5
 """Most sections whose errors are listed."""
@@ -36,12 +33,8 @@ class Outcome:
     """The actual diff, if it deviates from the patch."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Plan:
-    """The files to write, and the effects to report."""
-
-    changes: tuple[FileChange, ...]
-    outcomes: tuple[Outcome, ...]
+Plan = tuple[Sequence[FileChange], Sequence[Outcome]]
+"""The files to write, and the effects to report."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,7 +82,7 @@ def plan(patch: Patch, contents: Contents) -> Plan:
             failures.append(type(error)(f"'{section.path}': {error}"))
     if failures:
         raise _joined(failures)
-    return Plan(changes=tuple(_changes(before, files)), outcomes=tuple(outcomes))
+    return list(_changes(before, files)), outcomes
 
 
 def _joined(failures: Sequence[ToolError]) -> ToolError:
@@ -183,35 +176,3 @@ def _patched(section: Section, file: _File) -> tuple[_File, tuple[str, ...], str
     content = encoded(path, applied.content, encoding)
     diff = unified(before, applied.content, path) if applied.loose else ""
     return replace(made, content=content), applied.notes, diff
-
-
-MAX_FILES = 100
-"""Files of one patch; all are held open at the same time."""
-
-MAX_HUNKS = 1_000
-
-
-def parse(text: str) -> Patch:
-    """Read a patch.
-
-    Raises:
-        ValueError: it cannot be read, or is too large; the text says where and what to send.
-    """
-    # Where even the headers have carriage returns, they come from how the patch was sent.
-    if text.count("\r\n") == text.count("\n"):
-        text = folded(text)
-    is_envelope = any(line.strip() == BEGIN for line in text.split("\n"))
-    sections = tuple((envelope_sections if is_envelope else unified_sections)(Source(text)))
-    if not sections and is_envelope:
-        raise ValueError(f"there is nothing between {BEGIN!r} and {END!r}; add a section for each file")
-    if not sections:
-        raise ValueError(
-            "the patch names no file: start it with '*** Begin Patch', or with the lines '--- a/path' and "
-            "'+++ b/path' before the first '@@'"
-        )
-    patch = Patch(sections=sections)
-    if len(patch.paths) > MAX_FILES:
-        raise ValueError(f"the patch names {len(patch.paths)} files; at most {MAX_FILES} can change at once")
-    if sum(len(section.hunks) for section in sections) > MAX_HUNKS:
-        raise ValueError(f"the patch has more than {MAX_HUNKS} hunks; send it in parts")
-    return patch

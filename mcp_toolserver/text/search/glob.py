@@ -49,11 +49,7 @@ def matcher(pattern: str) -> Matches:
 
 
 def expand(pattern: str) -> tuple[str, ...]:
-    """Expand the braces of `pattern` into its alternatives.
-
-    Raises:
-        ValueError: as for `matcher`.
-    """
+    """Expand the braces of `pattern` into its alternatives. Raises: as `matcher`."""
     if len(pattern) > MAX_LENGTH:
         raise ValueError(f"a pattern may have at most {MAX_LENGTH:,} characters; send a shorter one")
     alternatives = tuple(filter(None, _braces(pattern) if "{" in pattern else (pattern,)))
@@ -123,10 +119,7 @@ def literal_prefix(pattern: str) -> str:
 
 def starts(pattern: str) -> tuple[str, ...]:
     """Return where a search for each alternative of `pattern` has to start: a path from the root, an absolute
-    path, or "" for the root itself, as for a pattern that matches at any depth.
-
-    Raises:
-        ValueError: as for `matcher`.
+    path, or "" for the root itself, as for a pattern that matches at any depth. Raises: as `matcher`.
     """
     return tuple(map(_start, expand(pattern)))
 

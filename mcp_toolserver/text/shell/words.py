@@ -1,8 +1,20 @@
-"""Splits shell commands into the parts that rules match."""
+"""Splits shell commands into the parts that rules match, and tells whether a command is one that a rule
+names, word by word.
+
+A rule that denies or asks matches liberally: quotes, blanks, the folder of a program, what runs another
+program (`env`, `sudo`, `sh -c`, ...) and options before the second word make no difference, and a command
+that cannot be parsed matches where one of its words could begin what the rule names. A rule that allows is
+strict: the command has to be just the words of the rule, and one that cannot be parsed is never allowed.
+
+Neither is a boundary: a shell has more ways to name a program than a text can show.
+"""
 
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
+
+from mcp_toolserver.text.search.glob import wildcard
 
 _OPERATORS = re.compile(r"\$\(|[;|&\n\r(){}<>`]")
 """Where a simple command may begin or end. Quotes are not honoured, on purpose: a rule must see what a quoted
@@ -22,8 +34,7 @@ def simple_parts(command: str) -> tuple[str, ...]:
     """Return the command, then each simple command within it, without keywords and assignments before it.
 
     A rule that denies looks at all of them and so sees every part of a chain; a rule that allows must match
-    all of them and so cannot be widened by chaining. Neither is a boundary: a shell has more ways to name a
-    program than a text can show.
+    all of them and so cannot be widened by chaining.
     """
     # The shell takes these away before anything else.
     joined = command.replace("\\\n", "")
@@ -55,3 +66,123 @@ def _bare(piece: str) -> str:
     while match := _PREFIX.match(piece):
         piece = piece[match.end() :]
     return piece
+
+
+_BETWEEN = "\0"
+"""Separator of words in comparisons; no word of a command contains it."""
+
+_ANY_END = ":*"
+
+_RUNS_OTHERS = re.compile(
+    r"a?sh|bash|builtin|busybox|chroot|chronic|command|dash|doas|env|eval|exec|find|fish|flock|ionice|ksh|nice|"
+    r"nohup|nsenter|parallel|runuser|script|setsid|ssh|stdbuf|strace|su|sudo|taskset|time|timeout|unbuffer|"
+    r"unshare|watch|xargs|zsh"
+)
+"""Programs and shell commands that run the command in their arguments."""
+
+_ASSIGNMENT = re.compile(r"[A-Za-z_]\w*\+?=")
+_QUOTES = re.compile(r"\$(?=['\"])|['\"\\]")
+
+_MOST_PLACES = 32
+"""Places in a command at which one rule is tried. Where there are more, the rule is taken to match."""
+
+Words = tuple[str, ...]
+
+
+class CommandPattern:
+    """A pattern such as `git push:*`: words, in which `*` is any text, and `:*` for more words."""
+
+    def __init__(self, text: str) -> None:
+        start = text.removesuffix(_ANY_END)
+        self._words = _words(start) or _loose_words(start)
+        alone = _BETWEEN.join(self._words)
+        self._first = wildcard(self._words[0] if self._words else "")
+        self._is_open = text.endswith(_ANY_END)
+        self._alone = wildcard(alone)
+        self._followed = wildcard(f"{alone}{_BETWEEN}*")
+        self._raw = wildcard(start)
+        self._raw_followed = wildcard(f"{start} *")
+
+    def permits(self, command: str) -> bool:
+        """Whether the command, as one simple command, has the words of the pattern, each in its place."""
+        words = _words(command)
+        return words is not None and self._is(words)
+
+    def matches(self, command: str) -> bool:
+        """Whether the command may run what the pattern names."""
+        if self._raw(command) or (self._is_open and self._raw_followed(command)):
+            return True
+        words, anywhere = _command_words(command)
+        if self._is(words):
+            return True
+        places = list(self._places(words, anywhere=anywhere))
+        return len(places) > _MOST_PLACES or any(self._at(words[place:]) for place in places)
+
+    def _is(self, words: Sequence[str]) -> bool:
+        text = _BETWEEN.join(words)
+        return self._alone(text) or (self._is_open and self._followed(text))
+
+    def _places(self, words: Words, *, anywhere: bool) -> Iterator[int]:
+        """Yield the positions at which the pattern may begin: words that equal its first word."""
+        for place, word in enumerate(words):
+            if self._first(word) or self._first(_name(word)):
+                yield place
+            if not anywhere and not _ASSIGNMENT.match(word):
+                return
+
+    def _at(self, words: Words) -> bool:
+        """Whether the words are those of the pattern, but for options before the second one."""
+        program = words[0] if self._first(words[0]) else _name(words[0])
+        if self._is((program, *words[1:])):
+            return True
+        second = next(iter(self._words[1:]), "")
+        seconds = [place for place in _after_options(words) if words[place] == second]
+        if len(seconds) > _MOST_PLACES:
+            return True
+        return any(self._is((program, *words[place:])) for place in seconds)
+
+
+def _after_options(words: Words) -> Iterator[int]:
+    """Yield the positions that may have the second word: each option may have one word as its value."""
+    may_be_value = False
+    for place, word in enumerate(words[1:], 1):
+        is_option = word.startswith("-")
+        if not is_option:
+            yield place
+            if not may_be_value:
+                return
+        may_be_value = is_option
+
+
+@lru_cache(maxsize=256)
+def _command_words(command: str) -> tuple[Words, bool]:
+    """Split a command into words, as far as possible; also return whether any word may name a program."""
+    command = command.replace("\\\n", "")
+    words = _words(re.sub(r"\$(?=['\"])", "", command))
+    if words is None:
+        return _loose_words(command), True
+    names = (_name(word) for word in words if not _ASSIGNMENT.match(word))
+    return (_loose_words(command), True) if _RUNS_OTHERS.fullmatch(next(names, "")) else (words, False)
+
+
+def _words(text: str) -> Words | None:
+    """Split a simple command as a shell does, quotes removed; None if it cannot be split."""
+    try:
+        return tuple(shlex.split(text))
+    except ValueError:
+        return None
+
+
+def _loose_words(text: str) -> Words:
+    """Split at white space and drop quotes, for commands that cannot be parsed."""
+    return tuple(_QUOTES.sub("", text).split())
+
+
+def _name(word: str) -> str:
+    return word.rpartition("/")[2]
+
+
+def command_tests(pattern: str) -> tuple[Callable[[str], bool], Callable[[str], bool]]:
+    """Return two tests of a pattern: a liberal one for rules that deny or ask, and a strict one to allow."""
+    made = CommandPattern(pattern)
+    return made.matches, made.permits

@@ -62,11 +62,7 @@ def bracketed(host: str) -> str:
 
 
 def canonical_url(text: str) -> str:
-    """Return the canonical spelling of an address.
-
-    Raises:
-        ValueError: as for `parse_url`.
-    """
+    """Return the canonical spelling of an address. Raises: as `parse_url`."""
     return str(parse_url(text))
 
 
@@ -101,11 +97,7 @@ def parse_url(text: str) -> Url:
 
 
 def joined(base: Url, reference: str) -> Url:
-    """Resolve `reference`, from a page or a redirect, against `base`.
-
-    Raises:
-        ValueError: as for `parse_url`.
-    """
+    """Resolve `reference`, from a page or a redirect, against `base`. Raises: as `parse_url`."""
     return parse_url(absolute(base, reference.strip()))
 
 
@@ -141,11 +133,14 @@ def canonical_host(host: str) -> str:
         ValueError: it is neither, or an IP address in a spelling that programs read differently.
     """
     if host.startswith("["):
-        return _version_6(host[1:-1])
+        if "%" in host:
+            raise ValueError("an address cannot name a network interface; leave out %zone")
+        return _number(IPv6Address, host[1:-1], "the host in brackets is not an IPv6 address")
     name = _ascii(host).lower().removesuffix(".")
     labels = name.split(".")
     if _NUMBER.fullmatch(labels[-1]):
-        return _version_4(name)
+        wrong = "the host of the address is a number but no IPv4 address; write four decimal numbers"
+        return _number(IPv4Address, name, wrong)
     if len(name) > MAX_HOST or any(len(label) > MAX_LABEL for label in labels):
         raise ValueError(
             f"the name of the host is too long: at most {MAX_HOST} characters, {MAX_LABEL} between dots"
@@ -169,22 +164,11 @@ def _ascii(host: str) -> str:
         raise ValueError("the host of the address is not a valid international name") from None
 
 
-def _version_4(text: str) -> str:
+def _number(form: Callable[[str], object], text: str, wrong: str) -> str:
     try:
-        return str(IPv4Address(text))
+        return str(form(text))
     except AddressValueError:
-        raise ValueError(
-            "the host of the address is a number but no IPv4 address; write four decimal numbers"
-        ) from None
-
-
-def _version_6(text: str) -> str:
-    if "%" in text:
-        raise ValueError("an address cannot name a network interface; leave out %zone")
-    try:
-        return str(IPv6Address(text))
-    except AddressValueError:
-        raise ValueError("the host in brackets is not an IPv6 address") from None
+        raise ValueError(wrong) from None
 
 
 # --- paths -----------------------------------------------------------------------------------------------
@@ -284,8 +268,7 @@ def url_pattern(text: str) -> UrlPattern:
 def url_matcher(text: str) -> Callable[[str], bool]:
     """Compile a pattern into a test of canonical addresses; other text matches nothing.
 
-    Raises:
-        ValueError: as for `url_pattern`.
+    Raises: as `url_pattern`.
     """
     pattern = url_pattern(text)
 

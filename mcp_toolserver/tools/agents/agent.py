@@ -11,8 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator
 
 from mcp_toolserver import tool as t
-from mcp_toolserver.text.agents.result_text import result_text
-from mcp_toolserver.text.agents.types import canonical_type
+from mcp_toolserver.text.agents.types import canonical_type, result_text
 
 _OTHER_MODES = {
     "plan": "read-only",

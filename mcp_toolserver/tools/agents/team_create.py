@@ -6,8 +6,7 @@ TeamDelete stops all of them. Use Agent for a single task.
 from typing import Annotated
 
 from mcp_toolserver import tool as t
-from mcp_toolserver.text.agents.result_text import team_text
-from mcp_toolserver.text.agents.types import canonical_type
+from mcp_toolserver.text.agents.types import canonical_type, team_text
 from mcp_toolserver.tools.agents.agent import NotBlank
 
 _MOST = 16

@@ -5,7 +5,7 @@ Agent can resume a single one. To stop one member, use TaskStop.
 from typing import Annotated
 
 from mcp_toolserver import tool as t
-from mcp_toolserver.text.agents.result_text import team_text
+from mcp_toolserver.text.agents.types import team_text
 from mcp_toolserver.tools.agents.agent import NotBlank
 
 

@@ -3,7 +3,7 @@
 matches are reported. Returns a line per file, with the id that undoes its change.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 from pydantic import BeforeValidator, InstanceOf, WithJsonSchema
@@ -20,7 +20,7 @@ _DIFF_BYTES = 50_000
 
 
 def _parsed(value: object) -> object:
-    from mcp_toolserver.text.patch.plan import parse
+    from mcp_toolserver.text.patch.formats import parse
 
     return parse(value) if isinstance(value, str) else value
 
@@ -36,20 +36,20 @@ async def run(args: ApplyPatch, rt: t.Runtime) -> t.Output:
 
     plans: list[Plan] = []
 
-    def change(contents: t.Contents) -> tuple[t.FileChange, ...]:
+    def change(contents: t.Contents) -> Sequence[t.FileChange]:
         plans.append(plan(args.patch, contents))
-        return plans[-1].changes
+        return plans[-1][0]
 
     paths = tuple(map(t.CanonicalPath, args.patch.paths))
     written = await rt.fs.update_all(paths, change)
-    outcomes = plans[-1].outcomes
-    kept = [change.path for change in plans[-1].changes if change.content is not None]
+    changes, outcomes = plans[-1]
+    kept = [change.path for change in changes if change.content is not None]
     digests = {path: written[path].sha256 for path in kept}
     summary = (_headline(outcomes, written), *_lines(outcomes, written))
     return t.Output("\n".join((*summary, "".join(_diffs(outcomes)))).rstrip("\n"), sha256=digests)
 
 
-def _headline(outcomes: "tuple[Outcome, ...]", written: Mapping[t.CanonicalPath, t.Written]) -> str:
+def _headline(outcomes: "Sequence[Outcome]", written: Mapping[t.CanonicalPath, t.Written]) -> str:
     count = len({outcome.path for outcome in outcomes if outcome.path in written})
     return (
         f"Patched {count} file{'s' * (count != 1)}."
@@ -58,7 +58,7 @@ def _headline(outcomes: "tuple[Outcome, ...]", written: Mapping[t.CanonicalPath,
     )
 
 
-def _lines(outcomes: "tuple[Outcome, ...]", written: Mapping[t.CanonicalPath, t.Written]) -> Iterator[str]:
+def _lines(outcomes: "Sequence[Outcome]", written: Mapping[t.CanonicalPath, t.Written]) -> Iterator[str]:
     yield from undo_help(one.previous for one in written.values())
     for outcome in outcomes:
         yield f"- {outcome.text}{_about(outcome, written)}"
@@ -84,7 +84,7 @@ def _undo(outcome: "Outcome", previous: t.Previous) -> str:
     return f'restore "{previous.handle}"{place}'
 
 
-def _diffs(outcomes: "tuple[Outcome, ...]") -> Iterator[str]:
+def _diffs(outcomes: "Sequence[Outcome]") -> Iterator[str]:
     """The diffs of files where a hunk did not match exactly, up to a size."""
     room = _DIFF_BYTES
     for outcome in outcomes:

@@ -72,7 +72,7 @@ def _shown(args: ReadFile, file: BinaryIO, size: int) -> "t.Output | _Document":
 
 
 def _document(args: ReadFile, found: _Document) -> t.Output:
-    from mcp_toolserver.text.documents.blocks import Shown, Wanted
+    from mcp_toolserver.text.documents.documents import Shown, Wanted
     from mcp_toolserver.text.documents.documents import shown as taken_apart
 
     wanted = Wanted(skip=args.offset, take=args.limit, room=_TEXT_BYTES)

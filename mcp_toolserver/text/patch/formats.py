@@ -1,4 +1,15 @@
-"""Unified diffs, plain (`--- old`, `+++ new`) or as git makes them, with all it says about files.
+r"""Reads patches: unified diffs, plain or as git makes them, and the form that some models are trained on.
+
+    *** Begin Patch
+    *** Add File: path        lines, each with a `+`
+    *** Delete File: path
+    *** Update File: path     hunks; before them perhaps `*** Move to: path`
+    @@ line before            several say where more and more closely; none is needed
+     context
+    -old
+    +new
+    *** End of File           the hunk above ends the file
+    *** End Patch
 
 Numbers in the header of a hunk are believed where they fit what follows. Where they do not, because whoever
 wrote the diff miscounted, the hunk ends where the next header begins.
@@ -8,11 +19,13 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+from mcp_toolserver.text.edit.matches import folded
 from mcp_toolserver.text.patch.model import (
     UNFINISHED,
     Header,
     Hunk,
     Line,
+    Patch,
     Section,
     Source,
     body_line,
@@ -20,13 +33,147 @@ from mcp_toolserver.text.patch.model import (
     without_line_feed,
 )
 
-NOWHERE = "/dev/null"
+MAX_FILES = 100
+"""Files of one patch; all are held open at the same time."""
+
+MAX_HUNKS = 1_000
+
+
+def parse(text: str) -> Patch:
+    """Read a patch.
+
+    Raises:
+        ValueError: it cannot be read, or is too large; the text says where and what to send.
+    """
+    # Where even the headers have carriage returns, they come from how the patch was sent.
+    if text.count("\r\n") == text.count("\n"):
+        text = folded(text)
+    is_envelope = any(line.strip() == _BEGIN for line in text.split("\n"))
+    sections = tuple((_envelope_sections if is_envelope else _unified_sections)(Source(text)))
+    if not sections and is_envelope:
+        raise ValueError(f"there is nothing between {_BEGIN!r} and {_END!r}; add a section for each file")
+    if not sections:
+        raise ValueError(
+            "the patch names no file: start it with '*** Begin Patch', or with the lines '--- a/path' and "
+            "'+++ b/path' before the first '@@'"
+        )
+    patch = Patch(sections=sections)
+    if len(patch.paths) > MAX_FILES:
+        raise ValueError(f"the patch names {len(patch.paths)} files; at most {MAX_FILES} can change at once")
+    if sum(len(section.hunks) for section in sections) > MAX_HUNKS:
+        raise ValueError(f"the patch has more than {MAX_HUNKS} hunks; send it in parts")
+    return patch
+
+
+# --- the envelope ----------------------------------------------------------------------------------------
+
+_BEGIN = "*** Begin Patch"
+_END = "*** End Patch"
+_ADD, _DELETE, _UPDATE = "*** Add File: ", "*** Delete File: ", "*** Update File: "
+_MOVE = "*** Move to: "
+_LAST = "*** End of File"
+_MARK = "*** "
+
+
+def _envelope_sections(source: Source) -> Iterator[Section]:
+    """Read a patch; what stands before and after the envelope is left out."""
+    while source.peek() is not None and source.taken().strip() != _BEGIN:
+        pass
+    while source.peek() is not None:
+        where, line = source.number, source.taken()
+        if line.strip() == _END:
+            return
+        if line.startswith(_ADD):
+            yield _added(source, line.removeprefix(_ADD), where)
+        elif line.startswith(_DELETE):
+            yield Section(action="delete", path=_path(line.removeprefix(_DELETE), where), where=where)
+        elif line.startswith(_UPDATE):
+            yield _updated(source, line.removeprefix(_UPDATE), where)
+        elif line.strip():
+            raise ValueError(
+                f"line {where} of the patch is neither {_ADD.strip()!r}, {_DELETE.strip()!r}, "
+                f"{_UPDATE.strip()!r} nor {_END!r}, one of which must come here"
+            )
+    raise ValueError(f"the patch has no line {_END!r}; it may have been cut off. Send it whole")
+
+
+def _path(name: str, where: int) -> str:
+    path = name.strip()
+    if not path:
+        raise ValueError(f"line {where} of the patch names no file; put a path after the colon")
+    return path
+
+
+def _added(source: Source, name: str, where: int) -> Section:
+    lines: list[Line] = []
+    blank = 0
+    while (raw := source.raw()) is not None and not raw.startswith(_MARK):
+        if raw.strip() and not raw.startswith("+"):
+            raise ValueError(
+                f"line {source.number} of the patch, in a new file, does not begin with '+'; put one in front"
+            )
+        lines.append(Line("+", f"{raw[1:]}\n"))
+        blank = 0 if raw.strip() else blank + 1
+        source.skip()
+    lines = lines[: len(lines) - blank]
+    hunks = (Hunk(number=1, where=where + 1, lines=tuple(lines), start=0),) if lines else ()
+    return Section(action="create", path=_path(name, where), hunks=hunks, where=where)
+
+
+def _updated(source: Source, name: str, where: int) -> Section:
+    to = None
+    if (line := source.peek()) is not None and line.startswith(_MOVE):
+        to = _path(source.taken().removeprefix(_MOVE), where + 1)
+    hunks: list[Hunk] = []
+    while (hunk := _hunk(source, len(hunks) + 1)) is not None:
+        hunks.append(hunk)
+    if not hunks and to is None:
+        raise ValueError(
+            f"line {where} of the patch updates a file, but no hunk follows; add one or leave it out"
+        )
+    return Section(action="update", path=_path(name, where), to=to, hunks=tuple(hunks), where=where)
+
+
+def _hunk(source: Source, number: int) -> Hunk | None:
+    while source.peek() == "":
+        source.skip()
+    where = source.number
+    found = tuple(_headers(source))
+    lines = source.body(lambda: (source.raw() or "").startswith((_MARK, "@@")))
+    if not (source.raw() or _MARK).startswith((_MARK, "@@")):
+        raise ValueError(
+            f"line {source.number} of the patch begins with neither ' ', '-', '+' nor '@@'; every line of a "
+            "hunk has one of them in front"
+        )
+    at_end = source.peek() == _LAST
+    if at_end:
+        source.skip()
+    if not found and not lines:
+        return None
+    return Hunk(
+        number=number,
+        where=where,
+        lines=tuple(lines),
+        start=found[-1].start if found else None,
+        anchors=tuple(one.anchor for one in found if one.anchor is not None),
+        at_end=at_end,
+    )
+
+
+def _headers(source: Source) -> Iterator[Header]:
+    while (found := source.header()) is not None:
+        yield found
+
+
+# --- unified diffs ---------------------------------------------------------------------------------------
+
+_NOWHERE = "/dev/null"
 
 _PREFIXES = frozenset({("a", "b"), ("c", "i"), ("c", "w"), ("i", "w"), ("o", "w"), ("b", "a")})
 """Git's prefixes of old and new names."""
 
-_ESCAPE = re.compile(r"\\([0-7]{1,3}|.)")
-_MEANINGS = {"a": 7, "b": 8, "t": 9, "n": 10, "v": 11, "f": 12, "r": 13}
+_ESCAPE = re.compile(rb"\\([0-7]{1,3}|.)")
+_MEANINGS = {b"a": b"\a", b"b": b"\b", b"t": b"\t", b"n": b"\n", b"v": b"\v", b"f": b"\f", b"r": b"\r"}
 
 _GIT, _OLD, _NEW = "diff --git ", "--- ", "+++ "
 _SIGNATURE = re.compile(r"-- ?")
@@ -38,12 +185,8 @@ _EXTENDED = (
 )
 
 
-def unified_sections(source: Source) -> Iterator[Section]:
-    """Read a diff; text before the first file and between files is left out.
-
-    Raises:
-        ValueError: it is no such diff, or one of something else than text; the text names the line.
-    """
+def _unified_sections(source: Source) -> Iterator[Section]:
+    """Read a diff; text before the first file and between files is left out."""
     while (line := source.peek()) is not None:
         if line.startswith(_GIT):
             yield _git_section(source)
@@ -58,13 +201,13 @@ def unified_sections(source: Source) -> Iterator[Section]:
             source.skip()
 
 
-def _names_follow(source: Source) -> bool:
-    return (source.peek() or "").startswith(_OLD) and (source.peek(1) or "").startswith(_NEW)
+def _names_follow(source: Source, offset: int = 0) -> bool:
+    old, new = source.peek(offset) or "", source.peek(offset + 1) or ""
+    return old.startswith(_OLD) and new.startswith(_NEW)
 
 
 def _names(source: Source) -> tuple[str, str]:
-    old, new = source.peek() or "", source.peek(1) or ""
-    source.skip(2)
+    old, new = source.taken(), source.taken()
     return name(old.removeprefix(_OLD)), name(new.removeprefix(_NEW))
 
 
@@ -78,11 +221,11 @@ def _plain_section(source: Source) -> Section:
 
 
 def _section(old: str, new: str, hunks: tuple[Hunk, ...], where: int) -> Section:
-    if old == NOWHERE == new or not old or not new:
+    if old == _NOWHERE == new or not old or not new:
         raise ValueError(f"line {where} of the patch names no file; put a path there")
-    if old == NOWHERE:
+    if old == _NOWHERE:
         return Section(action="create", path=new, hunks=hunks, where=where)
-    if new == NOWHERE:
+    if new == _NOWHERE:
         return Section(action="delete", path=old, hunks=hunks, where=where)
     # Who diffs two copies of a file, such as f.orig and f, wants the one that is named last to change.
     return Section(action="update", path=new, hunks=hunks, where=where)
@@ -93,8 +236,7 @@ def _section(old: str, new: str, hunks: tuple[Hunk, ...], where: int) -> Section
 
 def _git_section(source: Source) -> Section:
     where = source.number
-    pair = git_names((source.peek() or "").removeprefix(_GIT))
-    source.skip()
+    pair = git_names(source.taken().removeprefix(_GIT))
     said = dict(_extended(source))
     if (source.peek() or "").startswith(("Binary files ", "GIT binary patch")):
         raise ValueError(
@@ -105,16 +247,10 @@ def _git_section(source: Source) -> Section:
     executable = _executable(said, where)
     for word in ("rename", "copy"):
         if (old := said.get(f"{word} from ")) and (new := said.get(f"{word} to ")):
-            moved = Section(
-                action="copy" if word == "copy" else "update",
-                path=name(old),
-                to=name(new),
-                hunks=hunks,
-                where=where,
-            )
-            return replace(moved, executable=executable)
+            moved = Section(action="update", path=name(old), to=name(new), hunks=hunks, where=where)
+            return replace(moved, action="copy" if word == "copy" else "update", executable=executable)
     names = _git_paths(pair, named, said, where)
-    if not hunks and executable is None and NOWHERE not in names:
+    if not hunks and executable is None and _NOWHERE not in names:
         raise ValueError(f"line {where} of the patch names a file, but says nothing about it; leave it out")
     section = _section(*names, hunks, where)
     return section if section.action == "delete" else replace(section, executable=executable)
@@ -126,8 +262,7 @@ def _extended(source: Source) -> Iterator[tuple[str, str]]:
         words = next((words for words in _EXTENDED if line.startswith(words)), None)
         if words is None:
             return
-        source.skip()
-        yield words, line.removeprefix(words)
+        yield words, source.taken().removeprefix(words)
 
 
 def _executable(said: Mapping[str, str], where: int) -> bool | None:
@@ -155,7 +290,7 @@ def _git_paths(
             "add '--- a/path' and '+++ b/path'"
         )
     old, new = _without_prefixes(*pair)
-    return NOWHERE if _CREATED in said else old, NOWHERE if _DELETED in said else new
+    return _NOWHERE if _CREATED in said else old, _NOWHERE if _DELETED in said else new
 
 
 # --- hunks -----------------------------------------------------------------------------------------------
@@ -163,10 +298,8 @@ def _git_paths(
 
 def _hunks(source: Source) -> Iterator[Hunk]:
     number = 0
-    while (line := source.peek()) is not None and (found := header(line)) is not None:
-        where = source.number
-        source.skip()
-        counted = _counted(source, found)
+    while (found := source.header()) is not None:
+        where, counted = source.number - 1, _counted(source, found)
         lines = source.body(lambda: _is_boundary(source, 0)) if counted is None else counted
         number += 1
         yield Hunk(
@@ -215,8 +348,7 @@ def _goes_on(source: Source, offset: int) -> bool:
 
 def _is_boundary(source: Source, offset: int) -> bool:
     line = source.peek(offset) or ""
-    names_follow = line.startswith(_OLD) and (source.peek(offset + 1) or "").startswith(_NEW)
-    return names_follow or _SIGNATURE.fullmatch(line) is not None or header(line) is not None
+    return _names_follow(source, offset) or bool(_SIGNATURE.fullmatch(line)) or header(line) is not None
 
 
 # --- names of files -------------------------------------------------------------------------------------
@@ -252,9 +384,9 @@ def _has_prefixes(old: str, new: str) -> bool:
     """Whether both names have in front what git puts there; a file that is nowhere has it anyway."""
     one, _, one_rest = old.partition("/")
     two, _, two_rest = new.partition("/")
-    if old == NOWHERE:
+    if old == _NOWHERE:
         return bool(two_rest) and two in {after for _, after in _PREFIXES}
-    if new == NOWHERE:
+    if new == _NOWHERE:
         return bool(one_rest) and one in {before for before, _ in _PREFIXES}
     return (one, two) in _PREFIXES and bool(one_rest and two_rest)
 
@@ -265,13 +397,11 @@ def _is_one_file(old: str, new: str) -> bool:
 
 def _without_prefixes(old: str, new: str) -> tuple[str, str]:
     """Remove the prefixes of git, such as `a/` and `b/`, from both names, if they are there."""
-    if not _has_prefixes(old, new):
-        return old, new
-    return _cut(old), _cut(new)
+    return (_cut(old), _cut(new)) if _has_prefixes(old, new) else (old, new)
 
 
 def _cut(path: str) -> str:
-    return path if path == NOWHERE else path.partition("/")[2]
+    return path if path == _NOWHERE else path.partition("/")[2]
 
 
 def _end_of_quotes(text: str) -> int:
@@ -283,18 +413,12 @@ def _end_of_quotes(text: str) -> int:
 
 
 def _unquoted(text: str) -> str:
-    raw, last = bytearray(), 0
-    for escape in _ESCAPE.finditer(text):
-        raw += text[last : escape.start()].encode()
+    def meaning(escape: re.Match[bytes]) -> bytes:
         said = escape[1]
-        if said[0] in "01234567":
-            raw.append(int(said, 8) & 0xFF)
-        else:
-            raw += bytes([_MEANINGS[said]]) if said in _MEANINGS else said.encode()
-        last = escape.end()
-    raw += text[last:].encode()
+        return bytes([int(said, 8) & 0xFF]) if said[:1] in b"01234567" else _MEANINGS.get(said, said)
+
     try:
-        return raw.decode()
+        return _ESCAPE.sub(meaning, text.encode()).decode()
     except UnicodeDecodeError:
         raise ValueError(
             f"the file name {text!r} in the patch is not valid UTF-8; leave that file out"

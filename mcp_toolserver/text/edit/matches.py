@@ -1,4 +1,5 @@
-"""Explains why `old_string` was not found, with the closest match, so that the model can retry.
+"""Finds the places of a text in another, ignoring the kind of line endings, as models cannot see a carriage
+return; and explains why it is not there, with the closest match, so that the model can retry.
 
 Checks common model mistakes first, then differences that are hard to see, then the nearest lines: those with
 the rarest lines and words. Every step is linear in the size of the file.
@@ -10,17 +11,105 @@ the quotes can be copied into a call as they are.
 import html
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from functools import reduce
 from itertools import islice
 
-from mcp_toolserver.text.edit.occurrences import Occurrences, folded, named_lines
 from mcp_toolserver.text.edit.unified_diff import common_start
 from mcp_toolserver.text.lines.escape_invisible import escapes, is_hidden, unescape
 
-_LINES_NAMED = 10
+LINES_NAMED = 10
+
+
+@dataclass(frozen=True, kw_only=True)
+class Occurrences:
+    """The places of `wanted` in `content`."""
+
+    content: str
+    text: str
+    """The searched text: `content`, or `content` with every "\\r\\n" as "\\n"."""
+    wanted: str
+    by_bytes: bool
+    """Matches are exactly what was asked for, line endings included."""
+
+    @property
+    def count(self) -> int:
+        """Number of non-overlapping occurrences, from the start."""
+        return self.text.count(self.wanted)
+
+    def spans(self) -> Iterator[tuple[int, int]]:
+        """Start and end of each in `content`, none overlapping another."""
+        size = len(self.wanted)
+        ends = (end for place in places(self.text, self.wanted, size) for end in (place, place + size))
+        found = ends if self.by_bytes else _unfolded(self.content, self.text, ends)
+        return zip(found, found, strict=True)
+
+
+def occurrences(content: str, wanted: str) -> Occurrences:
+    """Find every occurrence of `wanted`, which is not empty.
+
+    "\\n" in `wanted` also stands for "\\r\\n" in the content. "\\r\\n" in `wanted` stands for itself, and for
+    "\\n" where that occurs nowhere.
+    """
+    if "\n" not in wanted or "\r\n" not in content + wanted or ("\r" in wanted and wanted in content):
+        return Occurrences(content=content, text=content, wanted=wanted, by_bytes=True)
+    return Occurrences(content=content, text=folded(content), wanted=folded(wanted), by_bytes=False)
+
+
+def places(text: str, wanted: str, step: int = 1) -> Iterator[int]:
+    """Yield the places of `wanted`, each at least `step` after the one before."""
+    place = text.find(wanted)
+    while place >= 0:
+        yield place
+        place = text.find(wanted, place + step)
+
+
+def folded(text: str) -> str:
+    """Return `text` with "\\n" for every "\\r\\n"."""
+    return text.replace("\r\n", "\n")
+
+
+def distinct_lines(text: str, places: Iterable[int]) -> tuple[int, ...]:
+    """Return the 1-based numbers of the lines that contain these ascending places, each once."""
+    numbers: dict[int, None] = {}
+    line, last = 1, 0
+    for place in places:
+        line += text.count("\n", last, place)
+        last = place
+        numbers[line] = None
+    return tuple(numbers)
+
+
+def where(text: str, wanted: str) -> str:
+    """Name the lines on which the first places of `wanted` begin."""
+    found = list(islice(places(text, wanted), LINES_NAMED + 1))
+    return named_lines(distinct_lines(text, found[:LINES_NAMED]), more=len(found) > LINES_NAMED)
+
+
+def named_lines(lines: tuple[int, ...], more: bool) -> str:
+    """Name lines: `line 4`, `lines 4 and 9`, or `lines 4, 9, 12 and further ones`."""
+    *start, last = (*map(str, lines), "further ones") if more else map(str, lines)
+    return f"lines {', '.join(start)} and {last}" if start else f"line {last}"
+
+
+def _unfolded(content: str, plain: str, places: Iterable[int]) -> Iterator[int]:
+    """Convert ascending places in `plain`, the folded `content`, to places in `content`.
+
+    Both have the same lines, and a line differs only in whether a carriage return ends it.
+    """
+    line = plain_line = last = 0
+    for place in places:
+        crossed = plain.count("\n", last, place)
+        if crossed:
+            plain_line = plain.rindex("\n", last, place) + 1
+        for _ in range(crossed):
+            line = content.index("\n", line) + 1
+        last = place
+        yield line + place - plain_line
+
+
 _MOST_ESCAPES = 5
 _FOLDED_CHARACTERS = 2_000_000
 """Longer texts are not searched for differences that are hard to see: that takes many times their size."""
@@ -85,13 +174,8 @@ def _slip(text: str, wanted: str, name: str) -> str | None:
     for undo, message in _SLIPS.items():
         meant = undo(wanted)
         if meant != wanted and meant.strip() and meant in text:
-            return message.format(where=_where(text, meant), name=name)
+            return message.format(where=where(text, meant), name=name)
     return None
-
-
-def _where(text: str, wanted: str) -> str:
-    found = Occurrences(content=text, text=text, wanted=wanted, by_bytes=True)
-    return named_lines(found.lines(_LINES_NAMED), more=len(found.first(_LINES_NAMED + 1)) > _LINES_NAMED)
 
 
 def _without_numbers(text: str) -> str:
@@ -146,7 +230,7 @@ def _shown_escapes(text: str, wanted: str) -> str | None:
     named = (f"{shown} as {json.dumps(character)[1:-1]}" for shown, character in escapes(wanted).items())
     return (
         "It holds escapes by which results show characters that cannot be seen; the file, on "
-        f"{_where(text, meant)}, has the characters themselves. Send them in JSON escapes: "
+        f"{where(text, meant)}, has the characters themselves. Send them in JSON escapes: "
         f"{', '.join(islice(named, _MOST_ESCAPES))}."
     )
 
@@ -157,7 +241,7 @@ def _lone_returns(text: str, wanted: str) -> str | None:
     if "\r" not in text + wanted or wanted_lines not in lines:
         return None
     return (
-        f"It is on {_where(lines, wanted_lines)} but for carriage returns without a line feed. "
+        f"It is on {where(lines, wanted_lines)} but for carriage returns without a line feed. "
         'Send "\\r" exactly where the file has it.'
     )
 
@@ -186,10 +270,9 @@ def _hardly_visible(text: str, wanted: str, name: str) -> str | None:
             before = text.split("\n", number := folded_text.count("\n", 0, place))[:number]
             part = _fragment(text, sum(map(len, before)) + number, 0, len(lines))
             differences = _needed([*_FOLDS][:count], "\n".join(line or "" for line in part.lines), wanted)
-            where = _where(folded_text, folded_wanted)
             return (
-                f"It is on {where} but for {differences}. {part.differences(lines, name)} "
-                "Send the text exactly as the file has it."
+                f"It is on {where(folded_text, folded_wanted)} but for {differences}. "
+                f"{part.differences(lines, name)} Send the text exactly as the file has it."
             )
     return None
 
@@ -209,7 +292,7 @@ def _needed(folds: Sequence[str], part: str, wanted: str) -> str:
 def _made_before(text: str, new: str, name: str) -> str:
     if len(new.strip()) < _TELLING_CHARACTERS or text.count(new) != 1:
         return ""
-    return f"{name} is there already, on {_where(text, new)}: the edit may have been made before. "
+    return f"{name} is there already, on {where(text, new)}: the edit may have been made before. "
 
 
 # --- the nearest lines -----------------------------------------------------------------------------------
@@ -283,8 +366,10 @@ def _by_lines(text: str, lines: Sequence[str], name: str) -> str | None:
     if not counts:
         return None
     rarest = min(counts, key=lambda index: counts[index])
-    places = islice(_places(text, lines[rarest].strip()), _PLACES)
-    found = (_fragment(text, place, rarest, len(lines)) for place in places)
+    line = lines[rarest].strip()
+    found = (
+        _fragment(text, place, rarest, len(lines)) for place in islice(places(text, line, len(line)), _PLACES)
+    )
     best = max(found, key=lambda part: part.alike(lines))
     return (
         f"The nearest text begins on line {max(1, best.first + 1)}. {best.differences(lines, name)}".rstrip()
@@ -298,7 +383,7 @@ def _by_words(text: str, lines: Sequence[str], wanted: str, name: str) -> str | 
     scored = [
         (_likeness(wanted, wanted.index(word), text, place), place, wanted.count("\n", 0, wanted.index(word)))
         for word in rarest
-        for place in islice(_places(text, word), _PLACES)
+        for place in islice(places(text, word, len(word)), _PLACES)
     ]
     score, place, index = max(scored, default=(0.0, 0, 0))
     if score < _ALIKE:
@@ -307,13 +392,6 @@ def _by_words(text: str, lines: Sequence[str], wanted: str, name: str) -> str | 
     parting = _parting(there, here)
     number = text.count("\n", 0, place) + 1
     return f"The nearest line is {number}, {quoted(there, parting)}; {name} has {quoted(here, parting)}."
-
-
-def _places(text: str, wanted: str) -> Iterator[int]:
-    place = text.find(wanted)
-    while place >= 0:
-        yield place
-        place = text.find(wanted, place + len(wanted))
 
 
 def _likeness(one: str, one_place: int, other: str, other_place: int) -> float:

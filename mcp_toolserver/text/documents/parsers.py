@@ -1,18 +1,142 @@
-"""Extracts the text of office documents, which are ZIP archives and may be decompression bombs.
+"""Extracts the text of PDF and office files in bounded work, with parsers that are imported on first use.
 
-Word: paragraphs and tables in order, insertions accepted, deletions omitted. Excel: one line per row, tabs
-between cells, last computed values.
+PDF: page by page, without scripts, links and attachments. Office documents are ZIP archives and may be
+decompression bombs. Word: paragraphs and tables in order, insertions accepted, deletions omitted. Excel: one
+line per row, tabs between cells, last computed values.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+import struct
+import zlib
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import date, datetime, time
 from importlib import import_module
 from io import BytesIO
-from typing import BinaryIO, Protocol
-from zipfile import ZipFile
+from types import ModuleType
+from typing import TYPE_CHECKING, Protocol
+from zipfile import BadZipFile, ZipFile
 
-from mcp_toolserver.errors import InvalidInput
-from mcp_toolserver.text.documents.optional_parser import extra, parser_errors
+from mcp_toolserver.errors import InvalidInput, Unavailable
+from mcp_toolserver.text.documents.documents import Block, Shown, Wanted, blocks, numbered
+
+if TYPE_CHECKING:
+    from xml.etree.ElementTree import Element
+
+    from pypdf import PageObject, PdfReader
+
+_FAILURES = (
+    *(ArithmeticError, AssertionError, AttributeError, EOFError, LookupError, OSError, RuntimeError),
+    *(SyntaxError, TypeError, ValueError, struct.error, BadZipFile, zlib.error),
+)
+"""A parser that meets a damaged or hostile file may raise any of them, and more of its own."""
+
+
+@contextmanager
+def parser_errors(what: str, *own: type[Exception]) -> Generator[None]:
+    """Say that the file is no `what` when its parser fails, also by an error of its `own`.
+
+    Raises:
+        InvalidInput: so it is; the text goes on from the name of the file.
+    """
+    try:
+        yield
+    except (*_FAILURES, *own):
+        raise InvalidInput(
+            f"cannot be read as {what}: it is damaged, or something else; use another copy"
+        ) from None
+
+
+def extra(module: str) -> ModuleType:
+    """Return a module of the extra `documents`.
+
+    Raises:
+        Unavailable: it is not installed.
+    """
+    try:
+        return import_module(module)
+    except ImportError:
+        raise Unavailable(
+            "needs the extra `documents`, which this server does not have. Its operator can install "
+            "mcp-toolserver[documents]"
+        ) from None
+
+
+_STREAM_BYTES = 20_000_000
+"""Maximum unpacked bytes of one stream."""
+_STREAM_PARTS = 200_000
+"""Maximum operators and operands in one stream."""
+_WORK = 1_000_000
+"""Operators in the pages of one answer; what follows counts for several."""
+_WORK_OF_PAGE = 2_000
+_WORK_OF_OBJECT = 2_000
+"""A picture or a part that is drawn again; the part has to be taken apart each time."""
+
+_LIMITS = {
+    "zlib_maximum_output_length": _STREAM_BYTES,
+    "lzw_maximum_output_length": _STREAM_BYTES,
+    "run_length_maximum_output_length": _STREAM_BYTES,
+    "array_based_stream_maximum_output_length": _STREAM_BYTES,
+    "stream_decoding_work_maximum_length": _STREAM_BYTES * 4,
+    "stream_parsing_work_maximum_count": _STREAM_PARTS,
+    "xform_maximum_invocations_per_extraction": 500,
+    "zlib_maximum_recovery_input_length": 100_000,
+    "jbig2dec_binary": None,
+}
+"""Limits of pypdf. The last one is a program that it would start."""
+
+
+class _Enough(BaseException):
+    """The work is used up. pypdf goes on after any `Exception` in a part of a page."""
+
+
+class _Work:
+    """The remaining work budget of one call."""
+
+    left = _WORK
+
+    def count(self, operator: object, *_: object) -> None:
+        """Count an operator; ends the page when there were too many."""
+        self.left -= _WORK_OF_OBJECT if operator == b"Do" else 1
+        if self.left < 0:
+            raise _Enough
+
+
+def pages(content: bytes, wanted: Wanted) -> Shown:
+    """Return the wanted pages of a PDF.
+
+    Raises:
+        Unavailable: the extra is not installed.
+        InvalidInput: it is damaged, encrypted, or too complex.
+    """
+    pypdf = extra("pypdf")
+    errors = import_module("pypdf.errors")
+    own: tuple[type[Exception], ...] = (errors.PyPdfError, errors.DependencyError)
+    with pypdf.apply_configuration(**_LIMITS), parser_errors("a PDF", *own):
+        reader: PdfReader = pypdf.PdfReader(BytesIO(content))
+        if reader.is_encrypted:
+            raise InvalidInput("is encrypted. Ask the user for a copy without encryption")
+        found = reader.pages
+        work = _Work()
+
+        def make(place: int) -> Block | None:
+            if work.left < _WORK_OF_PAGE:
+                return None
+            return f"[page {place + 1}]\n{_page(found[place], work, own)}", ()
+
+        return blocks(("PDF", "page", 1), len(found), wanted, make)
+
+
+def _page(page: "PageObject", work: _Work, own: Sequence[type[Exception]]) -> str:
+    work.left -= _WORK_OF_PAGE
+    try:
+        with parser_errors("a page", *own):
+            text = page.extract_text(visitor_operand_before=work.count)
+    except _Enough:
+        return "[this page takes too much work to read]"
+    except InvalidInput:
+        return "[this page is damaged or too large to read]"
+    return numbered(text.rstrip()) if text.strip() else "[no text on this page; it may be a picture]"
+
 
 _CELLS = 300_000
 """Maximum cells and rows read from a workbook."""
@@ -30,11 +154,6 @@ class _Sheet(Protocol):
     def iter_rows(self, *, values_only: bool) -> "Iterator[Sequence[object]]": ...
 
 
-class _Workbook(Protocol):
-    @property
-    def worksheets(self) -> "Sequence[_Sheet]": ...
-
-
 def sheets(content: bytes) -> str:
     """Return the text of a workbook: its sheets one after the other, each row with its number.
 
@@ -42,7 +161,7 @@ def sheets(content: bytes) -> str:
         Unavailable: the extra is not installed.
         InvalidInput: it is damaged, or too large.
     """
-    load: Callable[..., _Workbook] = extra("openpyxl").load_workbook
+    load: Callable[..., ModuleType] = extra("openpyxl").load_workbook
     own: type[Exception] = import_module("openpyxl.utils.exceptions").InvalidFileException
     with parser_errors("an Excel workbook", own):
         check_package(content)
@@ -54,7 +173,6 @@ def sheets(content: bytes) -> str:
 
 
 def _truncated(pairs: Iterator[tuple[_Sheet, _Sheet]]) -> Iterator[str]:
-    """Yield the lines of all sheets, up to the limit."""
     cells = characters = 0
     for computed, written in pairs:
         hidden = ", hidden" if computed.sheet_state != "visible" else ""
@@ -105,28 +223,6 @@ _HEADING = "Heading"
 _LEVELS = 9
 
 
-class _Element(Protocol):
-    """The part of lxml's element interface that is used."""
-
-    @property
-    def tag(self) -> object: ...
-    @property
-    def text(self) -> str | None: ...
-    def get(self, key: str) -> str | None: ...
-    def find(self, path: str) -> "_Element | None": ...
-    def __iter__(self) -> "Iterator[_Element]": ...
-
-
-class _Story(Protocol):
-    @property
-    def body(self) -> _Element: ...
-
-
-class _Document(Protocol):
-    @property
-    def element(self) -> _Story: ...
-
-
 def word(content: bytes) -> str:
     """Return the text of a Word document, a paragraph or a row of a table a line.
 
@@ -134,24 +230,26 @@ def word(content: bytes) -> str:
         Unavailable: the extra is not installed.
         InvalidInput: it is damaged, or too large.
     """
-    opened: Callable[[BinaryIO], _Document] = extra("docx").Document
+    docx = extra("docx")
     own: type[Exception] = import_module("docx.exceptions").PythonDocxError
     with parser_errors("a Word document", own):
         check_package(content)
-        return "\n".join(_lines(opened(BytesIO(content)).element.body))
+        # An element of lxml, which has the interface of the standard library.
+        body: Element = docx.Document(BytesIO(content)).element.body
+        return "\n".join(_lines(body))
 
 
-def _lines(parent: _Element) -> Iterator[str]:
+def _lines(parent: "Element") -> Iterator[str]:
     for element in parent:
         if element.tag == _PARAGRAPH:
-            yield _mark(element) + _text(element)
+            yield _mark(element) + "".join(_pieces(element))
         elif element.tag == _TABLE:
             yield from (" | ".join(_cells(row)) for row in _inner(element, _ROW))
         else:
             yield from _lines(element)
 
 
-def _mark(paragraph: _Element) -> str:
+def _mark(paragraph: "Element") -> str:
     """Return the Markdown prefix of a heading or list item; empty for other paragraphs."""
     properties = paragraph.find(_PROPERTIES)
     if properties is None:
@@ -164,12 +262,12 @@ def _mark(paragraph: _Element) -> str:
     return "- " if properties.find(_NUMBERED) is not None else ""
 
 
-def _cells(row: _Element) -> Iterator[str]:
+def _cells(row: "Element") -> Iterator[str]:
     for cell in _inner(row, _CELL):
         yield " ".join(line.replace("\n", " ") for line in _lines(cell) if line)
 
 
-def _inner(parent: _Element, tag: str) -> Iterator[_Element]:
+def _inner(parent: "Element", tag: str) -> "Iterator[Element]":
     """Yield the elements with `tag`, also those nested in other elements."""
     for element in parent:
         if element.tag == tag:
@@ -178,17 +276,13 @@ def _inner(parent: _Element, tag: str) -> Iterator[_Element]:
             yield from _inner(element, tag)
 
 
-def _text(parent: _Element) -> str:
-    """Return the text of a paragraph, including text boxes."""
-    return "".join(_pieces(parent))
-
-
-def _pieces(parent: _Element) -> Iterator[str]:
+def _pieces(parent: "Element") -> Iterator[str]:
+    """Yield the text of a paragraph, including text boxes."""
     for element in parent:
         if element.tag == _TEXT:
             yield element.text or ""
         elif element.tag in _SIGNS:
-            yield _SIGNS[str(element.tag)]
+            yield _SIGNS[element.tag]
         elif element.tag not in (_SECOND_COPY, _PROPERTIES):
             yield from _pieces(element)
 
