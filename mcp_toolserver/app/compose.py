@@ -53,10 +53,9 @@ from mcp_toolserver.runtime.worktrees.entered import EnteredWorktrees
 from mcp_toolserver.settings import Settings
 from mcp_toolserver.stores.audit_log import AuditContext, AuditLog
 from mcp_toolserver.stores.database import Database
-from mcp_toolserver.stores.disk import MIB
+from mcp_toolserver.stores.disk import MIB, QUARANTINE_FOLDER, Removed, RetentionLimits, enforce_limits
 from mcp_toolserver.stores.file_history import FOLDER as UNDO_FOLDER
 from mcp_toolserver.stores.file_history import FileHistories, HistoryLimits
-from mcp_toolserver.stores.retention import QUARANTINE_FOLDER, Removed, RetentionLimits, enforce_limits
 from mcp_toolserver.stores.running_servers import RunningServer, oldest_start, sweep
 from mcp_toolserver.stores.saved_outputs import OutputLimits, OutputStore
 from mcp_toolserver.stores.state_dir import make_state_folder, state_folder

@@ -87,7 +87,7 @@ class StoredAgents:
         def work(database: Connection) -> None:
             if self._server.acquire():
                 for name in self._server.dead():
-                    self._mark_lost(database, name)
+                    self._server.remove(name)
             notes = "".join(f"{note}\n" for note in record.notes)
             database.execute(_WRITE, {**vars(record), "notes": notes, "server": self._server.name})
             database.executemany("INSERT OR REPLACE INTO agent_messages VALUES (?, ?, ?, ?)", rows)
@@ -133,17 +133,14 @@ class StoredAgents:
                 (self._server.name,),
             )
             for name in self._server.dead_of(others):
-                self._mark_lost(database, name)
+                database.execute(
+                    "UPDATE agents SET status = 'lost', updated = ? WHERE server = ? AND status = 'running'",
+                    (time.time(), name),
+                )
+                self._server.remove(name)
             return work(database)
 
         return await self._database.run(prepared, _TABLES)
-
-    def _mark_lost(self, database: Connection, server: str) -> None:
-        database.execute(
-            "UPDATE agents SET status = 'lost', updated = ? WHERE server = ? AND status = 'running'",
-            (time.time(), server),
-        )
-        self._server.remove(server)
 
     def _expire(self, database: Connection) -> None:
         """Remove agents that ended long ago, and those that ended first while there are too many."""

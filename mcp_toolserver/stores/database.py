@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from anyio import CapacityLimiter, to_thread
 
 from mcp_toolserver.errors import Conflict, Unavailable
-from mcp_toolserver.stores.file_lock import FileLock
+from mcp_toolserver.stores.file_lock import locked
 from mcp_toolserver.stores.state_dir import private_folder
 
 if TYPE_CHECKING:
@@ -186,7 +186,7 @@ def _exclusive_access(path: str) -> Generator[None]:
     """Prevent other servers from renaming files in the folder `path`. Raises: OSError."""
     folder = os.open(path, _OPEN_FOLDER)
     try:
-        with FileLock(folder):
+        with locked(folder):
             yield
     finally:
         os.close(folder)

@@ -81,9 +81,13 @@ class StoredTasks:
             self._prepare(database)
             if self._server.acquire():
                 for name in self._server.dead():
-                    self._fail_tasks_of(database, name)
+                    self._server.remove(name)
             self._check_room(database, record)
-            _write(database, record, self._server.name)
+            database.execute(
+                "INSERT OR REPLACE INTO tasks VALUES "
+                "(:id, :principal, :owner, :status, :message, :created, :updated, :outcome)",
+                {**vars(record), "owner": self._server.name},
+            )
 
         await self._database.run(work, _TABLES)
 
@@ -135,7 +139,8 @@ class StoredTasks:
             "SELECT DISTINCT owner FROM tasks WHERE status = 'working' AND owner != ?", (self._server.name,)
         )
         for name in self._server.dead_of(others):
-            self._fail_tasks_of(database, name)
+            self._set_status(database, name, "failed", DIED)
+            self._server.remove(name)
         expired = time.time() - self.retention.seconds
         database.execute("DELETE FROM tasks WHERE status != 'working' AND updated < ?", (expired,))
 
@@ -150,21 +155,8 @@ class StoredTasks:
         ):
             raise Unavailable("The storage for tasks is full.")
 
-    def _fail_tasks_of(self, database: Connection, name: str) -> None:
-        """Fail the tasks of a dead server."""
-        self._set_status(database, name, "failed", DIED)
-        self._server.remove(name)
-
     def _set_status(self, database: Connection, owner: str, status: Status, message: str) -> None:
         database.execute(
             "UPDATE tasks SET status = ?, message = ?, updated = ? WHERE owner = ? AND status = 'working'",
             (status, message, time.time(), owner),
         )
-
-
-def _write(database: Connection, record: TaskRecord, owner: str) -> None:
-    database.execute(
-        "INSERT OR REPLACE INTO tasks VALUES "
-        "(:id, :principal, :owner, :status, :message, :created, :updated, :outcome)",
-        {**vars(record), "owner": owner},
-    )
