@@ -178,8 +178,8 @@ class Application:
             shared.state,
             shared.narrowings,
             shared.broker.writers if shared.broker else Writers(),
-            ceiling=self.policy.ceiling,
-            user=self.user,
+            self.policy.ceiling,
+            self.user,
         )
         self.explained = partial(explain, confined=self._confined())
         """Explains what the sandbox refused, from the output of a command."""

@@ -317,9 +317,16 @@ def _agents(context: ProviderContext) -> Provider:
 
 
 def _tasks(context: ProviderContext) -> Provider:
-    from mcp_toolserver.runtime.tasks.service import provider
+    from mcp_toolserver.runtime.tasks.runner import TaskRunner
+    from mcp_toolserver.runtime.tasks.service import OwnerTasks
 
-    return provider(context)
+    runner = TaskRunner(context)
+    return Provider(
+        provide=lambda request: OwnerTasks(runner, request),
+        forget=runner.forget,
+        aclose=runner.aclose,
+        resume=runner.adopt,
+    )
 
 
 def _cron(context: ProviderContext) -> Provider:
@@ -352,10 +359,10 @@ def _skills(context: ProviderContext) -> Provider:
 
 
 def _todos(context: ProviderContext) -> Provider:
-    from mcp_toolserver.stores.todos import StoredTodos
+    from mcp_toolserver.stores.todos import OwnerTodos, StoredTodos
 
     todos = StoredTodos(context.database, changed=lambda handle: context.changes.changed("todos", handle))
-    return Provider(provide=lambda request: todos.owned_by(request.scope.owner), forget=todos.forget)
+    return Provider(provide=lambda request: OwnerTodos(todos, request.scope.owner), forget=todos.forget)
 
 
 def _preferences(context: ProviderContext) -> Provider:

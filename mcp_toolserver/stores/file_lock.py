@@ -4,7 +4,7 @@ import errno
 import os
 import secrets
 import time
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -126,21 +126,16 @@ class ServerLiveness:
         """Remove the file of a server."""
         Path(self._prefix + name).unlink(missing_ok=True)
 
-    def dead(self) -> Iterator[str]:
+    def dead(self) -> list[str]:
         """The names of dead servers that left a file."""
-        return (name for name in lock_names(self._prefix) if name != self.name and self.is_dead(name))
+        return dead_servers(self._prefix)
 
 
-def any_dead(prefix: str) -> bool:
-    """Whether a server left a file whose path begins with `prefix` and has ended."""
-    return any(not is_locked(prefix + name) for name in lock_names(prefix))
-
-
-def lock_names(prefix: str) -> tuple[str, ...]:
-    """The names of the servers that have a file whose path begins with `prefix`."""
+def dead_servers(prefix: str) -> list[str]:
+    """The names of the servers that left a file whose path begins with `prefix` and have ended."""
     folder, _, start = prefix.rpartition("/")
     try:
-        names = os.listdir(folder)
+        names = [name.removeprefix(start) for name in os.listdir(folder) if name.startswith(start)]
     except FileNotFoundError:
-        return ()
-    return tuple(name.removeprefix(start) for name in names if name.startswith(start))
+        return []
+    return [name for name in names if not is_locked(prefix + name)]

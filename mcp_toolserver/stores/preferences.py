@@ -29,7 +29,7 @@ class StoredPreferences:
         decided: Mapping[str, Preference],
         *,
         user: str = "",
-        changed: Callable[[], None] | None = None,
+        changed: Callable[[], None] = lambda: None,
     ) -> None:
         self._database = database
         self._user = user
@@ -56,8 +56,7 @@ class StoredPreferences:
             return before
 
         before = await self._database.run(work, _TABLES)
-        if self._changed is not None:
-            self._changed()
+        self._changed()
         return before
 
     def _read(self, database: Connection) -> Mapping[str, Preference]:

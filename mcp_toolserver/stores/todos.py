@@ -34,7 +34,7 @@ class StoredTodos:
     """The lists of all owners; `changed` is called with the handle of each new or changed list."""
 
     def __init__(
-        self, database: Database, *, kept: int = KEPT, changed: Callable[[str], None] | None = None
+        self, database: Database, *, kept: int = KEPT, changed: Callable[[str], None] = lambda _: None
     ) -> None:
         self.database = database
         self.kept = kept
@@ -45,10 +45,6 @@ class StoredTodos:
     def forget(self, owner: str) -> None:
         """Forget the current list of `owner`, who will not return."""
         self.current.pop(owner, None)
-
-    def owned_by(self, owner: str) -> "OwnerTodos":
-        """Return the lists of `owner`."""
-        return OwnerTodos(self, owner)
 
 
 @dataclass(frozen=True)
@@ -81,9 +77,10 @@ class OwnerTodos:
             return changed
 
         changed = await stored.database.run(work, _TABLES)
-        if not handle or changed.after != changed.before:
+        is_new = changed.after != changed.before
+        if not handle or is_new:
             stored.current[owner] = changed.handle
-        if changed.after != changed.before and stored.changed is not None:
+        if is_new:
             stored.changed(changed.handle)
         return changed
 

@@ -13,7 +13,7 @@ from mcp_toolserver.pipeline.dispatcher import Dispatcher
 from mcp_toolserver.runtime.host_services import HostServices
 from mcp_toolserver.stores.database import Database
 from mcp_toolserver.stores.preferences import StoredPreferences
-from mcp_toolserver.stores.todos import StoredTodos
+from mcp_toolserver.stores.todos import OwnerTodos, StoredTodos
 from tests.support.workbench import Person, dispatcher, machine, required, with_services
 
 PERMISSIONS = required(
@@ -42,7 +42,7 @@ def host(folder: Path, stored: Database | None = None, *, kept: int = 1_000) -> 
         machine(folder),
         PERMISSIONS,
         {
-            Capability.TODOS: lambda request: todos.owned_by(request.scope.owner),
+            Capability.TODOS: lambda request: OwnerTodos(todos, request.scope.owner),
             Capability.PREFERENCES: lambda _: preferences,
         },
     )

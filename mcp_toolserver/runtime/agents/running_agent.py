@@ -72,7 +72,7 @@ class RunningAgent:
     spending: Spending
     store: StoredAgents
     report: Report | None
-    """Receives each step, as long as somebody waits for the agent."""
+    """Receives each step; None once nobody waits for the agent."""
     clean_up: Callable[[], Awaitable[str]]
     """Ends everything that the agent started, and waits until it is gone; returns a sentence for who started
     it, or nothing."""
@@ -93,12 +93,8 @@ class RunningAgent:
         """Whether it has no next turn."""
         self._scope = anyio.CancelScope()
         self._news = anyio.Event()
-        self._ended = anyio.Event()
-
-    @property
-    def has_ended(self) -> bool:
+        self.has_ended = False
         """Whether it and all that it started have ended."""
-        return self._ended.is_set()
 
     async def run(self) -> None:
         """Run to the end. Being cancelled from outside counts as the end of the server."""
@@ -112,7 +108,7 @@ class RunningAgent:
                 with anyio.CancelScope(shield=True):
                     await self._conclude(status, detail)
             finally:
-                self._ended.set()
+                self.has_ended = True
                 self._announce()
 
     async def _conclude(self, status: AgentStatus, detail: str) -> None:
@@ -150,7 +146,10 @@ class RunningAgent:
             ToolError: the model does not answer, or the conversation cannot be stored.
         """
         conversation, entries = self.conversation, self.calls.entries()
-        tools = tuple([_model_tool(entry) for entry in entries])
+        tools = tuple(
+            ModelTool(name=spec.name, description=spec.description, schema=spec.schema)
+            for spec in (entry.spec for entry in entries)
+        )
         reading = _reading(entries)
         while (limit := self._limit()) is None:
             self._read_inbox()
@@ -222,12 +221,8 @@ class RunningAgent:
         """End it, and wait until all that it started is gone, even when the caller is cancelled."""
         self._scope.cancel()
         with anyio.CancelScope(shield=True):
-            # Unlike `_ended`, it also ends if the server began to end before the agent ran.
+            # Unlike `has_ended`, it also ends if the server began to end before the agent ran.
             await self.task.ended()
-
-    def detach(self) -> None:
-        """Report no more steps: nobody waits for the agent."""
-        self.report = None
 
     def deliver(self, text: str) -> None:
         """Let the agent have a message with its next turn.
@@ -316,10 +311,6 @@ def ended_error(record: AgentRecord) -> Conflict:
 def _result(said: str) -> str:
     kept = head_bytes(said, RESULT_BYTES)
     return kept if kept == said else f"{kept}\n[{len(said) - len(kept)} characters more were not kept]"
-
-
-def _model_tool(entry: Entry) -> ModelTool:
-    return ModelTool(name=entry.spec.name, description=entry.spec.description, schema=entry.spec.schema)
 
 
 def _reading(entries: Sequence[Entry]) -> frozenset[str]:
