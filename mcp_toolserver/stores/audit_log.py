@@ -21,7 +21,7 @@ import anyio
 from pydantic import JsonValue
 from pydantic_core import to_json
 
-from mcp_toolserver.capabilities.permissions import Capability, Permission
+from mcp_toolserver.capabilities.permissions import Capability
 from mcp_toolserver.errors import SettingsError
 from mcp_toolserver.pipeline.call_record import CallRecord
 from mcp_toolserver.stores.audit_chain import (
@@ -52,8 +52,6 @@ Fields = dict[str, JsonValue]
 _NAME = 128
 
 _RULE = 1_000
-
-_FLAGS: Mapping[Permission | None, str | None] = {None: None, **{one: one.flag for one in Permission}}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -356,7 +354,7 @@ def entry_fields(call: CallRecord, context: AuditContext) -> Fields:
         "tool": call.tool,
         "name": call.name[:_NAME],
         "mode": call.mode or context.mode,
-        "permission": _FLAGS[call.permission],
+        "permission": None if call.permission is None else call.permission.flag,
         "verdict": call.verdict,
         "rule": call.rule[:_RULE],
         "layers": _layers(call, context),

@@ -6,7 +6,6 @@ next server marks tasks of a dead server as failed.
 
 import logging
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -111,27 +110,26 @@ class StoredTasks:
 
     async def cancel_running(self) -> None:
         """Mark all running tasks as cancelled, in one transaction, because shutdown has little time."""
-        await self._finish(self._cancelled)
+        await self._cancel(release=False)
 
     async def aclose(self) -> None:
         """Mark running tasks as cancelled, and store nothing more."""
         self._closed = True
-        await self._finish(self._end)
+        await self._cancel(release=True)
 
-    async def _finish(self, work: Callable[[Connection], None]) -> None:
+    async def _cancel(self, *, release: bool) -> None:
         if not self._server.is_acquired:
             return
+
+        def work(database: Connection) -> None:
+            self._set_status(database, self._server.name, "cancelled", SHUT_DOWN)
+            if release:
+                self._server.release()
+
         try:
             await self._database.run(work, _TABLES)
         except ToolError as error:
             log.warning("cancelled tasks could not be stored: %s", error)
-
-    def _cancelled(self, database: Connection) -> None:
-        self._set_status(database, self._server.name, "cancelled", SHUT_DOWN)
-
-    def _end(self, database: Connection) -> None:
-        self._cancelled(database)
-        self._server.release()
 
     def _prepare(self, database: Connection) -> None:
         """Fail the tasks of dead servers, and remove expired tasks."""

@@ -12,8 +12,7 @@ from mcp_toolserver.pipeline.call import Result
 from mcp_toolserver.pipeline.dispatcher import Dispatcher
 from mcp_toolserver.runtime.host_services import HostServices
 from mcp_toolserver.stores.database import Database
-from mcp_toolserver.stores.preferences import StoredPreferences
-from mcp_toolserver.stores.todos import OwnerTodos, StoredTodos
+from mcp_toolserver.stores.stored import OwnerTodos, StoredPreferences, StoredTodos
 from tests.support.workbench import Person, dispatcher, machine, required, with_services
 
 PERMISSIONS = required(

@@ -5,6 +5,7 @@ It asks its model, runs the calls that the model makes, and shows it the results
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
@@ -16,6 +17,7 @@ import anyio
 from mcp_toolserver.capabilities.model import Model, ModelRequest, ModelTool, ToolCall, ToolReply, UserText
 from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.errors import Conflict, ToolError, UnknownTool
+from mcp_toolserver.runtime.background import ended
 from mcp_toolserver.text.agents.conversation import Conversation, unanswered
 from mcp_toolserver.text.lines.encoding import head_bytes
 
@@ -26,7 +28,6 @@ if TYPE_CHECKING:
     from mcp_toolserver.pipeline.nested_calls import NestedCalls
     from mcp_toolserver.pipeline.registry import Entry
     from mcp_toolserver.runtime.agents.spending import Spending
-    from mcp_toolserver.runtime.background import Running
     from mcp_toolserver.stores.agents import AgentRecord, StoredAgents
 
 log = logging.getLogger(__name__)
@@ -80,7 +81,7 @@ class RunningAgent:
     """Is called after each step."""
 
     def __post_init__(self) -> None:
-        self.task: Running
+        self.task: asyncio.Task[None]
         """Its work, once it was started."""
         self.error: ToolError | None = None
         """Why its model did not answer."""
@@ -222,7 +223,7 @@ class RunningAgent:
         self._scope.cancel()
         with anyio.CancelScope(shield=True):
             # Unlike `has_ended`, it also ends if the server began to end before the agent ran.
-            await self.task.ended()
+            await ended(self.task)
 
     def deliver(self, text: str) -> None:
         """Let the agent have a message with its next turn.

@@ -6,6 +6,7 @@ the id of the task, so that the end of the task ends everything that it started.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from dataclasses import dataclass, field, replace
@@ -20,6 +21,7 @@ from mcp_toolserver.errors import ToolError, Unavailable, UnknownTool
 from mcp_toolserver.pipeline import stored_rights
 from mcp_toolserver.pipeline.call import OutputOverride, Result, Rights
 from mcp_toolserver.pipeline.narrowings import PLAN_MODE
+from mcp_toolserver.runtime.background import ended
 from mcp_toolserver.stores.board import LEFT, Claim, Outcome, StoredBoard
 from mcp_toolserver.text.shell.command_output import ending
 from mcp_toolserver.tool_spec import Output, Runtime
@@ -28,7 +30,6 @@ if TYPE_CHECKING:
     from pydantic import JsonValue
 
     from mcp_toolserver.pipeline.nested_calls import NestedCalls
-    from mcp_toolserver.runtime.background import Running
     from mcp_toolserver.runtime.processes.commands import CallCommands
     from mcp_toolserver.runtime.providers import ProviderContext
 
@@ -53,7 +54,7 @@ class Run:
 
     claim: Claim
     calls: NestedCalls
-    running: Running = field(init=False)
+    running: asyncio.Task[None] = field(init=False)
     handle: str = ""
     """Of its command, once that has started."""
     stopped: str = ""
@@ -135,7 +136,7 @@ class TaskRunner:
             await self._commands_of(run).stop(run.handle)
         else:
             run.running.cancel()
-        await run.running.ended()
+        await ended(run.running)
 
     async def _leave(self, owner: str) -> None:
         for task in await self.board.leave(owner):
@@ -256,10 +257,10 @@ class TaskRunner:
         claim = run.claim
         arguments: dict[str, JsonValue] = {"description": claim.subject, "prompt": _prompt(claim)}
         run.calls = run.calls.reporting(report)
-        ended = await self._called(run, AGENT_TOOL, arguments)
-        if ended.error is not None:
-            return Outcome(status="failed", reason=ended.text)
-        return Outcome(status="completed", output=ended.text.encode())
+        result = await self._called(run, AGENT_TOOL, arguments)
+        if result.error is not None:
+            return Outcome(status="failed", reason=result.text)
+        return Outcome(status="completed", output=result.text.encode())
 
     async def _called(
         self, run: Run, tool: str, arguments: dict[str, JsonValue], override: OutputOverride | None = None
