@@ -240,7 +240,7 @@ class AuditLog:
             self._refused = 0
 
     def _append(self, head: ChainHead, entry: Fields) -> ChainHead:
-        """Append an entry and return the new head."""
+        """Append an entry, all of it or nothing, and return the new head."""
         size = self._use_file(head.file)
         if head.size and head.size >= self._context.file_bytes:
             head = self._rotate(head)
@@ -253,7 +253,11 @@ class AuditLog:
             entry = {**entry, "unrecorded": self._refused}
         text = encode_entry({"n": head.lines + 1, **entry, "prev": head.hash})
         data = (b"\n" if torn > 0 else b"") + text + b"\n"
-        self._write_bytes(data, size)
+        if os.write(self._file, data) < len(data):
+            with suppress(OSError):
+                os.ftruncate(self._file, size)
+            raise OSError(None, "there is no room for a whole line")
+        self._reserve(size + len(data))
         return ChainHead(file=head.file, size=size + len(data), lines=head.lines + 1, hash=digest(text))
 
     def _check_free_space(self) -> None:
@@ -269,15 +273,6 @@ class AuditLog:
             self._file, size, _PREALLOCATED_BYTES
         ):
             self._reserved_to = size + _PREALLOCATED_BYTES
-
-    def _write_bytes(self, data: bytes, size: int) -> None:
-        """Write all data or nothing."""
-        written = os.write(self._file, data)
-        if written < len(data):
-            with suppress(OSError):
-                os.ftruncate(self._file, size)
-            raise OSError(None, "there is no room for a whole line")
-        self._reserve(size + len(data))
 
     def _use_file(self, number: int) -> int:
         """Open the file with this number and return its size. A file removed by others is created again."""
@@ -344,6 +339,7 @@ def _private_folder(state: str) -> int:
 def entry_fields(call: CallRecord, context: AuditContext) -> Fields:
     """Return the entry of a call, without number and hash."""
     text = call.text.encode(errors="surrogatepass")
+    needs = sorted(call.needs, key=lambda need: need.label)
     entry: Fields = {
         "time": utc(time.time_ns() // 10**6),
         "call": call.id,
@@ -357,7 +353,7 @@ def entry_fields(call: CallRecord, context: AuditContext) -> Fields:
         "permission": None if call.permission is None else call.permission.flag,
         "verdict": call.verdict,
         "rule": call.rule[:_RULE],
-        "layers": _layers(call, context),
+        "layers": list(dict.fromkeys(layer for need in needs for layer in context.layers.get(need, ()))),
         "outcome": call.outcome,
         "ms": round(call.duration_ms, 3),
         "bytes": len(text),
@@ -378,12 +374,6 @@ def encode_entry(entry: Fields) -> bytes:
         # A lone surrogate, which UTF-8 cannot encode.
         data = b"\xff"
     return data if data.isascii() else json.dumps(entry, separators=(",", ":")).encode()
-
-
-def _layers(call: CallRecord, context: AuditContext) -> list[JsonValue]:
-    """Return the enforcement layers of a call, each once."""
-    needs = sorted(call.needs, key=lambda need: need.label)
-    return list(dict.fromkeys(layer for need in needs for layer in context.layers.get(need, ())))
 
 
 def _arguments_digest(arguments: Mapping[str, JsonValue]) -> str | None:

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from mcp_toolserver import stores
 from mcp_toolserver.capabilities.model import ModelTurn, UserText
 from mcp_toolserver.errors import NotFound
+from mcp_toolserver.stores import agents
 from mcp_toolserver.stores.agents import AgentRecord, StoredAgents
 from mcp_toolserver.stores.database import Database
 
@@ -89,7 +89,7 @@ async def test_what_ended_long_ago_or_first_is_removed_and_what_runs_stays(
         await store.save(made)
 
     for name, value in (("KEPT", 3), ("KEPT_BYTES", 100), ("KEPT_SECONDS", 7 * DAY)):
-        monkeypatch.setattr(stores.agents, name, value)
+        monkeypatch.setattr(agents, name, value)
     store = StoredAgents(database)
     await save(store, 0, 0, size=90)
     for number in range(1, 6):

@@ -5,7 +5,7 @@ which they were created.
 import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, tzinfo
+from datetime import UTC, datetime
 
 from anyio import to_thread
 from pydantic import JsonValue
@@ -113,7 +113,10 @@ def shown(stored: StoredSchedule, now: float) -> Schedule:
 
     If the machine does not know its time zone any more, it does not run, and its times are in UTC.
     """
-    zone = _zone_or_none(stored.zone)
+    try:
+        zone = find_zone(stored.zone)
+    except (InvalidInput, Unavailable):
+        zone = None
     if zone is not None and stored.next is not None and stored.next <= now:
         claim = plan(stored, now)
         stored = replace(
@@ -152,13 +155,6 @@ def shown(stored: StoredSchedule, now: float) -> Schedule:
             for run in stored.runs
         ),
     )
-
-
-def _zone_or_none(name: str) -> tzinfo | None:
-    try:
-        return find_zone(name)
-    except (InvalidInput, Unavailable):
-        return None
 
 
 def check_available(calls: NestedCalls, kind: JobKind) -> None:

@@ -7,8 +7,6 @@ and so on, one for each level of nesting, so whatever ends a narrowing ends the 
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import TypeVar
 
 from anyio import to_thread
 
@@ -51,8 +49,6 @@ IDLE_SECONDS = 1_800.0
 TOOL = "Skill"
 """The tool that every skill allows, because it ends them."""
 
-T = TypeVar("T")
-
 
 @dataclass(frozen=True, kw_only=True)
 class CallSkills:
@@ -89,8 +85,9 @@ class CallSkills:
         if isinstance(source, SavedSkill):
             return LoadedSkill(card=card_of(source), body=source.prompt, fields=dict(saved_fields(source)))
         in_roots = source.place.in_roots
-        return await _in_thread(
-            lambda: replace(read_skill(source), files=tuple(_files(source)), in_roots=in_roots)
+        return await to_thread.run_sync(
+            lambda: replace(read_skill(source), files=tuple(_files(source)), in_roots=in_roots),
+            abandon_on_cancel=True,
         )
 
     async def read(self, name: str, file: str) -> bytes:
@@ -106,7 +103,7 @@ class CallSkills:
             if file == SKILL_FILE:
                 return skill_markdown(source).encode()
             raise NotFound(f"The skill {source.name!r} has no other files.")
-        return await _in_thread(partial(_read, source, file))
+        return await to_thread.run_sync(_read, source, file, abandon_on_cancel=True)
 
     def activate(self, skill: LoadedSkill, *, is_top_level: bool) -> None:
         """Take from the caller's calls what the `allowed-tools` of `skill` do not allow.
@@ -170,7 +167,9 @@ class CallSkills:
 
     async def _found(self) -> Found:
         """What there is in folders and was saved, without what a rule denies."""
-        found = await _in_thread(lambda: self.discovery.run(places_of(self.view, self.whole, self.others)))
+        found = await to_thread.run_sync(
+            lambda: self.discovery.run(places_of(self.view, self.whole, self.others)), abandon_on_cancel=True
+        )
         for name, source in tuple(found.sources.items()):
             if self.scope.forbids(source.card.name) is not None:
                 del found.sources[name]
@@ -195,11 +194,6 @@ class CallSkills:
 
 def _key(level: int) -> str:
     return f"skill {level}"
-
-
-async def _in_thread(work: Callable[[], T]) -> T:
-    """Run what reads files; a caller that has given up does not wait for it."""
-    return await to_thread.run_sync(work, abandon_on_cancel=True)
 
 
 def _files(source: SkillSource) -> list[str]:

@@ -255,7 +255,9 @@ class TaskRunner:
             run.progress = message
 
         claim = run.claim
-        arguments: dict[str, JsonValue] = {"description": claim.subject, "prompt": _prompt(claim)}
+        # The messages came before it started.
+        prompt = "\n\n".join((claim.prompt, *(message.text for message in claim.messages)))
+        arguments: dict[str, JsonValue] = {"description": claim.subject, "prompt": prompt}
         run.calls = run.calls.reporting(report)
         result = await self._called(run, AGENT_TOOL, arguments)
         if result.error is not None:
@@ -289,8 +291,3 @@ async def wait_for(news: anyio.Event, seconds: float) -> None:
     """Wait for a change of the board, at most `seconds`, and never longer than `POLL_SECONDS`."""
     with anyio.move_on_after(min(seconds, POLL_SECONDS)):
         await news.wait()
-
-
-def _prompt(claim: Claim) -> str:
-    """The prompt of a task, with the messages that came before it started."""
-    return "\n\n".join((claim.prompt, *(message.text for message in claim.messages)))
