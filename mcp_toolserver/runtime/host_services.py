@@ -24,7 +24,7 @@ from mcp_toolserver.tool_spec import Runtime, ToolContext
 if TYPE_CHECKING:
     from mcp_toolserver.capabilities.call_scope import SavedOutput, Scope
     from mcp_toolserver.capabilities.files import CanonicalPath, Files
-    from mcp_toolserver.stores.file_history import FileHistories, FileHistory
+    from mcp_toolserver.stores.file_history import FileHistories
     from mcp_toolserver.stores.saved_outputs import OutputStore
 
 T = TypeVar("T")
@@ -50,11 +50,6 @@ class ServiceRequest:
         return self.host.workspace
 
     @property
-    def history(self) -> FileHistory:
-        """What the session of the call knows of files."""
-        return self.host.histories.of(self.host.owner)
-
-    @property
     def lowered_to(self) -> Permission | None:
         """The mode to which what is in force lowers the call; None if it has the mode of the server."""
         return self.host.lowered_to
@@ -65,8 +60,8 @@ Provide = Callable[[ServiceRequest], object]
 
 
 def _files(request: ServiceRequest) -> Files:
-    may_write = Capability.FS_WRITE in request.needs
-    return ConfinedFiles(request.workspace, may_write=may_write, history=request.history)
+    may_write, host = Capability.FS_WRITE in request.needs, request.host
+    return ConfinedFiles(host.workspace, may_write=may_write, history=host.histories.of(host.owner))
 
 
 def _tool_context(request: ServiceRequest) -> ToolContext:

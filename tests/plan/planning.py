@@ -1,5 +1,6 @@
 """The tools that plan and talk, on a host with all that they need."""
 
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,18 @@ async def call(server: Dispatcher, name: str, person: Person | None = None, **ar
     """A call that must come back."""
     with anyio.fail_after(20):
         return await server.call(name, arguments, person or Person())
+
+
+async def refused_each(
+    server: Dispatcher,
+    name: str,
+    wrong: Iterable[tuple[Mapping[str, Any], str]],
+    person: Person | None = None,
+) -> None:
+    """Calls with each of these arguments are invalid, and the errors say so."""
+    for arguments, says in wrong:
+        result = await call(server, name, person, **arguments)
+        assert (result.error, says in result.text) == ("invalid_input", True), (arguments, result.text)
 
 
 class Human:

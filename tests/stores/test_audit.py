@@ -430,33 +430,33 @@ def test_a_head_is_of_constant_length_and_read_back() -> None:
 
 # --- when it cannot be written ---------------------------------------------------------------------------
 
-FULL = """
-import anyio, json, resource
+RECORDED = """
+import anyio, json
 from pathlib import Path
-from dataclasses import replace
-from mcp_toolserver.capabilities.permissions import Permission
-from mcp_toolserver.stores.audit_log import AuditLog
-from mcp_toolserver.stores.audit_log import AuditContext
-from tests.support.workbench import Person, dispatcher, machine
+from tests.stores.test_audit import Person, opened, recorded
 folder = Path(sys.argv[1])
-host = machine(folder)
-audit = AuditLog.open(str(folder / "state"), AuditContext(mode="x", layers={}))
-at = replace(dispatcher(host, ceiling=Permission.WORKSPACE_WRITE), recorder=audit)
+audit = opened(folder)
+at = recorded(folder, audit)
+"""
+"""A program with a dispatcher whose calls are recorded."""
+
+FULL = f"""{RECORDED}
+import resource
 def limit(size):
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
 async def write(name):
-    result = await at.call("write_file", {"path": name, "content": "x"}, Person())
+    result = await at.call("write_file", {{"path": name, "content": "x"}}, Person())
     return result.error, result.text
 async def main():
-    recorded = [await write("a")]
+    wrote = [await write("a")]
     limit(len((folder / "state/audit/000001.jsonl").read_bytes()) + 100)
-    recorded += [await write("b"), await write("c"), await write("d")]
-    read = await at.call("read_file", {"path": "a"}, Person())
-    recorded += [(read.error, read.text)]
+    wrote += [await write("b"), await write("c"), await write("d")]
+    read = await at.call("read_file", {{"path": "a"}}, Person())
+    wrote += [(read.error, read.text)]
     limit(resource.RLIM_INFINITY)
-    recorded += [await write("e")]
+    wrote += [await write("e")]
     audit.close()
-    print(json.dumps(recorded))
+    print(json.dumps(wrote))
 anyio.run(main)
 """
 

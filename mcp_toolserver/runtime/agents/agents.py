@@ -79,7 +79,7 @@ class ServerAgents:
         handle = agent.record.handle
         self.running[handle] = agent
         self._owners.add(agent.record.owner)
-        agent.changed()
+        self.context.changes.changed("agent", handle)
 
         async def run() -> None:
             try:
@@ -102,7 +102,8 @@ class ServerAgents:
         self.store.close()
 
     async def clean_up(self, handle: str, isolation: Isolation | None) -> str:
-        """End everything that an agent started; see `RunningAgent.clean_up`."""
+        """End everything that an agent started, and wait until it is gone; returns a sentence for who started
+        it, or nothing."""
         await self._remove(handle)
         await self.context.end_owner(handle)
         return "" if isolation is None else await isolation.end()
@@ -323,10 +324,9 @@ class CallAgents:
             system=system_prompt(kind, name=record.name, roots=roots),
             seconds=limits.seconds,
             spending=Spending(limits.with_turns(task.max_turns), parent.spending if parent else None),
-            store=agents.store,
+            agents=agents,
+            isolation=isolation,
             report=report,
-            clean_up=partial(agents.clean_up, handle, isolation),
-            changed=partial(agents.context.changes.changed, "agent", handle),
         )
         try:
             # Others may have started while the worktree was created.

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -27,8 +27,10 @@ if TYPE_CHECKING:
     from mcp_toolserver.pipeline.call import Result
     from mcp_toolserver.pipeline.nested_calls import NestedCalls
     from mcp_toolserver.pipeline.registry import Entry
+    from mcp_toolserver.runtime.agents.agents import ServerAgents
+    from mcp_toolserver.runtime.agents.isolation import Isolation
     from mcp_toolserver.runtime.agents.spending import Spending
-    from mcp_toolserver.stores.agents import AgentRecord, StoredAgents
+    from mcp_toolserver.stores.agents import AgentRecord
 
 log = logging.getLogger(__name__)
 
@@ -71,14 +73,12 @@ class RunningAgent:
     seconds: float
     """How long this run may take."""
     spending: Spending
-    store: StoredAgents
+    agents: ServerAgents
+    """Those that it is one of."""
+    isolation: Isolation | None
+    """Its worktree; None if it works in the folders of who started it."""
     report: Report | None
     """Receives each step; None once nobody waits for the agent."""
-    clean_up: Callable[[], Awaitable[str]]
-    """Ends everything that the agent started, and waits until it is gone; returns a sentence for who started
-    it, or nothing."""
-    changed: Callable[[], None]
-    """Is called after each step."""
 
     def __post_init__(self) -> None:
         self.task: asyncio.Task[None]
@@ -114,7 +114,7 @@ class RunningAgent:
 
     async def _conclude(self, status: AgentStatus, detail: str) -> None:
         try:
-            self._add_note(await self.clean_up())
+            self._add_note(await self.agents.clean_up(self.record.handle, self.isolation))
         finally:
             if replies := unanswered(self.conversation.messages):
                 self.conversation.add(replies)
@@ -283,7 +283,7 @@ class RunningAgent:
 
     async def _save(self) -> None:
         messages = self.conversation.messages
-        await self.store.save(self._current(), messages[self.stored :], at=self.stored)
+        await self.agents.store.save(self._current(), messages[self.stored :], at=self.stored)
         self.stored = len(messages)
 
     async def _note(self, message: str) -> None:
@@ -298,7 +298,7 @@ class RunningAgent:
     def _announce(self) -> None:
         self._news.set()
         self._news = anyio.Event()
-        self.changed()
+        self.agents.context.changes.changed("agent", self.record.handle)
 
 
 def ended_error(record: AgentRecord) -> Conflict:
