@@ -42,8 +42,7 @@ if TYPE_CHECKING:
     from mcp_toolserver.runtime.tasks.service import OwnerTasks
     from mcp_toolserver.runtime.web.calls import WebFetcher, WebSender
     from mcp_toolserver.runtime.worktrees.worktrees import CallWorktrees
-    from mcp_toolserver.stores.preferences import StoredPreferences
-    from mcp_toolserver.stores.todos import OwnerTodos
+    from mcp_toolserver.stores.stored import OwnerTodos, StoredPreferences
 
 T = TypeVar("T")
 

@@ -1,26 +1,24 @@
 """The model of agents, from the settings."""
 
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
 
 from mcp_toolserver.app.confinement import agent_key
 from mcp_toolserver.errors import SettingsError
-from mcp_toolserver.runtime.models.options import ModelOptions, ProviderName, endpoint, models_by_type, prices
+from mcp_toolserver.runtime.models.model import (
+    ModelOptions,
+    ProviderModel,
+    ProviderName,
+    endpoint,
+    models_by_type,
+    prices,
+)
 from mcp_toolserver.settings import Settings
 
-if TYPE_CHECKING:
-    from mcp_toolserver.runtime.models.model import ProviderModel
 
-
-def operator_model(settings: Settings) -> "ProviderModel | None":
+def operator_model(settings: Settings) -> ProviderModel | None:
     """The model that the operator configured; None without one. Raises: SettingsError: as `model_options`."""
     options = model_options(settings)
-    if options is None:
-        return None
-    # Servers without a model skip this import.
-    from mcp_toolserver.runtime.models.model import ProviderModel
-
-    return ProviderModel(options)
+    return options and ProviderModel(options)
 
 
 def model_options(settings: Settings) -> ModelOptions | None:

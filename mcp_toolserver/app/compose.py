@@ -37,7 +37,7 @@ from mcp_toolserver.runtime.background import Background
 from mcp_toolserver.runtime.executables import HostExecutables
 from mcp_toolserver.runtime.files.path_resolver import Openat2, best_resolver, relative_to
 from mcp_toolserver.runtime.files.protection import protection
-from mcp_toolserver.runtime.files.workspace import Workspace
+from mcp_toolserver.runtime.files.workspace import Entered, Workspace
 from mcp_toolserver.runtime.host_services import Available, HostServices
 from mcp_toolserver.runtime.plan.plan_modes import PlanModes
 from mcp_toolserver.runtime.processes.broker_client import Broker, Proof, Writers, start_standalone_broker
@@ -49,14 +49,12 @@ from mcp_toolserver.runtime.web.keys import key_files, read_key
 from mcp_toolserver.runtime.web.options import WebOptions, host_patterns, private_places
 from mcp_toolserver.runtime.web.options import providers as search_providers
 from mcp_toolserver.runtime.windows_paths import WindowsPaths
-from mcp_toolserver.runtime.worktrees.entered import EnteredWorktrees
 from mcp_toolserver.settings import Settings
 from mcp_toolserver.stores.audit_log import AuditContext, AuditLog
 from mcp_toolserver.stores.database import Database
-from mcp_toolserver.stores.disk import MIB
+from mcp_toolserver.stores.disk import MIB, QUARANTINE_FOLDER, Removed, RetentionLimits, enforce_limits
 from mcp_toolserver.stores.file_history import FOLDER as UNDO_FOLDER
 from mcp_toolserver.stores.file_history import FileHistories, HistoryLimits
-from mcp_toolserver.stores.retention import QUARANTINE_FOLDER, Removed, RetentionLimits, enforce_limits
 from mcp_toolserver.stores.running_servers import RunningServer, oldest_start, sweep
 from mcp_toolserver.stores.saved_outputs import OutputLimits, OutputStore
 from mcp_toolserver.stores.state_dir import make_state_folder, state_folder
@@ -172,15 +170,15 @@ class Application:
         self.user = self.policy.token
         """The name whose token its clients have; empty if it is for all clients."""
         self.roots = self.workspace.roots
-        self.changes, self.background, self.worktrees = ChangeEvents(), Background(), EnteredWorktrees()
+        self.changes, self.background, self.worktrees = ChangeEvents(), Background(), dict[str, Entered]()
         self.registry = shared.registry.on(self.facts)
         self.listed = self.registry.select(settings.toolsets, settings.tools, settings.exclude_tools)
         self.plans = PlanModes(
             shared.state,
             shared.narrowings,
             shared.broker.writers if shared.broker else Writers(),
-            ceiling=self.policy.ceiling,
-            user=self.user,
+            self.policy.ceiling,
+            self.user,
         )
         self.explained = partial(explain, confined=self._confined())
         """Explains what the sandbox refused, from the output of a command."""
@@ -196,8 +194,9 @@ class Application:
         )
         started = [part for part in (self.commands, shared.sessions) if part is not None]
         own, stores = (self.plans, self.providers), (shared.outputs, shared.histories)
-        for part in (*started, *own, shared.narrowings, self.worktrees, *stores):
+        for part in (*started, *own, shared.narrowings, *stores):
             self.changes.when_forgotten(part.forget)
+        self.changes.when_forgotten(lambda owner: self.worktrees.pop(owner, None))
 
     @property
     def shutdown_timeout(self) -> float:

@@ -106,7 +106,7 @@ def _model_key(settings: Settings) -> tuple[str, ...]:
 
 def _model_port(settings: Settings) -> int | None:
     """The port of a model on loopback, the one place to which a server without a network connects."""
-    from mcp_toolserver.runtime.models.options import endpoint
+    from mcp_toolserver.runtime.models.model import endpoint
 
     match settings.agent_provider:
         case "anthropic" | "openai" as provider:

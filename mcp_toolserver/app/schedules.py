@@ -14,8 +14,8 @@ from mcp_toolserver.capabilities.cron import owner_of, runs_of
 from mcp_toolserver.errors import Unavailable
 from mcp_toolserver.pipeline.narrowings import PLAN_MODE
 from mcp_toolserver.runtime.clock import SystemClock
-from mcp_toolserver.runtime.cron.jobs import reaches, run_job
 from mcp_toolserver.runtime.cron.scheduler import Scheduler
+from mcp_toolserver.runtime.cron.schedules import reaches, run_job
 from mcp_toolserver.stores.cron import Outcome, StoredSchedule, StoredSchedules
 
 if TYPE_CHECKING:

@@ -29,7 +29,7 @@ from mcp_toolserver.protocol.resources.feature import ResourceFeature
 from mcp_toolserver.protocol.stdio.server import reads, serve_stdio
 from mcp_toolserver.protocol.tasks.feature import TaskFeature
 from mcp_toolserver.settings import Settings, public_settings
-from mcp_toolserver.stores.file_lock import BOARD, any_dead
+from mcp_toolserver.stores.file_lock import BOARD, dead_servers
 
 if TYPE_CHECKING:
     from mcp_toolserver.protocol.http.tokens import Grant, GrantFile
@@ -201,7 +201,7 @@ async def upkeep(app: Application) -> None:
         # The log names what is hidden. Each command looks again.
         with suppress(Unavailable):
             await app.shared.broker.hidden_git()
-    if app.settings.transport == "stdio" and any_dead(app.shared.database.path + BOARD):
+    if app.settings.transport == "stdio" and dead_servers(app.shared.database.path + BOARD):
         app.providers.resume_tasks()
     while True:
         await anyio.sleep(_EXPIRY_SECONDS)

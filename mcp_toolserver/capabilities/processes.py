@@ -39,16 +39,16 @@ class JobState:
 
     handle: str
     """For its owner only; empty for a command that ended in the foreground."""
-    text: str
+    text: str = ""
     """The output asked for, stdout and stderr in the order written, decoded."""
-    start: int
+    start: int = 0
     """Byte offset of `text` in the whole output."""
-    next_offset: int
+    next_offset: int = 0
     """Where to go on reading."""
-    total: int
+    total: int = 0
     """Bytes printed so far."""
     running: bool
-    exit_status: int | None
+    exit_status: int | None = None
     """0-255, or 128 + signal; None while it runs, and for a job that is no command."""
     reason: Literal[
         "running",
@@ -61,7 +61,7 @@ class JobState:
         "unverified",
         "lost",
     ]
-    seconds: float
+    seconds: float = 0.0
     status: str = ""
     """How it is doing, in words, for a job that is no command, for example `failed: no model`."""
     timeout: float | None = None

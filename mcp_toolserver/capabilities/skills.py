@@ -57,12 +57,7 @@ class LoadedSkill:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SavedSkill:
+class SavedSkill(SkillCard):
     """A skill that a model saves."""
 
-    name: str
-    description: str
     prompt: str
-    when_to_use: str = ""
-    aliases: tuple[str, ...] = ()
-    user_invocable: bool = True

@@ -29,7 +29,7 @@ from mcp_toolserver.protocol.http.tokens import (
     read_private,
     token_hash,
 )
-from mcp_toolserver.stores.file_lock import FileLock
+from mcp_toolserver.stores.file_lock import locked
 from mcp_toolserver.text.json_values import is_list, is_object
 
 _DURATION = re.compile(r"([1-9][0-9]{0,4})([hdw])")
@@ -209,7 +209,7 @@ class _File:
         except OSError as error:
             raise SettingsError(f"{folder} cannot be opened: {error.strerror}") from None
         try:
-            with FileLock(descriptor):
+            with locked(descriptor):
                 yield
         except OSError as error:
             raise SettingsError(f"{self.path} cannot be written: {error.strerror}") from None

@@ -7,24 +7,9 @@ from collections.abc import Awaitable, Callable
 log = logging.getLogger(__name__)
 
 
-class Running:
-    """A piece of work that has started."""
-
-    def __init__(self, task: "asyncio.Task[None]") -> None:
-        self._task = task
-
-    @property
-    def has_ended(self) -> bool:
-        """Whether it has ended, in any way."""
-        return self._task.done()
-
-    def cancel(self) -> None:
-        """Cancel it; nothing if it has ended."""
-        self._task.cancel()
-
-    async def ended(self) -> None:
-        """Wait until it has ended, in any way. Cancelling the wait leaves it running."""
-        await asyncio.wait((self._task,))
+async def ended(work: asyncio.Task[None]) -> None:
+    """Wait until started work has ended, in any way. Cancelling the wait leaves it running."""
+    await asyncio.wait((work,))
 
 
 class Background:
@@ -34,14 +19,14 @@ class Background:
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed = False
 
-    def start(self, work: Callable[[], Awaitable[None]], *, name: str) -> Running:
+    def start(self, work: Callable[[], Awaitable[None]], *, name: str) -> asyncio.Task[None]:
         """Start `work`; `name` is for the log. Once the server ends, it is cancelled before it begins."""
         task = asyncio.get_running_loop().create_task(_logged(work, name))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         if self._closed:
             task.cancel()
-        return Running(task)
+        return task
 
     async def aclose(self) -> None:
         """Cancel all work, and wait until it has ended."""

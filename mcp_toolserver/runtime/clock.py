@@ -21,15 +21,13 @@ class SystemClock:
             InvalidInput: no such zone.
             Unavailable: this machine has no list of zones.
         """
-        return await to_thread.run_sync(_now, zone) if zone else datetime.now().astimezone()
+        if not zone:
+            return datetime.now().astimezone()
+        return datetime.now(await to_thread.run_sync(find_zone, zone))
 
     async def sleep(self, seconds: float) -> None:
         """Wait."""
         await anyio.sleep(seconds)
-
-
-def _now(zone: str) -> datetime:
-    return datetime.now(find_zone(zone))
 
 
 def find_zone(name: str) -> tzinfo:

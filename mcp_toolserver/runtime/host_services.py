@@ -17,15 +17,14 @@ from mcp_toolserver.pipeline.nested_calls import NestedCalls
 from mcp_toolserver.policy.client_restrictions import ClientRestrictions
 from mcp_toolserver.runtime.clock import SystemClock
 from mcp_toolserver.runtime.files.lookups import ClientThreads, PathLookups
-from mcp_toolserver.runtime.files.workspace import Temporary, Workspace
+from mcp_toolserver.runtime.files.workspace import Entered, Temporary, Workspace
 from mcp_toolserver.runtime.files.workspace_files import ConfinedFiles
-from mcp_toolserver.runtime.worktrees.entered import EnteredWorktrees
 from mcp_toolserver.tool_spec import Runtime, ToolContext
 
 if TYPE_CHECKING:
     from mcp_toolserver.capabilities.call_scope import SavedOutput, Scope
     from mcp_toolserver.capabilities.files import CanonicalPath, Files
-    from mcp_toolserver.stores.file_history import FileHistories, FileHistory
+    from mcp_toolserver.stores.file_history import FileHistories
     from mcp_toolserver.stores.saved_outputs import OutputStore
 
 T = TypeVar("T")
@@ -51,11 +50,6 @@ class ServiceRequest:
         return self.host.workspace
 
     @property
-    def history(self) -> FileHistory:
-        """What the session of the call knows of files."""
-        return self.host.histories.of(self.host.owner)
-
-    @property
     def lowered_to(self) -> Permission | None:
         """The mode to which what is in force lowers the call; None if it has the mode of the server."""
         return self.host.lowered_to
@@ -66,8 +60,8 @@ Provide = Callable[[ServiceRequest], object]
 
 
 def _files(request: ServiceRequest) -> Files:
-    may_write = Capability.FS_WRITE in request.needs
-    return ConfinedFiles(request.workspace, may_write=may_write, history=request.history)
+    may_write, host = Capability.FS_WRITE in request.needs, request.host
+    return ConfinedFiles(host.workspace, may_write=may_write, history=host.histories.of(host.owner))
 
 
 def _tool_context(request: ServiceRequest) -> ToolContext:
@@ -102,10 +96,6 @@ class Available:
     """Says why an absolute path must not be written in this mode; None where it may."""
 
 
-def _nothing(_: Permission) -> Available:
-    return Available(permissions={})
-
-
 @dataclass(frozen=True, kw_only=True)
 class HostServices:
     """Implements `Host`."""
@@ -113,7 +103,7 @@ class HostServices:
     permissions: Mapping[Capability, Permission]
     """The permission that each available capability requires on this host."""
     unavailable: Mapping[Capability, Reason] = field(default_factory=dict[Capability, Reason])
-    in_mode: Callable[[Permission], Available] = _nothing
+    in_mode: Callable[[Permission], Available] = lambda _: Available(permissions={})
     """What is available in a permission mode below that of the server."""
     open_world: frozenset[Capability] = frozenset({Capability.PROCESS})
     """Capabilities that reach beyond this machine's files."""
@@ -126,8 +116,8 @@ class HostServices:
     histories: FileHistories
     temporary: Callable[[str], Temporary | None] = lambda _: None
     """Returns the temporary folder of an owner's session."""
-    worktrees: EnteredWorktrees = field(default_factory=EnteredWorktrees)
-    """The worktrees that sessions work in."""
+    worktrees: Mapping[str, Entered] = field(default_factory=dict[str, Entered])
+    """The worktree that each owner works in."""
     plan_folder: Callable[[str], Temporary | None] = lambda _: None
     """Returns the folder of the plan file of an owner's session, in plan mode."""
     owner: str = LOCAL
@@ -159,7 +149,7 @@ class HostServices:
                 [one for one in usable if one is not None],
                 threads=ClientThreads(self.lookups, owner),
             )
-            entered = self.worktrees.of(owner)
+            entered = self.worktrees.get(owner)
             return workspace if entered is None else workspace.within(entered)
 
         return replace(self, owner=owner, view=Lazy(view))

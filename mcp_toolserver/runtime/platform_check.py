@@ -13,7 +13,9 @@ def unsupported_reason() -> str | None:
     Paths are opened relative to an open folder, so that no link swapped in meanwhile leads out. A check
     before opening a path would be a race that anyone can win.
     """
-    names = (*(f"os.{flag}" for flag in _FLAGS if not hasattr(os, flag)), *_without_folder())
+    able = {function.__name__ for function in os.supports_dir_fd}
+    flags = (f"os.{flag}" for flag in _FLAGS if not hasattr(os, flag))
+    names = (*flags, *(f"dir_fd of os.{name}" for name in _WITH_DIR_FD if name not in able))
     if not names:
         return None
     return (
@@ -21,8 +23,3 @@ def unsupported_reason() -> str | None:
         "here), so paths could not be kept inside a root; run the server on Linux or macOS, or on Windows "
         "in WSL 2"
     )
-
-
-def _without_folder() -> tuple[str, ...]:
-    able = {function.__name__ for function in os.supports_dir_fd}
-    return tuple(f"dir_fd of os.{name}" for name in _WITH_DIR_FD if name not in able)

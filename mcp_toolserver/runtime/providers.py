@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from mcp_toolserver.runtime.agents.spending import AgentLimits
     from mcp_toolserver.runtime.background import Background
     from mcp_toolserver.runtime.executables import HostExecutables
-    from mcp_toolserver.runtime.files.workspace import Workspace
+    from mcp_toolserver.runtime.files.workspace import Entered, Workspace
     from mcp_toolserver.runtime.git.repository import RepositoryAccess
     from mcp_toolserver.runtime.git.runner import Git
     from mcp_toolserver.runtime.host_services import Provide, ServiceRequest
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from mcp_toolserver.runtime.sandbox.broker.limit_settings import CommandBounds
     from mcp_toolserver.runtime.search.search import Ripgrep
     from mcp_toolserver.runtime.web.options import WebOptions
-    from mcp_toolserver.runtime.worktrees.entered import EnteredWorktrees
     from mcp_toolserver.stores.database import Database
     from mcp_toolserver.stores.saved_outputs import OutputStore
 
@@ -77,7 +76,7 @@ class ProviderContext:
     user: str
     """The name whose token all callers have; empty without named tokens."""
     workspace: Workspace
-    worktrees: EnteredWorktrees
+    worktrees: dict[str, Entered]
     plans: PlanModes
     changes: ChangeEvents
     narrowings: Narrowings
@@ -317,9 +316,16 @@ def _agents(context: ProviderContext) -> Provider:
 
 
 def _tasks(context: ProviderContext) -> Provider:
-    from mcp_toolserver.runtime.tasks.service import provider
+    from mcp_toolserver.runtime.tasks.runner import TaskRunner
+    from mcp_toolserver.runtime.tasks.service import OwnerTasks
 
-    return provider(context)
+    runner = TaskRunner(context)
+    return Provider(
+        provide=lambda request: OwnerTasks(runner, request),
+        forget=runner.forget,
+        aclose=runner.aclose,
+        resume=runner.adopt,
+    )
 
 
 def _cron(context: ProviderContext) -> Provider:
@@ -352,14 +358,14 @@ def _skills(context: ProviderContext) -> Provider:
 
 
 def _todos(context: ProviderContext) -> Provider:
-    from mcp_toolserver.stores.todos import StoredTodos
+    from mcp_toolserver.stores.stored import OwnerTodos, StoredTodos
 
     todos = StoredTodos(context.database, changed=lambda handle: context.changes.changed("todos", handle))
-    return Provider(provide=lambda request: todos.owned_by(request.scope.owner), forget=todos.forget)
+    return Provider(provide=lambda request: OwnerTodos(todos, request.scope.owner), forget=todos.forget)
 
 
 def _preferences(context: ProviderContext) -> Provider:
-    from mcp_toolserver.stores.preferences import StoredPreferences
+    from mcp_toolserver.stores.stored import StoredPreferences
 
     preferences = StoredPreferences(
         context.database,

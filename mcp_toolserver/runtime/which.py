@@ -7,8 +7,6 @@ import os
 import sys
 from collections.abc import Sequence
 
-_ENDING = ".exe" if os.name == "nt" else ""
-
 POWERSHELLS = ("pwsh", "powershell")
 ENGINES = ("docker", "podman", "container")
 """Container engines; the last is Apple's."""
@@ -57,12 +55,7 @@ def find_program(names: Sequence[str], path_entries: Sequence[str], roots: Seque
 
     Programs inside `roots` are ignored, because a command could have put them there.
     """
-    files = (
-        os.path.join(entry, name + _ENDING)
-        for name in names
-        for entry in path_entries
-        if os.path.isabs(entry)
-    )
+    files = (os.path.join(entry, name) for name in names for entry in path_entries if os.path.isabs(entry))
     return next((file for file in files if is_usable(file, roots)), None)
 
 

@@ -39,19 +39,17 @@ _WRITE = """INSERT INTO agents VALUES (
         notes = excluded.notes, turns = excluded.turns, tokens = excluded.tokens, cost = excluded.cost,
         seconds = excluded.seconds, size = excluded.size, updated = excluded.updated"""
 
+KEPT = 200
+"""Agents of one workspace; beyond it, those that ended first are removed first."""
+
+KEPT_BYTES = 64 << 20
+"""Total bytes of stored messages."""
+
+KEPT_SECONDS = 7 * 86_400.0
+"""How long an agent is kept after its end."""
+
 _SHOWN = ("name", "type", "description", "status", "detail", "text", "turns", "tokens", "cost")
 """Fields of a record that the transcript shows."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class AgentRetention:
-    """Limits for the stored agents of one workspace; those that ended first are removed first."""
-
-    agents: int = 200
-    message_bytes: int = 64 << 20
-    """Total bytes of stored messages."""
-    seconds: float = 7 * 86_400.0
-    """How long an agent is kept after its end."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,9 +70,8 @@ class StoredAgents:
     Every method that uses the database raises Unavailable and Conflict as `Database.run` does.
     """
 
-    def __init__(self, database: Database, retention: AgentRetention | None = None) -> None:
+    def __init__(self, database: Database) -> None:
         self._database = database
-        self._retention = retention or AgentRetention()
         self._server = ServerLiveness(f"{database.path}.agents-")
 
     async def save(self, record: AgentRecord, messages: Sequence[Message] = (), *, at: int = 0) -> None:
@@ -87,7 +84,7 @@ class StoredAgents:
         def work(database: Connection) -> None:
             if self._server.acquire():
                 for name in self._server.dead():
-                    self._mark_lost(database, name)
+                    self._server.remove(name)
             notes = "".join(f"{note}\n" for note in record.notes)
             database.execute(_WRITE, {**vars(record), "notes": notes, "server": self._server.name})
             database.executemany("INSERT OR REPLACE INTO agent_messages VALUES (?, ?, ?, ?)", rows)
@@ -133,31 +130,26 @@ class StoredAgents:
                 (self._server.name,),
             )
             for name in self._server.dead_of(others):
-                self._mark_lost(database, name)
+                database.execute(
+                    "UPDATE agents SET status = 'lost', updated = ? WHERE server = ? AND status = 'running'",
+                    (time.time(), name),
+                )
+                self._server.remove(name)
             return work(database)
 
         return await self._database.run(prepared, _TABLES)
 
-    def _mark_lost(self, database: Connection, server: str) -> None:
-        database.execute(
-            "UPDATE agents SET status = 'lost', updated = ? WHERE server = ? AND status = 'running'",
-            (time.time(), server),
-        )
-        self._server.remove(server)
-
     def _expire(self, database: Connection) -> None:
         """Remove agents that ended long ago, and those that ended first while there are too many."""
-        limits = self._retention
-        database.execute(
-            "DELETE FROM agents WHERE status != 'running' AND updated < ?", (time.time() - limits.seconds,)
-        )
+        expired = time.time() - KEPT_SECONDS
+        database.execute("DELETE FROM agents WHERE status != 'running' AND updated < ?", (expired,))
         kept = total = 0
         for handle, status, size in database.execute(
             "SELECT handle, status, size FROM agents "
             "ORDER BY status = 'running' DESC, updated DESC, rowid DESC"
         ).fetchall():
             kept, total = kept + 1, total + size
-            if status != "running" and (kept > limits.agents or total > limits.message_bytes):
+            if status != "running" and (kept > KEPT or total > KEPT_BYTES):
                 database.execute("DELETE FROM agents WHERE handle = ?", (handle,))
 
 

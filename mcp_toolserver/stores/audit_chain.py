@@ -15,6 +15,7 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Self
 
 from pydantic import JsonValue
@@ -163,12 +164,8 @@ def _check_files(numbers: Sequence[int], check: "_Verifier", kept: int) -> None:
         check.notes.append(f"files before {file_name(numbers[0])} were removed: the log keeps {kept}")
 
 
-@dataclass(frozen=True)
-class _Link:
-    """The number and hash of a line."""
-
-    number: int
-    hash: str
+_Link = tuple[int, str]
+"""The number and hash of a line."""
 
 
 class _Verifier:
@@ -202,24 +199,21 @@ class _Verifier:
 
     def end(self, head: ChainHead | None, last_file: int) -> None:
         """Compare the last line with the head."""
-        lines = self._last.number if self._last else 0
+        lines, hash_ = self._last or (0, GENESIS)
+        problem = partial(self.problem, last_file + 1, 0)
         if head is None:
             if last_file:
-                self.problem(
-                    last_file + 1, 0, "the head is missing or damaged: nothing tells where the log ends"
-                )
+                problem("the head is missing or damaged: nothing tells where the log ends")
         elif lines < head.lines:
-            self.problem(last_file + 1, 0, f"the last {_line_count(head.lines - lines)} of the log cut off")
+            problem(f"the last {_line_count(head.lines - lines)} of the log cut off")
         elif lines > head.lines:
-            self.problem(
-                last_file + 1,
-                0,
+            problem(
                 f"{_line_count(lines - head.lines)} after the last one that a server finished: a server was "
-                "killed while it wrote, or the lines were added",
+                "killed while it wrote, or the lines were added"
             )
-        elif head.hash != (self._last.hash if self._last else GENESIS):
-            self.problem(last_file + 1, 0, f"line {lines}, the last one, was changed")
-        elif self._tail is not None and self._tail[0] == head.file and self._tail[1] == head.size:
+        elif head.hash != hash_:
+            problem(f"line {lines}, the last one, was changed")
+        elif self._tail == (head.file, head.size):
             self._explain(head.file, head.size, None)
             self.notes.append(f"{file_name(head.file)} ends with a piece of a line: a server was killed")
 
@@ -231,29 +225,28 @@ class _Verifier:
                 self.problem(self._file, place, f"{where} is no line of this log")
                 return
         self.count += 1
-        link = _Link(number, digest(line))
         if isinstance(torn, int) and torn > 0 and place - torn in self._ends:
             self._last = self._ends[place - torn]
             self._explain(self._file, place - torn, place)
             self.notes.append(f"{where}: the {torn} bytes before it were left by a server that was killed")
         if wrong := self._mismatch(number, previous):
             self.problem(self._file, place, f"{where}: {wrong}")
-        if self._last is None or number > self._last.number or (number, previous) == (1, GENESIS):
-            self._last = link
+        if self._last is None or number > self._last[0] or (number, previous) == (1, GENESIS):
+            self._last = number, digest(line)
 
     def _mismatch(self, number: int, previous: str) -> str | None:
         """Return how a line fails to follow the last one; None if it follows."""
         if self._last is None:
             fresh = self._file == 1 or number == 1
             return "the lines before it are missing" if fresh and (number, previous) != (1, GENESIS) else None
-        expected = self._last.number + 1
+        expected = self._last[0] + 1
         if number == 1 and previous == GENESIS:
             return "the log begins anew here: its head was lost, or lines were replaced"
         if number < expected:
             return f"line {number} of the log comes after line {expected - 1}: it was added, doubled or moved"
         if number > expected:
             return f"{_line_count(number - expected)} missing before it"
-        return None if previous == self._last.hash else "it or the line before it was changed"
+        return None if previous == self._last[1] else "it or the line before it was changed"
 
     def _explain(self, file: int, start: int, end: int | None) -> None:
         """Drop the problems reported for this range, which has a harmless explanation."""

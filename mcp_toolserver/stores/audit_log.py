@@ -13,7 +13,7 @@ import secrets
 import time
 from collections import deque
 from collections.abc import Mapping
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Self
 
@@ -21,7 +21,7 @@ import anyio
 from pydantic import JsonValue
 from pydantic_core import to_json
 
-from mcp_toolserver.capabilities.permissions import Capability, Permission
+from mcp_toolserver.capabilities.permissions import Capability
 from mcp_toolserver.errors import SettingsError
 from mcp_toolserver.pipeline.call_record import CallRecord
 from mcp_toolserver.stores.audit_chain import (
@@ -38,8 +38,10 @@ from mcp_toolserver.stores.disk import free_bytes, preallocate, preallocated_byt
 from mcp_toolserver.stores.file_lock import (
     LOCK_RETRY_SECONDS,
     LOCK_TIMEOUT_SECONDS,
-    FileLock,
     lock_timeout_error,
+    locked,
+    try_lock,
+    unlock,
 )
 from mcp_toolserver.text.argument_cleanup import refusal
 from mcp_toolserver.text.redact_secrets import redacted
@@ -51,8 +53,6 @@ _NAME = 128
 
 _RULE = 1_000
 
-_FLAGS: Mapping[Permission | None, str | None] = {None: None, **{one: one.flag for one in Permission}}
-
 
 @dataclass(frozen=True, kw_only=True)
 class AuditContext:
@@ -63,6 +63,10 @@ class AuditContext:
     """The enforcement layers of each capability."""
     values: bool = False
     """Whether entries contain the arguments, with secrets redacted."""
+    file_bytes: int = 16 << 20
+    """Size at which a new file begins."""
+    files: int = KEPT_FILES
+    """How many files are kept."""
     server: str = field(default_factory=lambda: secrets.token_hex(8))
     """Identifies a server among those that share the log."""
 
@@ -81,24 +85,13 @@ _PREALLOCATED_BYTES = 4 << 20
 next entries."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Retention:
-    """How much of the log is kept."""
-
-    file_bytes: int = 16 << 20
-    files: int = KEPT_FILES
-
-
 class AuditLog:
     """The log, open for writing. Implements `Recorder`."""
 
-    def __init__(self, folder: int, context: AuditContext, retention: Retention) -> None:
+    def __init__(self, folder: int, context: AuditContext) -> None:
         self._folder = folder
         self._context = context
-        self._retention = retention
-        self._head = os.open(HEAD, _OPEN_HEAD, 0o600, dir_fd=folder)
-        self._lock = FileLock(self._head)
-        self._file = -1
+        self._head = self._file = -1
         self._number = 0
         self._reserved_to = 0
         """Disk space is reserved up to this offset of the file."""
@@ -116,29 +109,24 @@ class AuditLog:
         self._is_failing = False
 
     @classmethod
-    def open(cls, state: str, context: AuditContext, retention: Retention = Retention()) -> Self:
+    def open(cls, state: str, context: AuditContext) -> Self:
         """Open the log in the state folder `state`, and check that it is writable.
 
         Raises:
             SettingsError: it is not.
         """
         try:
-            return cls._open(state, context, retention)
+            found = cls(_private_folder(state), context)
+            try:
+                found._head = os.open(HEAD, _OPEN_HEAD, 0o600, dir_fd=found._folder)
+                with locked(found._head):
+                    found._use_file(found._current_head().file)
+            except BaseException:
+                found.close()
+                raise
         except OSError as error:
             what = f"the audit log in {state}/{FOLDER} cannot be written: {error.strerror or error}"
             raise SettingsError(f"{what}; choose another --state-dir") from None
-
-    @classmethod
-    def _open(cls, state: str, context: AuditContext, retention: Retention) -> Self:
-        with ExitStack() as undo:
-            folder = _private_folder(state)
-            undo.callback(os.close, folder)
-            found = cls(folder, context, retention)
-            undo.pop_all()
-            undo.callback(found.close)
-            with found._lock:
-                found._use_file(found._current_head().file)
-            undo.pop_all()
         return found
 
     async def begin(self, call: CallRecord) -> str | None:
@@ -184,7 +172,7 @@ class AuditLog:
         self._waiting.extend(entry_fields(call, self._context) for call in self._running)
         self._running.clear()
         if self._waiting:
-            with suppress(OSError), self._lock:
+            with suppress(OSError), locked(self._head):
                 self._write()
         for descriptor in (self._file, self._head):
             if descriptor >= 0:
@@ -230,7 +218,7 @@ class AuditLog:
             return True
         if self._folder < 0:
             raise OSError(None, "the server is ending")
-        if not self._lock.try_acquire():
+        if not try_lock(self._head):
             return False
         try:
             self._write()
@@ -238,7 +226,7 @@ class AuditLog:
             if self._written < number:
                 raise
         finally:
-            self._lock.release()
+            unlock(self._head)
         return True
 
     def _write(self) -> None:
@@ -252,9 +240,9 @@ class AuditLog:
             self._refused = 0
 
     def _append(self, head: ChainHead, entry: Fields) -> ChainHead:
-        """Append an entry and return the new head."""
+        """Append an entry, all of it or nothing, and return the new head."""
         size = self._use_file(head.file)
-        if head.size and head.size >= self._retention.file_bytes:
+        if head.size and head.size >= self._context.file_bytes:
             head = self._rotate(head)
             size = self._use_file(head.file)
         torn = size - head.size
@@ -265,12 +253,18 @@ class AuditLog:
             entry = {**entry, "unrecorded": self._refused}
         text = encode_entry({"n": head.lines + 1, **entry, "prev": head.hash})
         data = (b"\n" if torn > 0 else b"") + text + b"\n"
-        self._write_bytes(data, size)
+        if os.write(self._file, data) < len(data):
+            with suppress(OSError):
+                os.ftruncate(self._file, size)
+            raise OSError(None, "there is no room for a whole line")
+        self._reserve(size + len(data))
         return ChainHead(file=head.file, size=size + len(data), lines=head.lines + 1, hash=digest(text))
 
     def _check_free_space(self) -> None:
         """Raises: OSError: the disk is too full for the next entries."""
-        if _is_full(self._folder) and preallocated_bytes(self._file) < _MIN_FREE_BYTES:
+        free = free_bytes(self._folder)
+        is_full = free is not None and free < _MIN_FREE_BYTES
+        if is_full and preallocated_bytes(self._file) < _MIN_FREE_BYTES:
             raise OSError(None, "the disk is full")
 
     def _reserve(self, size: int) -> None:
@@ -279,15 +273,6 @@ class AuditLog:
             self._file, size, _PREALLOCATED_BYTES
         ):
             self._reserved_to = size + _PREALLOCATED_BYTES
-
-    def _write_bytes(self, data: bytes, size: int) -> None:
-        """Write all data or nothing."""
-        written = os.write(self._file, data)
-        if written < len(data):
-            with suppress(OSError):
-                os.ftruncate(self._file, size)
-            raise OSError(None, "there is no room for a whole line")
-        self._reserve(size + len(data))
 
     def _use_file(self, number: int) -> int:
         """Open the file with this number and return its size. A file removed by others is created again."""
@@ -308,7 +293,7 @@ class AuditLog:
         # Return unused reserved space.
         os.ftruncate(self._file, os.fstat(self._file).st_size)
         for number in file_numbers(self._folder):
-            if number <= head.file + 1 - self._retention.files:
+            if number <= head.file + 1 - self._context.files:
                 os.unlink(file_name(number), dir_fd=self._folder)
         return replace(head, file=head.file + 1, size=0)
 
@@ -351,15 +336,10 @@ def _private_folder(state: str) -> int:
     return folder
 
 
-def _is_full(folder: int) -> bool:
-    """Whether the disk has less free space than the next entries may need."""
-    free = free_bytes(folder)
-    return free is not None and free < _MIN_FREE_BYTES
-
-
 def entry_fields(call: CallRecord, context: AuditContext) -> Fields:
     """Return the entry of a call, without number and hash."""
     text = call.text.encode(errors="surrogatepass")
+    needs = sorted(call.needs, key=lambda need: need.label)
     entry: Fields = {
         "time": utc(time.time_ns() // 10**6),
         "call": call.id,
@@ -370,10 +350,10 @@ def entry_fields(call: CallRecord, context: AuditContext) -> Fields:
         "tool": call.tool,
         "name": call.name[:_NAME],
         "mode": call.mode or context.mode,
-        "permission": _FLAGS[call.permission],
+        "permission": None if call.permission is None else call.permission.flag,
         "verdict": call.verdict,
         "rule": call.rule[:_RULE],
-        "layers": _layers(call, context),
+        "layers": list(dict.fromkeys(layer for need in needs for layer in context.layers.get(need, ()))),
         "outcome": call.outcome,
         "ms": round(call.duration_ms, 3),
         "bytes": len(text),
@@ -394,12 +374,6 @@ def encode_entry(entry: Fields) -> bytes:
         # A lone surrogate, which UTF-8 cannot encode.
         data = b"\xff"
     return data if data.isascii() else json.dumps(entry, separators=(",", ":")).encode()
-
-
-def _layers(call: CallRecord, context: AuditContext) -> list[JsonValue]:
-    """Return the enforcement layers of a call, each once."""
-    needs = sorted(call.needs, key=lambda need: need.label)
-    return list(dict.fromkeys(layer for need in needs for layer in context.layers.get(need, ())))
 
 
 def _arguments_digest(arguments: Mapping[str, JsonValue]) -> str | None:

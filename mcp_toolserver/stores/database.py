@@ -8,15 +8,15 @@ import hashlib
 import os
 import secrets
 import stat
-from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
 from threading import Lock
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from anyio import CapacityLimiter, to_thread
 
 from mcp_toolserver.errors import Conflict, Unavailable
-from mcp_toolserver.stores.file_lock import FileLock
+from mcp_toolserver.stores.file_lock import locked
 from mcp_toolserver.stores.state_dir import private_folder
 
 if TYPE_CHECKING:
@@ -108,15 +108,21 @@ class Database:
 
     def _connection(self) -> Connection:
         """Return the connection; reconnect if the file was replaced."""
+        import sqlite3
+
         if self._open is not None and self._identity == _identity(self.path):
             return self._open
         self._close_connection()
         private_folder(self._state, FOLDER)
         _create(self.path)
         self._identity = _identity(self.path)
-        opened = _connect(self.path)
+        opened = sqlite3.connect(
+            self.path, timeout=_BUSY_TIMEOUT_SECONDS, isolation_level=None, check_same_thread=False
+        )
         try:
-            _check(opened)
+            opened.executescript(_SETUP)
+            if opened.execute("PRAGMA quick_check(1)").fetchone() != ("ok",):
+                raise _Damaged
         except BaseException:
             opened.close()
             raise
@@ -134,10 +140,15 @@ class Database:
         self._close_connection()
         aside = f"{self.path}.damaged-{secrets.token_hex(4)}"
         try:
-            with _exclusive_access(os.path.dirname(self.path)):
+            with ExitStack() as stack:
+                folder = os.open(os.path.dirname(self.path), _OPEN_FOLDER)
+                stack.callback(os.close, folder)
+                # No other server renames files meanwhile.
+                stack.enter_context(locked(folder))
                 if _identity(self.path) == damaged:
                     for end in ("-journal", ""):
-                        _rename(self.path + end, aside + end)
+                        with suppress(FileNotFoundError):
+                            os.rename(self.path + end, aside + end)
         except OSError as error:
             return _unusable(error.strerror or "it is in use")
         return Unavailable(
@@ -169,40 +180,12 @@ def _create(path: str) -> None:
             raise PermissionError(None, "it is not a regular file of this user") from None
 
 
-def _connect(path: str) -> Connection:
-    import sqlite3
-
-    return sqlite3.connect(path, timeout=_BUSY_TIMEOUT_SECONDS, isolation_level=None, check_same_thread=False)
-
-
-def _check(database: Connection) -> None:
-    database.executescript(_SETUP)
-    if database.execute("PRAGMA quick_check(1)").fetchone() != ("ok",):
-        raise _Damaged
-
-
-@contextmanager
-def _exclusive_access(path: str) -> Generator[None]:
-    """Prevent other servers from renaming files in the folder `path`. Raises: OSError."""
-    folder = os.open(path, _OPEN_FOLDER)
-    try:
-        with FileLock(folder):
-            yield
-    finally:
-        os.close(folder)
-
-
 def _identity(path: str) -> _Identity | None:
     try:
         status = os.lstat(path)
     except FileNotFoundError:
         return None
     return status.st_dev, status.st_ino
-
-
-def _rename(old: str, new: str) -> None:
-    if _identity(old) is not None:
-        os.rename(old, new)
 
 
 def _refusal(error: "sqlite3.OperationalError") -> Conflict | Unavailable:

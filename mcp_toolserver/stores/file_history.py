@@ -204,6 +204,9 @@ class FileHistory:
         Raises:
             NotFound: there is none, or it was the content of another file than `path`.
         """
+        gone = NotFound(
+            f"What was kept under '{handle}' was removed or changed in the state folder by somebody else."
+        )
         with self._histories.lock:
             kept = self._kept.get(handle)
             if kept is None:
@@ -215,11 +218,16 @@ class FileHistory:
                 raise NotFound(
                     f"What is kept under '{handle}' is the content of '{kept.path}'. Restore that path."
                 )
-            descriptor = self._open(kept)
+            try:
+                descriptor = os.open(kept.name, _READ, dir_fd=self._descriptor)
+            except OSError:
+                raise gone from None
         with os.fdopen(descriptor, "rb") as file:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise gone
             content = file.read(kept.size + 1)
         if len(content) != kept.size:
-            raise _gone(handle)
+            raise gone
         return content
 
     def remove_next(self) -> None:
@@ -246,7 +254,10 @@ class FileHistory:
                 raise OSError(errno.EDQUOT, "the operator has switched undo off (undo-size = 0)")
             if kept.cost > min(limits.of_owner, limits.total):
                 raise OSError(errno.EFBIG, f"its {kept.size} bytes are more than undo may take")
-            folder = self._opened()
+            if self.folder is None:
+                self.folder, self._descriptor = self._histories.make_folder()
+                # Not before the last call of the session is done with it.
+                weakref.finalize(self, os.close, self._descriptor)
             free = free_bytes(self._descriptor)
             if free is not None and free - kept.size < limits.reserve:
                 raise OSError(errno.ENOSPC, too_little_stays(limits.reserve))
@@ -255,14 +266,7 @@ class FileHistory:
             self._histories.make_room(kept.cost)
             self._kept[handle] = kept
             self.size += kept.cost
-            return folder
-
-    def _opened(self) -> str:
-        if self.folder is None:
-            self.folder, self._descriptor = self._histories.make_folder()
-            # Not before the last call of the session is done with it.
-            weakref.finalize(self, os.close, self._descriptor)
-        return self.folder
+            return self.folder
 
     def _store(self, kept: _Kept, content: bytes) -> None:
         descriptor = os.open(kept.name, _CREATE, 0o600, dir_fd=self._descriptor)
@@ -277,18 +281,6 @@ class FileHistory:
         if not kept.is_own:
             sync(self._descriptor)
 
-    def _open(self, kept: _Kept) -> int:
-        """Raises: NotFound: the file is gone, or is no regular file any more."""
-        handle = kept.name.partition("-")[0]
-        try:
-            descriptor = os.open(kept.name, _READ, dir_fd=self._descriptor)
-        except OSError:
-            raise _gone(handle) from None
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            os.close(descriptor)
-            raise _gone(handle)
-        return descriptor
-
     def _remove(self, handle: str) -> None:
         with self._histories.lock:
             kept = self._kept.pop(handle, None)
@@ -300,12 +292,6 @@ class FileHistory:
     def _unlink(self, kept: _Kept) -> None:
         with suppress(OSError):
             os.unlink(kept.name, dir_fd=self._descriptor)
-
-
-def _gone(handle: str) -> NotFound:
-    return NotFound(
-        f"What was kept under '{handle}' was removed or changed in the state folder by somebody else."
-    )
 
 
 def _file_name(path: str) -> str:

@@ -4,7 +4,8 @@ import errno
 import os
 import secrets
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
 from pathlib import Path
 
 LOCK_TIMEOUT_SECONDS = 2.0
@@ -17,45 +18,24 @@ _MAKE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _LOOK = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
-class FileLock:
-    """An exclusive lock between processes, held for microseconds and released when the process ends.
+@contextmanager
+def locked(descriptor: int) -> Generator[None]:
+    """Hold an exclusive lock between processes on an open file; it ends with the process too.
 
-    Entering blocks the thread for up to `LOCK_TIMEOUT_SECONDS`; code on the event loop uses `try_acquire`.
+    Waiting for it blocks the thread; code on the event loop uses `try_lock`.
 
     Raises:
-        OSError: another process holds it.
+        OSError: another process holds it for `LOCK_TIMEOUT_SECONDS`.
     """
-
-    def __init__(self, descriptor: int) -> None:
-        # Imported here because some platforms lack this module; they have no audit log and run no calls.
-        import fcntl
-
-        self._descriptor = descriptor
-        self._flock: Callable[[int, int], object] = fcntl.flock
-        self._take = fcntl.LOCK_EX | fcntl.LOCK_NB
-        self._leave = fcntl.LOCK_UN
-
-    def __enter__(self) -> None:
-        deadline = time.monotonic() + LOCK_TIMEOUT_SECONDS
-        while not self.try_acquire():
-            if time.monotonic() >= deadline:
-                raise lock_timeout_error()
-            time.sleep(LOCK_RETRY_SECONDS)
-
-    def __exit__(self, *_: object) -> None:
-        self.release()
-
-    def try_acquire(self) -> bool:
-        """Acquire the lock if it is free; false if another process holds it."""
-        try:
-            self._flock(self._descriptor, self._take)
-        except BlockingIOError:
-            return False
-        return True
-
-    def release(self) -> None:
-        """Release the lock."""
-        self._flock(self._descriptor, self._leave)
+    deadline = time.monotonic() + LOCK_TIMEOUT_SECONDS
+    while not try_lock(descriptor):
+        if time.monotonic() >= deadline:
+            raise lock_timeout_error()
+        time.sleep(LOCK_RETRY_SECONDS)
+    try:
+        yield
+    finally:
+        unlock(descriptor)
 
 
 def lock_timeout_error() -> OSError:
@@ -64,8 +44,9 @@ def lock_timeout_error() -> OSError:
 
 
 def try_lock(descriptor: int) -> bool:
-    """Acquire a lock until the file is closed; false if another process holds it or locks are missing."""
+    """Lock an open file until it is closed; false if another process holds it or locks are missing."""
     try:
+        # Some platforms lack this module.
         import fcntl
     except ImportError:
         return False
@@ -74,6 +55,13 @@ def try_lock(descriptor: int) -> bool:
     except BlockingIOError:
         return False
     return True
+
+
+def unlock(descriptor: int) -> None:
+    """Release the lock that `try_lock` took."""
+    import fcntl
+
+    fcntl.flock(descriptor, fcntl.LOCK_UN)
 
 
 def is_locked(path: str, *, dir_fd: int | None = None) -> bool:
@@ -86,25 +74,6 @@ def is_locked(path: str, *, dir_fd: int | None = None) -> bool:
         return not try_lock(file)
     finally:
         os.close(file)
-
-
-class LivenessLock:
-    """A file that is locked while this process lives; the kernel releases the lock when it ends.
-
-    Raises:
-        OSError: the file already exists or cannot be created.
-    """
-
-    def __init__(self, path: str) -> None:
-        self._path = Path(path)
-        self._file = os.open(path, _MAKE, 0o600)
-        try_lock(self._file)
-
-    def release(self, *, leave_file: bool = False) -> None:
-        """Release the lock, and remove the file unless `leave_file`."""
-        if not leave_file:
-            self._path.unlink(missing_ok=True)
-        os.close(self._file)
 
 
 BOARD = ".board-"
@@ -122,25 +91,28 @@ class ServerLiveness:
     def __init__(self, prefix: str) -> None:
         self.name = secrets.token_hex(8)
         self._prefix = prefix
-        self._lock: LivenessLock | None = None
+        self._file = -1
 
     @property
     def is_acquired(self) -> bool:
         """Whether this server has its lock."""
-        return self._lock is not None
+        return self._file >= 0
 
     def acquire(self) -> bool:
         """Take the lock of this server; returns whether it had none before. Raises: OSError."""
-        if self._lock is not None:
+        if self.is_acquired:
             return False
-        self._lock = LivenessLock(self._prefix + self.name)
+        self._file = os.open(self._prefix + self.name, _MAKE, 0o600)
+        try_lock(self._file)
         return True
 
     def release(self, *, leave_file: bool = False) -> None:
         """Release the lock. The file stays where another server is to find it, as after a crash."""
-        if self._lock is not None:
-            self._lock.release(leave_file=leave_file)
-            self._lock = None
+        if self.is_acquired:
+            if not leave_file:
+                self.remove(self.name)
+            os.close(self._file)
+            self._file = -1
 
     def is_dead(self, name: str) -> bool:
         """Whether the server `name` has ended."""
@@ -151,24 +123,19 @@ class ServerLiveness:
         return [name for (name,) in rows if self.is_dead(name)]
 
     def remove(self, name: str) -> None:
-        """Remove the file of a dead server."""
+        """Remove the file of a server."""
         Path(self._prefix + name).unlink(missing_ok=True)
 
-    def dead(self) -> Iterator[str]:
+    def dead(self) -> list[str]:
         """The names of dead servers that left a file."""
-        return (name for name in lock_names(self._prefix) if name != self.name and self.is_dead(name))
+        return dead_servers(self._prefix)
 
 
-def any_dead(prefix: str) -> bool:
-    """Whether a server left a file whose path begins with `prefix` and has ended."""
-    return any(not is_locked(prefix + name) for name in lock_names(prefix))
-
-
-def lock_names(prefix: str) -> tuple[str, ...]:
-    """The names of the servers that have a file whose path begins with `prefix`."""
+def dead_servers(prefix: str) -> list[str]:
+    """The names of the servers that left a file whose path begins with `prefix` and have ended."""
     folder, _, start = prefix.rpartition("/")
     try:
-        names = os.listdir(folder)
+        names = [name.removeprefix(start) for name in os.listdir(folder) if name.startswith(start)]
     except FileNotFoundError:
-        return ()
-    return tuple(name.removeprefix(start) for name in names if name.startswith(start))
+        return []
+    return [name for name in names if not is_locked(prefix + name)]

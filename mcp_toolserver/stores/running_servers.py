@@ -65,12 +65,13 @@ class RunningServer:
         if path is None:
             yield
             return
-        entry = _Entry(name=name.encode(), folder=path, identity=_identity(os.fstat(folder)))
+        device, inode = (str(number).encode() for number in _identity(folder))
+        entry = b"\0".join((name.encode(), device, inode, path)).ljust(_SLOT_BYTES, b"\0")
         with self._lock:
             slot = self._free.pop() if self._free else self._slots
             self._slots = max(self._slots, slot + 1)
         with contextlib.suppress(OSError):
-            os.pwrite(self._file, entry.encode(), slot * _SLOT_BYTES)
+            os.pwrite(self._file, entry, slot * _SLOT_BYTES)
         try:
             yield
         finally:
@@ -120,20 +121,6 @@ class _Entry:
     identity: tuple[int, int]
     """Device and inode of the folder, because its path may lead elsewhere by now."""
 
-    def encode(self) -> bytes:
-        device, inode = (str(number).encode() for number in self.identity)
-        return b"\0".join((self.name, device, inode, self.folder)).ljust(_SLOT_BYTES, b"\0")
-
-    @classmethod
-    def decode(cls, slot: bytes) -> "_Entry | None":
-        """Decode a slot; None if it is empty or incomplete."""
-        match slot.split(b"\0", 4):
-            case [name, device, inode, folder, *_] if _NAME.fullmatch(name) and device.isdigit():
-                numbers = (int(device), int(inode) if inode.isdigit() else -1)
-                return cls(name=name, folder=folder, identity=numbers)
-            case _:
-                return None
-
 
 def _sweep_record(path: str, open_folder: Opener) -> int:
     file = os.open(path, _LOOK)
@@ -155,10 +142,14 @@ def _sweep_record(path: str, open_folder: Opener) -> int:
 
 
 def _entries(file: int) -> Iterator[tuple[int, _Entry]]:
+    """The entries by slot; empty and incomplete slots are left out."""
     for slot in range(-(-os.fstat(file).st_size // _SLOT_BYTES)):
-        entry = _Entry.decode(os.pread(file, _SLOT_BYTES, slot * _SLOT_BYTES))
-        if entry is not None:
-            yield slot, entry
+        match os.pread(file, _SLOT_BYTES, slot * _SLOT_BYTES).split(b"\0", 4):
+            case [name, device, inode, folder, *_] if _NAME.fullmatch(name) and device.isdigit():
+                identity = int(device), int(inode) if inode.isdigit() else -1
+                yield slot, _Entry(name=name, folder=folder, identity=identity)
+            case _:
+                pass
 
 
 def _remove(entry: _Entry, open_folder: Opener) -> bool:
@@ -170,9 +161,8 @@ def _remove(entry: _Entry, open_folder: Opener) -> bool:
     if folder is None:
         raise PermissionError
     try:
-        if _identity(os.fstat(folder)) != entry.identity:
-            return False
-        if not stat.S_ISREG(os.stat(entry.name, dir_fd=folder, follow_symlinks=False).st_mode):
+        mode = os.stat(entry.name, dir_fd=folder, follow_symlinks=False).st_mode
+        if _identity(folder) != entry.identity or not stat.S_ISREG(mode):
             return False
         os.unlink(entry.name, dir_fd=folder)
     except FileNotFoundError:
@@ -196,7 +186,8 @@ def _create_record(folder: str, started: int) -> tuple[str, int]:
         os.close(file)
 
 
-def _identity(status: os.stat_result) -> tuple[int, int]:
+def _identity(folder: int) -> tuple[int, int]:
+    status = os.fstat(folder)
     return status.st_dev, status.st_ino
 
 

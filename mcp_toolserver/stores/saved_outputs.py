@@ -99,15 +99,15 @@ class OutputFile:
         Raises:
             OSError: not everything was written; `strerror` says why.
         """
-        space = self._outputs.make_room(len(data))
-        rest = memoryview(data)[: space.size]
+        size, why = self._outputs.make_room(len(data))
+        rest = memoryview(data)[:size]
         while rest:
             written = os.write(self._descriptor, rest)
             self.size += written
             self._outputs.grown(self, written)
             rest = rest[written:]
-        if space.size < len(data):
-            raise OSError(errno.ENOSPC, space.why)
+        if size < len(data):
+            raise OSError(errno.ENOSPC, why)
 
     def read(self, offset: int, limit: int) -> bytes:
         """Return at most `limit` bytes from byte `offset`.
@@ -134,16 +134,6 @@ class OutputFile:
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
-
-
-@dataclass(frozen=True, kw_only=True)
-class AvailableSpace:
-    """How much may be written."""
-
-    size: int
-    """Bytes."""
-    why: str = ""
-    """Why it is not more."""
 
 
 class OutputStore:
@@ -188,9 +178,9 @@ class OutputStore:
         """
         with self._lock:
             session = self._open_session()
-            space = self.make_room(1)
-            if not space.size:
-                raise OSError(errno.ENOSPC, space.why)
+            size, why = self.make_room(1)
+            if not size:
+                raise OSError(errno.ENOSPC, why)
             name = f"{self._folder_of(session, owner)}/{secrets.token_hex(16)}{_SUFFIX}"
             fd = os.open(name, _CREATE, 0o600, dir_fd=session.outputs)
             made = OutputFile(self, owner, f"{session.path}/{name}", fd)
@@ -234,24 +224,27 @@ class OutputStore:
         if session is not None:
             session.remove()
 
-    def make_room(self, wanted: int) -> AvailableSpace:
-        """Remove the oldest outputs until `wanted` bytes may be written, or none is left to remove."""
+    def make_room(self, wanted: int) -> tuple[int, str]:
+        """Remove the oldest outputs until `wanted` bytes may be written, or none is left to remove.
+
+        Returns:
+            How many bytes may be written, and why not more.
+        """
         with self._lock:
             self.expire()
             bounds = self._bounds
             while self._total + wanted > bounds.total and (oldest := self._oldest()) is not None:
                 self._remove(oldest)
             free = self._free()
-            if free < wanted <= free + self._removable():
+            removable = sum(one.size for one in self._saved.values() if one.finished is not None)
+            if free < wanted <= free + removable:
                 while free < wanted and (oldest := self._oldest()) is not None:
                     self._remove(oldest)
                     free = self._free()
             left = max(bounds.total - self._total, 0)
             if free < wanted and free < left:
-                return AvailableSpace(size=max(free, 0), why=too_little_stays(bounds.reserve))
-            return AvailableSpace(
-                size=min(wanted, left), why=f"saved outputs take {bounds.total // MIB} MiB at most"
-            )
+                return max(free, 0), too_little_stays(bounds.reserve)
+            return min(wanted, left), f"saved outputs take {bounds.total // MIB} MiB at most"
 
     def grown(self, saved: OutputFile, size: int) -> None:
         """Count `size` bytes written to `saved`."""
@@ -269,9 +262,6 @@ class OutputStore:
 
     def _oldest(self) -> OutputFile | None:
         return next((one for one in self._saved.values() if one.finished is not None), None)
-
-    def _removable(self) -> int:
-        return sum(one.size for one in self._saved.values() if one.finished is not None)
 
     def _free(self) -> int:
         """Return how many bytes may be written before the reserve is used."""
@@ -351,7 +341,9 @@ def start_session(state_dir: str) -> SessionFolder:
         _sweep(sessions)
         name = secrets.token_hex(16)
         session = _make_folder(sessions, _NEW + name, closing)
-        _lock_folder(session, closing)
+        lock = os.open("lock", _CREATE, 0o600, dir_fd=session)
+        closing.callback(os.close, lock)
+        try_lock(lock)
         outputs = _make_folder(session, "outputs", closing)
         os.rename(_NEW + name, name, src_dir_fd=sessions, dst_dir_fd=sessions)
         return SessionFolder(
@@ -384,12 +376,6 @@ def _private_folder(path: str, parent: int | None, closing: ExitStack) -> int:
     if os.fstat(fd).st_uid != os.geteuid():
         raise PermissionError(f"the state folder {path} belongs to another user; choose another --state-dir")
     return fd
-
-
-def _lock_folder(session: int, closing: ExitStack) -> None:
-    lock = os.open("lock", _CREATE, 0o600, dir_fd=session)
-    closing.callback(os.close, lock)
-    try_lock(lock)
 
 
 def _sweep(sessions: int) -> None:

@@ -6,7 +6,6 @@ next server marks tasks of a dead server as failed.
 
 import logging
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -81,9 +80,13 @@ class StoredTasks:
             self._prepare(database)
             if self._server.acquire():
                 for name in self._server.dead():
-                    self._fail_tasks_of(database, name)
+                    self._server.remove(name)
             self._check_room(database, record)
-            _write(database, record, self._server.name)
+            database.execute(
+                "INSERT OR REPLACE INTO tasks VALUES "
+                "(:id, :principal, :owner, :status, :message, :created, :updated, :outcome)",
+                {**vars(record), "owner": self._server.name},
+            )
 
         await self._database.run(work, _TABLES)
 
@@ -107,27 +110,26 @@ class StoredTasks:
 
     async def cancel_running(self) -> None:
         """Mark all running tasks as cancelled, in one transaction, because shutdown has little time."""
-        await self._finish(self._cancelled)
+        await self._cancel(release=False)
 
     async def aclose(self) -> None:
         """Mark running tasks as cancelled, and store nothing more."""
         self._closed = True
-        await self._finish(self._end)
+        await self._cancel(release=True)
 
-    async def _finish(self, work: Callable[[Connection], None]) -> None:
+    async def _cancel(self, *, release: bool) -> None:
         if not self._server.is_acquired:
             return
+
+        def work(database: Connection) -> None:
+            self._set_status(database, self._server.name, "cancelled", SHUT_DOWN)
+            if release:
+                self._server.release()
+
         try:
             await self._database.run(work, _TABLES)
         except ToolError as error:
             log.warning("cancelled tasks could not be stored: %s", error)
-
-    def _cancelled(self, database: Connection) -> None:
-        self._set_status(database, self._server.name, "cancelled", SHUT_DOWN)
-
-    def _end(self, database: Connection) -> None:
-        self._cancelled(database)
-        self._server.release()
 
     def _prepare(self, database: Connection) -> None:
         """Fail the tasks of dead servers, and remove expired tasks."""
@@ -135,7 +137,8 @@ class StoredTasks:
             "SELECT DISTINCT owner FROM tasks WHERE status = 'working' AND owner != ?", (self._server.name,)
         )
         for name in self._server.dead_of(others):
-            self._fail_tasks_of(database, name)
+            self._set_status(database, name, "failed", DIED)
+            self._server.remove(name)
         expired = time.time() - self.retention.seconds
         database.execute("DELETE FROM tasks WHERE status != 'working' AND updated < ?", (expired,))
 
@@ -150,21 +153,8 @@ class StoredTasks:
         ):
             raise Unavailable("The storage for tasks is full.")
 
-    def _fail_tasks_of(self, database: Connection, name: str) -> None:
-        """Fail the tasks of a dead server."""
-        self._set_status(database, name, "failed", DIED)
-        self._server.remove(name)
-
     def _set_status(self, database: Connection, owner: str, status: Status, message: str) -> None:
         database.execute(
             "UPDATE tasks SET status = ?, message = ?, updated = ? WHERE owner = ? AND status = 'working'",
             (status, message, time.time(), owner),
         )
-
-
-def _write(database: Connection, record: TaskRecord, owner: str) -> None:
-    database.execute(
-        "INSERT OR REPLACE INTO tasks VALUES "
-        "(:id, :principal, :owner, :status, :message, :created, :updated, :outcome)",
-        {**vars(record), "owner": owner},
-    )

@@ -12,7 +12,7 @@ from mcp_toolserver.app.confinement import check, sandbox
 from mcp_toolserver.errors import SettingsError
 from mcp_toolserver.invocation import load
 from mcp_toolserver.runtime.executables import HostExecutables
-from mcp_toolserver.runtime.models.options import ModelOptions
+from mcp_toolserver.runtime.models.model import ModelOptions
 from mcp_toolserver.settings import TABLES, Settings, public_settings
 
 KEY = "sk-canary-0123456789"

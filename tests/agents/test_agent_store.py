@@ -11,7 +11,8 @@ import pytest
 
 from mcp_toolserver.capabilities.model import ModelTurn, UserText
 from mcp_toolserver.errors import NotFound
-from mcp_toolserver.stores.agents import AgentRecord, AgentRetention, StoredAgents
+from mcp_toolserver.stores import agents
+from mcp_toolserver.stores.agents import AgentRecord, StoredAgents
 from mcp_toolserver.stores.database import Database
 
 RECORD = AgentRecord(handle="agent_1", owner="ann", type="Plan", name="p", description="d")
@@ -76,7 +77,9 @@ async def test_the_lock_of_a_killed_server_is_removed(database: Database, tmp_pa
     assert not list(tmp_path.rglob("*.agents-*"))
 
 
-async def test_what_ended_long_ago_or_first_is_removed_and_what_runs_stays(database: Database) -> None:
+async def test_what_ended_long_ago_or_first_is_removed_and_what_runs_stays(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def stored() -> list[str]:
         with sqlite3.connect(database.path) as connection:
             return [handle for (handle,) in connection.execute("SELECT handle FROM agents ORDER BY handle")]
@@ -85,7 +88,9 @@ async def test_what_ended_long_ago_or_first_is_removed_and_what_runs_stays(datab
         made = replace(RECORD, handle=f"agent_{number}", updated=RECORD.updated + after, **more)
         await store.save(made)
 
-    store = StoredAgents(database, AgentRetention(agents=3, message_bytes=100, seconds=7 * DAY))
+    for name, value in (("KEPT", 3), ("KEPT_BYTES", 100), ("KEPT_SECONDS", 7 * DAY)):
+        monkeypatch.setattr(agents, name, value)
+    store = StoredAgents(database)
     await save(store, 0, 0, size=90)
     for number in range(1, 6):
         await save(store, number, number, status="finished")

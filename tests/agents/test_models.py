@@ -29,8 +29,7 @@ from mcp_toolserver.capabilities.model import (
 )
 from mcp_toolserver.errors import TimedOut, ToolError, Unavailable
 from mcp_toolserver.runtime.models import client
-from mcp_toolserver.runtime.models.model import ProviderModel
-from mcp_toolserver.runtime.models.options import ModelOptions, ProviderName, endpoint
+from mcp_toolserver.runtime.models.model import ModelOptions, ProviderModel, ProviderName, endpoint
 from tests.client_programs.scripted_model import (
     Answer,
     Call,

@@ -1,5 +1,6 @@
 """The tools that plan and talk, on a host with all that they need."""
 
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,7 @@ from mcp_toolserver.pipeline.call import Result
 from mcp_toolserver.pipeline.dispatcher import Dispatcher
 from mcp_toolserver.runtime.host_services import HostServices
 from mcp_toolserver.stores.database import Database
-from mcp_toolserver.stores.preferences import StoredPreferences
-from mcp_toolserver.stores.todos import StoredTodos
+from mcp_toolserver.stores.stored import OwnerTodos, StoredPreferences, StoredTodos
 from tests.support.workbench import Person, dispatcher, machine, required, with_services
 
 PERMISSIONS = required(
@@ -42,7 +42,7 @@ def host(folder: Path, stored: Database | None = None, *, kept: int = 1_000) -> 
         machine(folder),
         PERMISSIONS,
         {
-            Capability.TODOS: lambda request: todos.owned_by(request.scope.owner),
+            Capability.TODOS: lambda request: OwnerTodos(todos, request.scope.owner),
             Capability.PREFERENCES: lambda _: preferences,
         },
     )
@@ -57,6 +57,18 @@ async def call(server: Dispatcher, name: str, person: Person | None = None, **ar
     """A call that must come back."""
     with anyio.fail_after(20):
         return await server.call(name, arguments, person or Person())
+
+
+async def refused_each(
+    server: Dispatcher,
+    name: str,
+    wrong: Iterable[tuple[Mapping[str, Any], str]],
+    person: Person | None = None,
+) -> None:
+    """Calls with each of these arguments are invalid, and the errors say so."""
+    for arguments, says in wrong:
+        result = await call(server, name, person, **arguments)
+        assert (result.error, says in result.text) == ("invalid_input", True), (arguments, result.text)
 
 
 class Human:

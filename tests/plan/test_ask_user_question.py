@@ -16,7 +16,7 @@ from mcp_toolserver.capabilities.user import Answers, Choice, Question
 from mcp_toolserver.errors import NobodyToAsk
 from mcp_toolserver.protocol.handlers import Handlers
 from mcp_toolserver.protocol.mcp_server import ToolServer
-from tests.plan.planning import call, host, planner
+from tests.plan.planning import call, host, planner, refused_each
 from tests.support.live import ERAS, Setup, text
 from tests.support.workbench import Person, dispatcher
 
@@ -92,9 +92,7 @@ SENSELESS: tuple[tuple[dict[str, Any], str], ...] = (
 
 async def test_what_makes_no_sense_is_named_and_nobody_is_asked(tmp_path: Path) -> None:
     person = Person(answers=())
-    for arguments, says in SENSELESS:
-        result = await call(planner(tmp_path), "AskUserQuestion", person, **arguments)
-        assert (result.error, says in result.text) == ("invalid_input", True), arguments
+    await refused_each(planner(tmp_path), "AskUserQuestion", SENSELESS, person)
     assert person.questions == []
 
 

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -244,9 +245,7 @@ async def test_in_a_read_only_server_the_plan_is_passed(tmp_path: Path) -> None:
 
 @pytest.fixture
 def modes(tmp_path: Path) -> Callable[[], PlanModes]:
-    return lambda: PlanModes(
-        str(tmp_path / "state"), Narrowings(), Writers(), ceiling=Permission.WORKSPACE_WRITE
-    )
+    return lambda: PlanModes(str(tmp_path / "state"), Narrowings(), Writers(), Permission.WORKSPACE_WRITE)
 
 
 async def test_a_plan_that_nobody_can_read_is_not_shown(modes: Callable[[], PlanModes]) -> None:
@@ -266,15 +265,16 @@ async def test_plan_files_end_with_their_session_and_old_ones_are_removed(
     modes: Callable[[], PlanModes], tmp_path: Path
 ) -> None:
     first, folder = modes(), tmp_path / "state" / "plans"
-    mode = await first.enter("somebody")
-    first.leave("somebody", "plan_of_another")
-    assert first.of("somebody") is not None
+    plans = OwnerPlans(first, "somebody")
+    mode = await plans.enter()
+    await plans.leave("plan_of_another")
+    assert await plans.current("") == replace(mode, is_new=False)
     old = folder / "old"
     old.mkdir()
     (old / "plan.md").touch()
     seconds = old.stat().st_mtime - KEPT_SECONDS - 60
     os.utime(old, (seconds, seconds))
-    await first.enter("another")
+    await OwnerPlans(first, "another").enter()
     assert not old.exists()
     first.forget("somebody")
     first.forget("somebody")
@@ -288,4 +288,4 @@ async def test_without_a_state_folder_plan_mode_does_not_begin(
 ) -> None:
     (tmp_path / "state").touch()
     with pytest.raises(Unavailable, match="has not begun"):
-        await modes().enter("somebody")
+        await OwnerPlans(modes(), "somebody").enter()

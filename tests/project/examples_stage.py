@@ -162,7 +162,8 @@ class Stage:
         _fill(self.folder)
         host = self.dispatcher.host
         assert isinstance(host, HostServices)
-        host.worktrees.forget(LOCAL)
+        assert isinstance(host.worktrees, dict)
+        host.worktrees.pop(LOCAL, None)
         # An owner of its own, so that no example changes what another one may do.
         shown, person = example(tool), Person(says=True, owner=f"the example of {tool}")
         person.answers = None if shown.says is None else tuple(map(tuple, shown.says))

@@ -19,7 +19,7 @@ from typing import Any
 
 from mcp_toolserver.app import confinement
 from mcp_toolserver.capabilities.permissions import Permission
-from mcp_toolserver.runtime.models import options
+from mcp_toolserver.runtime.models import model
 from mcp_toolserver.runtime.sandbox.layers import kernel, landlock, process_locks
 from mcp_toolserver.settings import Settings
 from tests import ROOT
@@ -32,7 +32,7 @@ NOBODY = 65534
 USERS = ["root", "nobody"] if os.geteuid() == 0 else ["nobody"]
 """Root becomes nobody for its second half; anybody else is nobody enough."""
 
-PRELOADED = (options,)
+PRELOADED = (model,)
 """Needed after a change of user, like those of `attempts`."""
 
 START = """

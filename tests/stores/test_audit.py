@@ -26,7 +26,7 @@ from mcp_toolserver.pipeline.call_record import CallRecord
 from mcp_toolserver.pipeline.dispatcher import Dispatcher
 from mcp_toolserver.stores import audit_log
 from mcp_toolserver.stores.audit_chain import ChainHead, VerificationReport, verify
-from mcp_toolserver.stores.audit_log import AuditContext, AuditLog, Retention
+from mcp_toolserver.stores.audit_log import AuditContext, AuditLog
 from mcp_toolserver.text.redact_secrets import redacted
 from mcp_toolserver.tool_spec import Args, Limits, Output, Runtime
 from tests.support.processes import PATIENCE, python, until
@@ -42,11 +42,8 @@ FACTS = AuditContext(
 )
 
 
-KEEPING = Retention()
-
-
-def opened(folder: Path, *, values: bool = False, keeping: Retention = KEEPING) -> AuditLog:
-    return AuditLog.open(str(folder / "state"), replace(FACTS, values=values), keeping)
+def opened(folder: Path, **context: Any) -> AuditLog:
+    return AuditLog.open(str(folder / "state"), replace(FACTS, **context))
 
 
 def lines(folder: Path) -> list[dict[str, Any]]:
@@ -87,9 +84,9 @@ def note(audit: AuditLog, *names: str) -> None:
         assert at_once(audit.end(one)) is None
 
 
-def written(folder: Path, *names: str, keeping: Retention = KEEPING) -> None:
+def written(folder: Path, *names: str, **context: Any) -> None:
     """The log of a server with these calls, which has ended."""
-    audit = opened(folder, keeping=keeping)
+    audit = opened(folder, **context)
     note(audit, *names)
     audit.close()
 
@@ -388,9 +385,8 @@ def test_a_server_killed_while_it_wrote_is_named_and_breaks_nothing(tmp_path: Pa
 
 
 def test_files_are_rotated_in_one_chain_and_the_oldest_removed(tmp_path: Path) -> None:
-    keeping = Retention(file_bytes=1_000, files=3)
     for _ in range(4):
-        written(tmp_path, *"abcde", keeping=keeping)
+        written(tmp_path, *"abcde", file_bytes=1_000, files=3)
     names = sorted(file.name for file in (tmp_path / "state/audit").glob("*.jsonl"))
     assert len(names) == 3
     assert names[0] != "000001.jsonl"
@@ -405,11 +401,10 @@ def test_files_are_rotated_in_one_chain_and_the_oldest_removed(tmp_path: Path) -
 
 def test_several_servers_share_one_chain(tmp_path: Path) -> None:
     script = (
-        "from mcp_toolserver.stores.audit_log import AuditLog, Retention\n"
-        "from mcp_toolserver.stores.audit_log import AuditContext\n"
+        "from mcp_toolserver.stores.audit_log import AuditContext, AuditLog\n"
         "from mcp_toolserver.pipeline.call_record import CallRecord\n"
-        "context = AuditContext(mode='x', layers={})\n"
-        "audit = AuditLog.open(sys.argv[1], context, Retention(file_bytes=50_000))\n"
+        "context = AuditContext(mode='x', layers={}, file_bytes=50_000)\n"
+        "audit = AuditLog.open(sys.argv[1], context)\n"
         "async def main():\n"
         "    for number in range(100):\n"
         "        call = CallRecord(name=sys.argv[2], session='', arguments={})\n"
@@ -435,33 +430,33 @@ def test_a_head_is_of_constant_length_and_read_back() -> None:
 
 # --- when it cannot be written ---------------------------------------------------------------------------
 
-FULL = """
-import anyio, json, resource
+RECORDED = """
+import anyio, json
 from pathlib import Path
-from dataclasses import replace
-from mcp_toolserver.capabilities.permissions import Permission
-from mcp_toolserver.stores.audit_log import AuditLog
-from mcp_toolserver.stores.audit_log import AuditContext
-from tests.support.workbench import Person, dispatcher, machine
+from tests.stores.test_audit import Person, opened, recorded
 folder = Path(sys.argv[1])
-host = machine(folder)
-audit = AuditLog.open(str(folder / "state"), AuditContext(mode="x", layers={}))
-at = replace(dispatcher(host, ceiling=Permission.WORKSPACE_WRITE), recorder=audit)
+audit = opened(folder)
+at = recorded(folder, audit)
+"""
+"""A program with a dispatcher whose calls are recorded."""
+
+FULL = f"""{RECORDED}
+import resource
 def limit(size):
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
 async def write(name):
-    result = await at.call("write_file", {"path": name, "content": "x"}, Person())
+    result = await at.call("write_file", {{"path": name, "content": "x"}}, Person())
     return result.error, result.text
 async def main():
-    recorded = [await write("a")]
+    wrote = [await write("a")]
     limit(len((folder / "state/audit/000001.jsonl").read_bytes()) + 100)
-    recorded += [await write("b"), await write("c"), await write("d")]
-    read = await at.call("read_file", {"path": "a"}, Person())
-    recorded += [(read.error, read.text)]
+    wrote += [await write("b"), await write("c"), await write("d")]
+    read = await at.call("read_file", {{"path": "a"}}, Person())
+    wrote += [(read.error, read.text)]
     limit(resource.RLIM_INFINITY)
-    recorded += [await write("e")]
+    wrote += [await write("e")]
     audit.close()
-    print(json.dumps(recorded))
+    print(json.dumps(wrote))
 anyio.run(main)
 """
 
@@ -657,7 +652,7 @@ def test_log_prints_a_row_for_each_call(tmp_path: Path, capsys: pytest.CaptureFi
 
 
 def test_log_prints_the_lines_themselves_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    written(tmp_path, "a", "ü\u202e", keeping=Retention(file_bytes=1))
+    written(tmp_path, "a", "ü\u202e", file_bytes=1)
     assert log(str(tmp_path / "state"), follow=False, verify=False, as_json=True) == 0
     printed = capsys.readouterr().out
     assert printed.isascii()
@@ -714,7 +709,7 @@ async def test_follow_prints_what_comes_over_files_until_it_is_interrupted(tmp_p
         return [json.loads(line)["name"] for line in whole.splitlines()]
 
     try:
-        audit = opened(tmp_path, keeping=Retention(file_bytes=600))
+        audit = opened(tmp_path, file_bytes=600)
         note(audit, "a", "b")
         await until(lambda: names() == ["a", "b"])
         note(audit, "c", "d", "e")

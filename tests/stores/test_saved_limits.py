@@ -15,6 +15,7 @@ from mcp_toolserver.runtime.sandbox.layers.bubblewrap import candidates
 from mcp_toolserver.stores.disk import MIB
 from mcp_toolserver.stores.saved_outputs import OWNERS, OutputLimits, OutputStore
 from tests.protocol.resource_clients import refusal
+from tests.stores.test_audit import RECORDED
 from tests.support.live import Setup, connected, text
 from tests.support.processes import python
 
@@ -135,24 +136,14 @@ async def test_only_so_many_owners_have_a_folder(tmp_path: Path) -> None:
 
 # --- the audit log ---------------------------------------------------------------------------------------
 
-CALLS = """
-import anyio, json, sys
-from pathlib import Path
-from mcp_toolserver.capabilities.permissions import Permission
-from mcp_toolserver.stores.audit_log import AuditLog
-from mcp_toolserver.stores.audit_log import AuditContext
-from tests.support.workbench import Person, dispatcher, machine
-from dataclasses import replace
-folder = Path(sys.argv[1])
-audit = AuditLog.open(str(folder / "state"), AuditContext(mode="x", layers={}))
-at = replace(dispatcher(machine(folder), ceiling=Permission.WORKSPACE_WRITE), recorder=audit)
+CALLS = f"""{RECORDED}
 with open(folder / "state/filler", "wb", buffering=0) as filler:
     try:
         while True:
             filler.write(bytes(4096))
     except OSError:
         pass
-results = [anyio.run(at.call, "write_file", {"path": "a", "content": "x"}, Person()) for _ in range(100)]
+results = [anyio.run(at.call, "write_file", {{"path": "a", "content": "x"}}, Person()) for _ in range(100)]
 audit.close()
 lines = sum(len(file.read_bytes().splitlines()) for file in (folder / "state/audit").glob("*.jsonl"))
 print(json.dumps([[result.error for result in results], lines, results[0].text]))

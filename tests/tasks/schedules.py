@@ -18,7 +18,7 @@ from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.pipeline.call import Result
 from mcp_toolserver.protocol.http.tokens import GrantFile
 from mcp_toolserver.runtime.clock import SystemClock
-from mcp_toolserver.runtime.cron.scheduler import Owners, Run, RunLimits, Scheduler
+from mcp_toolserver.runtime.cron.scheduler import Owners, Run, Scheduler
 from mcp_toolserver.runtime.executables import find_host_executables
 from mcp_toolserver.runtime.processes.broker_client import start_standalone_broker
 from mcp_toolserver.settings import Settings
@@ -92,9 +92,9 @@ def scheduler(
     clock: SetClock,
     run: Run,
     owners: Owners = everybody,
-    limits: RunLimits = RunLimits(),  # noqa: B008  frozen
+    **limits: Any,
 ) -> Scheduler:
-    return Scheduler(stored, clock, run, owners, limits)
+    return Scheduler(stored, clock, run, owners, **limits)
 
 
 async def look(server: Scheduler) -> None:

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from mcp_toolserver.runtime.background import Background
+from mcp_toolserver.runtime.background import Background, ended
 
 
 async def test_work_ends_alone_and_at_the_end_of_the_server_is_waited_for(
@@ -27,15 +27,15 @@ async def test_work_ends_alone_and_at_the_end_of_the_server_is_waited_for(
         steps.append("late")
 
     running = background.start(careful, name="careful")
-    await background.start(fail, name="the work").ended()
+    await ended(background.start(fail, name="the work"))
     assert "the work failed" in caplog.text
     cancelled = background.start(careful, name="another")
     await begun.wait()
     cancelled.cancel()
-    await cancelled.ended()
-    assert not running.has_ended
+    await ended(cancelled)
+    assert not running.done()
     await background.aclose()
-    assert running.has_ended
-    await background.start(late, name="late").ended()
+    assert running.done()
+    await ended(background.start(late, name="late"))
     assert "late" not in steps
     assert steps[-1] == "cleaned up"

@@ -12,6 +12,7 @@ from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.pipeline.call import Result
 from mcp_toolserver.pipeline.dispatcher import Dispatcher
 from mcp_toolserver.policy.rules import Narrowing
+from tests.plan.planning import refused_each
 from tests.support.workbench import Person
 from tests.support.workshop import workshop
 
@@ -41,6 +42,12 @@ async def ended(server: Dispatcher, task: str) -> str:
         text = (await call(server, "TaskOutput", task_id=task)).text
         if not re.search(r"\[(running|pending|in progress)", text):
             return text
+
+
+async def shows(server: Dispatcher, task: str, word: str) -> None:
+    """Returns when the output of a task, which goes on, has this word."""
+    while word not in (await call(server, "TaskOutput", task_id=task, until="now")).text:
+        await anyio.sleep(0.01)
 
 
 def task(result: Result) -> dict[str, Any]:
@@ -85,9 +92,8 @@ async def test_the_output_of_a_running_task_is_live_and_stopping_kills_it(server
     made = await call(server, "TaskCreate", command="echo begun; sleep 100", subject="Greet")
     assert re.fullmatch(r"Task created: task_\w+ \[pending\] Greet \(runs a command\)", made.text)
     name = task(made)["task_id"]
+    await shows(server, name, "begun")
     live = await call(server, "TaskOutput", task_id=name, until="output", wait_ms=20_000)
-    while "begun" not in live.text:
-        live = await call(server, "TaskOutput", task_id=name, until="output", wait_ms=20_000)
     assert re.fullmatch(r"begun\n\[running for \d+\.\d s; next offset 6\]", live.text)
     stopped = await call(server, "TaskStop", taskId=name, reason="enough")
     assert stopped.text == f"{name}: cancelled: It was stopped with TaskStop; 6 bytes of output."
@@ -102,8 +108,7 @@ async def test_no_more_than_eight_tasks_run_at_once_and_the_rest_waits(
     wait = "echo {} >> begun; until [ -e go ]; do sleep 0.02; done"
     names = [await created(server, command=wait.format(number)) for number in range(10)]
     for name in names[:8]:
-        while "running" not in (await call(server, "TaskOutput", task_id=name, until="now")).text:
-            await anyio.sleep(0.01)
+        await shows(server, name, "running")
     for name in names[8:]:
         shown = await call(server, "TaskOutput", task_id=name, until="now")
         assert shown.text == "[pending: waits for others to end; next offset 0]"
@@ -119,8 +124,7 @@ async def test_what_is_in_force_when_a_task_runs_binds_it(server: Dispatcher, tm
     only = Narrowing(source="plan mode", tools=server.rules(("TaskCreate", "TaskUpdate", "TaskOutput")))
     blocker = await created(server, command="echo begun; until [ -e go ]; do sleep 0.01; done")
     name = await created(server, command="touch made", blocked_by=[blocker])
-    while "begun" not in (await call(server, "TaskOutput", task_id=blocker, until="now")).text:
-        await anyio.sleep(0.01)
+    await shows(server, blocker, "begun")
     server.narrowings.put("local", "plan", only)
     refused = await call(server, "TaskCreate", command="touch made")
     assert (refused.error, refused.text) == (
@@ -227,8 +231,7 @@ async def test_dependencies_are_added_from_both_sides_and_cycles_refused(server:
 async def test_a_task_is_deleted_unless_it_runs_or_is_needed(server: Dispatcher) -> None:
     one = await created(server, command="sleep 100")
     other = await created(server, subject="b", blocked_by=[one])
-    while "running" not in (await call(server, "TaskOutput", task_id=one, until="now")).text:
-        await anyio.sleep(0.01)
+    await shows(server, one, "running")
     assert (await call(server, "TaskUpdate", task_id=one, status="deleted")).error == "conflict"
     await call(server, "TaskStop", task_id=one)
     needed = await call(server, "TaskUpdate", task_id=one, status="deleted")
@@ -261,18 +264,14 @@ NO_CHANGE: tuple[tuple[dict[str, Any], str], ...] = (
 
 
 async def test_what_makes_no_task_or_no_change_is_refused(server: Dispatcher) -> None:
-    for arguments, says in NO_TASK:
-        refused = await call(server, "TaskCreate", **arguments)
-        assert (refused.error, says in refused.text) == ("invalid_input", True), refused.text
+    await refused_each(server, "TaskCreate", NO_TASK)
     # There is no model.
     refused = await call(server, "TaskCreate", prompt="do it", description="do")
     assert refused.error == "unavailable"
     assert refused.text.startswith("The task was not created, because it needs the tool Agent: ")
     assert (await call(server, "TaskList")).text == "No tasks."
     name = await created(server, command="sleep 100")
-    for arguments, says in NO_CHANGE:
-        refused = await call(server, "TaskUpdate", task_id=name, **arguments)
-        assert (refused.error, says in refused.text) == ("invalid_input", True), refused.text
+    await refused_each(server, "TaskUpdate", [({"task_id": name, **one}, says) for one, says in NO_CHANGE])
 
 
 async def test_the_tasks_of_another_owner_are_not_found(server: Dispatcher) -> None:

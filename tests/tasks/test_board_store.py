@@ -21,7 +21,7 @@ from mcp_toolserver.stores.board import (
     new_id,
 )
 from mcp_toolserver.stores.database import Database
-from mcp_toolserver.stores.file_lock import BOARD, any_dead
+from mcp_toolserver.stores.file_lock import BOARD, dead_servers
 
 OTHER = "connection 1"
 
@@ -90,7 +90,7 @@ async def test_a_server_claims_its_own_ready_tasks_in_order(tmp_path: Path) -> N
 
 async def test_the_tasks_of_a_killed_server_are_failed_taken_over_or_cancelled(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", SERVER, str(tmp_path)], check=False)
-    assert any_dead(database(tmp_path).path + BOARD)
+    assert dead_servers(database(tmp_path).path + BOARD)
     changed: list[str] = []
     at = StoredBoard(database(tmp_path), changed=lambda _, task: changed.append(task))
     run = (await at.get(LOCAL, "task_run")).detail.summary
@@ -100,10 +100,10 @@ async def test_the_tasks_of_a_killed_server_are_failed_taken_over_or_cancelled(t
     assert await status(at, "task_note") == "in_progress"
     assert changed == ["task_run", "task_other"]
     assert await claim(at) == ([], False)
-    assert any_dead(database(tmp_path).path + BOARD)
+    assert dead_servers(database(tmp_path).path + BOARD)
     assert await claim(at, adopts=True) == (["task_wait"], False)
     assert await claim(board(tmp_path), adopts=True) == ([], False)
-    assert not any_dead(database(tmp_path).path + BOARD)
+    assert not dead_servers(database(tmp_path).path + BOARD)
 
 
 async def test_servers_that_take_over_at_the_same_time_share_the_tasks(tmp_path: Path) -> None:
@@ -133,7 +133,7 @@ async def test_a_server_that_ends_leaves_what_waits_to_the_next_and_who_leaves_t
     waiting = await create(first, command="y")
     gone = await create(first, OTHER, command="z")
     await first.aclose()
-    assert any_dead(database(tmp_path).path + BOARD)
+    assert dead_servers(database(tmp_path).path + BOARD)
     with pytest.raises(Unavailable, match="shutting down"):
         await create(first)
     at = board(tmp_path)
@@ -147,7 +147,7 @@ async def test_a_server_that_ends_leaves_what_waits_to_the_next_and_who_leaves_t
     assert await status(at, gone, OTHER) == "cancelled"
     assert await claim(at, adopts=True) == ([waiting], False)
     await at.aclose()
-    assert not any_dead(database(tmp_path).path + BOARD)
+    assert not dead_servers(database(tmp_path).path + BOARD)
     # What cannot be written at the end is left to the next server.
     stored = database(tmp_path)
     at = StoredBoard(stored)

@@ -18,8 +18,8 @@ from mcp_toolserver.pipeline import stored_rights
 from mcp_toolserver.pipeline.call import Rights
 from mcp_toolserver.policy.rules import Narrowing
 from mcp_toolserver.protocol.http.tokens import GrantFile, ServerLimits
-from mcp_toolserver.runtime.cron.jobs import run_job
 from mcp_toolserver.runtime.cron.scheduler import Scheduler
+from mcp_toolserver.runtime.cron.schedules import run_job
 from mcp_toolserver.stores.cron import Outcome, StoredRun, StoredSchedules
 from mcp_toolserver.tool_spec import Args, Output, Runtime
 from tests.support.named import Names, file_of_tokens

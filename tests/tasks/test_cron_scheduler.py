@@ -14,7 +14,6 @@ import pytest
 from mcp_toolserver.capabilities.call_scope import LOCAL
 from mcp_toolserver.errors import Conflict, InvalidInput, Unavailable
 from mcp_toolserver.pipeline.call import Rights
-from mcp_toolserver.runtime.cron.scheduler import RunLimits
 from mcp_toolserver.stores.cron import (
     KEPT_RUNS,
     MAX_OUTPUT_BYTES,
@@ -44,6 +43,14 @@ _Done = tuple[str, int]
 async def only(stored: StoredSchedules) -> StoredSchedule:
     (found,) = await stored.all()
     return found
+
+
+@pytest.fixture
+async def stored(tmp_path: Path) -> StoredSchedules:
+    """A server's view of a schedule that runs each hour from noon on."""
+    made = store(tmp_path)
+    await made.create(schedule(first=NOON))
+    return made
 
 
 # --- exactly once ----------------------------------------------------------------------------------------
@@ -100,7 +107,7 @@ def serve(folder: Path, moments: list[int], together: Barrier, done: "Queue[list
         return Outcome(succeeded=True, output="")
 
     async def all_moments() -> None:
-        server = scheduler(stored, clock, run, limits=RunLimits(running=100))
+        server = scheduler(stored, clock, run, running=100)
         for clock.moment in moments:
             await anyio.to_thread.run_sync(together.wait)
             await look(server)
@@ -165,9 +172,10 @@ async def test_a_run_whose_server_was_killed_is_interrupted_and_not_repeated(tmp
     assert len(list(tmp_path.rglob("*.cron-*"))) == 1
 
 
-async def test_the_runs_of_a_server_that_stops_are_interrupted(tmp_path: Path) -> None:
-    stored, clock, began = store(tmp_path), SetClock(NOON), anyio.Event()
-    await stored.create(schedule(first=NOON))
+async def test_the_runs_of_a_server_that_stops_are_interrupted(
+    stored: StoredSchedules, tmp_path: Path
+) -> None:
+    clock, began = SetClock(NOON), anyio.Event()
 
     async def run(_: StoredSchedule) -> Outcome:
         began.set()
@@ -188,26 +196,18 @@ async def test_the_runs_of_a_server_that_stops_are_interrupted(tmp_path: Path) -
 
 
 async def test_a_server_looks_at_each_whole_minute_and_while_something_runs_each_second(
-    tmp_path: Path,
+    stored: StoredSchedules,
 ) -> None:
-    stored, clock, end, began = store(tmp_path), SetClock(NOON - 20), anyio.Event(), anyio.Event()
-    await stored.create(schedule(first=NOON))
-
-    async def run(_: StoredSchedule) -> Outcome:
-        began.set()
-        await end.wait()
-        return Outcome(succeeded=True, output="")
-
+    clock, jobs = SetClock(NOON - 20), Held()
     with anyio.fail_after(SECONDS):
         async with anyio.create_task_group() as serving:
-            serving.start_soon(scheduler(stored, clock, run).serve)
+            serving.start_soon(scheduler(stored, clock, jobs.run).serve)
             await clock.asleep.wait()
             assert clock.slept == [20.0]
             clock.moment = NOON
             clock.wake()
-            await began.wait()
             await clock.asleep.wait()
-            assert clock.slept == [20.0, 1.0]
+            assert (clock.slept, jobs.begun) == ([20.0, 1.0], ["cron_a"])
             serving.cancel_scope.cancel()
 
 
@@ -225,10 +225,8 @@ async def test_without_schedules_no_file_is_created_or_changed(tmp_path: Path) -
 
 
 async def test_state_that_cannot_be_read_is_logged_and_looked_at_again(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    stored: StoredSchedules, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    stored = store(tmp_path)
-    await stored.create(schedule(first=NOON))
     database = Database(str(tmp_path), ["root"])
     broken = StoredSchedules(database)
     database.close()
@@ -266,9 +264,8 @@ async def test_times_without_a_server_are_missed_and_only_the_latest_can_be_made
         assert [(run.due, run.started) for run in after.runs] == [(due, NOON + late)] * runs
 
 
-async def test_a_clock_that_is_set_back_repeats_nothing(tmp_path: Path) -> None:
-    stored, clock = store(tmp_path), SetClock(NOON)
-    await stored.create(schedule(first=NOON))
+async def test_a_clock_that_is_set_back_repeats_nothing(stored: StoredSchedules) -> None:
+    clock = SetClock(NOON)
     server = scheduler(stored, clock, succeed)
     await look(server)
     for clock.moment in (NOON - HOUR, NOON, NOON + HOUR):
@@ -297,9 +294,8 @@ class Held:
         return Outcome(succeeded=True, output="")
 
 
-async def test_a_time_within_the_previous_run_is_missed(tmp_path: Path) -> None:
-    stored, clock, jobs = store(tmp_path), SetClock(NOON), Held()
-    await stored.create(schedule(first=NOON))
+async def test_a_time_within_the_previous_run_is_missed(stored: StoredSchedules, tmp_path: Path) -> None:
+    clock, jobs = SetClock(NOON), Held()
     server = scheduler(stored, clock, jobs.run)
     other = scheduler(store(tmp_path), clock, jobs.run)
     with anyio.fail_after(SECONDS):
@@ -316,11 +312,11 @@ async def test_a_time_within_the_previous_run_is_missed(tmp_path: Path) -> None:
     assert (after.missed, after.last_missed) == (1, NOON + HOUR)
 
 
-async def test_runs_wait_for_a_free_place_and_are_then_started_or_missed(tmp_path: Path) -> None:
-    stored, clock, jobs = store(tmp_path), SetClock(NOON), Held()
-    for name in ("cron_a", "cron_b", "cron_c"):
+async def test_runs_wait_for_a_free_place_and_are_then_started_or_missed(stored: StoredSchedules) -> None:
+    clock, jobs = SetClock(NOON), Held()
+    for name in ("cron_b", "cron_c"):
         await stored.create(schedule(name, first=NOON))
-    server = scheduler(stored, clock, jobs.run, limits=RunLimits(running=1))
+    server = scheduler(stored, clock, jobs.run, running=1)
     with anyio.fail_after(SECONDS):
         async with anyio.create_task_group() as runs:
             await server.look(runs)
@@ -345,9 +341,8 @@ async def test_an_owner_has_a_limited_number_of_schedules(tmp_path: Path) -> Non
     await stored.create(schedule("cron_other", first=NOON, owner="other"))
 
 
-async def test_the_last_runs_are_kept_without_the_middle_of_long_output(tmp_path: Path) -> None:
-    stored, clock = store(tmp_path), SetClock()
-    await stored.create(schedule(first=NOON))
+async def test_the_last_runs_are_kept_without_the_middle_of_long_output(stored: StoredSchedules) -> None:
+    clock = SetClock()
 
     async def run(_: StoredSchedule) -> Outcome:
         return Outcome(succeeded=True, output="a" * 50_000 + "ü" * 50_000)
@@ -369,10 +364,8 @@ async def test_the_last_runs_are_kept_without_the_middle_of_long_output(tmp_path
 
 
 async def test_a_job_that_fails_has_its_reason_or_a_line_in_the_log_and_the_next_one_runs(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    stored: StoredSchedules, caplog: pytest.LogCaptureFixture
 ) -> None:
-    stored = store(tmp_path)
-    await stored.create(schedule(first=NOON))
     clock, steps = SetClock(NOON), [ValueError("oops"), Unavailable("There is no model."), None]
 
     async def run(_: StoredSchedule) -> Outcome:
@@ -436,10 +429,11 @@ async def test_a_schedule_in_an_unknown_zone_does_not_stop_the_others(
 # --- stopping --------------------------------------------------------------------------------------------
 
 
-async def test_deleting_a_schedule_stops_its_run_in_whatever_server(tmp_path: Path) -> None:
-    stored, jobs = store(tmp_path), Held()
-    for name in ("cron_a", "cron_b"):
-        await stored.create(schedule(name, first=NOON))
+async def test_deleting_a_schedule_stops_its_run_in_whatever_server(
+    stored: StoredSchedules, tmp_path: Path
+) -> None:
+    jobs = Held()
+    await stored.create(schedule("cron_b", first=NOON))
     server = scheduler(stored, SetClock(NOON), jobs.run)
     with anyio.fail_after(SECONDS):
         async with anyio.create_task_group() as runs:
@@ -452,10 +446,11 @@ async def test_deleting_a_schedule_stops_its_run_in_whatever_server(tmp_path: Pa
     assert [(one.handle, one.runs[0].outcome) for one in await stored.all()] == [("cron_b", "succeeded")]
 
 
-async def test_a_run_stops_over_its_time_or_when_the_rights_of_its_owner_change(tmp_path: Path) -> None:
-    stored, jobs = store(tmp_path / "long"), Held()
-    await stored.create(schedule(first=NOON))
-    await look(scheduler(stored, SetClock(NOON), jobs.run, limits=RunLimits(seconds=0.01)))
+async def test_a_run_stops_over_its_time_or_when_the_rights_of_its_owner_change(
+    stored: StoredSchedules, tmp_path: Path
+) -> None:
+    jobs = Held()
+    await look(scheduler(stored, SetClock(NOON), jobs.run, seconds=0.01))
     (run,) = (await only(stored)).runs
     assert (run.outcome, run.output) == ("failed", "It was stopped after 0.01 s.")
     assert jobs.stopped == ["cron_a"]

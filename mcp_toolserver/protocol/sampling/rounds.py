@@ -6,6 +6,7 @@ once, and the call goes on. The SDKs' clients give up after ten rounds, so the l
 agent must answer with what it has.
 """
 
+import asyncio
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
@@ -26,7 +27,7 @@ from mcp_toolserver.protocol.sampling.messages import (
     not_answered,
     turn_of,
 )
-from mcp_toolserver.runtime.background import Background, Running
+from mcp_toolserver.runtime.background import Background
 
 if TYPE_CHECKING:
     from mcp_toolserver.protocol.handlers import RoundsClient
@@ -79,7 +80,7 @@ class RoundCall:
         self.result: Result | None = None
         """None before the end, and if it was cancelled."""
         self.has_ended = False
-        self.running: Running | None = None
+        self.running: asyncio.Task[None] | None = None
         self._same = (client.owner, params.name, params.arguments)
         self._rounds = rounds
         self._questions: dict[str, _Question] = {}

@@ -81,7 +81,7 @@ class ServerAgents:
         handle = agent.record.handle
         self.running[handle] = agent
         self._owners.add(agent.record.owner)
-        agent.changed()
+        self.context.changes.changed("agent", handle)
 
         async def run() -> None:
             try:
@@ -104,7 +104,8 @@ class ServerAgents:
         self.store.close()
 
     async def clean_up(self, handle: str, isolation: Isolation | None) -> str:
-        """End everything that an agent started; see `RunningAgent.clean_up`."""
+        """End everything that an agent started, and wait until it is gone; returns a sentence for who started
+        it, or nothing."""
         await self._remove(handle)
         await self.context.end_owner(handle)
         return "" if isolation is None else await isolation.end()
@@ -144,16 +145,15 @@ class CallAgents:
             Denied: the call comes from an agent at the greatest depth.
             Unavailable: there is no model, too many agents run, or the model did not answer at all.
         """
-        agent = await self._started(task, report)
+        agent = await self._started(task, None if task.background else report)
         if task.background:
-            agent.detach()
             return agent.state()
         try:
             await agent.wait(self._seconds_to_answer())
         except BaseException:
             await agent.stop()
             raise
-        agent.detach()
+        agent.report = None
         state = agent.state()
         if agent.has_ended and agent.error is not None and not state.text:
             raise agent.error
@@ -231,7 +231,7 @@ class CallAgents:
             for member in members:
                 others = [one for one in names if one != member.name]
                 prompt = member_prompt(member.prompt, team=name, others=others)
-                started.append(await self._started(replace(member, prompt=prompt), _no_report))
+                started.append(await self._started(replace(member, prompt=prompt), None))
         except BaseException:
             for agent in started:
                 await agent.stop()
@@ -290,7 +290,7 @@ class CallAgents:
             self.request.scope.seconds_to_answer, self.agents.context.agent_limits.foreground_seconds
         )
 
-    async def _started(self, task: AgentTask, report: Report) -> RunningAgent:
+    async def _started(self, task: AgentTask, report: Report | None) -> RunningAgent:
         agents, calls = self.agents, self.request.calls
         if calls.depth >= MAX_DEPTH:
             raise Denied(
@@ -326,10 +326,9 @@ class CallAgents:
             system=system_prompt(kind, name=record.name, roots=roots),
             seconds=limits.seconds,
             spending=Spending(limits.with_turns(task.max_turns), parent.spending if parent else None),
-            store=agents.store,
+            agents=agents,
+            isolation=isolation,
             report=report,
-            clean_up=partial(agents.clean_up, handle, isolation),
-            changed=partial(agents.context.changes.changed, "agent", handle),
         )
         try:
             # Others may have started while the worktree was created.
@@ -411,10 +410,6 @@ def _name(agent: RunningAgent | None) -> str:
     return LEADER if agent is None else agent.record.name or agent.record.handle
 
 
-async def _no_report(message: str) -> None:
-    """Nobody waits for agents in the background."""
-
-
 async def _type_of(name: str, workspace: Workspace) -> AgentType:
     """The type with this name. Raises: InvalidInput: there is none."""
     if name in BUILT_IN:
@@ -454,7 +449,6 @@ def _job(state: AgentState, query: JobQuery) -> JobState:
         next_offset=start + used,
         total=len(result),
         running=is_running,
-        exit_status=None,
         reason="running" if is_running else "stopped",
         seconds=state.seconds,
         status=f"{ending(state)}; {spent(state)}",

@@ -5,9 +5,10 @@ It asks its model, runs the calls that the model makes, and shows it the results
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,7 @@ import anyio
 from mcp_toolserver.capabilities.model import Model, ModelRequest, ModelTool, ToolCall, ToolReply, UserText
 from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.errors import Conflict, ToolError, UnknownTool
+from mcp_toolserver.runtime.background import ended
 from mcp_toolserver.text.agents.conversation import Conversation, unanswered
 from mcp_toolserver.text.lines.encoding import head_bytes
 
@@ -25,9 +27,10 @@ if TYPE_CHECKING:
     from mcp_toolserver.pipeline.call import Result
     from mcp_toolserver.pipeline.nested_calls import NestedCalls
     from mcp_toolserver.pipeline.registry import Entry
+    from mcp_toolserver.runtime.agents.agents import ServerAgents
+    from mcp_toolserver.runtime.agents.isolation import Isolation
     from mcp_toolserver.runtime.agents.spending import Spending
-    from mcp_toolserver.runtime.background import Running
-    from mcp_toolserver.stores.agents import AgentRecord, StoredAgents
+    from mcp_toolserver.stores.agents import AgentRecord
 
 log = logging.getLogger(__name__)
 
@@ -70,17 +73,15 @@ class RunningAgent:
     seconds: float
     """How long this run may take."""
     spending: Spending
-    store: StoredAgents
+    agents: ServerAgents
+    """Those that it is one of."""
+    isolation: Isolation | None
+    """Its worktree; None if it works in the folders of who started it."""
     report: Report | None
-    """Receives each step, as long as somebody waits for the agent."""
-    clean_up: Callable[[], Awaitable[str]]
-    """Ends everything that the agent started, and waits until it is gone; returns a sentence for who started
-    it, or nothing."""
-    changed: Callable[[], None]
-    """Is called after each step."""
+    """Receives each step; None once nobody waits for the agent."""
 
     def __post_init__(self) -> None:
-        self.task: Running
+        self.task: asyncio.Task[None]
         """Its work, once it was started."""
         self.error: ToolError | None = None
         """Why its model did not answer."""
@@ -93,12 +94,8 @@ class RunningAgent:
         """Whether it has no next turn."""
         self._scope = anyio.CancelScope()
         self._news = anyio.Event()
-        self._ended = anyio.Event()
-
-    @property
-    def has_ended(self) -> bool:
+        self.has_ended = False
         """Whether it and all that it started have ended."""
-        return self._ended.is_set()
 
     async def run(self) -> None:
         """Run to the end. Being cancelled from outside counts as the end of the server."""
@@ -112,12 +109,12 @@ class RunningAgent:
                 with anyio.CancelScope(shield=True):
                     await self._conclude(status, detail)
             finally:
-                self._ended.set()
+                self.has_ended = True
                 self._announce()
 
     async def _conclude(self, status: AgentStatus, detail: str) -> None:
         try:
-            self._add_note(await self.clean_up())
+            self._add_note(await self.agents.clean_up(self.record.handle, self.isolation))
         finally:
             if replies := unanswered(self.conversation.messages):
                 self.conversation.add(replies)
@@ -150,7 +147,10 @@ class RunningAgent:
             ToolError: the model does not answer, or the conversation cannot be stored.
         """
         conversation, entries = self.conversation, self.calls.entries()
-        tools = tuple([_model_tool(entry) for entry in entries])
+        tools = tuple(
+            ModelTool(name=spec.name, description=spec.description, schema=spec.schema)
+            for spec in (entry.spec for entry in entries)
+        )
         reading = _reading(entries)
         while (limit := self._limit()) is None:
             self._read_inbox()
@@ -222,12 +222,8 @@ class RunningAgent:
         """End it, and wait until all that it started is gone, even when the caller is cancelled."""
         self._scope.cancel()
         with anyio.CancelScope(shield=True):
-            # Unlike `_ended`, it also ends if the server began to end before the agent ran.
-            await self.task.ended()
-
-    def detach(self) -> None:
-        """Report no more steps: nobody waits for the agent."""
-        self.report = None
+            # Unlike `has_ended`, it also ends if the server began to end before the agent ran.
+            await ended(self.task)
 
     def deliver(self, text: str) -> None:
         """Let the agent have a message with its next turn.
@@ -287,7 +283,7 @@ class RunningAgent:
 
     async def _save(self) -> None:
         messages = self.conversation.messages
-        await self.store.save(self._current(), messages[self.stored :], at=self.stored)
+        await self.agents.store.save(self._current(), messages[self.stored :], at=self.stored)
         self.stored = len(messages)
 
     async def _note(self, message: str) -> None:
@@ -302,7 +298,7 @@ class RunningAgent:
     def _announce(self) -> None:
         self._news.set()
         self._news = anyio.Event()
-        self.changed()
+        self.agents.context.changes.changed("agent", self.record.handle)
 
 
 def ended_error(record: AgentRecord) -> Conflict:
@@ -316,10 +312,6 @@ def ended_error(record: AgentRecord) -> Conflict:
 def _result(said: str) -> str:
     kept = head_bytes(said, RESULT_BYTES)
     return kept if kept == said else f"{kept}\n[{len(said) - len(kept)} characters more were not kept]"
-
-
-def _model_tool(entry: Entry) -> ModelTool:
-    return ModelTool(name=entry.spec.name, description=entry.spec.description, schema=entry.spec.schema)
 
 
 def _reading(entries: Sequence[Entry]) -> frozenset[str]:

@@ -60,19 +60,6 @@ def plan(schedule: StoredSchedule, now: float) -> Claim:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunLimits:
-    """Limits for the runs of one server."""
-
-    running: int = 4
-    """Runs at once."""
-    seconds: float = 3_600.0
-    """Time of one run."""
-
-
-DEFAULT_LIMITS = RunLimits()
-
-
-@dataclass(frozen=True, kw_only=True)
 class _Running:
     run: ClaimedRun
     rights: object
@@ -80,7 +67,7 @@ class _Running:
 
 
 class Scheduler:
-    """The schedules of `owners`, run by `run`; what `is_held` waits."""
+    """The schedules of `owners`; `run` runs `running` at once, each for `seconds`; what `is_held` waits."""
 
     def __init__(  # noqa: PLR0913  the parts of the server that it works with
         self,
@@ -88,15 +75,16 @@ class Scheduler:
         clock: SystemClock,
         run: Run,
         owners: Owners,
-        limits: RunLimits = DEFAULT_LIMITS,
         *,
+        running: int = 4,
+        seconds: float = 3_600.0,
         is_held: Callable[[StoredSchedule], Awaitable[bool]] | None = None,
     ) -> None:
         self._store = store
         self._clock = clock
         self._run = run
         self._owners = owners
-        self._limits = limits
+        self._most, self._seconds = running, seconds
         self._is_held = is_held
         self._waiting: set[str] = set()
         """Schedules whose time came while they were held."""
@@ -137,7 +125,7 @@ class Scheduler:
     async def _start_runs(self, runs: TaskGroup) -> None:
         owners, now = self._owners(), await self._now()
         claims: list[Claim] = []
-        free = self._limits.running - len(self._running)
+        free = self._most - len(self._running)
         for schedule in await self._store.due(now, owners):
             if self._is_held and await self._is_held(schedule):
                 self._waiting.add(schedule.handle)
@@ -166,7 +154,7 @@ class Scheduler:
 
     async def _outcome(self, schedule: StoredSchedule) -> Outcome:
         try:
-            with anyio.move_on_after(self._limits.seconds):
+            with anyio.move_on_after(self._seconds):
                 return await self._run(schedule)
         except ToolError as error:
             return Outcome(succeeded=False, output=str(error))
@@ -174,7 +162,7 @@ class Scheduler:
             # One job must not end the scheduler.
             log.exception("the job of %s failed", schedule.handle)
             return Outcome(succeeded=False, output="It failed inside the server; the server's log says why.")
-        return Outcome(succeeded=False, output=f"It was stopped after {self._limits.seconds:g} s.")
+        return Outcome(succeeded=False, output=f"It was stopped after {self._seconds:g} s.")
 
     async def _finish(self, run: ClaimedRun, outcome: Outcome) -> None:
         for _ in range(_STORE_ATTEMPTS):

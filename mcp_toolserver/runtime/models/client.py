@@ -21,15 +21,9 @@ from pydantic_ai.providers.openai import OpenAIProvider
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import ToolDefinition
 
-from mcp_toolserver.capabilities.model import (
-    ModelRequest,
-    ModelTurn,
-    ToolCall,
-    ToolReply,
-    UserText,
-)
+from mcp_toolserver.capabilities.model import ModelRequest, ModelTurn, ToolCall, ToolReply, UserText
 from mcp_toolserver.errors import TimedOut, ToolError, Unavailable
-from mcp_toolserver.runtime.models.options import ModelOptions
+from mcp_toolserver.runtime.models.model import ModelOptions
 from mcp_toolserver.runtime.web.transport import create_tls_context
 
 MAX_BYTES = 32 << 20
@@ -37,19 +31,10 @@ MAX_BYTES = 32 << 20
 
 CONNECT_SECONDS = 10.0
 
-_SENT = frozenset(
-    (
-        *(
-            "host",
-            "connection",
-            "accept",
-            "content-type",
-            "content-length",
-            "transfer-encoding",
-        ),
-        *("user-agent", "anthropic-version", "anthropic-beta"),
-    )
-)
+_SENT = {
+    *("host", "connection", "accept", "content-type", "content-length", "transfer-encoding"),
+    *("user-agent", "anthropic-version", "anthropic-beta"),
+}
 """Headers of the client libraries that are sent. They add others from environment variables, even keys."""
 
 _RETRIES = 2
@@ -162,11 +147,7 @@ class ModelClient:
         return ModelTurn(
             text="".join(texts),
             calls=tuple(
-                ToolCall(
-                    id=call.tool_call_id,
-                    name=call.tool_name,
-                    arguments=_arguments(call),
-                )
+                ToolCall(id=call.tool_call_id, name=call.tool_name, arguments=_arguments(call))
                 for call in calls
             ),
             input_tokens=response.usage.input_tokens,
@@ -225,6 +206,10 @@ def _arguments(call: messages.ToolCallPart) -> Mapping[str, JsonValue] | str:
 # --- the endpoint ----------------------------------------------------------------------------------------
 
 
+_KEY_HEADERS = {"anthropic": ("x-api-key", ""), "openai": ("authorization", "Bearer ")}
+"""The header with the key, and what stands before the key in it."""
+
+
 class OversizeResponse(httpx2.TransportError):
     """The response is longer than `MAX_BYTES`."""
 
@@ -239,10 +224,10 @@ class EndpointTransport(httpx2.AsyncBaseTransport):
     def __init__(self, options: ModelOptions, trusted: ssl.SSLContext) -> None:
         self._endpoint = options.endpoint
         # The limit counts what is received; compressed, a small response could be huge.
-        self._headers = {
-            "accept-encoding": "identity",
-            **(_key_header(options) if options.key else {}),
-        }
+        self._headers = {"accept-encoding": "identity"}
+        if options.key:
+            name, prefix = _KEY_HEADERS[options.provider]
+            self._headers[name] = prefix + options.key
         # Environment variables would name proxies and certificates.
         self._inner = httpx2.AsyncHTTPTransport(verify=trusted, trust_env=False, retries=0)
 
@@ -285,12 +270,6 @@ class _Limited(httpx2.AsyncByteStream):
 
     async def aclose(self) -> None:
         await self._inner.aclose()
-
-
-def _key_header(options: ModelOptions) -> dict[str, str]:
-    if options.provider == "anthropic":
-        return {"x-api-key": options.key}
-    return {"authorization": f"Bearer {options.key}"}
 
 
 # --- failures --------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ import shutil
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from anyio import to_thread
 
@@ -74,70 +74,43 @@ class PlanFolder:
             os.rmdir(self.path)
 
 
+@dataclass(frozen=True)
 class PlanModes:
     """The plan modes by the owner of the session."""
 
-    def __init__(
-        self, state: str, narrowings: Narrowings, writers: Writers, *, ceiling: Permission, user: str = ""
-    ) -> None:
-        self._state = state
-        self._narrowings = narrowings
-        self._writers = writers
-        self._runs = runs_of(owner_of(user))
-        self._may_write = ceiling is not Permission.READ_ONLY
-        self._modes: dict[str, tuple[PlanMode, PlanFolder]] = {}
+    state: str
+    narrowings: Narrowings
+    writers: Writers
+    ceiling: Permission
+    user: str = ""
+    """See `ProviderContext.user`."""
+    modes: dict[str, tuple[PlanMode, PlanFolder]] = field(
+        default_factory=dict[str, "tuple[PlanMode, PlanFolder]"]
+    )
+
+    @property
+    def runs(self) -> str:
+        """Whose calls the runs of schedules make."""
+        return runs_of(owner_of(self.user))
 
     def folder(self, owner: str) -> PlanFolder | None:
         """The folder of the plan file of `owner`; None outside plan mode."""
-        found = self._modes.get(owner)
+        found = self.modes.get(owner)
         return found and found[1]
-
-    def of(self, owner: str) -> PlanMode | None:
-        """The plan mode of `owner`, if any."""
-        found = self._modes.get(owner)
-        return found and found[0]
-
-    async def enter(self, owner: str) -> PlanMode:
-        """See `OwnerPlans.enter`."""
-        if (known := self.of(owner)) is not None:
-            return known
-        handle = short_handle("plan_", {mode.handle for mode, _ in self._modes.values()})
-        try:
-            every = private_folder(self._state, FOLDER)
-            _remove_old(every)
-            folder = PlanFolder(f"{every}/{secrets.token_hex(16)}")
-        except OSError as error:
-            why = error.strerror or "it is in use"
-            raise Unavailable(f"The plan file cannot be made: {why}. Plan mode has not begun.") from None
-        mode = PlanMode(handle=handle, path=f"{folder.path}/{FILE}", may_write=self._may_write)
-        for held in (owner, self._runs):
-            self._narrowings.put(held, PLAN_MODE, _narrowing(mode))
-        self._modes[owner] = mode, folder
-        programs = self._writers.settle()
-        suspended = [program for program in programs if await program.paused(SUSPEND_SECONDS)]
-        stopped = [program for program in programs if program not in suspended]
-        return replace(mode, is_new=True, suspended=_names(suspended), stopped=_names(stopped))
-
-    def leave(self, owner: str, handle: str) -> tuple[str, ...]:
-        """See `OwnerPlans.leave`."""
-        if (known := self.of(owner)) is None or known.handle != handle:
-            return ()
-        self._narrowings.remove(owner, PLAN_MODE)
-        return self.forget(owner)
 
     def forget(self, owner: str) -> tuple[str, ...]:
         """Remove the plan file of `owner`, who left plan mode or will not return; returns the names of the
         programs that go on."""
-        if (found := self._modes.pop(owner, None)) is None:
+        if (found := self.modes.pop(owner, None)) is None:
             return ()
         found[1].remove()
-        if not self._modes:
-            self._narrowings.remove(self._runs, PLAN_MODE)
-        return _names(self._writers.settle())
+        if not self.modes:
+            self.narrowings.remove(self.runs, PLAN_MODE)
+        return _names(self.writers.settle())
 
     def close(self) -> None:
         """Remove all plan files."""
-        for owner in tuple(self._modes):
+        for owner in tuple(self.modes):
             self.forget(owner)
 
 
@@ -145,7 +118,7 @@ class PlanModes:
 class OwnerPlans:
     """The plan mode of the session that makes the call."""
 
-    modes: PlanModes
+    plans: PlanModes
     owner: str
 
     async def enter(self) -> PlanMode:
@@ -156,7 +129,26 @@ class OwnerPlans:
         Raises:
             Unavailable: the plan file cannot be made.
         """
-        return await self.modes.enter(self.owner)
+        plans, modes = self.plans, self.plans.modes
+        if self.owner in modes:
+            return modes[self.owner][0]
+        handle = short_handle("plan_", {mode.handle for mode, _ in modes.values()})
+        try:
+            every = private_folder(plans.state, FOLDER)
+            _remove_old(every)
+            folder = PlanFolder(f"{every}/{secrets.token_hex(16)}")
+        except OSError as error:
+            why = error.strerror or "it is in use"
+            raise Unavailable(f"The plan file cannot be made: {why}. Plan mode has not begun.") from None
+        may_write = plans.ceiling is not Permission.READ_ONLY
+        mode = PlanMode(handle=handle, path=f"{folder.path}/{FILE}", may_write=may_write)
+        for held in (self.owner, plans.runs):
+            plans.narrowings.put(held, PLAN_MODE, _narrowing(mode))
+        modes[self.owner] = mode, folder
+        programs = plans.writers.settle()
+        suspended = [program for program in programs if await program.paused(SUSPEND_SECONDS)]
+        stopped = [program for program in programs if program not in suspended]
+        return replace(mode, is_new=True, suspended=_names(suspended), stopped=_names(stopped))
 
     async def current(self, handle: str) -> PlanMode:
         """Return the plan mode of the session. `handle` is empty or its handle.
@@ -164,12 +156,12 @@ class OwnerPlans:
         Raises:
             NotFound: the session is not in plan mode, or that is not its handle.
         """
-        mode = self.modes.of(self.owner)
-        if mode is None or handle not in ("", mode.handle):
+        found = self.plans.modes.get(self.owner)
+        if found is None or handle not in ("", found[0].handle):
             raise NotFound(
                 "This session is not in plan mode, or this is not its handle. EnterPlanMode begins it."
             )
-        return mode
+        return found[0]
 
     async def read(self) -> str:
         """Return the text of the plan file.
@@ -184,7 +176,11 @@ class OwnerPlans:
     async def leave(self, handle: str) -> tuple[str, ...]:
         """End plan mode, because a human approved it; returns the names of the programs that go on. Nothing
         if it has ended."""
-        return self.modes.leave(self.owner, handle)
+        found = self.plans.modes.get(self.owner)
+        if found is None or found[0].handle != handle:
+            return ()
+        self.plans.narrowings.remove(self.owner, PLAN_MODE)
+        return self.plans.forget(self.owner)
 
 
 def _names(programs: Sequence[Child]) -> tuple[str, ...]:

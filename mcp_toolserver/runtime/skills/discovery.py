@@ -34,9 +34,6 @@ _COMMANDS = ".claude/commands"
 _CACHED = 2_000
 """Files whose card or warning is kept."""
 
-Identity = tuple[int, int, int, int, int]
-"""Device, inode, times of change of content and status, size."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
@@ -119,22 +116,16 @@ def places_of(view: Workspace, whole: Workspace, others: Sequence[Workspace]) ->
 
 def card_of(skill: SkillSource | SavedSkill) -> SkillCard:
     """What the index holds of a skill."""
-    if isinstance(skill, SkillSource):
-        return skill.card
-    return SkillCard(
-        name=skill.name,
-        description=skill.description,
-        when_to_use=skill.when_to_use,
-        aliases=skill.aliases,
-        user_invocable=skill.user_invocable,
-    )
+    return skill.card if isinstance(skill, SkillSource) else skill
 
 
 class Discovery:
     """Finds skills, and parses a file again only when it changed."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[str, str, Identity], SkillCard | str] = {}
+        self._known: dict[tuple[str, str, int, int, int, int, int], SkillCard | str] = {}
+        """The card of a file, or why it has none, by path, name, and what changes with the file: device,
+        inode, times of change of content and status, size."""
         self._lock = Lock()
 
     def run(self, places: Sequence[Place]) -> Found:
@@ -167,11 +158,17 @@ class Discovery:
     def _card(self, place: Place, name: str, file: CanonicalPath) -> SkillCard:
         fd = place.workspace.open_file(file)
         try:
-            key = (_absolute(place, file), name, identity(fd))
+            status = os.fstat(fd)
+            changes = status.st_mtime_ns, status.st_ctime_ns, status.st_size
+            key = (_absolute(place, file), name, status.st_dev, status.st_ino, *changes)
             if key not in self._known:
                 if len(self._known) >= _CACHED:
                     self._known.clear()
-                self._known[key] = _parsed(fd, name, path=key[0], has_folder=not place.has_commands)
+                try:
+                    found = parse_skill(_text(fd), name, path=key[0], has_folder=not place.has_commands)
+                    self._known[key] = found.card
+                except ValueError as error:
+                    self._known[key] = str(error)
         finally:
             os.close(fd)
         known = self._known[key]
@@ -196,12 +193,6 @@ def read_skill(source: SkillSource) -> LoadedSkill:
         raise Conflict(f"{source.card.path} {error}. It changed meanwhile; list the skills again.") from None
     finally:
         os.close(fd)
-
-
-def identity(fd: int) -> Identity:
-    """What changes when a file is changed or replaced."""
-    status = os.fstat(fd)
-    return status.st_dev, status.st_ino, status.st_mtime_ns, status.st_ctime_ns, status.st_size
 
 
 def _candidates(place: Place, found: Found) -> Iterator[tuple[str, CanonicalPath, CanonicalPath | None]]:
@@ -251,14 +242,6 @@ def _candidate(
     if not lies_in(own, file) and own != ".":
         raise Denied("has a link as its SKILL.md that leads out of its folder")
     return None if workspace.is_hidden(file) else (name, file, own)
-
-
-def _parsed(fd: int, name: str, *, path: str, has_folder: bool) -> SkillCard | str:
-    """The card of a file, or why it has none."""
-    try:
-        return parse_skill(_text(fd), name, path=path, has_folder=has_folder).card
-    except ValueError as error:
-        return str(error)
 
 
 def _text(fd: int) -> str:

@@ -7,8 +7,6 @@ and so on, one for each level of nesting, so whatever ends a narrowing ends the 
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import TypeVar
 
 from anyio import to_thread
 
@@ -51,8 +49,6 @@ IDLE_SECONDS = 1_800.0
 TOOL = "Skill"
 """The tool that every skill allows, because it ends them."""
 
-T = TypeVar("T")
-
 
 @dataclass(frozen=True, kw_only=True)
 class CallSkills:
@@ -88,7 +84,11 @@ class CallSkills:
         source = await self._chosen(name)
         if isinstance(source, SavedSkill):
             return LoadedSkill(card=card_of(source), body=source.prompt, fields=dict(saved_fields(source)))
-        return await _in_thread(partial(_opened, source))
+        in_roots = source.place.in_roots
+        return await to_thread.run_sync(
+            lambda: replace(read_skill(source), files=tuple(_files(source)), in_roots=in_roots),
+            abandon_on_cancel=True,
+        )
 
     async def read(self, name: str, file: str) -> bytes:
         """Read a file of a skill, by its path relative to the folder of the skill.
@@ -103,7 +103,7 @@ class CallSkills:
             if file == SKILL_FILE:
                 return skill_markdown(source).encode()
             raise NotFound(f"The skill {source.name!r} has no other files.")
-        return await _in_thread(partial(_read, source, file))
+        return await to_thread.run_sync(_read, source, file, abandon_on_cancel=True)
 
     def activate(self, skill: LoadedSkill, *, is_top_level: bool) -> None:
         """Take from the caller's calls what the `allowed-tools` of `skill` do not allow.
@@ -114,7 +114,9 @@ class CallSkills:
             Conflict: `MAX_NESTED` skills are active.
         """
         owner, active = self.scope.owner, self._active()
-        if is_top_level or not (active and _nests(active[-1])):
+        # The skill itself has to allow the tool; the last rule is that of every skill.
+        nests = bool(active) and any(rule.tool == TOOL for rule in (active[-1].tools or ())[:-1])
+        if is_top_level or not nests:
             for level in range(len(active), 0, -1):
                 self.narrowings.remove(owner, _key(level))
             active = []
@@ -165,20 +167,18 @@ class CallSkills:
 
     async def _found(self) -> Found:
         """What there is in folders and was saved, without what a rule denies."""
-        found = await _in_thread(self._discovered)
+        found = await to_thread.run_sync(
+            lambda: self.discovery.run(places_of(self.view, self.whole, self.others)), abandon_on_cancel=True
+        )
+        for name, source in tuple(found.sources.items()):
+            if self.scope.forbids(source.card.name) is not None:
+                del found.sources[name]
         for skill in await self.stored.all(self.user):
             name = skill.name.lower()
             if name in found.sources:
                 found.warn(f"The saved skill {skill.name!r} is not used: the user has one of the same name.")
             elif self.scope.forbids(skill.name) is None:
                 found.saved[name] = skill
-        return found
-
-    def _discovered(self) -> Found:
-        found = self.discovery.run(places_of(self.view, self.whole, self.others))
-        for name, source in tuple(found.sources.items()):
-            if self.scope.forbids(source.card.name) is not None:
-                del found.sources[name]
         return found
 
     async def _chosen(self, name: str) -> SkillSource | SavedSkill:
@@ -194,20 +194,6 @@ class CallSkills:
 
 def _key(level: int) -> str:
     return f"skill {level}"
-
-
-def _nests(narrowing: Narrowing) -> bool:
-    """Whether the skill itself allows the tool; the last rule is that of every skill."""
-    return any(rule.tool == TOOL for rule in (narrowing.tools or ())[:-1])
-
-
-async def _in_thread(work: Callable[[], T]) -> T:
-    """Run what reads files; a caller that has given up does not wait for it."""
-    return await to_thread.run_sync(work, abandon_on_cancel=True)
-
-
-def _opened(source: SkillSource) -> LoadedSkill:
-    return replace(read_skill(source), files=tuple(_files(source)), in_roots=source.place.in_roots)
 
 
 def _files(source: SkillSource) -> list[str]:

@@ -4,25 +4,34 @@ A command runs as a background command, a prompt as an agent. Each makes its cal
 the id of the task, so that the end of the task ends everything that it started.
 """
 
+from __future__ import annotations
+
+import asyncio
 import logging
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import anyio
-from pydantic import JsonValue
 
+from mcp_toolserver.capabilities.call_scope import LOCAL
 from mcp_toolserver.capabilities.processes import Command, JobQuery, JobState
 from mcp_toolserver.errors import ToolError, Unavailable, UnknownTool
-from mcp_toolserver.pipeline.call import OutputOverride, Result
-from mcp_toolserver.pipeline.narrowings import PLAN_MODE, Narrowings
-from mcp_toolserver.pipeline.nested_calls import NestedCalls
-from mcp_toolserver.runtime.background import Background, Running
-from mcp_toolserver.runtime.processes.commands import CallCommands, Commands
+from mcp_toolserver.pipeline import stored_rights
+from mcp_toolserver.pipeline.call import OutputOverride, Result, Rights
+from mcp_toolserver.pipeline.narrowings import PLAN_MODE
+from mcp_toolserver.runtime.background import ended
 from mcp_toolserver.stores.board import LEFT, Claim, Outcome, StoredBoard
 from mcp_toolserver.text.shell.command_output import ending
 from mcp_toolserver.tool_spec import Output, Runtime
+
+if TYPE_CHECKING:
+    from pydantic import JsonValue
+
+    from mcp_toolserver.pipeline.nested_calls import NestedCalls
+    from mcp_toolserver.runtime.processes.commands import CallCommands
+    from mcp_toolserver.runtime.providers import ProviderContext
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +54,7 @@ class Run:
 
     claim: Claim
     calls: NestedCalls
-    running: Running | None = None
+    running: asyncio.Task[None] = field(init=False)
     handle: str = ""
     """Of its command, once that has started."""
     stopped: str = ""
@@ -56,27 +65,13 @@ class Run:
 
 
 class TaskRunner:
-    """Runs the tasks of one server.
+    """The task board, and the tasks of it that run in this server."""
 
-    `calls_of` returns the calls for a task that another server left, `forget` ends what an owner started.
-    """
-
-    def __init__(  # noqa: PLR0913  the parts of the server that it works with
-        self,
-        board: StoredBoard,
-        background: Background,
-        commands: Commands | None,
-        *,
-        calls_of: Callable[[Claim], NestedCalls],
-        forget: Callable[[str], None],
-        narrowings: Narrowings,
-    ) -> None:
-        self._board = board
-        self._background = background
-        self._commands = commands
-        self._calls_of = calls_of
-        self._forget = forget
-        self._narrowings = narrowings
+    def __init__(self, context: ProviderContext) -> None:
+        self.context = context
+        self.board = StoredBoard(
+            context.database, changed=self._changed, removed=partial(context.changes.removed, "task")
+        )
         self._calls: dict[str, NestedCalls] = {}
         """The calls of the tasks of this server that have not started."""
         self.runs: dict[str, Run] = {}
@@ -97,38 +92,54 @@ class TaskRunner:
     def drop(self, task: str) -> None:
         """Forget the calls of a task that will not run."""
         if self._calls.pop(task, None) is not None:
-            self._forget(task)
+            self.context.changes.forget(task)
 
     def adopt(self) -> None:
         """From now on, take over the tasks that ended servers left to the user of this machine."""
         self._adopts = True
         self.look()
 
-    def changed(self) -> None:
+    def forget(self, owner: str) -> None:
+        """Cancel the tasks of `owner`, who will not return, unless that is the user of this machine."""
+        if owner != LOCAL and owner in self.owners:
+            self.owners.discard(owner)
+            self.context.background.start(partial(self._leave, owner), name="the end of a client's tasks")
+
+    async def aclose(self) -> None:
+        """Store the end of all tasks of this server."""
+        try:
+            await self.board.aclose()
+        except ToolError as error:
+            log.warning("the end of tasks could not be stored: %s", error)
+
+    def _changed(self, owner: str, task: str) -> None:
+        with self.context.changes.on_behalf_of(owner):
+            self.context.changes.changed("task", task)
+        self._wake()
+
+    def _wake(self) -> None:
         """Wake whoever waits for a change of the board."""
         news, self.news = self.news, anyio.Event()
         news.set()
 
     def look(self) -> None:
         """Start the tasks that are ready, now and whenever more become ready."""
-        self.changed()
+        self._wake()
         if not self._is_looking:
             self._is_looking = True
-            self._background.start(self._look, name="the start of tasks")
+            self.context.background.start(self._look, name="the start of tasks")
 
     async def stop(self, run: Run, why: str) -> None:
         """Stop a task, and wait until it has ended."""
         run.stopped = run.stopped or why
-        assert run.running is not None
         if run.handle:
             await self._commands_of(run).stop(run.handle)
         else:
             run.running.cancel()
-        await run.running.ended()
+        await ended(run.running)
 
-    async def leave(self, owner: str) -> None:
-        """Cancel the tasks of `owner`, who will not return."""
-        for task in await self._board.leave(owner):
+    async def _leave(self, owner: str) -> None:
+        for task in await self.board.leave(owner):
             self.drop(task)
         for run in [run for run in self.runs.values() if run.claim.owner == owner]:
             await self.stop(run, LEFT)
@@ -157,7 +168,7 @@ class TaskRunner:
         """Start what is ready; returns whether anything still waits."""
         async with self.claiming:
             try:
-                claims, waits = await self._board.claim(
+                claims, waits = await self.board.claim(
                     RUNNING - len(self.runs), adopts=self._adopts, is_held=self._is_held
                 )
             except ToolError as error:
@@ -172,10 +183,16 @@ class TaskRunner:
             calls = self._calls.pop(claim.id, None) or self._calls_of(claim)
         except ToolError as error:
             outcome = Outcome(status="failed", reason=str(error))
-            self._background.start(lambda: self._finish(claim, outcome), name=f"task {claim.id}")
+            self.context.background.start(lambda: self._finish(claim, outcome), name=f"task {claim.id}")
             return
         self.runs[claim.id] = run = Run(claim=claim, calls=calls)
-        run.running = self._background.start(lambda: self._run(run), name=f"task {claim.id}")
+        run.running = self.context.background.start(lambda: self._run(run), name=f"task {claim.id}")
+
+    def _calls_of(self, claim: Claim) -> NestedCalls:
+        """The calls of a task that another server left. What is in force for its owner here applies too."""
+        self.context.narrowings.adopt(claim.id, claim.owner)
+        calls = self.context.calls_of(Rights(), claim.id, f"task {claim.id}")
+        return replace(calls, rights=stored_rights.from_json(claim.rights, calls.dispatcher.rules))
 
     async def _run(self, run: Run) -> None:
         outcome: Outcome | None = Outcome(status="failed", reason="It failed inside the server.")
@@ -195,13 +212,13 @@ class TaskRunner:
     async def _finish(self, claim: Claim, outcome: Outcome) -> None:
         for attempt in range(_FINISH_ATTEMPTS):
             try:
-                await self._board.finish(claim, outcome)
+                await self.board.finish(claim, outcome)
             except ToolError as error:
                 log.warning("the end of %s could not be stored (attempt %d): %s", claim.id, attempt, error)
             else:
                 break
         self.runs.pop(claim.id, None)
-        self._forget(claim.id)
+        self.context.changes.forget(claim.id)
         self.look()
 
     async def _command(self, run: Run) -> Outcome:
@@ -210,7 +227,7 @@ class TaskRunner:
                 raise Unavailable("Plan mode has begun.")
             command = Command(script=args.command, cwd=args.cwd, timeout=None, background=True)
             run.handle = (await rt.processes.run(command, rt.report)).handle
-            self.changed()
+            self._wake()
             return Output("started")
 
         arguments: dict[str, JsonValue] = {"command": run.claim.command, "run_in_background": True}
@@ -223,7 +240,7 @@ class TaskRunner:
 
     async def _ended(self, run: Run) -> Outcome:
         """How its command ended."""
-        commands, most = self._commands_of(run), self._board.limits.output
+        commands, most = self._commands_of(run), self.board.limits.output
         state = await commands.output(JobQuery(handle=run.handle, limit=0, wait=float("inf")))
         start = max(state.total - most, 0)
         state = await commands.output(JobQuery(handle=run.handle, offset=start, limit=most))
@@ -238,12 +255,14 @@ class TaskRunner:
             run.progress = message
 
         claim = run.claim
-        arguments: dict[str, JsonValue] = {"description": claim.subject, "prompt": _prompt(claim)}
+        # The messages came before it started.
+        prompt = "\n\n".join((claim.prompt, *(message.text for message in claim.messages)))
+        arguments: dict[str, JsonValue] = {"description": claim.subject, "prompt": prompt}
         run.calls = run.calls.reporting(report)
-        ended = await self._called(run, AGENT_TOOL, arguments)
-        if ended.error is not None:
-            return Outcome(status="failed", reason=ended.text)
-        return Outcome(status="completed", output=ended.text.encode())
+        result = await self._called(run, AGENT_TOOL, arguments)
+        if result.error is not None:
+            return Outcome(status="failed", reason=result.text)
+        return Outcome(status="completed", output=result.text.encode())
 
     async def _called(
         self, run: Run, tool: str, arguments: dict[str, JsonValue], override: OutputOverride | None = None
@@ -262,19 +281,13 @@ class TaskRunner:
 
     def _is_held(self, owner: str, rights: str) -> bool:
         """Whether a task waits for the end of plan mode; one created in it only reads, and runs."""
-        return self._narrowings.holds(owner, PLAN_MODE) and f'"source":"{PLAN_MODE}"' not in rights
+        return self.context.narrowings.holds(owner, PLAN_MODE) and f'"source":"{PLAN_MODE}"' not in rights
 
     def _commands_of(self, run: Run) -> CallCommands:
-        assert self._commands is not None
-        return self._commands.for_owner(run.claim.id)
+        return self.context.commands.for_owner(run.claim.id)
 
 
 async def wait_for(news: anyio.Event, seconds: float) -> None:
     """Wait for a change of the board, at most `seconds`, and never longer than `POLL_SECONDS`."""
     with anyio.move_on_after(min(seconds, POLL_SECONDS)):
         await news.wait()
-
-
-def _prompt(claim: Claim) -> str:
-    """The prompt of a task, with the messages that came before it started."""
-    return "\n\n".join((claim.prompt, *(message.text for message in claim.messages)))

@@ -1,32 +1,26 @@
 """The task board of one owner, for the tools, and its tasks as background jobs."""
 
-import logging
 import time
 from dataclasses import dataclass, replace
-from functools import partial
 
 from anyio import current_time
 
-from mcp_toolserver.capabilities.call_scope import LOCAL, longest_wait
+from mcp_toolserver.capabilities.call_scope import longest_wait
 from mcp_toolserver.capabilities.processes import JobQuery, JobState
 from mcp_toolserver.capabilities.tasks import FINAL, NewTask, TaskChange, TaskDetail, TaskSummary
-from mcp_toolserver.errors import ToolError, Unavailable
+from mcp_toolserver.errors import Unavailable
 from mcp_toolserver.pipeline import stored_rights
-from mcp_toolserver.pipeline.call import Rights
 from mcp_toolserver.pipeline.dispatcher import reasons
 from mcp_toolserver.pipeline.nested_calls import NestedCalls
 from mcp_toolserver.runtime.host_services import ServiceRequest
-from mcp_toolserver.runtime.providers import Provider, ProviderContext
 from mcp_toolserver.runtime.tasks.runner import AGENT_TOOL, COMMAND_TOOL, Run, TaskRunner, wait_for
-from mcp_toolserver.stores.board import Claim, StoredBoard, StoredTask, new_id
+from mcp_toolserver.stores.board import StoredTask, new_id
 from mcp_toolserver.text.lines.encoding import decode_page
-
-log = logging.getLogger(__name__)
 
 _STOPPED = "It was stopped with TaskStop."
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class OwnerTasks:
     """The tasks of the caller, also as background jobs (`JobSource`).
 
@@ -36,12 +30,12 @@ class OwnerTasks:
         Unavailable: the board cannot be read or written, or is full.
     """
 
-    board: StoredBoard
     runner: TaskRunner
-    owner: str
-    calls: NestedCalls
-    longest_wait: float
-    """Seconds that one call waits at most."""
+    request: ServiceRequest
+
+    @property
+    def _owner(self) -> str:
+        return self.request.scope.owner
 
     async def create(self, task: NewTask) -> TaskDetail:
         """Add a task, which starts once its dependencies are completed.
@@ -50,14 +44,16 @@ class OwnerTasks:
             InvalidInput: a dependency is unknown.
             Unavailable: what the task has to run is not available to the caller.
         """
-        self.runner.owners.add(self.owner)
+        self.runner.owners.add(self._owner)
         if not task.runs:
-            return await self.board.create(self.owner, new_id(), task, "")
+            return await self.runner.board.create(self._owner, new_id(), task, "")
         name = new_id()
-        calls = self.runner.prepare(name, self.calls)
+        calls = self.runner.prepare(name, self.request.calls)
         try:
             _require(calls, COMMAND_TOOL if task.command else AGENT_TOOL)
-            made = await self.board.create(self.owner, name, task, stored_rights.to_json(calls.rights))
+            made = await self.runner.board.create(
+                self._owner, name, task, stored_rights.to_json(calls.rights)
+            )
         except BaseException:
             self.runner.drop(name)
             raise
@@ -66,11 +62,11 @@ class OwnerTasks:
 
     async def get(self, task: str) -> TaskDetail:
         """One task."""
-        return (await self.board.get(self.owner, task)).detail
+        return (await self.runner.board.get(self._owner, task)).detail
 
     async def all(self) -> tuple[TaskSummary, ...]:
         """Every task of the caller, oldest first."""
-        return await self.board.all(self.owner)
+        return await self.runner.board.all(self._owner)
 
     async def update(self, change: TaskChange) -> TaskDetail:
         """Change a task.
@@ -78,22 +74,24 @@ class OwnerTasks:
         Raises:
             InvalidInput: a dependency is unknown or would make a cycle, or the task cannot have this status.
         """
-        changed = await self.board.update(self.owner, change, self.calls.rights)
+        changed = await self.runner.board.update(self._owner, change, self.request.calls.rights)
         self.runner.look()
         return changed
 
     async def remove(self, task: str) -> TaskSummary:
         """Remove a task. Raises: Conflict: it runs, or another task depends on it."""
-        removed = await self.board.remove(self.owner, task, self.calls.rights)
+        removed = await self.runner.board.remove(self._owner, task, self.request.calls.rights)
         self.runner.drop(task)
         return removed
 
     async def output(self, query: JobQuery) -> JobState:
         """See `JobSource.output`."""
-        deadline = current_time() + min(query.wait, self.longest_wait)
+        commands, seconds = self.runner.context.commands_or_none, self.request.scope.seconds_to_answer
+        most = longest_wait(seconds, None) if commands is None else commands.longest_wait(seconds)
+        deadline = current_time() + min(query.wait, most)
         while True:
             news = self.runner.news
-            stored = await self.board.get(self.owner, query.handle)
+            stored = await self.runner.board.get(self._owner, query.handle)
             run, left = self.runner.runs.get(query.handle), deadline - current_time()
             state = await self._state(stored, run, query, max(left, 0.0))
             has_news = query.until == "output" and state.total > query.offset
@@ -105,14 +103,14 @@ class OwnerTasks:
         """See `JobSource.stop`."""
         async with self.runner.claiming:
             run = self.runner.runs.get(handle)
-            stored = await self.board.cancel(
-                self.owner, handle, _STOPPED, self.calls.rights, runs_here=run is not None
+            stored = await self.runner.board.cancel(
+                self._owner, handle, _STOPPED, self.request.calls.rights, runs_here=run is not None
             )
             if run is None:
                 self.runner.drop(handle)
         if run is not None:
             await self.runner.stop(run, _STOPPED)
-            stored = await self.board.get(self.owner, handle)
+            stored = await self.runner.board.get(self._owner, handle)
         return _stored_state(stored, JobQuery(handle=handle, offset=stored.detail.output_bytes, limit=0))
 
     async def _state(self, stored: StoredTask, run: Run | None, query: JobQuery, wait: float) -> JobState:
@@ -169,64 +167,5 @@ def _status(task: TaskSummary) -> str:
 
 def _task_state(query: JobQuery, status: str, *, running: bool) -> JobState:
     """The state of a task without output."""
-    return JobState(
-        handle=query.handle,
-        text="",
-        start=0,
-        next_offset=0,
-        total=0,
-        running=running,
-        exit_status=None,
-        reason="running" if running else "exited",
-        seconds=0.0,
-        status=status,
-    )
-
-
-def provider(context: ProviderContext) -> Provider:
-    """Provides the task board, and its tasks as background jobs."""
-    commands, changes = context.commands_or_none, context.changes
-
-    def changed(owner: str, task: str) -> None:
-        with changes.on_behalf_of(owner):
-            changes.changed("task", task)
-        runner.changed()
-
-    def calls_of(claim: Claim) -> NestedCalls:
-        """The calls of a task that another server left. What is in force for its owner here applies too."""
-        context.narrowings.adopt(claim.id, claim.owner)
-        calls = context.calls_of(Rights(), claim.id, f"task {claim.id}")
-        return replace(calls, rights=stored_rights.from_json(claim.rights, calls.dispatcher.rules))
-
-    board = StoredBoard(context.database, changed=changed, removed=partial(changes.removed, "task"))
-    runner = TaskRunner(
-        board,
-        context.background,
-        commands,
-        calls_of=calls_of,
-        forget=changes.forget,
-        narrowings=context.narrowings,
-    )
-
-    def provide(request: ServiceRequest) -> OwnerTasks:
-        seconds = request.scope.seconds_to_answer
-        return OwnerTasks(
-            board=board,
-            runner=runner,
-            owner=request.scope.owner,
-            calls=request.calls,
-            longest_wait=longest_wait(seconds, None) if commands is None else commands.longest_wait(seconds),
-        )
-
-    def forget(owner: str) -> None:
-        if owner != LOCAL and owner in runner.owners:
-            runner.owners.discard(owner)
-            context.background.start(partial(runner.leave, owner), name="the end of a client's tasks")
-
-    async def aclose() -> None:
-        try:
-            await board.aclose()
-        except ToolError as error:
-            log.warning("the end of tasks could not be stored: %s", error)
-
-    return Provider(provide=provide, forget=forget, aclose=aclose, resume=runner.adopt)
+    reason = "running" if running else "exited"
+    return JobState(handle=query.handle, running=running, reason=reason, status=status)

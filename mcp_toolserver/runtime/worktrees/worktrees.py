@@ -32,7 +32,6 @@ from mcp_toolserver.runtime.git.work_trees import (
     remove_work_tree,
 )
 from mcp_toolserver.runtime.search.display_path import showable
-from mcp_toolserver.runtime.worktrees.entered import EnteredWorktrees
 from mcp_toolserver.stores.worktrees import StoredWorktree, StoredWorktrees, new_handle
 from mcp_toolserver.text.git.messages import counted
 from mcp_toolserver.text.git.names import check_worktree_name
@@ -55,7 +54,8 @@ class WorktreeServices:
     """With the roots of the server."""
     may_hide: bool
     stored: StoredWorktrees
-    entered: EnteredWorktrees
+    entered: dict[str, Entered]
+    """The worktree that each owner works in: the first root of all its calls."""
 
     def access(self, workspace: Workspace, scope: Scope) -> ChangeAccess:
         """The access of a call that sees `workspace`."""
@@ -101,13 +101,13 @@ class CallWorktrees:
             InvalidInput: the name or the commit cannot be used, or the limit of worktrees is reached.
         """
         owner, entered = self.scope.owner, self.services.entered
-        if (now := entered.of(owner)) is not None:
+        if (now := entered.get(owner)) is not None:
             raise Conflict(
                 f"This session works in the worktree {now.path} already. Leave it first, with "
                 f"ExitWorktree and the id {now.id}."
             )
         found = await self._existing(query) or await self._create(query)
-        entered.enter(owner, _entered(found.worktree))
+        entered[owner] = _entered(found.worktree)
         return found
 
     async def exit(self, query: ExitQuery) -> ExitedWorktree:
@@ -121,15 +121,16 @@ class CallWorktrees:
         stored = await services.stored.get(query.id, owner)
         place = _place(stored)
         if (is_missing := not is_there(place)) or query.action == "remove":
-            if services.entered.others(owner, stored.handle):
+            others = (one for user, one in services.entered.items() if user != owner)
+            if any(one.id == stored.handle for one in others):
                 raise Conflict(
                     f"An agent works in the worktree '{stored.name}'. Wait until it ends, or stop it first."
                 )
             found = await self._remove(stored, discard=query.discard_changes)
         else:
             found = ExitedWorktree(worktree=_worktree(stored), removed=False)
-        if (now := services.entered.of(owner)) is not None and now.id == stored.handle:
-            services.entered.forget(owner)
+        if (now := services.entered.get(owner)) is not None and now.id == stored.handle:
+            services.entered.pop(owner)
         return replace(found, was_missing=is_missing)
 
     async def isolate(self, owner: str, name: str) -> Worktree:
@@ -145,7 +146,7 @@ class CallWorktrees:
         found = await self._create(WorktreeQuery(path=CanonicalPath("."), name=name))
         entered = _entered(found.worktree)
         git_folder = found.worktree.path.removesuffix(f"{WORKTREES}/{name}") + GIT_FOLDER
-        self.services.entered.enter(owner, replace(entered, only=True, git_folder=git_folder))
+        self.services.entered[owner] = replace(entered, only=True, git_folder=git_folder)
         return found.worktree
 
     async def end_isolation(self, owner: str, worktree: Worktree) -> Worktree | None:
@@ -154,7 +155,7 @@ class CallWorktrees:
         Returns:
             The worktree, if it has changes or commits, and so is kept; None if it was removed.
         """
-        self.services.entered.forget(owner)
+        self.services.entered.pop(owner, None)
         try:
             stored = await self.services.stored.get(worktree.id, self.scope.owner)
             await self._remove(stored, discard=False)

@@ -10,7 +10,7 @@ import stat
 import time
 
 from mcp_toolserver.runtime.sandbox.protected.open_nofollow import opened
-from mcp_toolserver.stores.retention import size_of
+from mcp_toolserver.stores.disk import size_of
 
 LARGEST_COPY = 64 << 20
 """Bytes that are copied to another file system; more than that stays next to where it was."""

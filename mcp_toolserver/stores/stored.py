@@ -1,11 +1,14 @@
-"""Stores todo lists per workspace. Only the owner can use a list, by its handle."""
+"""Stores todo lists and preferences per workspace. Only the owner can use a list, by its handle; preferences
+belong to a user, and nothing in this server acts on them.
+"""
 
+import json
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from mcp_toolserver.capabilities.call_scope import LOCAL
-from mcp_toolserver.capabilities.stored import Todo, TodoChange, TodoList
+from mcp_toolserver.capabilities.stored import Preference, Todo, TodoChange, TodoList
 from mcp_toolserver.errors import NotFound
 from mcp_toolserver.stores.database import Connection, Database
 
@@ -34,7 +37,7 @@ class StoredTodos:
     """The lists of all owners; `changed` is called with the handle of each new or changed list."""
 
     def __init__(
-        self, database: Database, *, kept: int = KEPT, changed: Callable[[str], None] | None = None
+        self, database: Database, *, kept: int = KEPT, changed: Callable[[str], None] = lambda _: None
     ) -> None:
         self.database = database
         self.kept = kept
@@ -45,10 +48,6 @@ class StoredTodos:
     def forget(self, owner: str) -> None:
         """Forget the current list of `owner`, who will not return."""
         self.current.pop(owner, None)
-
-    def owned_by(self, owner: str) -> "OwnerTodos":
-        """Return the lists of `owner`."""
-        return OwnerTodos(self, owner)
 
 
 @dataclass(frozen=True)
@@ -81,9 +80,10 @@ class OwnerTodos:
             return changed
 
         changed = await stored.database.run(work, _TABLES)
-        if not handle or changed.after != changed.before:
+        is_new = changed.after != changed.before
+        if not handle or is_new:
             stored.current[owner] = changed.handle
-        if changed.after != changed.before and stored.changed is not None:
+        if is_new:
             stored.changed(changed.handle)
         return changed
 
@@ -137,3 +137,65 @@ def _forget(database: Connection, kept: int) -> None:
         "(SELECT handle FROM todo_lists ORDER BY used DESC LIMIT -1 OFFSET ?)",
         (kept,),
     )
+
+
+_PREFERENCE_TABLES = (
+    "CREATE TABLE IF NOT EXISTS preferences (key TEXT PRIMARY KEY, value TEXT NOT NULL)",
+    # A separate table, so that servers of older versions can use the file.
+    """CREATE TABLE IF NOT EXISTS user_preferences (
+        user TEXT NOT NULL, key TEXT NOT NULL, value TEXT NOT NULL, PRIMARY KEY (user, key)
+    )""",
+)
+
+
+class StoredPreferences:
+    """The stored preferences of a workspace, and the settings of the operator (`decided`), which no call
+    changes.
+
+    Calls `changed` after each change. `user` is the name whose token the callers have; empty without named
+    tokens.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        decided: Mapping[str, Preference],
+        *,
+        user: str = "",
+        changed: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._database = database
+        self._user = user
+        self._changed = changed
+        self.decided = decided
+
+    async def kept(self) -> Mapping[str, Preference]:
+        """Return the stored preferences. Raises: Conflict, Unavailable: as for `OwnerTodos.change`."""
+        return await self._database.run(self._read, _PREFERENCE_TABLES)
+
+    async def put(self, key: str, value: Preference) -> Preference | None:
+        """Store `value`; return the previous value.
+
+        Raises: Conflict, Unavailable: as for `OwnerTodos.change`.
+        """
+
+        def work(database: Connection) -> Preference | None:
+            before = self._read(database).get(key)
+            if self._user:
+                row = (self._user, key, json.dumps(value))
+                database.execute("INSERT OR REPLACE INTO user_preferences VALUES (?, ?, ?)", row)
+            else:
+                database.execute("INSERT OR REPLACE INTO preferences VALUES (?, ?)", (key, json.dumps(value)))
+            return before
+
+        before = await self._database.run(work, _PREFERENCE_TABLES)
+        self._changed()
+        return before
+
+    def _read(self, database: Connection) -> Mapping[str, Preference]:
+        rows = (
+            database.execute("SELECT key, value FROM user_preferences WHERE user = ?", (self._user,))
+            if self._user
+            else database.execute("SELECT key, value FROM preferences")
+        )
+        return {key: json.loads(value) for key, value in rows}
