@@ -12,7 +12,6 @@ from mcp.shared.exceptions import MCPError
 from pydantic import JsonValue
 
 from mcp_toolserver.capabilities.change_events import ChangeEvents
-from mcp_toolserver.capabilities.user import Answers, Question
 from mcp_toolserver.errors import NobodyToAsk, Unavailable, UnknownTool
 from mcp_toolserver.pipeline.call import CallOptions, Result
 from mcp_toolserver.pipeline.dispatcher import Dispatcher
@@ -199,7 +198,7 @@ class Client(Asker):
     def __init__(self, handlers: Handlers, context: Context, params: mcp.InputResponseRequestParams) -> None:
         super().__init__(context, params, handlers.questions, handlers.ask_seconds)
         self.owner = handlers.client_ids.id_for(context)
-        self._handlers = handlers
+        self.handlers = handlers
         self._is_open = True
         self._reports = 0
         self._model: BackChannelModel | None = None
@@ -224,7 +223,7 @@ class Client(Asker):
         await self.context.session.report_progress(float(self._reports), message=message)
 
     async def roots(self) -> Sequence[Sequence[str]]:
-        folders = await self._handlers.roots.of(self.context)
+        folders = await self.handlers.roots.of(self.context)
         return () if folders is None else (folders,)
 
     def restrictions(self) -> ClientRestrictions | None:
@@ -241,26 +240,10 @@ class Client(Asker):
     def seconds_to_answer(self, params: mcp.CallToolRequestParams) -> float | None:
         """Seconds within which a call has to be answered; None if the client's timeout is unknown."""
         # A call that uses the client's model cannot go on in the background.
-        if self.sampling() and self._handlers.dispatcher.needs_client_model(params.name, params.arguments):
+        if self.sampling() and self.handlers.dispatcher.needs_client_model(params.name, params.arguments):
             return math.inf
         client = self.context.session.client_params
         return seconds_to_answer(client and client.client_info)
-
-
-class UnaskedClient(Client):
-    """A client whose user is not asked questions, as for the sake of a completion or a list."""
-
-    async def ask(self, question: str) -> bool:
-        return False
-
-    async def elicit(self, questions: Sequence[Question]) -> Answers:
-        raise NobodyToAsk
-
-    async def tell(self, message: str) -> bool:
-        return False
-
-    async def report(self, message: str) -> None:
-        return
 
 
 class TaskClient(Client):

@@ -56,8 +56,7 @@ class SuiteTools:
         """The server's resources and prompts, with those of the suite; any list may change."""
         self._adapted = replace(
             own,
-            sources=(SuiteResources(),),
-            prompts=(SuitePrompts(),),
+            sources=(SuiteResources(), SuitePrompts()),
             changing=NotificationOptions(True, True, True),
         )
         return self._adapted

@@ -15,7 +15,7 @@ from mcp_toolserver.app.serve import mcp_server
 from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.protocol.client_roots import file_path
 from mcp_toolserver.protocol.resources import handlers
-from mcp_toolserver.protocol.resources.source import LARGEST, Visitor
+from mcp_toolserver.protocol.resources.source import LARGEST, Source
 from mcp_toolserver.runtime.processes.commands import CommandLimits
 from tests.protocol.resource_clients import (
     ERAS,
@@ -286,7 +286,7 @@ async def test_the_configuration_is_reported_without_what_hides_or_opens_somethi
 # --- pages, errors, sources ------------------------------------------------------------------------------
 
 
-class NumberedSource:
+class NumberedSource(Source):
     """Resources of a test: a hundred and more, one of which changes."""
 
     def __init__(self, count: int = 120) -> None:
@@ -295,17 +295,8 @@ class NumberedSource:
     def listed(self, _: str) -> Sequence[mcp.Resource]:
         return [mcp.Resource(name=str(number), uri=f"test://{number}") for number in range(self.count)]
 
-    def templates(self) -> Sequence[mcp.ResourceTemplate]:
-        return []
-
-    async def read(self, uri: str, _: Visitor) -> None:
-        return None
-
     def watched(self, uri: str, _: str) -> bool:
         return uri == "test://1"
-
-    async def complete(self, _: str, __: str, value: str, ___: Visitor) -> Sequence[str]:
-        return []
 
 
 async def test_a_long_list_has_pages_and_only_cursors_that_were_given(tmp_path: Path) -> None:

@@ -11,18 +11,18 @@ import mcp_types as mcp
 from mcp.shared.exceptions import MCPError
 
 from mcp_toolserver.protocol.handlers import Handlers, refuse_cursor
-from mcp_toolserver.protocol.resources.files import RootFiles
-from mcp_toolserver.protocol.resources.own_resources import own_resources
-from mcp_toolserver.protocol.resources.prompts import OwnPrompts, PromptSource, PromptText
+from mcp_toolserver.protocol.resources.own_resources import RootFiles, own_resources
+from mcp_toolserver.protocol.resources.prompts import OwnPrompts
 from mcp_toolserver.protocol.resources.skills import Skills
 from mcp_toolserver.protocol.resources.source import (
+    PromptText,
     Reading,
     Refused,
     Source,
+    UnaskedVisitor,
     Visitor,
     Waiting,
     not_found,
-    visitor,
 )
 from mcp_toolserver.protocol.resources.subscriptions import Subscriptions
 from mcp_toolserver.protocol.translate import Context
@@ -52,17 +52,12 @@ class ResourceHandlers:
     @cached_property
     def sources(self) -> Sequence[Source]:
         files = RootFiles(handlers=self.handlers, roots=self.feature.roots)
-        return (*own_resources(self.feature), files, self.skills, *self.feature.sources)
+        own = (*own_resources(self.feature), files, OwnPrompts(self.handlers))
+        return (*own, *self.feature.sources, self.skills)
 
     @cached_property
     def skills(self) -> Skills:
-        """A source of resources; their prompts come after all others."""
         return Skills(self.handlers)
-
-    @cached_property
-    def prompts(self) -> Sequence[PromptSource]:
-        """All but those of skills."""
-        return (OwnPrompts(self.handlers), *self.feature.prompts)
 
     @cached_property
     def subscriptions(self) -> Subscriptions:
@@ -96,7 +91,7 @@ class ResourceHandlers:
         return mcp.ListResourceTemplatesResult(resource_templates=found)
 
     async def read(self, context: Context, params: mcp.ReadResourceRequestParams) -> Reading:
-        client = visitor(self.handlers, context, params)
+        client = Visitor(self.handlers, context, params)
         try:
             with self.handlers.changes.on_behalf_of(client.owner):
                 return await self._read(params.uri, client)
@@ -118,44 +113,42 @@ class ResourceHandlers:
     ) -> mcp.ListPromptsResult:
         """All on one page. Skills change with their files, so a client keeps no list that may have some."""
         refuse_cursor(params)
-        prompts = [prompt for source in self.prompts for prompt in source.prompts()]
+        prompts = [prompt for source in self.sources for prompt in source.prompts()]
         if not self.skills.is_offered:
             return mcp.ListPromptsResult(prompts=prompts)
-        skills = await self.skills.prompts(context, {prompt.name for prompt in prompts})
+        skills = await self.skills.prompts_for(context, {prompt.name for prompt in prompts})
         return mcp.ListPromptsResult(prompts=[*prompts, *skills], ttl_ms=0, cache_scope="private")
 
     async def get_prompt(self, context: Context, params: mcp.GetPromptRequestParams) -> PromptText:
-        for source in self.prompts:
-            if (found := await source.get(context, params)) is not None:
-                return found
-        if self.skills.is_offered:
-            client = visitor(self.handlers, context, params)
-            try:
-                if (skill := await self.skills.get_prompt(client, params)) is not None:
-                    return skill
-            except Waiting as waiting:
-                return waiting.asked
+        client = Visitor(self.handlers, context, params)
+        try:
+            for source in self.sources:
+                if (found := await source.get_prompt(params, client)) is not None:
+                    return found
+        except Waiting as waiting:
+            return waiting.asked
         raise MCPError(mcp.INVALID_PARAMS, "There is no such prompt. prompts/list names those there are.")
 
     async def complete(self, context: Context, params: mcp.CompleteRequestParams) -> mcp.CompleteResult:
         """Values that start with what was typed: paths, handles and branches that the client may see."""
-        values = await self._values(params, visitor(self.handlers, context))
+        values = await self._values(params, UnaskedVisitor(self.handlers, context))
         completion = mcp.Completion(
             values=list(values[:COMPLETIONS]), total=len(values), has_more=len(values) > COMPLETIONS
         )
         return mcp.CompleteResult(completion=completion)
 
     async def _values(self, params: mcp.CompleteRequestParams, client: Visitor) -> Sequence[str]:
-        ref, argument = params.ref, params.argument
-        if isinstance(ref, mcp.PromptReference):
-            for source in self.prompts:
-                if any(prompt.name == ref.name for prompt in source.prompts()):
-                    return await source.complete(ref.name, argument.name, argument.value, client)
-            raise MCPError(mcp.INVALID_PARAMS, "There is no such prompt.")
+        argument = params.argument
+        if isinstance(params.ref, mcp.PromptReference):
+            name, kind = params.ref.name, "prompt"
+        else:
+            name, kind = params.ref.uri, "template"
         for source in self.sources:
-            if any(template.uri_template == ref.uri for template in source.templates()):
-                return await source.complete(ref.uri, argument.name, argument.value, client)
-        raise MCPError(mcp.INVALID_PARAMS, "There is no such template.")
+            prompts = [prompt.name for prompt in source.prompts()]
+            templates = [template.uri_template for template in source.templates()]
+            if name in (prompts if kind == "prompt" else templates):
+                return await source.complete(name, argument.name, argument.value, client)
+        raise MCPError(mcp.INVALID_PARAMS, f"There is no such {kind}.")
 
 
 def _start(cursor: str | None, uris: Sequence[str]) -> int:

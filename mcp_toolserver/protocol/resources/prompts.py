@@ -1,16 +1,15 @@
-"""The server's own prompts, and the interface of those of another origin."""
+"""The server's own prompts."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import mcp_types as mcp
 from mcp.shared.exceptions import MCPError
 
 from mcp_toolserver.protocol.handlers import Handlers
-from mcp_toolserver.protocol.resources.files import completed
-from mcp_toolserver.protocol.resources.source import Refused, Visitor, Waiting
-from mcp_toolserver.protocol.translate import Context
+from mcp_toolserver.protocol.resources.own_resources import completed
+from mcp_toolserver.protocol.resources.source import Refused, Source, Visitor, Waiting
 from mcp_toolserver.text.prompts import PROMPTS, Argument
 from mcp_toolserver.tool_spec import Output, Runtime
 
@@ -21,27 +20,8 @@ _BRANCHES = "repo_overview"
 """The tool whose permission and rules apply to branch names."""
 
 
-PromptText = mcp.GetPromptResult | mcp.InputRequiredResult
-
-
-class PromptSource(Protocol):
-    """Prompts of one origin."""
-
-    def prompts(self) -> Sequence[mcp.Prompt]:
-        """All of them, always in the same order."""
-        ...
-
-    async def get(self, context: Context, params: mcp.GetPromptRequestParams, /) -> PromptText | None:
-        """The text of a prompt; None for a name of another source. Refuses wrong arguments."""
-        ...
-
-    async def complete(self, name: str, argument: str, value: str, visitor: Visitor, /) -> Sequence[str]:
-        """Values for an argument of one of its prompts that start with `value`."""
-        ...
-
-
 @dataclass(frozen=True)
-class OwnPrompts(PromptSource):
+class OwnPrompts(Source):
     """The server's own prompts."""
 
     handlers: Handlers
@@ -62,7 +42,7 @@ class OwnPrompts(PromptSource):
             for prompt in PROMPTS
         ]
 
-    async def get(self, _: Context, params: mcp.GetPromptRequestParams) -> mcp.GetPromptResult | None:
+    async def get_prompt(self, params: mcp.GetPromptRequestParams, _: Visitor) -> mcp.GetPromptResult | None:
         prompt = next((one for one in PROMPTS if one.name == params.name), None)
         if prompt is None:
             return None
