@@ -19,12 +19,11 @@ from mcp_toolserver.app.readiness import Readiness
 from mcp_toolserver.app.shutdown import Leave, run_until_shutdown
 from mcp_toolserver.capabilities.call_scope import LOCAL
 from mcp_toolserver.errors import SettingsError, Unavailable
-from mcp_toolserver.protocol.client_roots import ClientRoots
+from mcp_toolserver.protocol.client_identity import ClientIds, ClientRoots
 from mcp_toolserver.protocol.handlers import Handlers
 from mcp_toolserver.protocol.instructions import instructions
 from mcp_toolserver.protocol.mcp_server import Feature, ToolServer, sandbox_state
 from mcp_toolserver.protocol.rate_limit import RequestLimits
-from mcp_toolserver.protocol.resources.client_identity import ClientIds
 from mcp_toolserver.protocol.resources.feature import ResourceFeature
 from mcp_toolserver.protocol.stdio.server import reads, serve_stdio
 from mcp_toolserver.protocol.tasks.feature import TaskFeature

@@ -17,18 +17,16 @@ from mcp_toolserver.pipeline.call import CallOptions, Result
 from mcp_toolserver.pipeline.dispatcher import Dispatcher
 from mcp_toolserver.policy.client_restrictions import ClientRestrictions
 from mcp_toolserver.protocol import translate
-from mcp_toolserver.protocol.client_roots import ClientRoots
+from mcp_toolserver.protocol.client_identity import ClientIds, ClientRoots
 from mcp_toolserver.protocol.codex_sandbox_state import restrictions
-from mcp_toolserver.protocol.elicitation.elicit import Asker, Questions
-from mcp_toolserver.protocol.resources.client_identity import ClientIds
+from mcp_toolserver.protocol.elicitation import Asker, Questions
 from mcp_toolserver.protocol.translate import Context, correlation, is_stateless
 from mcp_toolserver.runtime.background import Background
 from mcp_toolserver.text.lines.escape_invisible import visible
 
 if TYPE_CHECKING:
     from mcp_toolserver.capabilities.model import Model
-    from mcp_toolserver.protocol.sampling.messages import BackChannelModel
-    from mcp_toolserver.protocol.sampling.rounds import RoundCall, Rounds
+    from mcp_toolserver.protocol.sampling import BackChannelModel, Rounds
     from mcp_toolserver.protocol.tasks.task import Task
 
 _SESSION = "mcp-session-id"
@@ -98,7 +96,7 @@ class Handlers:
     def rounds(self) -> "Rounds":
         """The calls that are answered in rounds, for the model of stateless clients."""
         # Few clients offer their model.
-        from mcp_toolserver.protocol.sampling.rounds import Rounds
+        from mcp_toolserver.protocol.sampling import Rounds
 
         made = Rounds()
         self.changes.when_forgotten(made.forget)
@@ -141,8 +139,8 @@ class Handlers:
     async def _call_in_rounds(
         self, context: Context, params: mcp.CallToolRequestParams
     ) -> dict[str, JsonValue] | mcp.InputRequiredResult:
-        """Start a call that uses the client's model, or go on with it; see `sampling.rounds`."""
-        from mcp_toolserver.protocol.sampling.rounds import RoundCall, answers_turns
+        """Start a call that uses the client's model, or go on with it; see `sampling`."""
+        from mcp_toolserver.protocol.sampling import RoundCall, answers_turns
 
         owner, rounds = self.client_ids.id_for(context), self.rounds
         call = rounds.continued(owner, params)
@@ -151,17 +149,16 @@ class Handlers:
                 return translate.result(_EXPIRED, context.protocol_version)
             if not rounds.has_room(owner):
                 return translate.result(_TOO_MANY, context.protocol_version)
-            client = RoundsClient(self, context, params)
-            client.call = call = RoundCall(client, params, rounds=1 if params.request_state else 0)
-            rounds.start(call, partial(self._dispatched, params, client), self.background)
-        call.client.open(context)
+            call = RoundCall(self, context, params)
+            rounds.start(call, partial(self._dispatched, params, call), self.background)
+        call.open(context)
         try:
             answer = await rounds.answer(call)
         finally:
-            call.client.close()
+            call.close()
         if isinstance(answer, mcp.InputRequiredResult):
             return answer
-        return _response(answer, context, call.client.pending)
+        return _response(answer, context, call.pending)
 
     async def call_as_task(
         self, context: Context, params: mcp.CallToolRequestParams, task: "Task"
@@ -232,7 +229,7 @@ class Client(Asker):
     def sampling(self) -> "Model | None":
         """The client's model, which answers over the open connection of the handshake protocol."""
         if self._model is None and not is_stateless(self.context) and _offers_model(self.context):
-            from mcp_toolserver.protocol.sampling.messages import BackChannelModel
+            from mcp_toolserver.protocol.sampling import BackChannelModel
 
             self._model = BackChannelModel(self.context, lambda: self._is_open)
         return self._model
@@ -272,19 +269,6 @@ class TaskClient(Client):
         return math.inf
 
 
-class RoundsClient(Client):
-    """The client of a call that runs in rounds: its requests come one after the other."""
-
-    call: "RoundCall"
-
-    def open(self, context: Context) -> None:
-        """`context` is the request that is open now."""
-        self.context, self._is_open = context, True
-
-    def sampling(self) -> "RoundCall":
-        return self.call
-
-
 def seconds_to_answer(client: mcp.Implementation | None) -> float | None:
     """Seconds within which this client has to be answered; None for a client whose timeout is unknown."""
     if client is None:
@@ -321,7 +305,7 @@ def _offers_model(context: Context) -> bool:
     declared = context.session.client_capabilities
     if declared is None or declared.sampling is None:
         return False
-    from mcp_toolserver.protocol.sampling.messages import declares
+    from mcp_toolserver.protocol.sampling import declares
 
     return declares(declared, context.protocol_version)
 

@@ -20,7 +20,7 @@ from mcp_toolserver import __version__
 from mcp_toolserver.capabilities.permissions import Capability
 from mcp_toolserver.pipeline.dispatcher import Dispatcher
 from mcp_toolserver.protocol import codex_sandbox_state
-from mcp_toolserver.protocol.elicitation.elicit import set_level
+from mcp_toolserver.protocol.elicitation import set_level
 from mcp_toolserver.protocol.handlers import Handlers
 from mcp_toolserver.protocol.translate import Context, downgrade
 from mcp_toolserver.telemetry import is_tracing

@@ -13,7 +13,7 @@ from pydantic import FileUrl
 
 from mcp_toolserver.app.serve import mcp_server
 from mcp_toolserver.capabilities.permissions import Permission
-from mcp_toolserver.protocol.client_roots import file_path
+from mcp_toolserver.protocol.client_identity import file_path
 from mcp_toolserver.protocol.resources import handlers
 from mcp_toolserver.protocol.resources.source import LARGEST, Source
 from mcp_toolserver.runtime.processes.commands import CommandLimits

@@ -17,7 +17,7 @@ from mcp_toolserver.capabilities.change_events import ChangeEvents, Kind
 from mcp_toolserver.capabilities.files import FolderQuery
 from mcp_toolserver.capabilities.processes import JobQuery, JobState
 from mcp_toolserver.errors import InvalidInput, NotFound
-from mcp_toolserver.protocol.client_roots import file_path
+from mcp_toolserver.protocol.client_identity import file_path
 from mcp_toolserver.protocol.handlers import Handlers
 from mcp_toolserver.protocol.resources.source import (
     BINARY,
