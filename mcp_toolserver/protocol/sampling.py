@@ -218,7 +218,7 @@ class RoundCall(Client):
         self.rounds = 1 if params.request_state else 0
         """The rounds so far; a question to the user takes one."""
         self._same = (self.owner, params.name, params.arguments)
-        self._questions: dict[str, _Question] = {}
+        self._turns: dict[str, _Question] = {}
         self._asked = 0
         self._news = anyio.Event()
 
@@ -237,7 +237,7 @@ class RoundCall(Client):
             raise Unavailable(NO_REQUEST)
         self._asked += 1
         key = f"{_KEY}{self._asked}"
-        self._questions[key] = question = _Question(request)
+        self._turns[key] = question = _Question(request)
         self._news.set()
         try:
             with anyio.fail_after(TURN_SECONDS):
@@ -245,7 +245,7 @@ class RoundCall(Client):
         except TimeoutError:
             raise not_answered() from None
         finally:
-            del self._questions[key]
+            del self._turns[key]
         if question.answer is _EXHAUSTED:
             raise Unavailable(_EXHAUSTED)
         if not isinstance(question.answer, Sampled):
@@ -261,7 +261,7 @@ class RoundCall(Client):
 
     def take(self, responses: Mapping[str, object]) -> None:
         """Pass on what the client answered to the questions of the last round."""
-        for key, question in self._questions.items():
+        for key, question in self._turns.items():
             if question.round and not question.answered.is_set():
                 question.answer = responses.get(key)
                 question.answered.set()
@@ -269,7 +269,7 @@ class RoundCall(Client):
     async def next_questions(self) -> dict[str, mcp.InputRequest]:
         """Wait for the questions of the next round; none if the call has ended."""
         while not self.has_ended:
-            new = {key: one for key, one in self._questions.items() if not one.round}
+            new = {key: one for key, one in self._turns.items() if not one.round}
             if new and self.rounds < MAX_ROUNDS:
                 self.rounds += 1
                 for question in new.values():

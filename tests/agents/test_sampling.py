@@ -405,7 +405,7 @@ async def test_turns_at_the_same_time_share_a_round_and_one_that_comes_later_wai
         assert list(await call.next_questions()) == ["turn-1", "turn-2"]
         asked.set()
         with anyio.fail_after(5):
-            while len(call._questions) < 3:
+            while len(call._turns) < 3:
                 await anyio.lowlevel.checkpoint()
         call.take({"turn-1": done("1"), "turn-2": done("2")})
         assert list(await call.next_questions()) == ["turn-3"]

@@ -18,6 +18,7 @@ from mcp_toolserver.capabilities.user import Question
 from mcp_toolserver.pipeline.call_record import CompositeRecorder
 from mcp_toolserver.pipeline.dispatcher import Dispatcher
 from mcp_toolserver.pipeline.registry import Entry
+from mcp_toolserver.protocol import elicitation
 from mcp_toolserver.protocol.handlers import Handlers, seconds_to_answer
 from mcp_toolserver.protocol.mcp_server import ToolServer
 from mcp_toolserver.protocol.tasks.feature import EXTENSION, TaskFeature
