@@ -1,22 +1,27 @@
-"""Serves the application over the configured transport."""
+"""Serves the application over the configured transport, and shuts down.
+
+A signal or the end of input starts the shutdown, and a timeout bounds it. Running calls are cancelled, which
+records them and kills their processes. If the timeout expires first, the server records the remaining calls
+and exits; the broker then kills the remaining processes.
+"""
 
 import logging
 import os
+import signal
 import socket
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import anyio
 import anyio.to_thread
+from anyio.abc import TaskStatus
 from mcp.server.lowlevel import Server
 
 from mcp_toolserver.app.compose import Application, application_of
-from mcp_toolserver.app.readiness import Readiness
-from mcp_toolserver.app.shutdown import Leave, run_until_shutdown
 from mcp_toolserver.capabilities.call_scope import LOCAL
 from mcp_toolserver.errors import SettingsError, Unavailable
 from mcp_toolserver.protocol.client_identity import ClientIds, ClientRoots
@@ -28,6 +33,7 @@ from mcp_toolserver.protocol.resources.feature import ResourceFeature
 from mcp_toolserver.protocol.stdio.server import reads, serve_stdio
 from mcp_toolserver.protocol.tasks.feature import TaskFeature
 from mcp_toolserver.settings import Settings, public_settings
+from mcp_toolserver.stores.disk import MIB, free_bytes
 from mcp_toolserver.stores.file_lock import BOARD, any_dead
 
 if TYPE_CHECKING:
@@ -37,6 +43,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+Leave = Callable[[int], NoReturn]
+"""Ends the process at once, with an exit status."""
+
 _Lifespan = Callable[[Server[Any]], AbstractAsyncContextManager[Any]]
 
 _EXPIRY_SECONDS = 600.0
@@ -44,6 +53,9 @@ _EXPIRY_SECONDS = 600.0
 
 _SCHEDULES_DELAY_SECONDS = 1.0
 """Time between the start of the server and the first look at its schedules."""
+
+_BROKER_SECONDS = 1.0
+"""How long an answer of the broker counts, because anybody can ask."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,6 +109,56 @@ def open_grants(settings: Settings) -> "GrantFile | None":
 def serve(app: Application, binding: HttpBinding | None, leave: Leave) -> int:
     """Serve until the client leaves or a signal arrives; returns the exit status. `leave` exits at once."""
     return anyio.run(run_until_shutdown, partial(_transport, app, binding), app, leave)
+
+
+async def run_until_shutdown(
+    work: Callable[[Callable[[], None]], Awaitable[None]], app: Application, leave: Leave
+) -> int:
+    """Run `work` until it ends or a signal arrives, then close `app`; returns the exit status.
+
+    `work` gets a function to call when its input ends: the timeout starts then. A second signal ends the
+    process at once.
+    """
+    working, ending, status = anyio.CancelScope(), anyio.Event(), 0
+
+    def force_exit() -> NoReturn:
+        app.record()
+        leave(status)
+
+    async def watch_signals(*, task_status: TaskStatus[None]) -> None:
+        nonlocal status
+        with anyio.open_signal_receiver(*_handled_signals()) as received:
+            task_status.started()
+            async for number in received:
+                if ending.is_set():
+                    force_exit()
+                status = 128 + number
+                ending.set()
+                working.cancel()
+
+    async def enforce_timeout() -> None:
+        await ending.wait()
+        await anyio.sleep(app.shutdown_timeout)
+        force_exit()
+
+    async with anyio.create_task_group() as tasks:
+        await tasks.start(watch_signals)
+        tasks.start_soon(enforce_timeout)
+        try:
+            with working:
+                await work(ending.set)
+        finally:
+            ending.set()
+            with anyio.CancelScope(shield=True):
+                await app.aclose()
+        tasks.cancel_scope.cancel()
+    return status
+
+
+def _handled_signals() -> list[signal.Signals]:
+    """The signals that end a process, except those that its parent made it ignore, as nohup does."""
+    every = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    return [one for one in every if signal.getsignal(one) is not signal.SIG_IGN]
 
 
 def mcp_server(
@@ -244,6 +306,58 @@ async def _serve_http(app: Application, binding: HttpBinding, limits: RequestLim
         sse=settings.transport == "sse",
         started=announce,
     )
+
+
+@dataclass
+class Readiness:
+    """What keeps the server from doing its work."""
+
+    app: Application
+    grants: "GrantFile | None"
+    _checked: float = -_BROKER_SECONDS
+    """When the broker was asked, by the clock of the event loop."""
+    _answers: bool = False
+    _asking: anyio.Lock = field(default_factory=anyio.Lock)
+
+    async def unready(self) -> Sequence[str]:
+        """The parts that are not ready: `broker`, `tools`, `state folder`, `tokens`."""
+        parts = {
+            "tools": bool(self.app.dispatcher.available()),
+            "broker": await self._has_broker(),
+            "state folder": self._has_room(),
+            "tokens": self.grants is None or not self.grants.check(),
+        }
+        return [part for part, is_ready in parts.items() if not is_ready]
+
+    async def _has_broker(self) -> bool:
+        broker = self.app.shared.broker
+        if broker is None:
+            # This platform has none, and offers no tool that needs it.
+            return True
+        async with self._asking:
+            if anyio.current_time() - self._checked >= _BROKER_SECONDS:
+                try:
+                    await anyio.to_thread.run_sync(broker.check, abandon_on_cancel=True)
+                    self._answers = True
+                except (Unavailable, OSError):
+                    self._answers = False
+                self._checked = anyio.current_time()
+            return self._answers
+
+    def _has_room(self) -> bool:
+        """Whether the state folder can be written and has the reserve that the audit log needs."""
+        try:
+            folder = os.open(self.app.shared.state, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError:
+            return False
+        try:
+            free = free_bytes(folder)
+            is_writable = os.access(self.app.shared.state, os.W_OK)
+        except OSError:
+            return False
+        finally:
+            os.close(folder)
+        return is_writable and (free is None or free >= self.app.settings.disk_reserve * MIB)
 
 
 @asynccontextmanager

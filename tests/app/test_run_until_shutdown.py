@@ -3,12 +3,12 @@
 import os
 import signal
 from collections.abc import Callable
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import anyio
 import pytest
 
-from mcp_toolserver.app.shutdown import run_until_shutdown
+from mcp_toolserver.app.serve import run_until_shutdown
 
 
 class Left(BaseException):
@@ -43,7 +43,7 @@ async def test_a_second_signal_ends_the_process_at_once() -> None:
         os.kill(os.getpid(), signal.SIGTERM)
         await anyio.sleep_forever()
 
-    parts = Stuck()
+    parts: Any = Stuck()
     ended = pytest.RaisesExc(Left, match="^143$")
     with anyio.fail_after(10), pytest.RaisesGroup(ended, allow_unwrapped=True, flatten_subgroups=True):
         await run_until_shutdown(for_ever, parts, leave)
@@ -54,6 +54,7 @@ async def test_a_signal_that_the_parent_has_ignored_stays_ignored() -> None:
     class Nothing(Stuck):
         async def aclose(self) -> None: ...
 
+    nothing: Any = Nothing()
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
     async def work(_: Callable[[], None]) -> None:
@@ -61,6 +62,6 @@ async def test_a_signal_that_the_parent_has_ignored_stays_ignored() -> None:
         await anyio.sleep(0)
 
     try:
-        assert await run_until_shutdown(work, Nothing(), leave) == 0
+        assert await run_until_shutdown(work, nothing, leave) == 0
     finally:
         signal.signal(signal.SIGHUP, before)
