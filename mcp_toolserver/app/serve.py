@@ -273,8 +273,8 @@ async def upkeep(app: Application) -> None:
 
 async def _serve_http(app: Application, binding: HttpBinding, limits: RequestLimits) -> None:
     settings = app.settings
+    from mcp_toolserver.protocol.http.gate import HttpOptions
     from mcp_toolserver.protocol.http.members import NamedTokens
-    from mcp_toolserver.protocol.http.options import HttpOptions
     from mcp_toolserver.protocol.http.server import serve_http
     from mcp_toolserver.telemetry.json_log import say
 

@@ -16,7 +16,7 @@ from mcp_toolserver.app.compose import build_application
 from mcp_toolserver.app.serve import mcp_server
 from mcp_toolserver.pipeline.dispatcher import Dispatcher
 from mcp_toolserver.pipeline.registry import Registry
-from mcp_toolserver.protocol.http.options import HttpOptions
+from mcp_toolserver.protocol.http.gate import HttpOptions
 from mcp_toolserver.protocol.http.server import bind, serve_http
 from mcp_toolserver.protocol.mcp_server import ToolServer
 from mcp_toolserver.protocol.resources.feature import ResourceFeature

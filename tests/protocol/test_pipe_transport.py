@@ -13,7 +13,7 @@ from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCNotification, JSONRPCRequest
 
 from mcp_toolserver.protocol.stdio import streams
-from mcp_toolserver.protocol.stdio.streams import PipeReader, PipeWriter
+from mcp_toolserver.protocol.stdio.streams import LineReader, LineWriter
 from tests.support.live import SharedServers, text
 
 
@@ -21,8 +21,8 @@ from tests.support.live import SharedServers, text
 class Wire:
     """The server's streams, and the client's ends of the pipes."""
 
-    reader: PipeReader
-    writer: PipeWriter
+    reader: LineReader
+    writer: LineWriter
     to_server: int
     from_server: int
 
@@ -123,7 +123,7 @@ async def test_the_writer_waits_while_the_client_does_not_read() -> None:
 async def test_a_client_that_does_not_listen_any_more_closes_the_stream() -> None:
     note = SessionMessage(JSONRPCNotification(jsonrpc="2.0", method="x"))
 
-    async def talk(writer: PipeWriter) -> None:
+    async def talk(writer: LineWriter) -> None:
         for _ in range(1000):
             await writer.send(note)
             await anyio.sleep(0)

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Generator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 import anyio
@@ -11,7 +11,7 @@ from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCNotification
 
 from mcp_toolserver.protocol.stdio import streams
-from mcp_toolserver.protocol.stdio.streams import FileReader, FileWriter
+from mcp_toolserver.protocol.stdio.streams import LineReader, LineWriter
 
 
 def note(text: str = "") -> SessionMessage:
@@ -19,7 +19,7 @@ def note(text: str = "") -> SessionMessage:
 
 
 @contextmanager
-def reading(source: int) -> Generator[tuple[FileReader, FileWriter]]:
+def reading(source: int) -> Generator[tuple[LineReader, LineWriter]]:
     """The streams over `source` and nothing."""
     target = os.open(os.devnull, os.O_WRONLY)
     try:
@@ -74,18 +74,17 @@ async def test_who_waits_for_a_line_can_be_cancelled() -> None:
 async def test_what_nobody_reads_any_more_is_closed(size: int) -> None:
     source, target = os.pipe()
     os.close(source)
-    writer = FileWriter(os.fdopen(target, "wb"))
+    _, writer = streams.open_files(target, target)
     with anyio.fail_after(10):
         await writer.wait_for_reader_gone()
         with pytest.raises(anyio.ClosedResourceError):
             await writer.send(note("x" * size))
-    with suppress(OSError):
-        writer._file.close()
+    os.close(target)
 
 
 async def test_a_file_is_never_without_a_reader(tmp_path: Path) -> None:
     with (tmp_path / "answers").open("wb") as file:
-        async with FileWriter(file) as writer:
+        async with streams.open_files(file.fileno(), file.fileno())[1] as writer:
             await writer.send(note("a"))
             with anyio.move_on_after(0.05) as waited:
                 await writer.wait_for_reader_gone()

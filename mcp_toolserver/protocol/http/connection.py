@@ -20,8 +20,7 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
-from mcp_toolserver.protocol.http.gate import Gateway
-from mcp_toolserver.protocol.http.options import HttpOptions
+from mcp_toolserver.protocol.http.gate import Gateway, HttpOptions
 from mcp_toolserver.protocol.refusals import CLOSE, SHIELDS
 
 BACKLOG = 512

@@ -5,17 +5,17 @@ the body within limits of size and time, applies the limits on requests in progr
 request without its credentials to that server.
 """
 
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import anyio
 from mcp_types import RequestId
 from pydantic_core import from_json
 from starlette.types import Message, Receive, Scope, Send
 
+from mcp_toolserver.errors import SettingsError
 from mcp_toolserver.protocol.http.members import Disconnects, Member, Members
-from mcp_toolserver.protocol.http.options import HttpOptions
 from mcp_toolserver.protocol.http.request_checks import (
     RequestHead,
     Rules,
@@ -23,6 +23,7 @@ from mcp_toolserver.protocol.http.request_checks import (
     bearer_token,
     check_request,
 )
+from mcp_toolserver.protocol.http.tokens import MIN_TOKEN
 from mcp_toolserver.protocol.rate_limit import ConcurrencyLimiter, RequestLimits, is_counted
 from mcp_toolserver.protocol.refusals import (
     ENDING,
@@ -67,6 +68,40 @@ class Posted:
     def is_call(self) -> bool:
         """Whether it is a request, which expects an answer."""
         return self.method is not None and self.id is not None
+
+
+async def _always_ready() -> Sequence[str]:
+    return ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class HttpOptions:
+    host: str = "127.0.0.1"
+    token: str | None = field(default=None, repr=False)
+    """The only token; None with named tokens."""
+    names: tuple[str, ...] = ()
+    """More names of this server in the Host header. One with a port means exactly that, one without means
+    the name at every port, because only the name protects from other web pages."""
+    max_body: int = 4 * 1024 * 1024
+    max_sessions: int = 256
+    """Also bounds the open event streams."""
+    limits: RequestLimits = field(default_factory=RequestLimits)
+    max_connections: int = 512
+    max_connections_per_peer: int = 384
+    """Fewer than all, so that one address cannot shut out the others."""
+    idle_seconds: float = 1800.0
+    """Until a session without a request in progress is closed."""
+    header_seconds: float = 10.0
+    body_seconds: float = 10.0
+    keep_alive_seconds: int = 30
+    ending_seconds: float = 5.0
+    """How long requests may take to end at shutdown; a cancelled call kills its processes in this time."""
+    unready: Callable[[], Awaitable[Sequence[str]]] = _always_ready
+    """Names what keeps the server from doing its work, for `/readyz`."""
+
+    def __post_init__(self) -> None:
+        if self.token is not None and len(self.token) < MIN_TOKEN:
+            raise SettingsError(f"The token for HTTP must have at least {MIN_TOKEN} characters.")
 
 
 class MemoryBudget:
@@ -210,8 +245,8 @@ class Gateway:
             return
         posted: Posted = scope[POSTED]
         client = client_of(scope, posted)
-        if limiter is self._streams and member.name:
-            client = member.name
+        if limiter is self._streams and member.grant is not None:
+            client = member.grant.name
         if (refusal := limiter.acquire(client, posted.method or "")) is not None:
             await reply.refuse(refusal, posted.id)
             return

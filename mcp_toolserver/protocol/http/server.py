@@ -7,7 +7,7 @@ reach a loopback port.
 import errno
 import ipaddress
 import socket
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, closing
 from functools import partial
 from typing import Any
@@ -18,11 +18,12 @@ from mcp.server.lowlevel import Server
 from mcp_toolserver.errors import SettingsError
 from mcp_toolserver.protocol.http import endpoints
 from mcp_toolserver.protocol.http.connection import listen, listening, port_of
-from mcp_toolserver.protocol.http.gate import Gateway
+from mcp_toolserver.protocol.http.gate import Gateway, HttpOptions
 from mcp_toolserver.protocol.http.members import Member, Members, NamedTokens, OneToken, many_tokens
-from mcp_toolserver.protocol.http.options import HttpOptions, rules_of
-from mcp_toolserver.protocol.http.request_checks import authority
+from mcp_toolserver.protocol.http.request_checks import PORT, Route, Rules, authority
 from mcp_toolserver.protocol.rate_limit import ConcurrencyLimiter
+
+_LOOPBACK_NAMES = ("127.0.0.1", "localhost", "::1")
 
 
 def check_bind(host: str, has_token_file: bool) -> None:
@@ -124,3 +125,46 @@ def _reason(error: OSError) -> str:
     if error.errno == errno.EADDRINUSE:
         return "another program listens there. Choose another --port; 0 takes any free one."
     return f"cannot be listened on ({error.strerror}). Choose another."
+
+
+def rules_of(options: HttpOptions, addresses: Sequence[str], port: int, routes: Mapping[str, Route]) -> Rules:
+    """The rules for a server that listens on `addresses`: those of its endpoints and of the health checks."""
+    named = _extra_hosts(options, port)
+    hosts = own_hosts(options, addresses, port)
+    # A proxy may serve these names over TLS.
+    origins = frozenset(f"{scheme}://{host}" for host in named for scheme in ("http", "https"))
+
+    async def alive() -> tuple[int, bytes]:
+        return 200, b"ok"
+
+    async def ready() -> tuple[int, bytes]:
+        missing = await options.unready()
+        return (503, f"not ready: {', '.join(missing)}".encode()) if missing else (200, b"ready")
+
+    methods = frozenset({"GET", "HEAD"})
+    health = {
+        "/healthz": Route(methods=methods, public=alive),
+        "/readyz": Route(methods=methods, public=ready),
+    }
+    return Rules(
+        hosts=hosts,
+        names=frozenset(name.lower() for name in options.names if not PORT.search(name)),
+        origins=origins | {f"http://{host}" for host in hosts},
+        routes={**routes, **health},
+    )
+
+
+def own_hosts(options: HttpOptions, addresses: Sequence[str], port: int) -> frozenset[str]:
+    """Every spelling of the Host header that means this server, in lower case."""
+    bound = [ipaddress.ip_address(address) for address in addresses]
+    local = any(address.is_loopback or address.is_unspecified for address in bound)
+    names = (options.host.lower(), *(_LOOPBACK_NAMES if local else ()))
+    hosts = {authority(name, port) for name in names}
+    if port == 80:
+        hosts |= {host.removesuffix(":80") for host in hosts}
+    return frozenset(hosts | _extra_hosts(options, port))
+
+
+def _extra_hosts(options: HttpOptions, port: int) -> frozenset[str]:
+    names = [name.lower() for name in options.names]
+    return frozenset((*names, *(f"{name}:{port}" for name in names if not PORT.search(name))))
