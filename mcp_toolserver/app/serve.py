@@ -10,21 +10,20 @@ import os
 import signal
 import socket
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import anyio
 import anyio.to_thread
 from anyio.abc import TaskStatus
-from mcp.server.lowlevel import Server
 
 from mcp_toolserver.app.compose import Application, application_of
 from mcp_toolserver.capabilities.call_scope import LOCAL
 from mcp_toolserver.errors import SettingsError, Unavailable
-from mcp_toolserver.protocol.client_identity import ClientIds, ClientRoots
+from mcp_toolserver.protocol.client_identity import ClientRoots
 from mcp_toolserver.protocol.handlers import Handlers
 from mcp_toolserver.protocol.instructions import instructions
 from mcp_toolserver.protocol.mcp_server import Feature, ToolServer, sandbox_state
@@ -45,8 +44,6 @@ log = logging.getLogger(__name__)
 
 Leave = Callable[[int], NoReturn]
 """Ends the process at once, with an exit status."""
-
-_Lifespan = Callable[[Server[Any]], AbstractAsyncContextManager[Any]]
 
 _EXPIRY_SECONDS = 600.0
 """Time between two removals of expired saved outputs while no call comes."""
@@ -196,23 +193,7 @@ def mcp_server(
     sandbox = () if app.settings.client_sandbox == "ignore" else (sandbox_state,)
     features = (own.join, TaskFeature(tasks).join, *sandbox, *extra)
     text = instructions(app.status, app.roots, _started_in(app.settings), user=app.user)
-    server = ToolServer(handlers, text, features)
-    server.lifespan = _forgetting(server.lifespan, handlers.client_ids)
-    return server
-
-
-def _forgetting(lifespan: _Lifespan, clients: ClientIds) -> _Lifespan:
-    """`lifespan`, which forgets the stateless clients of a name at its end."""
-
-    @asynccontextmanager
-    async def extended(server: Server[Any]) -> AsyncGenerator[Any]:
-        async with lifespan(server) as state:
-            try:
-                yield state
-            finally:
-                clients.forget_stateless()
-
-    return extended
+    return ToolServer(handlers, text, features)
 
 
 def resource_feature(app: Application, handlers: Handlers) -> ResourceFeature:

@@ -2,7 +2,8 @@
 
 import logging
 from base64 import b64encode
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -60,6 +61,13 @@ class ToolServer(Server[Any]):
     experimental: dict[str, dict[str, Any]]
 
     def __init__(self, handlers: Handlers, instructions: str, features: Sequence[Feature] = ()) -> None:
+        @asynccontextmanager
+        async def lifespan(_: Server[Any]) -> AsyncGenerator[dict[str, Any]]:
+            try:
+                yield {}
+            finally:
+                handlers.client_ids.forget_stateless()
+
         super().__init__(
             NAME,
             version=__version__,
@@ -68,6 +76,7 @@ class ToolServer(Server[Any]):
             website_url=WEBSITE,
             icons=_icons(),
             instructions=instructions,
+            lifespan=lifespan,
             on_list_tools=handlers.list_tools,
             get_tool_input_schema=handlers.schema,
             cache_hints=_cache_hints(has_users=bool(handlers.dispatcher.user)),

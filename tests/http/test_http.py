@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mcp_toolserver.errors import SettingsError
-from mcp_toolserver.protocol.http.connection import listen, listening, port_of
 from mcp_toolserver.protocol.http.endpoints import cancels_when_left
 from mcp_toolserver.protocol.http.gate import POSTED, Gateway, HttpOptions, Posted
 from mcp_toolserver.protocol.http.members import Member, OneToken
@@ -30,7 +29,7 @@ from mcp_toolserver.protocol.http.request_checks import (
     bearer_token,
     check_request,
 )
-from mcp_toolserver.protocol.http.server import check_bind, own_hosts
+from mcp_toolserver.protocol.http.server import check_bind, listen, listening, own_hosts, port_of
 from mcp_toolserver.protocol.http.tokens import make_token, read_token_file
 from mcp_toolserver.protocol.rate_limit import ConcurrencyLimiter, RequestLimits
 from tests.support.http_server import (

@@ -1,18 +1,18 @@
-"""The handlers of resources, prompts, completion and subscriptions; imported on first use."""
+"""The handlers of resources, prompts, completion and subscriptions, and the server's own prompts; imported on
+first use."""
 
 import base64
 import binascii
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import mcp_types as mcp
 from mcp.shared.exceptions import MCPError
 
 from mcp_toolserver.protocol.handlers import Handlers, refuse_cursor
-from mcp_toolserver.protocol.resources.own_resources import RootFiles, own_resources
-from mcp_toolserver.protocol.resources.prompts import OwnPrompts
+from mcp_toolserver.protocol.resources.own_resources import RootFiles, completed, own_resources
 from mcp_toolserver.protocol.resources.skills import Skills
 from mcp_toolserver.protocol.resources.source import (
     PromptText,
@@ -26,6 +26,8 @@ from mcp_toolserver.protocol.resources.source import (
 )
 from mcp_toolserver.protocol.resources.subscriptions import Subscriptions
 from mcp_toolserver.protocol.translate import Context
+from mcp_toolserver.text.prompts import PROMPTS, Argument
+from mcp_toolserver.tool_spec import Output, Runtime
 
 if TYPE_CHECKING:
     from mcp_toolserver.protocol.resources.feature import ResourceFeature
@@ -34,6 +36,12 @@ PAGE = 50
 
 COMPLETIONS = 100
 """Maximum values in one completion, set by the protocol."""
+
+LONGEST = 4_000
+"""Maximum characters of an argument of a prompt."""
+
+_BRANCHES = "repo_overview"
+"""The tool whose permission and rules apply to branch names."""
 
 _FAULTS = frozenset({"internal", "timed_out", "unavailable"})
 """Errors that say nothing about the address."""
@@ -159,3 +167,72 @@ def _start(cursor: str | None, uris: Sequence[str]) -> int:
         return uris.index(base64.urlsafe_b64decode(cursor.encode()).decode()) + 1
     except (ValueError, binascii.Error):
         raise MCPError(mcp.INVALID_PARAMS, "Invalid cursor") from None
+
+
+@dataclass(frozen=True)
+class OwnPrompts(Source):
+    """The server's own prompts."""
+
+    handlers: Handlers
+
+    def prompts(self) -> Sequence[mcp.Prompt]:
+        return [
+            mcp.Prompt(
+                name=prompt.name,
+                title=prompt.title,
+                description=prompt.description,
+                arguments=[
+                    mcp.PromptArgument(
+                        name=argument.name, description=argument.description, required=argument.required
+                    )
+                    for argument in prompt.arguments
+                ],
+            )
+            for prompt in PROMPTS
+        ]
+
+    async def get_prompt(self, params: mcp.GetPromptRequestParams, _: Visitor) -> mcp.GetPromptResult | None:
+        prompt = next((one for one in PROMPTS if one.name == params.name), None)
+        if prompt is None:
+            return None
+        given = params.arguments or {}
+        if wrong := _wrong({argument.name: argument for argument in prompt.arguments}, given):
+            raise MCPError(mcp.INVALID_PARAMS, f"{prompt.name}: {wrong}")
+        words = prompt.words(given, self.handlers.offered.__contains__)
+        shown = self.handlers.dispatcher.shown(words)
+        message = mcp.PromptMessage(role="user", content=mcp.TextContent(type="text", text=shown))
+        return mcp.GetPromptResult(description=prompt.description, messages=[message])
+
+    async def complete(self, name: str, argument: str, value: str, visitor: Visitor) -> Sequence[str]:
+        known = (one for prompt in PROMPTS if prompt.name == name for one in prompt.arguments)
+        match next((one.values for one in known if one.name == argument), "text"):
+            case "path":
+                return await completed(value, visitor)
+            case "branch" if _BRANCHES in self.handlers.offered:
+                return [name for name in await _branches(visitor) if name.startswith(value)]
+            case _:
+                return ()
+
+
+def _wrong(known: Mapping[str, Argument], given: Mapping[str, str]) -> str:
+    if missing := [name for name, one in known.items() if one.required and not given.get(name, "").strip()]:
+        return f"{missing[0]} is required"
+    if unknown := sorted(given.keys() - known.keys()):
+        return f"there is no argument {unknown[0][:64]!r}; it takes {', '.join(known)}"
+    long = [name for name, value in given.items() if len(value) > LONGEST]
+    return f"{long[0]} has more than {LONGEST} characters" if long else ""
+
+
+async def _branches(visitor: Visitor) -> Sequence[str]:
+    """The names of branches, those with the newest commits first."""
+    try:
+        found = await visitor.call(_BRANCHES, {}, _named)
+    except (Refused, Waiting):
+        return ()
+    return found.text.split()
+
+
+async def _named(args: Any, rt: Runtime) -> Output:
+    """Branch names, one a line; they contain no white space."""
+    overview = await rt.git.overview(args.path)
+    return Output("\n".join(branch.name for branch in overview.branches))
