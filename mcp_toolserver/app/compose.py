@@ -188,11 +188,18 @@ class Application:
         self.providers = Providers(self._provider_context())
         self.tasks = Lazy(partial(_tasks, shared.database))
         self.dispatcher = self._dispatcher()
+        enforcement = Enforcement(
+            mode=self.facts.mode.flag,
+            openat2=self.facts.openat2,
+            server=self.facts.server_lock or 0,
+            commands=self.facts.command_sandbox,
+            filtered=self.facts.filters_syscalls,
+        )
         self.status = EnforcementStatus(
             mode=settings.permission_mode,
             commands=Capability.PROCESS in self.dispatcher.host.permissions,
             network=self.facts.is_networked,
-            summary=summary(_enforcement(self.facts)) + _excepted(settings),
+            summary=summary(enforcement) + _excepted(settings),
         )
         started = [part for part in (self.commands, shared.sessions) if part is not None]
         own, stores = (self.plans, self.providers), (shared.outputs, shared.histories)
@@ -522,16 +529,6 @@ def _excepted(settings: Settings) -> str:
     names = ", ".join(settings.writable_name)
     log.warning("not protected, because of --writable-name: %s", names)
     return f"; not protected (--writable-name): {names}"
-
-
-def _enforcement(facts: HostFacts) -> Enforcement:
-    return Enforcement(
-        mode=facts.mode.flag,
-        openat2=facts.openat2,
-        server=facts.server_lock or 0,
-        commands=facts.command_sandbox,
-        filtered=facts.filters_syscalls,
-    )
 
 
 def _audit(facts: HostFacts, state: str, *, values: bool) -> AuditLog:

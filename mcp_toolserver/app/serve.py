@@ -192,12 +192,13 @@ def mcp_server(
     # A client sends its policy only to a server that declares this; one that is sent is always applied.
     sandbox = () if app.settings.client_sandbox == "ignore" else (sandbox_state,)
     features = (own.join, TaskFeature(tasks).join, *sandbox, *extra)
-    text = instructions(app.status, app.roots, _started_in(app.settings), user=app.user)
+    # On stdio the client started this server, else an operator.
+    started_in = os.getcwd() if app.settings.transport == "stdio" else ""
+    text = instructions(app.status, app.roots, started_in, user=app.user)
     return ToolServer(handlers, text, features)
 
 
 def resource_feature(app: Application, handlers: Handlers) -> ResourceFeature:
-    """The resources, prompts and notifications of the server."""
     return ResourceFeature(
         handlers=handlers,
         outputs=app.shared.outputs,
@@ -356,11 +357,6 @@ async def _server_of_name(app: Application, grant: "Grant") -> AsyncGenerator[To
                 log.exception("Not all that the clients of %s had made was ended.", grant.name)
             finally:
                 del app.users[grant.name]
-
-
-def _started_in(settings: Settings) -> str:
-    """The folder in which a client started this server; empty if an operator started it."""
-    return os.getcwd() if settings.transport == "stdio" else ""
 
 
 def _principal(token: str, user: str) -> str:

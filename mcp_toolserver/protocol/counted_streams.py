@@ -85,16 +85,12 @@ class ConnectionStats:
 
 
 class Source(Protocol):
-    """The messages of a transport."""
-
     async def receive(self) -> SessionMessage | Exception: ...
 
     async def aclose(self) -> None: ...
 
 
 class Sink(Protocol):
-    """The output of a transport."""
-
     async def send(self, item: SessionMessage, /) -> None: ...
 
     async def aclose(self) -> None: ...
@@ -121,7 +117,6 @@ class Incoming(ObjectReceiveStream[SessionMessage | Exception]):
         return getattr(self._source, "last_context", None)
 
     async def receive(self) -> SessionMessage | Exception:
-        """The next message within the limits."""
         while True:
             item = await self._next()
             self._stats.touch()
@@ -162,8 +157,6 @@ class Incoming(ObjectReceiveStream[SessionMessage | Exception]):
 
 
 class Outgoing(ObjectSendStream[SessionMessage]):
-    """Messages to the client."""
-
     def __init__(self, sink: Sink, stats: ConnectionStats) -> None:
         self._sink = sink
         self._stats = stats

@@ -286,7 +286,6 @@ class Form:
 
     @cached_property
     def _fields(self) -> list[dict[str, dict[str, JsonValue]]]:
-        """The fields of each question."""
         return [
             self._fields_of(question, f"answer_{n}") for n, question in enumerate(self.questions, start=1)
         ]
@@ -298,11 +297,8 @@ class Form:
                 f"{name}_{n}": {"type": "boolean", "title": choice.label, "description": choice.description}
                 for n, choice in choices
             }
-        return {name: {**_named(question), **_shape(question)}}
-
-
-def _named(question: Question) -> dict[str, JsonValue]:
-    return {"title": question.header or question.text[:100], "description": question.text}
+        title = question.header or question.text[:100]
+        return {name: {"title": title, "description": question.text, **_shape(question)}}
 
 
 def _shape(question: Question) -> dict[str, JsonValue]:
@@ -313,12 +309,10 @@ def _shape(question: Question) -> dict[str, JsonValue]:
 
 
 def _text(question: Question) -> str:
-    choices = (f"\n- {choice.label}{_meaning(choice.description)}" for choice in question.choices)
-    return f"{question.text}{''.join(choices)}"
-
-
-def _meaning(description: str) -> str:
-    return f": {description}" if description else ""
+    meanings = (
+        (choice.label, choice.description and f": {choice.description}") for choice in question.choices
+    )
+    return question.text + "".join(f"\n- {label}{meaning}" for label, meaning in meanings)
 
 
 def _answer(question: Question, values: Sequence[object]) -> tuple[str, ...] | None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import mcp_types as mcp
 from mcp.shared.exceptions import MCPError
+from mcp_types.version import is_version_at_least
 from pydantic import JsonValue
 
 from mcp_toolserver.capabilities.change_events import ChangeEvents
@@ -57,6 +58,9 @@ follow."""
 _SINCE: Mapping[str, tuple[int, ...]] = {"claude-code": (2, 1, 154)}
 """The first version that is known to wait so long: older ones, and the desktop application, cancel a call
 after 60 s (anthropics/claude-code issue 63379)."""
+
+_TOOLS_SINCE = "2025-11-25"
+"""The revision that added tools to sampling."""
 
 _TOO_MANY = Result(
     text="Too many calls use the client's model at the same time. Wait for one to end, and call again.",
@@ -303,11 +307,10 @@ def _response(
 def _offers_model(context: Context) -> bool:
     """Whether the client offers its model with tools (sampling)."""
     declared = context.session.client_capabilities
-    if declared is None or declared.sampling is None:
+    sampling = declared and declared.sampling
+    if sampling is None or sampling.tools is None:
         return False
-    from mcp_toolserver.protocol.sampling import declares
-
-    return declares(declared, context.protocol_version)
+    return is_version_at_least(context.protocol_version, _TOOLS_SINCE)
 
 
 def _mark(request: Any) -> str:

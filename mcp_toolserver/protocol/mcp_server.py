@@ -193,15 +193,13 @@ def _icons() -> list[mcp.Icon]:
 
     Every client that shows icons supports PNG; SVG stays sharp at every size.
     """
-    return [
-        mcp.Icon(src=_data_uri(f"{theme}.{suffix}", kind), mime_type=kind, sizes=[size], theme=theme)
-        for theme in ("light", "dark")
-        for suffix, kind, size in (("svg", "image/svg+xml", "any"), ("png", "image/png", "64x64"))
-    ]
-
-
-def _data_uri(name: str, kind: str) -> str:
-    return f"data:{kind};base64,{b64encode((_ICONS / name).read_bytes()).decode()}"
+    icons: list[mcp.Icon] = []
+    for theme in ("light", "dark"):
+        for suffix, kind, size in (("svg", "image/svg+xml", "any"), ("png", "image/png", "64x64")):
+            data = b64encode((_ICONS / f"{theme}.{suffix}").read_bytes()).decode()
+            uri = f"data:{kind};base64,{data}"
+            icons.append(mcp.Icon(src=uri, mime_type=kind, sizes=[size], theme=theme))
+    return icons
 
 
 async def answered(ctx: Context, call_next: CallNext) -> HandlerResult:

@@ -76,7 +76,6 @@ class LimiterOfName(ConcurrencyLimiter):
         self._shared = shared
 
     def acquire(self, client: str, method: str) -> Refusal | None:
-        """Count a request here and in the limits of the server."""
         if (refusal := super().acquire(self._name, method)) is not None:
             return refusal
         if (refusal := self._shared.acquire(f"{self._name} {client}", method)) is not None:

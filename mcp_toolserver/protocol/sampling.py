@@ -16,7 +16,6 @@ import anyio
 import mcp_types as mcp
 from mcp.shared.exceptions import MCPError
 from mcp.shared.message import ServerMessageMetadata
-from mcp_types.version import is_version_at_least
 
 from mcp_toolserver.capabilities.model import Message, ModelRequest, ModelTurn, ToolCall, ToolReply, UserText
 from mcp_toolserver.errors import TimedOut, Unavailable
@@ -32,9 +31,6 @@ NO_REQUEST = (
     "The client's model answers only while the client waits for the call that uses it. Start the agent again "
     "without run_in_background, or ask the operator to configure a model in [agent]."
 )
-
-_TOOLS_SINCE = "2025-11-25"
-"""The revision that added tools to sampling."""
 
 _CHARACTERS_OF_TOKEN = 4
 """Clients do not say how many tokens a turn took, so the count is an estimate."""
@@ -65,12 +61,6 @@ _EXHAUSTED = (
 )
 
 Sampled = mcp.CreateMessageResult | mcp.CreateMessageResultWithTools
-
-
-def declares(capabilities: mcp.ClientCapabilities | None, version: str) -> bool:
-    """Whether a client offers its model with tools."""
-    sampling = capabilities and capabilities.sampling
-    return bool(sampling and sampling.tools is not None) and is_version_at_least(version, _TOOLS_SINCE)
 
 
 def create_message(request: ModelRequest, *, last: bool = False) -> mcp.CreateMessageRequest:
@@ -283,7 +273,6 @@ class RoundCall(Client):
         return {}
 
     def cancel(self) -> None:
-        """Cancel the call, and with it all that it runs."""
         assert self.running is not None
         self.running.cancel()
 

@@ -70,9 +70,12 @@ def cancels_when_left(app: ASGIApp) -> ASGIApp:
     """`app`, which cancels a call in its session when the client closes the connection before the answer."""
 
     async def serve(scope: Scope, receive: Receive, send: Send) -> None:
-        scope = _without_last_event_id(scope)
+        # No events are stored, and the SDK would answer Last-Event-ID with nothing.
+        headers = [pair for pair in scope["headers"] if pair[0] != LAST_EVENT_ID_HEADER.encode()]
+        scope = {**scope, "headers": headers}
+        in_session = any(name == MCP_SESSION_ID_HEADER.encode() for name, _ in headers)
         posted: Posted = scope[POSTED]
-        if not posted.is_call or posted.method == "initialize" or not _in_session(scope):
+        if not posted.is_call or posted.method == "initialize" or not in_session:
             await app(scope, receive, send)
             return
         left = answered = False
@@ -95,16 +98,6 @@ def cancels_when_left(app: ASGIApp) -> ASGIApp:
             await app(*_cancellation(scope, posted))
 
     return serve
-
-
-def _without_last_event_id(scope: Scope) -> Scope:
-    """The request without Last-Event-ID: no events are stored, and the SDK would answer it with nothing."""
-    headers = [(name, value) for name, value in scope["headers"] if name != LAST_EVENT_ID_HEADER.encode()]
-    return {**scope, "headers": headers}
-
-
-def _in_session(scope: Scope) -> bool:
-    return any(name == MCP_SESSION_ID_HEADER.encode() for name, _ in scope["headers"])
 
 
 def _cancellation(scope: Scope, posted: Posted) -> tuple[Scope, Receive, Send]:

@@ -5,7 +5,7 @@ the body within limits of size and time, applies the limits on requests in progr
 request without its credentials to that server.
 """
 
-from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -142,7 +142,9 @@ class Reply:
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.started = True
-            message = {**message, "headers": _shielded(message.get("headers", ()))}
+            names = {name for name, _ in SHIELDS}
+            kept = [pair for pair in message.get("headers", ()) if pair[0].lower() not in names]
+            message = {**message, "headers": [*kept, *SHIELDS]}
             self._endless = all(name != b"content-length" for name, _ in message["headers"])
         else:
             self.complete = not message.get("more_body", False)
@@ -163,13 +165,6 @@ class Reply:
             await self.refuse(refusal)
         elif self._endless and not self.complete:
             await self.send({"type": "http.response.body", "body": b""})
-
-
-def _shielded(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-    """The headers of a response, with `SHIELDS` replacing its own of the same names."""
-    names = {name for name, _ in SHIELDS}
-    kept = [(name, value) for name, value in headers if name.lower() not in names]
-    return [*kept, *SHIELDS]
 
 
 class Gateway:
@@ -228,7 +223,10 @@ class Gateway:
             if isinstance(posted, Refusal):
                 await reply.refuse(posted)
             elif isinstance(body, bytes) and posted is not None and not member.disconnects.ended:
-                inner = {**scope, "headers": _inner_headers(scope), POSTED: posted}
+                # No credentials, and none of the names that the client used.
+                kept = [(name, value) for name, value in scope["headers"] if name not in _SPENT]
+                headers = [*kept, (b"host", INNER_HOST.encode())]
+                inner = {**scope, "headers": headers, POSTED: posted}
                 limiter = self._counted(head, posted, member)
                 await self._pass(limiter, inner, _replayed(body, receive), reply, member)
 
@@ -273,7 +271,6 @@ def client_of(scope: Scope, posted: Posted) -> str:
 
 
 def head_of(scope: Scope) -> RequestHead:
-    """The head of the request in an ASGI scope."""
     server: tuple[str, int | None] | None = scope.get("server")
     local = authority(server[0], server[1]) if server is not None and server[1] is not None else ""
     return RequestHead(
@@ -283,12 +280,6 @@ def head_of(scope: Scope) -> RequestHead:
         headers=tuple(scope["headers"]),
         local=local,
     )
-
-
-def _inner_headers(scope: Scope) -> list[tuple[bytes, bytes]]:
-    """The headers for the inner application, without credentials and the names that the client used."""
-    kept = [(name, value) for name, value in scope["headers"] if name not in _SPENT]
-    return [*kept, (b"host", INNER_HOST.encode())]
 
 
 def _replayed(body: bytes, receive: Receive) -> Receive:

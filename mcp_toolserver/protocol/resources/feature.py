@@ -84,7 +84,6 @@ class ResourceFeature:
 
     @cached_property
     def resource_handlers(self) -> "ResourceHandlers":
-        """The request handlers, built on first use."""
         from mcp_toolserver.protocol.resources.handlers import ResourceHandlers
 
         return ResourceHandlers(self)

@@ -171,8 +171,6 @@ def _start(cursor: str | None, uris: Sequence[str]) -> int:
 
 @dataclass(frozen=True)
 class OwnPrompts(Source):
-    """The server's own prompts."""
-
     handlers: Handlers
 
     def prompts(self) -> Sequence[mcp.Prompt]:

@@ -64,7 +64,6 @@ class Skills(Source):
 
     @property
     def is_offered(self) -> bool:
-        """Whether the server has the tool."""
         return TOOL in self.handlers.offered
 
     def templates(self) -> Sequence[mcp.ResourceTemplate]:
@@ -106,7 +105,6 @@ class Skills(Source):
     async def get_skill(
         self, context: Context, params: mcp.ReadResourceRequestParams
     ) -> dict[str, JsonValue]:
-        """Answer `skills/get`."""
         name, path = _address(params.uri) or ("", "")
         shown = self.handlers.dispatcher.shown
 

@@ -150,7 +150,6 @@ def text(
 
 
 def blob(uri: str, content: bytes, mime_type: str) -> mcp.ReadResourceResult:
-    """A binary resource."""
     encoded = base64.b64encode(content).decode()
     found = mcp.BlobResourceContents(uri=uri, blob=encoded, mime_type=mime_type)
     return mcp.ReadResourceResult(contents=[found], ttl_ms=0, cache_scope="private")

@@ -64,8 +64,6 @@ notifications, or None."""
 
 @dataclass(frozen=True)
 class ChangeNotification:
-    """A notification for the subscribers of a key."""
-
     key: Hashable
     message: Callable[[dict[str, Any]], Any]
     """Builds the MCP notification with this `_meta`."""

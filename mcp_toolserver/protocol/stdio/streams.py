@@ -133,7 +133,7 @@ def _wrong(line: bytes) -> JSONRPCError:
     match found:
         case {"id": bool()}:
             pass
-        case {"id": int() as request_id} | {"id": str() as request_id} if _can_be_sent(request_id):
+        case {"id": int() as request_id} | {"id": str() as request_id} if str(request_id).isprintable():
             text = "Not a JSON-RPC message: a field is wrong, or a text holds half of a surrogate pair"
             return _error(INVALID_REQUEST, text, request_id)
         case _:
@@ -143,10 +143,6 @@ def _wrong(line: bytes) -> JSONRPCError:
 
 def _error(code: int, text: str, request_id: RequestId | None = None) -> JSONRPCError:
     return JSONRPCError(jsonrpc="2.0", id=request_id, error=ErrorData(code=code, message=text))
-
-
-def _can_be_sent(request_id: RequestId) -> bool:
-    return not isinstance(request_id, str) or request_id.isprintable()
 
 
 def are_pipes(*descriptors: int) -> bool:
