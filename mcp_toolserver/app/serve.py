@@ -63,8 +63,6 @@ class HttpBinding:
     sockets: Sequence[socket.socket]
     token: str
     """Empty with named tokens."""
-    announced: bool
-    """Whether the token is new, so that the server prints it."""
     grants: "GrantFile | None"
     """The named tokens."""
 
@@ -90,7 +88,7 @@ def bind_http(settings: Settings) -> HttpBinding | None:
     grants = open_grants(settings)
     token = read_token_file(settings.token_file) if settings.token_file else "" if grants else make_token()
     sockets = bind(settings.host, settings.port)
-    return HttpBinding(sockets=sockets, token=token, announced=not has_tokens, grants=grants)
+    return HttpBinding(sockets=sockets, token=token, grants=grants)
 
 
 def open_grants(settings: Settings) -> "GrantFile | None":
@@ -272,7 +270,7 @@ async def _serve_http(app: Application, binding: HttpBinding, limits: RequestLim
 
     def announce(address: str) -> None:
         as_json = settings.log_format == "json"
-        if binding.announced:
+        if settings.tokens is None and settings.token_file is None:
             say(f"mcp-toolserver: bearer token, shown once: {binding.token}", as_json=as_json)
         say(f"mcp-toolserver: listening on {address}", as_json=as_json)
 

@@ -132,17 +132,17 @@ class _Answer(mcp.Result):
     roots: list[_Root]
 
 
+@dataclass(frozen=True)
 class ClientRoots:
     """Asks each connection until it answers, and again after each list_changed notification."""
 
-    def __init__(self, windows: WindowsPaths | None = None, *, ignored: bool = False) -> None:
-        self._windows = windows
-        self._ignored = ignored
+    windows: WindowsPaths | None = None
+    ignored: bool = False
 
     async def of(self, context: Context) -> tuple[str, ...] | None:
         """The absolute paths of the client's roots; None if it is not restricted to any."""
         declared = context.session.client_capabilities
-        if self._ignored or declared is None or declared.roots is None:
+        if self.ignored or declared is None or declared.roots is None:
             return None
         if is_stateless(context):
             return None
@@ -171,7 +171,7 @@ class ClientRoots:
             return
         named.attempts = 0
         if roots or named.folders is not None:
-            paths = (file_path(root.uri, self._windows) for root in roots)
+            paths = (file_path(root.uri, self.windows) for root in roots)
             named.folders = tuple(path for path in paths if path is not None and "\0" not in path)
 
 

@@ -106,23 +106,17 @@ class Questions:
         return {**asked.earlier, asked.digest: answer if isinstance(answer, mcp.ElicitResult) else None}
 
 
+@dataclass(eq=False)
 class Asker:
     """Asks the user on behalf of one call."""
 
-    def __init__(
-        self,
-        context: Context,
-        params: mcp.InputResponseRequestParams,
-        questions: Questions,
-        seconds: float,
-    ) -> None:
-        self.context = context
-        self._params = params
-        self._questions = questions
-        self._seconds = seconds
-        self._said: Said | None = None
-        self.pending: mcp.InputRequiredResult | None = None
-        """The reply to send when a question raised `InputRequired`."""
+    context: Context
+    params: mcp.InputResponseRequestParams
+    questions: Questions
+    seconds: float
+    said: Said | None = None
+    pending: mcp.InputRequiredResult | None = None
+    """The reply to send when a question raised `InputRequired`."""
 
     async def ask(self, question: str) -> bool:
         """Ask whether the call may run; no if nobody can answer.
@@ -179,12 +173,12 @@ class Asker:
             raise NobodyToAsk
         if not self._speaks(MODERN):
             return await self._over_the_back_channel(request)
-        if self._said is None:
-            responses = self._params.input_responses or {}
-            self._said = self._questions.answered(self._params.request_state, responses)
-        if (asked := digest(request)) in self._said:
-            return self._said[asked]
-        self.pending = self._questions.ask(key, request, self._said)
+        if self.said is None:
+            responses = self.params.input_responses or {}
+            self.said = self.questions.answered(self.params.request_state, responses)
+        if (asked := digest(request)) in self.said:
+            return self.said[asked]
+        self.pending = self.questions.ask(key, request, self.said)
         raise InputRequired
 
     def _speaks(self, version: str) -> bool:
@@ -198,14 +192,14 @@ class Asker:
 
     async def _over_the_back_channel(self, request: mcp.ElicitRequest) -> mcp.ElicitResult:
         try:
-            with anyio.fail_after(self._seconds):
+            with anyio.fail_after(self.seconds):
                 return await self.context.session.send_request(
                     request,
                     mcp.ElicitResult,
                     metadata=ServerMessageMetadata(related_request_id=self.context.request_id),
                 )
         except TimeoutError:
-            raise unanswered(self._seconds) from None
+            raise unanswered(self.seconds) from None
         except (MCPError, ValueError):
             raise NobodyToAsk from None
 
@@ -309,10 +303,8 @@ def _shape(question: Question) -> dict[str, JsonValue]:
 
 
 def _text(question: Question) -> str:
-    meanings = (
-        (choice.label, choice.description and f": {choice.description}") for choice in question.choices
-    )
-    return question.text + "".join(f"\n- {label}{meaning}" for label, meaning in meanings)
+    choices = (": ".join(filter(None, (choice.label, choice.description))) for choice in question.choices)
+    return question.text + "".join(f"\n- {choice}" for choice in choices)
 
 
 def _answer(question: Question, values: Sequence[object]) -> tuple[str, ...] | None:

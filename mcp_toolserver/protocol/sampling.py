@@ -22,7 +22,7 @@ from mcp_toolserver.errors import TimedOut, Unavailable
 from mcp_toolserver.pipeline.call import Result
 from mcp_toolserver.protocol.handlers import Client, Handlers
 from mcp_toolserver.protocol.translate import Context
-from mcp_toolserver.runtime.background import Background, Running
+from mcp_toolserver.runtime.background import Background
 
 TURN_SECONDS = 600.0
 """How long a client may take for a turn, in which its user may have to approve."""
@@ -204,7 +204,8 @@ class RoundCall(Client):
         self.result: Result | None = None
         """None before the end, and if it was cancelled."""
         self.has_ended = False
-        self.running: Running | None = None
+        self.cancel: Callable[[], None] = lambda: None
+        """Cancels the call, and with it all that it runs."""
         self.rounds = 1 if params.request_state else 0
         """The rounds so far; a question to the user takes one."""
         self._same = (self.owner, params.name, params.arguments)
@@ -272,10 +273,6 @@ class RoundCall(Client):
             await self._news.wait()
         return {}
 
-    def cancel(self) -> None:
-        assert self.running is not None
-        self.running.cancel()
-
 
 class Rounds:
     """The calls of one server that run in rounds."""
@@ -302,7 +299,7 @@ class Rounds:
                     del self._waiting[state]
 
         self._calls.add(call)
-        call.running = background.start(run, name="a call with the client's model")
+        call.cancel = background.start(run, name="a call with the client's model").cancel
 
     def continued(self, owner: str, params: mcp.CallToolRequestParams) -> RoundCall | None:
         """The call that a request goes on with, which gets its answers; None if there is none.

@@ -149,6 +149,10 @@ def test_an_address_names_a_path_of_this_machine_or_none() -> None:
 async def test_what_a_call_left_is_listed_the_newest_first_and_can_be_read(tmp_path: Path) -> None:
     async with commanding(tmp_path) as made, made.client() as client:
         assert await listed(client) == [*OWN, JOBS, TASKS]
+        templates = (await client.list_resource_templates()).resource_templates
+        handles = [f"toolserver://{kind}/{{id}}" for kind in ("jobs", "agents", "tasks", "output")]
+        files = ["file:///{+path}", "skill://{name}/{+path}"]
+        assert [template.uri_template for template in templates] == [*handles, *files]
         first, second = [await background(client, f"echo {word}; exec sleep 60") for word in ("one", "two")]
         cut = await client.call_tool("bash", {"command": "seq 100000"})
         link = next(block for block in cut.content if isinstance(block, mcp.ResourceLink))

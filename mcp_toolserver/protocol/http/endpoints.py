@@ -25,10 +25,9 @@ from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.server.transport_security import TransportSecuritySettings
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from mcp_toolserver.protocol.counted_streams import ConnectionStats, Incoming, Outgoing
 from mcp_toolserver.protocol.http.gate import INNER_HOST, POSTED, HttpOptions, Posted
 from mcp_toolserver.protocol.http.request_checks import Route
-from mcp_toolserver.protocol.rate_limit import ConcurrencyLimiter
+from mcp_toolserver.protocol.rate_limit import ConcurrencyLimiter, ConnectionStats, Incoming, Outgoing
 
 PATH = "/mcp"
 _ROUTE = Route(methods=frozenset({"GET", "POST", "DELETE"}), awaits=True)

@@ -11,6 +11,7 @@ import os
 import select
 import stat
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import BinaryIO
 
@@ -37,23 +38,15 @@ _WATCH_SECONDS = 10
 """Timeout of the thread that waits for the reader to close; longer than any caller waits for the thread."""
 
 
+@dataclass(eq=False)
 class LineWriter(ObjectSendStream[SessionMessage]):
-    """Writes one message a line.
+    """Writes one message a line."""
 
-    Args:
-        write: writes a line; returns once all of it is written. Raises: see `send`.
-        wait_for_reader_gone: returns when the client closed its end.
-    """
-
-    def __init__(
-        self,
-        write: Callable[[bytes], Awaitable[None]],
-        wait_for_reader_gone: Callable[[], Awaitable[object]],
-        close: Callable[[], None] = lambda: None,
-    ) -> None:
-        self._write = write
-        self.wait_for_reader_gone = wait_for_reader_gone
-        self._close = close
+    write: Callable[[bytes], Awaitable[None]]
+    """Writes a line; returns once all of it is written. Raises: see `send`."""
+    wait_for_reader_gone: Callable[[], Awaitable[object]]
+    """Returns when the client closed its end."""
+    close: Callable[[], None] = lambda: None
 
     async def send(self, item: SessionMessage) -> None:
         """Write a message; returns once all of it is written.
@@ -62,29 +55,21 @@ class LineWriter(ObjectSendStream[SessionMessage]):
             anyio.ClosedResourceError: the client stopped reading.
         """
         line = item.message.model_dump_json(by_alias=True, exclude_unset=True)
-        await self._write(line.encode() + b"\n")
+        await self.write(line.encode() + b"\n")
 
     async def aclose(self) -> None:
-        self._close()
+        self.close()
 
 
+@dataclass(eq=False)
 class LineReader(ObjectReceiveStream[SessionMessage]):
-    """Reads one message a line. Answers an invalid line with an error; the SDK would drop it.
+    """Reads one message a line. Answers an invalid line with an error; the SDK would drop it."""
 
-    Args:
-        line: returns the next line; b"" at the end of input; None for a line that is too long.
-    """
-
-    def __init__(
-        self,
-        writer: LineWriter,
-        line: Callable[[], Awaitable[bytes | None]],
-        close: Callable[[], None] = lambda: None,
-    ) -> None:
-        self._writer = writer
-        self.line = line
-        self._close = close
-        self._at_end = False
+    writer: LineWriter
+    line: Callable[[], Awaitable[bytes | None]]
+    """Returns the next line; b"" at the end of input; None for a line that is too long."""
+    close: Callable[[], None] = lambda: None
+    _at_end: bool = False
 
     async def receive(self) -> SessionMessage:
         """Raises: anyio.EndOfStream: the input has ended."""
@@ -104,10 +89,10 @@ class LineReader(ObjectReceiveStream[SessionMessage]):
         raise anyio.EndOfStream
 
     async def aclose(self) -> None:
-        self._close()
+        self.close()
 
     async def _refuse(self, error: JSONRPCError) -> None:
-        await self._writer.send(SessionMessage(error))
+        await self.writer.send(SessionMessage(error))
 
 
 def _parsed(line: bytes) -> SessionMessage | JSONRPCError:
