@@ -8,8 +8,7 @@ import mcp_types as mcp
 
 from mcp_toolserver.protocol.resources.source import Source, Visitor
 from tests.conformance import asking
-from tests.conformance.asking import Asked
-from tests.conformance.blocks import IMAGE, PNG, embedded, words
+from tests.conformance.asking import IMAGE, PNG, Asked, embedded, words
 
 TEXT, BINARY, WATCHED = "test://static-text", "test://static-binary", "test://watched-resource"
 
