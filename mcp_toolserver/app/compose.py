@@ -26,7 +26,7 @@ from mcp_toolserver.lazy import Lazy
 from mcp_toolserver.pipeline.call_record import CompositeRecorder, Recorder
 from mcp_toolserver.pipeline.dispatcher import Dispatcher, Slots
 from mcp_toolserver.pipeline.narrowings import PLAN_MODE, Narrowings
-from mcp_toolserver.pipeline.nested_calls import NestedCalls, calls_without_client
+from mcp_toolserver.pipeline.nested_calls import calls_without_client
 from mcp_toolserver.pipeline.registry import Registry, discover
 from mcp_toolserver.policy.dangerous_commands import dangerous_command_check
 from mcp_toolserver.policy.rules import Policy
@@ -67,35 +67,10 @@ from mcp_toolserver.tool_spec import Profile
 
 if TYPE_CHECKING:
     from mcp_toolserver.capabilities.stored import Preference
-    from mcp_toolserver.pipeline.call import Rights
     from mcp_toolserver.stores.tasks import StoredTasks
 
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, kw_only=True)
-class LowerBrokers:
-    """The brokers of a danger-full-access server for commands of a lower mode. Each is started when its mode
-    is first used, and confines commands as that of a server in this mode does."""
-
-    settings: Settings
-    policy: Policy
-    found: HostExecutables
-    started: dict[Permission, Broker] = field(default_factory=dict[Permission, "Broker"])
-
-    def of(self, mode: Permission) -> Broker:
-        """The broker for `mode`. Raises: Unavailable: there is none."""
-        if mode not in self.started:
-            lower = replace(self.settings, permission_mode=mode)
-            broker = start_standalone_broker(broker_policy(lower, self.found))
-            try:
-                hide_from_commands(lower, self.policy, broker, self.found.git)
-            except SettingsError as error:
-                broker.close()
-                raise Unavailable(f"No command runs in {mode.flag}: {error}") from None
-            self.started[mode] = broker
-        return self.started[mode]
 
 
 class Shared:
@@ -112,7 +87,7 @@ class Shared:
         *,
         held_by: ServerLock | None,
     ) -> None:
-        self.broker, self.found = broker, found
+        self.settings, self.broker, self.found = settings, broker, found
         self.facts = host_facts(settings, found, broker.proof if broker else None, server_lock=held_by)
         self.registry = _registry(settings)
         self.web = WebOptions() if settings.network == "none" else web_options(settings)
@@ -129,8 +104,15 @@ class Shared:
             protects=_protection(settings),
             recording=self.running,
         )
-        self.lower_brokers = LowerBrokers(settings=settings, policy=policy, found=found)
-        self.outputs = OutputStore(state, _output_bounds(settings))
+        self.lower_brokers: dict[Permission, Broker] = {}
+        self.outputs = OutputStore(
+            state,
+            OutputLimits(
+                total=settings.output_size * MIB,
+                seconds=settings.output_hours * 3600.0,
+                reserve=settings.disk_reserve * MIB,
+            ),
+        )
         self.histories = FileHistories(
             state, HistoryLimits(total=settings.undo_size * MIB, reserve=settings.disk_reserve * MIB)
         )
@@ -149,6 +131,24 @@ class Shared:
         self.hidden_git = hide_from_commands(settings, policy, broker, found.git)
         if broker and settings.permission_mode is not Permission.READ_ONLY:
             broker.writers.is_held = lambda owner: narrowings.holds(owner, PLAN_MODE)
+
+    def lower_broker(self, mode: Permission) -> Broker:
+        """The broker of a danger-full-access server for commands of a lower mode, started with the first. It
+        confines commands as that of a server in this mode does.
+
+        Raises:
+            Unavailable: there is none.
+        """
+        if mode not in self.lower_brokers:
+            lower = replace(self.settings, permission_mode=mode)
+            broker = start_standalone_broker(broker_policy(lower, self.found))
+            try:
+                hide_from_commands(lower, self.policy, broker, self.found.git)
+            except SettingsError as error:
+                broker.close()
+                raise Unavailable(f"No command runs in {mode.flag}: {error}") from None
+            self.lower_brokers[mode] = broker
+        return self.lower_brokers[mode]
 
 
 @dataclass(kw_only=True)
@@ -186,11 +186,18 @@ class Application:
         self.providers = Providers(self._provider_context())
         self.tasks = Lazy(partial(_tasks, shared.database))
         self.dispatcher = self._dispatcher()
+        enforcement = Enforcement(
+            mode=self.facts.mode.flag,
+            openat2=self.facts.openat2,
+            server=self.facts.server_lock or 0,
+            commands=self.facts.command_sandbox,
+            filtered=self.facts.filters_syscalls,
+        )
         self.status = EnforcementStatus(
             mode=settings.permission_mode,
             commands=Capability.PROCESS in self.dispatcher.host.permissions,
             network=self.facts.is_networked,
-            summary=summary(_enforcement(self.facts)) + _excepted(settings),
+            summary=summary(enforcement) + _excepted(settings),
         )
         started = [part for part in (self.commands, shared.sessions) if part is not None]
         own, stores = (self.plans, self.providers), (shared.outputs, shared.histories)
@@ -200,7 +207,7 @@ class Application:
 
     @property
     def shutdown_timeout(self) -> float:
-        """See `shutdown.Closing`. Removing a container takes longer than ending a process."""
+        """Seconds that shutdown may take. Removing a container takes longer than ending a process."""
         every = (self, *self.users.values())
         return max(0.4, *(one.providers.shutdown_timeout for one in every))
 
@@ -210,7 +217,7 @@ class Application:
             await self.end()
             if self.shared.model is not None:
                 await self.shared.model.aclose()
-            for broker in (self.shared.broker, *self.shared.lower_brokers.started.values()):
+            for broker in (self.shared.broker, *self.shared.lower_brokers.values()):
                 if broker is not None:
                     # The broker waits for processes that do not die at once.
                     await to_thread.run_sync(broker.close, abandon_on_cancel=True)
@@ -236,7 +243,7 @@ class Application:
                 tasks.start_soon(self.commands.aclose)
 
     def record(self) -> None:
-        """Record the running calls as cancelled."""
+        """Record the running calls as cancelled. May be called twice."""
         if self.shared.audit is not None:
             self.shared.audit.close()
 
@@ -272,7 +279,7 @@ class Application:
             facts=facts,
             programs=shared.found,
             broker_or_none=shared.broker,
-            lower_broker=shared.lower_brokers.of if facts.is_unconfined else None,
+            lower_broker=shared.lower_broker if facts.is_unconfined else None,
             commands_or_none=self.commands,
             outputs=shared.outputs,
             roots=shared.workspace.roots,
@@ -292,7 +299,9 @@ class Application:
             changes=self.changes,
             narrowings=shared.narrowings,
             background=self.background,
-            calls_of=self._calls_of,
+            calls_of=lambda rights, owner, name: calls_without_client(
+                self.dispatcher, rights, owner=owner, name=name
+            ),
             join_session=shared.sessions.join if shared.sessions else lambda owner, other: None,
             end_owner=self._end_owner,
             service=lambda need: self.providers.service(need),
@@ -357,9 +366,6 @@ class Application:
             token=self.user,
             hidden_git=partial(_hidden_git, self.shared.hidden_git, self.roots),
         )
-
-    def _calls_of(self, rights: Rights, owner: str, name: str) -> NestedCalls:
-        return calls_without_client(self.dispatcher, rights, owner=owner, name=name)
 
     async def _end_owner(self, owner: str) -> None:
         self.changes.forget(owner)
@@ -497,14 +503,6 @@ def _clean_up(settings: Settings, state: str, records: str, workspace: Workspace
     return enforce_limits(f"{state}/{QUARANTINE_FOLDER}", limits, since=since, now=now)
 
 
-def _output_bounds(settings: Settings) -> OutputLimits:
-    return OutputLimits(
-        total=settings.output_size * MIB,
-        seconds=settings.output_hours * 3600.0,
-        reserve=settings.disk_reserve * MIB,
-    )
-
-
 def _registry(settings: Settings) -> Registry:
     """All tools: the server's, and the operator's own.
 
@@ -530,16 +528,6 @@ def _excepted(settings: Settings) -> str:
     names = ", ".join(settings.writable_name)
     log.warning("not protected, because of --writable-name: %s", names)
     return f"; not protected (--writable-name): {names}"
-
-
-def _enforcement(facts: HostFacts) -> Enforcement:
-    return Enforcement(
-        mode=facts.mode.flag,
-        openat2=facts.openat2,
-        server=facts.server_lock or 0,
-        commands=facts.command_sandbox,
-        filtered=facts.filters_syscalls,
-    )
 
 
 def _audit(facts: HostFacts, state: str, *, values: bool) -> AuditLog:

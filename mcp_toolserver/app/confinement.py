@@ -66,7 +66,6 @@ def broker_policy(settings: Settings, found: HostExecutables) -> BrokerPolicy:
 
 
 def sandbox(settings: Settings) -> SandboxSpec:
-    """What the operator wants around commands."""
     roots = wanted_roots(settings)
     secrets = (settings.config, settings.token_file, settings.tokens, *_key_files(settings))
     return SandboxSpec(
@@ -168,7 +167,6 @@ def wanted_roots(settings: Settings) -> tuple[str, ...]:
 
 
 def command_bounds(settings: Settings) -> CommandBounds:
-    """The resource limits of one command."""
     usual = CommandBounds()
     return CommandBounds(
         processes=settings.command_processes,

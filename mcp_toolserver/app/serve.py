@@ -1,34 +1,38 @@
-"""Serves the application over the configured transport."""
+"""Serves the application over the configured transport, and shuts down.
+
+A signal or the end of input starts the shutdown, and a timeout bounds it. Running calls are cancelled, which
+records them and kills their processes. If the timeout expires first, the server records the remaining calls
+and exits; the broker then kills the remaining processes.
+"""
 
 import logging
 import os
+import signal
 import socket
-from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
 from functools import partial
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NoReturn
 
 import anyio
 import anyio.to_thread
-from mcp.server.lowlevel import Server
+from anyio.abc import TaskStatus
 
 from mcp_toolserver.app.compose import Application, application_of
-from mcp_toolserver.app.readiness import Readiness
-from mcp_toolserver.app.shutdown import Leave, run_until_shutdown
 from mcp_toolserver.capabilities.call_scope import LOCAL
 from mcp_toolserver.errors import SettingsError, Unavailable
-from mcp_toolserver.protocol.client_roots import ClientRoots
+from mcp_toolserver.protocol.client_identity import ClientRoots
 from mcp_toolserver.protocol.handlers import Handlers
 from mcp_toolserver.protocol.instructions import instructions
 from mcp_toolserver.protocol.mcp_server import Feature, ToolServer, sandbox_state
 from mcp_toolserver.protocol.rate_limit import RequestLimits
-from mcp_toolserver.protocol.resources.client_identity import ClientIds
 from mcp_toolserver.protocol.resources.feature import ResourceFeature
 from mcp_toolserver.protocol.stdio.server import reads, serve_stdio
 from mcp_toolserver.protocol.tasks.feature import TaskFeature
 from mcp_toolserver.settings import Settings, public_settings
+from mcp_toolserver.stores.disk import MIB, free_bytes
 from mcp_toolserver.stores.file_lock import BOARD, dead_servers
 
 if TYPE_CHECKING:
@@ -38,13 +42,17 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_Lifespan = Callable[[Server[Any]], AbstractAsyncContextManager[Any]]
+Leave = Callable[[int], NoReturn]
+"""Ends the process at once, with an exit status."""
 
 _EXPIRY_SECONDS = 600.0
 """Time between two removals of expired saved outputs while no call comes."""
 
 _SCHEDULES_DELAY_SECONDS = 1.0
 """Time between the start of the server and the first look at its schedules."""
+
+_BROKER_SECONDS = 1.0
+"""How long an answer of the broker counts, because anybody can ask."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,8 +63,6 @@ class HttpBinding:
     sockets: Sequence[socket.socket]
     token: str
     """Empty with named tokens."""
-    announced: bool
-    """Whether the token is new, so that the server prints it."""
     grants: "GrantFile | None"
     """The named tokens."""
 
@@ -82,7 +88,7 @@ def bind_http(settings: Settings) -> HttpBinding | None:
     grants = open_grants(settings)
     token = read_token_file(settings.token_file) if settings.token_file else "" if grants else make_token()
     sockets = bind(settings.host, settings.port)
-    return HttpBinding(sockets=sockets, token=token, announced=not has_tokens, grants=grants)
+    return HttpBinding(sockets=sockets, token=token, grants=grants)
 
 
 def open_grants(settings: Settings) -> "GrantFile | None":
@@ -98,6 +104,56 @@ def open_grants(settings: Settings) -> "GrantFile | None":
 def serve(app: Application, binding: HttpBinding | None, leave: Leave) -> int:
     """Serve until the client leaves or a signal arrives; returns the exit status. `leave` exits at once."""
     return anyio.run(run_until_shutdown, partial(_transport, app, binding), app, leave)
+
+
+async def run_until_shutdown(
+    work: Callable[[Callable[[], None]], Awaitable[None]], app: Application, leave: Leave
+) -> int:
+    """Run `work` until it ends or a signal arrives, then close `app`; returns the exit status.
+
+    `work` gets a function to call when its input ends: the timeout starts then. A second signal ends the
+    process at once.
+    """
+    working, ending, status = anyio.CancelScope(), anyio.Event(), 0
+
+    def force_exit() -> NoReturn:
+        app.record()
+        leave(status)
+
+    async def watch_signals(*, task_status: TaskStatus[None]) -> None:
+        nonlocal status
+        with anyio.open_signal_receiver(*_handled_signals()) as received:
+            task_status.started()
+            async for number in received:
+                if ending.is_set():
+                    force_exit()
+                status = 128 + number
+                ending.set()
+                working.cancel()
+
+    async def enforce_timeout() -> None:
+        await ending.wait()
+        await anyio.sleep(app.shutdown_timeout)
+        force_exit()
+
+    async with anyio.create_task_group() as tasks:
+        await tasks.start(watch_signals)
+        tasks.start_soon(enforce_timeout)
+        try:
+            with working:
+                await work(ending.set)
+        finally:
+            ending.set()
+            with anyio.CancelScope(shield=True):
+                await app.aclose()
+        tasks.cancel_scope.cancel()
+    return status
+
+
+def _handled_signals() -> list[signal.Signals]:
+    """The signals that end a process, except those that its parent made it ignore, as nohup does."""
+    every = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    return [one for one in every if signal.getsignal(one) is not signal.SIG_IGN]
 
 
 def mcp_server(
@@ -134,28 +190,13 @@ def mcp_server(
     # A client sends its policy only to a server that declares this; one that is sent is always applied.
     sandbox = () if app.settings.client_sandbox == "ignore" else (sandbox_state,)
     features = (own.join, TaskFeature(tasks).join, *sandbox, *extra)
-    text = instructions(app.status, app.roots, _started_in(app.settings), user=app.user)
-    server = ToolServer(handlers, text, features)
-    server.lifespan = _forgetting(server.lifespan, handlers.client_ids)
-    return server
-
-
-def _forgetting(lifespan: _Lifespan, clients: ClientIds) -> _Lifespan:
-    """`lifespan`, which forgets the stateless clients of a name at its end."""
-
-    @asynccontextmanager
-    async def extended(server: Server[Any]) -> AsyncGenerator[Any]:
-        async with lifespan(server) as state:
-            try:
-                yield state
-            finally:
-                clients.forget_stateless()
-
-    return extended
+    # On stdio the client started this server, else an operator.
+    started_in = os.getcwd() if app.settings.transport == "stdio" else ""
+    text = instructions(app.status, app.roots, started_in, user=app.user)
+    return ToolServer(handlers, text, features)
 
 
 def resource_feature(app: Application, handlers: Handlers) -> ResourceFeature:
-    """The resources, prompts and notifications of the server."""
     return ResourceFeature(
         handlers=handlers,
         outputs=app.shared.outputs,
@@ -212,8 +253,8 @@ async def upkeep(app: Application) -> None:
 
 async def _serve_http(app: Application, binding: HttpBinding, limits: RequestLimits) -> None:
     settings = app.settings
+    from mcp_toolserver.protocol.http.gate import HttpOptions
     from mcp_toolserver.protocol.http.members import NamedTokens
-    from mcp_toolserver.protocol.http.options import HttpOptions
     from mcp_toolserver.protocol.http.server import serve_http
     from mcp_toolserver.telemetry.json_log import say
 
@@ -229,7 +270,7 @@ async def _serve_http(app: Application, binding: HttpBinding, limits: RequestLim
 
     def announce(address: str) -> None:
         as_json = settings.log_format == "json"
-        if binding.announced:
+        if settings.tokens is None and settings.token_file is None:
             say(f"mcp-toolserver: bearer token, shown once: {binding.token}", as_json=as_json)
         say(f"mcp-toolserver: listening on {address}", as_json=as_json)
 
@@ -247,6 +288,58 @@ async def _serve_http(app: Application, binding: HttpBinding, limits: RequestLim
     )
 
 
+@dataclass
+class Readiness:
+    """What keeps the server from doing its work."""
+
+    app: Application
+    grants: "GrantFile | None"
+    _checked: float = -_BROKER_SECONDS
+    """When the broker was asked, by the clock of the event loop."""
+    _answers: bool = False
+    _asking: anyio.Lock = field(default_factory=anyio.Lock)
+
+    async def unready(self) -> Sequence[str]:
+        """The parts that are not ready: `broker`, `tools`, `state folder`, `tokens`."""
+        parts = {
+            "tools": bool(self.app.dispatcher.available()),
+            "broker": await self._has_broker(),
+            "state folder": self._has_room(),
+            "tokens": self.grants is None or not self.grants.check(),
+        }
+        return [part for part, is_ready in parts.items() if not is_ready]
+
+    async def _has_broker(self) -> bool:
+        broker = self.app.shared.broker
+        if broker is None:
+            # This platform has none, and offers no tool that needs it.
+            return True
+        async with self._asking:
+            if anyio.current_time() - self._checked >= _BROKER_SECONDS:
+                try:
+                    await anyio.to_thread.run_sync(broker.check, abandon_on_cancel=True)
+                    self._answers = True
+                except (Unavailable, OSError):
+                    self._answers = False
+                self._checked = anyio.current_time()
+            return self._answers
+
+    def _has_room(self) -> bool:
+        """Whether the state folder can be written and has the reserve that the audit log needs."""
+        try:
+            folder = os.open(self.app.shared.state, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError:
+            return False
+        try:
+            free = free_bytes(folder)
+            is_writable = os.access(self.app.shared.state, os.W_OK)
+        except OSError:
+            return False
+        finally:
+            os.close(folder)
+        return is_writable and (free is None or free >= self.app.settings.disk_reserve * MIB)
+
+
 @asynccontextmanager
 async def _server_of_name(app: Application, grant: "Grant") -> AsyncGenerator[ToolServer]:
     """The MCP server of a name, which gets its own commands and handles."""
@@ -262,11 +355,6 @@ async def _server_of_name(app: Application, grant: "Grant") -> AsyncGenerator[To
                 log.exception("Not all that the clients of %s had made was ended.", grant.name)
             finally:
                 del app.users[grant.name]
-
-
-def _started_in(settings: Settings) -> str:
-    """The folder in which a client started this server; empty if an operator started it."""
-    return os.getcwd() if settings.transport == "stdio" else ""
 
 
 def _principal(token: str, user: str) -> str:

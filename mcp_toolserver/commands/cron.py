@@ -12,8 +12,7 @@ import anyio
 
 from mcp_toolserver.app.compose import Application
 from mcp_toolserver.app.schedules import Jobs, run_schedules
-from mcp_toolserver.app.serve import upkeep
-from mcp_toolserver.app.shutdown import Leave, run_until_shutdown
+from mcp_toolserver.app.serve import Leave, run_until_shutdown, upkeep
 from mcp_toolserver.capabilities.cron import Schedule
 from mcp_toolserver.errors import ToolError
 from mcp_toolserver.runtime.cron.schedules import shown

@@ -22,8 +22,6 @@ class Answer:
 
 @dataclass(frozen=True)
 class Connection:
-    """An open connection to a server."""
-
     client: Client
 
     @property

@@ -12,7 +12,7 @@ from pydantic import JsonValue
 
 from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.policy.client_restrictions import Area, ClientRestrictions, stricter
-from mcp_toolserver.protocol.client_roots import file_path
+from mcp_toolserver.protocol.client_identity import file_path
 
 KEY = "codex/sandbox-state-meta"
 

@@ -9,27 +9,25 @@ from typing import TYPE_CHECKING, Any
 
 import mcp_types as mcp
 from mcp.shared.exceptions import MCPError
+from mcp_types.version import is_version_at_least
 from pydantic import JsonValue
 
 from mcp_toolserver.capabilities.change_events import ChangeEvents
-from mcp_toolserver.capabilities.user import Answers, Question
 from mcp_toolserver.errors import NobodyToAsk, Unavailable, UnknownTool
 from mcp_toolserver.pipeline.call import CallOptions, Result
 from mcp_toolserver.pipeline.dispatcher import Dispatcher
 from mcp_toolserver.policy.client_restrictions import ClientRestrictions
 from mcp_toolserver.protocol import translate
-from mcp_toolserver.protocol.client_roots import ClientRoots
+from mcp_toolserver.protocol.client_identity import ClientIds, ClientRoots
 from mcp_toolserver.protocol.codex_sandbox_state import restrictions
-from mcp_toolserver.protocol.elicitation.elicit import Asker, Questions
-from mcp_toolserver.protocol.resources.client_identity import ClientIds
+from mcp_toolserver.protocol.elicitation import Asker, Questions
 from mcp_toolserver.protocol.translate import Context, correlation, is_stateless
 from mcp_toolserver.runtime.background import Background
 from mcp_toolserver.text.lines.escape_invisible import visible
 
 if TYPE_CHECKING:
     from mcp_toolserver.capabilities.model import Model
-    from mcp_toolserver.protocol.sampling.messages import BackChannelModel
-    from mcp_toolserver.protocol.sampling.rounds import RoundCall, Rounds
+    from mcp_toolserver.protocol.sampling import BackChannelModel, Rounds
     from mcp_toolserver.protocol.tasks.task import Task
 
 _SESSION = "mcp-session-id"
@@ -60,6 +58,9 @@ follow."""
 _SINCE: Mapping[str, tuple[int, ...]] = {"claude-code": (2, 1, 154)}
 """The first version that is known to wait so long: older ones, and the desktop application, cancel a call
 after 60 s (anthropics/claude-code issue 63379)."""
+
+_TOOLS_SINCE = "2025-11-25"
+"""The revision that added tools to sampling."""
 
 _TOO_MANY = Result(
     text="Too many calls use the client's model at the same time. Wait for one to end, and call again.",
@@ -99,7 +100,7 @@ class Handlers:
     def rounds(self) -> "Rounds":
         """The calls that are answered in rounds, for the model of stateless clients."""
         # Few clients offer their model.
-        from mcp_toolserver.protocol.sampling.rounds import Rounds
+        from mcp_toolserver.protocol.sampling import Rounds
 
         made = Rounds()
         self.changes.when_forgotten(made.forget)
@@ -142,8 +143,8 @@ class Handlers:
     async def _call_in_rounds(
         self, context: Context, params: mcp.CallToolRequestParams
     ) -> dict[str, JsonValue] | mcp.InputRequiredResult:
-        """Start a call that uses the client's model, or go on with it; see `sampling.rounds`."""
-        from mcp_toolserver.protocol.sampling.rounds import RoundCall, answers_turns
+        """Start a call that uses the client's model, or go on with it; see `sampling`."""
+        from mcp_toolserver.protocol.sampling import RoundCall, answers_turns
 
         owner, rounds = self.client_ids.id_for(context), self.rounds
         call = rounds.continued(owner, params)
@@ -152,17 +153,16 @@ class Handlers:
                 return translate.result(_EXPIRED, context.protocol_version)
             if not rounds.has_room(owner):
                 return translate.result(_TOO_MANY, context.protocol_version)
-            client = RoundsClient(self, context, params)
-            client.call = call = RoundCall(client, params, rounds=1 if params.request_state else 0)
-            rounds.start(call, partial(self._dispatched, params, client), self.background)
-        call.client.open(context)
+            call = RoundCall(self, context, params)
+            rounds.start(call, partial(self._dispatched, params, call), self.background)
+        call.open(context)
         try:
             answer = await rounds.answer(call)
         finally:
-            call.client.close()
+            call.close()
         if isinstance(answer, mcp.InputRequiredResult):
             return answer
-        return _response(answer, context, call.client.pending)
+        return _response(answer, context, call.pending)
 
     async def call_as_task(
         self, context: Context, params: mcp.CallToolRequestParams, task: "Task"
@@ -199,7 +199,7 @@ class Client(Asker):
     def __init__(self, handlers: Handlers, context: Context, params: mcp.InputResponseRequestParams) -> None:
         super().__init__(context, params, handlers.questions, handlers.ask_seconds)
         self.owner = handlers.client_ids.id_for(context)
-        self._handlers = handlers
+        self.handlers = handlers
         self._is_open = True
         self._reports = 0
         self._model: BackChannelModel | None = None
@@ -224,7 +224,7 @@ class Client(Asker):
         await self.context.session.report_progress(float(self._reports), message=message)
 
     async def roots(self) -> Sequence[Sequence[str]]:
-        folders = await self._handlers.roots.of(self.context)
+        folders = await self.handlers.roots.of(self.context)
         return () if folders is None else (folders,)
 
     def restrictions(self) -> ClientRestrictions | None:
@@ -233,7 +233,7 @@ class Client(Asker):
     def sampling(self) -> "Model | None":
         """The client's model, which answers over the open connection of the handshake protocol."""
         if self._model is None and not is_stateless(self.context) and _offers_model(self.context):
-            from mcp_toolserver.protocol.sampling.messages import BackChannelModel
+            from mcp_toolserver.protocol.sampling import BackChannelModel
 
             self._model = BackChannelModel(self.context, lambda: self._is_open)
         return self._model
@@ -241,26 +241,10 @@ class Client(Asker):
     def seconds_to_answer(self, params: mcp.CallToolRequestParams) -> float | None:
         """Seconds within which a call has to be answered; None if the client's timeout is unknown."""
         # A call that uses the client's model cannot go on in the background.
-        if self.sampling() and self._handlers.dispatcher.needs_client_model(params.name, params.arguments):
+        if self.sampling() and self.handlers.dispatcher.needs_client_model(params.name, params.arguments):
             return math.inf
         client = self.context.session.client_params
         return seconds_to_answer(client and client.client_info)
-
-
-class UnaskedClient(Client):
-    """A client whose user is not asked questions, as for the sake of a completion or a list."""
-
-    async def ask(self, question: str) -> bool:
-        return False
-
-    async def elicit(self, questions: Sequence[Question]) -> Answers:
-        raise NobodyToAsk
-
-    async def tell(self, message: str) -> bool:
-        return False
-
-    async def report(self, message: str) -> None:
-        return
 
 
 class TaskClient(Client):
@@ -287,19 +271,6 @@ class TaskClient(Client):
 
     def seconds_to_answer(self, params: mcp.CallToolRequestParams) -> float:
         return math.inf
-
-
-class RoundsClient(Client):
-    """The client of a call that runs in rounds: its requests come one after the other."""
-
-    call: "RoundCall"
-
-    def open(self, context: Context) -> None:
-        """`context` is the request that is open now."""
-        self.context, self._is_open = context, True
-
-    def sampling(self) -> "RoundCall":
-        return self.call
 
 
 def seconds_to_answer(client: mcp.Implementation | None) -> float | None:
@@ -336,11 +307,10 @@ def _response(
 def _offers_model(context: Context) -> bool:
     """Whether the client offers its model with tools (sampling)."""
     declared = context.session.client_capabilities
-    if declared is None or declared.sampling is None:
+    sampling = declared and declared.sampling
+    if sampling is None or sampling.tools is None:
         return False
-    from mcp_toolserver.protocol.sampling.messages import declares
-
-    return declares(declared, context.protocol_version)
+    return is_version_at_least(context.protocol_version, _TOOLS_SINCE)
 
 
 def _mark(request: Any) -> str:

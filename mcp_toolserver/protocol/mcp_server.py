@@ -2,7 +2,8 @@
 
 import logging
 from base64 import b64encode
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from mcp_toolserver import __version__
 from mcp_toolserver.capabilities.permissions import Capability
 from mcp_toolserver.pipeline.dispatcher import Dispatcher
 from mcp_toolserver.protocol import codex_sandbox_state
-from mcp_toolserver.protocol.elicitation.elicit import set_level
+from mcp_toolserver.protocol.elicitation import set_level
 from mcp_toolserver.protocol.handlers import Handlers
 from mcp_toolserver.protocol.translate import Context, downgrade
 from mcp_toolserver.telemetry import is_tracing
@@ -60,6 +61,13 @@ class ToolServer(Server[Any]):
     experimental: dict[str, dict[str, Any]]
 
     def __init__(self, handlers: Handlers, instructions: str, features: Sequence[Feature] = ()) -> None:
+        @asynccontextmanager
+        async def lifespan(_: Server[Any]) -> AsyncGenerator[dict[str, Any]]:
+            try:
+                yield {}
+            finally:
+                handlers.client_ids.forget_stateless()
+
         super().__init__(
             NAME,
             version=__version__,
@@ -68,6 +76,7 @@ class ToolServer(Server[Any]):
             website_url=WEBSITE,
             icons=_icons(),
             instructions=instructions,
+            lifespan=lifespan,
             on_list_tools=handlers.list_tools,
             get_tool_input_schema=handlers.schema,
             cache_hints=_cache_hints(has_users=bool(handlers.dispatcher.user)),
@@ -184,15 +193,13 @@ def _icons() -> list[mcp.Icon]:
 
     Every client that shows icons supports PNG; SVG stays sharp at every size.
     """
-    return [
-        mcp.Icon(src=_data_uri(f"{theme}.{suffix}", kind), mime_type=kind, sizes=[size], theme=theme)
-        for theme in ("light", "dark")
-        for suffix, kind, size in (("svg", "image/svg+xml", "any"), ("png", "image/png", "64x64"))
-    ]
-
-
-def _data_uri(name: str, kind: str) -> str:
-    return f"data:{kind};base64,{b64encode((_ICONS / name).read_bytes()).decode()}"
+    icons: list[mcp.Icon] = []
+    for theme in ("light", "dark"):
+        for suffix, kind, size in (("svg", "image/svg+xml", "any"), ("png", "image/png", "64x64")):
+            data = b64encode((_ICONS / f"{theme}.{suffix}").read_bytes()).decode()
+            uri = f"data:{kind};base64,{data}"
+            icons.append(mcp.Icon(src=uri, mime_type=kind, sizes=[size], theme=theme))
+    return icons
 
 
 async def answered(ctx: Context, call_next: CallNext) -> HandlerResult:

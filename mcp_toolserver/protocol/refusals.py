@@ -27,7 +27,6 @@ class Refusal:
 
     @property
     def all_headers(self) -> Headers:
-        """`headers` and Retry-After."""
         retry = (b"retry-after", b"%d" % self.retry_seconds)
         return (*self.headers, retry) if self.retry_seconds else self.headers
 
@@ -38,7 +37,6 @@ class Refusal:
         return ErrorData(code=self.code, message=self.text, data=data)
 
     def body(self, request_id: RequestId | None = None) -> bytes:
-        """The JSON-RPC error as a response body."""
         error = self.error.model_dump(exclude_none=True)
         return json.dumps({"jsonrpc": "2.0", "id": request_id, "error": error}).encode()
 

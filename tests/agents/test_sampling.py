@@ -24,8 +24,8 @@ from mcp_toolserver.capabilities.permissions import Capability
 from mcp_toolserver.errors import Unavailable
 from mcp_toolserver.pipeline.call import Result, Rights
 from mcp_toolserver.pipeline.nested_calls import NestedCalls
-from mcp_toolserver.protocol.sampling import messages, rounds
-from mcp_toolserver.protocol.sampling.messages import LAST_TURN, create_message
+from mcp_toolserver.protocol import sampling
+from mcp_toolserver.protocol.sampling import LAST_TURN, create_message
 from mcp_toolserver.protocol.tasks.feature import EXTENSION
 from mcp_toolserver.runtime.host_services import HostServices, ServiceRequest
 from tests.protocol.resource_clients import place
@@ -152,7 +152,7 @@ async def test_stateless_clients_answer_at_most_ten_times(tmp_path: Path) -> Non
         result = await client.call_tool("Agent", TASK)
     # What the model calls in the last turn is dropped, so an answer of calls alone is none.
     assert "without text and without a call" in text(result)
-    assert len(sampler.asked) == rounds.LAST_TURNS
+    assert len(sampler.asked) == sampling.LAST_TURNS
     *before, last = sampler.asked
     assert last.tools is None
     assert (last.system_prompt or "").endswith(LAST_TURN)
@@ -165,7 +165,7 @@ async def test_stateless_clients_answer_at_most_ten_times(tmp_path: Path) -> Non
     ):
         result = await client.call_tool("Agent", TASK)
     assert outcome(result) == "this far after 8 turns"
-    assert len(sampler.asked) == rounds.LAST_TURNS - 1
+    assert len(sampler.asked) == sampling.LAST_TURNS - 1
 
 
 @eras
@@ -211,7 +211,7 @@ async def test_a_client_may_refuse(era: str, tmp_path: Path) -> None:
 async def test_a_client_with_a_handshake_has_limited_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(messages, "TURN_SECONDS", 0.05)
+    monkeypatch.setattr(sampling, "TURN_SECONDS", 0.05)
 
     class Silent(Sampler):
         async def __call__(self, _: ClientRequestContext, params: Params) -> Answer:
@@ -244,7 +244,7 @@ async def test_the_model_of_a_client_answers_only_during_its_call(era: str, tmp_
             model, detached = models
             assert model is detached
             assert model is not None
-            with pytest.raises(Unavailable, match=re.escape(messages.NO_REQUEST)):
+            with pytest.raises(Unavailable, match=re.escape(sampling.NO_REQUEST)):
                 await model.turn(ModelRequest(system="", messages=(UserText("x"),)))
 
 
@@ -294,7 +294,7 @@ async def test_a_state_is_valid_once_and_for_one_call(tmp_path: Path) -> None:
 
 
 async def test_a_call_that_waited_too_long_has_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rounds, "TURN_SECONDS", 0.05)
+    monkeypatch.setattr(sampling, "TURN_SECONDS", 0.05)
     async with place(tmp_path) as made, in_memory(made.app, "auto", Sampler()) as client:
         first = await begun(client)
         await idle(made.app)
@@ -331,7 +331,7 @@ async def test_a_client_has_a_limited_number_of_calls_in_rounds_which_its_leavin
     tmp_path: Path,
 ) -> None:
     async with place(tmp_path) as made, in_memory(made.app, "auto", Sampler()) as client:
-        waiting = [await begun(client) for _ in range(rounds.CALLS_OF_ONE)]
+        waiting = [await begun(client) for _ in range(sampling.CALLS_OF_ONE)]
         refused = await client.session.call_tool("Agent", TASK, allow_input_required=True)
         assert isinstance(refused, mcp.CallToolResult)
         assert "Too many calls" in text(refused)
@@ -360,6 +360,12 @@ async def test_agents_see_tools_that_need_a_model_only_where_there_is_one(tmp_pa
 # --- one call, and the messages --------------------------------------------------------------------------
 
 
+def alone() -> sampling.RoundCall:
+    handlers: Any = SimpleNamespace(questions=None, ask_seconds=1, client_ids=SimpleNamespace(id_for=str))
+    context: Any = SimpleNamespace()
+    return sampling.RoundCall(handlers, context, mcp.CallToolRequestParams(name="x"))
+
+
 async def test_after_the_last_round_the_model_is_not_asked() -> None:
     """Only an agent whose own agents used the last rounds comes to this."""
 
@@ -370,8 +376,8 @@ async def test_after_the_last_round_the_model_is_not_asked() -> None:
             return Result(text=str(error))
         raise AssertionError
 
-    client: Any = SimpleNamespace(owner="o")
-    call = rounds.RoundCall(client, mcp.CallToolRequestParams(name="x"), rounds=rounds.MAX_ROUNDS)
+    call = alone()
+    call.rounds = sampling.MAX_ROUNDS
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(call.run, work)
         assert await call.next_questions() == {}
@@ -393,14 +399,13 @@ async def test_turns_at_the_same_time_share_a_round_and_one_that_comes_later_wai
         said.append(f"{words}: {turn.text}")
 
     asked, said = anyio.Event(), list[str]()
-    client: Any = SimpleNamespace(owner="o")
-    call = rounds.RoundCall(client, mcp.CallToolRequestParams(name="x"), rounds=0)
+    call = alone()
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(call.run, turns)
         assert list(await call.next_questions()) == ["turn-1", "turn-2"]
         asked.set()
         with anyio.fail_after(5):
-            while len(call._questions) < 3:
+            while len(call._turns) < 3:
                 await anyio.lowlevel.checkpoint()
         call.take({"turn-1": done("1"), "turn-2": done("2")})
         assert list(await call.next_questions()) == ["turn-3"]

@@ -267,19 +267,6 @@ async def test_a_cursor_nobody_was_given_is_refused(place: Place, shared: Shared
             await ask(cursor="x")
 
 
-async def test_resources_and_templates_are_those_of_every_part(place: Place, shared: SharedServers) -> None:
-    client = await shared.client(place())
-    assert [
-        template.uri_template for template in (await client.list_resource_templates()).resource_templates
-    ] == [
-        *(f"toolserver://{kind}/{{id}}" for kind in ("jobs", "agents", "tasks", "output")),
-        *("file:///{+path}", "skill://{name}/{+path}"),
-    ]
-    # Another test may have created a task.
-    listed = [one.uri for one in (await client.list_resources()).resources if one.name != "task"]
-    assert listed == [f"toolserver://{kind}" for kind in ("security", "config", "jobs", "tasks")]
-
-
 # --- asking ----------------------------------------------------------------------------------------------
 
 

@@ -1,7 +1,6 @@
 """However a server ends, what ran is cancelled, written down and gone, and the process leaves."""
 
 import contextlib
-import json
 import os
 import random
 import re
@@ -12,11 +11,12 @@ from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import anyio
 import pytest
 
+from mcp_toolserver.app.serve import run_until_shutdown
 from tests.protocol.lines import Running, call, on_pipes, opening, running
 from tests.support.extent import rounds
 from tests.support.families import Family, lines, outcomes
@@ -156,7 +156,7 @@ async def test_sessions_and_background_commands_end_with_the_call_in_flight(setu
     assert sorted(outcomes(setup.home)) == [("REPL", "output"), ("bash", "cancelled"), ("bash", "output")]
 
 
-# --- terminals and files ---------------------------------------------------------------------------------
+# --- terminals -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("way", "status"), [SIGNALS[0], closed(0, "the-terminal-goes")])
@@ -174,16 +174,6 @@ async def test_a_server_at_a_terminal_ends_though_a_thread_waits_for_input(
         assert "Traceback" not in server.said
     assert family.is_gone
     assert outcomes(setup.home) == [("bash", "cancelled")]
-
-
-async def test_a_file_is_read_to_its_end(setup: Setup) -> None:
-    said = map(json.dumps, opening("legacy"))
-    source, target = setup.home / "requests", setup.home / "answers"
-    source.write_text("\n".join(said), encoding="utf-8")
-    streams = (os.open(source, os.O_RDONLY), os.open(target, os.O_WRONLY | os.O_CREAT, 0o600))
-    with running(setup, streams, []) as server:
-        assert await server.ended() == 0
-    assert json.loads(target.read_text(encoding="utf-8"))["result"]["serverInfo"]["name"] == "mcp-toolserver"
 
 
 # --- while starting --------------------------------------------------------------------------------------
@@ -319,3 +309,62 @@ async def test_a_call_that_cannot_be_cancelled_does_not_hold_the_end_up(setup: S
             server.process.send_signal(signal.SIGTERM)
             assert await server.ended() == 143
     assert outcomes(setup.home) == [("TodoWrite", "output"), ("TodoWrite", "cancelled")]
+
+
+# --- a second signal, and an ignored one -----------------------------------------------------------------
+
+
+class Left(BaseException):
+    """Stands for the end of the process."""
+
+
+def leave(status: int) -> NoReturn:
+    raise Left(status)
+
+
+class Stuck:
+    """What is to be closed, gets another signal meanwhile, and is closed only when that is written down."""
+
+    shutdown_timeout = 60.0
+
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+        self.left = anyio.Event()
+
+    async def aclose(self) -> None:
+        self.seen.append("closing")
+        os.kill(os.getpid(), signal.SIGINT)
+        await self.left.wait()
+
+    def record(self) -> None:
+        self.seen.append("recorded")
+        self.left.set()
+
+
+async def test_a_second_signal_ends_the_process_at_once() -> None:
+    async def for_ever(_: Callable[[], None]) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        await anyio.sleep_forever()
+
+    parts: Any = Stuck()
+    ended = pytest.RaisesExc(Left, match="^143$")
+    with anyio.fail_after(10), pytest.RaisesGroup(ended, allow_unwrapped=True, flatten_subgroups=True):
+        await run_until_shutdown(for_ever, parts, leave)
+    assert parts.seen == ["closing", "recorded"]
+
+
+async def test_a_signal_that_the_parent_has_ignored_stays_ignored() -> None:
+    class Nothing(Stuck):
+        async def aclose(self) -> None: ...
+
+    nothing: Any = Nothing()
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+    async def work(_: Callable[[], None]) -> None:
+        os.kill(os.getpid(), signal.SIGHUP)
+        await anyio.sleep(0)
+
+    try:
+        assert await run_until_shutdown(work, nothing, leave) == 0
+    finally:
+        signal.signal(signal.SIGHUP, before)

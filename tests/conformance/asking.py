@@ -1,5 +1,6 @@
-"""Fixtures that ask the client for something, in the way of each era."""
+"""Content that fixtures hand out, and fixtures that ask the client for something, in the way of each era."""
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -8,12 +9,39 @@ from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
 from mcp.shared.message import ServerMessageMetadata
 
-from tests.conformance.blocks import result, words
+from tests.notebook.notebooks import PIXEL as PNG
 
 Context = ServerRequestContext[Any, Any]
 Asked = mcp.InputRequiredResult
 Answered = mcp.InputResponseRequestParams
 Input = mcp.ElicitRequest | mcp.CreateMessageRequest | mcp.ListRootsRequest
+
+
+WAV = "UklGRiwAAABXQVZFZm10IBAAAAABAAEAQB8AAEAfAAABAAgAZGF0YQgAAACAgICAgICAgA=="
+"""A moment of silence."""
+IMAGE = mcp.ImageContent(type="image", data=PNG, mime_type="image/png")
+AUDIO = mcp.AudioContent(type="audio", data=WAV, mime_type="audio/wav")
+
+
+def words(text: str) -> mcp.TextContent:
+    return mcp.TextContent(type="text", text=text)
+
+
+def embedded(uri: str, text: str, mime_type: str = "text/plain") -> mcp.EmbeddedResource:
+    contents = mcp.TextResourceContents(uri=uri, text=text, mime_type=mime_type)
+    return mcp.EmbeddedResource(type="resource", resource=contents)
+
+
+EMBEDDED = embedded("test://embedded-resource", "What a tool embeds.")
+MIXED = (
+    words("Of each kind one:"),
+    IMAGE,
+    embedded("test://mixed", json.dumps({"test": "data", "value": 123}), "application/json"),
+)
+
+
+def result(*content: mcp.ContentBlock, is_error: bool = False) -> mcp.CallToolResult:
+    return mcp.CallToolResult(content=list(content), is_error=is_error)
 
 
 def form(message: str, required: Sequence[str] = (), **properties: Mapping[str, Any]) -> mcp.ElicitRequest:

@@ -6,10 +6,9 @@ from collections.abc import Mapping, Sequence
 
 import mcp_types as mcp
 
-from mcp_toolserver.protocol.resources.source import Visitor
+from mcp_toolserver.protocol.resources.source import Source, Visitor
 from tests.conformance import asking
-from tests.conformance.asking import Asked, Context
-from tests.conformance.blocks import IMAGE, PNG, embedded, words
+from tests.conformance.asking import IMAGE, PNG, Asked, embedded, words
 
 TEXT, BINARY, WATCHED = "test://static-text", "test://static-binary", "test://watched-resource"
 
@@ -28,8 +27,8 @@ TEMPLATE = mcp.ResourceTemplate(
 )
 
 
-class SuiteResources:
-    """Implements `Source`."""
+class SuiteResources(Source):
+    """What the suite reads."""
 
     def listed(self, owner: str) -> Sequence[mcp.Resource]:
         return RESOURCES
@@ -50,9 +49,6 @@ class SuiteResources:
     def watched(self, uri: str, owner: str) -> bool:
         return uri == WATCHED
 
-    async def complete(self, template: str, argument: str, value: str, visitor: Visitor) -> Sequence[str]:
-        return ()
-
 
 def _prompt(name: str, *arguments: str) -> mcp.Prompt:
     return mcp.Prompt(
@@ -71,14 +67,14 @@ PROMPTS = (
 )
 
 
-class SuitePrompts:
-    """Implements `PromptSource`."""
+class SuitePrompts(Source):
+    """What the suite gets."""
 
     def prompts(self) -> Sequence[mcp.Prompt]:
         return PROMPTS
 
-    async def get(
-        self, context: Context, params: mcp.GetPromptRequestParams
+    async def get_prompt(
+        self, params: mcp.GetPromptRequestParams, visitor: Visitor
     ) -> mcp.GetPromptResult | Asked | None:
         if params.name in asking.ROUNDS and (asked := asking.asked(params.name, params)) is not None:
             return asked

@@ -3,11 +3,12 @@
 import asyncio
 import socket
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import anyio
 import mcp_types as mcp
 from mcp.server.lowlevel import NotificationOptions
 from mcp.shared.subscriptions import PromptsListChanged, ToolsListChanged
@@ -16,16 +17,14 @@ from mcp_toolserver.app.compose import build_application
 from mcp_toolserver.app.serve import mcp_server
 from mcp_toolserver.pipeline.dispatcher import Dispatcher
 from mcp_toolserver.pipeline.registry import Registry
-from mcp_toolserver.protocol.http.options import HttpOptions
+from mcp_toolserver.protocol.http.gate import HttpOptions
 from mcp_toolserver.protocol.http.server import bind, serve_http
 from mcp_toolserver.protocol.mcp_server import ToolServer
 from mcp_toolserver.protocol.resources.feature import ResourceFeature
 from mcp_toolserver.protocol.resources.subscriptions import change_notification
 from mcp_toolserver.runtime.executables import HostExecutables
 from mcp_toolserver.settings import Settings
-from tests.conformance.asking import Context
-from tests.conformance.blocks import result, words
-from tests.conformance.doorman import doorman
+from tests.conformance.asking import Context, result, words
 from tests.conformance.fixture_content import SuitePrompts, SuiteResources
 from tests.conformance.fixture_tools import EXCHANGE, FIXTURES, TOOLS, Exchange, Fixture
 from tests.conformance.task_tools import TaskTools
@@ -56,8 +55,7 @@ class SuiteTools:
         """The server's resources and prompts, with those of the suite; any list may change."""
         self._adapted = replace(
             own,
-            sources=(SuiteResources(),),
-            prompts=(SuitePrompts(),),
+            sources=(SuiteResources(), SuitePrompts()),
             changing=NotificationOptions(True, True, True),
         )
         return self._adapted
@@ -113,3 +111,40 @@ async def serving(folder: Path) -> AsyncGenerator[str]:
             task.cancel()
             await asyncio.wait((task,), timeout=10)
             await app.aclose()
+
+
+_END = b"\r\n\r\n"
+
+
+@asynccontextmanager
+async def doorman(outside: socket.socket, inside: int, token: str) -> AsyncGenerator[None]:
+    """Lead whoever comes to the socket `outside` on to the port `inside`, with a token in each request.
+
+    The suite cannot send one, and the gate stays what it is in use. Each connection carries one request, so
+    only its head is read.
+    """
+
+    async def admit(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Carry one request in, and the answer out, until either side has ended."""
+        with suppress(ConnectionError, asyncio.IncompleteReadError):
+            lines = (await reader.readuntil(_END)).removesuffix(_END).split(b"\r\n")
+            kept = [line for line in lines if not line.lower().startswith(b"connection:")]
+            added = (b"Connection: close", b"Authorization: Bearer " + token.encode())
+            answer, target = await asyncio.open_connection("127.0.0.1", inside)
+            target.write(b"\r\n".join((*kept, *added)) + _END)
+            async with anyio.create_task_group() as ways:
+
+                async def relay(source: asyncio.StreamReader, to: asyncio.StreamWriter) -> None:
+                    with suppress(ConnectionError):
+                        while chunk := await source.read(65536):
+                            to.write(chunk)
+                            await to.drain()
+                    ways.cancel_scope.cancel()
+
+                ways.start_soon(relay, reader, target)
+                ways.start_soon(relay, answer, writer)
+            target.close()
+        writer.close()
+
+    async with await asyncio.start_server(admit, sock=outside):
+        yield

@@ -19,9 +19,8 @@ from mcp_toolserver.capabilities.permissions import Capability, Permission
 from mcp_toolserver.errors import Unavailable
 from mcp_toolserver.pipeline.registry import Entry
 from mcp_toolserver.tool_spec import Args, Image, Output, Runtime, ToolSpec
-from tests.conformance import asking, blocks
-from tests.conformance.asking import Asked, Context, need
-from tests.conformance.blocks import result, words
+from tests.conformance import asking
+from tests.conformance.asking import Asked, Context, need, result, words
 
 Params = mcp.CallToolRequestParams
 Answer = Awaitable[mcp.CallToolResult | Asked]
@@ -171,7 +170,7 @@ async def _capabilities(context: Context, params: Params) -> mcp.CallToolResult 
     return asking.within_capabilities(context, params) or result(words("answered"))
 
 
-PICTURE = Image(data=base64.b64decode(blocks.PNG), mime_type="image/png")
+PICTURE = Image(data=base64.b64decode(asking.PNG), mime_type="image/png")
 
 TOOLS = (
     entry("test_simple_text", _says("A simple text.")),
@@ -192,9 +191,9 @@ TOOLS = (
 )
 
 FIXTURES: Mapping[str, Fixture] = {
-    "test_audio_content": Fixture(run=_always(result(blocks.AUDIO))),
-    "test_embedded_resource": Fixture(run=_always(result(blocks.EMBEDDED))),
-    "test_multiple_content_types": Fixture(run=_always(result(*blocks.MIXED))),
+    "test_audio_content": Fixture(run=_always(result(asking.AUDIO))),
+    "test_embedded_resource": Fixture(run=_always(result(asking.EMBEDDED))),
+    "test_multiple_content_types": Fixture(run=_always(result(*asking.MIXED))),
     "test_sampling": Fixture(run=_sampling, schema={"properties": {"prompt": TEXT}, "required": ["prompt"]}),
     "test_elicitation": Fixture(
         run=_elicitation, schema={"properties": {"message": TEXT}, "required": ["message"]}

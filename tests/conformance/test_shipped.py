@@ -12,7 +12,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.conformance.doorman import doorman
+from tests.conformance.fixture_server import doorman
 from tests.conformance.test_conformance import SCENARIOS, Run, suite
 from tests.support import live
 from tests.support.live import TOKEN, Setup

@@ -18,11 +18,9 @@ from hypothesis import strategies as st
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mcp_toolserver.errors import SettingsError
-from mcp_toolserver.protocol.http.connection import listen, listening, port_of
-from mcp_toolserver.protocol.http.endpoints import CancelsWhenLeft
-from mcp_toolserver.protocol.http.gate import POSTED, Gateway, Posted
+from mcp_toolserver.protocol.http.endpoints import cancels_when_left
+from mcp_toolserver.protocol.http.gate import POSTED, Gateway, HttpOptions, Posted
 from mcp_toolserver.protocol.http.members import Member, OneToken
-from mcp_toolserver.protocol.http.options import HttpOptions, own_hosts
 from mcp_toolserver.protocol.http.request_checks import (
     INVALID_TOKEN,
     RequestHead,
@@ -31,7 +29,7 @@ from mcp_toolserver.protocol.http.request_checks import (
     bearer_token,
     check_request,
 )
-from mcp_toolserver.protocol.http.server import check_bind
+from mcp_toolserver.protocol.http.server import check_bind, listen, listening, own_hosts, port_of
 from mcp_toolserver.protocol.http.tokens import make_token, read_token_file
 from mcp_toolserver.protocol.rate_limit import ConcurrencyLimiter, RequestLimits
 from tests.support.http_server import (
@@ -178,7 +176,7 @@ async def test_a_left_call_is_cancelled_even_when_its_response_is_ended_in_order
         "headers": [(b"mcp-session-id", b"x"), (b"content-length", b"8")],
         POSTED: Posted(method="m", id="a"),
     }
-    await CancelsWhenLeft(app)(scope, receive, send)
+    await cancels_when_left(app)(scope, receive, send)
     assert json.loads(requests[1])["params"]["requestId"] == "a"
 
 

@@ -15,8 +15,8 @@ from mcp import Client
 from mcp.shared.exceptions import MCPError
 from mcp_types import CLIENT_INFO_META_KEY, Implementation
 
+from mcp_toolserver.protocol.client_identity import MAX_STATELESS
 from mcp_toolserver.protocol.http.tokens import make_token, token_hash
-from mcp_toolserver.protocol.resources.client_identity import MAX_STATELESS
 from tests.protocol.resource_clients import background, listed
 from tests.support.families import lines
 from tests.support.following import Follower, KnowsTasks

@@ -7,7 +7,7 @@ import pytest
 from mcp import Client
 
 from mcp_toolserver.app.compose import application_of
-from mcp_toolserver.app.readiness import Readiness
+from mcp_toolserver.app.serve import Readiness
 from mcp_toolserver.capabilities.permissions import Capability, Permission
 from mcp_toolserver.policy.rules import Policy, Request
 from mcp_toolserver.protocol.handlers import Handlers

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from mcp_toolserver.capabilities.user import Answers, Choice, Question
-from mcp_toolserver.protocol.elicitation.form import MAX_CHARACTERS, Content, Form
+from mcp_toolserver.protocol.elicitation import MAX_CHARACTERS, Content, Form
 
 WORDS = Question(text="Why?")
 ONE = Question(

@@ -1,11 +1,13 @@
-"""How the server presents itself: whole, short, and the same every time."""
+"""How the server presents itself: whole, short, readable, and the same every time."""
 
 import base64
 import json
+import re
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import product
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree as ET
 
 import mcp_types as mcp
@@ -18,7 +20,7 @@ from mcp_toolserver.protocol.mcp_server import WEBSITE
 from mcp_toolserver.text import enforcement_summary
 from tests.protocol.lines import ENVELOPE, spoken
 from tests.protocol.resource_clients import ERAS, place
-from tests.support.live import Setup
+from tests.support.live import Setup, SharedServers
 
 METHODS = ("tools/list", "prompts/list", "resources/list", "resources/templates/list")
 
@@ -97,3 +99,42 @@ def test_two_servers_say_the_same_byte_by_byte(tmp_path: Path) -> None:
     answers = [json.loads(line) for line in first]
     assert sorted(answer["id"] for answer in answers) == [0, 1, 2, 3, 4]
     assert all("result" in answer for answer in answers)
+
+
+# --- texts for clients -----------------------------------------------------------------------------------
+
+
+BREAK_IN_A_SENTENCE = re.compile(r"(?<![\n.:])\n(?!\n|[-*•] |\d+[.)] )")
+
+
+def descriptions(value: Any) -> Iterator[str]:
+    """Every description in a part of a schema."""
+    if isinstance(value, dict):
+        if isinstance(found := value.get("description"), str):
+            yield found
+        for part in value.values():
+            yield from descriptions(part)
+    elif isinstance(value, list):
+        for part in value:
+            yield from descriptions(part)
+
+
+@pytest.mark.asyncio(loop_scope="session")
+async def test_texts_for_clients_begin_with_a_sentence_and_break_no_line_within_one(
+    shared: SharedServers,
+) -> None:
+    client = await shared.client(shared.setup("danger-full-access"))
+    tools = (await client.list_tools()).tools
+    prompts = (await client.list_prompts()).prompts
+    resources = (await client.list_resources()).resources
+    templates = (await client.list_resource_templates()).resource_templates
+    shown = {"instructions": [(client.instructions or "").strip()]}
+    shown |= {tool.name: [tool.description or "", *descriptions(tool.input_schema)] for tool in tools}
+    shown |= {
+        thing.name: list(descriptions(thing.model_dump())) for thing in (*prompts, *resources, *templates)
+    }
+    assert len(shown) > 40
+    broken = {name for name, texts in shown.items() if any(map(BREAK_IN_A_SENTENCE.search, texts))}
+    assert broken == set()
+    first = {tool.name: (tool.description or "").partition("\n")[0] for tool in tools}
+    assert {name for name, line in first.items() if not re.match(r"[A-Z][a-z]+\b.{10,}[.]$", line)} == set()

@@ -1,10 +1,11 @@
-"""JSON-RPC over pipes: every line gets a message or an answer, and nothing is read without end."""
+"""JSON-RPC over pipes, terminals and files: every line gets a message or an answer; nothing is endless."""
 
 import json
 import os
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, Generator, Mapping
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -13,7 +14,7 @@ from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCNotification, JSONRPCRequest
 
 from mcp_toolserver.protocol.stdio import streams
-from mcp_toolserver.protocol.stdio.streams import PipeReader, PipeWriter
+from mcp_toolserver.protocol.stdio.streams import LineReader, LineWriter
 from tests.support.live import SharedServers, text
 
 
@@ -21,8 +22,8 @@ from tests.support.live import SharedServers, text
 class Wire:
     """The server's streams, and the client's ends of the pipes."""
 
-    reader: PipeReader
-    writer: PipeWriter
+    reader: LineReader
+    writer: LineWriter
     to_server: int
     from_server: int
 
@@ -110,28 +111,22 @@ async def test_a_message_that_is_too_long_is_refused_and_the_next_is_read(
 
 
 async def test_the_writer_waits_while_the_client_does_not_read() -> None:
-    note = SessionMessage(JSONRPCNotification(jsonrpc="2.0", method="x", params={"text": "x" * 100_000}))
     async with wired() as wire:
         sent = 0
         with anyio.move_on_after(0.2):
             for _ in range(100):
-                await wire.writer.send(note)
+                await wire.writer.send(note("x" * 100_000))
                 sent += 1
         assert sent < 100
 
 
 async def test_a_client_that_does_not_listen_any_more_closes_the_stream() -> None:
-    note = SessionMessage(JSONRPCNotification(jsonrpc="2.0", method="x"))
-
-    async def talk(writer: PipeWriter) -> None:
-        for _ in range(1000):
-            await writer.send(note)
-            await anyio.sleep(0)
-
     async with wired() as wire:
         os.close(wire.from_server)
-        with pytest.raises(anyio.ClosedResourceError):
-            await talk(wire.writer)
+        with pytest.raises(anyio.ClosedResourceError):  # noqa: PT012  which of the messages fails is open
+            while True:
+                await wire.writer.send(note())
+                await anyio.sleep(0)
 
 
 @pytest.mark.asyncio(loop_scope="session")
@@ -151,3 +146,84 @@ async def test_many_calls_in_flight_are_all_answered(shared: SharedServers) -> N
         for number in range(40):
             tasks.start_soon(read, number)
     assert all(f"file {number} " in answers[number] for number in range(40))
+
+
+# --- terminals and files ---------------------------------------------------------------------------------
+
+
+def note(text: str = "") -> SessionMessage:
+    return SessionMessage(JSONRPCNotification(jsonrpc="2.0", method="x", params={"text": text}))
+
+
+@contextmanager
+def reading(source: int) -> Generator[tuple[LineReader, LineWriter]]:
+    """The streams over `source` and nothing."""
+    target = os.open(os.devnull, os.O_WRONLY)
+    try:
+        yield streams.open_files(source, target)
+    finally:
+        for descriptor in (source, target):
+            os.close(descriptor)
+
+
+async def test_a_line_that_is_too_long_is_passed_over(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(streams, "LONGEST", 8)
+    (tmp_path / "lines").write_bytes(b"x" * 20 + b"\n" + b"y" * 7 + b"\n" + b"z" * 9)
+    with reading(os.open(tmp_path / "lines", os.O_RDONLY)) as (reader, _):
+        assert [await reader.line() for _ in range(4)] == [None, b"y" * 7 + b"\n", None, b""]
+
+
+@pytest.mark.parametrize("error", [False, True], ids=["end", "error"])
+async def test_what_can_be_read_no_more_is_at_its_end(error: bool) -> None:
+    ours, theirs = os.openpty()
+    os.close(ours)
+    if error:
+        os.close(theirs)
+        # Nothing lies at its start, which is an error of the device.
+        theirs = os.open("/proc/self/mem", os.O_RDONLY)
+    with reading(theirs) as (reader, _):
+        assert [message async for message in reader] == []
+
+
+async def test_a_terminal_is_not_read_on_after_its_end_of_input() -> None:
+    ours, theirs = os.openpty()
+    os.write(ours, b"\x04")
+    with reading(theirs) as (reader, _), anyio.fail_after(10):
+        assert [message async for message in reader] == []
+        assert [message async for message in reader] == []
+    os.close(ours)
+
+
+async def test_who_waits_for_a_line_can_be_cancelled() -> None:
+    source, target = os.pipe()
+    with reading(source) as (reader, _):
+        with anyio.fail_after(10):
+            with anyio.move_on_after(0.01) as waited:
+                await reader.line()
+            assert waited.cancelled_caught
+        # Lets the thread go.
+        os.close(target)
+
+
+@pytest.mark.parametrize("size", [1, 1 << 20], ids=["small", "large"])
+async def test_what_nobody_reads_any_more_is_closed(size: int) -> None:
+    source, target = os.pipe()
+    os.close(source)
+    _, writer = streams.open_files(target, target)
+    with anyio.fail_after(10):
+        await writer.wait_for_reader_gone()
+        with pytest.raises(anyio.ClosedResourceError):
+            await writer.send(note("x" * size))
+    os.close(target)
+
+
+async def test_a_file_is_never_without_a_reader(tmp_path: Path) -> None:
+    with (tmp_path / "answers").open("wb") as file:
+        async with streams.open_files(file.fileno(), file.fileno())[1] as writer:
+            await writer.send(note("a"))
+            with anyio.move_on_after(0.05) as waited:
+                await writer.wait_for_reader_gone()
+    assert waited.cancelled_caught
+    assert (tmp_path / "answers").read_bytes().count(b"\n") == 1

@@ -8,14 +8,13 @@ from typing import Any
 
 import mcp_types as mcp
 import pytest
-from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
 
 from mcp_toolserver.capabilities.user import Question
 from mcp_toolserver.errors import NobodyToAsk
 from mcp_toolserver.pipeline.registry import discover
 from mcp_toolserver.protocol.mcp_server import answered
-from mcp_toolserver.protocol.resources.source import Visitor
+from mcp_toolserver.protocol.resources.source import Source, Visitor
 from mcp_toolserver.runtime.executables import HostExecutables, find_host_executables
 from mcp_toolserver.text.prompts import PROMPTS
 from tests.protocol.resource_clients import ERAS, commanding, completed, place
@@ -91,29 +90,27 @@ async def test_a_prompt_that_cannot_be_given_is_a_protocol_error(era: str, tmp_p
             assert refused.value.error.code == mcp.INVALID_PARAMS
 
 
-class Script:
+class Script(Source):
     """Prompts of a test."""
 
     def prompts(self) -> Sequence[mcp.Prompt]:
         return [mcp.Prompt(name="mine")]
 
-    async def get(
-        self, _: ServerRequestContext[Any, Any], params: mcp.GetPromptRequestParams
-    ) -> mcp.GetPromptResult | None:
+    async def get_prompt(self, params: mcp.GetPromptRequestParams, _: Visitor) -> mcp.GetPromptResult | None:
         content = mcp.TextContent(type="text", text="my words")
         message = mcp.PromptMessage(role="user", content=content)
         return mcp.GetPromptResult(messages=[message]) if params.name == "mine" else None
 
     async def complete(self, _: str, __: str, value: str, visitor: Visitor) -> Sequence[str]:
-        await visitor.caller.tell("a word")
-        await visitor.caller.report("a word")
+        await visitor.tell("a word")
+        await visitor.report("a word")
         with pytest.raises(NobodyToAsk):
-            await visitor.caller.elicit([Question(text="why?")])
+            await visitor.elicit([Question(text="why?")])
         return [f"{value}{number}" for number in range(150)]
 
 
 async def test_extra_prompts_join_the_servers_own(tmp_path: Path) -> None:
-    async with place(tmp_path, extra={"prompts": (Script(),)}) as made, made.client("auto") as client:
+    async with place(tmp_path, extra={"sources": (Script(),)}) as made, made.client("auto") as client:
         assert [one.name for one in (await client.list_prompts()).prompts] == [*ARGUMENTS, "mine"]
         assert words(await client.get_prompt("mine")) == "my words"
         reference = mcp.PromptReference(name="mine")

@@ -11,8 +11,8 @@ from mcp import Client
 from mcp.shared.exceptions import MCPError
 from pydantic import FileUrl
 
-from mcp_toolserver.protocol.elicitation import elicit
-from mcp_toolserver.protocol.elicitation.elicit import Questions, Said
+from mcp_toolserver.protocol import elicitation
+from mcp_toolserver.protocol.elicitation import Questions, Said
 from mcp_toolserver.protocol.handlers import Handlers
 from mcp_toolserver.protocol.mcp_server import ToolServer
 from tests.support.live import text
@@ -47,15 +47,15 @@ def request(question: str) -> mcp.ElicitRequest:
 
 
 def asked(questions: Questions, question: str, earlier: Said | None = None) -> str:
-    state = questions.ask(elicit.APPROVAL, request(question), earlier or {}).request_state
+    state = questions.ask(elicitation.APPROVAL, request(question), earlier or {}).request_state
     assert state is not None
     return state
 
 
 def said(questions: Questions, question: str, state: str | None, *answers: mcp.ElicitResult) -> object:
     """The answer to `question`, None for no word, "" where it was not asked."""
-    responses = dict.fromkeys([elicit.APPROVAL], answers[0]) if answers else {}
-    return questions.answered(state, responses).get(elicit.digest(request(question)), "")
+    responses = dict.fromkeys([elicitation.APPROVAL], answers[0]) if answers else {}
+    return questions.answered(state, responses).get(elicitation.digest(request(question)), "")
 
 
 def test_an_answer_counts_once() -> None:
@@ -67,7 +67,7 @@ def test_an_answer_counts_once() -> None:
 
 def test_what_was_answered_before_comes_along() -> None:
     questions = Questions()
-    before = questions.answered(asked(questions, "may I?"), {elicit.APPROVAL: YES})
+    before = questions.answered(asked(questions, "may I?"), {elicitation.APPROVAL: YES})
     assert said(questions, "may I?", asked(questions, "and what?", before), NO) == YES
     assert said(questions, "and what?", asked(questions, "and what?", before), NO) == NO
 
@@ -78,7 +78,7 @@ def test_what_is_no_answer_to_the_question_does_not_count(monkeypatch: pytest.Mo
     for state in (None, "", "0" * 32, "made up", asked(questions, "may I write a?")):
         assert said(questions, "may I?", state, YES) == ""
     # One that comes too late does not either.
-    monkeypatch.setattr(elicit, "STATE_SECONDS", -1.0)
+    monkeypatch.setattr(elicitation, "STATE_SECONDS", -1.0)
     assert said(questions, "may I?", asked(questions, "may I?"), YES) == ""
 
 
@@ -96,7 +96,7 @@ async def test_a_tampered_state_is_refused(tmp_path: Path) -> None:
     async with client(handlers(tmp_path, ["probe"]), mode="auto", elicitation_callback=human) as connected:
 
         async def call(state: str | None, **arguments: Any) -> mcp.CallToolResult | mcp.InputRequiredResult:
-            answers: mcp.InputResponses | None = {elicit.APPROVAL: YES} if state else None
+            answers: mcp.InputResponses | None = {elicitation.APPROVAL: YES} if state else None
             return await connected.session.call_tool(
                 "probe",
                 arguments,
@@ -143,7 +143,9 @@ async def read(connected: Client, path: str) -> str:
     return text(await connected.call_tool("read_file", {"path": path})).removeprefix("1\t")
 
 
-async def test_a_client_is_asked_for_its_roots_once_and_again_when_they_change(tmp_path: Path) -> None:
+async def test_only_a_client_with_a_handshake_is_asked_for_roots_once_and_again_when_they_change(
+    tmp_path: Path,
+) -> None:
     calls = 0
 
     async def roots(_: Any) -> mcp.ListRootsResult:
@@ -159,6 +161,9 @@ async def test_a_client_is_asked_for_its_roots_once_and_again_when_they_change(t
         await connected.session.send_roots_list_changed()
         await connected.call_tool("probe", {})
         assert calls == 2
+    async with client(handlers(tmp_path), mode="auto", list_roots_callback=roots) as connected:
+        await connected.call_tool("probe", {})
+    assert calls == 2
 
 
 ELSEWHERE = (
@@ -213,7 +218,7 @@ async def test_a_list_of_other_places_narrows_to_nothing(tmp_path: Path) -> None
 async def test_a_client_that_answers_too_late_is_not_asked_for_ever(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mcp_toolserver.protocol.client_roots._SECONDS", 0.05)
+    monkeypatch.setattr("mcp_toolserver.protocol.client_identity._SECONDS", 0.05)
     asked = 0
 
     async def roots(_: Any) -> mcp.ListRootsResult:
@@ -226,7 +231,7 @@ async def test_a_client_that_answers_too_late_is_not_asked_for_ever(
     async with client(with_files(tmp_path), list_roots_callback=roots) as connected:
         assert [await read(connected, "b/f") for _ in range(5)] == ["b"] * 5
         assert asked == 3
-        monkeypatch.setattr("mcp_toolserver.protocol.client_roots._SECONDS", 5.0)
+        monkeypatch.setattr("mcp_toolserver.protocol.client_identity._SECONDS", 5.0)
         await connected.session.send_roots_list_changed()
         assert await read(connected, "f") == "a"
 
@@ -244,14 +249,6 @@ async def test_roots_that_change_while_they_are_asked_for_are_asked_for_again(tm
     async with client(with_files(tmp_path), list_roots_callback=roots) as connected:
         assert [await read(connected, "f") for _ in range(2)] == ["b", "b"]
         assert answers == []
-
-
-async def test_a_modern_client_is_not_asked_for_roots(tmp_path: Path) -> None:
-    async def roots(_: Any) -> mcp.ListRootsResult:
-        raise AssertionError
-
-    async with client(handlers(tmp_path), mode="auto", list_roots_callback=roots) as connected:
-        assert text(await connected.call_tool("probe", {})) == "said"
 
 
 # --- progress --------------------------------------------------------------------------------------------

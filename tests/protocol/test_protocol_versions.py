@@ -21,7 +21,7 @@ from tests.protocol.lines import ENVELOPE, READY, Running, on_pipes
 from tests.support.confinement import git
 from tests.support.http_server import MODERN
 from tests.support.live import ERAS, Setup
-from tests.support.workbench import Args, Output, Runtime, dispatcher, machine, tool
+from tests.support.workbench import dispatcher, machine
 
 # A server for each revision.
 pytestmark = pytest.mark.xdist_group("test_protocol_versions")
@@ -251,25 +251,17 @@ def test_what_an_older_revision_does_not_know_is_left_out() -> None:
 # --- errors ----------------------------------------------------------------------------------------------
 
 
-def broken(server: ToolServer) -> None:
-    """A part of the server that has a bug."""
-
-    async def fail(_: ServerRequestContext[Any, Any], __: mcp.PaginatedRequestParams | None) -> Any:
-        raise RuntimeError("a secret of the server")
-
-    server.add_request_handler("resources/list", mcp.PaginatedRequestParams, fail)
-
-
-async def nothing(_: Args, __: Runtime) -> Output:
-    return Output("")
+async def fail(_: ServerRequestContext[Any, Any], __: mcp.PaginatedRequestParams | None) -> Any:
+    raise RuntimeError("a secret of the server")
 
 
 @pytest.mark.parametrize("era", ERAS)
 async def test_the_words_of_an_exception_stay_in_the_log(
     era: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    served = Handlers(dispatcher=dispatcher(machine(tmp_path), tool(nothing)), ask_seconds=5)
-    async with Client(ToolServer(served, "", [broken]), mode=era, raise_exceptions=False) as client:
+    server = ToolServer(Handlers(dispatcher=dispatcher(machine(tmp_path)), ask_seconds=5), "")
+    server.add_request_handler("resources/list", mcp.PaginatedRequestParams, fail)
+    async with Client(server, mode=era, raise_exceptions=False) as client:
         with pytest.raises(MCPError) as failure:
             await client.list_resources()
     assert failure.value.error.code == mcp.INTERNAL_ERROR

@@ -13,9 +13,9 @@ from pydantic import FileUrl
 
 from mcp_toolserver.app.serve import mcp_server
 from mcp_toolserver.capabilities.permissions import Permission
-from mcp_toolserver.protocol.client_roots import file_path
+from mcp_toolserver.protocol.client_identity import file_path
 from mcp_toolserver.protocol.resources import handlers
-from mcp_toolserver.protocol.resources.source import LARGEST, Visitor
+from mcp_toolserver.protocol.resources.source import LARGEST, Source
 from mcp_toolserver.runtime.processes.commands import CommandLimits
 from tests.protocol.resource_clients import (
     ERAS,
@@ -149,6 +149,10 @@ def test_an_address_names_a_path_of_this_machine_or_none() -> None:
 async def test_what_a_call_left_is_listed_the_newest_first_and_can_be_read(tmp_path: Path) -> None:
     async with commanding(tmp_path) as made, made.client() as client:
         assert await listed(client) == [*OWN, JOBS, TASKS]
+        templates = (await client.list_resource_templates()).resource_templates
+        handles = [f"toolserver://{kind}/{{id}}" for kind in ("jobs", "agents", "tasks", "output")]
+        files = ["file:///{+path}", "skill://{name}/{+path}"]
+        assert [template.uri_template for template in templates] == [*handles, *files]
         first, second = [await background(client, f"echo {word}; exec sleep 60") for word in ("one", "two")]
         cut = await client.call_tool("bash", {"command": "seq 100000"})
         link = next(block for block in cut.content if isinstance(block, mcp.ResourceLink))
@@ -286,7 +290,7 @@ async def test_the_configuration_is_reported_without_what_hides_or_opens_somethi
 # --- pages, errors, sources ------------------------------------------------------------------------------
 
 
-class NumberedSource:
+class NumberedSource(Source):
     """Resources of a test: a hundred and more, one of which changes."""
 
     def __init__(self, count: int = 120) -> None:
@@ -295,17 +299,8 @@ class NumberedSource:
     def listed(self, _: str) -> Sequence[mcp.Resource]:
         return [mcp.Resource(name=str(number), uri=f"test://{number}") for number in range(self.count)]
 
-    def templates(self) -> Sequence[mcp.ResourceTemplate]:
-        return []
-
-    async def read(self, uri: str, _: Visitor) -> None:
-        return None
-
     def watched(self, uri: str, _: str) -> bool:
         return uri == "test://1"
-
-    async def complete(self, _: str, __: str, value: str, ___: Visitor) -> Sequence[str]:
-        return []
 
 
 async def test_a_long_list_has_pages_and_only_cursors_that_were_given(tmp_path: Path) -> None:

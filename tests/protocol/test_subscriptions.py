@@ -1,4 +1,4 @@
-"""Listening for changes: who hears of what, how often, and how many may."""
+"""Listening for changes: who hears of what, how often, and how many may; what is remembered of callers."""
 
 import asyncio
 import gc
@@ -23,6 +23,8 @@ from mcp.server.lowlevel import NotificationOptions
 from mcp.shared.exceptions import MCPError
 
 from mcp_toolserver.app.serve import mcp_server
+from mcp_toolserver.capabilities import change_events
+from mcp_toolserver.capabilities.change_events import ChangeEvents, ResourceRef
 from mcp_toolserver.protocol.resources import subscriptions
 from mcp_toolserver.protocol.resources.subscriptions import change_notification
 from tests.protocol.resource_clients import ERAS, background, commanding, place, read
@@ -278,3 +280,43 @@ async def test_how_a_task_goes_is_not_sent_to_another_client(tmp_path: Path) -> 
         await client.ended(task)
         streams.cancel_scope.cancel()
     assert (stranger.agreed, stranger.heard) == ([{}], [])
+
+
+# --- what is announced -----------------------------------------------------------------------------------
+
+
+def test_a_change_is_announced_with_whose_it_is_and_whether_it_is_new() -> None:
+    known = ChangeEvents()
+    heard: list[tuple[ResourceRef, frozenset[str], bool]] = []
+    known.on_change = lambda *event: heard.append(event)
+    with known.on_behalf_of("one"):
+        known.changed("job", "a")
+        known.changed("job", "a")
+        known.changed("preferences")
+    known.changed("job", "a")
+    known.removed("job", "a")
+    known.removed("job", "a")
+    one, none = frozenset({"one"}), frozenset[str]()
+    assert heard == [
+        (("job", "a"), one, True),
+        (("job", "a"), one, False),
+        (("preferences", ""), none, False),
+        (("job", "a"), one, False),
+        (("job", "a"), one, True),
+        (("job", "a"), none, True),
+    ]
+    assert known.of("one", "job") == ()
+
+
+def test_callers_and_their_things_are_bounded() -> None:
+    known = ChangeEvents()
+    for caller in range(change_events.MAX_CALLERS + 1):
+        with known.on_behalf_of(str(caller)):
+            known.changed("job", "a")
+    assert known.of("0", "job") == ()
+    assert known.of("1", "job") == ("a",)
+    with known.on_behalf_of("1"):
+        for number in range(change_events.MAX_REFS):
+            known.changed("output", str(number))
+    assert known.of("1", "job") == ()
+    assert len(known.of("1", "output")) == change_events.MAX_REFS

@@ -14,7 +14,7 @@ from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import Server
 from mcp.shared.exceptions import MCPError
 
-from mcp_toolserver.protocol.http.options import HttpOptions
+from mcp_toolserver.protocol.http.gate import HttpOptions
 from mcp_toolserver.protocol.http.server import bind, serve_http
 
 TOKEN = "an-unguessable-token-for-the-tests"

@@ -18,7 +18,7 @@ from mcp_toolserver.capabilities.user import Question
 from mcp_toolserver.pipeline.call_record import CompositeRecorder
 from mcp_toolserver.pipeline.dispatcher import Dispatcher
 from mcp_toolserver.pipeline.registry import Entry
-from mcp_toolserver.protocol.elicitation import elicit
+from mcp_toolserver.protocol import elicitation
 from mcp_toolserver.protocol.handlers import Handlers, seconds_to_answer
 from mcp_toolserver.protocol.mcp_server import ToolServer
 from mcp_toolserver.protocol.tasks.feature import EXTENSION, TaskFeature
@@ -345,7 +345,7 @@ async def test_a_no_is_an_answer_and_so_is_none_in_time(
         task = await client.begun("probe")
         await client.update(task, {"approval-1": {"action": "decline"}})
         assert (await client.ended(task))["result"]["isError"]
-        monkeypatch.setattr(elicit, "STATE_SECONDS", 0.2)
+        monkeypatch.setattr(elicitation, "STATE_SECONDS", 0.2)
         assert (await client.ended(await client.begun("probe")))["result"]["isError"]
     assert work.begun == 0
 

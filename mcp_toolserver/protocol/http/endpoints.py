@@ -25,11 +25,9 @@ from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.server.transport_security import TransportSecuritySettings
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from mcp_toolserver.protocol.counted_streams import ConnectionStats, Incoming, Outgoing
-from mcp_toolserver.protocol.http.gate import INNER_HOST, POSTED, Posted
-from mcp_toolserver.protocol.http.options import HttpOptions
+from mcp_toolserver.protocol.http.gate import INNER_HOST, POSTED, HttpOptions, Posted
 from mcp_toolserver.protocol.http.request_checks import Route
-from mcp_toolserver.protocol.rate_limit import ConcurrencyLimiter
+from mcp_toolserver.protocol.rate_limit import ConcurrencyLimiter, ConnectionStats, Incoming, Outgoing
 
 PATH = "/mcp"
 _ROUTE = Route(methods=frozenset({"GET", "POST", "DELETE"}), awaits=True)
@@ -64,56 +62,41 @@ async def streamable_endpoint(
         max_sessions=options.max_sessions,
     )
     async with sessions.run():
-        yield CancelsWhenLeft(sessions.handle_request)
+        yield cancels_when_left(sessions.handle_request)
 
 
-class CancelsWhenLeft:
-    """Cancels a call in its session when the client closes the connection before the answer."""
+def cancels_when_left(app: ASGIApp) -> ASGIApp:
+    """`app`, which cancels a call in its session when the client closes the connection before the answer."""
 
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        scope = _without_last_event_id(scope)
+    async def serve(scope: Scope, receive: Receive, send: Send) -> None:
+        # No events are stored, and the SDK would answer Last-Event-ID with nothing.
+        headers = [pair for pair in scope["headers"] if pair[0] != LAST_EVENT_ID_HEADER.encode()]
+        scope = {**scope, "headers": headers}
+        in_session = any(name == MCP_SESSION_ID_HEADER.encode() for name, _ in headers)
         posted: Posted = scope[POSTED]
-        if not posted.is_call or posted.method == "initialize" or not _in_session(scope):
-            await self._app(scope, receive, send)
+        if not posted.is_call or posted.method == "initialize" or not in_session:
+            await app(scope, receive, send)
             return
-        exchange = _Exchange(receive, send)
-        await self._app(scope, exchange.receive, exchange.send)
-        if exchange.left and not exchange.answered:
-            await self._app(*_cancellation(scope, posted))
+        left = answered = False
 
+        async def received() -> Message:
+            nonlocal left
+            message = await receive()
+            left = left or message["type"] == "http.disconnect"
+            return message
 
-class _Exchange:
-    """Records whether the client disconnected before the response was complete."""
+        async def sent(message: Message) -> None:
+            nonlocal answered
+            # After the client disconnected, it does not receive the end of the response.
+            ends = message["type"] == "http.response.body" and not message.get("more_body", False)
+            answered = answered or (ends and not left)
+            await send(message)
 
-    def __init__(self, receive: Receive, send: Send) -> None:
-        self._receive = receive
-        self._send = send
-        self.left = False
-        self.answered = False
+        await app(scope, received, sent)
+        if left and not answered:
+            await app(*_cancellation(scope, posted))
 
-    async def receive(self) -> Message:
-        message = await self._receive()
-        self.left = self.left or message["type"] == "http.disconnect"
-        return message
-
-    async def send(self, message: Message) -> None:
-        # After the client disconnected, it does not receive the end of the response.
-        ends = message["type"] == "http.response.body" and not message.get("more_body", False)
-        self.answered = self.answered or (ends and not self.left)
-        await self._send(message)
-
-
-def _without_last_event_id(scope: Scope) -> Scope:
-    """The request without Last-Event-ID: no events are stored, and the SDK would answer it with nothing."""
-    headers = [(name, value) for name, value in scope["headers"] if name != LAST_EVENT_ID_HEADER.encode()]
-    return {**scope, "headers": headers}
-
-
-def _in_session(scope: Scope) -> bool:
-    return any(name == MCP_SESSION_ID_HEADER.encode() for name, _ in scope["headers"])
+    return serve
 
 
 def _cancellation(scope: Scope, posted: Posted) -> tuple[Scope, Receive, Send]:

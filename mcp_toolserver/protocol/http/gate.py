@@ -5,17 +5,17 @@ the body within limits of size and time, applies the limits on requests in progr
 request without its credentials to that server.
 """
 
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import anyio
 from mcp_types import RequestId
 from pydantic_core import from_json
 from starlette.types import Message, Receive, Scope, Send
 
+from mcp_toolserver.errors import SettingsError
 from mcp_toolserver.protocol.http.members import Disconnects, Member, Members
-from mcp_toolserver.protocol.http.options import HttpOptions
 from mcp_toolserver.protocol.http.request_checks import (
     RequestHead,
     Rules,
@@ -23,6 +23,7 @@ from mcp_toolserver.protocol.http.request_checks import (
     bearer_token,
     check_request,
 )
+from mcp_toolserver.protocol.http.tokens import MIN_TOKEN
 from mcp_toolserver.protocol.rate_limit import ConcurrencyLimiter, RequestLimits, is_counted
 from mcp_toolserver.protocol.refusals import (
     ENDING,
@@ -69,6 +70,40 @@ class Posted:
         return self.method is not None and self.id is not None
 
 
+async def _always_ready() -> Sequence[str]:
+    return ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class HttpOptions:
+    host: str = "127.0.0.1"
+    token: str | None = field(default=None, repr=False)
+    """The only token; None with named tokens."""
+    names: tuple[str, ...] = ()
+    """More names of this server in the Host header. One with a port means exactly that, one without means
+    the name at every port, because only the name protects from other web pages."""
+    max_body: int = 4 * 1024 * 1024
+    max_sessions: int = 256
+    """Also bounds the open event streams."""
+    limits: RequestLimits = field(default_factory=RequestLimits)
+    max_connections: int = 512
+    max_connections_per_peer: int = 384
+    """Fewer than all, so that one address cannot shut out the others."""
+    idle_seconds: float = 1800.0
+    """Until a session without a request in progress is closed."""
+    header_seconds: float = 10.0
+    body_seconds: float = 10.0
+    keep_alive_seconds: int = 30
+    ending_seconds: float = 5.0
+    """How long requests may take to end at shutdown; a cancelled call kills its processes in this time."""
+    unready: Callable[[], Awaitable[Sequence[str]]] = _always_ready
+    """Names what keeps the server from doing its work, for `/readyz`."""
+
+    def __post_init__(self) -> None:
+        if self.token is not None and len(self.token) < MIN_TOKEN:
+            raise SettingsError(f"The token for HTTP must have at least {MIN_TOKEN} characters.")
+
+
 class MemoryBudget:
     """The memory for the bodies of all requests together."""
 
@@ -107,7 +142,9 @@ class Reply:
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.started = True
-            message = {**message, "headers": _shielded(message.get("headers", ()))}
+            names = {name for name, _ in SHIELDS}
+            kept = [pair for pair in message.get("headers", ()) if pair[0].lower() not in names]
+            message = {**message, "headers": [*kept, *SHIELDS]}
             self._endless = all(name != b"content-length" for name, _ in message["headers"])
         else:
             self.complete = not message.get("more_body", False)
@@ -128,13 +165,6 @@ class Reply:
             await self.refuse(refusal)
         elif self._endless and not self.complete:
             await self.send({"type": "http.response.body", "body": b""})
-
-
-def _shielded(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-    """The headers of a response, with `SHIELDS` replacing its own of the same names."""
-    names = {name for name, _ in SHIELDS}
-    kept = [(name, value) for name, value in headers if name.lower() not in names]
-    return [*kept, *SHIELDS]
 
 
 class Gateway:
@@ -193,7 +223,10 @@ class Gateway:
             if isinstance(posted, Refusal):
                 await reply.refuse(posted)
             elif isinstance(body, bytes) and posted is not None and not member.disconnects.ended:
-                inner = {**scope, "headers": _inner_headers(scope), POSTED: posted}
+                # No credentials, and none of the names that the client used.
+                kept = [(name, value) for name, value in scope["headers"] if name not in _SPENT]
+                headers = [*kept, (b"host", INNER_HOST.encode())]
+                inner = {**scope, "headers": headers, POSTED: posted}
                 limiter = self._counted(head, posted, member)
                 await self._pass(limiter, inner, _replayed(body, receive), reply, member)
 
@@ -210,8 +243,8 @@ class Gateway:
             return
         posted: Posted = scope[POSTED]
         client = client_of(scope, posted)
-        if limiter is self._streams and member.name:
-            client = member.name
+        if limiter is self._streams and member.grant is not None:
+            client = member.grant.name
         if (refusal := limiter.acquire(client, posted.method or "")) is not None:
             await reply.refuse(refusal, posted.id)
             return
@@ -238,7 +271,6 @@ def client_of(scope: Scope, posted: Posted) -> str:
 
 
 def head_of(scope: Scope) -> RequestHead:
-    """The head of the request in an ASGI scope."""
     server: tuple[str, int | None] | None = scope.get("server")
     local = authority(server[0], server[1]) if server is not None and server[1] is not None else ""
     return RequestHead(
@@ -248,12 +280,6 @@ def head_of(scope: Scope) -> RequestHead:
         headers=tuple(scope["headers"]),
         local=local,
     )
-
-
-def _inner_headers(scope: Scope) -> list[tuple[bytes, bytes]]:
-    """The headers for the inner application, without credentials and the names that the client used."""
-    kept = [(name, value) for name, value in scope["headers"] if name not in _SPENT]
-    return [*kept, (b"host", INNER_HOST.encode())]
 
 
 def _replayed(body: bytes, receive: Receive) -> Receive:

@@ -58,11 +58,15 @@ class Disconnects:
 
 @dataclass(eq=False, kw_only=True)
 class Member:
+    """An open server, of a name or of all clients."""
+
     app: ASGIApp
     limiter: ConcurrencyLimiter
-    name: str = ""
-    """Empty without named tokens."""
+    grant: Grant | None = None
+    """None without named tokens."""
     disconnects: Disconnects = field(default_factory=Disconnects)
+    ending: anyio.Event = field(default_factory=anyio.Event)
+    ended: anyio.Event = field(default_factory=anyio.Event)
     _requests: int = 0
     _left: anyio.Event = field(default_factory=anyio.Event)
 
@@ -74,6 +78,11 @@ class Member:
         finally:
             self._requests -= 1
             self._left.set()
+
+    def end(self) -> None:
+        """Accept nothing more, and begin to close."""
+        self.disconnects.end()
+        self.ending.set()
 
     async def idle(self) -> None:
         """Return once no request is in progress."""
@@ -107,37 +116,20 @@ Endpoint = Callable[[Server[Any], ConcurrencyLimiter], AbstractAsyncContextManag
 """Opens the transport of a server."""
 
 
-@dataclass(eq=False, kw_only=True)
-class _Named:
-    """The server of a name while it is open."""
-
-    grant: Grant
-    member: Member
-    ended: anyio.Event
-    ending: anyio.Event = field(default_factory=anyio.Event)
-
-    def end(self) -> None:
-        """Accept nothing more, and begin to close."""
-        self.member.disconnects.end()
-        self.ending.set()
-
-
+@dataclass(eq=False)
 class ManyTokens:
     """Finds the server of a request where each name has a token."""
 
-    def __init__(
-        self, tokens: NamedTokens, endpoint: Endpoint, limiter: ConcurrencyLimiter, tasks: TaskGroup
-    ) -> None:
-        self._tokens = tokens
-        self._endpoint = endpoint
-        self._limiter = limiter
-        self._tasks = tasks
-        self._open: dict[str, _Named] = {}
-        self._locks: dict[str, anyio.Lock] = {}
+    tokens: NamedTokens
+    endpoint: Endpoint
+    limiter: ConcurrencyLimiter
+    tasks: TaskGroup
+    _open: dict[str, Member] = field(default_factory=dict[str, Member])
+    _locks: dict[str, anyio.Lock] = field(default_factory=dict[str, anyio.Lock])
 
     async def of(self, token: bytes) -> Member | Refusal:
         try:
-            if (grant := self._tokens.file.find(token)) is None:
+            if (grant := self.tokens.file.find(token)) is None:
                 return INVALID_TOKEN
             # One request of a name at a time, so that it gets one server, after the end of the last one.
             async with self._locks.setdefault(grant.name, anyio.Lock()):
@@ -153,41 +145,39 @@ class ManyTokens:
 
     def end_revoked(self) -> None:
         """End the servers of names whose grant no longer holds."""
-        grants = self._tokens.file.grants()
-        for name, named in self._open.items():
+        grants = self.tokens.file.grants()
+        for name, member in self._open.items():
             grant = grants.get(name)
-            if grant is None or not grant.permits_like(named.grant):
-                named.end()
+            if grant is None or not (member.grant and grant.permits_like(member.grant)):
+                member.end()
             else:
-                named.grant = grant
+                member.grant = grant
 
     def end(self) -> None:
-        for named in self._open.values():
-            named.end()
+        for member in self._open.values():
+            member.end()
 
     async def _member(self, name: str, token: bytes) -> Member | Refusal:
         self.end_revoked()
-        if name in self._open and (named := self._open[name]).ending.is_set():
-            await named.ended.wait()
-        grant = self._tokens.file.find(token)
+        if name in self._open and (member := self._open[name]).ending.is_set():
+            await member.ended.wait()
+        grant = self.tokens.file.find(token)
         if grant is None or grant.name != name:
             # It was revoked or renamed while this request waited.
             return INVALID_TOKEN
-        named = self._open.get(name) or await self._tasks.start(self._serve, grant)
-        return named.member
+        return self._open.get(name) or await self.tasks.start(self._serve, grant)
 
-    async def _serve(self, grant: Grant, *, task_status: TaskStatus[_Named]) -> None:
+    async def _serve(self, grant: Grant, *, task_status: TaskStatus[Member]) -> None:
         """Run the server of a name until it is ended."""
-        of_one = grant.max_calls or self._limiter.limits.of_one
+        of_one = grant.max_calls or self.limiter.limits.of_one
         limits = RequestLimits(of_one=of_one, per_minute=grant.per_minute)
-        limiter = LimiterOfName(grant.name, limits, self._limiter)
+        limiter = LimiterOfName(grant.name, limits, self.limiter)
         ended = anyio.Event()
         try:
-            async with self._tokens.build(grant) as server, self._endpoint(server, limiter) as app:
-                member = Member(app=app, limiter=limiter, name=grant.name)
-                self._open[grant.name] = named = _Named(grant=grant, member=member, ended=ended)
-                task_status.started(named)
-                await named.ending.wait()
+            async with self.tokens.build(grant) as server, self.endpoint(server, limiter) as app:
+                self._open[grant.name] = member = Member(app=app, limiter=limiter, grant=grant, ended=ended)
+                task_status.started(member)
+                await member.ending.wait()
                 with anyio.move_on_after(_END_SECONDS):
                     await member.idle()
         except Exception:

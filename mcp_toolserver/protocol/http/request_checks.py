@@ -24,8 +24,6 @@ _HOST = re.compile(r"[a-z0-9._-]{1,253}(:[0-9]{1,5})?|\[[0-9a-f:.]{2,45}\](:[0-9
 
 @dataclass(frozen=True, kw_only=True)
 class RequestHead:
-    """The head of a request, as received."""
-
     method: str
     path: str
     """Percent-decoded."""

@@ -257,18 +257,16 @@ class GrantFile:
             seen = (status.st_dev, status.st_ino, status.st_mtime_ns, status.st_ctime_ns, status.st_size)
             if seen == self._seen:
                 return self.problem
-            text = read_private(self._path)
-            self._grants = parse_grants(text, self._limits)
-            problem = ""
+            self._grants, self._seen = {}, None
+            self._grants = parse_grants(read_private(self._path), self._limits)
         except SettingsError as error:
-            self._grants, seen, problem = {}, None, str(error)
+            return str(error)
         except OSError as error:
-            self._grants, seen, problem = {}, None, f"cannot be read ({error.strerror})"
-        else:
-            if abs(self._now() - max(status.st_mtime, status.st_ctime)) < _SETTLED_SECONDS:
-                seen = None
-        self._seen = seen
-        return problem
+            self._grants, self._seen = {}, None
+            return f"cannot be read ({error.strerror})"
+        if abs(self._now() - max(status.st_mtime, status.st_ctime)) >= _SETTLED_SECONDS:
+            self._seen = seen
+        return ""
 
 
 def read_private(path: str) -> str:

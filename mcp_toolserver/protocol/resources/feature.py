@@ -23,7 +23,6 @@ from mcp_toolserver.stores.saved_outputs import OutputStore
 
 if TYPE_CHECKING:
     from mcp_toolserver.protocol.resources.handlers import ResourceHandlers
-    from mcp_toolserver.protocol.resources.prompts import PromptSource
     from mcp_toolserver.protocol.resources.source import Source
     from mcp_toolserver.protocol.resources.subscriptions import ChangeNotification, FilterExtension
 
@@ -63,9 +62,7 @@ class ResourceFeature:
     settings: Callable[[], Mapping[str, object]] = dict
     """The settings that clients may read."""
     sources: Sequence["Source"] = ()
-    """More resources, listed after the server's own."""
-    prompts: Sequence["PromptSource"] = ()
-    """More prompts."""
+    """More resources and prompts, listed after the server's own."""
     changing: NotificationOptions = field(default_factory=lambda: NotificationOptions(resources_changed=True))
     """The lists that can change."""
     extra: dict[str, "FilterExtension"] = field(default_factory=dict[str, "FilterExtension"])
@@ -87,7 +84,6 @@ class ResourceFeature:
 
     @cached_property
     def resource_handlers(self) -> "ResourceHandlers":
-        """The request handlers, built on first use."""
         from mcp_toolserver.protocol.resources.handlers import ResourceHandlers
 
         return ResourceHandlers(self)

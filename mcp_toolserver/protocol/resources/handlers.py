@@ -1,31 +1,33 @@
-"""The handlers of resources, prompts, completion and subscriptions; imported on first use."""
+"""The handlers of resources, prompts, completion and subscriptions, and the server's own prompts; imported on
+first use."""
 
 import base64
 import binascii
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import mcp_types as mcp
 from mcp.shared.exceptions import MCPError
 
 from mcp_toolserver.protocol.handlers import Handlers, refuse_cursor
-from mcp_toolserver.protocol.resources.files import RootFiles
-from mcp_toolserver.protocol.resources.own_resources import own_resources
-from mcp_toolserver.protocol.resources.prompts import OwnPrompts, PromptSource, PromptText
+from mcp_toolserver.protocol.resources.own_resources import RootFiles, completed, own_resources
 from mcp_toolserver.protocol.resources.skills import Skills
 from mcp_toolserver.protocol.resources.source import (
+    PromptText,
     Reading,
     Refused,
     Source,
+    UnaskedVisitor,
     Visitor,
     Waiting,
     not_found,
-    visitor,
 )
 from mcp_toolserver.protocol.resources.subscriptions import Subscriptions
 from mcp_toolserver.protocol.translate import Context
+from mcp_toolserver.text.prompts import PROMPTS, Argument
+from mcp_toolserver.tool_spec import Output, Runtime
 
 if TYPE_CHECKING:
     from mcp_toolserver.protocol.resources.feature import ResourceFeature
@@ -34,6 +36,12 @@ PAGE = 50
 
 COMPLETIONS = 100
 """Maximum values in one completion, set by the protocol."""
+
+LONGEST = 4_000
+"""Maximum characters of an argument of a prompt."""
+
+_BRANCHES = "repo_overview"
+"""The tool whose permission and rules apply to branch names."""
 
 _FAULTS = frozenset({"internal", "timed_out", "unavailable"})
 """Errors that say nothing about the address."""
@@ -52,17 +60,12 @@ class ResourceHandlers:
     @cached_property
     def sources(self) -> Sequence[Source]:
         files = RootFiles(handlers=self.handlers, roots=self.feature.roots)
-        return (*own_resources(self.feature), files, self.skills, *self.feature.sources)
+        own = (*own_resources(self.feature), files, OwnPrompts(self.handlers))
+        return (*own, *self.feature.sources, self.skills)
 
     @cached_property
     def skills(self) -> Skills:
-        """A source of resources; their prompts come after all others."""
         return Skills(self.handlers)
-
-    @cached_property
-    def prompts(self) -> Sequence[PromptSource]:
-        """All but those of skills."""
-        return (OwnPrompts(self.handlers), *self.feature.prompts)
 
     @cached_property
     def subscriptions(self) -> Subscriptions:
@@ -96,7 +99,7 @@ class ResourceHandlers:
         return mcp.ListResourceTemplatesResult(resource_templates=found)
 
     async def read(self, context: Context, params: mcp.ReadResourceRequestParams) -> Reading:
-        client = visitor(self.handlers, context, params)
+        client = Visitor(self.handlers, context, params)
         try:
             with self.handlers.changes.on_behalf_of(client.owner):
                 return await self._read(params.uri, client)
@@ -118,44 +121,42 @@ class ResourceHandlers:
     ) -> mcp.ListPromptsResult:
         """All on one page. Skills change with their files, so a client keeps no list that may have some."""
         refuse_cursor(params)
-        prompts = [prompt for source in self.prompts for prompt in source.prompts()]
+        prompts = [prompt for source in self.sources for prompt in source.prompts()]
         if not self.skills.is_offered:
             return mcp.ListPromptsResult(prompts=prompts)
-        skills = await self.skills.prompts(context, {prompt.name for prompt in prompts})
+        skills = await self.skills.prompts_for(context, {prompt.name for prompt in prompts})
         return mcp.ListPromptsResult(prompts=[*prompts, *skills], ttl_ms=0, cache_scope="private")
 
     async def get_prompt(self, context: Context, params: mcp.GetPromptRequestParams) -> PromptText:
-        for source in self.prompts:
-            if (found := await source.get(context, params)) is not None:
-                return found
-        if self.skills.is_offered:
-            client = visitor(self.handlers, context, params)
-            try:
-                if (skill := await self.skills.get_prompt(client, params)) is not None:
-                    return skill
-            except Waiting as waiting:
-                return waiting.asked
+        client = Visitor(self.handlers, context, params)
+        try:
+            for source in self.sources:
+                if (found := await source.get_prompt(params, client)) is not None:
+                    return found
+        except Waiting as waiting:
+            return waiting.asked
         raise MCPError(mcp.INVALID_PARAMS, "There is no such prompt. prompts/list names those there are.")
 
     async def complete(self, context: Context, params: mcp.CompleteRequestParams) -> mcp.CompleteResult:
         """Values that start with what was typed: paths, handles and branches that the client may see."""
-        values = await self._values(params, visitor(self.handlers, context))
+        values = await self._values(params, UnaskedVisitor(self.handlers, context))
         completion = mcp.Completion(
             values=list(values[:COMPLETIONS]), total=len(values), has_more=len(values) > COMPLETIONS
         )
         return mcp.CompleteResult(completion=completion)
 
     async def _values(self, params: mcp.CompleteRequestParams, client: Visitor) -> Sequence[str]:
-        ref, argument = params.ref, params.argument
-        if isinstance(ref, mcp.PromptReference):
-            for source in self.prompts:
-                if any(prompt.name == ref.name for prompt in source.prompts()):
-                    return await source.complete(ref.name, argument.name, argument.value, client)
-            raise MCPError(mcp.INVALID_PARAMS, "There is no such prompt.")
+        argument = params.argument
+        if isinstance(params.ref, mcp.PromptReference):
+            name, kind = params.ref.name, "prompt"
+        else:
+            name, kind = params.ref.uri, "template"
         for source in self.sources:
-            if any(template.uri_template == ref.uri for template in source.templates()):
-                return await source.complete(ref.uri, argument.name, argument.value, client)
-        raise MCPError(mcp.INVALID_PARAMS, "There is no such template.")
+            prompts = [prompt.name for prompt in source.prompts()]
+            templates = [template.uri_template for template in source.templates()]
+            if name in (prompts if kind == "prompt" else templates):
+                return await source.complete(name, argument.name, argument.value, client)
+        raise MCPError(mcp.INVALID_PARAMS, f"There is no such {kind}.")
 
 
 def _start(cursor: str | None, uris: Sequence[str]) -> int:
@@ -166,3 +167,70 @@ def _start(cursor: str | None, uris: Sequence[str]) -> int:
         return uris.index(base64.urlsafe_b64decode(cursor.encode()).decode()) + 1
     except (ValueError, binascii.Error):
         raise MCPError(mcp.INVALID_PARAMS, "Invalid cursor") from None
+
+
+@dataclass(frozen=True)
+class OwnPrompts(Source):
+    handlers: Handlers
+
+    def prompts(self) -> Sequence[mcp.Prompt]:
+        return [
+            mcp.Prompt(
+                name=prompt.name,
+                title=prompt.title,
+                description=prompt.description,
+                arguments=[
+                    mcp.PromptArgument(
+                        name=argument.name, description=argument.description, required=argument.required
+                    )
+                    for argument in prompt.arguments
+                ],
+            )
+            for prompt in PROMPTS
+        ]
+
+    async def get_prompt(self, params: mcp.GetPromptRequestParams, _: Visitor) -> mcp.GetPromptResult | None:
+        prompt = next((one for one in PROMPTS if one.name == params.name), None)
+        if prompt is None:
+            return None
+        given = params.arguments or {}
+        if wrong := _wrong({argument.name: argument for argument in prompt.arguments}, given):
+            raise MCPError(mcp.INVALID_PARAMS, f"{prompt.name}: {wrong}")
+        words = prompt.words(given, self.handlers.offered.__contains__)
+        shown = self.handlers.dispatcher.shown(words)
+        message = mcp.PromptMessage(role="user", content=mcp.TextContent(type="text", text=shown))
+        return mcp.GetPromptResult(description=prompt.description, messages=[message])
+
+    async def complete(self, name: str, argument: str, value: str, visitor: Visitor) -> Sequence[str]:
+        known = (one for prompt in PROMPTS if prompt.name == name for one in prompt.arguments)
+        match next((one.values for one in known if one.name == argument), "text"):
+            case "path":
+                return await completed(value, visitor)
+            case "branch" if _BRANCHES in self.handlers.offered:
+                return [name for name in await _branches(visitor) if name.startswith(value)]
+            case _:
+                return ()
+
+
+def _wrong(known: Mapping[str, Argument], given: Mapping[str, str]) -> str:
+    if missing := [name for name, one in known.items() if one.required and not given.get(name, "").strip()]:
+        return f"{missing[0]} is required"
+    if unknown := sorted(given.keys() - known.keys()):
+        return f"there is no argument {unknown[0][:64]!r}; it takes {', '.join(known)}"
+    long = [name for name, value in given.items() if len(value) > LONGEST]
+    return f"{long[0]} has more than {LONGEST} characters" if long else ""
+
+
+async def _branches(visitor: Visitor) -> Sequence[str]:
+    """The names of branches, those with the newest commits first."""
+    try:
+        found = await visitor.call(_BRANCHES, {}, _named)
+    except (Refused, Waiting):
+        return ()
+    return found.text.split()
+
+
+async def _named(args: Any, rt: Runtime) -> Output:
+    """Branch names, one a line; they contain no white space."""
+    overview = await rt.git.overview(args.path)
+    return Output("\n".join(branch.name for branch in overview.branches))

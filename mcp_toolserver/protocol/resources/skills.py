@@ -28,11 +28,11 @@ from mcp_toolserver.protocol.resources.source import (
     LARGEST,
     Refused,
     Source,
+    UnaskedVisitor,
     Visitor,
     blob,
     decoded,
     text,
-    visitor,
 )
 from mcp_toolserver.protocol.translate import Context
 from mcp_toolserver.text.skills import skill_content
@@ -64,7 +64,6 @@ class Skills(Source):
 
     @property
     def is_offered(self) -> bool:
-        """Whether the server has the tool."""
         return TOOL in self.handlers.offered
 
     def templates(self) -> Sequence[mcp.ResourceTemplate]:
@@ -106,7 +105,6 @@ class Skills(Source):
     async def get_skill(
         self, context: Context, params: mcp.ReadResourceRequestParams
     ) -> dict[str, JsonValue]:
-        """Answer `skills/get`."""
         name, path = _address(params.uri) or ("", "")
         shown = self.handlers.dispatcher.shown
 
@@ -123,15 +121,15 @@ class Skills(Source):
         self, context: Context, run: Callable[[Any, Runtime], Awaitable[Output]]
     ) -> dict[str, JsonValue]:
         try:
-            found = await visitor(self.handlers, context).call(TOOL, {}, run)
+            found = await UnaskedVisitor(self.handlers, context).call(TOOL, {}, run)
         except Refused as refused:
             raise MCPError(mcp.INVALID_PARAMS, str(refused)) from None
         return {"resultType": "complete", **json.loads(found.text), "ttlMs": 0, "cacheScope": "private"}
 
-    async def prompts(self, context: Context, taken: Collection[str]) -> Sequence[mcp.Prompt]:
+    async def prompts_for(self, context: Context, taken: Collection[str]) -> Sequence[mcp.Prompt]:
         """A prompt for each skill that users can call and whose name is not `taken`."""
         try:
-            found = await visitor(self.handlers, context).call(TOOL, {}, _cards)
+            found = await UnaskedVisitor(self.handlers, context).call(TOOL, {}, _cards)
         except Refused:
             return ()
         cards: Sequence[dict[str, str]] = json.loads(found.text)
@@ -143,14 +141,11 @@ class Skills(Source):
         ]
 
     async def get_prompt(
-        self, visitor: Visitor, params: mcp.GetPromptRequestParams
+        self, params: mcp.GetPromptRequestParams, visitor: Visitor
     ) -> mcp.GetPromptResult | None:
-        """The text of a skill, which is active from now on; None if there is no such skill.
-
-        Raises:
-            MCPError: the arguments are wrong, or the skill cannot be used.
-            Waiting: see `Visitor.call`.
-        """
+        """The text of a skill, which is active from now on."""
+        if not self.is_offered:
+            return None
         given = params.arguments or {}
         if unknown := sorted(given.keys() - {_ARGUMENT}):
             raise MCPError(

@@ -6,7 +6,6 @@ same rules, roots, hidden paths, limits and audit log apply.
 
 import base64
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import mcp_types as mcp
@@ -15,11 +14,12 @@ from pydantic import JsonValue
 
 from mcp_toolserver.capabilities.change_events import Kind
 from mcp_toolserver.pipeline.call import CallOptions, OutputOverride, Result
-from mcp_toolserver.protocol.handlers import Client, Handlers, UnaskedClient
+from mcp_toolserver.protocol.handlers import Client, Handlers
 from mcp_toolserver.protocol.translate import Context, is_stateless
 from mcp_toolserver.tool_spec import Output, Runtime
 
 Reading = mcp.ReadResourceResult | mcp.InputRequiredResult
+PromptText = mcp.GetPromptResult | mcp.InputRequiredResult
 
 LARGEST = 10 * 1024 * 1024
 """Maximum bytes of one resource; clients read longer ones in parts with read_file."""
@@ -50,17 +50,8 @@ class Waiting(Exception):
         """The result that makes the client ask its user."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Visitor:
+class Visitor(Client):
     """The client that requests a resource, a prompt or a completion."""
-
-    context: Context
-    handlers: Handlers
-    caller: Client
-
-    @property
-    def owner(self) -> str:
-        return self.caller.owner
 
     def handles(self, kind: Kind, start: str = "") -> Sequence[str]:
         """The listed handles of the client that begin with `start`, newest first."""
@@ -81,34 +72,43 @@ class Visitor:
         """
         override = OutputOverride(run=run, output_bytes=output_bytes) if run else None
         options = CallOptions(output_override=override)
-        result = await self.handlers.dispatcher.call(tool, arguments, self.caller, options)
+        result = await self.handlers.dispatcher.call(tool, arguments, self, options)
         if result.pending:
-            assert self.caller.pending is not None
-            raise Waiting(self.caller.pending)
+            assert self.pending is not None
+            raise Waiting(self.pending)
         if result.error is not None:
             raise Refused(result.error, result.text)
         return result
 
 
-def visitor(
-    handlers: Handlers, context: Context, params: mcp.InputResponseRequestParams | None = None
-) -> Visitor:
-    """The client of a request. Its user is asked no questions without `params`, which hold the answers."""
-    if params is None:
-        caller = UnaskedClient(handlers, context, mcp.InputResponseRequestParams())
-    else:
-        caller = Client(handlers, context, params)
-    return Visitor(context=context, handlers=handlers, caller=caller)
+class UnaskedVisitor(Visitor):
+    """A visitor whose user is not asked questions, for the sake of a completion or a list."""
+
+    def __init__(self, handlers: Handlers, context: Context) -> None:
+        super().__init__(handlers, context, mcp.InputResponseRequestParams())
+
+    def can_be_asked(self) -> bool:
+        return False
+
+    async def tell(self, message: str) -> bool:
+        return False
+
+    async def report(self, message: str) -> None:
+        return
 
 
 class Source(Protocol):
-    """Resources of one kind."""
+    """Resources or prompts of one origin."""
 
     def listed(self, owner: str, /) -> Sequence[mcp.Resource]:
         """The resources of this client: permanent ones first, then the newest first."""
         return ()
 
     def templates(self) -> Sequence[mcp.ResourceTemplate]:
+        return ()
+
+    def prompts(self) -> Sequence[mcp.Prompt]:
+        """All of them, always in the same order."""
         return ()
 
     async def read(self, uri: str, visitor: Visitor, /) -> Reading | None:
@@ -118,14 +118,23 @@ class Source(Protocol):
             Refused: it cannot be read.
             Waiting: see `Visitor.call`.
         """
-        ...
+        return None
+
+    async def get_prompt(self, params: mcp.GetPromptRequestParams, visitor: Visitor, /) -> PromptText | None:
+        """The text of a prompt; None for a name of another source.
+
+        Raises:
+            MCPError: the arguments are wrong, or the prompt cannot be used.
+            Waiting: see `Visitor.call`.
+        """
+        return None
 
     def watched(self, uri: str, owner: str, /) -> bool:
         """Whether a client may subscribe to it."""
         return False
 
-    async def complete(self, template: str, argument: str, value: str, visitor: Visitor, /) -> Sequence[str]:
-        """Values for an argument of one of its templates that start with `value`, best first."""
+    async def complete(self, name: str, argument: str, value: str, visitor: Visitor, /) -> Sequence[str]:
+        """Values for an argument of one of its prompts or templates that start with `value`, best first."""
         return ()
 
 
@@ -141,7 +150,6 @@ def text(
 
 
 def blob(uri: str, content: bytes, mime_type: str) -> mcp.ReadResourceResult:
-    """A binary resource."""
     encoded = base64.b64encode(content).decode()
     found = mcp.BlobResourceContents(uri=uri, blob=encoded, mime_type=mime_type)
     return mcp.ReadResourceResult(contents=[found], ttl_ms=0, cache_scope="private")

@@ -27,7 +27,7 @@ from mcp.shared.subscriptions import (
 )
 
 from mcp_toolserver.capabilities.change_events import ResourceRef
-from mcp_toolserver.protocol.resources.client_identity import ClientIds
+from mcp_toolserver.protocol.client_identity import ClientIds
 from mcp_toolserver.protocol.resources.own_resources import AGENTS, CONFIG, JOBS, TASKS, TODOS
 from mcp_toolserver.protocol.resources.source import not_found
 from mcp_toolserver.protocol.translate import Context
@@ -64,8 +64,6 @@ notifications, or None."""
 
 @dataclass(frozen=True)
 class ChangeNotification:
-    """A notification for the subscribers of a key."""
-
     key: Hashable
     message: Callable[[dict[str, Any]], Any]
     """Builds the MCP notification with this `_meta`."""

@@ -29,8 +29,13 @@ from mcp_types import (
 from mcp_toolserver.capabilities.permissions import Capability
 from mcp_toolserver.errors import UnknownTool
 from mcp_toolserver.pipeline.dispatcher import Dispatcher
-from mcp_toolserver.protocol.counted_streams import ConnectionStats, Incoming, Outgoing
-from mcp_toolserver.protocol.rate_limit import ConcurrencyLimiter, RequestLimits
+from mcp_toolserver.protocol.rate_limit import (
+    ConcurrencyLimiter,
+    ConnectionStats,
+    Incoming,
+    Outgoing,
+    RequestLimits,
+)
 from mcp_toolserver.protocol.stdio.streams import LineReader, LineWriter, are_pipes, open_files, open_pipes
 from mcp_toolserver.protocol.translate import only_reads
 
@@ -154,7 +159,7 @@ class DrainedIncoming(Incoming):
         or the time is over.
         """
         if self._is_reading():
-            for request in self._stats.in_progress:
+            for request in self.stats.in_progress:
                 if not self._reads(request) and request.id not in self._cancelled:
                     self._cancelled.add(request.id)
                     return _cancellation(request.id)
@@ -169,14 +174,14 @@ class DrainedIncoming(Incoming):
             await self._writer.send(SessionMessage(JSONRPCError(jsonrpc="2.0", id=request_id, error=error)))
 
     def _is_reading(self) -> bool:
-        return any(self._reads(request) for request in self._stats.in_progress)
+        return any(self._reads(request) for request in self.stats.in_progress)
 
     async def _finish_reading(self) -> None:
         with anyio.move_on_after(READ_SECONDS):
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._give_up_unread, tasks.cancel_scope)
                 while self._is_reading():
-                    await self._stats.wait_for_settled()
+                    await self.stats.wait_for_settled()
                 tasks.cancel_scope.cancel()
 
     async def _give_up_unread(self, scope: anyio.CancelScope) -> None:

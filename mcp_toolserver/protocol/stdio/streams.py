@@ -10,8 +10,9 @@ import json
 import os
 import select
 import stat
-from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from functools import partial
 from typing import BinaryIO
 
 import anyio
@@ -37,8 +38,15 @@ _WATCH_SECONDS = 10
 """Timeout of the thread that waits for the reader to close; longer than any caller waits for the thread."""
 
 
+@dataclass(eq=False)
 class LineWriter(ObjectSendStream[SessionMessage]):
     """Writes one message a line."""
+
+    write: Callable[[bytes], Awaitable[None]]
+    """Writes a line; returns once all of it is written. Raises: see `send`."""
+    wait_for_reader_gone: Callable[[], Awaitable[object]]
+    """Returns when the client closed its end."""
+    close: Callable[[], None] = lambda: None
 
     async def send(self, item: SessionMessage) -> None:
         """Write a message; returns once all of it is written.
@@ -49,21 +57,19 @@ class LineWriter(ObjectSendStream[SessionMessage]):
         line = item.message.model_dump_json(by_alias=True, exclude_unset=True)
         await self.write(line.encode() + b"\n")
 
-    @abstractmethod
-    async def write(self, line: bytes) -> None:
-        """Write a line. Raises: see `send`."""
-
-    @abstractmethod
-    async def wait_for_reader_gone(self) -> None:
-        """Return when the client closed its end."""
+    async def aclose(self) -> None:
+        self.close()
 
 
+@dataclass(eq=False)
 class LineReader(ObjectReceiveStream[SessionMessage]):
     """Reads one message a line. Answers an invalid line with an error; the SDK would drop it."""
 
-    def __init__(self, writer: LineWriter) -> None:
-        self._writer = writer
-        self._at_end = False
+    writer: LineWriter
+    line: Callable[[], Awaitable[bytes | None]]
+    """Returns the next line; b"" at the end of input; None for a line that is too long."""
+    close: Callable[[], None] = lambda: None
+    _at_end: bool = False
 
     async def receive(self) -> SessionMessage:
         """Raises: anyio.EndOfStream: the input has ended."""
@@ -82,12 +88,11 @@ class LineReader(ObjectReceiveStream[SessionMessage]):
                 await self._refuse(found)
         raise anyio.EndOfStream
 
-    @abstractmethod
-    async def line(self) -> bytes | None:
-        """The next line; b"" at the end of input; None for a line that is too long."""
+    async def aclose(self) -> None:
+        self.close()
 
     async def _refuse(self, error: JSONRPCError) -> None:
-        await self._writer.send(SessionMessage(error))
+        await self.writer.send(SessionMessage(error))
 
 
 def _parsed(line: bytes) -> SessionMessage | JSONRPCError:
@@ -113,7 +118,7 @@ def _wrong(line: bytes) -> JSONRPCError:
     match found:
         case {"id": bool()}:
             pass
-        case {"id": int() as request_id} | {"id": str() as request_id} if _can_be_sent(request_id):
+        case {"id": int() as request_id} | {"id": str() as request_id} if str(request_id).isprintable():
             text = "Not a JSON-RPC message: a field is wrong, or a text holds half of a surrogate pair"
             return _error(INVALID_REQUEST, text, request_id)
         case _:
@@ -123,60 +128,6 @@ def _wrong(line: bytes) -> JSONRPCError:
 
 def _error(code: int, text: str, request_id: RequestId | None = None) -> JSONRPCError:
     return JSONRPCError(jsonrpc="2.0", id=request_id, error=ErrorData(code=code, message=text))
-
-
-def _can_be_sent(request_id: RequestId) -> bool:
-    return not isinstance(request_id, str) or request_id.isprintable()
-
-
-class PipeWriter(LineWriter):
-    """Writes to a pipe or socket in the event loop."""
-
-    def __init__(self, writer: asyncio.StreamWriter, reader_gone: anyio.Event) -> None:
-        self._writer = writer
-        self._reader_gone = reader_gone
-        # `drain` returns when all of a message is in the pipe; a buffered rest would be lost at exit.
-        writer.transport.set_write_buffer_limits(high=0)
-
-    async def write(self, line: bytes) -> None:
-        self._writer.write(line)
-        try:
-            await self._writer.drain()
-        except ConnectionError:
-            raise anyio.ClosedResourceError from None
-
-    async def wait_for_reader_gone(self) -> None:
-        await self._reader_gone.wait()
-
-    async def aclose(self) -> None:
-        self._writer.transport.close()
-
-
-class PipeReader(LineReader):
-    """Reads from a pipe or socket in the event loop."""
-
-    def __init__(
-        self, transport: asyncio.BaseTransport, reader: asyncio.StreamReader, writer: PipeWriter
-    ) -> None:
-        super().__init__(writer)
-        self._transport = transport
-        self._reader = reader
-
-    async def line(self) -> bytes | None:
-        too_long = False
-        while True:
-            try:
-                line = await self._reader.readuntil(b"\n")
-            except asyncio.IncompleteReadError as end:
-                return None if too_long else end.partial
-            except asyncio.LimitOverrunError as overrun:
-                too_long = True
-                await self._reader.readexactly(overrun.consumed)
-            else:
-                return None if too_long else line
-
-    async def aclose(self) -> None:
-        self._transport.close()
 
 
 def are_pipes(*descriptors: int) -> bool:
@@ -204,8 +155,8 @@ class _Sending(asyncio.streams.FlowControlMixin):
         self._lost()
 
 
-async def open_pipes(source: int, target: int) -> tuple[PipeReader, PipeWriter]:
-    """Streams on two descriptors, which they own.
+async def open_pipes(source: int, target: int) -> tuple[LineReader, LineWriter]:
+    """Streams on two pipes or sockets, which they own, in the event loop.
 
     When the client closes the pipe that it reads from, the input ends too.
     """
@@ -226,66 +177,77 @@ async def open_pipes(source: int, target: int) -> tuple[PipeReader, PipeWriter]:
     sending, protocol = await loop.connect_write_pipe(
         lambda: _Sending(lost), os.fdopen(target, "wb", buffering=0)
     )
-    writer = PipeWriter(asyncio.StreamWriter(sending, protocol, None, loop), reader_gone)
-    return PipeReader(receiving, reader, writer), writer
+    # `drain` returns when all of a message is in the pipe; a buffered rest would be lost at exit.
+    sending.set_write_buffer_limits(high=0)
+    stream = asyncio.StreamWriter(sending, protocol, None, loop)
+
+    async def write(line: bytes) -> None:
+        stream.write(line)
+        try:
+            await stream.drain()
+        except ConnectionError:
+            raise anyio.ClosedResourceError from None
+
+    writer = LineWriter(write, reader_gone.wait, sending.close)
+    return LineReader(writer, partial(_line_of_pipe, reader), receiving.close), writer
 
 
-class FileWriter(LineWriter):
-    """Writes to a terminal or a file with worker threads, because an event loop cannot wait for these."""
+async def _line_of_pipe(reader: asyncio.StreamReader) -> bytes | None:
+    too_long = False
+    while True:
+        try:
+            line = await reader.readuntil(b"\n")
+        except asyncio.IncompleteReadError as end:
+            return None if too_long else end.partial
+        except asyncio.LimitOverrunError as overrun:
+            too_long = True
+            await reader.readexactly(overrun.consumed)
+        else:
+            return None if too_long else line
 
-    def __init__(self, file: BinaryIO) -> None:
-        self._file = file
-        self._turn = anyio.Lock()
 
-    async def write(self, line: bytes) -> None:
-        async with self._turn:
+def open_files(source: int, target: int) -> tuple[LineReader, LineWriter]:
+    """Streams on two descriptors, with worker threads, because an event loop cannot wait for a terminal or a
+    file.
+
+    They never close the descriptors, because a thread may be reading; the process exit does.
+    """
+    requests, answers = (os.fdopen(source, "rb", closefd=False), os.fdopen(target, "wb", closefd=False))
+    turn = anyio.Lock()
+
+    def write_now(line: bytes) -> None:
+        answers.write(line)
+        answers.flush()
+
+    async def write(line: bytes) -> None:
+        async with turn:
             try:
-                await to_thread.run_sync(self._write, line)
+                await to_thread.run_sync(write_now, line)
             except OSError:
                 raise anyio.ClosedResourceError from None
 
-    async def wait_for_reader_gone(self) -> None:
-        await to_thread.run_sync(_wait_for_hang_up, self._file.fileno(), abandon_on_cancel=True)
-
-    async def aclose(self) -> None:
-        """Nothing to do: every line is flushed, and the process exit closes the descriptor."""
-
-    def _write(self, line: bytes) -> None:
-        self._file.write(line)
-        self._file.flush()
-
-
-class FileReader(LineReader):
-    """Reads likewise. On cancellation the thread that waits for a line is abandoned."""
-
-    def __init__(self, file: BinaryIO, writer: FileWriter) -> None:
-        super().__init__(writer)
-        self._file = file
-
-    async def line(self) -> bytes | None:
+    async def line() -> bytes | None:
         try:
-            return await to_thread.run_sync(self._read, abandon_on_cancel=True)
+            return await to_thread.run_sync(_line_of_file, requests, abandon_on_cancel=True)
         except OSError:
             # The terminal is gone.
             return b""
 
-    async def aclose(self) -> None:
-        """Nothing to do: the thread may be reading, and the process exit closes the descriptor."""
+    async def wait_for_reader_gone() -> None:
+        await to_thread.run_sync(_wait_for_hang_up, target, abandon_on_cancel=True)
 
-    def _read(self) -> bytes | None:
-        line = self._file.readline(LONGEST)
-        if len(line) < LONGEST or line.endswith(b"\n"):
-            return line
-        while rest := self._file.readline(LONGEST):
-            if rest.endswith(b"\n"):
-                break
-        return None
+    writer = LineWriter(write, wait_for_reader_gone)
+    return LineReader(writer, line), writer
 
 
-def open_files(source: int, target: int) -> tuple[FileReader, FileWriter]:
-    """Streams on two descriptors, which they never close."""
-    writer = FileWriter(os.fdopen(target, "wb", closefd=False))
-    return FileReader(os.fdopen(source, "rb", closefd=False), writer), writer
+def _line_of_file(file: BinaryIO) -> bytes | None:
+    line = file.readline(LONGEST)
+    if len(line) < LONGEST or line.endswith(b"\n"):
+        return line
+    while rest := file.readline(LONGEST):
+        if rest.endswith(b"\n"):
+            break
+    return None
 
 
 def _wait_for_hang_up(descriptor: int) -> None:

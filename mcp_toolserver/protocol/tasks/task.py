@@ -14,7 +14,7 @@ from pydantic import JsonValue, ValidationError
 from mcp_toolserver.capabilities.call_scope import SECONDS_TO_ANSWER
 from mcp_toolserver.capabilities.processes import JobQuery, JobState
 from mcp_toolserver.errors import Conflict, NotFound
-from mcp_toolserver.protocol.elicitation import elicit
+from mcp_toolserver.protocol import elicitation
 from mcp_toolserver.protocol.tasks.feature import PREFIX
 from mcp_toolserver.stores.tasks import Status, TaskRecord
 from mcp_toolserver.text.json_values import is_list, is_object
@@ -78,10 +78,10 @@ class Task:
         self._set(self.record)
         self.turn.set()
         try:
-            with anyio.fail_after(elicit.STATE_SECONDS):
+            with anyio.fail_after(elicitation.STATE_SECONDS):
                 await question.answered.wait()
         except TimeoutError:
-            raise elicit.unanswered(elicit.STATE_SECONDS) from None
+            raise elicitation.unanswered(elicitation.STATE_SECONDS) from None
         finally:
             self._questions.pop(name, None)
         return question.answer

@@ -16,6 +16,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, get_args
 
 import anyio
@@ -24,13 +25,14 @@ from mcp.server.connection import allowed_log_levels
 from mcp.shared.exceptions import MCPError
 from mcp.shared.message import ServerMessageMetadata
 from mcp_types.version import is_version_at_least
+from pydantic import JsonValue
 
 from mcp_toolserver.capabilities.user import Answers, Question
 from mcp_toolserver.errors import Denied, NobodyToAsk, TimedOut, Unavailable
 from mcp_toolserver.pipeline.call import InputRequired
-from mcp_toolserver.protocol.elicitation.form import Form
-from mcp_toolserver.protocol.resources.client_identity import state_of
+from mcp_toolserver.protocol.client_identity import state_of
 from mcp_toolserver.protocol.translate import MODERN, Context, is_stateless
+from mcp_toolserver.text.json_values import is_list
 
 APPROVAL = "approval"
 """Key of the question whether a call may run."""
@@ -53,6 +55,9 @@ _FORM: dict[str, Any] = {
     "required": ["decision"],
 }
 
+MAX_CHARACTERS = 4_000
+"""Maximum characters of a free-text answer."""
+
 LEVEL: mcp.LoggingLevel = "notice"
 LOGGER = "message to the user"
 
@@ -61,6 +66,8 @@ _LEVELS: tuple[str, ...] = get_args(mcp.LoggingLevel)
 
 _LEVEL = "mcp_toolserver.log_level"
 """The key of the least urgent level in the state of a connection."""
+
+Content = Mapping[str, str | int | float | bool | list[str] | None]
 
 Said = Mapping[str, mcp.ElicitResult | None]
 """Answers by the digest of their question; None if there was no answer."""
@@ -99,23 +106,17 @@ class Questions:
         return {**asked.earlier, asked.digest: answer if isinstance(answer, mcp.ElicitResult) else None}
 
 
+@dataclass(eq=False)
 class Asker:
     """Asks the user on behalf of one call."""
 
-    def __init__(
-        self,
-        context: Context,
-        params: mcp.InputResponseRequestParams,
-        questions: Questions,
-        seconds: float,
-    ) -> None:
-        self.context = context
-        self._params = params
-        self._questions = questions
-        self._seconds = seconds
-        self._said: Said | None = None
-        self.pending: mcp.InputRequiredResult | None = None
-        """The reply to send when a question raised `InputRequired`."""
+    context: Context
+    params: mcp.InputResponseRequestParams
+    questions: Questions
+    seconds: float
+    said: Said | None = None
+    pending: mcp.InputRequiredResult | None = None
+    """The reply to send when a question raised `InputRequired`."""
 
     async def ask(self, question: str) -> bool:
         """Ask whether the call may run; no if nobody can answer.
@@ -172,12 +173,12 @@ class Asker:
             raise NobodyToAsk
         if not self._speaks(MODERN):
             return await self._over_the_back_channel(request)
-        if self._said is None:
-            responses = self._params.input_responses or {}
-            self._said = self._questions.answered(self._params.request_state, responses)
-        if (asked := digest(request)) in self._said:
-            return self._said[asked]
-        self.pending = self._questions.ask(key, request, self._said)
+        if self.said is None:
+            responses = self.params.input_responses or {}
+            self.said = self.questions.answered(self.params.request_state, responses)
+        if (asked := digest(request)) in self.said:
+            return self.said[asked]
+        self.pending = self.questions.ask(key, request, self.said)
         raise InputRequired
 
     def _speaks(self, version: str) -> bool:
@@ -191,14 +192,14 @@ class Asker:
 
     async def _over_the_back_channel(self, request: mcp.ElicitRequest) -> mcp.ElicitResult:
         try:
-            with anyio.fail_after(self._seconds):
+            with anyio.fail_after(self.seconds):
                 return await self.context.session.send_request(
                     request,
                     mcp.ElicitResult,
                     metadata=ServerMessageMetadata(related_request_id=self.context.request_id),
                 )
         except TimeoutError:
-            raise unanswered(self._seconds) from None
+            raise unanswered(self.seconds) from None
         except (MCPError, ValueError):
             raise NobodyToAsk from None
 
@@ -234,3 +235,96 @@ def _request(message: str, schema: Mapping[str, Any]) -> mcp.ElicitRequest:
 
 def _is_yes(answer: mcp.ElicitResult) -> bool:
     return answer.action == "accept" and (answer.content or {}) == {"decision": "allow"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Form:
+    """An elicitation form: questions, and whether one field may have several answers (`lists`).
+
+    It is flat: one field for each question. For clients older than multi-select fields, each choice becomes a
+    field of its own. Content that does not match the form exactly is rejected.
+    """
+
+    questions: Sequence[Question]
+    lists: bool
+
+    @property
+    def message(self) -> str:
+        """The questions and choices as text, for clients that show little of the fields."""
+        if len(self.questions) == 1:
+            return _text(self.questions[0])
+        return "\n\n".join(f"{n}. {_text(question)}" for n, question in enumerate(self.questions, start=1))
+
+    @property
+    def schema(self) -> dict[str, JsonValue]:
+        """The fields, as JSON Schema."""
+        properties = {name: shape for fields in self._fields for name, shape in fields.items()}
+        required: list[JsonValue] = [
+            name
+            for question, fields in zip(self.questions, self._fields, strict=True)
+            for name, shape in fields.items()
+            if question.required and shape["type"] != "boolean"
+        ]
+        return {"type": "object", "properties": {**properties}, "required": required}
+
+    def answers(self, content: Content) -> Answers | None:
+        """The answers; None if the content does not match the form."""
+        if content.keys() - {name for fields in self._fields for name in fields}:
+            return None
+        found = [
+            _answer(question, [content.get(name) for name in fields])
+            for question, fields in zip(self.questions, self._fields, strict=True)
+        ]
+        answers = tuple(answer for answer in found if answer is not None)
+        return answers if len(answers) == len(found) else None
+
+    @cached_property
+    def _fields(self) -> list[dict[str, dict[str, JsonValue]]]:
+        return [
+            self._fields_of(question, f"answer_{n}") for n, question in enumerate(self.questions, start=1)
+        ]
+
+    def _fields_of(self, question: Question, name: str) -> dict[str, dict[str, JsonValue]]:
+        if question.several and not self.lists:
+            choices = enumerate(question.choices, start=1)
+            return {
+                f"{name}_{n}": {"type": "boolean", "title": choice.label, "description": choice.description}
+                for n, choice in choices
+            }
+        title = question.header or question.text[:100]
+        return {name: {"title": title, "description": question.text, **_shape(question)}}
+
+
+def _shape(question: Question) -> dict[str, JsonValue]:
+    labels: list[JsonValue] = [choice.label for choice in question.choices]
+    if question.several:
+        return {"type": "array", "items": {"type": "string", "enum": labels}}
+    return {"type": "string", "enum": labels} if labels else {"type": "string", "maxLength": MAX_CHARACTERS}
+
+
+def _text(question: Question) -> str:
+    choices = (": ".join(filter(None, (choice.label, choice.description))) for choice in question.choices)
+    return question.text + "".join(f"\n- {choice}" for choice in choices)
+
+
+def _answer(question: Question, values: Sequence[object]) -> tuple[str, ...] | None:
+    """The answer to one question; None if it is invalid."""
+    if question.several:
+        return _chosen(question, values)
+    value = values[0]
+    if value is None or value == "":
+        return None if question.required else ()
+    labels = [choice.label for choice in question.choices]
+    fits = isinstance(value, str) and (value in labels if labels else len(value) <= MAX_CHARACTERS)
+    return (str(value),) if fits else None
+
+
+def _chosen(question: Question, values: Sequence[object]) -> tuple[str, ...] | None:
+    """The chosen labels, in the order in which they were offered."""
+    labels = [choice.label for choice in question.choices]
+    if all(value is None or isinstance(value, bool) for value in values) and len(values) == len(labels):
+        return tuple(label for label, value in zip(labels, values, strict=True) if value)
+    chosen = values[0]
+    if not is_list(chosen) or any(one not in labels for one in chosen):
+        return None
+    return tuple(label for label in labels if label in chosen)
