@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Protocol, Typ
 
 from pydantic import BaseModel, ConfigDict, JsonValue
 
-from mcp_toolserver.capabilities.permissions import DESKTOP, Capability, HostFacts
+from mcp_toolserver.capabilities.permissions import DESKTOP, Capability, HostFacts, Permission
 from mcp_toolserver.errors import RegistrationError
 from mcp_toolserver.text.json_schema import Schema, plain_schema
 
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     # What `Runtime` returns. The layers of the architecture hold at run time: nothing here imports these.
     from mcp_toolserver.capabilities.call_scope import Catalogue, Report, SavedOutput
     from mcp_toolserver.capabilities.files import CanonicalPath, Files
-    from mcp_toolserver.capabilities.permissions import Permission
     from mcp_toolserver.capabilities.processes import JobSource, JobState
     from mcp_toolserver.capabilities.user import Ask, Tell
     from mcp_toolserver.runtime.agents.agents import CallAgents
@@ -274,6 +273,24 @@ class ToolSpec:
     def output_schema(self) -> Schema | None:
         """JSON Schema of the structured result, for record-like tools."""
         return plain_schema(self.output) if self.output else None
+
+    @cached_property
+    def _declared(self) -> Permission:
+        """The permission that the needs require where nothing but this process enforces their limits."""
+        return max((need.permission for need in self.needs), default=Permission.READ_ONLY)
+
+    def level(self, permissions: Mapping[Capability, Permission]) -> Permission:
+        """The permission that a call requires on a host whose capabilities require `permissions`.
+
+        It is the tool's own permission. A tool that declares no more than its capabilities require follows
+        them, where the host requires less or more for them.
+        """
+        here = max(
+            map(permissions.__getitem__, permissions.keys() & self.needs), default=Permission.READ_ONLY
+        )
+        # The sandbox of commands does not confine a function of the user's.
+        follows = self.permission == self._declared and Capability.OWN_CODE not in self.needs
+        return here if follows else max(here, self.permission)
 
     @property
     def forwards(self) -> bool:

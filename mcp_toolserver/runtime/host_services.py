@@ -11,9 +11,6 @@ from typing import TYPE_CHECKING, TypeVar
 from mcp_toolserver.capabilities.call_scope import LOCAL
 from mcp_toolserver.capabilities.permissions import Capability, Permission, Reason
 from mcp_toolserver.lazy import Lazy
-from mcp_toolserver.pipeline.call import User
-from mcp_toolserver.pipeline.dispatcher import RunningCall
-from mcp_toolserver.pipeline.nested_calls import NestedCalls
 from mcp_toolserver.policy.client_restrictions import ClientRestrictions
 from mcp_toolserver.runtime.clock import SystemClock
 from mcp_toolserver.runtime.files.lookups import ClientThreads, PathLookups
@@ -25,6 +22,8 @@ from mcp_toolserver.tool_spec import Runtime, ToolContext
 if TYPE_CHECKING:
     from mcp_toolserver.capabilities.call_scope import SavedOutput, Scope
     from mcp_toolserver.capabilities.files import CanonicalPath, Files
+    from mcp_toolserver.pipeline.call import User
+    from mcp_toolserver.pipeline.nested_calls import NestedCalls
     from mcp_toolserver.stores.file_history import FileHistories, FileHistory
     from mcp_toolserver.stores.saved_outputs import OutputStore
 
@@ -108,11 +107,12 @@ def _nothing(_: Permission) -> Available:
 
 @dataclass(frozen=True, kw_only=True)
 class HostServices:
-    """Implements `Host`."""
+    """The capabilities, paths and saved outputs of this machine, as far as one call may use them."""
 
     permissions: Mapping[Capability, Permission]
     """The permission that each available capability requires on this host."""
     unavailable: Mapping[Capability, Reason] = field(default_factory=dict[Capability, Reason])
+    """Why each other capability is unavailable, those that the client's own policy removes included."""
     in_mode: Callable[[Permission], Available] = _nothing
     """What is available in a permission mode below that of the server."""
     open_world: frozenset[Capability] = frozenset({Capability.PROCESS})
@@ -145,11 +145,11 @@ class HostServices:
 
     @property
     def roots(self) -> tuple[str, ...]:
-        """See `Host.roots`."""
+        """Absolute paths of the folders that calls may use."""
         return self.workspace.roots
 
     def owned_by(self, owner: str) -> HostServices:
-        """See `Host.owned_by`."""
+        """The same host for the calls of `owner`, which may read the saved outputs of `owner` only."""
 
         def view() -> Workspace:
             folders = (self.outputs.folder(owner), self.histories.folder(owner))
@@ -165,7 +165,10 @@ class HostServices:
         return replace(self, owner=owner, view=Lazy(view))
 
     def restricted_to(self, *lists: Sequence[str]) -> HostServices:
-        """See `Host.restricted_to`. Without lists it does not block: no view of a workspace is made."""
+        """The same host, restricted to what of its own roots lies in the folders of each list.
+
+        Blocks. Without lists it does not: no view of a workspace is made.
+        """
         if not lists:
             return self
 
@@ -188,7 +191,10 @@ class HostServices:
         return await self.lookups.run(client, work)
 
     def under(self, restrictions: ClientRestrictions) -> HostServices:
-        """See `Host.under`. Commands stay available only where their sandbox enforces `restrictions`."""
+        """The same host, restricted to what `restrictions` allows. Blocks.
+
+        Commands stay available only where their sandbox enforces `restrictions`.
+        """
         resolved = restrictions.resolved(os.path.realpath)
         place, roots = self.workspace, self.workspace.roots
         held = all(map(resolved.writes, roots)) and all(
@@ -208,7 +214,8 @@ class HostServices:
         return replace(self, view=lambda: guarded, unavailable=unavailable)
 
     def lowered(self, ceiling: Permission, source: str) -> HostServices:
-        """See `Host.lowered`. What the client's own policy removed stays removed."""
+        """The same host, with what a server with the permission mode `ceiling` has. `source` is what lowers
+        it, for error messages. What the client's own policy removed stays removed."""
         available = self.in_mode(ceiling)
         by_client = {need: why for need, why in self.unavailable.items() if why.kind == "client"}
 
@@ -238,30 +245,22 @@ class HostServices:
         return self.workspace.spellings(path)
 
     async def save(self, text: str) -> SavedOutput:
-        """See `Host.save`."""
+        """Save a long text for the caller. Raises: OSError: it cannot be saved."""
         return await self.outputs.save(text, self.owner)
 
-    def runtime(self, call: RunningCall) -> Runtime:
-        """See `Host.runtime`."""
-        calls = NestedCalls(
-            dispatcher=call.dispatcher, caller=call.caller, rights=call.rights, parent_id=call.id
-        )
+    def runtime(
+        self, *, needs: frozenset[Capability], scope: Scope, user: User, calls: NestedCalls
+    ) -> Runtime:
+        """A runtime with the capabilities `needs` of a call that passed all checks, and no others."""
 
         def service(need: Capability) -> object:
             provide = self.providers.get(need) or BUILT_IN[need]
             return provide(
-                ServiceRequest(
-                    capability=need,
-                    needs=call.needs,
-                    host=self,
-                    scope=call.scope,
-                    user=call.user,
-                    calls=calls,
-                )
+                ServiceRequest(capability=need, needs=needs, host=self, scope=scope, user=user, calls=calls)
             )
 
         return Runtime(
-            services={need: service(need) for need in call.needs},
-            report=call.report,
+            services={need: service(need) for need in needs},
+            report=user.report,
             compute=partial(self.lookups.compute, self.owner),
         )
