@@ -389,7 +389,7 @@ class Dispatcher:
 
         def located() -> tuple[_CallContext, Args]:
             own = self.host.restricted_to(*lists)
-            rights = Rights(folders=own.roots, confined_to=restrictions, depth=options.depth)
+            rights = Rights(folders=own.workspace.roots, confined_to=restrictions, depth=options.depth)
             host = self.host.owned_by(caller.owner)
             if restrictions is not None:
                 if policy.ceiling < self.policy.ceiling:
@@ -401,7 +401,7 @@ class Dispatcher:
         if not lists and restrictions is None and not names_paths(entry):
             return located()
         try:
-            return await self.host.look_up(caller.name, located)
+            return await self.host.lookups.run(caller.name, located)
         except (Denied, InvalidInput) as error:
             call.verdict = "refused-path" if isinstance(error, Denied) else "invalid"
             raise

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
@@ -46,8 +46,10 @@ def respelt(entry: Entry, args: Args, host: HostServices) -> Args:
         ToolError: a path leaves the roots, or cannot be used.
     """
     names = (*entry.spec.path_fields, *entry.spec.pathful_fields)
-    canonical = {name: _canonical(getattr(args, name), host) for name in names}
-    return args.model_copy(update=canonical) if canonical else args
+    if not names:
+        return args
+    canonical = host.workspace.canonical
+    return args.model_copy(update={name: _respelt(getattr(args, name), canonical) for name in names})
 
 
 def _checked(entry: Entry, sent: Mapping[str, JsonValue]) -> Args:
@@ -66,14 +68,14 @@ def _checked(entry: Entry, sent: Mapping[str, JsonValue]) -> Args:
         raise InvalidInput(_explained(entry, error)) from None
 
 
-def _canonical(value: Paths, host: HostServices) -> Paths:
+def _respelt(value: Paths, canonical: Callable[[str], CanonicalPath]) -> Paths:
     match value:
         case str():
-            return host.canonical(value)
+            return canonical(value)
         case tuple():
-            return tuple(map(host.canonical, value))
+            return tuple(map(canonical, value))
         case _:
-            return value.respelt(host.canonical)
+            return value.respelt(canonical)
 
 
 def _paths(value: Paths) -> tuple[str, ...]:
@@ -116,9 +118,13 @@ def _level(schema: Any, place: tuple[int | str, ...]) -> Any:
 
 def subjects_of(entry: Entry, args: Args, host: HostServices) -> tuple[Subject, ...]:
     """What the call touches, each in all its spellings."""
-    given = (getattr(args, name) for name in (*entry.spec.path_fields, *entry.spec.pathful_fields))
-    paths = {path: CanonicalPath(path) for value in given for path in _paths(value)}
+    spec = entry.spec
+    given = [getattr(args, name) for name in (*spec.path_fields, *spec.pathful_fields)]
+    paths = [path for value in given for path in _paths(value)]
+    if spec.subjects is None:
+        subjects = (*(getattr(args, name) for name in spec.url_fields), *paths)
+    else:
+        subjects = spec.subjects(args)
     return tuple(
-        host.spellings(paths[subject]) if subject in paths else (subject,)
-        for subject in entry.spec.subjects(args)
+        [host.workspace.spellings(CanonicalPath(one)) if one in paths else (one,) for one in subjects]
     )

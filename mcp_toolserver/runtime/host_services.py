@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from mcp_toolserver.capabilities.call_scope import LOCAL
 from mcp_toolserver.capabilities.permissions import Capability, Permission, Reason
@@ -21,13 +21,10 @@ from mcp_toolserver.tool_spec import Runtime, ToolContext
 
 if TYPE_CHECKING:
     from mcp_toolserver.capabilities.call_scope import SavedOutput, Scope
-    from mcp_toolserver.capabilities.files import CanonicalPath, Files
     from mcp_toolserver.pipeline.call import User
     from mcp_toolserver.pipeline.nested_calls import NestedCalls
     from mcp_toolserver.stores.file_history import FileHistories, FileHistory
     from mcp_toolserver.stores.saved_outputs import OutputStore
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +61,7 @@ Provide = Callable[[ServiceRequest], object]
 """Returns the service of a capability for one call."""
 
 
-def _files(request: ServiceRequest) -> Files:
+def _files(request: ServiceRequest) -> ConfinedFiles:
     may_write = Capability.FS_WRITE in request.needs
     return ConfinedFiles(request.workspace, may_write=may_write, history=request.history)
 
@@ -143,11 +140,6 @@ class HostServices:
         """The files that the calls may use."""
         return self.view()
 
-    @property
-    def roots(self) -> tuple[str, ...]:
-        """Absolute paths of the folders that calls may use."""
-        return self.workspace.roots
-
     def owned_by(self, owner: str) -> HostServices:
         """The same host for the calls of `owner`, which may read the saved outputs of `owner` only."""
 
@@ -185,10 +177,6 @@ class HostServices:
         host = replace(self, view=Lazy(view))
         _ = host.workspace
         return host
-
-    async def look_up(self, client: str, work: Callable[[], T]) -> T:
-        """See `PathLookups.run`."""
-        return await self.lookups.run(client, work)
 
     def under(self, restrictions: ClientRestrictions) -> HostServices:
         """The same host, restricted to what `restrictions` allows. Blocks.
@@ -236,14 +224,6 @@ class HostServices:
             lowered_to=ceiling,
         )
 
-    def canonical(self, path: str) -> CanonicalPath:
-        """See `Workspace.canonical`."""
-        return self.workspace.canonical(path)
-
-    def spellings(self, path: CanonicalPath) -> tuple[str, ...]:
-        """See `Workspace.spellings`."""
-        return self.workspace.spellings(path)
-
     async def save(self, text: str) -> SavedOutput:
         """Save a long text for the caller. Raises: OSError: it cannot be saved."""
         return await self.outputs.save(text, self.owner)
@@ -253,14 +233,14 @@ class HostServices:
     ) -> Runtime:
         """A runtime with the capabilities `needs` of a call that passed all checks, and no others."""
 
-        def service(need: Capability) -> object:
-            provide = self.providers.get(need) or BUILT_IN[need]
-            return provide(
-                ServiceRequest(capability=need, needs=needs, host=self, scope=scope, user=user, calls=calls)
+        services: dict[Capability, object] = {}
+        for need in needs:
+            request = ServiceRequest(
+                capability=need, needs=needs, host=self, scope=scope, user=user, calls=calls
             )
-
+            services[need] = (self.providers.get(need) or BUILT_IN[need])(request)
         return Runtime(
-            services={need: service(need) for need in needs},
+            services=services,
             report=user.report,
             compute=partial(self.lookups.compute, self.owner),
         )

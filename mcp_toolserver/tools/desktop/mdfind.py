@@ -37,6 +37,5 @@ TOOL = t.ToolSpec(
     args=Mdfind,
     run=run,
     kind="search",
-    subjects=lambda args: (args.path,),
     idempotent=True,
 )

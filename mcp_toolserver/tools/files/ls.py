@@ -56,7 +56,6 @@ TOOL = t.ToolSpec(
     args=Ls,
     run=run,
     kind="read",
-    subjects=lambda args: (args.path,),
     idempotent=True,
     aliases=(t.Alias("list_dir"), t.Alias("list_directory"), t.Alias("LS")),
     profile=t.Profile.DEFAULT,

@@ -75,7 +75,6 @@ TOOL = t.ToolSpec(
     args=GitBranch,
     run=run,
     kind="edit",
-    subjects=lambda args: (args.path,),
     destructive=True,
     aliases=tuple(
         t.Alias(name, {"branch": "name", "branch_name": "name", "start_point": "start", "repo_path": "path"})

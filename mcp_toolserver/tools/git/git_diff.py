@@ -22,7 +22,7 @@ class GitDiff(t.Args):
 async def run(args: GitDiff, rt: t.Runtime) -> t.Output:
     revision = _revision(args)
     form = "stat" if args.stat else "patch"
-    found = await rt.git.diff(t.DiffQuery(path=args.path, revision=revision, staged=args.staged, form=form))
+    found = await rt.git.diff(args.path, revision, staged=args.staged, form=form)
     is_empty = not found.text and not found.left_out
     notes = ["[no differences]"] if is_empty else [*about(found, asked=form)]
     return t.Output(joined(found.text, notes), truncated=not found.complete)
@@ -45,7 +45,6 @@ TOOL = t.ToolSpec(
     args=GitDiff,
     run=run,
     kind="read",
-    subjects=lambda args: (args.path,),
     idempotent=True,
     aliases=(t.Alias("GitDiff"),),
 )

@@ -77,7 +77,6 @@ TOOL = t.ToolSpec(
     args=GitStatus,
     run=run,
     kind="read",
-    subjects=lambda args: (args.path,),
     output=State,
     idempotent=True,
     aliases=(t.Alias("GitStatus"),),

@@ -148,7 +148,6 @@ TOOL = t.ToolSpec(
     args=RepoOverview,
     run=run,
     kind="read",
-    subjects=lambda args: (args.path,),
     idempotent=True,
     aliases=(t.Alias("RepoOverview"),),
 )

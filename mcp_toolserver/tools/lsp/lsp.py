@@ -114,7 +114,6 @@ TOOL = t.ToolSpec(
     args=Lsp,
     run=run,
     kind="search",
-    subjects=lambda args: (args.path,),
     idempotent=True,
     aliases=tuple(t.Alias(name, renames=_SPELLINGS) for name in ("LSP", "lsp")),
 )

@@ -85,7 +85,6 @@ TOOL = t.ToolSpec(
     args=GlobSearch,
     run=run,
     kind="search",
-    subjects=lambda args: (args.path,),
     idempotent=True,
     aliases=(t.Alias("Glob"), t.Alias("glob")),
     profile=t.Profile.LEAN,

@@ -129,7 +129,6 @@ TOOL = t.ToolSpec(
     args=GrepSearch,
     run=run,
     kind="search",
-    subjects=lambda args: (args.path,),
     idempotent=True,
     aliases=(t.Alias("Grep"), t.Alias("grep"), t.Alias("search_code")),
     profile=t.Profile.LEAN,

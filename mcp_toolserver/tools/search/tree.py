@@ -52,6 +52,5 @@ TOOL = t.ToolSpec(
     args=Tree,
     run=run,
     kind="search",
-    subjects=lambda args: (args.path,),
     idempotent=True,
 )

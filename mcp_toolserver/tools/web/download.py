@@ -44,7 +44,6 @@ TOOL = t.ToolSpec(
     permission=t.Permission.WORKSPACE_WRITE,
     needs=frozenset({t.Capability.FETCH, t.Capability.FS_WRITE}),
     kind="fetch",
-    subjects=lambda args: (args.url, args.path),
     destructive=True,
     idempotent=True,
     may_be_long=True,

@@ -193,7 +193,6 @@ TOOL = t.ToolSpec(
     permission=t.Permission.READ_ONLY,
     needs=frozenset({t.Capability.FETCH}),
     kind="fetch",
-    subjects=lambda args: (args.url,),
     idempotent=True,
     aliases=tuple(
         t.Alias(name, renames={"uri": "url", "start_index": "offset"})

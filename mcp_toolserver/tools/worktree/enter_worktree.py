@@ -67,7 +67,6 @@ TOOL = t.ToolSpec(
     output=WorktreeRecord,
     run=run,
     kind="execute",
-    subjects=lambda args: (args.path,),
     limits=t.Limits(deadline=120.0),
     aliases=(t.Alias("enter_worktree", {"worktree_name": "name", "base_ref": "base"}),),
 )
