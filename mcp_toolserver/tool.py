@@ -45,6 +45,9 @@ WorkspacePath = Annotated[
 ]
 """A path argument: relative to the first root, or absolute in any root. Canonical when the tool sees it."""
 
+ROOT = CanonicalPath(".")
+"""The first root."""
+
 
 def _several(value: object) -> object:
     """JSON has lists only, and models send a single path without one."""

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from mcp_toolserver.capabilities.call_scope import SavedOutput, Scope
     from mcp_toolserver.pipeline.call import User
     from mcp_toolserver.pipeline.nested_calls import NestedCalls
-    from mcp_toolserver.stores.file_history import FileHistories, FileHistory
+    from mcp_toolserver.stores.file_history import FileHistories
     from mcp_toolserver.stores.saved_outputs import OutputStore
 
 
@@ -46,16 +46,6 @@ class ServiceRequest:
         """What the call sees of the files."""
         return self.host.workspace
 
-    @property
-    def history(self) -> FileHistory:
-        """What the session of the call knows of files."""
-        return self.host.histories.of(self.host.owner)
-
-    @property
-    def lowered_to(self) -> Permission | None:
-        """The mode to which what is in force lowers the call; None if it has the mode of the server."""
-        return self.host.lowered_to
-
 
 Provide = Callable[[ServiceRequest], object]
 """Returns the service of a capability for one call."""
@@ -63,7 +53,8 @@ Provide = Callable[[ServiceRequest], object]
 
 def _files(request: ServiceRequest) -> ConfinedFiles:
     may_write = Capability.FS_WRITE in request.needs
-    return ConfinedFiles(request.workspace, may_write=may_write, history=request.history)
+    history = request.host.histories.of(request.host.owner)
+    return ConfinedFiles(request.workspace, may_write=may_write, history=history)
 
 
 def _tool_context(request: ServiceRequest) -> ToolContext:
@@ -133,7 +124,7 @@ class HostServices:
     """Those beyond `BUILT_IN`."""
     lookups: PathLookups = field(default_factory=PathLookups)
     lowered_to: Permission | None = None
-    """See `ServiceRequest.lowered_to`."""
+    """The mode to which what is in force lowers the calls; None if they have the mode of the server."""
 
     @property
     def workspace(self) -> Workspace:

@@ -8,9 +8,7 @@ from mcp_toolserver.text.git.messages import about, joined
 
 
 class GitDiff(t.Args):
-    path: t.WorkspacePath = t.Field(
-        default=t.CanonicalPath("."), description="Limit the diff to this file or folder"
-    )
+    path: t.WorkspacePath = t.Field(default=t.ROOT, description="Limit the diff to this file or folder")
     staged: bool = t.Field(default=False, description="Show staged changes, against HEAD or `commit`")
     commit: str = t.Field(default="", max_length=520, description="Commit to compare with, or a range")
     commit2: str = t.Field(

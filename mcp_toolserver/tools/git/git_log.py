@@ -10,7 +10,7 @@ from mcp_toolserver.text.git.messages import counted
 
 class GitLog(t.Args):
     path: t.WorkspacePath = t.Field(
-        default=t.CanonicalPath("."), description="Only commits that changed this file or folder"
+        default=t.ROOT, description="Only commits that changed this file or folder"
     )
     count: int = t.Field(default=20, ge=1, le=1_000, description="Most commits to return")
     offset: int = t.Field(default=0, ge=0, le=999_999, description="Commits to skip, for the next page")

@@ -10,7 +10,7 @@ class GitShow(t.Args):
     commit: str = t.Field(
         default="HEAD", min_length=1, max_length=256, description="Commit to show: id, branch or tag"
     )
-    path: t.WorkspacePath = t.Field(default=t.CanonicalPath("."), description="File or folder to show")
+    path: t.WorkspacePath = t.Field(default=t.ROOT, description="File or folder to show")
     format: t.ShowForm = t.Field(
         default="patch",
         description="What to return: patch, line counts (stat) or the message alone (metadata)",

@@ -10,9 +10,7 @@ _ENTRIES = 1_000
 
 
 class GitStatus(t.Args):
-    path: t.WorkspacePath = t.Field(
-        default=t.CanonicalPath("."), description="Limit the status to this file or folder"
-    )
+    path: t.WorkspacePath = t.Field(default=t.ROOT, description="Limit the status to this file or folder")
     short: bool = t.Field(default=True, description="Show states as letters instead of words")
 
 
