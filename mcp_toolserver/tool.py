@@ -35,7 +35,7 @@ from mcp_toolserver.text.json_values import is_list
 from mcp_toolserver.text.web.headers import sendable
 from mcp_toolserver.text.web.urls import canonical_url
 from mcp_toolserver.tool_spec import *
-from mcp_toolserver.tool_spec import PathMark, UrlMark
+from mcp_toolserver.tool_spec import Limits, PathMark, UrlMark
 
 WorkspacePath = Annotated[
     CanonicalPath,
@@ -44,6 +44,9 @@ WorkspacePath = Annotated[
     PathMark(),
 ]
 """A path argument: relative to the first root, or absolute in any root. Canonical when the tool sees it."""
+
+ROOT = CanonicalPath(".")
+"""The first root."""
 
 
 def _several(value: object) -> object:
@@ -55,6 +58,19 @@ def _several(value: object) -> object:
 
 WorkspacePaths = Annotated[tuple[WorkspacePath, ...], BeforeValidator(_several), PathMark()]
 """Several of them in one argument, a list; a single one may come without."""
+
+
+def _not_blank(text: str) -> str:
+    if not text.strip():
+        raise ValueError("must not be empty")
+    return text
+
+
+NotBlank = AfterValidator(_not_blank)
+"""Marks text that must have more than white space."""
+
+UNTIL_ANSWERED = Limits(deadline=3_660.0)
+"""For a tool that asks the user; how long an answer may really take is the operator's to say, to an hour."""
 
 WebUrl = Annotated[str, StringConstraints(min_length=1), AfterValidator(canonical_url), UrlMark()]
 """An address argument: http or https, canonical when the tool sees it."""

@@ -14,15 +14,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Protocol, Typ
 
 from pydantic import BaseModel, ConfigDict, JsonValue
 
-from mcp_toolserver.capabilities.permissions import DESKTOP, Capability, HostFacts
+from mcp_toolserver.capabilities.permissions import DESKTOP, Capability, HostFacts, Permission
 from mcp_toolserver.errors import RegistrationError
 from mcp_toolserver.text.json_schema import Schema, plain_schema
 
 if TYPE_CHECKING:
     # What `Runtime` returns. The layers of the architecture hold at run time: nothing here imports these.
     from mcp_toolserver.capabilities.call_scope import Catalogue, Report, SavedOutput
-    from mcp_toolserver.capabilities.files import CanonicalPath, Files
-    from mcp_toolserver.capabilities.permissions import Permission
+    from mcp_toolserver.capabilities.files import CanonicalPath
     from mcp_toolserver.capabilities.processes import JobSource, JobState
     from mcp_toolserver.capabilities.user import Ask, Tell
     from mcp_toolserver.runtime.agents.agents import CallAgents
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     from mcp_toolserver.runtime.containers.containers import CallContainers
     from mcp_toolserver.runtime.cron.schedules import OwnerSchedules
     from mcp_toolserver.runtime.desktop.desktop import CallDesktop
+    from mcp_toolserver.runtime.files.workspace_files import ConfinedFiles
     from mcp_toolserver.runtime.git.clone import GitCloner
     from mcp_toolserver.runtime.git.git import GitReader
     from mcp_toolserver.runtime.git.writer import GitWriter
@@ -155,7 +155,7 @@ class Runtime:
     report: Report
     compute: Compute
 
-    fs: ClassVar[Service[Files]] = Service(Capability.FS_READ, Capability.FS_WRITE)
+    fs: ClassVar[Service[ConfinedFiles]] = Service(Capability.FS_READ, Capability.FS_WRITE)
     search: ClassVar[Service[Ripgrep]] = Service(Capability.SEARCH)
     git: ClassVar[Service[GitReader]] = Service(Capability.GIT)
     git_changes: ClassVar[Service[GitWriter]] = Service(Capability.GIT_WRITE)
@@ -245,8 +245,8 @@ class ToolSpec:
     run: Callable[[Any, Runtime], Awaitable[Output]] | Forward
     kind: Kind = "other"
     """The Agent Client Protocol's kind of tool."""
-    subjects: Callable[[Any], tuple[str, ...]]
-    """Arguments → the paths, commands or addresses that rules match."""
+    subjects: Callable[[Any], tuple[str, ...]] | None = None
+    """Arguments → the paths, commands or addresses that rules match; None for those that are marked so."""
     output: type[Record] | None = None
     destructive: bool = False
     """Whether it may overwrite or delete something."""
@@ -273,6 +273,24 @@ class ToolSpec:
     def output_schema(self) -> Schema | None:
         """JSON Schema of the structured result, for record-like tools."""
         return plain_schema(self.output) if self.output else None
+
+    @cached_property
+    def _declared(self) -> Permission:
+        """The permission that the needs require where nothing but this process enforces their limits."""
+        return max((need.permission for need in self.needs), default=Permission.READ_ONLY)
+
+    def level(self, permissions: Mapping[Capability, Permission]) -> Permission:
+        """The permission that a call requires on a host whose capabilities require `permissions`.
+
+        It is the tool's own permission. A tool that declares no more than its capabilities require follows
+        them, where the host requires less or more for them.
+        """
+        here = max(
+            map(permissions.__getitem__, permissions.keys() & self.needs), default=Permission.READ_ONLY
+        )
+        # The sandbox of commands does not confine a function of the user's.
+        follows = self.permission == self._declared and Capability.OWN_CODE not in self.needs
+        return here if follows else max(here, self.permission)
 
     @property
     def forwards(self) -> bool:

@@ -23,12 +23,10 @@ from mcp_toolserver.capabilities.change_events import ChangeEvents
 from mcp_toolserver.capabilities.permissions import Capability, HostFacts, Permission, ServerLock
 from mcp_toolserver.errors import RegistrationError, SettingsError, Unavailable
 from mcp_toolserver.lazy import Lazy
-from mcp_toolserver.pipeline.call_record import CompositeRecorder, Recorder
 from mcp_toolserver.pipeline.dispatcher import Dispatcher, Slots
 from mcp_toolserver.pipeline.narrowings import PLAN_MODE, Narrowings
 from mcp_toolserver.pipeline.nested_calls import calls_without_client
 from mcp_toolserver.pipeline.registry import Registry, discover
-from mcp_toolserver.policy.dangerous_commands import dangerous_command_check
 from mcp_toolserver.policy.rules import Policy
 from mcp_toolserver.protocol.http.tokens import Grant
 from mcp_toolserver.protocol.instructions import EnforcementStatus
@@ -124,7 +122,7 @@ class Shared:
         """See `ProviderContext.skill_folders`."""
         self.model = operator_model(settings)
         """The operator's model for agents."""
-        self.recorder = _recorder(self.audit, settings)
+        self.observers = observers(settings.log_level)
         self.slots = Slots()
         self.narrowings = narrowings = Narrowings()
         """What takes rights from the calls of each owner."""
@@ -327,8 +325,9 @@ class Application:
             for_resources=registry.select((Profile.ALL.name.lower(),), (), settings.exclude_tools),
             policy=self.policy,
             host=self._host(),
-            objections=(dangerous_command_check(command_tools(registry)),),
-            recorder=shared.recorder,
+            watched=command_tools(registry),
+            recorder=shared.audit,
+            observers=shared.observers,
             raw=settings.raw_output,
             user=self.user,
             narrowings=shared.narrowings,
@@ -536,11 +535,6 @@ def _audit(facts: HostFacts, state: str, *, values: bool) -> AuditLog:
     return AuditLog.open(
         make_state_folder(state), AuditContext(mode=facts.mode.flag, layers=layers, values=values)
     )
-
-
-def _recorder(audit: AuditLog | None, settings: Settings) -> Recorder | None:
-    found = observers(settings.log_level)
-    return CompositeRecorder(recorder=audit, observers=found) if found else audit
 
 
 def host_facts(

@@ -302,7 +302,7 @@ class Readiness:
     async def unready(self) -> Sequence[str]:
         """The parts that are not ready: `broker`, `tools`, `state folder`, `tokens`."""
         parts = {
-            "tools": bool(self.app.dispatcher.available()),
+            "tools": bool(self.app.dispatcher.available),
             "broker": await self._has_broker(),
             "state folder": self._has_room(),
             "tokens": self.grants is None or not self.grants.check(),

@@ -66,39 +66,10 @@ class HistoryQuery:
     offset: int = 0
 
 
-@dataclass(frozen=True, kw_only=True)
-class GitHistory:
-    """Commits, newest first."""
-
-    commits: tuple[GitCommit, ...]
-    more: bool
-
-
 DiffForm = Literal["patch", "stat"]
 
 
-@dataclass(frozen=True, kw_only=True)
-class DiffQuery:
-    """Which changes to show."""
-
-    path: CanonicalPath
-    revision: str = ""
-    """A commit to compare the files with, or a range of two; empty for the index."""
-    staged: bool = False
-    """Compare the index with the commit, which is HEAD unless given."""
-    form: DiffForm = "patch"
-
-
 ShowForm = Literal["patch", "stat", "metadata"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class ShowQuery:
-    """Which commit to show; of a `path` that is no folder, its content there."""
-
-    path: CanonicalPath
-    revision: str
-    form: ShowForm = "patch"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,17 +87,6 @@ class GitText:
 
 
 @dataclass(frozen=True, kw_only=True)
-class BlameQuery:
-    """Which lines of a file to attribute."""
-
-    path: CanonicalPath
-    revision: str = ""
-    """A commit; empty for the file in the work tree."""
-    first: int
-    last: int
-
-
-@dataclass(frozen=True, kw_only=True)
 class GitLine:
     """A line of a file, with the commit that last changed it."""
 
@@ -137,17 +97,6 @@ class GitLine:
     author: str
     date: str
     """The day, in ISO 8601."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class VersionQuery:
-    """Which version of files to read."""
-
-    paths: Sequence[CanonicalPath]
-    revision: str
-    """A commit; ignored if `staged`."""
-    staged: bool = False
-    """Read what the index holds."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -322,15 +271,6 @@ class EnteredWorktree:
     """Files that were written."""
     left_out: tuple[str, ...] = ()
     """Files of the commit that were not written: protected, hidden by a rule, or stored through a filter."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class ExitQuery:
-    """How to leave a worktree."""
-
-    id: str
-    action: WorktreeAction = "keep"
-    discard_changes: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

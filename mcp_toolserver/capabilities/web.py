@@ -5,23 +5,17 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, kw_only=True)
-class WebRead:
-    """A GET request."""
+class WebSend:
+    """A request."""
 
     url: str
     """In canonical spelling."""
+    method: str = "GET"
     headers: Mapping[str, str]
     most: int
     """Maximum bytes of the decompressed body."""
     seconds: float
     """Timeout in seconds for everything, including redirects."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class WebSend(WebRead):
-    """A request of any method."""
-
-    method: str
     body: bytes | None = None
 
 

@@ -34,7 +34,7 @@ async def _call(app: Application, invocation: Invocation) -> int:
     except ValueError as error:
         return _wrong(str(error))
     except UnknownTool:
-        choices = ", ".join(entry.spec.name for entry in app.dispatcher.available())
+        choices = ", ".join(entry.spec.name for entry in app.dispatcher.available)
         return _wrong(f"unknown tool {invocation.tool!r}; choose from {choices}")
     else:
         _show(result, as_json=invocation.json)

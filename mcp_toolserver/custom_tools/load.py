@@ -148,9 +148,13 @@ def _is_tool(item: object) -> TypeGuard[Tool]:
 
 def _entry_of_spec(spec: ToolSpec) -> Entry:
     """Adapt a `ToolSpec`, the form of the server's own tools."""
-    check_names(spec.name, spec.description)
     if isinstance(spec.run, Forward):
         raise RegistrationError(f"{spec.name}: only the server's own tools call others")
+    check_names(spec.name, spec.description)
+    if spec.subjects is None:
+        raise RegistrationError(
+            f"{spec.name}: give `subjects`, which return what rules match; () for nothing"
+        )
     uncovered = sorted(need.label for need in spec.needs if need.permission > spec.permission)
     if uncovered:
         raise RegistrationError(f"{spec.name}: {spec.permission.flag} does not cover {', '.join(uncovered)}")

@@ -12,6 +12,7 @@ from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.capabilities.user import Answers, Question
 from mcp_toolserver.policy.client_restrictions import ClientRestrictions
 from mcp_toolserver.policy.rules import Narrowing
+from mcp_toolserver.text.lines.encoding import head_bytes, tail_bytes
 from mcp_toolserver.text.lines.escape_invisible import visible
 from mcp_toolserver.tool_spec import Image, Output, Runtime
 
@@ -153,6 +154,10 @@ class User:
     shown: Callable[[str], str]
     """Escapes a text for clients."""
 
+    async def report(self, message: str) -> None:
+        """Report progress of a long call."""
+        await self.caller.report(self.shown(message))
+
     async def ask(self, questions: Sequence[Question]) -> Answers:
         """See `Ask`. A choice comes back in the escaped spelling that the user saw."""
         return await self.caller.elicit([self._shown(question) for question in questions])
@@ -193,3 +198,29 @@ class Rights:
     def narrowed(self, *narrowings: Narrowing) -> "Rights":
         """The same with fewer rights."""
         return replace(self, narrowings=(*self.narrowings, *narrowings))
+
+
+_END_BYTES = 2_000
+"""Kept of the end of a text that is cut: notes stand there."""
+
+
+async def fit(output: Output, limit: int, save: Callable[[str], Awaitable[SavedOutput]]) -> Output:
+    """Cut `output.text` in the middle, to `limit` UTF-8 bytes; exactly at the limit is not cut.
+
+    A line in place of what is cut says how much it was, and the path of the whole text or why it could not be
+    saved. An `OSError` of `save` does not fail the call.
+    """
+    if len(head_bytes(output.text, limit)) == len(output.text):
+        return output
+    end = tail_bytes(output.text, min(_END_BYTES, limit // 4))
+    start = head_bytes(output.text, limit - len(end.encode()))
+    left = len(output.text.encode()) - len(start.encode()) - len(end.encode())
+    try:
+        saved_output = output.saved_output or await save(output.text)
+    except OSError as error:
+        saved_output = None
+        how = f"could not be saved, because {error.strerror or error}"
+    else:
+        how = f'are left out; read all of it with read_file, path "{saved_output.path}"'
+    text = f"{start}\n[{left} bytes {how}]\n{end}"
+    return replace(output, text=text, truncated=True, saved_output=saved_output)

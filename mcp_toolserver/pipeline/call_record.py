@@ -2,7 +2,7 @@
 
 import logging
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
@@ -83,29 +83,8 @@ class Recorder(Protocol):
         ...
 
 
-class CompositeRecorder:
-    """Implements `Recorder`: records each call with `recorder`, if any, and passes it to the observers."""
-
-    def __init__(
-        self, *, recorder: Recorder | None, observers: tuple[Callable[[CallRecord], None], ...]
-    ) -> None:
-        self._recorder = recorder
-        self._observers = observers
-
-    async def begin(self, call: CallRecord) -> str | None:
-        """See `Recorder.begin`."""
-        return None if self._recorder is None else await self._recorder.begin(call)
-
-    async def end(self, call: CallRecord) -> str | None:
-        """See `Recorder.end`. The recorder comes first; the failure of an observer is logged only."""
-        why = None if self._recorder is None else await self._recorder.end(call)
-        for observer in self._observers:
-            try:
-                observer(call)
-            except Exception:
-                # An observer may be another package's code; its failure must not lose the result.
-                log.exception("an observer of calls failed; reference %s", call.id)
-        return why
+CallObserver = Callable[[CallRecord], None]
+"""Gets a call that ended; it records nothing."""
 
 
 async def begin(recorder: Recorder | None, call: CallRecord) -> str | None:
@@ -122,15 +101,21 @@ async def begin(recorder: Recorder | None, call: CallRecord) -> str | None:
         )
 
 
-async def end(recorder: Recorder | None, call: CallRecord) -> str | None:
-    """Record the call; returns why its result is withheld, or None."""
-    if recorder is None:
-        return None
+async def end(recorder: Recorder | None, observers: Sequence[CallObserver], call: CallRecord) -> str | None:
+    """Record the call, then pass it to the observers; returns why its result is withheld, or None."""
+    why = None
     try:
-        return await recorder.end(call)
+        why = None if recorder is None else await recorder.end(call)
     except Exception:
         log.exception("the recorder failed; reference %s", call.id)
-        return (
+        why = (
             "The call has ended, but the server failed to record it, so its answer is withheld. What it "
             f"changed stays changed. The server's log has the details under {call.id}."
         )
+    for observer in observers:
+        try:
+            observer(call)
+        except Exception:
+            # An observer may be another package's code; its failure must not lose the result.
+            log.exception("an observer of calls failed; reference %s", call.id)
+    return why

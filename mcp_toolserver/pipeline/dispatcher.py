@@ -7,6 +7,8 @@ says what was wrong and what to do next. Every call produces exactly one record;
 recorder fails, calls are rejected. `Dispatcher.shown` escapes every text that leaves the server.
 """
 
+from __future__ import annotations
+
 import json
 import logging
 import time
@@ -14,20 +16,14 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import Protocol, TypeVar
+from itertools import filterfalse
+from typing import TYPE_CHECKING
 
 import anyio
 from pydantic import JsonValue
 
-from mcp_toolserver.capabilities.call_scope import (
-    LOCAL,
-    SECONDS_TO_ANSWER,
-    Report,
-    SavedOutput,
-    Scope,
-    ToolCard,
-)
-from mcp_toolserver.capabilities.permissions import Capability, Permission, Reason
+from mcp_toolserver.capabilities.call_scope import LOCAL, SECONDS_TO_ANSWER, Scope, ToolCard
+from mcp_toolserver.capabilities.permissions import Capability, Permission
 from mcp_toolserver.errors import (
     Denied,
     InvalidInput,
@@ -43,25 +39,25 @@ from mcp_toolserver.pipeline.call import (
     Caller,
     CallOptions,
     InputRequired,
-    OutputOverride,
     Result,
     Rights,
     User,
+    fit,
 )
-from mcp_toolserver.pipeline.call_record import CallRecord, Recorder, begin, end, new_id
+from mcp_toolserver.pipeline.call_record import CallObserver, CallRecord, Recorder, begin, end, new_id
 from mcp_toolserver.pipeline.fair_semaphore import FairSemaphore, Overdue
 from mcp_toolserver.pipeline.narrowings import Narrowings
+from mcp_toolserver.pipeline.nested_calls import NestedCalls
 from mcp_toolserver.pipeline.registry import Entry, Registry
-from mcp_toolserver.pipeline.truncate import Fitted, fit
-from mcp_toolserver.pipeline.validation import PathCanonicalizer, checked, names_paths, respelt, subjects_of
-from mcp_toolserver.policy.client_restrictions import ClientRestrictions
-from mcp_toolserver.policy.dangerous_commands import CallCheck, first_objection
-from mcp_toolserver.policy.required_permission import level, missing
+from mcp_toolserver.pipeline.validation import checked, names_paths, respelt, subjects_of
+from mcp_toolserver.policy.dangerous_commands import objection
 from mcp_toolserver.policy.rules import Narrowing, Policy, Request, Rule
 from mcp_toolserver.text.lines.escape_invisible import visible, visible_values
 from mcp_toolserver.tool_spec import Args, Forward, Output, Profile, Runtime, ToolSpec
 
-T = TypeVar("T")
+if TYPE_CHECKING:
+    from mcp_toolserver.capabilities.permissions import Reason
+    from mcp_toolserver.runtime.host_services import HostServices
 
 log = logging.getLogger(__name__)
 
@@ -78,89 +74,6 @@ NO_MODEL = (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class RunningCall:
-    """A call that passed all checks."""
-
-    needs: frozenset[Capability]
-    caller: Caller
-    user: User
-    report: Report
-    scope: Scope
-    dispatcher: "Dispatcher"
-    """Runs the calls that this one makes."""
-    rights: Rights
-    """What these may do at most."""
-    id: str
-
-
-class Host(PathCanonicalizer, Protocol):
-    """The capabilities, paths and saved outputs of this machine, as far as one call may use them."""
-
-    @property
-    def permissions(self) -> Mapping[Capability, Permission]:
-        """The permission that each available capability requires on this host."""
-        ...
-
-    @property
-    def unavailable(self) -> Mapping[Capability, Reason]:
-        """Why each other capability is unavailable, those that the client's own policy removes included."""
-        ...
-
-    @property
-    def roots(self) -> tuple[str, ...]:
-        """Absolute paths of the folders that calls may use."""
-        ...
-
-    @property
-    def open_world(self) -> frozenset[Capability]:
-        """The capabilities that reach beyond this machine's files."""
-        ...
-
-    def owned_by(self, owner: str) -> "Host":
-        """The same host for the calls of `owner`, which may read the saved outputs of `owner` only."""
-        ...
-
-    def restricted_to(self, *lists: Sequence[str]) -> "Host":
-        """The same host, restricted to what of its own roots lies in the folders of each list. Blocks."""
-        ...
-
-    async def look_up(self, client: str, work: Callable[[], T]) -> T:
-        """Run `work`, which blocks while it resolves paths that `client` named, and return its result.
-
-        Raises:
-            TimedOut: the file system does not answer in time.
-        """
-        ...
-
-    def under(self, restrictions: ClientRestrictions) -> "Host":
-        """The same host, restricted to what `restrictions` allows. Blocks."""
-        ...
-
-    def lowered(self, ceiling: Permission, source: str) -> "Host":
-        """The same host, with what a server with the permission mode `ceiling` has. `source` is what lowers
-        it, for error messages."""
-        ...
-
-    def runtime(self, call: "RunningCall") -> Runtime:
-        """A runtime with the capabilities that the tool of the call needs, and no others."""
-        ...
-
-    async def save(self, text: str) -> SavedOutput:
-        """Save a long text for the caller. Raises: OSError: it cannot be saved."""
-        ...
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Found:
-    """The tool that a call names, and its arguments under the tool's own names and in its own units."""
-
-    entry: Entry
-    arguments: Mapping[str, JsonValue]
-    through: str = ""
-    """The forwarding tool, if the call came through one."""
-
-
 _NO_SLOT = nullcontext()
 """Stands for the slot of a call that needs none."""
 
@@ -170,10 +83,10 @@ class _CallContext:
     """The policy and host of one call, restricted by its client and by what is in force for its owner."""
 
     policy: Policy
-    host: Host
+    host: HostServices
     rights: Rights
 
-    def lowered(self, narrowings: Sequence[Narrowing]) -> "_CallContext":
+    def lowered(self, narrowings: Sequence[Narrowing]) -> _CallContext:
         """The same with fewer rights."""
         lowest = min(one.ceiling for one in narrowings)
         host = self.host
@@ -200,16 +113,19 @@ class Dispatcher:
     offered: frozenset[str]
     """Names of the tools that the operator switched on."""
     policy: Policy
-    host: Host
+    host: HostServices
     unlisted: frozenset[str] = frozenset()
     """Offered tools that are not listed; a client that knows the name can call them."""
     for_resources: frozenset[str] = frozenset()
     """Tools that a resource may use although they are not offered: those that no toolset in use has."""
     without_model: frozenset[str] = frozenset()
     """Tools that need a model where the operator configured none: they run only for clients with one."""
-    objections: tuple[CallCheck, ...] = ()
+    watched: frozenset[str] = frozenset()
+    """Tools whose commands the check of dangerous commands looks at."""
     recorder: Recorder | None = None
     """Records every call."""
+    observers: tuple[CallObserver, ...] = ()
+    """Get every call that ended, once it is recorded."""
     raw: bool = False
     """Whether to send invisible characters without escaping them."""
     user: str = ""
@@ -230,7 +146,7 @@ class Dispatcher:
         """The permission that the tool needs on this host; of a forwarding tool, the highest of its
         targets."""
         if not entry.spec.forwards:
-            return level(entry.spec, self.host.permissions)
+            return entry.spec.level(self.host.permissions)
         return max(map(self.level, self._targets), default=Permission.READ_ONLY)
 
     def reach(self, entry: Entry) -> frozenset[Capability]:
@@ -243,22 +159,19 @@ class Dispatcher:
     def listed(self, *, samples: bool = False) -> tuple[Entry, ...]:
         """The tools that a client sees in the list, by name. `samples` is whether it offers its model."""
         omitted = self.unlisted if samples else self.unlisted | self.without_model
-        return tuple(entry for entry in self.available() if entry.spec.name not in omitted)
+        return tuple(entry for entry in self.available if entry.spec.name not in omitted)
 
+    @cached_property
     def available(self) -> tuple[Entry, ...]:
         """The tools that this server can run: switched on, available here and not above the ceiling, by
         name."""
-        return self._available
-
-    @cached_property
-    def _available(self) -> tuple[Entry, ...]:
         return tuple(filter(self._is_available, self.registry.entries.values()))
 
     def _is_available(self, entry: Entry) -> bool:
         return (
             entry.spec.name in self.offered
             and self.level(entry) <= self.policy.ceiling
-            and not missing(entry.spec.needs, self.host.permissions)
+            and entry.spec.needs <= self.host.permissions.keys()
         )
 
     def entries_for(self, owner: str, narrowings: Sequence[Narrowing]) -> tuple[Entry, ...]:
@@ -271,11 +184,10 @@ class Dispatcher:
         named = [{rule.tool for rule in one.tools} for one in every if one.tools is not None]
 
         def can_run(entry: Entry) -> bool:
-            needs = entry.spec.needs
             return (
                 all(tools & {"*", entry.spec.name} for tools in named)
-                and not missing(needs, host.permissions)
-                and (entry.spec.forwards or level(entry.spec, host.permissions) <= lowest)
+                and entry.spec.needs <= host.permissions.keys()
+                and (entry.spec.forwards or entry.spec.level(host.permissions) <= lowest)
             )
 
         return tuple(filter(can_run, self.listed(samples=True)))
@@ -298,7 +210,7 @@ class Dispatcher:
                 arguments=tuple(entry.spec.argument_names.values()),
                 core=entry.spec.profile is Profile.LEAN,
             )
-            for entry in self.available()
+            for entry in self.available
             if samples or entry.spec.name not in self.without_model
         )
 
@@ -326,15 +238,22 @@ class Dispatcher:
         )
         if (why := await begin(self.recorder, call)) is not None:
             return Result(text=why, error=Unavailable.kind, call_id=call.id)
-        started = time.perf_counter()
+        started, entry, result = time.perf_counter(), None, Result(text="", error=call.outcome)
         try:
-            result = await self._settled(call, caller, options)
-        except BaseException:
-            await self._record(call, started)
-            raise
-        call.outcome = result.error or ("pending" if result.pending else "output")
-        call.text = result.text
-        if (why := await self._record(call, started)) is not None:
+            entry = self.registry.find(name)
+            result = Result(text="", error="cancelled")
+            result = await self._answer(entry, call, caller, options)
+        except Exception as error:
+            # The one place where a bug becomes an answer.
+            if entry is None:
+                raise
+            result = self._failure(error, call)
+        finally:
+            call.duration_ms = (time.perf_counter() - started) * 1000
+            call.outcome = result.error or ("pending" if result.pending else "output")
+            call.text = result.text
+            why = await end(self.recorder, self.observers, call)
+        if why is not None:
             result = Result(text=why, error=Unavailable.kind)
         return replace(result, duration_ms=call.duration_ms, call_id=call.id)
 
@@ -345,7 +264,7 @@ class Dispatcher:
             found = self._found(entry, CallRecord(name=name, session="", arguments=arguments or {}))
         except Exception:  # noqa: BLE001  the call ends at once with the same error; `call` reports and records it
             return False
-        return found.entry.spec.may_be_long
+        return found[0].spec.may_be_long
 
     def needs_client_model(self, name: str, arguments: Mapping[str, JsonValue] | None) -> bool:
         """Whether such a call runs only with the client's model. Raises: UnknownTool."""
@@ -357,75 +276,71 @@ class Dispatcher:
         except ToolError:
             # `call` reports it.
             return False
-        return found.entry.spec.name in self.without_model
+        return found[0].spec.name in self.without_model
 
     def shown(self, text: str) -> str:
         """Escape the invisible characters of a text for the client, unless the operator turned that off."""
         return text if self.raw else visible(text)
 
-    async def _record(self, call: CallRecord, started: float) -> str | None:
-        call.duration_ms = (time.perf_counter() - started) * 1000
-        return await end(self.recorder, call)
-
-    async def _settled(self, call: CallRecord, caller: Caller, options: CallOptions) -> Result:
-        entry = self.registry.find(call.name)
-        call.tool, call.needs = entry.spec.name, entry.spec.needs
-        call.verdict, call.outcome = "undecided", "cancelled"
-        try:
-            return await self._answer(entry, call, caller, options)
-        except InputRequired:
+    def _failure(self, error: Exception, call: CallRecord) -> Result:
+        if isinstance(error, InputRequired):
             return Result(text="", pending=True)
-        except ToolError as error:
+        if isinstance(error, ToolError):
             return Result(text=self.shown(str(error)), error=error.kind)
-        except Exception:  # noqa: BLE001  the one place where a bug becomes an answer; its text stays in the log
-            return _bug(entry.spec.name, call.id)
+        # The text of a bug stays in the log.
+        log.error("%s failed; reference %s", call.tool, call.id, exc_info=error)
+        text = f"{call.tool} failed inside the server. The server's log has the details under {call.id}."
+        return Result(text=text, error="internal")
 
     async def _answer(self, entry: Entry, call: CallRecord, caller: Caller, options: CallOptions) -> Result:
-        found = self._found(entry, call)
-        entry, spec = found.entry, found.entry.spec
-        call.tool, call.needs, call.permission = spec.name, spec.needs, self.level(entry)
-        args = self._checked(entry, found.arguments, call)
+        call.tool, call.needs, call.verdict = entry.spec.name, entry.spec.needs, "invalid"
+        entry, arguments, through = self._found(entry, call)
+        spec = entry.spec
+        call.tool, call.needs, call.permission = spec.name, spec.needs, spec.level(self.host.permissions)
+        args = checked(entry, arguments)
+        call.verdict = "undecided"
         context, args = await self._located(entry, args, call, caller, options)
         request = Request(
             tool=spec.name,
-            level=level(spec, context.host.permissions),
+            level=spec.level(context.host.permissions),
             subjects=subjects_of(entry, args, context.host),
             needs=spec.needs,
-            through=found.through,
+            through=through,
         )
         in_force = (*self.narrowings.of(caller.owner), *options.narrowings)
-        if narrowings := [one for one in in_force if one.applies(request)]:
+        if in_force and (narrowings := [one for one in in_force if one.applies(request)]):
             context = context.lowered(narrowings)
-            request = replace(request, level=level(spec, context.host.permissions))
+            request = replace(request, level=spec.level(context.host.permissions))
             call.permission, call.mode = request.level, context.policy.ceiling.flag
         host, output_override = context.host, options.output_override
         if output_override is None or spec.name not in self.for_resources:
             self._check_offered(request, call)
         await self._permit(request, context, call, caller)
-        if unavailable := missing(spec.needs, host.permissions):
-            raise unavailable_error(spec.name, unavailable, host)
+        if not spec.needs <= host.permissions.keys():
+            raise _unavailable(spec, host)
         if spec.name in self.without_model and caller.sampling() is None:
             raise Unavailable(NO_MODEL.format(spec.name))
         created_under = Narrowing(
             source="the permission mode under which it was created", ceiling=self.policy.ceiling
         )
         runtime = host.runtime(
-            RunningCall(
-                needs=spec.needs,
-                caller=caller,
-                user=User(caller, self.shown),
-                report=self._report(caller),
-                scope=self._scope(request, context.policy, call, caller),
+            needs=spec.needs,
+            scope=self._scope(request, context.policy, call, caller),
+            user=User(caller, self.shown),
+            calls=NestedCalls(
                 dispatcher=self,
+                caller=caller,
                 rights=context.rights.narrowed(created_under, *in_force),
-                id=call.id,
-            )
+                parent_id=call.id,
+            ),
         )
-        spec = _overridden(spec, output_override)
+        if output_override is not None:
+            limits = replace(spec.limits, output_bytes=output_override.output_bytes)
+            spec = replace(spec, run=output_override.run, limits=limits)
         output = await self._run(spec, args, runtime, request=request, client=f"{self.user} {caller.name}")
         if (text := self.shown(output.text)) != output.text:
             output = replace(output, text=text)
-        return self._enveloped(output, await fit(output, spec.limits.output_bytes, host.save))
+        return self._enveloped(await fit(output, spec.limits.output_bytes, host.save))
 
     async def _run(
         self, spec: ToolSpec, args: Args, runtime: Runtime, *, request: Request, client: str
@@ -474,7 +389,7 @@ class Dispatcher:
 
         def located() -> tuple[_CallContext, Args]:
             own = self.host.restricted_to(*lists)
-            rights = Rights(folders=own.roots, confined_to=restrictions, depth=options.depth)
+            rights = Rights(folders=own.workspace.roots, confined_to=restrictions, depth=options.depth)
             host = self.host.owned_by(caller.owner)
             if restrictions is not None:
                 if policy.ceiling < self.policy.ceiling:
@@ -486,37 +401,26 @@ class Dispatcher:
         if not lists and restrictions is None and not names_paths(entry):
             return located()
         try:
-            return await self.host.look_up(caller.name, located)
+            return await self.host.lookups.run(caller.name, located)
         except (Denied, InvalidInput) as error:
             call.verdict = "refused-path" if isinstance(error, Denied) else "invalid"
             raise
 
-    def _found(self, entry: Entry, call: CallRecord) -> _Found:
-        """Find the tool and arguments of the call; a call of a forwarding tool becomes one of its target."""
+    def _found(self, entry: Entry, call: CallRecord) -> tuple[Entry, Mapping[str, JsonValue], str]:
+        """The tool that the call runs, its arguments under the tool's own names and in its own units, and
+        the forwarding tool that it came through; empty without one."""
+        arguments = self.registry.translate(call.name, call.arguments)
+        if not isinstance(entry.spec.run, Forward):
+            return entry, arguments, ""
+        name, its_own = entry.spec.run.target(checked(entry, arguments))
         try:
-            arguments = self.registry.translate(call.name, call.arguments)
-            run = entry.spec.run
-            if not isinstance(run, Forward):
-                return _Found(entry=entry, arguments=arguments)
-            name, its_own = run.target(checked(entry, arguments))
             target = self.registry.find(name)
-            if target.spec.forwards:
-                raise InvalidInput(f"{entry.spec.name} cannot call {name}; name the tool that is to run.")
-            renamed = self.registry.translate(name, its_own)
         except UnknownTool:
             call.verdict = "unknown"
             raise NotFound(f"{entry.spec.name} found no tool of that name; ToolSearch finds names.") from None
-        except ToolError:
-            call.verdict = "invalid"
-            raise
-        return _Found(entry=target, arguments=renamed, through=entry.spec.name)
-
-    def _checked(self, entry: Entry, arguments: Mapping[str, JsonValue], call: CallRecord) -> Args:
-        try:
-            return checked(entry, arguments)
-        except InvalidInput:
-            call.verdict = "invalid"
-            raise
+        if target.spec.forwards:
+            raise InvalidInput(f"{entry.spec.name} cannot call {name}; name the tool that is to run.")
+        return target, self.registry.translate(name, its_own), entry.spec.name
 
     def _scope(self, request: Request, policy: Policy, call: CallRecord, caller: Caller) -> Scope:
         """The scope of the call. The policy decides on later subjects as on the first ones, without asking
@@ -540,26 +444,20 @@ class Dispatcher:
             catalogue=partial(self._catalogue, samples=caller.sampling() is not None),
         )
 
-    def _report(self, caller: Caller) -> Report:
-        async def report(message: str) -> None:
-            await caller.report(self.shown(message))
-
-        return report
-
-    def _enveloped(self, output: Output, fitted: Fitted) -> Result:
+    def _enveloped(self, output: Output) -> Result:
         data = output.data.model_dump(mode="json") if output.data is not None else None
         return Result(
-            text=fitted.text,
+            text=output.text,
             data=data if data is None or self.raw else visible_values(data),
             images=output.images,
-            truncated=fitted.truncated,
-            saved_output=fitted.saved_output,
+            truncated=output.truncated,
+            saved_output=output.saved_output,
             sha256=output.sha256,
         )
 
     def _check_offered(self, request: Request, call: CallRecord) -> None:
         """Raises: Denied: the operator did not switch the tool on."""
-        if off := [tool for tool in request.tools if tool not in self.offered]:
+        if off := [*filterfalse(self.offered.__contains__, request.tools)]:
             call.verdict = "refused-off"
             raise Denied(
                 f"{off[0]} is switched off on this server. Its operator can add it with --tools {off[0]}, "
@@ -579,13 +477,15 @@ class Dispatcher:
         if verdict.action == "refuse":
             call.verdict = "refused-rule" if verdict.rule else "refused-ceiling"
             raise Denied(verdict.reason)
-        found = reasons(request.needs, context.host)
-        if removed := [why.text for why in found if why.kind == "client"]:
-            call.verdict = "refused-ceiling"
-            raise Denied(f"{request.tool} cannot run: {removed[0]}. The user can change that in the client.")
-        if objection := first_objection(self.objections, request):
+        for why in reasons(request.needs, context.host):
+            if why.kind == "client":
+                call.verdict = "refused-ceiling"
+                raise Denied(
+                    f"{request.tool} cannot run: {why.text}. The user can change that in the client."
+                )
+        if request.tool in self.watched and (danger := objection(request)):
             call.verdict = "refused-watchdog"
-            raise Denied(objection)
+            raise Denied(danger)
         call.verdict = "allowed"
         if verdict.action == "ask":
             await self._ask(request, verdict.reason, call, caller)
@@ -601,36 +501,22 @@ class Dispatcher:
             )
 
 
-def _overridden(spec: ToolSpec, output_override: OutputOverride | None) -> ToolSpec:
-    if output_override is None:
-        return spec
-    return replace(
-        spec, run=output_override.run, limits=replace(spec.limits, output_bytes=output_override.output_bytes)
-    )
-
-
 def _question(request: Request, reason: str) -> str:
     """The question to the user. It shows each subject whole, however long, with escapes."""
     touched = "\n".join(ascii(subject[0])[1:-1] for subject in request.subjects)
     return f"Allow {request.tool} ({request.level.flag})?\n{touched}\n{reason}"
 
 
-def _bug(tool: str, reference: str) -> Result:
-    log.exception("%s failed; reference %s", tool, reference)
-    return Result(
-        text=f"{tool} failed inside the server. The server's log has the details under {reference}.",
-        error="internal",
-    )
-
-
-def unavailable_error(tool: str, needs: Collection[Capability], host: Host) -> Unavailable:
-    """The error that says why `tool`, which needs these capabilities, cannot run here."""
-    found = reasons(needs, host)
+def _unavailable(spec: ToolSpec, host: HostServices) -> Unavailable:
+    """The error that says why `spec` cannot run here."""
+    found = reasons(spec.needs - host.permissions.keys(), host)
     if sandbox := [why.text for why in found if why.kind == "sandbox"]:
         return SandboxUnavailable(sandbox[0])
-    return Unavailable(f"{tool} is not available: {found[0].text}.")
+    return Unavailable(f"{spec.name} is not available: {found[0].text}.")
 
 
-def reasons(needs: Collection[Capability], host: Host) -> list[Reason]:
+def reasons(needs: Collection[Capability], host: HostServices) -> list[Reason]:
     """Why those of `needs` that are not available are not."""
+    if host.unavailable.keys().isdisjoint(needs):
+        return []
     return [why for need, why in host.unavailable.items() if need in needs]

@@ -2,7 +2,8 @@
 
 import math
 from collections import Counter, OrderedDict, deque
-from types import TracebackType
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 
 import anyio
 
@@ -30,9 +31,14 @@ class FairSemaphore:
         """The number of clients that hold a slot or wait for one."""
         return len(self._held.keys() | self._waiting.keys())
 
-    def slot(self, client: str, timeout: float = math.inf) -> "Slot":
-        """Return a context that acquires a slot for `client` and releases it at the end; see `acquire`."""
-        return Slot(self, client, timeout)
+    @asynccontextmanager
+    async def slot(self, client: str, timeout: float = math.inf) -> AsyncGenerator[None]:
+        """Hold a slot for `client` inside the context; see `acquire`."""
+        await self.acquire(client, timeout)
+        try:
+            yield
+        finally:
+            self.release(client)
 
     async def acquire(self, client: str, timeout: float = math.inf) -> None:
         """Wait for the turn of `client` and acquire a slot; the caller has to release it.
@@ -90,25 +96,3 @@ class FairSemaphore:
         queue.popleft().set()
         if queue:
             self._waiting[client] = queue
-
-
-class Slot:
-    """Holds a slot of `semaphore` inside the context. A generator would cost more, for every read."""
-
-    __slots__ = ("_client", "_semaphore", "_timeout")
-
-    def __init__(self, semaphore: FairSemaphore, client: str, timeout: float) -> None:
-        self._semaphore = semaphore
-        self._client = client
-        self._timeout = timeout
-
-    async def __aenter__(self) -> None:
-        await self._semaphore.acquire(self._client, self._timeout)
-
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_val: BaseException | None,
-        exc_tb: TracebackType | None,
-    ) -> None:
-        self._semaphore.release(self._client)

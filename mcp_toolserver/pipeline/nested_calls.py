@@ -15,7 +15,6 @@ from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.capabilities.user import Answers, Question
 from mcp_toolserver.errors import NobodyToAsk
 from mcp_toolserver.pipeline.call import Caller, CallOptions, OutputOverride, Result, Rights
-from mcp_toolserver.pipeline.dispatcher import Dispatcher
 from mcp_toolserver.policy.rules import Narrowing
 
 if TYPE_CHECKING:
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
 
     from mcp_toolserver.capabilities.call_scope import Report
     from mcp_toolserver.capabilities.model import Model
+    from mcp_toolserver.pipeline.dispatcher import Dispatcher
     from mcp_toolserver.pipeline.narrowings import Narrowings
     from mcp_toolserver.pipeline.registry import Entry
     from mcp_toolserver.policy.client_restrictions import ClientRestrictions

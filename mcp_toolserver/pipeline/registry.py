@@ -6,8 +6,9 @@
 import importlib
 import pkgutil
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from pydantic import JsonValue
 
@@ -59,8 +60,11 @@ class Registry:
     def __init__(self, entries: Iterable[Entry]) -> None:
         self.entries: dict[str, Entry] = {}
         self._spellings: dict[str, Entry] = {}
+        self._aliases: dict[str, Alias] = {}
+        """Also that with a tool's own name, where it has one."""
         for entry in entries:
             self.entries[entry.spec.name] = entry
+            self._aliases |= {alias.name: alias for alias in entry.spec.aliases}
             for name in (entry.spec.name, *entry.other_names):
                 if name in self._spellings:
                     raise RegistrationError(f"two tools are called {name!r}")
@@ -85,13 +89,15 @@ class Registry:
             InvalidInput: an argument is given under two names, or its unit cannot be converted.
         """
         spec = self.find(name).spec
-        alias = _alias(spec, name)
+        if (alias := self._aliases.get(name)) is None:
+            return dict(arguments)
         renamed: dict[str, JsonValue] = {}
         for given, value in arguments.items():
             own = alias.renames.get(given, given)
             if own in renamed:
                 raise InvalidInput(f"`{own}` is given twice, also as `{given}`; send it once.")
-            renamed[own] = _converted(spec, alias, own, value)
+            convert = alias.converts.get(own)
+            renamed[own] = value if convert is None else _converted(spec, own, value, convert)
         return renamed
 
     def needing_a_model(self) -> frozenset[str]:
@@ -159,16 +165,8 @@ def _is_in(spec: ToolSpec, profile: Profile) -> bool:
     return spec.profile <= profile and not finds_nothing
 
 
-def _alias(spec: ToolSpec, name: str) -> Alias:
-    """Return the alias with this name; the tool's own name may have none."""
-    return next((alias for alias in spec.aliases if alias.name == name), Alias(name))
-
-
-def _converted(spec: ToolSpec, alias: Alias, own: str, value: JsonValue) -> JsonValue:
+def _converted(spec: ToolSpec, own: str, value: JsonValue, convert: Callable[[Any], JsonValue]) -> JsonValue:
     """Convert a value's unit; validation reports values of the wrong type."""
-    convert = alias.converts.get(own)
-    if convert is None:
-        return value
     value = parsed(value, argument_type(spec.schema, own))
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return value

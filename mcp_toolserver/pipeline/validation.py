@@ -1,9 +1,11 @@
 """The arguments of a call as its tool sees them: checked, and paths in canonical spelling."""
 
-from collections.abc import Mapping
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from difflib import get_close_matches
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from pydantic import JsonValue, ValidationError
 
@@ -14,20 +16,11 @@ from mcp_toolserver.policy.rules import Subject
 from mcp_toolserver.text.argument_cleanup import lenient, placeholders, refusal
 from mcp_toolserver.tool_spec import Args, Pathful
 
+if TYPE_CHECKING:
+    from mcp_toolserver.runtime.host_services import HostServices
+
 Paths = str | tuple[str, ...] | Pathful
 """The value of an argument that is marked as a path: one, several, or a text that names some."""
-
-
-class PathCanonicalizer(Protocol):
-    """Where paths lead."""
-
-    def canonical(self, path: str) -> CanonicalPath:
-        """Raises: ToolError: not inside a root, or not a path."""
-        ...
-
-    def spellings(self, path: CanonicalPath) -> Subject:
-        """Every way a rule may name the path."""
-        ...
 
 
 def checked(entry: Entry, arguments: Mapping[str, JsonValue]) -> Args:
@@ -46,15 +39,17 @@ def names_paths(entry: Entry) -> bool:
     return bool(entry.spec.path_fields or entry.spec.pathful_fields)
 
 
-def respelt(entry: Entry, args: Args, canonicalizer: PathCanonicalizer) -> Args:
+def respelt(entry: Entry, args: Args, host: HostServices) -> Args:
     """The arguments as the tool sees them: paths in canonical spelling. Blocks while the paths are followed.
 
     Raises:
         ToolError: a path leaves the roots, or cannot be used.
     """
     names = (*entry.spec.path_fields, *entry.spec.pathful_fields)
-    canonical = {name: _canonical(getattr(args, name), canonicalizer) for name in names}
-    return args.model_copy(update=canonical) if canonical else args
+    if not names:
+        return args
+    canonical = host.workspace.canonical
+    return args.model_copy(update={name: _respelt(getattr(args, name), canonical) for name in names})
 
 
 def _checked(entry: Entry, sent: Mapping[str, JsonValue]) -> Args:
@@ -73,14 +68,14 @@ def _checked(entry: Entry, sent: Mapping[str, JsonValue]) -> Args:
         raise InvalidInput(_explained(entry, error)) from None
 
 
-def _canonical(value: Paths, canonicalizer: PathCanonicalizer) -> Paths:
+def _respelt(value: Paths, canonical: Callable[[str], CanonicalPath]) -> Paths:
     match value:
         case str():
-            return canonicalizer.canonical(value)
+            return canonical(value)
         case tuple():
-            return tuple(map(canonicalizer.canonical, value))
+            return tuple(map(canonical, value))
         case _:
-            return value.respelt(canonicalizer.canonical)
+            return value.respelt(canonical)
 
 
 def _paths(value: Paths) -> tuple[str, ...]:
@@ -121,11 +116,15 @@ def _level(schema: Any, place: tuple[int | str, ...]) -> Any:
     return schema
 
 
-def subjects_of(entry: Entry, args: Args, canonicalizer: PathCanonicalizer) -> tuple[Subject, ...]:
+def subjects_of(entry: Entry, args: Args, host: HostServices) -> tuple[Subject, ...]:
     """What the call touches, each in all its spellings."""
-    given = (getattr(args, name) for name in (*entry.spec.path_fields, *entry.spec.pathful_fields))
-    paths = {path: CanonicalPath(path) for value in given for path in _paths(value)}
+    spec = entry.spec
+    given = [getattr(args, name) for name in (*spec.path_fields, *spec.pathful_fields)]
+    paths = [path for value in given for path in _paths(value)]
+    if spec.subjects is None:
+        subjects = (*(getattr(args, name) for name in spec.url_fields), *paths)
+    else:
+        subjects = spec.subjects(args)
     return tuple(
-        canonicalizer.spellings(paths[subject]) if subject in paths else (subject,)
-        for subject in entry.spec.subjects(args)
+        [host.workspace.spellings(CanonicalPath(one)) if one in paths else (one,) for one in subjects]
     )

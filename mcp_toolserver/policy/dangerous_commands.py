@@ -5,12 +5,8 @@ check of its text. The boundary is the permission mode.
 """
 
 import re
-from collections.abc import Callable, Iterable
 
 from mcp_toolserver.policy.rules import Request
-
-CallCheck = Callable[[Request], str | None]
-"""Returns why a call must not run, or None."""
 
 _CATASTROPHES: tuple[tuple[str, re.Pattern[str]], ...] = (
     (
@@ -27,22 +23,14 @@ _CATASTROPHES: tuple[tuple[str, re.Pattern[str]], ...] = (
 )
 
 
-def dangerous_command_check(tools: frozenset[str]) -> CallCheck:
-    """A check of the commands in calls of `tools`."""
-
-    def objection(request: Request) -> str | None:
-        if request.tool not in tools:
-            return None
-        parts = (spelling.strip() for subject in request.subjects for spelling in subject)
-        what = next((what for part in parts for what, form in _CATASTROPHES if form.fullmatch(part)), None)
-        return (
-            what
-            and f"This command {what}; the safety check stopped it. Do not retry it; take a narrower step."
-        )
-
-    return objection
-
-
-def first_objection(objections: Iterable[CallCheck], request: Request) -> str | None:
-    """The first objection, if any."""
-    return next((why for objection in objections if (why := objection(request)) is not None), None)
+def objection(request: Request) -> str | None:
+    """Why the command of a call must not run, or None."""
+    for subject in request.subjects:
+        for spelling in subject:
+            for what, form in _CATASTROPHES:
+                if form.fullmatch(spelling.strip()):
+                    return (
+                        f"This command {what}; the safety check stopped it. Do not retry it; take a narrower "
+                        "step."
+                    )
+    return None

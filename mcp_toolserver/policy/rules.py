@@ -10,8 +10,9 @@ of the call matches; an allow rule only when every subject does.
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Literal
 
 from mcp_toolserver.capabilities.permissions import Capability, Permission
@@ -303,8 +304,9 @@ class Policy:
             return Verdict(action="refuse", reason=reason, rule=denied.text)
         if request.level > self.ceiling:
             return Verdict(action="refuse", reason=self._above(request))
-        if reason := next(filter(None, (one.refusal(request) for one in self.narrowings)), ""):
-            return Verdict(action="refuse", reason=reason)
+        for narrowing in self.narrowings:
+            if reason := narrowing.refusal(request):
+                return Verdict(action="refuse", reason=reason)
         if asked := _any(self.ask, request):
             reason = f"The rule {asked.text} wants it approved."
             return Verdict(action="ask", reason=reason, rule=asked.text)
@@ -317,14 +319,14 @@ class Policy:
             reason=f"It needs {request.level.flag}; only {self.granted.flag} is granted unasked.",
         )
 
-    @property
-    def _hiding(self) -> Iterator[Rule]:
+    @cached_property
+    def _hiding(self) -> tuple[Rule, ...]:
         """The deny rules on reading, which hide files."""
-        return (rule for rule in self.deny if rule.covers(READER, _READS))
+        return tuple(rule for rule in self.deny if rule.covers(READER, _READS))
 
     def hides(self, spellings: Subject) -> bool:
         """Whether a deny rule on reading covers this path, so that no file tool may show or change it."""
-        return bool(self.hiding_rule(spellings))
+        return bool(self._hiding and self.hiding_rule(spellings))
 
     def hiding_rule(self, spellings: Subject) -> str:
         """The deny rule on reading that covers this path; empty without one."""
@@ -338,7 +340,7 @@ class Policy:
     @property
     def hides_anything(self) -> bool:
         """Whether any rule hides files; if not, a search need not check every file."""
-        return any(True for _ in self._hiding)
+        return bool(self._hiding)
 
     @property
     def may_ask(self) -> bool:
@@ -364,8 +366,10 @@ class Policy:
         )
 
 
-def _any(rules: Iterable[Rule], request: Request) -> Rule | None:
+def _any(rules: Sequence[Rule], request: Request) -> Rule | None:
     """A rule for everything a tool does applies even when a call names no subject."""
+    if not rules:
+        return None
     subjects = request.subjects or (("",),)
     about = (rule for rule in rules if any(rule.covers(tool, request.needs) for tool in request.tools))
     return next((rule for rule in about if any(map(rule.touches, subjects))), None)

@@ -94,7 +94,7 @@ class Handlers:
     @cached_property
     def offered(self) -> frozenset[str]:
         """The names of the tools that this server can run."""
-        return frozenset(entry.spec.name for entry in self.dispatcher.available())
+        return frozenset(entry.spec.name for entry in self.dispatcher.available)
 
     @cached_property
     def rounds(self) -> "Rounds":

@@ -173,7 +173,7 @@ def sandbox_state(server: ToolServer) -> None:
 
 def _offers(dispatcher: Dispatcher, capability: Capability) -> bool:
     """Whether any tool on offer needs `capability`."""
-    return any(capability in entry.spec.needs for entry in dispatcher.available())
+    return any(capability in entry.spec.needs for entry in dispatcher.available)
 
 
 def _cache_hints(*, has_users: bool) -> Mapping[Any, CacheHint]:

@@ -204,7 +204,7 @@ class RoundCall(Client):
         self.result: Result | None = None
         """None before the end, and if it was cancelled."""
         self.has_ended = False
-        self.cancel: Callable[[], None] = lambda: None
+        self.cancel: Callable[[], object] = lambda: None
         """Cancels the call, and with it all that it runs."""
         self.rounds = 1 if params.request_state else 0
         """The rounds so far; a question to the user takes one."""

@@ -6,14 +6,11 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from mcp_toolserver.capabilities.call_scope import LOCAL
 from mcp_toolserver.capabilities.permissions import Capability, Permission, Reason
 from mcp_toolserver.lazy import Lazy
-from mcp_toolserver.pipeline.call import User
-from mcp_toolserver.pipeline.dispatcher import RunningCall
-from mcp_toolserver.pipeline.nested_calls import NestedCalls
 from mcp_toolserver.policy.client_restrictions import ClientRestrictions
 from mcp_toolserver.runtime.clock import SystemClock
 from mcp_toolserver.runtime.files.lookups import ClientThreads, PathLookups
@@ -23,11 +20,10 @@ from mcp_toolserver.tool_spec import Runtime, ToolContext
 
 if TYPE_CHECKING:
     from mcp_toolserver.capabilities.call_scope import SavedOutput, Scope
-    from mcp_toolserver.capabilities.files import CanonicalPath, Files
+    from mcp_toolserver.pipeline.call import User
+    from mcp_toolserver.pipeline.nested_calls import NestedCalls
     from mcp_toolserver.stores.file_history import FileHistories
     from mcp_toolserver.stores.saved_outputs import OutputStore
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,19 +45,15 @@ class ServiceRequest:
         """What the call sees of the files."""
         return self.host.workspace
 
-    @property
-    def lowered_to(self) -> Permission | None:
-        """The mode to which what is in force lowers the call; None if it has the mode of the server."""
-        return self.host.lowered_to
-
 
 Provide = Callable[[ServiceRequest], object]
 """Returns the service of a capability for one call."""
 
 
-def _files(request: ServiceRequest) -> Files:
-    may_write, host = Capability.FS_WRITE in request.needs, request.host
-    return ConfinedFiles(host.workspace, may_write=may_write, history=host.histories.of(host.owner))
+def _files(request: ServiceRequest) -> ConfinedFiles:
+    may_write = Capability.FS_WRITE in request.needs
+    history = request.host.histories.of(request.host.owner)
+    return ConfinedFiles(request.workspace, may_write=may_write, history=history)
 
 
 def _tool_context(request: ServiceRequest) -> ToolContext:
@@ -98,11 +90,12 @@ class Available:
 
 @dataclass(frozen=True, kw_only=True)
 class HostServices:
-    """Implements `Host`."""
+    """The capabilities, paths and saved outputs of this machine, as far as one call may use them."""
 
     permissions: Mapping[Capability, Permission]
     """The permission that each available capability requires on this host."""
     unavailable: Mapping[Capability, Reason] = field(default_factory=dict[Capability, Reason])
+    """Why each other capability is unavailable, those that the client's own policy removes included."""
     in_mode: Callable[[Permission], Available] = lambda _: Available(permissions={})
     """What is available in a permission mode below that of the server."""
     open_world: frozenset[Capability] = frozenset({Capability.PROCESS})
@@ -126,20 +119,15 @@ class HostServices:
     """Those beyond `BUILT_IN`."""
     lookups: PathLookups = field(default_factory=PathLookups)
     lowered_to: Permission | None = None
-    """See `ServiceRequest.lowered_to`."""
+    """The mode to which what is in force lowers the calls; None if they have the mode of the server."""
 
     @property
     def workspace(self) -> Workspace:
         """The files that the calls may use."""
         return self.view()
 
-    @property
-    def roots(self) -> tuple[str, ...]:
-        """See `Host.roots`."""
-        return self.workspace.roots
-
     def owned_by(self, owner: str) -> HostServices:
-        """See `Host.owned_by`."""
+        """The same host for the calls of `owner`, which may read the saved outputs of `owner` only."""
 
         def view() -> Workspace:
             folders = (self.outputs.folder(owner), self.histories.folder(owner))
@@ -155,7 +143,10 @@ class HostServices:
         return replace(self, owner=owner, view=Lazy(view))
 
     def restricted_to(self, *lists: Sequence[str]) -> HostServices:
-        """See `Host.restricted_to`. Without lists it does not block: no view of a workspace is made."""
+        """The same host, restricted to what of its own roots lies in the folders of each list.
+
+        Blocks. Without lists it does not: no view of a workspace is made.
+        """
         if not lists:
             return self
 
@@ -173,12 +164,11 @@ class HostServices:
         _ = host.workspace
         return host
 
-    async def look_up(self, client: str, work: Callable[[], T]) -> T:
-        """See `PathLookups.run`."""
-        return await self.lookups.run(client, work)
-
     def under(self, restrictions: ClientRestrictions) -> HostServices:
-        """See `Host.under`. Commands stay available only where their sandbox enforces `restrictions`."""
+        """The same host, restricted to what `restrictions` allows. Blocks.
+
+        Commands stay available only where their sandbox enforces `restrictions`.
+        """
         resolved = restrictions.resolved(os.path.realpath)
         place, roots = self.workspace, self.workspace.roots
         held = all(map(resolved.writes, roots)) and all(
@@ -198,7 +188,8 @@ class HostServices:
         return replace(self, view=lambda: guarded, unavailable=unavailable)
 
     def lowered(self, ceiling: Permission, source: str) -> HostServices:
-        """See `Host.lowered`. What the client's own policy removed stays removed."""
+        """The same host, with what a server with the permission mode `ceiling` has. `source` is what lowers
+        it, for error messages. What the client's own policy removed stays removed."""
         available = self.in_mode(ceiling)
         by_client = {need: why for need, why in self.unavailable.items() if why.kind == "client"}
 
@@ -219,39 +210,23 @@ class HostServices:
             lowered_to=ceiling,
         )
 
-    def canonical(self, path: str) -> CanonicalPath:
-        """See `Workspace.canonical`."""
-        return self.workspace.canonical(path)
-
-    def spellings(self, path: CanonicalPath) -> tuple[str, ...]:
-        """See `Workspace.spellings`."""
-        return self.workspace.spellings(path)
-
     async def save(self, text: str) -> SavedOutput:
-        """See `Host.save`."""
+        """Save a long text for the caller. Raises: OSError: it cannot be saved."""
         return await self.outputs.save(text, self.owner)
 
-    def runtime(self, call: RunningCall) -> Runtime:
-        """See `Host.runtime`."""
-        calls = NestedCalls(
-            dispatcher=call.dispatcher, caller=call.caller, rights=call.rights, parent_id=call.id
-        )
+    def runtime(
+        self, *, needs: frozenset[Capability], scope: Scope, user: User, calls: NestedCalls
+    ) -> Runtime:
+        """A runtime with the capabilities `needs` of a call that passed all checks, and no others."""
 
-        def service(need: Capability) -> object:
-            provide = self.providers.get(need) or BUILT_IN[need]
-            return provide(
-                ServiceRequest(
-                    capability=need,
-                    needs=call.needs,
-                    host=self,
-                    scope=call.scope,
-                    user=call.user,
-                    calls=calls,
-                )
+        services: dict[Capability, object] = {}
+        for need in needs:
+            request = ServiceRequest(
+                capability=need, needs=needs, host=self, scope=scope, user=user, calls=calls
             )
-
+            services[need] = (self.providers.get(need) or BUILT_IN[need])(request)
         return Runtime(
-            services={need: service(need) for need in call.needs},
-            report=call.report,
+            services=services,
+            report=user.report,
             compute=partial(self.lookups.compute, self.owner),
         )

@@ -152,7 +152,7 @@ def _process(context: ProviderContext) -> Provider:
     commands, lower_broker = context.commands, context.lower_broker
 
     def provide(request: ServiceRequest) -> CallCommands:
-        mode = request.lowered_to
+        mode = request.host.lowered_to
         broker = None if lower_broker is None or mode is None else lower_broker(mode)
         return commands.for_call(request.workspace, request.scope, broker)
 

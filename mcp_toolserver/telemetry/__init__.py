@@ -4,11 +4,8 @@ None of it contains values of arguments.
 """
 
 import sys
-from collections.abc import Callable
 
-from mcp_toolserver.pipeline.call_record import CallRecord
-
-CallObserver = Callable[[CallRecord], None]
+from mcp_toolserver.pipeline.call_record import CallObserver
 
 
 def is_tracing() -> bool:

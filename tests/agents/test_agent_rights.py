@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from mcp_toolserver.capabilities.permissions import Permission
-from mcp_toolserver.pipeline.call_record import CallRecord, CompositeRecorder
+from mcp_toolserver.pipeline.call_record import CallRecord
 from mcp_toolserver.policy.rules import Narrowing
 from tests.agents.agents import HANDLE, Agents, Call, Says, agents
 from tests.agents.conftest import Started
@@ -177,9 +177,8 @@ async def test_agents_start_each_other_to_a_depth_of_five(at: Agents) -> None:
 
 async def test_each_call_of_an_agent_is_recorded_with_the_call_that_started_it(at: Agents) -> None:
     kept: list[CallRecord] = []
-    recorder = CompositeRecorder(recorder=None, observers=(kept.append,))
     at.model.scripts = {"go": [Says(calls=[Call(tool="ls"), Call(tool="grep_search")]), Says("Done.")]}
-    await replace(at, server=replace(at.server, recorder=recorder)).agent("go")
+    await replace(at, server=replace(at.server, observers=(kept.append,))).agent("go")
     # A call is recorded when it ends, so that of Agent comes last.
     [*own, outer] = kept
     assert outer.tool == "Agent"

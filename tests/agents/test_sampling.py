@@ -27,7 +27,7 @@ from mcp_toolserver.pipeline.nested_calls import NestedCalls
 from mcp_toolserver.protocol import sampling
 from mcp_toolserver.protocol.sampling import LAST_TURN, create_message
 from mcp_toolserver.protocol.tasks.feature import EXTENSION
-from mcp_toolserver.runtime.host_services import HostServices, ServiceRequest
+from mcp_toolserver.runtime.host_services import ServiceRequest
 from tests.protocol.resource_clients import place
 from tests.support.live import ERAS, TRANSPORTS, Setup, connected, text
 from tests.support.processes import until
@@ -229,7 +229,6 @@ async def test_the_model_of_a_client_answers_only_during_its_call(era: str, tmp_
     models: list[Model | None] = []
     async with place(tmp_path) as made:
         host = made.app.dispatcher.host
-        assert isinstance(host, HostServices)
         own = host.providers[Capability.AGENTS]
 
         def keeps(request: ServiceRequest) -> object:

@@ -13,7 +13,6 @@ from mcp_toolserver.custom_tools.load import load_custom_tools
 from mcp_toolserver.errors import SettingsError
 from mcp_toolserver.invocation import load
 from mcp_toolserver.pipeline.registry import Entry
-from mcp_toolserver.policy.required_permission import level
 from tests.support.live import Setup, connected, text
 
 SHOUT = """
@@ -123,7 +122,7 @@ def test_a_file_inside_a_root_is_refused_also_by_a_link_in_or_out(tmp_path: Path
 def test_a_sandbox_for_commands_lowers_no_permission_of_own_tools(tmp_path: Path) -> None:
     native = NATIVE.replace("FS_READ", "PROCESS").replace("READ_ONLY", "DANGER_FULL_ACCESS")
     (entry,) = load_custom_tools([written(tmp_path, native)], (), ())
-    assert level(entry.spec, {Capability.PROCESS: Permission.READ_ONLY}) is Permission.DANGER_FULL_ACCESS
+    assert entry.spec.level({Capability.PROCESS: Permission.READ_ONLY}) is Permission.DANGER_FULL_ACCESS
 
 
 def test_no_flag_and_no_variable_adds_tools() -> None:

@@ -16,7 +16,7 @@ from typing import Any, BinaryIO
 import anyio
 import pytest
 
-from mcp_toolserver.capabilities.files import CanonicalPath, Files
+from mcp_toolserver.capabilities.files import CanonicalPath
 from mcp_toolserver.errors import (
     Conflict,
     Denied,
@@ -80,7 +80,7 @@ def top(ws: Path) -> Iterator[int]:
 
 
 @pytest.fixture
-def files(ws: Path) -> Files:
+def files(ws: Path) -> ConfinedFiles:
     return ConfinedFiles(Workspace([str(ws)]), may_write=True)
 
 
@@ -342,7 +342,7 @@ async def test_hidden_names_are_not_suggested(ws: Path) -> None:
     assert "token1" not in str(missing.value)
 
 
-async def test_a_missing_file_is_answered_with_similar_names(ws: Path, files: Files) -> None:
+async def test_a_missing_file_is_answered_with_similar_names(ws: Path, files: ConfinedFiles) -> None:
     with pytest.raises(NotFound) as missing:
         await files.read(at("src/mian.py"), whole)
     assert "src/main.py" in str(missing.value)
@@ -530,7 +530,9 @@ async def test_turns_are_forgotten_when_nobody_waits() -> None:
 # --- reading ---------------------------------------------------------------------------------------------
 
 
-async def test_a_reader_that_hangs_does_not_hold_up_a_caller_who_gives_up(ws: Path, files: Files) -> None:
+async def test_a_reader_that_hangs_does_not_hold_up_a_caller_who_gives_up(
+    ws: Path, files: ConfinedFiles
+) -> None:
     (ws / "f").write_bytes(b"x" * 100_000)
     release = threading.Event()
     with anyio.move_on_after(0.05) as scope:
@@ -542,7 +544,7 @@ async def test_a_reader_that_hangs_does_not_hold_up_a_caller_who_gives_up(ws: Pa
 # --- writing ---------------------------------------------------------------------------------------------
 
 
-async def test_a_new_file_gets_its_parents_and_the_usual_mode(ws: Path, files: Files) -> None:
+async def test_a_new_file_gets_its_parents_and_the_usual_mode(ws: Path, files: ConfinedFiles) -> None:
     written = await files.write(at("new/deeper/f"), b"content")
     assert written.created
     assert (written.before, written.after, written.links) == (b"", b"content", 0)
@@ -553,7 +555,7 @@ async def test_a_new_file_gets_its_parents_and_the_usual_mode(ws: Path, files: F
     assert no_left_overs(ws)
 
 
-async def test_a_replaced_file_keeps_mode_owner_and_attributes(ws: Path, files: Files) -> None:
+async def test_a_replaced_file_keeps_mode_owner_and_attributes(ws: Path, files: ConfinedFiles) -> None:
     os.chmod(ws / "f", 0o754)
     os.setxattr(ws / "f", "user.note", b"kept")
     before = (ws / "f").stat()
@@ -569,7 +571,7 @@ async def test_a_replaced_file_keeps_mode_owner_and_attributes(ws: Path, files: 
     assert stat.S_IMODE((ws / "f").stat().st_mode) == 0o755
 
 
-async def test_the_same_content_is_not_written_again(ws: Path, files: Files) -> None:
+async def test_the_same_content_is_not_written_again(ws: Path, files: ConfinedFiles) -> None:
     before = (ws / "f").stat()
     written = await files.write(at("f"), b"old")
     updated = await files.update(at("f"), lambda old: old)
@@ -579,7 +581,9 @@ async def test_the_same_content_is_not_written_again(ws: Path, files: Files) -> 
     assert (after.st_ino, after.st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
 
 
-async def test_an_expected_hash_lets_only_the_known_content_be_replaced(ws: Path, files: Files) -> None:
+async def test_an_expected_hash_lets_only_the_known_content_be_replaced(
+    ws: Path, files: ConfinedFiles
+) -> None:
     known = hashlib.sha256(b"old").hexdigest()
     await refuses(
         Conflict,
@@ -605,7 +609,7 @@ MEANWHILE: dict[str, Callable[[Path], object]] = {
 
 @pytest.mark.parametrize("meanwhile", MEANWHILE)
 async def test_a_file_that_somebody_else_touches_meanwhile_is_left_alone(
-    ws: Path, files: Files, meanwhile: str
+    ws: Path, files: ConfinedFiles, meanwhile: str
 ) -> None:
     def change(old: bytes) -> bytes:
         MEANWHILE[meanwhile](ws / "f")
@@ -619,7 +623,7 @@ async def test_a_file_that_somebody_else_touches_meanwhile_is_left_alone(
 
 @pytest.mark.parametrize("rename", [rename_new, link_new])
 async def test_a_new_file_never_replaces_one_that_appeared_meanwhile(
-    ws: Path, files: Files, rename: Callable[[int, str, str], None], monkeypatch: pytest.MonkeyPatch
+    ws: Path, files: ConfinedFiles, rename: Callable[[int, str, str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def appears(*given: Any) -> object:
         (ws / "late").write_bytes(b"theirs")
@@ -675,7 +679,7 @@ def small_files() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("small_files")
-async def test_a_write_that_fails_half_way_leaves_nothing_behind(ws: Path, files: Files) -> None:
+async def test_a_write_that_fails_half_way_leaves_nothing_behind(ws: Path, files: ConfinedFiles) -> None:
     await refuses(
         Unavailable, files.write(at("new/deeper/f"), b"x" * 100_000), files.write(at("f"), b"x" * 100_000)
     )
@@ -684,7 +688,7 @@ async def test_a_write_that_fails_half_way_leaves_nothing_behind(ws: Path, files
     assert (await files.write(at("new/deeper/f"), b"x")).created
 
 
-async def test_a_cancelled_write_is_finished_first(ws: Path, files: Files) -> None:
+async def test_a_cancelled_write_is_finished_first(ws: Path, files: ConfinedFiles) -> None:
     inside, go_on = threading.Event(), threading.Event()
 
     def slow(old: bytes) -> bytes:

@@ -11,7 +11,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from mcp_toolserver.capabilities.files import CanonicalPath, Contents, FileChange, Files
+from mcp_toolserver.capabilities.files import CanonicalPath, Contents, FileChange
 from mcp_toolserver.errors import Conflict, Denied, InvalidInput, ToolError
 from mcp_toolserver.runtime.files import transaction
 from mcp_toolserver.runtime.files.workspace import Workspace
@@ -31,11 +31,13 @@ def ws(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def files(ws: Path) -> Files:
+def files(ws: Path) -> ConfinedFiles:
     return ConfinedFiles(Workspace([str(ws)]), may_write=True)
 
 
-async def update(files: Files, *changes: FileChange, meanwhile: Callable[[], object] = lambda: None) -> None:
+async def update(
+    files: ConfinedFiles, *changes: FileChange, meanwhile: Callable[[], object] = lambda: None
+) -> None:
     def decided(_: Contents) -> Sequence[FileChange]:
         meanwhile()
         return changes
@@ -74,7 +76,7 @@ LATER = {"a": b"one", "new/deep/d": b"four", "sub/c": b"three"}
 # --- all ---------------------------------------------------------------------------------------------------
 
 
-async def test_a_file_keeps_its_mode_or_gets_that_of_another(ws: Path, files: Files) -> None:
+async def test_a_file_keeps_its_mode_or_gets_that_of_another(ws: Path, files: ConfinedFiles) -> None:
     (ws / "a").chmod(0o640)
     (ws / "b").chmod(0o750)
     os.setxattr(ws / "b", "user.test", b"kept")
@@ -84,7 +86,7 @@ async def test_a_file_keeps_its_mode_or_gets_that_of_another(ws: Path, files: Fi
     assert os.getxattr(ws / "moved", "user.test") == b"kept"
 
 
-async def test_who_may_read_may_run_if_that_is_asked(ws: Path, files: Files) -> None:
+async def test_who_may_read_may_run_if_that_is_asked(ws: Path, files: ConfinedFiles) -> None:
     for before, executable, after in ((0o640, True, 0o750), (0o755, False, 0o644), (0o755, None, 0o755)):
         (ws / "a").chmod(before)
         content = f"{before} {executable}".encode()
@@ -94,13 +96,13 @@ async def test_who_may_read_may_run_if_that_is_asked(ws: Path, files: Files) -> 
     assert os.access(ws / "run", os.X_OK)
 
 
-async def test_no_second_name_of_an_old_file_stays(ws: Path, files: Files) -> None:
+async def test_no_second_name_of_an_old_file_stays(ws: Path, files: ConfinedFiles) -> None:
     await update(files, *ALL)
     assert (ws / "a").stat().st_nlink == 1
 
 
 async def test_without_hard_links_it_works_too(
-    ws: Path, files: Files, monkeypatch: pytest.MonkeyPatch
+    ws: Path, files: ConfinedFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def no_links(*_: object) -> None:
         raise OSError(errno.EPERM, os.strerror(errno.EPERM))
@@ -113,7 +115,7 @@ async def test_without_hard_links_it_works_too(
     assert held(ws) == LATER
 
 
-async def test_changes_of_the_same_files_wait_for_each_other(ws: Path, files: Files) -> None:
+async def test_changes_of_the_same_files_wait_for_each_other(ws: Path, files: ConfinedFiles) -> None:
     def add(contents: Contents) -> Sequence[FileChange]:
         return [change(path, (content or b"") + b"+") for path, content in contents.items()]
 
@@ -145,7 +147,7 @@ def interfering(moment: str, act: Callable[[], object]) -> Iterator[None]:
         yield
 
 
-async def test_when_the_last_fails_all_others_are_as_before(ws: Path, files: Files) -> None:
+async def test_when_the_last_fails_all_others_are_as_before(ws: Path, files: ConfinedFiles) -> None:
     failure = pytest.raises(Conflict, match=r"'late' .* No file was changed\.")
     taken = interfering("late", lambda: (ws / "late").write_bytes(b"theirs"))
     with unchanged(ws), taken, failure:
@@ -164,7 +166,7 @@ BLOCKED: dict[str, tuple[Callable[[Path], object], FileChange, type[ToolError]]]
     ("prepare", "last", "kind"), [pytest.param(*case, id=name) for name, case in BLOCKED.items()]
 )
 async def test_what_cannot_be_done_leaves_nothing_done(
-    ws: Path, files: Files, prepare: Callable[[Path], object], last: FileChange, kind: type[ToolError]
+    ws: Path, files: ConfinedFiles, prepare: Callable[[Path], object], last: FileChange, kind: type[ToolError]
 ) -> None:
     prepare(ws)
     others = [one for one in ALL if one.path != last.path]
@@ -172,7 +174,7 @@ async def test_what_cannot_be_done_leaves_nothing_done(
         await update(files, *others, last)
 
 
-async def test_a_full_disk_leaves_nothing_done(ws: Path, files: Files) -> None:
+async def test_a_full_disk_leaves_nothing_done(ws: Path, files: ConfinedFiles) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1_000, hard))
     try:
@@ -183,7 +185,9 @@ async def test_a_full_disk_leaves_nothing_done(ws: Path, files: Files) -> None:
 
 
 @pytest.mark.parametrize("path", ["a", "b"])
-async def test_a_file_that_somebody_changed_meanwhile_is_theirs(ws: Path, files: Files, path: str) -> None:
+async def test_a_file_that_somebody_changed_meanwhile_is_theirs(
+    ws: Path, files: ConfinedFiles, path: str
+) -> None:
     with pytest.raises(Conflict, match="meanwhile"):
         await update(files, *ALL, meanwhile=lambda: (ws / path).write_bytes(b"theirs!"))
     assert held(ws) == {"a": b"1", "b": b"2", "sub/c": b"3"} | {path: b"theirs!"}
@@ -191,7 +195,7 @@ async def test_a_file_that_somebody_changed_meanwhile_is_theirs(ws: Path, files:
 
 @pytest.mark.parametrize("path", ["a", "b"])
 async def test_a_file_that_somebody_changes_at_the_last_moment_is_theirs(
-    ws: Path, files: Files, path: str
+    ws: Path, files: ConfinedFiles, path: str
 ) -> None:
     with interfering(path, lambda: (ws / path).write_bytes(b"theirs!")), pytest.raises(Conflict):
         await update(files, change("sub/c", b"x"), *(one for one in ALL if one.path == path))
@@ -199,7 +203,7 @@ async def test_a_file_that_somebody_changes_at_the_last_moment_is_theirs(
 
 
 async def test_a_file_that_is_changed_while_it_gets_its_second_name_is_theirs(
-    ws: Path, files: Files, monkeypatch: pytest.MonkeyPatch
+    ws: Path, files: ConfinedFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     original = transaction._link
 
@@ -214,7 +218,7 @@ async def test_a_file_that_is_changed_while_it_gets_its_second_name_is_theirs(
 
 
 async def test_what_cannot_be_taken_back_is_reported_with_where_the_old_content_is(
-    ws: Path, files: Files
+    ws: Path, files: ConfinedFiles
 ) -> None:
     def meddle() -> None:
         (ws / "sub/c").unlink()
@@ -235,7 +239,7 @@ async def test_what_cannot_be_taken_back_is_reported_with_where_the_old_content_
 
 
 @pytest.mark.parametrize("path", ["a", "new"])
-async def test_a_restored_name_that_is_taken_is_reported(ws: Path, files: Files, path: str) -> None:
+async def test_a_restored_name_that_is_taken_is_reported(ws: Path, files: ConfinedFiles, path: str) -> None:
     first = change("a", None) if path == "a" else change("new", b"mine")
 
     def meddle() -> None:
@@ -248,7 +252,7 @@ async def test_a_restored_name_that_is_taken_is_reported(ws: Path, files: Files,
     assert (ws / path).read_bytes() == b"theirs"
 
 
-async def test_a_bug_takes_everything_back_too(ws: Path, files: Files) -> None:
+async def test_a_bug_takes_everything_back_too(ws: Path, files: ConfinedFiles) -> None:
     def fail() -> None:
         raise ZeroDivisionError
 
@@ -256,7 +260,7 @@ async def test_a_bug_takes_everything_back_too(ws: Path, files: Files) -> None:
         await update(files, *ALL)
 
 
-async def test_files_that_are_too_large_together_are_refused(ws: Path, files: Files) -> None:
+async def test_files_that_are_too_large_together_are_refused(ws: Path, files: ConfinedFiles) -> None:
     for number in range(7):
         with open(ws / f"{number}", "wb") as file:
             file.truncate(10 * 1024 * 1024)
@@ -267,7 +271,7 @@ async def test_files_that_are_too_large_together_are_refused(ws: Path, files: Fi
 
 
 async def test_a_folder_that_is_swapped_while_one_is_made_in_it_is_a_conflict(
-    ws: Path, files: Files, monkeypatch: pytest.MonkeyPatch
+    ws: Path, files: ConfinedFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     original = Workspace.write_target
 

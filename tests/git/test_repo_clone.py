@@ -15,7 +15,7 @@ from mcp_toolserver.pipeline.dispatcher import Dispatcher
 from mcp_toolserver.runtime.executables import HostExecutables
 from mcp_toolserver.runtime.git.clone import GitCloner
 from mcp_toolserver.runtime.git.clone_script import ClonePlan, clone_failure
-from mcp_toolserver.runtime.host_services import HostServices, ServiceRequest
+from mcp_toolserver.runtime.host_services import ServiceRequest
 from mcp_toolserver.runtime.web.guard import Guard, parse_private_host
 from mcp_toolserver.text.address_or_path import clone_source
 from tests.git.hostile_git import GIT, Lair
@@ -33,7 +33,6 @@ READ_ONLY, WRITE = Permission.READ_ONLY, Permission.WORKSPACE_WRITE
 def cloning(server: Dispatcher, **changed: Any) -> Dispatcher:
     """The same server, cloning with other bounds."""
     host = server.host
-    assert isinstance(host, HostServices)
     made = host.providers[Capability.CLONES]
 
     def other(request: ServiceRequest) -> GitCloner:

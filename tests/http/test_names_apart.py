@@ -42,13 +42,13 @@ async def test_a_name_below_danger_full_access_has_no_commands_there(tmp_path: P
     async with commanding(tmp_path) as at:
         for ceiling in (READ, WRITE):
             own = application_of(at.app, grant("ann", ceiling))
-            offered = {entry.spec.name for entry in own.dispatcher.available()}
+            offered = {entry.spec.name for entry in own.dispatcher.available}
             assert not offered & {"bash", "REPL"}
             assert "read_file" in offered
             assert Capability.PROCESS in own.dispatcher.host.unavailable
             await own.end()
         own = application_of(at.app, grant("ben", ALL))
-        assert "bash" in {entry.spec.name for entry in own.dispatcher.available()}
+        assert "bash" in {entry.spec.name for entry in own.dispatcher.available}
         assert own.dispatcher.policy.granted is ALL
         await own.end()
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mcp_toolserver.capabilities.call_scope import SavedOutput
-from mcp_toolserver.pipeline.truncate import fit
+from mcp_toolserver.pipeline.call import fit
 from mcp_toolserver.text.lines.encoding import head_bytes, tail_bytes
 from mcp_toolserver.tool_spec import Output
 

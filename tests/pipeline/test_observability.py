@@ -21,7 +21,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from mcp_toolserver.errors import NotFound, UnknownTool
 from mcp_toolserver.pipeline.call import CallOptions
-from mcp_toolserver.pipeline.call_record import CallRecord, CompositeRecorder
+from mcp_toolserver.pipeline.call_record import CallRecord
 from mcp_toolserver.pipeline.dispatcher import Dispatcher
 from mcp_toolserver.protocol.handlers import Handlers
 from mcp_toolserver.protocol.mcp_server import ToolServer
@@ -88,7 +88,7 @@ async def test_one_id_is_in_the_answer_the_audit_log_and_the_log_also_when_an_ob
 ) -> None:
     caplog.set_level(logging.INFO, LOGGER)
     audit = AuditLog.open(str(tmp_path / "state"), AuditContext(mode="read-only", layers={}))
-    at = echoing(tmp_path, recorder=CompositeRecorder(recorder=audit, observers=(failing, log_call)))
+    at = echoing(tmp_path, recorder=audit, observers=(failing, log_call))
     results = [
         await at.call("echo", {"word": word}, Person(), CallOptions(call_id=given))
         for word in ("x", "none", "bug")
@@ -146,8 +146,8 @@ async def test_observers_get_every_call_that_ran_and_no_other(tmp_path: Path) ->
         (None, "é", ["output"]),
     ):
         records: list[CallRecord] = []
-        observed = CompositeRecorder(recorder=recorder, observers=(records.append,))
-        result = await echoing(tmp_path, recorder=observed).call("echo", {}, Person())
+        at = echoing(tmp_path, recorder=recorder, observers=(records.append,))
+        result = await at.call("echo", {}, Person())
         assert (result.text, len(result.call_id)) == (answer, 16)
         assert result.error == (None if recorder is None else "unavailable")
         assert [call.outcome for call in records] == ran
@@ -160,7 +160,7 @@ async def test_an_observer_that_fails_does_not_stop_a_cancellation(tmp_path: Pat
 
     at = replace(
         dispatcher(machine(tmp_path), tool(forever, name="forever")),
-        recorder=CompositeRecorder(recorder=None, observers=(failing,)),
+        observers=(failing,),
     )
     with anyio.move_on_after(0.05) as scope:
         await at.call("forever", {}, Person())
@@ -196,7 +196,7 @@ async def test_a_line_says_what_became_of_the_call_and_nothing_that_was_sent(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, LOGGER)
-    at = echoing(tmp_path, recorder=CompositeRecorder(recorder=None, observers=(log_call,)))
+    at = echoing(tmp_path, observers=(log_call,))
     await at.call(
         "echo", {"word": SECRET}, Person(name="evil\x1b[2J\n\u202e"), CallOptions(call_id=CLIENTS_OWN)
     )
@@ -316,7 +316,7 @@ async def test_the_span_of_a_request_tells_of_the_call(
 ) -> None:
     spans, _ = exported
     spans.clear()
-    at = echoing(tmp_path, recorder=CompositeRecorder(recorder=None, observers=observers("warning")))
+    at = echoing(tmp_path, observers=observers("warning"))
     async with Client(ToolServer(Handlers(dispatcher=at, ask_seconds=5), ""), mode=era) as client:
         await client.call_tool("echo", {"word": SECRET}, meta=META)
     found = spans.get_finished_spans()
@@ -343,7 +343,7 @@ async def test_calls_are_counted_and_measured(
 ) -> None:
     _, reader = exported
     reader.get_metrics_data()
-    at = echoing(tmp_path, recorder=CompositeRecorder(recorder=None, observers=observers("warning")))
+    at = echoing(tmp_path, observers=observers("warning"))
     for word in ("one", "two", "none"):
         await at.call("echo", {"word": word}, Person())
     with pytest.raises(UnknownTool):

@@ -16,7 +16,7 @@ from mcp_toolserver.pipeline.narrowings import Narrowings
 from mcp_toolserver.pipeline.nested_calls import NestedCalls, ServerCaller, calls_without_client
 from mcp_toolserver.policy.client_restrictions import ClientRestrictions
 from mcp_toolserver.policy.rules import Narrowing
-from mcp_toolserver.runtime.host_services import Available, HostServices, ServiceRequest
+from mcp_toolserver.runtime.host_services import Available, ServiceRequest
 from mcp_toolserver.tool_spec import Args, Output, Runtime
 from tests.support.workbench import FILES, Person, dispatcher, machine, real_tools, required, tool
 
@@ -58,7 +58,6 @@ async def test_what_is_in_force_for_an_owner_binds_every_call_of_it_and_of_nobod
 
 def test_the_workspace_refuses_to_write_too(tmp_path: Path) -> None:
     host = server(tmp_path).host
-    assert isinstance(host, HostServices)
     lowered = host.lowered(READ, "plan mode").workspace
     assert lowered.is_read_only
     assert lowered.is_protected(str(tmp_path / "root" / "a"))

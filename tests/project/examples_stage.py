@@ -32,7 +32,6 @@ from mcp_toolserver.pipeline.dispatcher import Dispatcher
 from mcp_toolserver.pipeline.registry import discover
 from mcp_toolserver.runtime.desktop.executables import DesktopExecutables
 from mcp_toolserver.runtime.executables import find_host_executables
-from mcp_toolserver.runtime.host_services import HostServices
 from mcp_toolserver.runtime.processes.broker_client import start_standalone_broker
 from mcp_toolserver.runtime.web.options import WebOptions, providers
 from mcp_toolserver.runtime.web.provider import web_provider
@@ -155,13 +154,12 @@ class Stage:
 
     @property
     def offered(self) -> set[str]:
-        return {entry.spec.name for entry in self.dispatcher.available()}
+        return {entry.spec.name for entry in self.dispatcher.available}
 
     async def answer(self, tool: str) -> str:
         """The answer to the tool's example, without what differs from run to run."""
         _fill(self.folder)
         host = self.dispatcher.host
-        assert isinstance(host, HostServices)
         assert isinstance(host.worktrees, dict)
         host.worktrees.pop(LOCAL, None)
         # An owner of its own, so that no example changes what another one may do.
@@ -287,7 +285,6 @@ def _with_web(dispatcher: Dispatcher, web: Site) -> Dispatcher:
     internet = Internet.of(web, "example.org", "search.example.org")
     options = WebOptions(providers=providers(("searxng=http://search.example.org",), {}))
     host = dispatcher.host
-    assert isinstance(host, HostServices)
     made = web_provider(options, resolve=internet.resolve, network=internet).provide
     services = {Capability.CLOCK: lambda _: Noon(), Capability.FETCH: made, Capability.SEND: made}
     return replace(dispatcher, host=replace(host, providers={**host.providers, **services}))

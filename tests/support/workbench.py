@@ -14,7 +14,6 @@ from mcp_toolserver.errors import NobodyToAsk
 from mcp_toolserver.pipeline.dispatcher import Dispatcher
 from mcp_toolserver.pipeline.registry import Entry, Registry, discover
 from mcp_toolserver.policy.client_restrictions import ClientRestrictions
-from mcp_toolserver.policy.dangerous_commands import dangerous_command_check
 from mcp_toolserver.policy.rules import Policy, parse
 from mcp_toolserver.runtime.files.workspace import Workspace
 from mcp_toolserver.runtime.host_services import Available, HostServices, Provide
@@ -165,7 +164,7 @@ def dispatcher(
         offered=frozenset(registry.entries if offered is None else offered),
         policy=policy,
         host=host,
-        objections=(dangerous_command_check(running),),
+        watched=running,
     )
 
 

@@ -14,9 +14,10 @@ from mcp_toolserver.app.compose import build_application
 from mcp_toolserver.capabilities.call_scope import Scope
 from mcp_toolserver.capabilities.permissions import Capability, Permission
 from mcp_toolserver.pipeline.call import Rights, User
-from mcp_toolserver.pipeline.dispatcher import Dispatcher, RunningCall
+from mcp_toolserver.pipeline.dispatcher import Dispatcher
+from mcp_toolserver.pipeline.nested_calls import NestedCalls
 from mcp_toolserver.runtime.executables import HostExecutables
-from mcp_toolserver.runtime.host_services import HostServices, Provide
+from mcp_toolserver.runtime.host_services import Provide
 from mcp_toolserver.runtime.processes.broker_client import start_standalone_broker
 from mcp_toolserver.runtime.repl.sessions import CallSessions, InterpreterLimits, Interpreters
 from mcp_toolserver.runtime.sandbox.layers.bubblewrap import WHEEL, candidates
@@ -80,7 +81,6 @@ async def workshop(
     dispatcher = app.dispatcher
     if limits is not None:
         host = dispatcher.host
-        assert isinstance(host, HostServices)
         own: Provide = lambda request: CallSessions(  # noqa: E731
             sessions, request.workspace, request.scope.owner
         )
@@ -109,21 +109,7 @@ def names(server: Dispatcher) -> set[str]:
 
 def granted(server: Dispatcher, *needs: Capability) -> Runtime:
     """The runtime of a call whose tool needs these capabilities."""
-
-    async def report(message: str) -> None:
-        return
-
     scope = Scope(session="a test", refuses=lambda *_: None, forbids=lambda *_: None)
     person = Person()
-    return server.host.runtime(
-        RunningCall(
-            needs=frozenset(needs),
-            caller=person,
-            user=User(person, str),
-            report=report,
-            scope=scope,
-            dispatcher=server,
-            rights=Rights(),
-            id="",
-        )
-    )
+    calls = NestedCalls(dispatcher=server, caller=person, rights=Rights())
+    return server.host.runtime(needs=frozenset(needs), scope=scope, user=User(person, str), calls=calls)

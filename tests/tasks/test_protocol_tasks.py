@@ -15,7 +15,6 @@ from mcp.shared.exceptions import MCPError
 
 from mcp_toolserver.capabilities.permissions import Capability
 from mcp_toolserver.capabilities.user import Question
-from mcp_toolserver.pipeline.call_record import CompositeRecorder
 from mcp_toolserver.pipeline.dispatcher import Dispatcher
 from mcp_toolserver.pipeline.registry import Entry
 from mcp_toolserver.protocol import elicitation
@@ -83,10 +82,8 @@ def stand(
 ) -> Stand:
     """A server of `tools`, which keeps its tasks in `folder/kept`."""
     outcomes, notified = list[str](), list[Wire]()
-    recorder = CompositeRecorder(
-        recorder=None, observers=(lambda call: outcomes.append(f"{call.tool}: {call.outcome}"),)
-    )
-    target = replace(served or dispatcher(machine(folder), *tools, ask=ask), recorder=recorder)
+    observers = (lambda call: outcomes.append(f"{call.tool}: {call.outcome}"),)
+    target = replace(served or dispatcher(machine(folder), *tools, ask=ask), observers=observers)
     handlers = Handlers(dispatcher=target, ask_seconds=5, only_client=only_client)
     store = StoredTasks(Database(str(folder / "kept"), ["root"]), bounds)
     tasks = Tasks(handlers, store, principal="me", limits=limits)

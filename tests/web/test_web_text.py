@@ -84,9 +84,9 @@ def test_no_file_of_rules_breaks_its_reader(text: str, target: str) -> None:
 @given(st.text(max_size=400), st.text(max_size=40), st.integers(0, 500))
 def test_parts_are_of_the_text_in_order_and_do_not_overlap(text: str, question: str, most: int) -> None:
     parts = relevant(text, question, most)
-    places = [place for part in parts for place in (part.start, part.end)]
+    places = [place for part in parts for place in part]
     assert places == sorted(places)
-    assert all(0 <= part.start < part.end <= len(text) for part in parts)
+    assert all(0 <= start < end <= len(text) for start, end in parts)
     assert joined_parts(text, parts).count("[characters ") >= len(parts)
 
 
@@ -94,7 +94,7 @@ def test_the_best_parts_are_chosen_and_shown_in_their_order() -> None:
     texts = [f"# Part {number}\n\n{'zebra ' * number}{'filler ' * 50}\n\n" for number in range(5)]
     whole = "".join(texts)
     parts = relevant(whole, "Where is the zebra?", sum(map(len, texts[3:])))
-    assert [whole[part.start : part.end] for part in parts] == texts[3:]
+    assert [whole[start:end] for start, end in parts] == texts[3:]
 
 
 def test_a_text_without_headings_is_taken_apart_between_paragraphs_or_anywhere() -> None:
@@ -103,7 +103,7 @@ def test_a_text_without_headings_is_taken_apart_between_paragraphs_or_anywhere()
     text = f"{paragraphs}needle\n\n{solid} needle"
     parts = relevant(text, "needle", 100_000)
     assert len(parts) == 2
-    assert all(part.end - part.start <= 6_100 for part in parts)
+    assert all(end - start <= 6_100 for start, end in parts)
 
 
 def test_the_plural_is_the_same_word() -> None:

@@ -70,7 +70,7 @@ class ResourceFeature:
 
     def join(self, server: ToolServer) -> None:
         methods = dict(_METHODS)
-        if any(Capability.SKILLS in entry.spec.needs for entry in self.handlers.dispatcher.available()):
+        if any(Capability.SKILLS in entry.spec.needs for entry in self.handlers.dispatcher.available):
             methods |= _SKILL_METHODS
             server.extensions[SKILLS] = {}
         for method, (params, chosen) in methods.items():

@@ -173,7 +173,7 @@ async def reaches(dispatcher: Dispatcher, schedule: StoredSchedule) -> bool:
         rights = stored_rights.from_json(schedule.rights, dispatcher.rules)
         host, caller = dispatcher.host, calls_without_client(dispatcher, rights, owner="", name="").caller
         lists = await caller.roots()
-        return bool(await host.look_up("", lambda: host.restricted_to(*lists).roots))
+        return bool(await host.lookups.run("", lambda: host.restricted_to(*lists).workspace.roots))
     except ToolError:
         # Its run says why.
         return True

@@ -64,7 +64,11 @@ _TOGETHER = 6
 
 @dataclass(frozen=True)
 class ConfinedFiles:
-    """The files of a workspace, as `capabilities.Files`."""
+    """Files inside the roots. Every path is opened below a root by the kernel; a link cannot lead out.
+
+    All methods raise `NotFound`, `Denied` (outside the roots, or hidden by a rule), `InvalidInput` (not a
+    regular file) and never hang on a FIFO or a device.
+    """
 
     workspace: Workspace
     may_write: bool
@@ -74,12 +78,21 @@ class ConfinedFiles:
     size_limit: int = SIZE_LIMIT
 
     async def read(self, path: CanonicalPath, reader: Callable[[BinaryIO, int], T]) -> T:
+        """Give the open regular file and its size in bytes to `reader`, in a worker thread."""
         found, file = await self.workspace.read(path, partial(self._read, path, reader))
         if self.history is not None:
             self.history.saw(file)
         return found
 
     async def check_writable(self, path: CanonicalPath) -> None:
+        """Find out, without changing anything, whether `write` may put a file at `path`.
+
+        For work that is wasted when it may not, such as a download. The write checks again.
+
+        Raises:
+            Denied: the path is protected, hidden, or in a folder that can only be read.
+            InvalidInput: a folder or a special file is there.
+        """
         self._check_declared()
         await to_thread.run_sync(self._check_writable, path)
 
@@ -91,12 +104,25 @@ class ConfinedFiles:
         expected_sha256: str | None = None,
         overwrite: bool = False,
     ) -> Written:
+        """Create or replace a file atomically, with its parents; mode bits are kept.
+
+        Raises:
+            Conflict: `expected_sha256` is given and the file is gone or has other content. Without it and
+                `overwrite`: the session has neither read nor written the file as it is, and more than half
+                of it would go, or it cannot be kept for undo.
+        """
         may_lose = overwrite or expected_sha256 is not None
         return await self._replace(path, lambda _: content, expected_sha256, may_lose=may_lose)
 
     async def restore(
         self, path: CanonicalPath, handle: str, *, expected_sha256: str | None = None
     ) -> Written:
+        """Put back the content of `path` that is kept under `handle`, a `Previous.handle` of the session.
+
+        Raises:
+            NotFound: nothing is kept under `handle`, or the content of another file.
+            Conflict: as for `write` with `expected_sha256`.
+        """
         self._check_declared()
         target = self.workspace.write_target(path)
         if self.history is None:
@@ -107,18 +133,42 @@ class ConfinedFiles:
     async def update(
         self, path: CanonicalPath, change: Callable[[bytes], bytes], *, expected_sha256: str | None = None
     ) -> Written:
+        """Replace a file's content by `change(content)`, atomically and serially with other changes of it.
+
+        Raises:
+            Conflict: as for `write`, or somebody else changed the file meanwhile.
+        """
         return await self._replace(path, change, expected_sha256, creates=False)
 
     async def update_all(
         self, paths: Sequence[CanonicalPath], change: Callable[[Contents], Sequence[FileChange]]
     ) -> Mapping[CanonicalPath, Written]:
+        """Create, replace and delete files as `change` returns for their contents: all of them or none.
+
+        Every changed file is one of `paths`. Each replaces its target in one step; if one fails, the earlier
+        ones are undone. Only a machine that stops midway leaves some changed, with their old content in
+        backup files in the same folder.
+
+        Raises:
+            Conflict: somebody else changed a file meanwhile, or what was done could not be taken back; the
+                text says which.
+        """
         return await self._in_turn(paths, _Change(change))
 
     async def make_folder(self, path: CanonicalPath) -> bool:
+        """Make a folder, with its parents. False when it was there.
+
+        Raises:
+            Conflict: something else has the name.
+        """
         self._check_declared()
         return await to_thread.run_sync(self._make_folder, path)
 
     async def folders(self, query: FolderQuery) -> Mapping[str, FolderContent]:
+        """What a folder and those below it hold, by their path below it; `.` is the folder itself.
+
+        What a rule hides is left out and not counted.
+        """
         # A caller that has given up does not wait for the thread, which ends by itself.
         return await to_thread.run_sync(folders, self.workspace, query, abandon_on_cancel=True)
 

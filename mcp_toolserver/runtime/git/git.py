@@ -10,18 +10,16 @@ from typing import Literal
 
 from mcp_toolserver.capabilities.files import CanonicalPath
 from mcp_toolserver.capabilities.git import (
-    BlameQuery,
-    DiffQuery,
+    DiffForm,
     FileVersion,
     GitChange,
-    GitHistory,
+    GitCommit,
     GitLine,
     GitOverview,
     GitState,
     GitText,
     HistoryQuery,
-    ShowQuery,
-    VersionQuery,
+    ShowForm,
 )
 from mcp_toolserver.errors import InvalidInput, NotFound
 from mcp_toolserver.runtime.git.hardening import parse_config
@@ -67,52 +65,67 @@ class GitReader:
             )
             return replace(found, changes=changes, left_out=len(found.changes) - len(changes))
 
-    async def history(self, query: HistoryQuery) -> GitHistory:
+    async def history(self, query: HistoryQuery) -> tuple[tuple[GitCommit, ...], bool]:
+        """Return the commits, newest first, and whether there are older ones."""
         async with open_repository(self.access, query.path) as repository:
             return await _history(repository, query)
 
-    async def diff(self, query: DiffQuery) -> GitText:
-        revisions = _parse_revision(query.revision)
-        async with open_repository(self.access, query.path) as repository:
+    async def diff(self, path: CanonicalPath, revision: str, *, staged: bool, form: DiffForm) -> GitText:
+        """Compare the files with the commit `revision`, or its two, or the index if it is empty; if `staged`,
+        compare the index with the commit, which is HEAD unless given."""
+        revisions = _parse_revision(revision)
+        async with open_repository(self.access, path) as repository:
             patch = _PatchQuery(
                 repository=repository,
                 subcommand="diff",
-                options=("--cached",) if query.staged else (),
+                options=("--cached",) if staged else (),
                 revisions=revisions,
             )
-            return await patch.run(query.form)
+            return await patch.run(form)
 
-    async def show(self, query: ShowQuery) -> GitText:
-        revisions = _parse_revision(query.revision)
-        async with open_repository(self.access, query.path) as repository:
+    async def show(self, path: CanonicalPath, revision: str, form: ShowForm) -> GitText:
+        """Show a commit; of a `path` that is no folder, its content there."""
+        revisions = _parse_revision(revision)
+        async with open_repository(self.access, path) as repository:
             if repository.kind != "folder":
                 return await read_entry(repository, revisions[0])
             patch = _PatchQuery(
                 repository=repository, subcommand="show", options=(_HEADER,), revisions=revisions
             )
-            if query.form == "metadata":
+            if form == "metadata":
                 return await patch.metadata()
-            return await patch.run(query.form)
+            return await patch.run(form)
 
-    async def blame(self, query: BlameQuery) -> tuple[GitLine, ...]:
-        """Return the requested lines; fewer if the file ends before."""
-        revisions = _parse_revision(query.revision)
-        async with open_repository(self.access, query.path) as repository:
-            lines = f"-L{query.first},{query.last}"
+    async def blame(self, path: CanonicalPath, revision: str, first: int, last: int) -> tuple[GitLine, ...]:
+        """Return these lines as of the commit, or of the work tree if it is empty; fewer if the file ends
+        before."""
+        revisions = _parse_revision(revision)
+        async with open_repository(self.access, path) as repository:
+            lines = f"-L{first},{last}"
             answer = await repository.ask(
                 "blame", "--porcelain", lines, revisions=revisions, paths=[repository.relative]
             )
             if answer.status != 0:
-                await _refuse_unknown(repository, answer.status, revisions, query)
+                for one in revisions:
+                    if not await repository.has(one):
+                        raise InvalidInput(
+                            f"'{revision}' is no commit of the repository in '{repository.top}'."
+                        )
+                raise NotFound(
+                    f"'{path}' has no committed line {first} (git exit status {answer.status}): the file is "
+                    "not committed, or shorter. git_status shows what is committed; read_file shows the file."
+                )
             return tuple(blamed(answer.stdout[: answer.stdout.rfind(b"\n")]))
 
-    async def versions(self, query: VersionQuery) -> tuple[FileVersion, ...]:
-        """Return the files of one repository in a commit or in the index.
+    async def versions(
+        self, paths: Sequence[CanonicalPath], revision: str, *, staged: bool
+    ) -> tuple[FileVersion, ...]:
+        """Return the files of one repository in the commit `revision`, or if `staged` in the index.
 
         Raises:
             InvalidInput: one of them is no regular file there, or is stored through a filter.
         """
-        return await read_versions(self.access, query)
+        return await read_versions(self.access, paths, revision, staged=staged)
 
     async def overview(self, path: CanonicalPath) -> GitOverview:
         async with open_repository(self.access, path) as repository:
@@ -122,7 +135,7 @@ class GitReader:
             )  # fmt: skip
             branches, tags = references(names.stdout)
             whole = replace(repository, relative=".")
-            last = await _history(whole, HistoryQuery(path=repository.top, count=LAST_COMMITS))
+            last, _ = await _history(whole, HistoryQuery(path=repository.top, count=LAST_COMMITS))
             counted = await repository.ask(
                 "rev-list", "--count", f"--max-count={MOST_COMMITS}", revisions=["HEAD"]
             )
@@ -134,7 +147,7 @@ class GitReader:
                 all_branches=len(branches),
                 tags=tags,
                 remotes=remotes(parse_config(repository.location.config)),
-                commits=last.commits,
+                commits=last,
                 all_commits=int(counted.stdout or b"0"),
                 files=tuple(map(showable, repository.visible(files))),
                 complete=not listed.truncated,
@@ -163,7 +176,7 @@ def _displayed(repository: Repository, change: GitChange) -> GitChange:
     return replace(change, path=path, origin=origin)
 
 
-async def _history(repository: Repository, query: HistoryQuery) -> GitHistory:
+async def _history(repository: Repository, query: HistoryQuery) -> tuple[tuple[GitCommit, ...], bool]:
     revisions = _parse_revision(query.revision)
     words = {"author": query.author, "since": query.since, "until": query.until}
     narrowing = [f"--{name}={value}" for name, value in words.items() if value]
@@ -174,23 +187,10 @@ async def _history(repository: Repository, query: HistoryQuery) -> GitHistory:
     )  # fmt: skip
     if answer.status != 0:
         if not revisions and not await repository.has("HEAD"):
-            return GitHistory(commits=(), more=False)
+            return (), False
         raise await repository.failure(answer, revisions)
     found = commits(answer.stdout)
-    return GitHistory(commits=found[: query.count], more=answer.truncated or len(found) > query.count)
-
-
-async def _refuse_unknown(
-    repository: Repository, status: int, revisions: Sequence[str], query: BlameQuery
-) -> None:
-    """Raises: NotFound, InvalidInput: always."""
-    for revision in revisions:
-        if not await repository.has(revision):
-            raise InvalidInput(f"'{query.revision}' is no commit of the repository in '{repository.top}'.")
-    raise NotFound(
-        f"'{query.path}' has no committed line {query.first} (git exit status {status}): the file is not "
-        "committed, or shorter. git_status shows what is committed; read_file shows the file."
-    )
+    return found[: query.count], answer.truncated or len(found) > query.count
 
 
 @dataclass(frozen=True, kw_only=True)

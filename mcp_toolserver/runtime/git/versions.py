@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from mcp_toolserver.capabilities.files import CanonicalPath
-from mcp_toolserver.capabilities.git import FileVersion, VersionQuery
+from mcp_toolserver.capabilities.git import FileVersion
 from mcp_toolserver.errors import InvalidInput, NotFound, Unavailable
 from mcp_toolserver.runtime.files.path_resolver import relative_to
 from mcp_toolserver.runtime.git.allowed_commands import GitInvocation
@@ -50,11 +50,13 @@ class TreeEntry:
         return self.mode in (FILE, EXECUTABLE)
 
 
-async def read_versions(access: RepositoryAccess, query: VersionQuery) -> tuple[FileVersion, ...]:
+async def read_versions(
+    access: RepositoryAccess, paths: Sequence[CanonicalPath], revision: str, *, staged: bool
+) -> tuple[FileVersion, ...]:
     """See `GitReader.versions`."""
-    async with open_repository(access, query.paths[0]) as repository:
-        revision = "" if query.staged else peeled_commit(query.revision)
-        entries = {path: await _entry(repository, path, revision) for path in query.paths}
+    async with open_repository(access, paths[0]) as repository:
+        revision = "" if staged else peeled_commit(revision)
+        entries = {path: await _entry(repository, path, revision) for path in paths}
         found = await contents(repository, list(entries.values()))
         return tuple(
             FileVersion(path=path, content=found[entry.path], executable=entry.mode == EXECUTABLE)

@@ -25,7 +25,7 @@ class GitWriter:
     async def branch(self, query: BranchQuery) -> BranchChange:
         """Create a branch, or switch to one, or both.
 
-        A switch writes the files that differ, all of them or none, and only where `Files` may write. It loses
+        A switch writes the files that differ, all of them or none, and only where tools may write. It loses
         no uncommitted change.
         """
         return await change_branch(self.access, query)

@@ -135,7 +135,7 @@ def _require(calls: NestedCalls, tool: str) -> None:
     entry = server.registry.entries.get(tool)
     if tool in server.without_model:
         why = "a task runs without its client, so it needs a model that the operator configured"
-    elif entry in server.available() and tool in server.unlisted:
+    elif entry in server.available and tool in server.unlisted:
         return
     else:
         found = reasons(entry.spec.needs, server.host) if entry is not None else []

@@ -1,9 +1,10 @@
 """The web capabilities of one call."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from mcp_toolserver.capabilities.call_scope import Scope
-from mcp_toolserver.capabilities.web import WebAnswer, WebHits, WebQuery, WebRead, WebSend
+from mcp_toolserver.capabilities.web import WebAnswer, WebHits, WebQuery, WebSend
 from mcp_toolserver.runtime.web.client import FetchOptions, HttpClient
 from mcp_toolserver.runtime.web.guard import Guard
 from mcp_toolserver.runtime.web.search_client import SearchClient
@@ -30,8 +31,8 @@ class WebFetcher:
     sources: WebServices
     scope: Scope
 
-    async def get(self, request: WebRead) -> WebAnswer:
-        """Read an address and follow redirects, each checked like the first address.
+    async def get(self, url: str, *, headers: Mapping[str, str], most: int, seconds: float) -> WebAnswer:
+        """Read an address and follow redirects, each checked like the first address; see `WebSend`.
 
         Responses to a caller's own headers are not cached.
         """
@@ -39,12 +40,10 @@ class WebFetcher:
             guard=self.sources.guard,
             refuses=self.scope.refuses,
             obeys_robots=self.sources.obeys_robots,
-            uses_cache=not request.headers,
+            uses_cache=not headers,
         )
-        sent = WebSend(
-            url=request.url, method="GET", headers=request.headers, most=request.most, seconds=request.seconds
-        )
-        return await self.sources.http.fetch(sent, options)
+        request = WebSend(url=url, headers=headers, most=most, seconds=seconds)
+        return await self.sources.http.fetch(request, options)
 
     async def search(self, query: WebQuery) -> WebHits:
         """Search with the engine of this session."""

@@ -9,7 +9,6 @@ from mcp_toolserver.capabilities.files import CanonicalPath
 from mcp_toolserver.capabilities.git import (
     EnteredWorktree,
     ExitedWorktree,
-    ExitQuery,
     Worktree,
     WorktreeQuery,
 )
@@ -110,7 +109,7 @@ class CallWorktrees:
         entered[owner] = _entered(found.worktree)
         return found
 
-    async def exit(self, query: ExitQuery) -> ExitedWorktree:
+    async def exit(self, handle: str, *, remove: bool, discard_changes: bool) -> ExitedWorktree:
         """Leave a worktree, and remove it if asked.
 
         Raises:
@@ -118,15 +117,15 @@ class CallWorktrees:
             Conflict: it would lose work, or somebody else works in it.
         """
         owner, services = self.scope.owner, self.services
-        stored = await services.stored.get(query.id, owner)
+        stored = await services.stored.get(handle, owner)
         place = _place(stored)
-        if (is_missing := not is_there(place)) or query.action == "remove":
+        if (is_missing := not is_there(place)) or remove:
             others = (one for user, one in services.entered.items() if user != owner)
             if any(one.id == stored.handle for one in others):
                 raise Conflict(
                     f"An agent works in the worktree '{stored.name}'. Wait until it ends, or stop it first."
                 )
-            found = await self._remove(stored, discard=query.discard_changes)
+            found = await self._remove(stored, discard=discard_changes)
         else:
             found = ExitedWorktree(worktree=_worktree(stored), removed=False)
         if (now := services.entered.get(owner)) is not None and now.id == stored.handle:

@@ -8,7 +8,7 @@ waits for the result, TaskStop ends the agent and all that it started. `resume` 
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator
+from pydantic import BeforeValidator
 
 from mcp_toolserver import tool as t
 from mcp_toolserver.text.agents.types import canonical_type, result_text
@@ -26,24 +26,15 @@ _OTHER_MODES = {
 _PERMISSIONS = {permission.flag: permission for permission in t.Permission}
 
 
-def _not_blank(text: str) -> str:
-    if not text.strip():
-        raise ValueError("must not be empty")
-    return text
-
-
 def _own_mode(mode: Any) -> Any:
     return _OTHER_MODES.get(mode, mode) if isinstance(mode, str) else mode
 
 
-NotBlank = AfterValidator(_not_blank)
-
-
 class Agent(t.Args):
-    description: Annotated[str, t.Field(max_length=200), NotBlank] = t.Field(
+    description: Annotated[str, t.Field(max_length=200), t.NotBlank] = t.Field(
         description="Short title of the task, 3 to 5 words"
     )
-    prompt: Annotated[str, t.Field(max_length=100_000), NotBlank] = t.Field(
+    prompt: Annotated[str, t.Field(max_length=100_000), t.NotBlank] = t.Field(
         description="The task, with all that the agent needs to know"
     )
     subagent_type: str = t.Field(

@@ -6,14 +6,15 @@ started together with you. An agent that has ended reads nothing; resume it with
 from typing import Annotated
 
 from mcp_toolserver import tool as t
-from mcp_toolserver.tools.agents.agent import NotBlank
 
 
 class SendMessage(t.Args):
-    to: Annotated[str, t.Field(max_length=100), NotBlank] = t.Field(
+    to: Annotated[str, t.Field(max_length=100), t.NotBlank] = t.Field(
         description="Name or id of an agent, `leader` or `*`"
     )
-    message: Annotated[str, t.Field(max_length=20_000), NotBlank] = t.Field(description="Text of the message")
+    message: Annotated[str, t.Field(max_length=20_000), t.NotBlank] = t.Field(
+        description="Text of the message"
+    )
 
 
 async def run(args: SendMessage, rt: t.Runtime) -> t.Output:

@@ -7,11 +7,10 @@ from typing import Annotated
 
 from mcp_toolserver import tool as t
 from mcp_toolserver.text.agents.types import canonical_type, team_text
-from mcp_toolserver.tools.agents.agent import NotBlank
 
 _MOST = 16
 
-Prompt = Annotated[str, t.Field(max_length=100_000), NotBlank]
+Prompt = Annotated[str, t.Field(max_length=100_000), t.NotBlank]
 Name = Annotated[str, t.Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$")]
 
 

@@ -6,11 +6,12 @@ from typing import Annotated
 
 from mcp_toolserver import tool as t
 from mcp_toolserver.text.agents.types import team_text
-from mcp_toolserver.tools.agents.agent import NotBlank
 
 
 class TeamDelete(t.Args):
-    team_id: Annotated[str, t.Field(max_length=100), NotBlank] = t.Field(description="Id or name of the team")
+    team_id: Annotated[str, t.Field(max_length=100), t.NotBlank] = t.Field(
+        description="Id or name of the team"
+    )
 
 
 async def run(args: TeamDelete, rt: t.Runtime) -> t.Output:

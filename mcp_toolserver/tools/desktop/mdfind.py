@@ -14,9 +14,7 @@ class Mdfind(t.Args):
         max_length=1_000,
         description="Words to search for, or a query in the syntax of the index",
     )
-    path: t.WorkspacePath = t.Field(
-        default=t.CanonicalPath("."), description="Folder to search; default: the first root"
-    )
+    path: t.WorkspacePath = t.Field(default=t.ROOT, description="Folder to search; default: the first root")
 
 
 async def run(args: Mdfind, rt: t.Runtime) -> t.Output:
@@ -37,6 +35,5 @@ TOOL = t.ToolSpec(
     args=Mdfind,
     run=run,
     kind="search",
-    subjects=lambda args: (args.path,),
     idempotent=True,
 )

@@ -22,5 +22,4 @@ TOOL = t.ToolSpec(
     needs=frozenset({t.Capability.DESKTOP_NOTIFY}),
     args=Notify,
     run=run,
-    subjects=lambda _: (),
 )

@@ -35,6 +35,5 @@ TOOL = t.ToolSpec(
     args=ReadClipboard,
     output=Clipboard,
     run=run,
-    subjects=lambda _: (),
     idempotent=True,
 )

@@ -22,7 +22,6 @@ TOOL = t.ToolSpec(
     needs=frozenset({t.Capability.DESKTOP_SAY}),
     args=Say,
     run=run,
-    subjects=lambda _: (),
     may_be_long=True,
     limits=t.Limits(deadline=160.0),
 )

@@ -27,6 +27,5 @@ TOOL = t.ToolSpec(
     needs=frozenset({t.Capability.SCREEN}),
     args=TakeScreenshot,
     run=run,
-    subjects=lambda _: (),
     idempotent=True,
 )

@@ -33,6 +33,5 @@ TOOL = t.ToolSpec(
     needs=frozenset({t.Capability.WINDOWS}),
     args=TakeWindowScreenshots,
     run=run,
-    subjects=lambda _: (),
     idempotent=True,
 )

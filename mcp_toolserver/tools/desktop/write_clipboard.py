@@ -19,7 +19,6 @@ TOOL = t.ToolSpec(
     needs=frozenset({t.Capability.CLIPBOARD_WRITE}),
     args=WriteClipboard,
     run=run,
-    subjects=lambda _: (),
     destructive=True,
     idempotent=True,
 )

@@ -101,7 +101,6 @@ TOOL = t.ToolSpec(
     args=ApplyPatch,
     run=run,
     kind="edit",
-    subjects=lambda args: args.patch.paths,
     destructive=True,
     aliases=(t.Alias("apply_patch", renames={"input": "patch", "patchText": "patch", "diff": "patch"}),),
 )

@@ -115,7 +115,6 @@ TOOL = t.ToolSpec(
     args=EditFile,
     run=run,
     kind="edit",
-    subjects=lambda args: (args.path,),
     destructive=True,
     aliases=(t.Alias("Edit"), t.Alias("edit"), t.Alias("MultiEdit")),
     profile=t.Profile.LEAN,

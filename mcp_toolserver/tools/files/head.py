@@ -110,6 +110,5 @@ TOOL = t.ToolSpec(
     args=Head,
     run=run,
     kind="read",
-    subjects=lambda args: (args.path,),
     idempotent=True,
 )

@@ -11,9 +11,7 @@ _ENTRIES = 1_000
 
 
 class Ls(t.Args):
-    path: t.WorkspacePath = t.Field(
-        default=t.CanonicalPath("."), description="Folder to list; default: the first root"
-    )
+    path: t.WorkspacePath = t.Field(default=t.ROOT, description="Folder to list; default: the first root")
     hidden: bool = t.Field(default=False, description="Include dot files")
     details: bool = t.Field(default=False, description="Show size and modification time")
     offset: int = t.Field(default=0, ge=0, description="Entries to skip, for the next page")
@@ -56,7 +54,6 @@ TOOL = t.ToolSpec(
     args=Ls,
     run=run,
     kind="read",
-    subjects=lambda args: (args.path,),
     idempotent=True,
     aliases=(t.Alias("list_dir"), t.Alias("list_directory"), t.Alias("LS")),
     profile=t.Profile.DEFAULT,

@@ -22,6 +22,5 @@ TOOL = t.ToolSpec(
     args=Mkdir,
     run=run,
     kind="edit",
-    subjects=lambda args: (args.path,),
     idempotent=True,
 )

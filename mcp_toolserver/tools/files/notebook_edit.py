@@ -130,7 +130,6 @@ TOOL = t.ToolSpec(
     args=NotebookEdit,
     run=run,
     kind="edit",
-    subjects=lambda args: (args.path,),
     destructive=True,
     aliases=(
         t.Alias(

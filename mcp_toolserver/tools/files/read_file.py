@@ -146,7 +146,6 @@ TOOL = t.ToolSpec(
     args=ReadFile,
     run=run,
     kind="read",
-    subjects=lambda args: (args.path,),
     idempotent=True,
     host_note=_documents,
     aliases=(

@@ -37,6 +37,5 @@ TOOL = t.ToolSpec(
     args=ViewImage,
     run=run,
     kind="read",
-    subjects=lambda args: (args.path,),
     idempotent=True,
 )

@@ -98,7 +98,6 @@ TOOL = t.ToolSpec(
     args=WriteFile,
     run=run,
     kind="edit",
-    subjects=lambda args: (args.path,),
     destructive=True,
     idempotent=True,
     aliases=(t.Alias("Write"), t.Alias("write")),

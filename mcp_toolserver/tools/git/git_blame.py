@@ -25,8 +25,7 @@ async def run(args: GitBlame, rt: t.Runtime) -> t.Output:
     first, last = _lines(args)
     shown = min(last, first + _LINES - 1)
     # One line more tells whether there is more.
-    query = t.BlameQuery(path=args.path, revision=args.commit, first=first, last=min(shown + 1, last))
-    lines = await rt.git.blame(query)
+    lines = await rt.git.blame(args.path, args.commit, first, min(shown + 1, last))
     is_cut = len(lines) > _LINES
     notes = [f"[lines {first}-{shown}; go on with start_line={shown + 1}, end_line={last}]"] if is_cut else []
     return t.Output("\n".join((*_shown(lines[:_LINES]), *notes)), truncated=is_cut)
@@ -56,7 +55,6 @@ TOOL = t.ToolSpec(
     args=GitBlame,
     run=run,
     kind="read",
-    subjects=lambda args: (args.path,),
     idempotent=True,
     aliases=(t.Alias("GitBlame", {"file_path": "path"}), t.Alias("git_blame", {"file_path": "path"})),
 )

@@ -22,7 +22,7 @@ class GitBranch(t.Args):
         default="", max_length=256, description="Commit that a new branch starts from; default HEAD"
     )
     switch: bool = t.Field(default=True, description="Switch to it; false with `create` only creates it")
-    path: t.WorkspacePath = t.Field(default=t.CanonicalPath("."), description="Any path in the repository")
+    path: t.WorkspacePath = t.Field(default=t.ROOT, description="Any path in the repository")
 
     @t.model_validator(mode="after")
     def _fit_together(self) -> Self:
@@ -75,7 +75,6 @@ TOOL = t.ToolSpec(
     args=GitBranch,
     run=run,
     kind="edit",
-    subjects=lambda args: (args.path,),
     destructive=True,
     aliases=tuple(
         t.Alias(name, {"branch": "name", "branch_name": "name", "start_point": "start", "repo_path": "path"})

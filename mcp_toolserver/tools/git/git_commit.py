@@ -57,7 +57,7 @@ class Commit(t.Record):
 
 
 async def run(args: GitCommit, rt: t.Runtime) -> t.Output:
-    paths = (t.CanonicalPath("."),) if args.all else args.paths
+    paths = (t.ROOT,) if args.all else args.paths
     found = await rt.git_changes.commit(t.CommitQuery(paths=paths, message=args.message, amend=args.amend))
     branch = found.branch or "no branch"
     verb = "Amended" if args.amend else "Committed"

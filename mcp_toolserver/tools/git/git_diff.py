@@ -8,9 +8,7 @@ from mcp_toolserver.text.git.messages import about, joined
 
 
 class GitDiff(t.Args):
-    path: t.WorkspacePath = t.Field(
-        default=t.CanonicalPath("."), description="Limit the diff to this file or folder"
-    )
+    path: t.WorkspacePath = t.Field(default=t.ROOT, description="Limit the diff to this file or folder")
     staged: bool = t.Field(default=False, description="Show staged changes, against HEAD or `commit`")
     commit: str = t.Field(default="", max_length=520, description="Commit to compare with, or a range")
     commit2: str = t.Field(
@@ -22,7 +20,7 @@ class GitDiff(t.Args):
 async def run(args: GitDiff, rt: t.Runtime) -> t.Output:
     revision = _revision(args)
     form = "stat" if args.stat else "patch"
-    found = await rt.git.diff(t.DiffQuery(path=args.path, revision=revision, staged=args.staged, form=form))
+    found = await rt.git.diff(args.path, revision, staged=args.staged, form=form)
     is_empty = not found.text and not found.left_out
     notes = ["[no differences]"] if is_empty else [*about(found, asked=form)]
     return t.Output(joined(found.text, notes), truncated=not found.complete)
@@ -45,7 +43,6 @@ TOOL = t.ToolSpec(
     args=GitDiff,
     run=run,
     kind="read",
-    subjects=lambda args: (args.path,),
     idempotent=True,
     aliases=(t.Alias("GitDiff"),),
 )

@@ -10,7 +10,7 @@ from mcp_toolserver.text.git.messages import counted
 
 class GitLog(t.Args):
     path: t.WorkspacePath = t.Field(
-        default=t.CanonicalPath("."), description="Only commits that changed this file or folder"
+        default=t.ROOT, description="Only commits that changed this file or folder"
     )
     count: int = t.Field(default=20, ge=1, le=1_000, description="Most commits to return")
     offset: int = t.Field(default=0, ge=0, le=999_999, description="Commits to skip, for the next page")
@@ -41,7 +41,7 @@ class Log(t.Record):
 
 
 async def run(args: GitLog, rt: t.Runtime) -> t.Output:
-    found = await rt.git.history(
+    commits, more = await rt.git.history(
         t.HistoryQuery(
             path=args.path,
             revision=args.commit,
@@ -52,17 +52,15 @@ async def run(args: GitLog, rt: t.Runtime) -> t.Output:
             offset=args.offset,
         )
     )
-    lines = [line for commit in found.commits for line in _lines(commit, oneline=args.oneline)]
-    shown = counted(len(found.commits), "commit")
-    next_ = args.offset + len(found.commits)
-    note = f"[{shown}; go on with offset={next_}]" if found.more else f"[{shown}]"
+    lines = [line for commit in commits for line in _lines(commit, oneline=args.oneline)]
+    shown = counted(len(commits), "commit")
+    next_ = args.offset + len(commits)
+    note = f"[{shown}; go on with offset={next_}]" if more else f"[{shown}]"
     data = Log(
-        commits=[
-            Commit(id=one.id, date=one.date, author=one.author, subject=one.subject) for one in found.commits
-        ],
-        more=found.more,
+        commits=[Commit(id=one.id, date=one.date, author=one.author, subject=one.subject) for one in commits],
+        more=more,
     )
-    return t.Output("\n".join((*lines, note)), data=data, truncated=found.more)
+    return t.Output("\n".join((*lines, note)), data=data, truncated=more)
 
 
 def _lines(commit: t.GitCommit, *, oneline: bool) -> Iterator[str]:
@@ -83,7 +81,6 @@ TOOL = t.ToolSpec(
     args=GitLog,
     run=run,
     kind="read",
-    subjects=lambda args: (args.path,),
     output=Log,
     idempotent=True,
     aliases=(t.Alias("GitLog"),),

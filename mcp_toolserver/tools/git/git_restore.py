@@ -28,8 +28,8 @@ class GitRestore(t.Args):
 
 
 async def run(args: GitRestore, rt: t.Runtime) -> t.Output:
-    query = t.VersionQuery(paths=args.paths, revision=args.commit, staged=args.staged)
-    versions = {version.path: version for version in await rt.git.versions(query)}
+    found = await rt.git.versions(args.paths, args.commit, staged=args.staged)
+    versions = {version.path: version for version in found}
     same: set[str] = set()
 
     def change(contents: t.Contents) -> Sequence[t.FileChange]:
@@ -63,7 +63,6 @@ TOOL = t.ToolSpec(
     args=GitRestore,
     run=run,
     kind="edit",
-    subjects=lambda args: args.paths,
     destructive=True,
     idempotent=True,
     aliases=tuple(

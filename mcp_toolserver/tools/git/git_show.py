@@ -10,7 +10,7 @@ class GitShow(t.Args):
     commit: str = t.Field(
         default="HEAD", min_length=1, max_length=256, description="Commit to show: id, branch or tag"
     )
-    path: t.WorkspacePath = t.Field(default=t.CanonicalPath("."), description="File or folder to show")
+    path: t.WorkspacePath = t.Field(default=t.ROOT, description="File or folder to show")
     format: t.ShowForm = t.Field(
         default="patch",
         description="What to return: patch, line counts (stat) or the message alone (metadata)",
@@ -20,7 +20,7 @@ class GitShow(t.Args):
 
 async def run(args: GitShow, rt: t.Runtime) -> t.Output:
     form = _form(args)
-    found = await rt.git.show(t.ShowQuery(path=args.path, revision=args.commit, form=form))
+    found = await rt.git.show(args.path, args.commit, form)
     if found.form in ("file", "folder") and form != "patch":
         raise t.InvalidInput(f"Of '{args.path}' its content is shown, which has no {form}. Leave it out.")
     notes = [*about(found, asked=form)]
@@ -47,7 +47,6 @@ TOOL = t.ToolSpec(
     args=GitShow,
     run=run,
     kind="read",
-    subjects=lambda args: (args.path,),
     idempotent=True,
     aliases=(t.Alias("GitShow", {"ref": "commit"}), t.Alias("git_show", {"ref": "commit"})),
 )

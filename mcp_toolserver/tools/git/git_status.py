@@ -10,9 +10,7 @@ _ENTRIES = 1_000
 
 
 class GitStatus(t.Args):
-    path: t.WorkspacePath = t.Field(
-        default=t.CanonicalPath("."), description="Limit the status to this file or folder"
-    )
+    path: t.WorkspacePath = t.Field(default=t.ROOT, description="Limit the status to this file or folder")
     short: bool = t.Field(default=True, description="Show states as letters instead of words")
 
 
@@ -77,7 +75,6 @@ TOOL = t.ToolSpec(
     args=GitStatus,
     run=run,
     kind="read",
-    subjects=lambda args: (args.path,),
     output=State,
     idempotent=True,
     aliases=(t.Alias("GitStatus"),),

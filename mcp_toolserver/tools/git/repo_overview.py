@@ -17,9 +17,7 @@ _DAY = 10
 
 
 class RepoOverview(t.Args):
-    path: t.WorkspacePath = t.Field(
-        default=t.CanonicalPath("."), description="Any file or folder in the repository"
-    )
+    path: t.WorkspacePath = t.Field(default=t.ROOT, description="Any file or folder in the repository")
 
 
 async def run(args: RepoOverview, rt: t.Runtime) -> t.Output:
@@ -148,7 +146,6 @@ TOOL = t.ToolSpec(
     args=RepoOverview,
     run=run,
     kind="read",
-    subjects=lambda args: (args.path,),
     idempotent=True,
     aliases=(t.Alias("RepoOverview"),),
 )

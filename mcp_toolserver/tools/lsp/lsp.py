@@ -29,7 +29,7 @@ _SPELLINGS = {
 class Lsp(t.Args):
     operation: t.CodeOperation = t.Field(description="What to ask the language server")
     path: t.WorkspacePath = t.Field(
-        default=t.CanonicalPath("."), description="File to ask about; workspaceSymbol also takes a folder"
+        default=t.ROOT, description="File to ask about; workspaceSymbol also takes a folder"
     )
     line: int | None = t.Field(default=None, ge=1, description="Line number, from 1")
     character: int | None = t.Field(default=None, ge=1, description="Column in characters, from 1")
@@ -114,7 +114,6 @@ TOOL = t.ToolSpec(
     args=Lsp,
     run=run,
     kind="search",
-    subjects=lambda args: (args.path,),
     idempotent=True,
     aliases=tuple(t.Alias(name, renames=_SPELLINGS) for name in ("LSP", "lsp")),
 )

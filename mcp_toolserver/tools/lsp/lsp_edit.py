@@ -155,7 +155,6 @@ TOOL = t.ToolSpec(
     args=LspEdit,
     run=run,
     kind="edit",
-    subjects=lambda args: (args.path,),
     destructive=True,
     aliases=(t.Alias("lsp_edit", renames=_SPELLINGS),),
 )

@@ -24,6 +24,5 @@ TOOL = t.ToolSpec(
     needs=frozenset(),
     args=Calculator,
     run=run,
-    subjects=lambda _: (),
     idempotent=True,
 )

@@ -31,5 +31,4 @@ TOOL = t.ToolSpec(
     needs=frozenset({t.Capability.CLOCK}),
     args=CurrentDatetime,
     run=run,
-    subjects=lambda _: (),
 )

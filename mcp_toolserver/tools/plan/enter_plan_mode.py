@@ -49,7 +49,6 @@ TOOL = t.ToolSpec(
     needs=frozenset({t.Capability.PLAN, t.Capability.ASK}),
     args=EnterPlanMode,
     run=run,
-    subjects=lambda args: (),
     output=PlanModeState,
     idempotent=True,
     aliases=(t.Alias("plan"),),

@@ -9,9 +9,6 @@ from mcp_toolserver import tool as t
 _APPROVE = "Approve"
 _REFUSE = "Keep planning"
 
-_LONGEST_WAIT = 3_600.0
-"""Seconds; how long an answer may really take is the operator's to say, up to this."""
-
 
 class ExitPlanMode(t.Args):
     plan: str = t.Field(
@@ -61,8 +58,7 @@ TOOL = t.ToolSpec(
     needs=frozenset({t.Capability.PLAN, t.Capability.ASK}),
     args=ExitPlanMode,
     run=run,
-    subjects=lambda args: (),
     output=PlanDecision,
-    limits=t.Limits(deadline=_LONGEST_WAIT + 60),
+    limits=t.UNTIL_ANSWERED,
     aliases=(t.Alias("plan_exit"),),
 )

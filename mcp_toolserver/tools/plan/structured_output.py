@@ -43,7 +43,6 @@ TOOL = t.ToolSpec(
     needs=frozenset(),
     args=StructuredOutput,
     run=run,
-    subjects=lambda _: (),
     idempotent=True,
     profile=t.Profile.DEFAULT,
 )

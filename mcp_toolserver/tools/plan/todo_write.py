@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, JsonValue, model_serializer
+from pydantic import JsonValue, model_serializer
 
 from mcp_toolserver import tool as t
 
@@ -17,13 +17,7 @@ _ENOUGH_TO_VERIFY = 3
 _MARKS = {"pending": " ", "in_progress": "~", "completed": "x"}
 
 
-def _not_blank(text: str) -> str:
-    if not text.strip():
-        raise ValueError("must not be empty")
-    return text
-
-
-Words = Annotated[str, t.Field(max_length=1_000), AfterValidator(_not_blank)]
+Words = Annotated[str, t.Field(max_length=1_000), t.NotBlank]
 
 Action = Literal["list", "add", "toggle", "remove", "clear"]
 

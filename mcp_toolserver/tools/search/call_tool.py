@@ -20,7 +20,6 @@ TOOL = t.ToolSpec(
     needs=frozenset(),
     args=CallTool,
     run=t.Forward(lambda args: (args.name, args.arguments)),
-    subjects=lambda _: (),
     destructive=True,
     aliases=(t.Alias("call_tool"),),
 )

@@ -56,7 +56,6 @@ TOOL = t.ToolSpec(
     args=Diff,
     run=run,
     kind="read",
-    subjects=lambda args: (args.path, args.other_path),
     idempotent=True,
     aliases=(t.Alias("diff", renames={"a": "path", "b": "other_path"}),),
 )

@@ -18,9 +18,7 @@ class GlobSearch(t.Args):
     pattern: str = t.Field(
         min_length=1, description="Glob such as `src/**/*.{ts,js}`; without `/` it matches at any depth"
     )
-    path: t.WorkspacePath = t.Field(
-        default=t.CanonicalPath("."), description="Folder to search; default: the first root"
-    )
+    path: t.WorkspacePath = t.Field(default=t.ROOT, description="Folder to search; default: the first root")
     hidden: bool = t.Field(default=False, description="Include dot files")
     include_ignored: bool = t.Field(default=False, description="Include files excluded by .gitignore")
 
@@ -85,7 +83,6 @@ TOOL = t.ToolSpec(
     args=GlobSearch,
     run=run,
     kind="search",
-    subjects=lambda args: (args.path,),
     idempotent=True,
     aliases=(t.Alias("Glob"), t.Alias("glob")),
     profile=t.Profile.LEAN,

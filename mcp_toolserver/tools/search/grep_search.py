@@ -13,7 +13,7 @@ _SWITCHES = {"include_ignored": "dot files and what .gitignore lists"}
 class GrepSearch(t.Args):
     pattern: str = t.Field(min_length=1, description="Regular expression to search for")
     path: t.WorkspacePath = t.Field(
-        default=t.CanonicalPath("."), description="File or folder to search; default: the first root"
+        default=t.ROOT, description="File or folder to search; default: the first root"
     )
     glob: str | None = t.Field(
         default=None, description="Search only files whose path matches this glob, such as `*.ts`"
@@ -129,7 +129,6 @@ TOOL = t.ToolSpec(
     args=GrepSearch,
     run=run,
     kind="search",
-    subjects=lambda args: (args.path,),
     idempotent=True,
     aliases=(t.Alias("Grep"), t.Alias("grep"), t.Alias("search_code")),
     profile=t.Profile.LEAN,

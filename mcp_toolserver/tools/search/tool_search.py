@@ -33,7 +33,6 @@ TOOL = t.ToolSpec(
     args=ToolSearch,
     run=run,
     kind="search",
-    subjects=lambda _: (),
     idempotent=True,
     aliases=(t.Alias("tool_search"),),
     profile=t.Profile.LEAN,

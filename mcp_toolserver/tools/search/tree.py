@@ -12,9 +12,7 @@ _OF_ONE_FOLDER = 100
 
 
 class Tree(t.Args):
-    path: t.WorkspacePath = t.Field(
-        default=t.CanonicalPath("."), description="Folder to show; default: the first root"
-    )
+    path: t.WorkspacePath = t.Field(default=t.ROOT, description="Folder to show; default: the first root")
     max_depth: int = t.Field(default=3, ge=1, le=64, description="Levels of folders to show")
     hidden: bool = t.Field(default=False, description="Include dot files")
     include_ignored: bool = t.Field(default=False, description="Include files excluded by .gitignore")
@@ -52,6 +50,5 @@ TOOL = t.ToolSpec(
     args=Tree,
     run=run,
     kind="search",
-    subjects=lambda args: (args.path,),
     idempotent=True,
 )

@@ -21,9 +21,7 @@ class Bash(t.Args):
         le=600_000,
         description="Milliseconds until the script is killed (120000); at most 600000",
     )
-    cwd: t.WorkspacePath = t.Field(
-        default=t.CanonicalPath("."), description="Working directory; default: the first root"
-    )
+    cwd: t.WorkspacePath = t.Field(default=t.ROOT, description="Working directory; default: the first root")
     run_in_background: bool = t.Field(
         default=False, description="Return a task id at once instead of waiting for the end"
     )

@@ -68,7 +68,7 @@ class Repl(t.Args):
 async def run(args: Repl, rt: t.Runtime) -> t.Output:
     if args.session or args.language != "shell":
         return _output(args, await rt.sessions.run(_snippet(args), rt.report))
-    command = t.Command(script=args.code, cwd=t.CanonicalPath("."), timeout=args.timeout_ms / 1000)
+    command = t.Command(script=args.code, cwd=t.ROOT, timeout=args.timeout_ms / 1000)
     state = await rt.processes.run(command, rt.report)
     return t.Output.of_job(command_text(state), state)
 

@@ -29,7 +29,6 @@ TOOL = t.ToolSpec(
     needs=frozenset({t.Capability.CLOCK}),
     args=Sleep,
     run=run,
-    subjects=lambda _: (),
     idempotent=True,
     may_be_long=True,
     limits=t.Limits(deadline=_MOST / 1000 + 30),

@@ -9,9 +9,6 @@ from typing import TypeGuard
 from mcp_toolserver import tool as t
 from mcp_toolserver.text.json_values import is_list
 
-_LONGEST_WAIT = 3_600.0
-"""Seconds; how long an answer may really take is the operator's to say, up to this."""
-
 
 class OptionItem(t.Args):
     label: str = t.Field(min_length=1, max_length=200, description="Text of the option")
@@ -130,6 +127,6 @@ TOOL = t.ToolSpec(
     run=run,
     subjects=lambda args: tuple(item.question for item in args.questions),
     output=Answered,
-    limits=t.Limits(deadline=_LONGEST_WAIT + 60),
+    limits=t.UNTIL_ANSWERED,
     aliases=(t.Alias("AskUser"), t.Alias("ask_user"), t.Alias("question")),
 )

@@ -4,9 +4,6 @@ error if they stop you or nobody can be asked.
 
 from mcp_toolserver import tool as t
 
-_LONGEST_WAIT = 3_600.0
-"""Seconds; how long an answer may really take is the operator's to say, up to this."""
-
 _GO, _STOP = "continue", "stop"
 
 
@@ -38,6 +35,6 @@ TOOL = t.ToolSpec(
     args=PauseForHuman,
     run=run,
     subjects=lambda args: (args.reason,),
-    limits=t.Limits(deadline=_LONGEST_WAIT + 60),
+    limits=t.UNTIL_ANSWERED,
     aliases=(t.Alias("pause_for_human", {"message": "reason"}),),
 )

@@ -47,7 +47,6 @@ TOOL = t.ToolSpec(
     needs=frozenset({t.Capability.TELL, t.Capability.FS_READ, t.Capability.CLOCK}),
     args=SendUserMessage,
     run=run,
-    subjects=lambda args: args.attachments,
     aliases=(t.Alias("Brief"),),
     profile=t.Profile.DEFAULT,
 )

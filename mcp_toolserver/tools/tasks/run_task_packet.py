@@ -24,7 +24,7 @@ class RunTaskPacket(t.Args):
     reporting_contract: str = t.Field(max_length=_MOST, description="What to report at the end")
     escalation_policy: str = t.Field(max_length=_MOST, description="When to stop and ask")
     scope_path: t.WorkspacePath = t.Field(
-        default=t.CanonicalPath("."), description="The module or file; required with those scopes"
+        default=t.ROOT, description="The module or file; required with those scopes"
     )
 
     @t.model_validator(mode="before")

@@ -10,7 +10,6 @@ from mcp_toolserver.text.board import headline, task_line
 from mcp_toolserver.tools.tasks.task_record import (
     ActiveForm,
     Description,
-    NotBlank,
     Owner,
     Subject,
     TaskIds,
@@ -18,7 +17,7 @@ from mcp_toolserver.tools.tasks.task_record import (
     record_of,
 )
 
-Work = Annotated[str, t.Field(max_length=32_000), NotBlank]
+Work = Annotated[str, t.Field(max_length=32_000), t.NotBlank]
 
 
 class TaskCreate(t.Args):

@@ -36,7 +36,6 @@ TOOL = t.ToolSpec(
     run=run,
     permission=t.Permission.READ_ONLY,
     needs=frozenset({t.Capability.TASKS}),
-    subjects=lambda _: (),
     idempotent=True,
     output=Tasks,
 )

@@ -2,28 +2,17 @@
 
 from typing import Annotated
 
-from pydantic import AfterValidator
-
 from mcp_toolserver import tool as t
 from mcp_toolserver.text.board import SUBJECT, task_line
 from mcp_toolserver.text.timestamps import utc
 
-
-def _not_blank(text: str) -> str:
-    if not text.strip():
-        raise ValueError("must not be empty")
-    return text
-
-
-NotBlank = AfterValidator(_not_blank)
-
 TaskId = Annotated[str, t.Field(min_length=1, max_length=100)]
 TaskIds = Annotated[tuple[TaskId, ...], t.Field(strict=False, max_length=50)]
 
-Subject = Annotated[str, t.Field(max_length=SUBJECT), NotBlank]
-Owner = Annotated[str, t.Field(max_length=100), NotBlank]
-ActiveForm = Annotated[str, t.Field(max_length=SUBJECT), NotBlank]
-Description = Annotated[str, t.Field(max_length=8_000), NotBlank]
+Subject = Annotated[str, t.Field(max_length=SUBJECT), t.NotBlank]
+Owner = Annotated[str, t.Field(max_length=100), t.NotBlank]
+ActiveForm = Annotated[str, t.Field(max_length=SUBJECT), t.NotBlank]
+Description = Annotated[str, t.Field(max_length=8_000), t.NotBlank]
 
 
 class TaskRecord(t.Record):

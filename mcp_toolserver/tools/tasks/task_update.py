@@ -10,7 +10,6 @@ from mcp_toolserver.text.board import task_line
 from mcp_toolserver.tools.tasks.task_record import (
     ActiveForm,
     Description,
-    NotBlank,
     Owner,
     Subject,
     TaskId,
@@ -20,8 +19,8 @@ from mcp_toolserver.tools.tasks.task_record import (
     record_of,
 )
 
-Message = Annotated[str, t.Field(max_length=4_000), NotBlank]
-Text = Annotated[str, t.Field(max_length=30_000), NotBlank]
+Message = Annotated[str, t.Field(max_length=4_000), t.NotBlank]
+Text = Annotated[str, t.Field(max_length=30_000), t.NotBlank]
 
 
 class TaskUpdate(t.Args):

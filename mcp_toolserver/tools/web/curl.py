@@ -45,7 +45,6 @@ TOOL = t.ToolSpec(
     permission=t.Permission.DANGER_FULL_ACCESS,
     needs=frozenset({t.Capability.SEND}),
     kind="fetch",
-    subjects=lambda args: (args.url,),
     destructive=True,
     limits=t.Limits(deadline=60.0),
 )

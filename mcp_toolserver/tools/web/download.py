@@ -20,7 +20,7 @@ async def run(args: Download, rt: t.Runtime) -> t.Output:
     # A path that cannot be written costs no request to the site.
     await rt.fs.check_writable(args.path)
     await rt.report(f"downloading {args.url}")
-    answer = await rt.web.get(t.WebRead(url=args.url, headers={}, most=_BYTES, seconds=_SECONDS))
+    answer = await rt.web.get(args.url, headers={}, most=_BYTES, seconds=_SECONDS)
     if not 200 <= answer.status < 300:
         raise t.Unavailable(f"{answer.url} answered {answer.status} {answer.reason}; nothing was written.")
     if not answer.complete:
@@ -44,7 +44,6 @@ TOOL = t.ToolSpec(
     permission=t.Permission.WORKSPACE_WRITE,
     needs=frozenset({t.Capability.FETCH, t.Capability.FS_WRITE}),
     kind="fetch",
-    subjects=lambda args: (args.url, args.path),
     destructive=True,
     idempotent=True,
     may_be_long=True,

@@ -3,6 +3,10 @@ only the sections that share its words. Runs no scripts, logs in nowhere, obeys 
 content as data, not instructions.
 """
 
+import re
+from collections import Counter
+from collections.abc import Sequence
+from math import log
 from typing import TYPE_CHECKING, Annotated
 
 from pydantic import AfterValidator
@@ -15,13 +19,6 @@ from mcp_toolserver.text.web.urls import parse_url
 
 if TYPE_CHECKING:
     from mcp_toolserver.text.documents.to_text import Readable
-
-
-import re
-from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
-from math import log
 
 _BYTES = 8 * 1024 * 1024
 _SECONDS = 30.0
@@ -43,8 +40,7 @@ class WebFetch(t.Args):
 
 
 async def run(args: WebFetch, rt: t.Runtime) -> t.Output:
-    request = t.WebRead(url=args.url, headers=args.headers, most=_BYTES, seconds=_SECONDS)
-    answer = await rt.web.get(request)
+    answer = await rt.web.get(args.url, headers=args.headers, most=_BYTES, seconds=_SECONDS)
     _refuse_failure(answer)
     return await rt.compute(lambda: _shown(args, answer))
 
@@ -81,7 +77,7 @@ def _narrowed(args: WebFetch, answer: t.WebAnswer, found: "Readable", lines: lis
         lines.append("[no part shares a word with the prompt; this is the page from its start]")
         return _page(args, answer, found, lines)
     text = joined_parts(found.text, parts)
-    shown = sum(part.end - part.start for part in parts)
+    shown = sum(end - start for start, end in parts)
     rest = f"[{shown} of {len(found.text)} characters; without prompt, offset reads on from anywhere]"
     return t.Output("\n".join((*lines, framed(_titled(found, text), answer.mark), rest)))
 
@@ -116,32 +112,29 @@ _COMMON = frozenset(
 _K1, _B = 1.2, 0.75
 
 
-@dataclass(frozen=True, kw_only=True)
-class Part:
-    """A range of characters in a text."""
-
-    start: int
-    end: int
+Part = tuple[int, int]
+"""A range of characters in a text: its start and its end."""
 
 
 def relevant(text: str, question: str, most: int) -> tuple[Part, ...]:
     """Return the parts most relevant to `question`, up to `most` characters, in the order of the text."""
     wanted = set(_words(question)) - _COMMON
     parts = _parts(text)
-    scores = _scores([_words(text[part.start : part.end]) for part in parts], wanted)
+    scores = _scores([_words(text[start:end]) for start, end in parts], wanted)
     ranked = sorted((i for i, score in enumerate(scores) if score > 0), key=lambda i: (-scores[i], i))
     chosen: list[Part] = []
     for i in ranked:
-        most -= parts[i].end - parts[i].start
+        start, end = parts[i]
+        most -= end - start
         if most < 0 and chosen:
             break
         chosen.append(parts[i])
-    return tuple(sorted(chosen, key=lambda part: part.start))
+    return tuple(sorted(chosen))
 
 
 def joined_parts(text: str, parts: Sequence[Part]) -> str:
     """Return the parts with a line before each that says where it is from."""
-    shown = (f"[characters {part.start}-{part.end}]\n{text[part.start : part.end].strip()}" for part in parts)
+    shown = (f"[characters {start}-{end}]\n{text[start:end].strip()}" for start, end in parts)
     return "\n\n".join(shown)
 
 
@@ -160,12 +153,12 @@ def _pieces(text: str, start: int, end: int) -> list[Part]:
     found: list[Part] = []
     for gap in _BREAK.finditer(text, start, end):
         if gap.end() - start >= _LONGEST:
-            found.append(Part(start=start, end=gap.end()))
+            found.append((start, gap.end()))
             start = gap.end()
     while end - start > 2 * _LONGEST:
-        found.append(Part(start=start, end=start + _LONGEST))
+        found.append((start, start + _LONGEST))
         start += _LONGEST
-    return [*found, Part(start=start, end=end)] if end > start else found
+    return [*found, (start, end)] if end > start else found
 
 
 def _scores(documents: Sequence[Sequence[str]], wanted: set[str]) -> list[float]:
@@ -193,7 +186,6 @@ TOOL = t.ToolSpec(
     permission=t.Permission.READ_ONLY,
     needs=frozenset({t.Capability.FETCH}),
     kind="fetch",
-    subjects=lambda args: (args.url,),
     idempotent=True,
     aliases=tuple(
         t.Alias(name, renames={"uri": "url", "start_index": "offset"})

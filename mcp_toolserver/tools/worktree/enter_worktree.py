@@ -23,7 +23,7 @@ class EnterWorktree(t.Args):
     base: str = t.Field(
         default="", max_length=256, description="Commit that the new branch starts from; default HEAD"
     )
-    path: t.WorkspacePath = t.Field(default=t.CanonicalPath("."), description="Any path in the repository")
+    path: t.WorkspacePath = t.Field(default=t.ROOT, description="Any path in the repository")
 
 
 class WorktreeRecord(t.Record):
@@ -67,7 +67,6 @@ TOOL = t.ToolSpec(
     output=WorktreeRecord,
     run=run,
     kind="execute",
-    subjects=lambda args: (args.path,),
     limits=t.Limits(deadline=120.0),
     aliases=(t.Alias("enter_worktree", {"worktree_name": "name", "base_ref": "base"}),),
 )

@@ -19,7 +19,7 @@ class ExitWorktree(t.Args):
 
 async def run(args: ExitWorktree, rt: t.Runtime) -> t.Output:
     found = await rt.worktrees.exit(
-        t.ExitQuery(id=args.id, action=args.action, discard_changes=args.discard_changes)
+        args.id, remove=args.action == "remove", discard_changes=args.discard_changes
     )
     return t.Output(_text(found))
 
