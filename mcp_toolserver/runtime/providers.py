@@ -274,9 +274,9 @@ def _worktrees(context: ProviderContext) -> Provider:
 
 
 def _web(context: ProviderContext) -> Provider:
-    from mcp_toolserver.runtime.web.provider import web_provider
+    from mcp_toolserver.runtime.web.calls import WebServices
 
-    return web_provider(context.web)
+    return Provider(provide=WebServices(context.web).provide)
 
 
 def _languages(context: ProviderContext) -> Provider:

@@ -30,7 +30,7 @@ from mcp_toolserver.capabilities.model import (
 )
 from mcp_toolserver.errors import TimedOut, ToolError, Unavailable
 from mcp_toolserver.runtime.models.options import ModelOptions
-from mcp_toolserver.runtime.web.transport import create_tls_context
+from mcp_toolserver.runtime.web.client import create_tls_context
 
 MAX_BYTES = 32 << 20
 """Maximum bytes of one response. A streamed token takes about 300 bytes."""

@@ -11,7 +11,7 @@ from urllib.parse import quote, urlencode
 
 from mcp_toolserver.capabilities.web import WebHit, WebHits, WebQuery, WebSend
 from mcp_toolserver.errors import Denied, Unavailable
-from mcp_toolserver.runtime.web.client import FetchOptions, HttpClient
+from mcp_toolserver.runtime.web.client import HttpClient
 from mcp_toolserver.runtime.web.guard import Guard, PrivateHost
 from mcp_toolserver.runtime.web.options import Provider
 from mcp_toolserver.text.web.search_results import brave, chosen, duckduckgo, flat, with_sites
@@ -120,7 +120,7 @@ class SearchClient:
         number = int.from_bytes(sha256(session.encode()).digest()[:8])
         provider = self.providers[number % len(self.providers)]
         request, read = _ENGINES[provider.engine]
-        reply = await self.http.fetch(request(provider, query), FetchOptions(guard=self._guard(provider)))
+        reply = await self.http.fetch(request(provider, query), self._guard(provider))
         if reply.status != HTTPStatus.OK:
             raise Unavailable(
                 f"{provider.engine} answered {reply.status} {reply.reason}; {_advice(reply.status)}"
