@@ -148,7 +148,7 @@ _HISTORY_SEARCH = "{/"
 """`^{/regex}` searches all history with a regular expression."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class GitInvocation:
     """One git command."""
 

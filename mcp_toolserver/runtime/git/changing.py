@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from mcp_toolserver.capabilities.call_scope import Scope
 from mcp_toolserver.capabilities.files import CanonicalPath
-from mcp_toolserver.errors import Conflict, Denied, ToolError, Unavailable
+from mcp_toolserver.errors import Conflict, Denied, Unavailable
 from mcp_toolserver.runtime.git.allowed_commands import GitInvocation
 from mcp_toolserver.runtime.git.executable import GIT_FOLDER
 from mcp_toolserver.runtime.git.hardening import NO_SETTINGS
@@ -64,32 +64,22 @@ class ChangingRepository:
     ) -> GitResult:
         """Run a git command that changes the `.git` folder; the caller checks the status."""
         repository = self.repository
-        query = GitInvocation(
-            subcommand=subcommand,
-            options=options,
-            revisions=tuple(revisions),
-            paths=tuple(paths),
-            stdin=stdin,
-        )
+        query = GitInvocation(subcommand, options, tuple(revisions), tuple(paths), stdin)
         return await repository.access.git.change(
             repository.location, query, cwd=repository.top_fd, timeout=SECONDS, settings=settings
         )
 
     def check(self, answer: GitResult) -> None:
-        """Raises: Conflict, Unavailable: the command failed."""
-        if answer.status != 0:
-            raise self._failure(answer)
-
-    def _failure(self, answer: GitResult) -> ToolError:
-        """Return an error in our own words: git's message may quote any file."""
-        place = self.repository.location
-        lock = f"{place.git_dir}/index.lock"
-        if os.path.lexists(lock):
-            return Conflict(
+        """Raises: Conflict, Unavailable: the command failed. Git's message may quote any file, so it is not
+        shown."""
+        if answer.status == 0:
+            return
+        if os.path.lexists(f"{self.repository.location.git_dir}/index.lock"):
+            raise Conflict(
                 "Another git is at work in this repository, or one was killed: .git/index.lock is there. Try "
                 "again; if it stays, the user can remove it once no git runs."
             )
-        return Unavailable(
+        raise Unavailable(
             f"git could not change the repository in '{self.repository.top}' (exit status {answer.status}). "
             "A part of its .git may belong to another user or be a link to another place. Ask the user to "
             "look at it."

@@ -139,8 +139,7 @@ async def _changes(at: ChangingRepository, paths: Sequence[str]) -> tuple[GitCha
         raise InvalidInput("The `paths` are too many. Name folders, or make several commits.")
     options = ("--porcelain=v2", "--untracked-files=all", "--no-renames", "-z")
     answer = await at.repository.ask("status", *options, paths=paths, limit=MAX_STATUS)
-    if answer.status != 0:
-        raise await at.repository.failure(answer, ())
+    await at.repository.check(answer)
     if answer.truncated:
         raise InvalidInput("Too many files changed. Commit folder by folder: name some of them as `paths`.")
     changes = parsed(answer.stdout).changes

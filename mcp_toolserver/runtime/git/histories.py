@@ -18,8 +18,7 @@ from anyio.to_thread import run_sync
 
 from mcp_toolserver.errors import SandboxUnavailable, TimedOut, ToolError
 from mcp_toolserver.runtime.git.allowed_commands import GitInvocation
-from mcp_toolserver.runtime.git.repository_cache import RepositoryPaths
-from mcp_toolserver.runtime.git.runner import Git
+from mcp_toolserver.runtime.git.runner import Git, RepositoryPaths
 from mcp_toolserver.runtime.sandbox.mounts.hidden_paths import HiddenPaths
 from mcp_toolserver.runtime.sandbox.protected.git_dir import git_folder
 from mcp_toolserver.runtime.sandbox.protected.unprotectable import Unprotectable
@@ -139,7 +138,7 @@ class GitHistories:
             found = await git.configured(found, cwd=cwd, timeout=SECONDS)
 
             async def ask(*words: str, stdin: bytes = b"", place: str = git_dir) -> bytes:
-                query = GitInvocation(subcommand=words[0], options=words[1:], stdin=stdin)
+                query = GitInvocation(words[0], words[1:], stdin=stdin)
                 at = replace(found, git_dir=place)
                 answer = await git.ask(at, query, cwd=cwd, timeout=SECONDS, limit=MAX_OUTPUT)
                 if answer.status != 0 or answer.truncated:

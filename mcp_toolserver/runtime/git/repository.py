@@ -14,8 +14,7 @@ from mcp_toolserver.errors import Denied, InvalidInput, Unavailable
 from mcp_toolserver.runtime.files.path_resolver import relative_to
 from mcp_toolserver.runtime.files.workspace import Kind, Workspace
 from mcp_toolserver.runtime.git.allowed_commands import GitInvocation
-from mcp_toolserver.runtime.git.repository_cache import RepositoryPaths
-from mcp_toolserver.runtime.git.runner import MAX_OUTPUT, Git, GitResult
+from mcp_toolserver.runtime.git.runner import MAX_OUTPUT, Git, GitResult, RepositoryPaths
 from mcp_toolserver.runtime.search.display_path import inside
 from mcp_toolserver.text.git.names import ends, plain
 
@@ -62,16 +61,11 @@ class Repository:
         *options: str,
         revisions: Sequence[str] = (),
         paths: Sequence[str] = (),
+        stdin: bytes = b"",
         limit: int = MAX_OUTPUT,
     ) -> GitResult:
-        """Run a git command; the caller checks the status."""
-        query = GitInvocation(
-            subcommand=subcommand, options=options, revisions=tuple(revisions), paths=tuple(paths)
-        )
-        return await self.run(query, limit)
-
-    async def run(self, query: GitInvocation, limit: int = MAX_OUTPUT) -> GitResult:
         """Run a git command that reads; the caller checks the status."""
+        query = GitInvocation(subcommand, options, tuple(revisions), tuple(paths), stdin)
         return await self.access.git.ask(self.location, query, cwd=self.top_fd, timeout=SECONDS, limit=limit)
 
     def workspace_path(self, name: str) -> CanonicalPath:
@@ -90,7 +84,12 @@ class Repository:
         """Whether the parsed `revision` exists."""
         return (await self.ask("rev-parse", "--verify", "--quiet", revisions=[revision])).status == 0
 
-    async def failure(self, answer: GitResult, revisions: Sequence[str]) -> Exception:
+    async def check(self, answer: GitResult, revisions: Sequence[str] = ()) -> None:
+        """Raises: InvalidInput, Unavailable: the command failed."""
+        if answer.status != 0:
+            raise await self.failure(answer, revisions)
+
+    async def failure(self, answer: GitResult, revisions: Sequence[str] = ()) -> Exception:
         """Return an error in our own words: git's message may quote any file."""
         for revision in (end for given in revisions for end in ends(given)):
             if not await self.has(revision):

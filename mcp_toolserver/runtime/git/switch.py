@@ -215,8 +215,7 @@ def is_sparse(repository: Repository) -> bool:
 async def _differences(repository: Repository, head: str, target: str) -> list[_Difference]:
     options = ("--raw", "--no-abbrev", "--no-renames", "-z")
     answer = await repository.ask("diff", *options, revisions=[head, target])
-    if answer.status != 0:
-        raise await repository.failure(answer, ())
+    await repository.check(answer)
     fields = answer.stdout.decode("utf-8", "surrogateescape").split("\0")
     found = [_difference(words, path) for words, path in zip(fields[::2], fields[1::2], strict=False)]
     if answer.truncated or len(found) > MAX_FILES:
@@ -303,7 +302,7 @@ async def _check_uncommitted(at: ChangingRepository, differences: Sequence[_Diff
     options = ("--porcelain=v2", "--untracked-files=no", "--no-renames", "-z")
     answer = await at.repository.ask("status", *options, limit=MAX_STATUS)
     if answer.status != 0 or answer.truncated:
-        raise await at.repository.failure(answer, ())
+        raise await at.repository.failure(answer)
     changed = {change.path for change in parsed(answer.stdout).changes}
     if both := changed.intersection(one.path for one in differences):
         raise Conflict(

@@ -12,7 +12,6 @@ from mcp_toolserver.capabilities.files import CanonicalPath
 from mcp_toolserver.capabilities.git import FileVersion, VersionQuery
 from mcp_toolserver.errors import InvalidInput, NotFound, Unavailable
 from mcp_toolserver.runtime.files.path_resolver import relative_to
-from mcp_toolserver.runtime.git.allowed_commands import GitInvocation
 from mcp_toolserver.runtime.git.hardening import parse_config
 from mcp_toolserver.runtime.git.repository import MAX_PATHS, Repository, RepositoryAccess, open_repository
 from mcp_toolserver.runtime.search.display_path import showable
@@ -96,8 +95,7 @@ async def _entry(repository: Repository, path: CanonicalPath, revision: str) -> 
         answer = await repository.ask("ls-tree", "-z", revisions=[revision], paths=[name])
     else:
         answer = await repository.ask("ls-files", "--stage", "-z", paths=[name])
-    if answer.status != 0:
-        raise await repository.failure(answer, [revision] if revision else [])
+    await repository.check(answer, [revision] if revision else [])
     head, _, found = answer.stdout.decode("utf-8", "surrogateescape").partition("\0")[0].partition("\t")
     place = plain(revision) if revision else "the index"
     if not head:
@@ -187,7 +185,7 @@ async def _attributes(repository: Repository, paths: Sequence[str]) -> Mapping[s
     for some in in_parts(paths):
         answer = await repository.ask("check-attr", "-z", "filter", *_CONVERSIONS, paths=some)
         if answer.status != 0 or answer.truncated:
-            raise await repository.failure(answer, ())
+            raise await repository.failure(answer)
         fields = answer.stdout.decode("utf-8", "surrogateescape").split("\0")
         for path, name, value in zip(fields[::3], fields[1::3], fields[2::3], strict=False):
             found.setdefault(path, {})[name] = value
@@ -208,8 +206,7 @@ def in_parts(paths: Sequence[str]) -> Iterable[Sequence[str]]:
 
 async def _converted(repository: Repository, entry: TreeEntry) -> bytes:
     answer = await repository.ask("cat-file", "--filters", f"--path={entry.path}", revisions=[entry.id])
-    if answer.status != 0:
-        raise await repository.failure(answer, ())
+    await repository.check(answer)
     if answer.truncated:
         raise _too_large()
     return answer.stdout
@@ -219,8 +216,7 @@ async def _batch(repository: Repository, entries: Sequence[TreeEntry]) -> Mappin
     if not entries:
         return {}
     ids = "".join(f"{entry.id}\n" for entry in entries)
-    query = GitInvocation(subcommand="cat-file", options=("--batch",), stdin=ids.encode())
-    answer = await repository.run(query, MAX_CONTENTS)
+    answer = await repository.ask("cat-file", "--batch", stdin=ids.encode(), limit=MAX_CONTENTS)
     if answer.truncated:
         raise _too_large()
     found: dict[str, bytes] = {}

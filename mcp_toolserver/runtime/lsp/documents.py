@@ -19,7 +19,7 @@ from urllib.parse import quote_from_bytes, unquote_to_bytes, urlsplit
 from mcp_toolserver.capabilities.files import CanonicalPath
 from mcp_toolserver.errors import InvalidInput, ToolError
 from mcp_toolserver.runtime.files.workspace import Workspace
-from mcp_toolserver.runtime.git.repository_cache import RACY_WINDOW_NS
+from mcp_toolserver.runtime.git.runner import RACY_WINDOW_NS
 from mcp_toolserver.text.code.positions import code_lines
 
 MOST_BYTES = 4 << 20
