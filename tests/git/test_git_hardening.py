@@ -5,6 +5,7 @@ import shutil
 import signal
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,6 @@ from mcp_toolserver.runtime.git.allowed_commands import (
     SUBCOMMANDS,
     GitInvocation,
     build_argv,
-    build_changing_argv,
     check_revision,
     pathspec_input,
 )
@@ -82,6 +82,8 @@ def refuses(check: Callable[[Any], object], given: Any) -> bool:
 
 # --- programs that a repository names --------------------------------------------------------------------
 
+
+build_changing_argv = partial(build_argv, changing=True)
 
 Plant = Callable[[Lair], None]
 

@@ -18,7 +18,7 @@ from mcp_toolserver.runtime.processes.helper_launcher import Programs
 from mcp_toolserver.runtime.search.display_path import inside
 from mcp_toolserver.runtime.search.executable import find_ripgrep, helper, start
 from mcp_toolserver.runtime.search.ignore_rules import rewritten, rules_above
-from mcp_toolserver.runtime.search.output_parser import MAX_KEPT, Results
+from mcp_toolserver.runtime.search.results import MAX_KEPT, Results
 from tests.search.searching import RIPGREP, Grounds, Meddling
 from tests.support.confinement import READ_ONLY, Server, put
 

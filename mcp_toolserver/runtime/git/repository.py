@@ -15,7 +15,7 @@ from mcp_toolserver.runtime.files.path_resolver import relative_to
 from mcp_toolserver.runtime.files.workspace import Kind, Workspace
 from mcp_toolserver.runtime.git.allowed_commands import GitInvocation
 from mcp_toolserver.runtime.git.runner import MAX_OUTPUT, Git, GitResult, RepositoryPaths
-from mcp_toolserver.runtime.search.display_path import inside
+from mcp_toolserver.runtime.search.display_path import inside, parent
 from mcp_toolserver.text.git.names import ends, plain
 
 SECONDS = 50.0
@@ -115,7 +115,7 @@ async def open_repository(access: RepositoryAccess, path: CanonicalPath) -> Asyn
     kind = workspace.kind(path)
     folder = path
     while workspace.kind(folder) != "folder":
-        folder = _parent(folder)
+        folder = parent(folder)
     if workspace.root_of(folder) not in workspace.roots:
         raise Denied(f"The git tools work in the roots only, and '{path}' lies elsewhere. Use git in bash.")
     with ExitStack() as stack:
@@ -142,10 +142,6 @@ async def open_repository(access: RepositoryAccess, path: CanonicalPath) -> Asyn
             relative=relative_to(location.top, workspace.spellings(path)[-1]) or ".",
             kind=kind,
         )
-
-
-def _parent(path: CanonicalPath) -> CanonicalPath:
-    return CanonicalPath(path.rpartition("/")[0] or ("/" if path.startswith("/") else "."))
 
 
 def _check_inside(location: RepositoryPaths, workspace: Workspace) -> None:

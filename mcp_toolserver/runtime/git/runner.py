@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from mcp_toolserver.errors import Denied, NotFound, SandboxUnavailable, TimedOut, Unavailable
 from mcp_toolserver.runtime.anonymous_file import anonymous_file
 from mcp_toolserver.runtime.descriptor_path import descriptor_path
-from mcp_toolserver.runtime.git.allowed_commands import GitInvocation, build_argv, build_changing_argv
+from mcp_toolserver.runtime.git.allowed_commands import GitInvocation, build_argv
 from mcp_toolserver.runtime.git.executable import argv_prefix
 from mcp_toolserver.runtime.git.hardening import NO_SETTINGS, environment, parse_config
 from mcp_toolserver.runtime.processes.helper_launcher import Programs
@@ -163,7 +163,7 @@ class Git:
             InvalidInput: the command could do more than that.
             Denied, TimedOut, Unavailable: as for `ask`.
         """
-        words, variables = build_changing_argv(query), environment(location.config, settings)
+        words, variables = build_argv(query, changing=True), environment(location.config, settings)
         program = replace(self._program(location, words, variables, timeout), writes=(location.common_dir,))
         return await self._run(program, cwd=cwd, limit=MAX_OUTPUT, stdin=query.stdin)
 

@@ -14,6 +14,11 @@ def inside(folder: str, name: str) -> CanonicalPath:
     return CanonicalPath(f"/{name}" if folder == "/" else f"{folder}/{name}")
 
 
+def parent(path: str) -> CanonicalPath:
+    """The folder that `path` lies in."""
+    return CanonicalPath(path.rpartition("/")[0] or ("/" if path.startswith("/") else "."))
+
+
 def showable(path: str) -> str:
     """A path on one line. Control characters are escaped, so that no name can imitate another line."""
     if path.isascii() and path.isprintable():

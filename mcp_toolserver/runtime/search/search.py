@@ -21,8 +21,7 @@ from mcp_toolserver.runtime.search import ripgrep_args
 from mcp_toolserver.runtime.search.display_path import inside, showable
 from mcp_toolserver.runtime.search.executable import start
 from mcp_toolserver.runtime.search.filter import Filter, Wanted, include
-from mcp_toolserver.runtime.search.output_parser import NewestFiles, Results
-from mcp_toolserver.runtime.search.result_text import format_result
+from mcp_toolserver.runtime.search.results import NewestFiles, Results, format_result
 from mcp_toolserver.runtime.search.target import SearchTarget, open_target
 
 DEADLINE = 50.0

@@ -11,6 +11,7 @@ from mcp_toolserver.capabilities.files import CanonicalPath
 from mcp_toolserver.errors import InvalidInput, NotFound
 from mcp_toolserver.runtime.anonymous_file import anonymous_file
 from mcp_toolserver.runtime.files.workspace import Workspace
+from mcp_toolserver.runtime.search.display_path import parent
 from mcp_toolserver.runtime.search.ignore_rules import inherited
 
 
@@ -66,9 +67,8 @@ def _open(workspace: Workspace, path: CanonicalPath, ignored: bool) -> SearchTar
             folder = workspace.hold_dir(path)
             return SearchTarget(path=path, folder=folder, stdin=_holding(rules) if rules else None)
         case "file":
-            parent = CanonicalPath(path.rpartition("/")[0] or ("/" if path.startswith("/") else "."))
-            stdin = workspace.open_file(path)
-            return SearchTarget(path=parent, folder=workspace.hold_dir(parent), file=path, stdin=stdin)
+            above, stdin = parent(path), workspace.open_file(path)
+            return SearchTarget(path=above, folder=workspace.hold_dir(above), file=path, stdin=stdin)
         case "missing":
             raise NotFound(f"'{path}' does not exist. Search a folder above it.")
         case "other":
