@@ -16,7 +16,7 @@ from mcp_toolserver.pipeline.dispatcher import RunningCall
 from mcp_toolserver.pipeline.nested_calls import NestedCalls
 from mcp_toolserver.policy.client_restrictions import ClientRestrictions
 from mcp_toolserver.runtime.clock import SystemClock
-from mcp_toolserver.runtime.files.lookups import ClientThreads, PathLookups
+from mcp_toolserver.runtime.files.lookups import PathLookups
 from mcp_toolserver.runtime.files.workspace import Temporary, Workspace
 from mcp_toolserver.runtime.files.workspace_files import ConfinedFiles
 from mcp_toolserver.runtime.worktrees.entered import EnteredWorktrees
@@ -154,10 +154,12 @@ class HostServices:
         def view() -> Workspace:
             folders = (self.outputs.folder(owner), self.histories.folder(owner))
             usable = (self.temporary(owner), self.plan_folder(owner))
-            workspace = self.workspace.reading(
-                [folder for folder in folders if folder is not None],
-                [one for one in usable if one is not None],
-                threads=ClientThreads(self.lookups, owner),
+            workspace = replace(
+                self.workspace,
+                readable=tuple(folder for folder in folders if folder is not None),
+                temporary=tuple(one for one in usable if one is not None),
+                lookups=self.lookups,
+                client=owner,
             )
             entered = self.worktrees.of(owner)
             return workspace if entered is None else workspace.within(entered)
