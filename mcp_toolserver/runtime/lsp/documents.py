@@ -27,6 +27,9 @@ MOST_BYTES = 4 << 20
 
 MOST_OPEN = 8
 
+MOST_TEXT = 300
+"""Characters of a line that are shown."""
+
 _VERSIONS = 32
 """Of a document, that are remembered."""
 

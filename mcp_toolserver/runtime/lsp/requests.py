@@ -17,8 +17,7 @@ from mcp_toolserver.capabilities.code import CodeAnswer, CodeOperation, CodePlac
 from mcp_toolserver.errors import Denied, ToolError, Unavailable
 from mcp_toolserver.runtime.files.workspace import Workspace
 from mcp_toolserver.runtime.lsp.connection import ProtocolError
-from mcp_toolserver.runtime.lsp.documents import Document, read_text, to_path
-from mcp_toolserver.runtime.lsp.search_fallback import MOST_TEXT
+from mcp_toolserver.runtime.lsp.documents import MOST_TEXT, Document, read_text, to_path
 from mcp_toolserver.runtime.lsp.session import Session
 from mcp_toolserver.text.code.positions import Encoding, code_lines, to_index, to_units
 from mcp_toolserver.text.code.resolve_symbol import asked_place
@@ -50,12 +49,11 @@ _UNPLACED = frozenset({"documentSymbol", "workspaceSymbol", "diagnostics"})
 """Operations that are about no position."""
 
 _DEFINITION = "textDocument/definition"
-_REFERENCES = "textDocument/references"
 _CALLS = "textDocument/prepareCallHierarchy"
 _METHODS: Mapping[CodeOperation, str] = {
     "goToDefinition": _DEFINITION,
     "goToImplementation": "textDocument/implementation",
-    "findReferences": _REFERENCES,
+    "findReferences": "textDocument/references",
     "hover": "textDocument/hover",
     "documentSymbol": "textDocument/documentSymbol",
     "workspaceSymbol": "workspace/symbol",
@@ -141,8 +139,10 @@ class RequestHandler:
 
     async def _ask(self) -> Found:
         match self.query.operation:
-            case "goToDefinition" | "goToImplementation" | "findReferences":
-                return await self._locations(_METHODS[self.query.operation])
+            case "goToDefinition" | "goToImplementation":
+                return _parse_locations(await self._at_place(_METHODS[self.query.operation]))
+            case "findReferences":
+                return await self._references()
             case "hover":
                 return await self._hover()
             case "documentSymbol":
@@ -154,10 +154,9 @@ class RequestHandler:
             case "prepareCallHierarchy" | "incomingCalls" | "outgoingCalls":
                 return await self._calls()
 
-    async def _locations(self, method: str) -> Found:
-        if method != _REFERENCES:
-            return _parse_locations(await self._at_place(method))
-        found = _parse_locations(await self._at_place(method, context={"includeDeclaration": True}))
+    async def _references(self) -> Found:
+        context = {"includeDeclaration": True}
+        found = _parse_locations(await self._at_place("textDocument/references", context=context))
         in_order = sorted(found.locations, key=lambda one: (one.uri, one.line, one.units))
         return replace(found, locations=in_order)
 
@@ -175,7 +174,7 @@ class RequestHandler:
 
     async def _hover(self) -> Found:
         if self.may_hide and self.session.supports(_DEFINITION):
-            defined = await self._locations(_DEFINITION)
+            defined = _parse_locations(await self._at_place(_DEFINITION))
             # The hover text quotes the file.
             if any(self._is_hidden(location.uri) for location in defined.locations):
                 raise Denied("A rule of the operator hides the file that defines this. Go on without it.")
