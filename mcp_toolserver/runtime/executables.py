@@ -58,7 +58,7 @@ def find_host_executables(environ: Mapping[str, str], roots: Sequence[str]) -> H
     path_entries = program_folders(environ.get("PATH", ""))
     return HostExecutables(
         ripgrep=search_executable.find_ripgrep(path_entries, roots),
-        git=git_executable.find_git(path_entries, roots),
+        git=find_program(("git",), path_entries, roots),
         desktop=find_desktop(path_entries, roots, environ),
         path=path_entries,
         powershell=find_program(POWERSHELLS, path_entries, roots),

@@ -230,13 +230,12 @@ def _git(context: ProviderContext) -> Provider:
 
 
 def _git_write(context: ProviderContext) -> Provider:
-    from mcp_toolserver.runtime.git.changing import ChangeAccess
-    from mcp_toolserver.runtime.git.writer import GitWriter
+    from mcp_toolserver.runtime.git.commit import GitWriter
 
     access = _access(context)
     return Provider(
         provide=lambda request: GitWriter(
-            access=ChangeAccess(repositories=access(request), scope=request.scope, author=context.git_author)
+            repositories=access(request), scope=request.scope, author=context.git_author
         )
     )
 

@@ -85,7 +85,6 @@ class WriteTarget:
 
     @property
     def relative(self) -> str:
-        """The path relative to `root`."""
         return self.name if self.folder == "." else f"{self.folder}/{self.name}"
 
     @property

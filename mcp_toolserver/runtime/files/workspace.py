@@ -111,7 +111,6 @@ class PathLocks:
 
     @asynccontextmanager
     async def hold(self, path: str) -> AsyncGenerator[None]:
-        """Wait for the lock of `path`, and hold it."""
         lock = self._locks.setdefault(path, anyio.Lock())
         try:
             async with lock:

@@ -138,8 +138,6 @@ _HISTORY_SEARCH = "{/"
 
 @dataclass(frozen=True)
 class GitInvocation:
-    """One git command."""
-
     subcommand: str
     options: tuple[str, ...] = ()
     """One argument each, with values after `=`."""

@@ -38,8 +38,6 @@ _UNFINISHED: Mapping[str, str] = {
 
 @dataclass(frozen=True, kw_only=True)
 class ChangeAccess:
-    """What changing a repository needs."""
-
     repositories: RepositoryAccess
     scope: Scope
     author: str

@@ -80,8 +80,6 @@ _CLONED = re.compile(r"(?P<commit>[0-9a-f]+)\n(?P<files>\d+) (?P<size>\d+)\n(?P<
 
 @dataclass(frozen=True, kw_only=True)
 class ClonePlan:
-    """What to clone, and how."""
-
     git: tuple[str, ...]
     """The first arguments of every git command."""
     address: str
@@ -245,7 +243,6 @@ def _script(plan: ClonePlan) -> str:
 
 
 def _parse_output(output: str, notes: tuple[str, ...]) -> Cloned:
-    """Parse the output of the script."""
     found = _CLONED.fullmatch(output)
     if found is None:
         return Cloned(notes=notes)

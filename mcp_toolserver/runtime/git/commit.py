@@ -1,4 +1,4 @@
-"""Commits files of the work tree.
+"""Changes repositories, and commits files of the work tree.
 
 `git add` and `git commit --only` read the files themselves, so line ends are stored as always. They get the
 names of files, never of folders: what a rule hides, and what appears meanwhile, is not committed.
@@ -9,13 +9,14 @@ from dataclasses import dataclass
 
 import anyio
 
-from mcp_toolserver.capabilities.git import CommitQuery, Committed, GitChange
+from mcp_toolserver.capabilities.git import BranchChange, BranchQuery, CommitQuery, Committed, GitChange
 from mcp_toolserver.errors import Conflict, Denied, InvalidInput, Unavailable
 from mcp_toolserver.runtime.files.path_resolver import relative_to
 from mcp_toolserver.runtime.git.allowed_commands import pathspec_input
 from mcp_toolserver.runtime.git.changing import MAX_STATUS, ChangeAccess, ChangingRepository, changing
 from mcp_toolserver.runtime.git.hardening import parse_config
 from mcp_toolserver.runtime.git.repository import MAX_PATHS, SECONDS
+from mcp_toolserver.runtime.git.switch import change_branch
 from mcp_toolserver.runtime.git.versions import filters, is_nested, refuse_filtered
 from mcp_toolserver.runtime.search.display_path import showable
 from mcp_toolserver.text.git.messages import counted
@@ -34,19 +35,34 @@ class _Chosen:
     nested: int
 
 
-async def commit(access: ChangeAccess, query: CommitQuery) -> Committed:
-    """See `GitWriter.commit`."""
-    anchor = query.paths[0] if query.paths else access.repositories.workspace.canonical(".")
-    async with changing(access, anchor) as at:
-        author = await _author(at)
-        if query.amend:
-            await _check_amendable(at, author)
-        chosen = await _choose(at, query)
-        await refuse_filtered(at.repository, await filters(at.repository, chosen.names))
-        # Once git writes, it is not interrupted: it would leave its locks.
-        with anyio.CancelScope(shield=True):
-            await _write(at, query, chosen.names, author)
-        return await _report(at, author, chosen)
+class GitWriter(ChangeAccess):
+    """Changing git repositories inside the roots. No program of a repository or user runs, and the network is
+    not used.
+
+    All methods raise what those of `GitReader` raise, and `Conflict` where the state of the repository
+    or of its files is in the way.
+    """
+
+    async def commit(self, query: CommitQuery) -> Committed:
+        anchor = query.paths[0] if query.paths else self.repositories.workspace.canonical(".")
+        async with changing(self, anchor) as at:
+            author = await _author(at)
+            if query.amend:
+                await _check_amendable(at, author)
+            chosen = await _choose(at, query)
+            await refuse_filtered(at.repository, await filters(at.repository, chosen.names))
+            # Once git writes, it is not interrupted: it would leave its locks.
+            with anyio.CancelScope(shield=True):
+                await _write(at, query, chosen.names, author)
+            return await _report(at, author, chosen)
+
+    async def branch(self, query: BranchQuery) -> BranchChange:
+        """Create a branch, or switch to one, or both.
+
+        A switch writes the files that differ, all of them or none, and only where `Files` may write. It loses
+        no uncommitted change.
+        """
+        return await change_branch(self, query)
 
 
 async def _author(at: ChangingRepository) -> Author:

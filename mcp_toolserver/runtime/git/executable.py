@@ -1,19 +1,11 @@
-"""Finds the git executable and builds the common start of its argument lists.
+"""The common start of the argument lists of git.
 
 This module is imported before the broker forks, so its imports are few.
 """
 
-from collections.abc import Sequence
-
 from mcp_toolserver.runtime.sandbox.broker.policy import Helper
-from mcp_toolserver.runtime.which import find_program
 
 GIT_FOLDER = ".git"
-
-
-def find_git(path_entries: Sequence[str], roots: Sequence[str] = ()) -> str | None:
-    """Return the absolute path of the first git in `path_entries` that is not inside a folder of `roots`."""
-    return find_program(("git",), path_entries, roots)
 
 
 def argv_prefix(git: str) -> tuple[str, ...]:

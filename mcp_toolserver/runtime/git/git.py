@@ -197,8 +197,6 @@ async def _refuse_unknown(
 
 @dataclass(frozen=True, kw_only=True)
 class _PatchQuery:
-    """A diff or show command, limited to visible files."""
-
     repository: Repository
     subcommand: Literal["diff", "show"]
     options: tuple[str, ...]

@@ -27,8 +27,6 @@ MAX_PATHS = 64 << 10
 
 @dataclass(frozen=True, kw_only=True)
 class RepositoryAccess:
-    """What opening a repository needs."""
-
     git: Git
     workspace: Workspace
     may_hide: bool
@@ -69,15 +67,12 @@ class Repository:
         return await self.access.git.ask(self.location, query, cwd=self.top_fd, timeout=SECONDS, limit=limit)
 
     def workspace_path(self, name: str) -> CanonicalPath:
-        """Return the workspace path of a file of the repository."""
         return inside(self.top, name.rstrip("/"))
 
     def is_hidden(self, name: str) -> bool:
-        """Whether a rule of the operator hides the file."""
         return self.access.may_hide and self.access.workspace.is_hidden(self.workspace_path(name))
 
     def visible(self, names: Iterable[str]) -> list[str]:
-        """Return those of `names` that are not hidden."""
         return [name for name in names if not self.is_hidden(name)]
 
     async def has(self, revision: str) -> bool:

@@ -61,8 +61,6 @@ class RepositoryPaths:
 
 @dataclass(frozen=True, kw_only=True)
 class GitResult:
-    """The result of one git command."""
-
     status: int
     stdout: bytes
     stderr: bytes

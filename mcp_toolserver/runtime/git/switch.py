@@ -38,15 +38,12 @@ REF = "refs/heads/"
 
 @dataclass(frozen=True, kw_only=True)
 class _Difference:
-    """A file that differs between two commits."""
-
     path: str
     before: TreeEntry
     after: TreeEntry
 
     @property
     def letter(self) -> str:
-        """What becomes of it."""
         if self.before.mode == _NOTHING:
             return "A"
         return "D" if self.after.mode == _NOTHING else "M"

@@ -36,8 +36,6 @@ _FILTERING = frozenset({"clean", "smudge", "process"})
 
 @dataclass(frozen=True, kw_only=True)
 class TreeEntry:
-    """An entry of a tree or of the index."""
-
     path: str
     """Relative to the work tree."""
     mode: str
@@ -45,7 +43,6 @@ class TreeEntry:
 
     @property
     def is_file(self) -> bool:
-        """Whether it is a regular file."""
         return self.mode in (FILE, EXECUTABLE)
 
 

@@ -67,7 +67,6 @@ class WorkTreePlace:
 
     @property
     def path(self) -> str:
-        """The work tree."""
         return f"{self.folder}/{self.name}"
 
 

@@ -313,7 +313,6 @@ class _TextSearch:
         return self._answer((), 0, text)
 
     async def _symbol(self, query: CodeQuery) -> str:
-        """Return the name that is asked about."""
         if query.symbol and query.line is None:
             return query.symbol
         lines = await self._lines(query.path)

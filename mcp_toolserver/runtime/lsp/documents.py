@@ -35,7 +35,6 @@ _VERSIONS = 32
 
 
 def to_uri(path: str) -> str:
-    """Return the file URI of an absolute path."""
     return f"file://{quote_from_bytes(os.fsencode(path))}"
 
 
@@ -53,8 +52,6 @@ def to_path(uri: str) -> str | None:
 
 @dataclass(frozen=True)
 class FileText:
-    """The text of a file."""
-
     text: str
     state: tuple[int, ...]
     """Its status when it was read; empty if a later change may leave that as it is."""
@@ -104,8 +101,6 @@ def _content(path: CanonicalPath, file: BinaryIO) -> bytes:
 
 
 class Document:
-    """An open document."""
-
     def __init__(self, uri: str, version: int, seen: FileText) -> None:
         self.uri = uri
         self._hashes: dict[int, int] = {}
@@ -171,7 +166,6 @@ class Documents:
         return document
 
     def of(self, path: str) -> Document | None:
-        """Return the open document of an absolute path."""
         return self._open.get(CanonicalPath(path))
 
     def save_all(self) -> None:
@@ -215,7 +209,6 @@ class FileWatcher:
         self._state: State = {}
 
     def __len__(self) -> int:
-        """The number of watched files."""
         return len(self._state)
 
     def poll(self) -> list[tuple[str, Kind]]:

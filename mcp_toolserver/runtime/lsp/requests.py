@@ -65,8 +65,6 @@ _METHODS: Mapping[CodeOperation, str] = {
 
 @dataclass(frozen=True, kw_only=True)
 class CodeLocation:
-    """A location as the server returned it."""
-
     uri: str
     line: int
     units: int
@@ -78,8 +76,6 @@ class CodeLocation:
 
 @dataclass(frozen=True, kw_only=True)
 class Found:
-    """The result of a query."""
-
     locations: Sequence[CodeLocation] = ()
     unread: int = 0
     """Entries that were not read."""
@@ -322,7 +318,6 @@ def _unread(result: object) -> int:
 
 
 def _parse_locations(result: object) -> Found:
-    """Parse one or several locations."""
     raws = [result] if is_object(result) else result
     places = _parse_list(raws, lambda raw: types.LocationLink if "targetUri" in raw else types.Location)
     locations = (

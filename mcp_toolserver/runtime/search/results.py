@@ -80,7 +80,6 @@ class Results:
 
     @property
     def has_output(self) -> bool:
-        """Whether there was any output."""
         return self._size > 0
 
     def add(self, data: bytes) -> bool:

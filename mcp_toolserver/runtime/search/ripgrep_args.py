@@ -186,5 +186,4 @@ def file_errors(complaints: bytes) -> list[tuple[str, str]]:
 
 
 def found_no_file(complaints: bytes) -> bool:
-    """Whether there was nothing to search."""
     return b"No files were searched" in complaints

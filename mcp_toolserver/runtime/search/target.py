@@ -37,7 +37,6 @@ class SearchTarget:
         return self.file is None and self.stdin is not None
 
     def rewind(self) -> None:
-        """Rewind standard input to its start."""
         if self.stdin is not None:
             os.lseek(self.stdin, 0, os.SEEK_SET)
 

@@ -32,7 +32,6 @@ class WebServices:
         self.obeys_robots = options.robots
 
     def provide(self, request: ServiceRequest) -> "WebFetcher | WebSender":
-        """Return the capability of a call."""
         call = WebFetcher if request.capability is Capability.FETCH else WebSender
         return call(self, request.scope)
 
@@ -65,7 +64,6 @@ class WebFetcher:
         )
 
     async def search(self, query: WebQuery) -> WebHits:
-        """Search with the engine of this session."""
         return await self.services.search_client.search(query, self.scope.session)
 
 

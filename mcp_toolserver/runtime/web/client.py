@@ -343,7 +343,6 @@ class Cache:
     )
 
     def get(self, url: str) -> tuple[float, WebAnswer | None]:
-        """Return the response, fresh or stale; None if there is none."""
         if url in self._entries:
             self._entries.move_to_end(url)
         return self._entries.get(url, (0.0, None))

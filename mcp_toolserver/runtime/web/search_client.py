@@ -72,8 +72,6 @@ _ENGINES: Mapping[str, tuple[Callable[[Provider, WebQuery], WebSend], Callable[[
 
 @dataclass(frozen=True)
 class SearchBudget:
-    """Counts the searches of each session."""
-
     clock: Callable[[], float] = time.monotonic
     _used: OrderedDict[str, tuple[float, int]] = field(default_factory=OrderedDict[str, tuple[float, int]])
 
@@ -100,8 +98,6 @@ class SearchBudget:
 
 @dataclass(frozen=True, kw_only=True)
 class SearchClient:
-    """Sends searches to the engines."""
-
     http: HttpClient
     guard: Guard
     providers: tuple[Provider, ...]
