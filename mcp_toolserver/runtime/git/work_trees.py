@@ -266,11 +266,7 @@ class _Staged:
 
 
 async def _entries(repository: Repository, target: str) -> list[_Entry]:
-    """Return what the commit contains.
-
-    Raises:
-        InvalidInput: it is too much.
-    """
+    """Return what the commit contains. Raises: InvalidInput: it is too much."""
     answer = await repository.ask("ls-tree", "-r", "--long", "-z", revisions=[target], limit=MAX_LISTING)
     await repository.check(answer)
     lines = answer.stdout.decode("utf-8", "surrogateescape").split("\0")[:-1]

@@ -18,8 +18,7 @@ from mcp_toolserver.capabilities.search import FoundLines, LineQuery
 from mcp_toolserver.errors import ToolError
 from mcp_toolserver.runtime.files.workspace import Workspace
 from mcp_toolserver.runtime.search.display_path import inside, showable
-from mcp_toolserver.runtime.search.filter import Filter
-from mcp_toolserver.runtime.search.target import SearchTarget
+from mcp_toolserver.runtime.search.target import Filter, SearchTarget
 
 MAX_KEPT = 32 << 20
 """Bytes of matches kept."""

@@ -20,9 +20,8 @@ from mcp_toolserver.runtime.processes.helper_launcher import Programs
 from mcp_toolserver.runtime.search import ripgrep_args
 from mcp_toolserver.runtime.search.display_path import inside, showable
 from mcp_toolserver.runtime.search.executable import start
-from mcp_toolserver.runtime.search.filter import Filter, Wanted, include
 from mcp_toolserver.runtime.search.results import NewestFiles, Results, format_result
-from mcp_toolserver.runtime.search.target import SearchTarget, open_target
+from mcp_toolserver.runtime.search.target import Filter, SearchTarget, Wanted, include, open_target
 
 DEADLINE = 50.0
 """Seconds. Many clients give up after 60."""

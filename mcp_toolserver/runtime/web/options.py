@@ -49,11 +49,7 @@ class WebOptions:
 
 
 def host_patterns(entries: Sequence[str]) -> tuple[UrlPattern, ...]:
-    """Parse `web-hosts`.
-
-    Raises:
-        SettingsError: an entry is invalid.
-    """
+    """Parse `web-hosts`. Raises: SettingsError: an entry is invalid."""
     found = tuple(_read("web-hosts", url_pattern, entry) for entry in entries)
     for entry, pattern in zip(entries, found, strict=True):
         if pattern.matches_target is not None:
@@ -62,11 +58,7 @@ def host_patterns(entries: Sequence[str]) -> tuple[UrlPattern, ...]:
 
 
 def private_places(entries: Sequence[str]) -> tuple[PrivateHost, ...]:
-    """Parse `web-private`.
-
-    Raises:
-        SettingsError: as for `host_patterns`.
-    """
+    """Parse `web-private`. Raises: SettingsError: as for `host_patterns`."""
     return tuple(_read("web-private", parse_private_host, entry) for entry in entries)
 
 

@@ -76,11 +76,7 @@ class SearchBudget:
     _used: OrderedDict[str, tuple[float, int]] = field(default_factory=OrderedDict[str, tuple[float, int]])
 
     def take(self, session: str) -> int:
-        """Count one search; return how many are left.
-
-        Raises:
-            Denied: none is left.
-        """
+        """Count one search; return how many are left. Raises: Denied: none is left."""
         now = self.clock()
         started, used = self._used.get(session, (now, 0))
         if now - started > _FORGET_AFTER:
