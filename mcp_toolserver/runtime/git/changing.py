@@ -5,7 +5,7 @@ work tree, through the same checks as those of every file tool.
 """
 
 import os
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
@@ -17,13 +17,9 @@ from mcp_toolserver.runtime.git.executable import GIT_FOLDER
 from mcp_toolserver.runtime.git.hardening import NO_SETTINGS
 from mcp_toolserver.runtime.git.repository import SECONDS, Repository, RepositoryAccess, open_repository
 from mcp_toolserver.runtime.git.runner import GitResult
-from mcp_toolserver.runtime.search.display_path import showable
 
 MAX_STATUS = 16 << 20
 """Bytes of the list of changed files."""
-
-NAMED = 10
-"""Files that an error names."""
 
 _UNFINISHED: Mapping[str, str] = {
     "MERGE_HEAD": "merge",
@@ -82,13 +78,6 @@ class ChangingRepository:
             "A part of its .git may belong to another user or be a link to another place. Ask the user to "
             "look at it."
         )
-
-    def named(self, names: Iterable[str]) -> str:
-        """Name files of the repository in an error."""
-        shown = sorted(names)
-        more = f" and {len(shown) - NAMED} more" if len(shown) > NAMED else ""
-        paths = (showable(self.repository.workspace_path(name)) for name in shown[:NAMED])
-        return ", ".join(f"'{path}'" for path in paths) + more
 
     def forbidden(self, name: str) -> str | None:
         """Return why a rule of the operator keeps this call from the file; None if none does."""

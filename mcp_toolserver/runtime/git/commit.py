@@ -11,13 +11,12 @@ import anyio
 
 from mcp_toolserver.capabilities.git import BranchChange, BranchQuery, CommitQuery, Committed, GitChange
 from mcp_toolserver.errors import Conflict, Denied, InvalidInput, Unavailable
-from mcp_toolserver.runtime.files.path_resolver import relative_to
 from mcp_toolserver.runtime.git.allowed_commands import pathspec_input
 from mcp_toolserver.runtime.git.changing import MAX_STATUS, ChangeAccess, ChangingRepository, changing
 from mcp_toolserver.runtime.git.hardening import parse_config
 from mcp_toolserver.runtime.git.repository import MAX_PATHS, SECONDS
 from mcp_toolserver.runtime.git.switch import change_branch
-from mcp_toolserver.runtime.git.versions import filters, is_nested, refuse_filtered
+from mcp_toolserver.runtime.git.versions import filters, refuse_filtered
 from mcp_toolserver.runtime.search.display_path import showable
 from mcp_toolserver.text.git.messages import counted
 from mcp_toolserver.text.git.names import Author, parse_author
@@ -115,11 +114,12 @@ async def _choose(at: ChangingRepository, query: CommitQuery) -> _Chosen:
         Denied: a rule hides a path.
         Conflict: a file has conflicts.
     """
-    asked = [_relative(at, path) for path in query.paths]
+    canonical = map(at.repository.access.workspace.canonical, query.paths)
+    asked = [at.repository.name_of(path, "Commit to one repository at a time.") for path in canonical]
     if not asked:
         return _Chosen(names=(), left_out=0, nested=0)
     found = await _changes(at, [] if "." in asked else asked)
-    own = [change.path for change in found if not is_nested(at.repository, change.path)]
+    own = [change.path for change in found if not at.repository.is_nested(change.path)]
     names = tuple(name for name in own if not at.repository.is_hidden(name) and not at.forbidden(name))
     for path, name in zip(query.paths, asked, strict=True):
         if not any(_is_within(name, one) for one in names):
@@ -135,21 +135,6 @@ def _nothing(path: str, *, left_out: int) -> str:
     )
 
 
-def _relative(at: ChangingRepository, path: str) -> str:
-    repository = at.repository
-    workspace = repository.access.workspace
-    canonical = workspace.canonical(path)
-    # Raises if a rule hides it.
-    workspace.kind(canonical)
-    name = relative_to(repository.location.top, workspace.spellings(canonical)[-1])
-    if name is None or is_nested(repository, name):
-        raise InvalidInput(
-            f"'{path}' is not in the repository in '{repository.top}', as the first path is. Commit to "
-            "one repository at a time."
-        )
-    return name
-
-
 async def _changes(at: ChangingRepository, paths: Sequence[str]) -> tuple[GitChange, ...]:
     if sum(map(len, paths)) > MAX_PATHS:
         raise InvalidInput("The `paths` are too many. Name folders, or make several commits.")
@@ -160,7 +145,9 @@ async def _changes(at: ChangingRepository, paths: Sequence[str]) -> tuple[GitCha
         raise InvalidInput("Too many files changed. Commit folder by folder: name some of them as `paths`.")
     changes = parsed(answer.stdout).changes
     if unmerged := [change.path for change in changes if is_unmerged(change)]:
-        raise Conflict(f"{at.named(unmerged)}: not merged. Ask the user to resolve the conflicts first.")
+        raise Conflict(
+            f"{at.repository.named(unmerged)}: not merged. Ask the user to resolve the conflicts first."
+        )
     return changes
 
 

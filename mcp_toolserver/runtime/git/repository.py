@@ -15,7 +15,7 @@ from mcp_toolserver.runtime.files.path_resolver import relative_to
 from mcp_toolserver.runtime.files.workspace import Kind, Workspace
 from mcp_toolserver.runtime.git.allowed_commands import GitInvocation
 from mcp_toolserver.runtime.git.runner import MAX_OUTPUT, Git, GitResult, RepositoryPaths
-from mcp_toolserver.runtime.search.display_path import inside, parent
+from mcp_toolserver.runtime.search.display_path import inside, parent, showable
 from mcp_toolserver.text.git.names import ends, plain
 
 SECONDS = 50.0
@@ -23,6 +23,9 @@ SECONDS = 50.0
 
 MAX_PATHS = 64 << 10
 """Characters of pathspecs passed to git in one call."""
+
+NAMED = 10
+"""Files that an error names."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,6 +77,35 @@ class Repository:
 
     def visible(self, names: Iterable[str]) -> list[str]:
         return [name for name in names if not self.is_hidden(name)]
+
+    def named(self, names: Iterable[str], most: int = NAMED) -> str:
+        """Name files of the repository in an error."""
+        shown = sorted(names)
+        more = f" and {len(shown) - most} more" if len(shown) > most else ""
+        return ", ".join(f"'{showable(self.workspace_path(name))}'" for name in shown[:most]) + more
+
+    def name_of(self, path: CanonicalPath, how: str) -> str:
+        """Return the name of a file in the repository. `how` tells a caller what to do about one elsewhere.
+
+        Raises:
+            Denied: a rule hides the file.
+            InvalidInput: it is in another repository, or in none.
+        """
+        workspace = self.access.workspace
+        # Raises if a rule hides it.
+        workspace.kind(path)
+        name = relative_to(self.location.top, workspace.spellings(path)[-1])
+        if name is None or self.is_nested(name):
+            raise InvalidInput(
+                f"'{path}' is not in the repository in '{self.top}', as the first path is. {how}"
+            )
+        return name
+
+    def is_nested(self, name: str) -> bool:
+        """Whether the path is that of a repository inside of this one, or lies in one."""
+        parts = name.rstrip("/").split("/")
+        places = ("/".join(parts[: count + 1]) for count in range(len(parts)))
+        return name != "." and any(os.path.lexists(f"{self.location.top}/{one}/.git") for one in places)
 
     async def has(self, revision: str) -> bool:
         """Whether the parsed `revision` exists."""

@@ -253,8 +253,7 @@ def _parse_paths(answer: GitResult) -> tuple[str, str, str]:
 
 
 def _is_consistent(git_dir: str, common_dir: str) -> bool:
-    """Whether `common_dir` is plausible: the git folder itself, or the main repository of a linked work "
-    "tree."""
+    """Whether `common_dir` is the git folder itself, or that of the main repository of a linked work tree."""
     worktrees, _, _ = git_dir.rpartition("/")
     return git_dir == common_dir or worktrees == f"{common_dir}/worktrees"
 

@@ -4,14 +4,12 @@ Line ends, encodings and `$Id$` are converted by git itself. A file whose attrib
 such as one of Git LFS, is refused: without the filter its content would be wrong.
 """
 
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from mcp_toolserver.capabilities.files import CanonicalPath
 from mcp_toolserver.capabilities.git import FileVersion, VersionQuery
 from mcp_toolserver.errors import InvalidInput, NotFound, Unavailable
-from mcp_toolserver.runtime.files.path_resolver import relative_to
 from mcp_toolserver.runtime.git.hardening import parse_config
 from mcp_toolserver.runtime.git.repository import MAX_PATHS, Repository, RepositoryAccess, open_repository
 from mcp_toolserver.runtime.search.display_path import showable
@@ -79,15 +77,7 @@ async def _entry(repository: Repository, path: CanonicalPath, revision: str) -> 
         InvalidInput: it is no regular file there, or lies in another repository.
         NotFound: it is not there.
     """
-    workspace = repository.access.workspace
-    # Raises if a rule hides it.
-    workspace.kind(path)
-    name = relative_to(repository.location.top, workspace.spellings(path)[-1])
-    if name is None or is_nested(repository, name):
-        raise InvalidInput(
-            f"'{path}' is not in the repository in '{repository.top}', as the first path is. Name files of "
-            "one repository at a time."
-        )
+    name = repository.name_of(path, "Name files of one repository at a time.")
     if revision:
         answer = await repository.ask("ls-tree", "-z", revisions=[revision], paths=[name])
     else:
@@ -108,13 +98,6 @@ async def _entry(repository: Repository, path: CanonicalPath, revision: str) -> 
             "conflicts. Name single files."
         )
     return entry
-
-
-def is_nested(repository: Repository, name: str) -> bool:
-    """Whether the path is that of a repository inside of this one, or lies in one."""
-    parts = name.rstrip("/").split("/")
-    places = ("/".join(parts[: count + 1]) for count in range(len(parts)))
-    return name != "." and any(os.path.lexists(f"{repository.location.top}/{one}/.git") for one in places)
 
 
 async def contents(repository: Repository, entries: Sequence[TreeEntry]) -> Mapping[str, bytes]:
@@ -144,7 +127,7 @@ async def refuse_filtered(repository: Repository, attributes: Mapping[str, Mappi
     """Raises: InvalidInput: a configured filter applies to one of the files."""
     if filtered := filtered_paths(repository, attributes):
         raise InvalidInput(
-            f"{_listed(repository, filtered)}: stored through a filter (see .gitattributes; Git LFS is one). "
+            f"{repository.named(filtered, 5)}: stored through a filter (see .gitattributes; Git LFS is one). "
             "Filters are programs, which the git tools do not run. Leave these files out, or ask the user to "
             "do this with git."
         )
@@ -165,12 +148,6 @@ async def filters(repository: Repository, paths: Sequence[str]) -> Mapping[str, 
     if not any(name.startswith("filter.") for name, _ in parse_config(repository.location.config)):
         return {}
     return await _attributes(repository, paths)
-
-
-def _listed(repository: Repository, names: Iterable[str]) -> str:
-    shown = sorted(names)
-    more = f" and {len(shown) - 5} more" if len(shown) > 5 else ""
-    return ", ".join(f"'{showable(repository.workspace_path(name))}'" for name in shown[:5]) + more
 
 
 def _is_converted(attributes: Mapping[str, str]) -> bool:

@@ -12,7 +12,7 @@ import ssl
 import time
 import zlib
 from collections import OrderedDict
-from collections.abc import AsyncIterable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 from pathlib import Path
@@ -177,11 +177,18 @@ async def _answer(request: WebSend, response: httpcore.Response) -> WebAnswer:
 
 
 def _failure_text(host: str, error: Exception) -> str:
-    if isinstance(error.__cause__, ssl.SSLCertVerificationError):
+    if any(isinstance(cause, ssl.SSLCertVerificationError) for cause in _causes(error)):
         return f"the certificate of {host} is not valid for that name; nothing was sent to it"
     if isinstance(error, httpcore.ConnectError | httpcore.ConnectTimeout):
         return f"{host} cannot be reached; check the address, or try later"
     return f"{host} closed the connection or does not speak HTTP"
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    cause: BaseException | None = error
+    while cause is not None:
+        yield cause
+        cause = cause.__cause__ or cause.__context__
 
 
 def redirect_of(request: WebSend, answer: WebAnswer) -> WebSend | None:
