@@ -18,8 +18,8 @@ from mcp_toolserver.pipeline.dispatcher import Dispatcher
 from mcp_toolserver.pipeline.registry import discover
 from mcp_toolserver.runtime.files.workspace import Workspace
 from mcp_toolserver.runtime.git.commit import GitWriter
-from mcp_toolserver.runtime.git.executable import helper
 from mcp_toolserver.runtime.git.git import GitReader
+from mcp_toolserver.runtime.git.hardening import helper
 from mcp_toolserver.runtime.git.repository import RepositoryAccess
 from mcp_toolserver.runtime.git.runner import Git
 from mcp_toolserver.runtime.host_services import ServiceRequest

@@ -22,8 +22,7 @@ from mcp_toolserver.runtime.git.allowed_commands import (
     check_revision,
     pathspec_input,
 )
-from mcp_toolserver.runtime.git.executable import helper
-from mcp_toolserver.runtime.git.hardening import MAX_NAMED, environment, parse_config
+from mcp_toolserver.runtime.git.hardening import MAX_NAMED, environment, helper, parse_config
 from mcp_toolserver.runtime.processes.broker_client import Broker
 from mcp_toolserver.runtime.sandbox.broker.messages import Program, decode, encode
 from mcp_toolserver.runtime.sandbox.broker.policy import BrokerPolicy, Helper, SandboxPlan, plan_for

@@ -11,7 +11,7 @@ import pytest
 
 from mcp_toolserver.errors import ToolError, Unavailable
 from mcp_toolserver.runtime.git.allowed_commands import GitInvocation
-from mcp_toolserver.runtime.git.executable import helper
+from mcp_toolserver.runtime.git.hardening import helper
 from mcp_toolserver.runtime.git.runner import (
     MAX_LISTING,
     MOST,

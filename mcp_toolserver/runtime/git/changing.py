@@ -13,8 +13,7 @@ from mcp_toolserver.capabilities.call_scope import Scope
 from mcp_toolserver.capabilities.files import CanonicalPath
 from mcp_toolserver.errors import Conflict, Denied, Unavailable
 from mcp_toolserver.runtime.git.allowed_commands import GitInvocation
-from mcp_toolserver.runtime.git.executable import GIT_FOLDER
-from mcp_toolserver.runtime.git.hardening import NO_SETTINGS
+from mcp_toolserver.runtime.git.hardening import GIT_FOLDER, NO_SETTINGS
 from mcp_toolserver.runtime.git.repository import SECONDS, Repository, RepositoryAccess, open_repository
 from mcp_toolserver.runtime.git.runner import GitResult
 

@@ -27,8 +27,7 @@ from mcp_toolserver.errors import (
     Unavailable,
 )
 from mcp_toolserver.runtime.files.workspace_files import ConfinedFiles
-from mcp_toolserver.runtime.git.executable import argv_prefix
-from mcp_toolserver.runtime.git.hardening import FIXED, parse_config
+from mcp_toolserver.runtime.git.hardening import FIXED, argv_prefix, parse_config
 from mcp_toolserver.runtime.git.repository import RepositoryAccess, open_repository
 from mcp_toolserver.runtime.processes.broker_client import Broker
 from mcp_toolserver.runtime.processes.interactive import InteractiveProcess, start_interactive

@@ -64,9 +64,8 @@ class GitReader:
             answer = await repository.ask("status", *options, paths=repository.paths)
             await repository.check(answer)
             found = parsed(answer.stdout, complete=not answer.truncated)
-            changes = tuple(
-                _displayed(repository, change) for change in found.changes if _is_visible(repository, change)
-            )
+            visible = (change for change in found.changes if not repository.is_hidden(change.path))
+            changes = tuple(_displayed(repository, change) for change in visible)
             return replace(found, changes=changes, left_out=len(found.changes) - len(changes))
 
     async def history(self, query: HistoryQuery) -> GitHistory:
@@ -148,10 +147,6 @@ def _parse_revision(revision: str) -> tuple[str, ...]:
         return (peeled(revision),) if revision else ()
     except ValueError as error:
         raise InvalidInput(str(error)) from None
-
-
-def _is_visible(repository: Repository, change: GitChange) -> bool:
-    return not repository.is_hidden(change.path)
 
 
 def _displayed(repository: Repository, change: GitChange) -> GitChange:

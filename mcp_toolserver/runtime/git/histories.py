@@ -97,7 +97,9 @@ class GitHistories:
         for path, is_folder in self._search.find(self._roots, self._roots).items():
             folder, name = os.path.split(path)
             is_named = name.lower() == ".git"
-            place = path if is_named else folder if _is_git_folder(folder) else ""
+            # Next to a `HEAD`.
+            is_git_folder = any(os.path.lexists(f"{folder}/{part}") for part in ("objects", "commondir"))
+            place = path if is_named else folder if is_git_folder else ""
             git_dir = place and git_folder(place)
             if git_dir and any(lies_in(root, git_dir) for root in self._roots):
                 tops.setdefault(git_dir, set()).update((folder,) if is_named else ())
@@ -176,11 +178,6 @@ class GitHistories:
         if not blobs:
             return ""
         return f"{len(blobs)} of its blobs are in no commit and no index (`git gc --prune=now` removes them)"
-
-
-def _is_git_folder(folder: str) -> bool:
-    """Whether `folder`, in which there is a `HEAD`, may be that of a repository."""
-    return any(os.path.lexists(f"{folder}/{name}") for name in ("objects", "commondir"))
 
 
 def _with_index(git_dir: str) -> list[str]:

@@ -18,8 +18,7 @@ from mcp_toolserver.errors import Denied, NotFound, SandboxUnavailable, TimedOut
 from mcp_toolserver.runtime.anonymous_file import anonymous_file
 from mcp_toolserver.runtime.descriptor_path import descriptor_path
 from mcp_toolserver.runtime.git.allowed_commands import GitInvocation, build_argv
-from mcp_toolserver.runtime.git.executable import argv_prefix
-from mcp_toolserver.runtime.git.hardening import NO_SETTINGS, environment, parse_config
+from mcp_toolserver.runtime.git.hardening import NO_SETTINGS, argv_prefix, environment, parse_config
 from mcp_toolserver.runtime.processes.helper_launcher import Programs
 from mcp_toolserver.runtime.sandbox.broker.messages import Program
 

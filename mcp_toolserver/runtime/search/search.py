@@ -151,7 +151,7 @@ class Ripgrep:
             case _:
                 raise Unavailable("ripgrep was stopped. Try again.")
         if exit_.status == ripgrep_args.FAILED:
-            if not searched and not ripgrep_args.found_no_file(complaints):
+            if not searched and b"No files were searched" not in complaints:
                 raise ripgrep_args.refusal(complaints, query)
         elif exit_.status not in (0, 1):
             raise Unavailable("ripgrep failed. Try a simpler search, or a smaller folder.")
