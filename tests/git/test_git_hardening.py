@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from mcp_toolserver.errors import Denied, InvalidInput, NotFound, TimedOut, ToolError, Unavailable
 from mcp_toolserver.runtime.git.allowed_commands import (
-    CHANGING_SUBCOMMANDS,
-    SUBCOMMANDS,
+    CHANGES,
+    FORMS,
     GitInvocation,
     build_argv,
     check_revision,
@@ -392,7 +392,7 @@ async def test_asking_changes_nothing_in_the_repository(lair: Lair, ask: Asked) 
         pytest.fail("git changes nothing by itself")
     stale(lair)
     before = snapshot(lair.repository)
-    for subcommand in sorted(SUBCOMMANDS):
+    for subcommand in sorted(FORMS):
         options = {"cat-file": ("-p",), "rev-list": ("--count",), "check-attr": ("eol",)}.get(subcommand, ())
         needs = subcommand in ("cat-file", "ls-tree", "rev-list", "rev-parse", "log", "show")
         paths = ("file.txt",) if subcommand in ("blame", "check-attr") else ()
@@ -473,8 +473,8 @@ def test_what_names_a_revision_is_one_and_nothing_else_is() -> None:
 
 
 BUILDS = (
-    *((build_argv, subcommand) for subcommand in sorted(SUBCOMMANDS)),
-    *((build_changing_argv, subcommand) for subcommand in sorted(CHANGING_SUBCOMMANDS)),
+    *((build_argv, subcommand) for subcommand in sorted(FORMS)),
+    *((build_changing_argv, subcommand) for subcommand in sorted(CHANGES)),
 )
 
 

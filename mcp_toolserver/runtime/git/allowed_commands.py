@@ -54,7 +54,7 @@ _PARSE = "REVISIONS"
 _ASIDE = "--ignore-submodules=dirty"
 _PLAIN = "--no-ext-diff --no-textconv --submodule=short"
 
-_FORMS: Mapping[str, _Form] = {
+FORMS: Mapping[str, _Form] = {
     "status": _Form(
         r"--(short|branch|porcelain|porcelain=v[12]|ahead-behind|no-ahead-behind|show-stash|no-renames)|-z",
         r"--untracked-files=(no|normal|all)|--ignored=(no|traditional|matching)",
@@ -100,12 +100,10 @@ _FORMS: Mapping[str, _Form] = {
     ),
 }
 
-SUBCOMMANDS = frozenset(_FORMS)
-
 _NO_PROGRAMS = "--no-verify --no-post-rewrite --no-gpg-sign"
 _FROM_INPUT = "--pathspec-from-file=- --pathspec-file-nul"
 
-_CHANGES: Mapping[str, _Form] = {
+CHANGES: Mapping[str, _Form] = {
     "add": _Form(hardened=f"--all {_FROM_INPUT}", layout=""),
     # `--only` leaves what is staged of other files out of the commit, and staged.
     "commit": _Form(
@@ -128,8 +126,6 @@ _CHANGES: Mapping[str, _Form] = {
     # It writes what is in the index, and nothing in the place of a file that is there.
     "checkout-index": _Form(hardened="--all --quiet", layout=""),
 }
-
-CHANGING_SUBCOMMANDS = frozenset(_CHANGES)
 
 _REVISION = re.compile(r"(?![-:])[\w./@^~{}+=#,!%-]+(:(?!/)[^\x00-\x1f\x7f]*)?")
 _HISTORY_SEARCH = "{/"
@@ -155,7 +151,7 @@ def build_argv(query: GitInvocation, *, changing: bool = False) -> tuple[str, ..
     Raises:
         InvalidInput: an argument could do more than that, or name something outside of this repository.
     """
-    forms = _CHANGES if changing else _FORMS
+    forms = CHANGES if changing else FORMS
     shape = forms.get(query.subcommand)
     if shape is None:
         raise InvalidInput(

@@ -10,7 +10,7 @@ can depend on any file.
 import os
 import stat
 import time
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -105,7 +105,8 @@ class Git:
         found = RepositoryPaths(git_dir=git_dir, common_dir=common_dir, top=top, config=b"")
         before = take_snapshot(folder, found, self._home)
         found = await self.configured(found, cwd=cwd, timeout=timeout)
-        if unchanged_since(before, before_ns) and take_snapshot(folder, found, self._home) == before:
+        is_old = all(state is None or state[-1] < before_ns for state in before.values())
+        if is_old and take_snapshot(folder, found, self._home) == before:
             self._cache.keep(folder, found, before)
         return found
 
@@ -290,28 +291,14 @@ class RepositoryCache:
 
 def take_snapshot(folder: str, location: RepositoryPaths, home: str) -> Snapshot:
     """Return the state of everything that the entry for `folder` depends on."""
-    return {path: _state(path) for path in _dependencies(folder, location, home)}
-
-
-def unchanged_since(before: Snapshot, by: int) -> bool:
-    """Whether nothing in the snapshot changed after `by`, in nanoseconds since the epoch."""
-    return all(state is None or state[-1] < by for state in before.values())
-
-
-def _dependencies(folder: str, location: RepositoryPaths, home: str) -> Iterator[str]:
-    yield folder
+    paths = [folder, f"{location.top}/.git", location.git_dir, f"{location.git_dir}/commondir"]
     # A new repository in a closer parent folder takes precedence.
     while folder not in (location.top, "/"):
-        yield f"{folder}/.git"
+        paths.append(f"{folder}/.git")
         folder = os.path.dirname(folder)
-    yield f"{location.top}/.git"
-    yield location.git_dir
-    yield f"{location.git_dir}/commondir"
-    for place in dict.fromkeys((location.git_dir, location.common_dir)):
-        yield f"{place}/config"
-        yield f"{place}/config.worktree"
-    yield f"{home}/.gitconfig"
-    yield f"{home}/.config/git/config"
+    for place in (location.git_dir, location.common_dir):
+        paths += (f"{place}/config", f"{place}/config.worktree")
+    return {path: _state(path) for path in (*paths, f"{home}/.gitconfig", f"{home}/.config/git/config")}
 
 
 def _state(path: str) -> tuple[int, ...] | None:
