@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from mcp_toolserver.runtime.desktop.desktop import CallDesktop
     from mcp_toolserver.runtime.files.workspace_files import ConfinedFiles
     from mcp_toolserver.runtime.git.clone import GitCloner
+    from mcp_toolserver.runtime.git.commit import GitWriter
     from mcp_toolserver.runtime.git.git import GitReader
-    from mcp_toolserver.runtime.git.writer import GitWriter
     from mcp_toolserver.runtime.lsp.code_queries import CodeQueries
     from mcp_toolserver.runtime.plan.plan_modes import OwnerPlans
     from mcp_toolserver.runtime.processes.commands import CallCommands

@@ -43,8 +43,13 @@ from mcp_toolserver.runtime.processes.commands import CommandLimits, Commands
 from mcp_toolserver.runtime.processes.sessions import Sessions
 from mcp_toolserver.runtime.providers import ProviderContext, Providers
 from mcp_toolserver.runtime.sandbox.layers.spec import may_share
-from mcp_toolserver.runtime.web.keys import key_files, read_key
-from mcp_toolserver.runtime.web.options import WebOptions, host_patterns, private_places
+from mcp_toolserver.runtime.web.options import (
+    WebOptions,
+    host_patterns,
+    key_files,
+    private_places,
+    read_key,
+)
 from mcp_toolserver.runtime.web.options import providers as search_providers
 from mcp_toolserver.runtime.windows_paths import WindowsPaths
 from mcp_toolserver.settings import Settings

@@ -16,7 +16,7 @@ from mcp_toolserver.runtime.sandbox.broker.limit_settings import CommandBounds
 from mcp_toolserver.runtime.sandbox.layers.environment import command_environment
 from mcp_toolserver.runtime.sandbox.layers.spec import SandboxSpec
 from mcp_toolserver.runtime.search.executable import command_variables
-from mcp_toolserver.runtime.web.keys import checked_key, key_files, read_key
+from mcp_toolserver.runtime.web.options import checked_key, key_files, read_key
 from mcp_toolserver.settings import Settings
 from mcp_toolserver.stores.state_dir import make_state_folder, state_folder
 

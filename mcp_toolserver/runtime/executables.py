@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from mcp_toolserver.runtime.desktop.executables import DesktopExecutables, find_desktop
-from mcp_toolserver.runtime.git import executable as git_executable
+from mcp_toolserver.runtime.git import hardening
 from mcp_toolserver.runtime.sandbox.broker.policy import Helper
 from mcp_toolserver.runtime.search import executable as search_executable
 from mcp_toolserver.runtime.which import ENGINES, POWERSHELLS, find_program, program_folders
@@ -29,7 +29,7 @@ class HostExecutables:
     @property
     def helpers(self) -> tuple[Helper, ...]:
         """The broker rules for helper programs."""
-        git = () if self.git is None else (git_executable.helper(self.git),)
+        git = () if self.git is None else (hardening.helper(self.git),)
         ripgrep = () if self.ripgrep is None else (search_executable.helper(self.ripgrep),)
         return (*ripgrep, *git)
 
@@ -58,7 +58,7 @@ def find_host_executables(environ: Mapping[str, str], roots: Sequence[str]) -> H
     path_entries = program_folders(environ.get("PATH", ""))
     return HostExecutables(
         ripgrep=search_executable.find_ripgrep(path_entries, roots),
-        git=git_executable.find_git(path_entries, roots),
+        git=find_program(("git",), path_entries, roots),
         desktop=find_desktop(path_entries, roots, environ),
         path=path_entries,
         powershell=find_program(POWERSHELLS, path_entries, roots),

@@ -13,7 +13,7 @@ from mcp_toolserver.capabilities.permissions import Capability, Permission, Reas
 from mcp_toolserver.lazy import Lazy
 from mcp_toolserver.policy.client_restrictions import ClientRestrictions
 from mcp_toolserver.runtime.clock import SystemClock
-from mcp_toolserver.runtime.files.lookups import ClientThreads, PathLookups
+from mcp_toolserver.runtime.files.lookups import PathLookups
 from mcp_toolserver.runtime.files.workspace import Entered, Temporary, Workspace
 from mcp_toolserver.runtime.files.workspace_files import ConfinedFiles
 from mcp_toolserver.tool_spec import Runtime, ToolContext
@@ -132,10 +132,12 @@ class HostServices:
         def view() -> Workspace:
             folders = (self.outputs.folder(owner), self.histories.folder(owner))
             usable = (self.temporary(owner), self.plan_folder(owner))
-            workspace = self.workspace.reading(
-                [folder for folder in folders if folder is not None],
-                [one for one in usable if one is not None],
-                threads=ClientThreads(self.lookups, owner),
+            workspace = replace(
+                self.workspace,
+                readable=tuple(folder for folder in folders if folder is not None),
+                temporary=tuple(one for one in usable if one is not None),
+                lookups=self.lookups,
+                client=owner,
             )
             entered = self.worktrees.get(owner)
             return workspace if entered is None else workspace.within(entered)

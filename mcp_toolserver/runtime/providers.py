@@ -229,13 +229,12 @@ def _git(context: ProviderContext) -> Provider:
 
 
 def _git_write(context: ProviderContext) -> Provider:
-    from mcp_toolserver.runtime.git.changing import ChangeAccess
-    from mcp_toolserver.runtime.git.writer import GitWriter
+    from mcp_toolserver.runtime.git.commit import GitWriter
 
     access = _access(context)
     return Provider(
         provide=lambda request: GitWriter(
-            access=ChangeAccess(repositories=access(request), scope=request.scope, author=context.git_author)
+            repositories=access(request), scope=request.scope, author=context.git_author
         )
     )
 
@@ -273,9 +272,9 @@ def _worktrees(context: ProviderContext) -> Provider:
 
 
 def _web(context: ProviderContext) -> Provider:
-    from mcp_toolserver.runtime.web.provider import web_provider
+    from mcp_toolserver.runtime.web.calls import WebServices
 
-    return web_provider(context.web)
+    return Provider(provide=WebServices(context.web).provide)
 
 
 def _languages(context: ProviderContext) -> Provider:

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -356,11 +357,11 @@ async def test_a_missing_file_is_answered_with_similar_names(ws: Path, files: Co
 async def test_the_servers_own_folder_is_read_but_never_written(ws: Path, tmp_path: Path) -> None:
     own = tmp_path / "own"
     everybodys = Workspace([str(ws)])
-    for without in (everybodys, everybodys.reading(()), everybodys.reading([str(own)])):
+    for without in (everybodys, replace(everybodys, readable=(str(own),))):
         refused(Denied, without.canonical, f"{own}/x.txt")
     own.mkdir()
     (own / "x.txt").write_bytes(b"long")
-    workspace = Workspace([str(ws)]).reading([str(own)])
+    workspace = replace(Workspace([str(ws)]), readable=(str(own),))
     path = workspace.canonical(f"{own}/x.txt")
     assert path == f"{own}/x.txt"
     assert workspace.spellings(path) == (path,)
@@ -369,7 +370,7 @@ async def test_the_servers_own_folder_is_read_but_never_written(ws: Path, tmp_pa
     await refuses(Denied, files.write(path, b""), files.update(path, lambda _: b""))
     refused(Denied, workspace.canonical, f"{own}/../secret")
     assert workspace.canonical("f") == "f"
-    inside = Workspace([str(tmp_path)]).reading([str(own)])
+    inside = replace(Workspace([str(tmp_path)]), readable=(str(own),))
     for spelling in ("own/x.txt", f"{tmp_path}/own/x.txt", "own/new"):
         await refuses(Denied, ConfinedFiles(inside, may_write=True).write(inside.canonical(spelling), b""))
 
@@ -410,7 +411,7 @@ def test_a_view_never_holds_more_than_the_workspace(tree: Path) -> None:
 
 def test_a_view_without_a_part_of_the_workspace_denies_everything(tree: Path) -> None:
     (tree / "one/out").symlink_to("../other")
-    workspace = Workspace([str(tree / "one")]).reading([str(tree / "two")])
+    workspace = replace(Workspace([str(tree / "one")]), readable=(str(tree / "two"),))
     for scope in ([], *([str(tree / name)] for name in ("other", "gone", "one/a/f", "one/out"))):
         view = workspace.restricted_to(scope)
         refused(
@@ -436,7 +437,7 @@ def test_one_file_has_one_spelling_in_a_view_of_nested_folders(tree: Path) -> No
 
 def test_what_a_view_found_out_about_a_path_binds_no_other_view(tree: Path) -> None:
     workspace = Workspace([str(tree / "one")], private=str(tree / "one/b"))
-    mine = workspace.reading([str(tree / "one/b")])
+    mine = replace(workspace, readable=(str(tree / "one/b"),))
     path = mine.canonical(str(tree / "one/b/f"))
     assert mine.kind(path) == "file"
     refused(Denied, workspace.kind, path)

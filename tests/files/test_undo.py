@@ -2,7 +2,6 @@
 
 import hashlib
 import os
-import re
 import stat
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +17,7 @@ from mcp_toolserver.runtime.files.workspace_files import drops_most
 from mcp_toolserver.stores.file_history import OWNERS, FileHistories, HistoryLimits
 from mcp_toolserver.text.redact_secrets import is_secret_file
 from tests.notebook.notebooks import made, written
-from tests.support.calling import HANDLE
+from tests.support.calling import handle, shown_path
 from tests.support.workbench import Person, dispatcher, machine
 
 TEXT = "".join(f"line {number} of the user\n" for number in range(20))
@@ -68,19 +67,6 @@ class Server:
 @pytest.fixture
 def server(tmp_path: Path) -> Server:
     return Server(tmp_path)
-
-
-def handle(answer: str) -> str:
-    """The id that an answer names to restore."""
-    found = HANDLE.search(answer)
-    assert found is not None, answer
-    return found[0]
-
-
-def shown_path(answer: str) -> str:
-    found = re.search(r"previous content: path (\S+)", answer)
-    assert found is not None, answer
-    return found[1]
 
 
 # --- what may be replaced unseen -------------------------------------------------------------------------

@@ -1,7 +1,6 @@
 """Undo with a real server and client: both generations of the protocol, several clients, rules, commands."""
 
 import os
-import re
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -11,7 +10,7 @@ import pytest
 from mcp import Client
 from mcp_types import Implementation
 
-from tests.support.calling import HANDLE
+from tests.support.calling import handle, shown_path
 from tests.support.confinement import BY_USER, WORKSPACE_WRITE, Server
 from tests.support.live import Setup, SharedServers, connected, connected_to, text
 from tests.support.processes import until
@@ -40,18 +39,6 @@ async def refusal(client: Client, tool: str, **arguments: object) -> str:
     return text(result)
 
 
-def place(answer: str) -> str:
-    found = re.search(r"previous content: path (\S+)", answer)
-    assert found is not None, answer
-    return found[1]
-
-
-def handle(answer: str) -> str:
-    found = HANDLE.search(answer)
-    assert found is not None, answer
-    return found[0]
-
-
 @pytest.mark.asyncio(loop_scope="session")
 @pytest.mark.parametrize("era", ["legacy", "auto"])
 async def test_another_client_over_http_can_neither_read_nor_restore(shared: SharedServers, era: str) -> None:
@@ -60,7 +47,7 @@ async def test_another_client_over_http_can_neither_read_nor_restore(shared: Sha
     (setup.root / name).write_text(TEXT, encoding="utf-8")
     owner = await shared.client(setup, "http", era)
     answer = await call(owner, "write_file", path=name, content="gone\n", overwrite=True)
-    path, undo = place(answer), handle(answer)
+    path, undo = shown_path(answer), handle(answer)
     missing = os.path.dirname(os.path.dirname(path)) + f"/000000000000/000000000000-{name}"
     somebody = Implementation(name="somebody else", version="1")
     async with connected_to(shared.url(setup), "http", mode=era, client_info=somebody) as other:
@@ -102,9 +89,9 @@ async def test_what_one_server_keeps_the_next_leaves_alone_and_does_not_show(set
     os.utime(old, (moment, moment))
     async with connected(setup) as client:
         await until(lambda: not old.exists())
-        await refusal(client, "read_file", path=place(answer))
+        await refusal(client, "read_file", path=shown_path(answer))
         await refusal(client, "write_file", path="notes.md", restore=handle(answer))
-    assert Path(place(answer)).read_text(encoding="utf-8") == TEXT
+    assert Path(shown_path(answer)).read_text(encoding="utf-8") == TEXT
 
 
 @pytest.mark.parametrize("user", BY_USER)
@@ -115,6 +102,6 @@ def test_commands_see_nothing_that_is_kept_and_what_is_temporary_is_not(
     server.bash(f"printf '{TEXT}' > notes.md; printf '{TEXT}' > /tmp/notes.md")
     assert server.call("write_file", path="notes.md", content="gone\n").is_error
     answer = server.call("write_file", path="notes.md", content="gone\n", overwrite=True).text
-    assert "No such file" in server.bash(f"cat {place(answer)} 2>&1 || true")
+    assert "No such file" in server.bash(f"cat {shown_path(answer)} 2>&1 || true")
     assert "ndo" not in server.call("write_file", path="/tmp/notes.md", content="gone\n").text
     server.bash("rm notes.md /tmp/notes.md")

@@ -13,8 +13,7 @@ from tempfile import TemporaryDirectory
 import anyio
 
 from mcp_toolserver.runtime.git.allowed_commands import GitInvocation
-from mcp_toolserver.runtime.git.executable import argv_prefix, helper
-from mcp_toolserver.runtime.git.hardening import environment
+from mcp_toolserver.runtime.git.hardening import argv_prefix, environment, helper
 from mcp_toolserver.runtime.git.runner import Git, GitResult
 from mcp_toolserver.runtime.processes.broker_client import Broker
 from mcp_toolserver.runtime.processes.helper_launcher import Programs

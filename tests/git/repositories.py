@@ -17,12 +17,11 @@ from mcp_toolserver.pipeline.call import Result
 from mcp_toolserver.pipeline.dispatcher import Dispatcher
 from mcp_toolserver.pipeline.registry import discover
 from mcp_toolserver.runtime.files.workspace import Workspace
-from mcp_toolserver.runtime.git.changing import ChangeAccess
-from mcp_toolserver.runtime.git.executable import helper
+from mcp_toolserver.runtime.git.commit import GitWriter
 from mcp_toolserver.runtime.git.git import GitReader
+from mcp_toolserver.runtime.git.hardening import helper
 from mcp_toolserver.runtime.git.repository import RepositoryAccess
 from mcp_toolserver.runtime.git.runner import Git
-from mcp_toolserver.runtime.git.writer import GitWriter
 from mcp_toolserver.runtime.host_services import ServiceRequest
 from mcp_toolserver.runtime.processes.broker_client import Broker
 from mcp_toolserver.runtime.processes.helper_launcher import Programs
@@ -123,8 +122,7 @@ def git_tools(
         return RepositoryAccess(git=git, workspace=request.workspace, may_hide=bool(patterns))
 
     def writer(request: ServiceRequest) -> GitWriter:
-        access_ = ChangeAccess(repositories=access(request), scope=request.scope, author=author)
-        return GitWriter(access=access_)
+        return GitWriter(repositories=access(request), scope=request.scope, author=author)
 
     needs = required(Capability.GIT, Capability.GIT_WRITE, Capability.FS_WRITE)
     provide = {

@@ -5,6 +5,7 @@ import shutil
 import signal
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +15,14 @@ from hypothesis import strategies as st
 
 from mcp_toolserver.errors import Denied, InvalidInput, NotFound, TimedOut, ToolError, Unavailable
 from mcp_toolserver.runtime.git.allowed_commands import (
-    CHANGING_SUBCOMMANDS,
-    SUBCOMMANDS,
+    CHANGES,
+    FORMS,
     GitInvocation,
     build_argv,
-    build_changing_argv,
     check_revision,
     pathspec_input,
 )
-from mcp_toolserver.runtime.git.executable import helper
-from mcp_toolserver.runtime.git.hardening import MAX_NAMED, environment, parse_config
+from mcp_toolserver.runtime.git.hardening import MAX_NAMED, environment, helper, parse_config
 from mcp_toolserver.runtime.processes.broker_client import Broker
 from mcp_toolserver.runtime.sandbox.broker.messages import Program, decode, encode
 from mcp_toolserver.runtime.sandbox.broker.policy import BrokerPolicy, Helper, SandboxPlan, plan_for
@@ -82,6 +81,8 @@ def refuses(check: Callable[[Any], object], given: Any) -> bool:
 
 # --- programs that a repository names --------------------------------------------------------------------
 
+
+build_changing_argv = partial(build_argv, changing=True)
 
 Plant = Callable[[Lair], None]
 
@@ -391,7 +392,7 @@ async def test_asking_changes_nothing_in_the_repository(lair: Lair, ask: Asked) 
         pytest.fail("git changes nothing by itself")
     stale(lair)
     before = snapshot(lair.repository)
-    for subcommand in sorted(SUBCOMMANDS):
+    for subcommand in sorted(FORMS):
         options = {"cat-file": ("-p",), "rev-list": ("--count",), "check-attr": ("eol",)}.get(subcommand, ())
         needs = subcommand in ("cat-file", "ls-tree", "rev-list", "rev-parse", "log", "show")
         paths = ("file.txt",) if subcommand in ("blame", "check-attr") else ()
@@ -472,8 +473,8 @@ def test_what_names_a_revision_is_one_and_nothing_else_is() -> None:
 
 
 BUILDS = (
-    *((build_argv, subcommand) for subcommand in sorted(SUBCOMMANDS)),
-    *((build_changing_argv, subcommand) for subcommand in sorted(CHANGING_SUBCOMMANDS)),
+    *((build_argv, subcommand) for subcommand in sorted(FORMS)),
+    *((build_changing_argv, subcommand) for subcommand in sorted(CHANGES)),
 )
 
 

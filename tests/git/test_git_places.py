@@ -2,8 +2,8 @@
 
 import os
 from collections.abc import AsyncGenerator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass, field, replace
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import anyio
@@ -11,9 +11,16 @@ import pytest
 
 from mcp_toolserver.errors import ToolError, Unavailable
 from mcp_toolserver.runtime.git.allowed_commands import GitInvocation
-from mcp_toolserver.runtime.git.executable import helper
-from mcp_toolserver.runtime.git.repository_cache import MOST, RACY_WINDOW_NS, RepositoryCache, RepositoryPaths
-from mcp_toolserver.runtime.git.runner import MAX_LISTING, Git, ProgramLauncher
+from mcp_toolserver.runtime.git.hardening import helper
+from mcp_toolserver.runtime.git.runner import (
+    MAX_LISTING,
+    MOST,
+    RACY_WINDOW_NS,
+    Git,
+    RepositoryCache,
+    RepositoryPaths,
+)
+from mcp_toolserver.runtime.processes.broker_client import Broker
 from mcp_toolserver.runtime.processes.helper_launcher import Programs, Running
 from mcp_toolserver.runtime.sandbox.broker.limit_settings import CommandBounds
 from mcp_toolserver.runtime.sandbox.broker.messages import Program
@@ -131,18 +138,20 @@ async def test_git_that_uses_too_much_is_ended_and_reported(lair: Lair) -> None:
 # --- what is remembered ----------------------------------------------------------------------------------
 
 
-@dataclass
-class Counting:
+class Counting(Programs):
     """Counts what is started."""
 
-    starter: ProgramLauncher
-    runs: list[str] = field(default_factory=list[str])
+    def __init__(self, broker: Broker) -> None:
+        super().__init__(broker)
+        self.runs: list[str] = []
 
-    def start(
+    @asynccontextmanager
+    async def start(
         self, program: Program, *, cwd: int, stdin: int | None = None
-    ) -> AbstractAsyncContextManager[Running]:
+    ) -> AsyncGenerator[Running, None]:
         self.runs.append(next(word for word in program.argv[1:] if not word.startswith("-")))
-        return self.starter.start(program, cwd=cwd, stdin=stdin)
+        async with super().start(program, cwd=cwd, stdin=stdin) as running:
+            yield running
 
 
 @dataclass
@@ -174,7 +183,7 @@ ALL = ["rev-parse", "config", "status"]
 async def remembering(lair: Lair, **options: int) -> AsyncGenerator[Remembering]:
     """Our git; it relies upon whatever has not changed since it was asked, unless the options say more."""
     with git_broker(lair.folder / "home") as started:
-        counting = Counting(Programs(started))
+        counting = Counting(started)
         git = Git(counting, GIT, str(lair.folder / "home"), **{"racy_window_ns": 0, **options})
         yield Remembering(git, counting, lair)
 

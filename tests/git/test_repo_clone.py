@@ -13,8 +13,7 @@ from mcp_toolserver.errors import TimedOut
 from mcp_toolserver.pipeline.call import Result
 from mcp_toolserver.pipeline.dispatcher import Dispatcher
 from mcp_toolserver.runtime.executables import HostExecutables
-from mcp_toolserver.runtime.git.clone import GitCloner
-from mcp_toolserver.runtime.git.clone_script import ClonePlan, clone_failure
+from mcp_toolserver.runtime.git.clone import ClonePlan, GitCloner, clone_failure
 from mcp_toolserver.runtime.host_services import ServiceRequest
 from mcp_toolserver.runtime.web.guard import Guard, parse_private_host
 from mcp_toolserver.text.address_or_path import clone_source

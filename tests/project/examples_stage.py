@@ -33,8 +33,8 @@ from mcp_toolserver.pipeline.registry import discover
 from mcp_toolserver.runtime.desktop.executables import DesktopExecutables
 from mcp_toolserver.runtime.executables import find_host_executables
 from mcp_toolserver.runtime.processes.broker_client import start_standalone_broker
+from mcp_toolserver.runtime.web.calls import WebServices
 from mcp_toolserver.runtime.web.options import WebOptions, providers
-from mcp_toolserver.runtime.web.provider import web_provider
 from mcp_toolserver.settings import Settings
 from tests import ROOT
 from tests.agents.agents import Call, Says, model_api
@@ -285,6 +285,6 @@ def _with_web(dispatcher: Dispatcher, web: Site) -> Dispatcher:
     internet = Internet.of(web, "example.org", "search.example.org")
     options = WebOptions(providers=providers(("searxng=http://search.example.org",), {}))
     host = dispatcher.host
-    made = web_provider(options, resolve=internet.resolve, network=internet).provide
+    made = WebServices(options, resolve=internet.resolve, network=internet).provide
     services = {Capability.CLOCK: lambda _: Noon(), Capability.FETCH: made, Capability.SEND: made}
     return replace(dispatcher, host=replace(host, providers={**host.providers, **services}))

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from mcp_toolserver.capabilities.files import CanonicalPath
-from mcp_toolserver.capabilities.search import LineQuery
+from mcp_toolserver.capabilities.search import LineQuery, SearchMode
 from mcp_toolserver.errors import Denied, InvalidInput, NotFound, TimedOut
 from mcp_toolserver.runtime.files.workspace import Workspace
 from mcp_toolserver.runtime.processes.broker_client import Broker
@@ -18,7 +18,7 @@ from mcp_toolserver.runtime.processes.helper_launcher import Programs
 from mcp_toolserver.runtime.search.display_path import inside
 from mcp_toolserver.runtime.search.executable import find_ripgrep, helper, start
 from mcp_toolserver.runtime.search.ignore_rules import rewritten, rules_above
-from mcp_toolserver.runtime.search.output_parser import MAX_KEPT, Results
+from mcp_toolserver.runtime.search.results import MAX_KEPT, Results
 from tests.search.searching import RIPGREP, Grounds, Meddling
 from tests.support.confinement import READ_ONLY, Server, put
 
@@ -34,32 +34,20 @@ def grounds(tmp_path: Path, search_broker: Broker) -> Grounds:
 # --- what a search for lines shows ------------------------------------------------------------------------
 
 
-async def test_files_come_in_path_order(grounds: Grounds) -> None:
-    grounds.write(b="x", a__z="x", a__b__c="x", a_dot_txt="x", other="y")
-    found = await grounds.lines("x", "files_with_matches")
-    assert found.text.splitlines() == ["a/b/c", "a/z", "a.txt", "b"]
-    assert (found.shown, found.total, found.files, found.complete) == (4, 4, 4, True)
-
-
-async def test_lines_come_with_path_and_number(grounds: Grounds) -> None:
-    grounds.write(a="one\ntwo\n\nonetwo\n", b="two one")
-    found = await grounds.lines("one")
-    assert found.text.splitlines() == ["a:1:one", "a:4:onetwo", "b:1:two one"]
-    assert (found.shown, found.total, found.files, found.matches) == (3, 3, 2, 3)
-
-
-async def test_counts_are_per_file(grounds: Grounds) -> None:
-    grounds.write(a="x\nx x\ny\n", b="x", c="y")
-    found = await grounds.lines("x", "count")
-    assert found.text.splitlines() == ["a:2", "b:1"]
-    assert (found.shown, found.total, found.files, found.matches) == (2, 2, 2, 3)
-
-
-async def test_nothing_found_is_an_empty_answer(grounds: Grounds) -> None:
-    assert (await grounds.lines("x")).total == (await grounds.files("*")).total == 0
-    grounds.write(a="x")
-    found = await grounds.lines("y")
+async def test_files_come_in_path_order_lines_with_numbers_and_counts_per_file(grounds: Grounds) -> None:
+    grounds.write(a__z="x", a__b__c="x", a_dot_txt="x\n\nx x\n", b="x", other="y")
+    modes: tuple[tuple[SearchMode, list[str], int], ...] = (
+        ("files_with_matches", ["a/b/c", "a/z", "a.txt", "b"], 4),
+        ("content", ["a/b/c:1:x", "a/z:1:x", "a.txt:1:x", "a.txt:3:x x", "b:1:x"], 5),
+        ("count", ["a/b/c:1", "a/z:1", "a.txt:2", "b:1"], 5),
+    )
+    for mode, shown, matches in modes:
+        found = await grounds.lines("x", mode)
+        assert found.text.splitlines() == shown
+        assert (found.shown, found.total, found.files, found.matches) == (len(shown), len(shown), 4, matches)
+    found = await grounds.lines("z")
     assert (found.text, found.total, found.complete, found.errors) == ("", 0, True, ())
+    assert (await grounds.files("*.z")).total == 0
 
 
 async def test_context_is_shown_once_and_gaps_are_marked(grounds: Grounds) -> None:

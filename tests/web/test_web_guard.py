@@ -12,7 +12,7 @@ import pytest
 from benchmarks.memory import Peak
 from mcp_toolserver.capabilities.web import WebSend
 from mcp_toolserver.errors import Denied, TimedOut
-from mcp_toolserver.runtime.web.client import FetchOptions, HttpClient
+from mcp_toolserver.runtime.web.client import HttpClient
 from mcp_toolserver.runtime.web.guard import Guard, address_class, parse_private_host
 from tests.web.authority import Authority
 from tests.web.web import (
@@ -308,8 +308,8 @@ async def test_an_answer_that_comes_too_slowly_is_left(tmp_path: Path) -> None:
         for path in slow:
             ask = replace(fast, url=f"http://good.example{path}", seconds=0.3)
             with pytest.raises(TimedOut):
-                await exchanges.fetch(ask, FetchOptions(guard=guard))
-        assert (await exchanges.fetch(fast, FetchOptions(guard=guard))).body == b"x"
+                await exchanges.fetch(ask, guard)
+        assert (await exchanges.fetch(fast, guard)).body == b"x"
 
 
 def _slowly(reply: Reply) -> Iterator[bytes]:

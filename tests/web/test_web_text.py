@@ -2,19 +2,19 @@
 
 import gzip
 import zlib
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 
+import anyio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from mcp_toolserver.capabilities.web import WebAnswer
 from mcp_toolserver.errors import Unavailable
-from mcp_toolserver.runtime.web.client import Cache, freshness_seconds
+from mcp_toolserver.runtime.web.client import Cache, GuardedNetwork, freshness_seconds, read_body
 from mcp_toolserver.runtime.web.guard import Guard
 from mcp_toolserver.runtime.web.robots import RobotsChecker, allows, parse_robots
 from mcp_toolserver.runtime.web.search_client import SearchBudget
-from mcp_toolserver.runtime.web.transport import BodyDecoder, GuardedNetwork
 from mcp_toolserver.text.web.headers import sendable
 from mcp_toolserver.text.web.urls import Url, parse_url
 from mcp_toolserver.tools.web.web_fetch import joined_parts, relevant
@@ -119,32 +119,32 @@ def test_a_body_is_unpacked_up_to_the_limit_however_it_comes(
 ) -> None:
     half = len(content) // 2
     sent = gzip.compress(content[:half]) + gzip.compress(content[half:]) if packed else content
-    body = BodyDecoder("gzip" if packed else "", most)
-    for start in range(0, len(sent), size):
-        if not body.is_truncated:
-            body.add(sent[start : start + size])
-    assert content.startswith(body.content)
-    assert len(body.content) <= most
+    pieces = [sent[start : start + size] for start in range(0, len(sent), size)]
+    found, is_whole = unpacked(pieces, "gzip" if packed else "", most)
+    assert content.startswith(found)
+    assert len(found) <= most
     if len(sent) <= most:
-        assert (body.content, body.is_truncated) == (content[:most], len(content) > most)
+        assert (found, is_whole) == (content[:most], len(content) <= most)
+
+
+def unpacked(pieces: Sequence[bytes], encoding: str, most: int) -> tuple[bytes, bool]:
+    async def chunks() -> AsyncGenerator[bytes]:
+        for piece in pieces:
+            yield piece
+
+    return anyio.run(read_body, chunks(), encoding, most)
 
 
 def test_what_unpacks_to_nothing_is_bounded_too() -> None:
-    nothing = gzip.compress(b"")
-    body = BodyDecoder("gzip", 10_000)
-    for _ in range(1_000):
-        if not body.is_truncated:
-            body.add(nothing)
-    assert body.is_truncated
-    assert body.content == b""
+    assert unpacked([gzip.compress(b"")] * 1_000, "gzip", 10_000) == (b"", False)
 
 
 def test_an_encoding_that_was_not_asked_for_or_is_wrong_is_refused() -> None:
     for encoding in ("br", "zstd", "deflate", "gzip, gzip"):
         with pytest.raises(Unavailable):
-            BodyDecoder(encoding, 10)
+            unpacked([], encoding, 10)
     with pytest.raises(Unavailable):
-        BodyDecoder("gzip", 100).add(zlib.compress(b"x"))
+        unpacked([zlib.compress(b"x")], "gzip", 100)
 
 
 # --- headers ---------------------------------------------------------------------------------------------

@@ -17,8 +17,8 @@ import httpcore
 from mcp_toolserver.capabilities.permissions import Capability
 from mcp_toolserver.pipeline.call import Result
 from mcp_toolserver.pipeline.dispatcher import Dispatcher
+from mcp_toolserver.runtime.web.calls import WebServices
 from mcp_toolserver.runtime.web.options import Provider, WebOptions, host_patterns, private_places
-from mcp_toolserver.runtime.web.provider import web_provider
 from tests.support.workbench import FILES, Person, dispatcher, machine, required, with_services
 
 WEB = (Capability.FETCH, Capability.SEND)
@@ -276,9 +276,9 @@ def bench(
     if providers:
         options = replace(options, providers=tuple(providers))
     if internet is None:
-        provide = web_provider(options, trusted=trusted).provide
+        provide = WebServices(options, trusted=trusted).provide
     else:
-        provide = web_provider(options, resolve=internet.resolve, network=internet, trusted=trusted).provide
+        provide = WebServices(options, resolve=internet.resolve, network=internet, trusted=trusted).provide
     permissions = {**FILES, **required(*WEB)}
     host = with_services(machine(folder), permissions, dict.fromkeys(WEB, provide))
     host = replace(host, open_world=frozenset(WEB))

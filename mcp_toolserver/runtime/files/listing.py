@@ -7,14 +7,10 @@ of entries come from the directory, so that a FIFO or a device is not opened.
 import os
 import stat
 from collections.abc import Mapping
+from contextlib import suppress
 from itertools import islice
 
-from mcp_toolserver.capabilities.files import (
-    EntryKind,
-    FolderContent,
-    FolderEntry,
-    FolderQuery,
-)
+from mcp_toolserver.capabilities.files import EntryKind, FolderContent, FolderEntry, FolderQuery
 from mcp_toolserver.errors import ToolError
 from mcp_toolserver.runtime.files.os_errors import translate
 from mcp_toolserver.runtime.files.workspace import Workspace
@@ -78,7 +74,10 @@ def _looked_into(
             seen = [entry for entry in first if not workspace.is_hidden(inside(path, entry.name))]
             named = [entry for entry in seen if query.hidden or not entry.name.startswith(".")]
             kinds: dict[str, EntryKind] = {entry.name: _kind(entry) for entry in named}
-            wanted = sorted(name for name, kind in kinds.items() if not _is_ignored(name, kind, rules))
+            wanted = sorted(kinds)
+            if rules is not None:
+                kept = (name for name in wanted if name not in NEVER_WANTED)
+                wanted = [name for name in kept if not rules.ignores(name, is_folder=kinds[name] == "folder")]
             given = wanted[query.skip : query.skip + count]
             listed = tuple(_entry(fd, name, kinds[name], details=query.details) for name in given)
     finally:
@@ -91,12 +90,6 @@ def _looked_into(
         for name in given
         if kinds[name] == "folder"
     ]
-
-
-def _is_ignored(name: str, kind: EntryKind, rules: IgnoreRules | None) -> bool:
-    if rules is None:
-        return False
-    return name in NEVER_WANTED or rules.ignores(name, is_folder=kind == "folder")
 
 
 def _kind(entry: os.DirEntry[str]) -> EntryKind:
@@ -115,9 +108,7 @@ def _kind(entry: os.DirEntry[str]) -> EntryKind:
 def _entry(folder: int, name: str, kind: EntryKind, *, details: bool) -> FolderEntry:
     size = changed = None
     if details:
-        try:
+        with suppress(OSError):  # gone meanwhile
             status = os.stat(name, dir_fd=folder, follow_symlinks=False)
             size, changed = status.st_size, status.st_mtime
-        except OSError:  # gone meanwhile
-            pass
     return FolderEntry(name=showable(name), kind=kind, size=size, changed=changed)

@@ -9,7 +9,6 @@ import asyncio
 import math
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
 from threading import Lock
 from typing import TypeVar
 
@@ -29,7 +28,6 @@ THREADS_OF_ONE = 16
 
 SECONDS = 5.0
 """The deadline of a look-up, including the time in the queue."""
-
 
 COMPUTATIONS = 2
 """Concurrent computations, one per client: Python runs one thread at a time, so more would only delay every
@@ -93,16 +91,3 @@ class PathLookups:
         finally:
             if begun.acquire(blocking=False):
                 semaphore.release(client)
-
-
-@dataclass(frozen=True)
-class ClientThreads:
-    """The threads that one client may let hang."""
-
-    lookups: PathLookups = field(default_factory=PathLookups)
-    client: str = ""
-
-    async def read(self, device: Callable[[], int], work: Callable[[], T]) -> T:
-        """See `PathLookups.read`; `device` looks the file system up."""
-        found = await self.lookups.run(self.client, device)
-        return await self.lookups.read(self.client, found, work)

@@ -37,6 +37,12 @@ _SAME = {
     errno.ESTALE: errno.EAGAIN,
 }
 
+_SPECIAL = {stat.S_IFIFO: "FIFO", stat.S_IFSOCK: "socket", stat.S_IFCHR: "device", stat.S_IFBLK: "device"}
+
+
+class Changed(Exception):
+    """The file is not the one that was read."""
+
 
 def translate(path: str, roots: Sequence[str] = ()) -> "_Translation":
     """Translate failures to open or change `path`, in the caller's spelling, into a `ToolError`."""
@@ -54,11 +60,17 @@ class _Translation:
         """Do nothing."""
 
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
-        if isinstance(error, (Escape, ParentOfMissing, OSError)):
+        if isinstance(error, (Changed, Escape, ParentOfMissing, OSError)):
             raise _refusal(error, self._path, self._roots) from None
 
 
-def _refusal(error: Escape | ParentOfMissing | OSError, path: str, roots: Sequence[str]) -> ToolError:
+def _refusal(
+    error: Changed | Escape | ParentOfMissing | OSError, path: str, roots: Sequence[str]
+) -> ToolError:
+    if isinstance(error, Changed):
+        return Conflict(
+            f"'{path}' was changed by somebody meanwhile; nothing was written. Read it again, then retry."
+        )
     if isinstance(error, Escape):
         return _escaped(error, path, roots)
     if isinstance(error, ParentOfMissing):
@@ -68,10 +80,6 @@ def _refusal(error: Escape | ParentOfMissing | OSError, path: str, roots: Sequen
     if isinstance(error, FileNotFoundError):
         start = f" in {roots[0]}" if roots and not path.startswith("/") else ""
         return NotFound(f"There is no '{path}'{start}.")
-    return _because(error, path)
-
-
-def _because(error: OSError, path: str) -> ToolError:
     code = error.errno or 0
     code = _SAME.get(code, code)
     if code in _REASONS:
@@ -107,14 +115,8 @@ def require_regular_file(mode: int, path: str) -> None:
     if stat.S_ISDIR(mode):
         raise InvalidInput(f"'{path}' is a folder, not a file. List it with glob_search, pattern '*'.")
     if not stat.S_ISREG(mode):
-        raise InvalidInput(
-            f"'{path}' is not a regular file but a {_special(mode)}. Only regular files can be used."
-        )
-
-
-def _special(mode: int) -> str:
-    kinds = {stat.S_IFIFO: "FIFO", stat.S_IFSOCK: "socket", stat.S_IFCHR: "device", stat.S_IFBLK: "device"}
-    return kinds.get(stat.S_IFMT(mode), "special file")
+        kind = _SPECIAL.get(stat.S_IFMT(mode), "special file")
+        raise InvalidInput(f"'{path}' is not a regular file but a {kind}. Only regular files can be used.")
 
 
 def refuse_virtual(fd: int, path: str) -> None:

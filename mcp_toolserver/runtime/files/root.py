@@ -38,7 +38,6 @@ class Root:
 
     @property
     def is_in_place(self) -> bool:
-        """Whether the folder still lies at its path."""
         return _is_open_as(self.path, self.fd, follow_symlinks=False)
 
     def at(self, relative: str) -> str:

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from mcp_toolserver.capabilities.files import FileChange
 from mcp_toolserver.errors import Conflict, Denied, ToolError
 from mcp_toolserver.runtime.files.libc import copy_attributes, rename_new
-from mcp_toolserver.runtime.files.os_errors import translate
+from mcp_toolserver.runtime.files.os_errors import Changed, translate
 from mcp_toolserver.runtime.files.path_resolver import FOLDER, Escape, ResolvedPath, Walk
 from mcp_toolserver.runtime.files.root import Root
 from mcp_toolserver.stores.disk import sync
@@ -38,10 +38,6 @@ _BOUND_TO_CONTENT = frozenset({"security.capability", "security.ima", "security.
 
 FileId = tuple[int, ...]
 """Identifies a file with its content; see `file_id`."""
-
-
-class Changed(Exception):
-    """The file is not the one that was read."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,7 +85,6 @@ class WriteTarget:
 
     @property
     def relative(self) -> str:
-        """The path relative to `root`."""
         return self.name if self.folder == "." else f"{self.folder}/{self.name}"
 
     @property
@@ -113,13 +108,6 @@ class PlannedChange:
     """The file as it was read; None when there was none."""
     like: Original | None
     """The file whose metadata the new content gets."""
-
-
-def changed_meanwhile(path: str) -> Conflict:
-    """The error for a file that is not the one that was read."""
-    return Conflict(
-        f"'{path}' was changed by somebody meanwhile; nothing was written. Read it again, then retry."
-    )
 
 
 def apply_changes(changes: Sequence[PlannedChange], *, alone: bool) -> list[FileId]:
@@ -241,7 +229,7 @@ def _link(folder: int, name: str, other: str) -> None:
 def _commit(ready: Sequence[_Prepared], *, alone: bool) -> None:
     for count, one in enumerate(ready, 1):
         try:
-            with _translated_errors(one.change.path):
+            with translate(one.change.path):
                 one.commit(alone=alone)
         except BaseException as error:
             left = [text for done in reversed(ready[:count]) if not alone and (text := done.undo())]
@@ -257,22 +245,17 @@ def _commit(ready: Sequence[_Prepared], *, alone: bool) -> None:
 @contextmanager
 def _prepare(planned: PlannedChange) -> Generator[_Prepared]:
     change, target, old = planned.change, planned.target, planned.old
-    with _translated_errors(change.path), ExitStack() as stack:
+    with translate(change.path), ExitStack() as stack:
         folder = stack.enter_context(folder_to_write(target.resolver, target.root.fd, target.folder))
         if old is not None:
             old.check(folder, target.name)
             _refuse_read_only(change.path, old, folder, target.name)
-        temporary = None
-        if change.content is not None:
-            new = temp_file(
-                folder,
-                change.content,
-                planned.like,
-                executable=change.executable,
-                recording=target.recording,
-            )
-            temporary = stack.enter_context(new)
-        yield _Prepared(planned, folder, temporary)
+        if (content := change.content) is None:
+            yield _Prepared(planned, folder, None)
+            return
+        executable, recording = change.executable, target.recording
+        new = temp_file(folder, content, planned.like, executable=executable, recording=recording)
+        yield _Prepared(planned, folder, stack.enter_context(new))
 
 
 def _refuse_read_only(path: str, old: Original, folder: int, name: str) -> None:
@@ -280,15 +263,6 @@ def _refuse_read_only(path: str, old: Original, folder: int, name: str) -> None:
     own = os.access in os.supports_effective_ids
     if not old.status.st_mode & 0o222 or not os.access(name, os.W_OK, dir_fd=folder, effective_ids=own):
         raise Denied(f"'{path}' is read-only. Ask the user to make it writable, or write another file.")
-
-
-@contextmanager
-def _translated_errors(path: str) -> Generator[None]:
-    try:
-        with translate(path):
-            yield
-    except Changed:
-        raise changed_meanwhile(path) from None
 
 
 @contextmanager

@@ -18,7 +18,7 @@ import anyio
 from mcp_toolserver.capabilities.call_scope import REMOVED
 from mcp_toolserver.capabilities.files import CanonicalPath
 from mcp_toolserver.errors import Conflict, Denied, InvalidInput, NotFound, SettingsError, ToolError
-from mcp_toolserver.runtime.files.lookups import ClientThreads
+from mcp_toolserver.runtime.files.lookups import PathLookups
 from mcp_toolserver.runtime.files.os_errors import outside, refuse_virtual, require_regular_file, translate
 from mcp_toolserver.runtime.files.path_resolver import (
     FOLDER,
@@ -111,7 +111,6 @@ class PathLocks:
 
     @asynccontextmanager
     async def hold(self, path: str) -> AsyncGenerator[None]:
-        """Wait for the lock of `path`, and hold it."""
         lock = self._locks.setdefault(path, anyio.Lock())
         try:
             async with lock:
@@ -121,22 +120,8 @@ class PathLocks:
                 self._locks.pop(path, None)
 
 
-class _OpenParts:
-    """The open parts of roots that lie in the folders of clients. May be used in several threads."""
-
-    def __init__(self) -> None:
-        self._known: dict[tuple[tuple[Root, ...], str], tuple[Root, ...]] = {}
-        self._lock = Lock()
-
-    def get(self, roots: tuple[Root, ...], folder: str) -> tuple[Root, ...]:
-        return self._known.get((roots, folder), ())
-
-    def keep(self, roots: tuple[Root, ...], folder: str, parts: tuple[Root, ...]) -> None:
-        with self._lock:
-            self._known.pop((roots, folder), None)
-            while len(self._known) >= _FOLDERS:
-                del self._known[next(iter(self._known))]
-            self._known[roots, folder] = parts
+_Parts = dict[tuple[tuple[Root, ...], str], tuple[Root, ...]]
+"""The open parts of roots that lie in the folders of clients."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -171,10 +156,13 @@ class Workspace:
     git_folders: tuple[str, ...] = ()
     """Absolute paths of folders outside the roots that hold the repositories of worktrees in them; only the
     git tools use them."""
-    threads: ClientThreads = field(default_factory=ClientThreads)
+    lookups: PathLookups = field(default_factory=PathLookups)
+    client: str = ""
+    """Whose threads in `lookups` open and read."""
     locks: PathLocks = field(default_factory=PathLocks)
     """Serialise the changes of all calls, by absolute path."""
-    parts: _OpenParts = field(default_factory=_OpenParts)
+    parts: _Parts = field(default_factory=_Parts)
+    parts_lock: Lock = field(default_factory=Lock)
     roots: tuple[str, ...] = field(init=False)
     """Absolute paths of the roots; relative paths start in the first."""
 
@@ -203,22 +191,6 @@ class Workspace:
             return self.protects(absolute) or objects(absolute)
 
         return replace(self, protects=protects)
-
-    def reading(
-        self,
-        folders: Sequence[str],
-        temporary: Sequence[Temporary] = (),
-        *,
-        threads: ClientThreads | None = None,
-    ) -> "Workspace":
-        """The same workspace, in which the files in the server's own `folders` may be read too, but not
-        changed, and those in each of `temporary` used; `threads` open and read."""
-        return replace(
-            self,
-            readable=tuple(folders),
-            temporary=tuple(temporary),
-            threads=threads or self.threads,
-        )
 
     def without(self, folder: str) -> "Workspace":
         """The same workspace, in which the server's own `folder` cannot be read."""
@@ -259,11 +231,15 @@ class Workspace:
     def _parts(self, given: str, *, moved: bool = True) -> tuple[Root, ...]:
         """The parts of the roots that lie in the folder `given`, or it in them. They stay open, because most
         calls ask for the same; `moved` says whether those count that have another path by now."""
-        known = self.parts.get(self.held, given)
+        known = self.parts.get((self.held, given), ())
         if known and (moved or all(part.is_in_place for part in known)):
             return known
         if found := tuple(self._opened_parts(given)):
-            self.parts.keep(self.held, given, found)
+            with self.parts_lock:
+                self.parts.pop((self.held, given), None)
+                while len(self.parts) >= _FOLDERS:
+                    del self.parts[next(iter(self.parts))]
+                self.parts[self.held, given] = found
         return found
 
     def _opened_parts(self, given: str) -> Iterator[Root]:
@@ -326,7 +302,8 @@ class Workspace:
     async def read(self, path: CanonicalPath, work: Callable[[], T]) -> T:
         """Run `work`, which opens and reads `path` or what lies on its file system, in a thread that may
         hang."""
-        return await self.threads.read(partial(self._device, path), work)
+        device = await self.lookups.run(self.client, partial(self._device, path))
+        return await self.lookups.read(self.client, device, work)
 
     def _device(self, path: CanonicalPath) -> int:
         status = self._status(path)

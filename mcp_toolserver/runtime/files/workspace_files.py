@@ -24,15 +24,13 @@ from mcp_toolserver.capabilities.files import (
 )
 from mcp_toolserver.errors import Conflict, InvalidInput, NotFound, ToolError
 from mcp_toolserver.runtime.files.listing import folders
-from mcp_toolserver.runtime.files.os_errors import translate
+from mcp_toolserver.runtime.files.os_errors import Changed, translate
 from mcp_toolserver.runtime.files.transaction import (
-    Changed,
     FileId,
     Original,
     PlannedChange,
     WriteTarget,
     apply_changes,
-    changed_meanwhile,
     file_id,
     folder_to_write,
 )
@@ -197,11 +195,12 @@ class ConfinedFiles:
         if kind != "missing":
             raise Conflict(f"'{path}' exists and is not a folder. Choose another name.")
         target = self.workspace.write_target(path)
-        try:
-            with translate(path), folder_to_write(target.resolver, target.root.fd, target.relative):
-                return True
-        except Changed:
-            raise Conflict(f"'{path}' was made or moved by somebody meanwhile. Try again.") from None
+        with translate(path):
+            try:
+                with folder_to_write(target.resolver, target.root.fd, target.relative):
+                    return True
+            except Changed:
+                raise Conflict(f"'{path}' was made or moved by somebody meanwhile. Try again.") from None
 
     async def _replace(
         self,
@@ -318,8 +317,8 @@ class ConfinedFiles:
         self._check_size(old.status.st_size, path)
         with translate(path), os.fdopen(os.dup(old.fd), "rb") as file:
             content = file.read(old.status.st_size + 1)
-        if len(content) != old.status.st_size:
-            raise changed_meanwhile(path)
+            if len(content) != old.status.st_size:
+                raise Changed
         return content
 
     def _check_size(self, size: int, path: CanonicalPath) -> None:

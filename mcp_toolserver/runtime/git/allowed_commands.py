@@ -27,28 +27,16 @@ _COMMITS = (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class _CommandForm:
-    """The arguments that a subcommand accepts."""
+class _Form:
+    """The arguments that a subcommand accepts: allowed options, of which none takes the next argument as its
+    value; options added to every call, which disable what a repository's configuration could enable; and the
+    arguments after them: literal words, REVISIONS and PATHS."""
 
-    options: re.Pattern[str]
-    """Allowed options; none takes the next argument as its value."""
-    hardened: tuple[str, ...] = ()
-    """Options added to every call; they disable what a repository's configuration could enable."""
-    layout: str
-    """The arguments after the options: literal words, REVISIONS and PATHS."""
-
-
-_NONE = "(?!)"
-"""Matches nothing."""
-
-
-def _form(*options: str, hardened: str = "", layout: str) -> _CommandForm:
-    return _CommandForm(
-        options=re.compile("|".join(options) or _NONE, re.DOTALL),
-        hardened=tuple(hardened.split()),
-        layout=layout,
-    )
+    def __init__(self, *options: str, hardened: str = "", layout: str) -> None:
+        # Without options, a pattern that matches nothing.
+        self.options = re.compile("|".join(options) or "(?!)", re.DOTALL)
+        self.hardened = tuple(hardened.split())
+        self.layout = layout.split()
 
 
 # Git has two argument parsers. One of them reads a `--` after `--end-of-options` as a path.
@@ -66,92 +54,86 @@ _PARSE = "REVISIONS"
 _ASIDE = "--ignore-submodules=dirty"
 _PLAIN = "--no-ext-diff --no-textconv --submodule=short"
 
-_FORMS: Mapping[str, _CommandForm] = {
-    "status": _form(
+FORMS: Mapping[str, _Form] = {
+    "status": _Form(
         r"--(short|branch|porcelain|porcelain=v[12]|ahead-behind|no-ahead-behind|show-stash|no-renames)|-z",
         r"--untracked-files=(no|normal|all)|--ignored=(no|traditional|matching)",
         hardened=_ASIDE,
         layout=_FILES,
     ),
     # Only these compare contents without refreshing the index, which would be a write.
-    "diff": _form(
+    "diff": _Form(
         _DIFFERENCES, _NAMES, r"--(cached|staged|merge-base)", hardened=f"{_PLAIN} {_ASIDE}", layout=_HISTORY
     ),
-    "log": _form(_DIFFERENCES, _NAMES, _COMMITS, hardened=f"{_PLAIN} --no-show-signature", layout=_HISTORY),
-    "show": _form(_DIFFERENCES, _NAMES, _COMMITS, hardened=f"{_PLAIN} --no-show-signature", layout=_HISTORY),
-    "blame": _form(
+    "log": _Form(_DIFFERENCES, _NAMES, _COMMITS, hardened=f"{_PLAIN} --no-show-signature", layout=_HISTORY),
+    "show": _Form(_DIFFERENCES, _NAMES, _COMMITS, hardened=f"{_PLAIN} --no-show-signature", layout=_HISTORY),
+    "blame": _Form(
         rf"--(porcelain|line-porcelain)|-[wMC]|-L{_COUNT},\+?{_COUNT}|-L{_COUNT},?",
         # Git quotes the contents of such a file, and an empty setting does not disable it.
         hardened="--no-textconv --no-ignore-revs-file",
         layout=_BLAME,
     ),
-    "rev-parse": _form(
+    "rev-parse": _Form(
         rf"--(verify|quiet|show-toplevel|show-prefix|is-bare-repository|abbrev-ref|symbolic-full-name)"
         rf"|--path-format=absolute|--git-dir|--git-common-dir|--short(={_COUNT})?",
         layout=_PARSE,
     ),
-    "rev-list": _form(
+    "rev-list": _Form(
         rf"--(count|left-right|cherry-pick|no-merges|first-parent)|--max-count={_COUNT}", layout=_HISTORY
     ),
-    "ls-files": _form(
+    "ls-files": _Form(
         r"--(cached|deleted|modified|others|stage|unmerged|exclude-standard|full-name)|-[tz]", layout=_FILES
     ),
-    "ls-tree": _form(r"--(long|name-only|full-name)|-[rtdz]", layout=_TREE),
-    "cat-file": _form(
+    "ls-tree": _Form(r"--(long|name-only|full-name)|-[rtdz]", layout=_TREE),
+    "cat-file": _Form(
         r"-[petse]|--batch|--filters|--path=.*|--(batch-all-objects|unordered|buffer)|--batch-check=.*",
         layout=_OBJECTS,
     ),
     # Of the commits in its input.
-    "diff-tree": _form(
+    "diff-tree": _Form(
         r"-[rcz]|--(root|raw|no-renames|no-abbrev|no-commit-id)", hardened=f"{_PLAIN} --stdin", layout=""
     ),
-    "check-attr": _form(r"-z|filter|crlf|eol|ident|working-tree-encoding", layout=_FILES),
-    "for-each-ref": _form(
+    "check-attr": _Form(r"-z|filter|crlf|eol|ident|working-tree-encoding", layout=_FILES),
+    "for-each-ref": _Form(
         rf"--(count={_COUNT}|format=.*|sort=[-\w:*]+|(points-at|merged|no-merged|contains)=\w+)",
         layout=_OBJECTS,
     ),
 }
 
-SUBCOMMANDS = frozenset(_FORMS)
-
 _NO_PROGRAMS = "--no-verify --no-post-rewrite --no-gpg-sign"
 _FROM_INPUT = "--pathspec-from-file=- --pathspec-file-nul"
 
-_CHANGES: Mapping[str, _CommandForm] = {
-    "add": _form(hardened=f"--all {_FROM_INPUT}", layout=""),
+CHANGES: Mapping[str, _Form] = {
+    "add": _Form(hardened=f"--all {_FROM_INPUT}", layout=""),
     # `--only` leaves what is staged of other files out of the commit, and staged.
-    "commit": _form(
+    "commit": _Form(
         r"--amend|--no-edit|--message=.+",
         hardened=f"--only --quiet --cleanup=whitespace --no-status {_NO_PROGRAMS} {_FROM_INPUT}",
         layout="",
     ),
-    "branch": _form(hardened="--no-track --quiet", layout=_OBJECTS),
+    "branch": _Form(hardened="--no-track --quiet", layout=_OBJECTS),
     # `-i` leaves the files of the work tree out of consideration.
-    "read-tree": _form(hardened="-i -m --no-recurse-submodules", layout=_PARSE),
-    "update-index": _form(r"--(refresh|skip-worktree)", hardened="-q", layout=_FILES),
-    "update-ref": _form(hardened="-d", layout=_PARSE),
-    "symbolic-ref": _form(r"-m.+", layout=_PARSE),
+    "read-tree": _Form(hardened="-i -m --no-recurse-submodules", layout=_PARSE),
+    "update-index": _Form(r"--(refresh|skip-worktree)", hardened="-q", layout=_FILES),
+    "update-ref": _Form(hardened="-d", layout=_PARSE),
+    "symbolic-ref": _Form(r"-m.+", layout=_PARSE),
     # Without a checkout, it runs no hook. The branch is new, and the folder lies in the `.git` folder.
-    "worktree": _form(
+    "worktree": _Form(
         r"-b\w[\w.-]*",
         hardened="add --quiet --no-checkout --no-track --no-guess-remote",
         layout="-- PATHS REVISIONS",
     ),
     # It writes what is in the index, and nothing in the place of a file that is there.
-    "checkout-index": _form(hardened="--all --quiet", layout=""),
+    "checkout-index": _Form(hardened="--all --quiet", layout=""),
 }
-
-CHANGING_SUBCOMMANDS = frozenset(_CHANGES)
 
 _REVISION = re.compile(r"(?![-:])[\w./@^~{}+=#,!%-]+(:(?!/)[^\x00-\x1f\x7f]*)?")
 _HISTORY_SEARCH = "{/"
 """`^{/regex}` searches all history with a regular expression."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class GitInvocation:
-    """One git command."""
-
     subcommand: str
     options: tuple[str, ...] = ()
     """One argument each, with values after `=`."""
@@ -162,34 +144,14 @@ class GitInvocation:
     stdin: bytes = b""
 
 
-def build_argv(query: GitInvocation) -> tuple[str, ...]:
-    """Return the arguments after git's global options.
-
-    Raises:
-        InvalidInput: an argument could do more than read this repository.
-    """
-    return _argv(query, _FORMS)
-
-
-def build_changing_argv(query: GitInvocation) -> tuple[str, ...]:
-    """Return the arguments after git's global options of a command that changes the `.git` folder.
+def build_argv(query: GitInvocation, *, changing: bool = False) -> tuple[str, ...]:
+    """Return the arguments after git's global options, of a command that reads or one that changes the `.git`
+    folder.
 
     Raises:
         InvalidInput: an argument could do more than that, or name something outside of this repository.
     """
-    return _argv(query, _CHANGES)
-
-
-def pathspec_input(paths: Sequence[str]) -> bytes:
-    """Return the standard input of `add` and `commit`: the paths, relative to git's working folder.
-
-    Raises:
-        InvalidInput: a path could lie outside of it.
-    """
-    return b"".join(os.fsencode(_check_path(path)) + b"\0" for path in paths)
-
-
-def _argv(query: GitInvocation, forms: Mapping[str, _CommandForm]) -> tuple[str, ...]:
+    forms = CHANGES if changing else FORMS
     shape = forms.get(query.subcommand)
     if shape is None:
         raise InvalidInput(
@@ -203,10 +165,19 @@ def _argv(query: GitInvocation, forms: Mapping[str, _CommandForm]) -> tuple[str,
         "PATHS": tuple(map(_check_path, query.paths)),
     }
     for kind, words in given.items():
-        if words and kind not in shape.layout.split():
+        if words and kind not in shape.layout:
             raise InvalidInput(f"git {query.subcommand} takes no {kind.lower()} here.")
-    rest = (word for part in shape.layout.split() for word in given.get(part, (part,)))
+    rest = (word for part in shape.layout for word in given.get(part, (part,)))
     return query.subcommand, *shape.hardened, *query.options, *rest
+
+
+def pathspec_input(paths: Sequence[str]) -> bytes:
+    """Return the standard input of `add` and `commit`: the paths, relative to git's working folder.
+
+    Raises:
+        InvalidInput: a path could lie outside of it.
+    """
+    return b"".join(os.fsencode(_check_path(path)) + b"\0" for path in paths)
 
 
 def check_revision(text: str) -> str:

@@ -5,25 +5,20 @@ work tree, through the same checks as those of every file tool.
 """
 
 import os
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from mcp_toolserver.capabilities.call_scope import Scope
 from mcp_toolserver.capabilities.files import CanonicalPath
-from mcp_toolserver.errors import Conflict, Denied, ToolError, Unavailable
+from mcp_toolserver.errors import Conflict, Denied, Unavailable
 from mcp_toolserver.runtime.git.allowed_commands import GitInvocation
-from mcp_toolserver.runtime.git.executable import GIT_FOLDER
-from mcp_toolserver.runtime.git.hardening import NO_SETTINGS
+from mcp_toolserver.runtime.git.hardening import GIT_FOLDER, NO_SETTINGS
 from mcp_toolserver.runtime.git.repository import SECONDS, Repository, RepositoryAccess, open_repository
 from mcp_toolserver.runtime.git.runner import GitResult
-from mcp_toolserver.runtime.search.display_path import showable
 
 MAX_STATUS = 16 << 20
 """Bytes of the list of changed files."""
-
-NAMED = 10
-"""Files that an error names."""
 
 _UNFINISHED: Mapping[str, str] = {
     "MERGE_HEAD": "merge",
@@ -38,8 +33,6 @@ _UNFINISHED: Mapping[str, str] = {
 
 @dataclass(frozen=True, kw_only=True)
 class ChangeAccess:
-    """What changing a repository needs."""
-
     repositories: RepositoryAccess
     scope: Scope
     author: str
@@ -64,43 +57,26 @@ class ChangingRepository:
     ) -> GitResult:
         """Run a git command that changes the `.git` folder; the caller checks the status."""
         repository = self.repository
-        query = GitInvocation(
-            subcommand=subcommand,
-            options=options,
-            revisions=tuple(revisions),
-            paths=tuple(paths),
-            stdin=stdin,
-        )
+        query = GitInvocation(subcommand, options, tuple(revisions), tuple(paths), stdin)
         return await repository.access.git.change(
             repository.location, query, cwd=repository.top_fd, timeout=SECONDS, settings=settings
         )
 
     def check(self, answer: GitResult) -> None:
-        """Raises: Conflict, Unavailable: the command failed."""
-        if answer.status != 0:
-            raise self._failure(answer)
-
-    def _failure(self, answer: GitResult) -> ToolError:
-        """Return an error in our own words: git's message may quote any file."""
-        place = self.repository.location
-        lock = f"{place.git_dir}/index.lock"
-        if os.path.lexists(lock):
-            return Conflict(
+        """Raises: Conflict, Unavailable: the command failed. Git's message may quote any file, so it is not
+        shown."""
+        if answer.status == 0:
+            return
+        if os.path.lexists(f"{self.repository.location.git_dir}/index.lock"):
+            raise Conflict(
                 "Another git is at work in this repository, or one was killed: .git/index.lock is there. Try "
                 "again; if it stays, the user can remove it once no git runs."
             )
-        return Unavailable(
+        raise Unavailable(
             f"git could not change the repository in '{self.repository.top}' (exit status {answer.status}). "
             "A part of its .git may belong to another user or be a link to another place. Ask the user to "
             "look at it."
         )
-
-    def named(self, names: Iterable[str]) -> str:
-        """Name files of the repository in an error."""
-        shown = sorted(names)
-        more = f" and {len(shown) - NAMED} more" if len(shown) > NAMED else ""
-        paths = (showable(self.repository.workspace_path(name)) for name in shown[:NAMED])
-        return ", ".join(f"'{path}'" for path in paths) + more
 
     def forbidden(self, name: str) -> str | None:
         """Return why a rule of the operator keeps this call from the file; None if none does."""

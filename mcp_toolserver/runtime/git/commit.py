@@ -1,4 +1,4 @@
-"""Commits files of the work tree.
+"""Changes repositories, and commits files of the work tree.
 
 `git add` and `git commit --only` read the files themselves, so line ends are stored as always. They get the
 names of files, never of folders: what a rule hides, and what appears meanwhile, is not committed.
@@ -9,14 +9,14 @@ from dataclasses import dataclass
 
 import anyio
 
-from mcp_toolserver.capabilities.git import CommitQuery, Committed, GitChange
+from mcp_toolserver.capabilities.git import BranchChange, BranchQuery, CommitQuery, Committed, GitChange
 from mcp_toolserver.errors import Conflict, Denied, InvalidInput, Unavailable
-from mcp_toolserver.runtime.files.path_resolver import relative_to
 from mcp_toolserver.runtime.git.allowed_commands import pathspec_input
 from mcp_toolserver.runtime.git.changing import MAX_STATUS, ChangeAccess, ChangingRepository, changing
 from mcp_toolserver.runtime.git.hardening import parse_config
 from mcp_toolserver.runtime.git.repository import MAX_PATHS, SECONDS
-from mcp_toolserver.runtime.git.versions import filters, is_nested, refuse_filtered
+from mcp_toolserver.runtime.git.switch import change_branch
+from mcp_toolserver.runtime.git.versions import filters, refuse_filtered
 from mcp_toolserver.runtime.search.display_path import showable
 from mcp_toolserver.text.git.messages import counted
 from mcp_toolserver.text.git.names import Author, parse_author
@@ -34,19 +34,34 @@ class _Chosen:
     nested: int
 
 
-async def commit(access: ChangeAccess, query: CommitQuery) -> Committed:
-    """See `GitWriter.commit`."""
-    anchor = query.paths[0] if query.paths else access.repositories.workspace.canonical(".")
-    async with changing(access, anchor) as at:
-        author = await _author(at)
-        if query.amend:
-            await _check_amendable(at, author)
-        chosen = await _choose(at, query)
-        await refuse_filtered(at.repository, await filters(at.repository, chosen.names))
-        # Once git writes, it is not interrupted: it would leave its locks.
-        with anyio.CancelScope(shield=True):
-            await _write(at, query, chosen.names, author)
-        return await _report(at, author, chosen)
+class GitWriter(ChangeAccess):
+    """Changing git repositories inside the roots. No program of a repository or user runs, and the network is
+    not used.
+
+    All methods raise what those of `GitReader` raise, and `Conflict` where the state of the repository
+    or of its files is in the way.
+    """
+
+    async def commit(self, query: CommitQuery) -> Committed:
+        anchor = query.paths[0] if query.paths else self.repositories.workspace.canonical(".")
+        async with changing(self, anchor) as at:
+            author = await _author(at)
+            if query.amend:
+                await _check_amendable(at, author)
+            chosen = await _choose(at, query)
+            await refuse_filtered(at.repository, await filters(at.repository, chosen.names))
+            # Once git writes, it is not interrupted: it would leave its locks.
+            with anyio.CancelScope(shield=True):
+                await _write(at, query, chosen.names, author)
+            return await _report(at, author, chosen)
+
+    async def branch(self, query: BranchQuery) -> BranchChange:
+        """Create a branch, or switch to one, or both.
+
+        A switch writes the files that differ, all of them or none, and only where tools may write. It loses
+        no uncommitted change.
+        """
+        return await change_branch(self, query)
 
 
 async def _author(at: ChangingRepository) -> Author:
@@ -99,11 +114,12 @@ async def _choose(at: ChangingRepository, query: CommitQuery) -> _Chosen:
         Denied: a rule hides a path.
         Conflict: a file has conflicts.
     """
-    asked = [_relative(at, path) for path in query.paths]
+    canonical = map(at.repository.access.workspace.canonical, query.paths)
+    asked = [at.repository.name_of(path, "Commit to one repository at a time.") for path in canonical]
     if not asked:
         return _Chosen(names=(), left_out=0, nested=0)
     found = await _changes(at, [] if "." in asked else asked)
-    own = [change.path for change in found if not is_nested(at.repository, change.path)]
+    own = [change.path for change in found if not at.repository.is_nested(change.path)]
     names = tuple(name for name in own if not at.repository.is_hidden(name) and not at.forbidden(name))
     for path, name in zip(query.paths, asked, strict=True):
         if not any(_is_within(name, one) for one in names):
@@ -119,33 +135,19 @@ def _nothing(path: str, *, left_out: int) -> str:
     )
 
 
-def _relative(at: ChangingRepository, path: str) -> str:
-    repository = at.repository
-    workspace = repository.access.workspace
-    canonical = workspace.canonical(path)
-    # Raises if a rule hides it.
-    workspace.kind(canonical)
-    name = relative_to(repository.location.top, workspace.spellings(canonical)[-1])
-    if name is None or is_nested(repository, name):
-        raise InvalidInput(
-            f"'{path}' is not in the repository in '{repository.top}', as the first path is. Commit to "
-            "one repository at a time."
-        )
-    return name
-
-
 async def _changes(at: ChangingRepository, paths: Sequence[str]) -> tuple[GitChange, ...]:
     if sum(map(len, paths)) > MAX_PATHS:
         raise InvalidInput("The `paths` are too many. Name folders, or make several commits.")
     options = ("--porcelain=v2", "--untracked-files=all", "--no-renames", "-z")
     answer = await at.repository.ask("status", *options, paths=paths, limit=MAX_STATUS)
-    if answer.status != 0:
-        raise await at.repository.failure(answer, ())
+    await at.repository.check(answer)
     if answer.truncated:
         raise InvalidInput("Too many files changed. Commit folder by folder: name some of them as `paths`.")
     changes = parsed(answer.stdout).changes
     if unmerged := [change.path for change in changes if is_unmerged(change)]:
-        raise Conflict(f"{at.named(unmerged)}: not merged. Ask the user to resolve the conflicts first.")
+        raise Conflict(
+            f"{at.repository.named(unmerged)}: not merged. Ask the user to resolve the conflicts first."
+        )
     return changes
 
 

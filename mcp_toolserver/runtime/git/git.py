@@ -24,11 +24,10 @@ from mcp_toolserver.capabilities.git import (
 from mcp_toolserver.errors import InvalidInput, NotFound
 from mcp_toolserver.runtime.git.hardening import parse_config
 from mcp_toolserver.runtime.git.repository import MAX_PATHS, Repository, RepositoryAccess, open_repository
-from mcp_toolserver.runtime.git.tree_entry import read_entry
 from mcp_toolserver.runtime.git.versions import read_versions
 from mcp_toolserver.runtime.search.display_path import showable
 from mcp_toolserver.text.git.log import BRANCH_FORMAT, COMMIT_FORMAT, blamed, commits, references, remotes
-from mcp_toolserver.text.git.names import peeled
+from mcp_toolserver.text.git.names import peeled, plain
 from mcp_toolserver.text.git.status import parsed
 
 BRANCHES = 30
@@ -38,6 +37,10 @@ MOST_COMMITS = 10_000
 
 MAX_NAMES = 16 << 20
 """Bytes of output for the list of all files."""
+
+_LINK = "120000"
+_BINARY_CHECK_BYTES = 8_000
+"""Git also searches this many bytes for a NUL to detect binary files."""
 
 _HEADER = "--format=commit %H%nparents %P%nauthor %an <%ae>%ndate %aI%n%n%B"
 
@@ -57,12 +60,10 @@ class GitReader:
         async with open_repository(self.access, path) as repository:
             options = ("--porcelain=v2", "--branch", "--untracked-files=normal", "-z")
             answer = await repository.ask("status", *options, paths=repository.paths)
-            if answer.status != 0:
-                raise await repository.failure(answer, ())
+            await repository.check(answer)
             found = parsed(answer.stdout, complete=not answer.truncated)
-            changes = tuple(
-                _displayed(repository, change) for change in found.changes if _is_visible(repository, change)
-            )
+            visible = (change for change in found.changes if not repository.is_hidden(change.path))
+            changes = tuple(_displayed(repository, change) for change in visible)
             return replace(found, changes=changes, left_out=len(found.changes) - len(changes))
 
     async def history(self, query: HistoryQuery) -> tuple[tuple[GitCommit, ...], bool]:
@@ -88,7 +89,7 @@ class GitReader:
         revisions = _parse_revision(revision)
         async with open_repository(self.access, path) as repository:
             if repository.kind != "folder":
-                return await read_entry(repository, revisions[0])
+                return await _read_entry(repository, revisions[0])
             patch = _PatchQuery(
                 repository=repository, subcommand="show", options=(_HEADER,), revisions=revisions
             )
@@ -161,10 +162,6 @@ def _parse_revision(revision: str) -> tuple[str, ...]:
         raise InvalidInput(str(error)) from None
 
 
-def _is_visible(repository: Repository, change: GitChange) -> bool:
-    return not repository.is_hidden(change.path)
-
-
 def _displayed(repository: Repository, change: GitChange) -> GitChange:
     folder = "/" if change.path.endswith("/") else ""
     hidden = not change.origin or repository.is_hidden(change.origin)
@@ -195,8 +192,6 @@ async def _history(repository: Repository, query: HistoryQuery) -> tuple[tuple[G
 
 @dataclass(frozen=True, kw_only=True)
 class _PatchQuery:
-    """A diff or show command, limited to visible files."""
-
     repository: Repository
     subcommand: Literal["diff", "show"]
     options: tuple[str, ...]
@@ -233,8 +228,7 @@ class _PatchQuery:
         answer = await self.repository.ask(
             self.subcommand, *self.options, *options, revisions=self.revisions, paths=paths
         )
-        if answer.status != 0:
-            raise await self.repository.failure(answer, self.revisions)
+        await self.repository.check(answer, self.revisions)
         return GitText(
             text=answer.stdout.decode("utf-8", "replace"),
             folder=self.repository.top,
@@ -256,8 +250,7 @@ class _PatchQuery:
             self.subcommand, *options, "--name-only", "--no-renames", "-z",
             revisions=self.revisions, paths=repository.paths,
         )  # fmt: skip
-        if answer.status != 0:
-            raise await repository.failure(answer, self.revisions)
+        await repository.check(answer, self.revisions)
         names = [name for name in answer.stdout.decode("utf-8", "surrogateescape").split("\0") if name]
         shown = repository.visible(names)
         hidden = set(names) - set(shown)
@@ -271,3 +264,51 @@ class _PatchQuery:
                 "folder or a file."
             )
         return tuple(shown), len(names) - len(shown)
+
+
+async def _read_entry(repository: Repository, revision: str) -> GitText:
+    """Return the file, folder, link or submodule at the repository's path in the commit `revision`.
+
+    Raises:
+        NotFound: the path does not exist in it.
+        InvalidInput: there is no such commit.
+    """
+    answer = await repository.ask("ls-tree", "-z", revisions=[revision], paths=[repository.relative])
+    await repository.check(answer, [revision])
+    if not answer.stdout:
+        raise NotFound(
+            f"'{repository.workspace_path(repository.relative)}' is not in {plain(revision)}. git_log "
+            "with this path lists the commits that changed it."
+        )
+    mode, kind, id_ = answer.stdout.partition(b"\t")[0].decode("ascii").split(" ")
+    if kind == "tree":
+        return await _list_folder(repository, revision)
+    if kind == "commit":
+        return GitText(text=f"[a submodule, at its commit {id_}]", folder=repository.top, form="file")
+    answer = await repository.ask("cat-file", "-p", revisions=[id_])
+    await repository.check(answer)
+    if b"\0" in answer.stdout[:_BINARY_CHECK_BYTES]:
+        return GitText(text="[a binary file]", folder=repository.top, form="file")
+    text = answer.stdout.decode("utf-8", "replace")
+    return GitText(
+        text=f"[a link to {text}]" if mode == _LINK else text,
+        folder=repository.top,
+        form="file",
+        complete=not answer.truncated,
+    )
+
+
+async def _list_folder(repository: Repository, revision: str) -> GitText:
+    options = ("-z", "--name-only")
+    answer = await repository.ask(
+        "ls-tree", *options, revisions=[revision], paths=[f"{repository.relative}/"]
+    )
+    names = answer.stdout.decode("utf-8", "surrogateescape").split("\0")[:-1]
+    shown = repository.visible(names)
+    return GitText(
+        text="".join(f"{showable(repository.workspace_path(name))}\n" for name in shown),
+        folder=repository.top,
+        form="folder",
+        left_out=len(names) - len(shown),
+        complete=not answer.truncated,
+    )

@@ -4,11 +4,16 @@ A repository can name programs in its configuration that everyday commands run. 
 overridden by `FIXED`. Settings with names that the repository chooses, such as `filter.<any>.clean`, are
 looked up first. The configuration can change afterwards; the sandbox around git is the second line of
 defence.
+
+This module is imported before the broker forks, so its imports are few.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 
 from mcp_toolserver.errors import Denied
+from mcp_toolserver.runtime.sandbox.broker.policy import Helper
+
+GIT_FOLDER = ".git"
 
 MAX_NAMED = 500
 """Largest number of repository settings that are overridden one by one; real repositories have far fewer."""
@@ -134,3 +139,16 @@ def _override_for(name: str) -> str | None:
     if section in _ANY_NAME:
         return "cat" if section == "pager" else ""
     return "" if last in _PROGRAMS and "." in rest else _SWITCHES.get(last)
+
+
+def argv_prefix(git: str) -> tuple[str, ...]:
+    """Return the first arguments of every git command; the broker accepts no others."""
+    return (git, "--no-pager", "--literal-pathspecs", "--no-optional-locks", "--no-replace-objects")
+
+
+def helper(git: str) -> Helper:
+    """Return the broker rule for git, which may read what a read-only command may read.
+
+    Where the mode permits it, a request can let it write in the `.git` folder of a repository.
+    """
+    return Helper(argv=argv_prefix(git), reach="system", writes=GIT_FOLDER)

@@ -18,8 +18,7 @@ from anyio.to_thread import run_sync
 
 from mcp_toolserver.errors import SandboxUnavailable, TimedOut, ToolError
 from mcp_toolserver.runtime.git.allowed_commands import GitInvocation
-from mcp_toolserver.runtime.git.repository_cache import RepositoryPaths
-from mcp_toolserver.runtime.git.runner import Git
+from mcp_toolserver.runtime.git.runner import Git, RepositoryPaths
 from mcp_toolserver.runtime.sandbox.mounts.hidden_paths import HiddenPaths
 from mcp_toolserver.runtime.sandbox.protected.git_dir import git_folder
 from mcp_toolserver.runtime.sandbox.protected.unprotectable import Unprotectable
@@ -98,7 +97,9 @@ class GitHistories:
         for path, is_folder in self._search.find(self._roots, self._roots).items():
             folder, name = os.path.split(path)
             is_named = name.lower() == ".git"
-            place = path if is_named else folder if _is_git_folder(folder) else ""
+            # Next to a `HEAD`.
+            is_git_folder = any(os.path.lexists(f"{folder}/{part}") for part in ("objects", "commondir"))
+            place = path if is_named else folder if is_git_folder else ""
             git_dir = place and git_folder(place)
             if git_dir and any(lies_in(root, git_dir) for root in self._roots):
                 tops.setdefault(git_dir, set()).update((folder,) if is_named else ())
@@ -139,7 +140,7 @@ class GitHistories:
             found = await git.configured(found, cwd=cwd, timeout=SECONDS)
 
             async def ask(*words: str, stdin: bytes = b"", place: str = git_dir) -> bytes:
-                query = GitInvocation(subcommand=words[0], options=words[1:], stdin=stdin)
+                query = GitInvocation(words[0], words[1:], stdin=stdin)
                 at = replace(found, git_dir=place)
                 answer = await git.ask(at, query, cwd=cwd, timeout=SECONDS, limit=MAX_OUTPUT)
                 if answer.status != 0 or answer.truncated:
@@ -177,11 +178,6 @@ class GitHistories:
         if not blobs:
             return ""
         return f"{len(blobs)} of its blobs are in no commit and no index (`git gc --prune=now` removes them)"
-
-
-def _is_git_folder(folder: str) -> bool:
-    """Whether `folder`, in which there is a `HEAD`, may be that of a repository."""
-    return any(os.path.lexists(f"{folder}/{name}") for name in ("objects", "commondir"))
 
 
 def _with_index(git_dir: str) -> list[str]:

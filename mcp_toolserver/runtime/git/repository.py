@@ -14,9 +14,8 @@ from mcp_toolserver.errors import Denied, InvalidInput, Unavailable
 from mcp_toolserver.runtime.files.path_resolver import relative_to
 from mcp_toolserver.runtime.files.workspace import Kind, Workspace
 from mcp_toolserver.runtime.git.allowed_commands import GitInvocation
-from mcp_toolserver.runtime.git.repository_cache import RepositoryPaths
-from mcp_toolserver.runtime.git.runner import MAX_OUTPUT, Git, GitResult
-from mcp_toolserver.runtime.search.display_path import inside
+from mcp_toolserver.runtime.git.runner import MAX_OUTPUT, Git, GitResult, RepositoryPaths
+from mcp_toolserver.runtime.search.display_path import inside, parent, showable
 from mcp_toolserver.text.git.names import ends, plain
 
 SECONDS = 50.0
@@ -25,11 +24,12 @@ SECONDS = 50.0
 MAX_PATHS = 64 << 10
 """Characters of pathspecs passed to git in one call."""
 
+NAMED = 10
+"""Files that an error names."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class RepositoryAccess:
-    """What opening a repository needs."""
-
     git: Git
     workspace: Workspace
     may_hide: bool
@@ -62,35 +62,61 @@ class Repository:
         *options: str,
         revisions: Sequence[str] = (),
         paths: Sequence[str] = (),
+        stdin: bytes = b"",
         limit: int = MAX_OUTPUT,
     ) -> GitResult:
-        """Run a git command; the caller checks the status."""
-        query = GitInvocation(
-            subcommand=subcommand, options=options, revisions=tuple(revisions), paths=tuple(paths)
-        )
-        return await self.run(query, limit)
-
-    async def run(self, query: GitInvocation, limit: int = MAX_OUTPUT) -> GitResult:
         """Run a git command that reads; the caller checks the status."""
+        query = GitInvocation(subcommand, options, tuple(revisions), tuple(paths), stdin)
         return await self.access.git.ask(self.location, query, cwd=self.top_fd, timeout=SECONDS, limit=limit)
 
     def workspace_path(self, name: str) -> CanonicalPath:
-        """Return the workspace path of a file of the repository."""
         return inside(self.top, name.rstrip("/"))
 
     def is_hidden(self, name: str) -> bool:
-        """Whether a rule of the operator hides the file."""
         return self.access.may_hide and self.access.workspace.is_hidden(self.workspace_path(name))
 
     def visible(self, names: Iterable[str]) -> list[str]:
-        """Return those of `names` that are not hidden."""
         return [name for name in names if not self.is_hidden(name)]
+
+    def named(self, names: Iterable[str], most: int = NAMED) -> str:
+        """Name files of the repository in an error."""
+        shown = sorted(names)
+        more = f" and {len(shown) - most} more" if len(shown) > most else ""
+        return ", ".join(f"'{showable(self.workspace_path(name))}'" for name in shown[:most]) + more
+
+    def name_of(self, path: CanonicalPath, how: str) -> str:
+        """Return the name of a file in the repository. `how` tells a caller what to do about one elsewhere.
+
+        Raises:
+            Denied: a rule hides the file.
+            InvalidInput: it is in another repository, or in none.
+        """
+        workspace = self.access.workspace
+        # Raises if a rule hides it.
+        workspace.kind(path)
+        name = relative_to(self.location.top, workspace.spellings(path)[-1])
+        if name is None or self.is_nested(name):
+            raise InvalidInput(
+                f"'{path}' is not in the repository in '{self.top}', as the first path is. {how}"
+            )
+        return name
+
+    def is_nested(self, name: str) -> bool:
+        """Whether the path is that of a repository inside of this one, or lies in one."""
+        parts = name.rstrip("/").split("/")
+        places = ("/".join(parts[: count + 1]) for count in range(len(parts)))
+        return name != "." and any(os.path.lexists(f"{self.location.top}/{one}/.git") for one in places)
 
     async def has(self, revision: str) -> bool:
         """Whether the parsed `revision` exists."""
         return (await self.ask("rev-parse", "--verify", "--quiet", revisions=[revision])).status == 0
 
-    async def failure(self, answer: GitResult, revisions: Sequence[str]) -> Exception:
+    async def check(self, answer: GitResult, revisions: Sequence[str] = ()) -> None:
+        """Raises: InvalidInput, Unavailable: the command failed."""
+        if answer.status != 0:
+            raise await self.failure(answer, revisions)
+
+    async def failure(self, answer: GitResult, revisions: Sequence[str] = ()) -> Exception:
         """Return an error in our own words: git's message may quote any file."""
         for revision in (end for given in revisions for end in ends(given)):
             if not await self.has(revision):
@@ -116,7 +142,7 @@ async def open_repository(access: RepositoryAccess, path: CanonicalPath) -> Asyn
     kind = workspace.kind(path)
     folder = path
     while workspace.kind(folder) != "folder":
-        folder = _parent(folder)
+        folder = parent(folder)
     if workspace.root_of(folder) not in workspace.roots:
         raise Denied(f"The git tools work in the roots only, and '{path}' lies elsewhere. Use git in bash.")
     with ExitStack() as stack:
@@ -143,10 +169,6 @@ async def open_repository(access: RepositoryAccess, path: CanonicalPath) -> Asyn
             relative=relative_to(location.top, workspace.spellings(path)[-1]) or ".",
             kind=kind,
         )
-
-
-def _parent(path: CanonicalPath) -> CanonicalPath:
-    return CanonicalPath(path.rpartition("/")[0] or ("/" if path.startswith("/") else "."))
 
 
 def _check_inside(location: RepositoryPaths, workspace: Workspace) -> None:

@@ -2,31 +2,24 @@
 nothing unless it is asked to.
 
 The first query takes three commands: find the repository, list its configuration, and run the query with
-every configured program disabled. Later queries take one, while the cached result of the first two is valid
-(`repository_cache`).
+every configured program disabled. Later queries take one, while the cached result of the first two is valid:
+it depends on a few files, which must be unchanged. Configurations with includes are not cached, because they
+can depend on any file.
 """
 
 import os
+import stat
 import time
 from collections.abc import Generator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 from mcp_toolserver.errors import Denied, NotFound, SandboxUnavailable, TimedOut, Unavailable
 from mcp_toolserver.runtime.anonymous_file import anonymous_file
 from mcp_toolserver.runtime.descriptor_path import descriptor_path
-from mcp_toolserver.runtime.git.allowed_commands import GitInvocation, build_argv, build_changing_argv
-from mcp_toolserver.runtime.git.executable import argv_prefix
-from mcp_toolserver.runtime.git.hardening import NO_SETTINGS, environment
-from mcp_toolserver.runtime.git.repository_cache import (
-    RACY_WINDOW_NS,
-    RepositoryCache,
-    RepositoryPaths,
-    take_snapshot,
-    unchanged_since,
-)
-from mcp_toolserver.runtime.processes.helper_launcher import Running
+from mcp_toolserver.runtime.git.allowed_commands import GitInvocation, build_argv
+from mcp_toolserver.runtime.git.hardening import NO_SETTINGS, argv_prefix, environment, parse_config
+from mcp_toolserver.runtime.processes.helper_launcher import Programs
 from mcp_toolserver.runtime.sandbox.broker.messages import Program
 
 MAX_OUTPUT = 4 << 20
@@ -35,29 +28,44 @@ MAX_OUTPUT = 4 << 20
 MAX_LISTING = 1 << 20
 """Bytes of configuration. A truncated one could hide settings, so larger ones are refused."""
 
+MOST = 64
+"""Largest number of cached folders."""
+
+RACY_WINDOW_NS = 2_000_000_000
+"""Files changed within this time can change again with the same timestamp ("racily clean" in git's terms)."""
+
 _WHERE = ("rev-parse", "--path-format=absolute", "--git-dir", "--git-common-dir", "--show-toplevel")
 _LIST = ("config", "--list", "--includes", "-z")
-_LIST_WITH_SCOPES = (*_LIST, "--show-scope")
+_INCLUDES = ("include.", "includeif.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RepositoryPaths:
+    """The location and configuration of a repository."""
+
+    git_dir: str
+    """The .git folder, absolute as all paths here."""
+    common_dir: str
+    """The folder shared with linked work trees; equal to `git_dir` without them."""
+    top: str
+    """The work tree."""
+    config: bytes
+    """The effective configuration, as `git config --list -z` prints it."""
+
+    @property
+    def pinned(self) -> tuple[str, ...]:
+        """Arguments that bind git to this repository, even if another one appears in between."""
+        return f"--git-dir={self.git_dir}", f"--work-tree={self.top}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class GitResult:
-    """The result of one git command."""
-
     status: int
     stdout: bytes
     stderr: bytes
     """Git's messages. They may quote any file that the repository names, so a model must not see them."""
     truncated: bool
     """Whether `stdout` was cut; `status` is then meaningless."""
-
-
-class ProgramLauncher(Protocol):
-    """Starts programs; see `Programs.start`."""
-
-    def start(
-        self, program: Program, *, cwd: int, stdin: int | None = None
-    ) -> AbstractAsyncContextManager[Running]: ...
 
 
 class Git:
@@ -67,9 +75,9 @@ class Git:
     """
 
     def __init__(
-        self, starter: ProgramLauncher, program: str, home: str, *, racy_window_ns: int = RACY_WINDOW_NS
+        self, programs: Programs, program: str, home: str, *, racy_window_ns: int = RACY_WINDOW_NS
     ) -> None:
-        self._starter = starter
+        self._programs = programs
         self._argv_prefix = argv_prefix(program)
         self._home = home
         self._racy_window_ns = racy_window_ns
@@ -92,12 +100,13 @@ class Git:
         if (known := self._cache.get(folder)) is not None:
             return known
         before_ns = time.time_ns() - self._racy_window_ns
-        run = self._run(cwd, timeout, self._argv_prefix)
-        git_dir, common_dir, top = _parse_paths(await run.ask(_WHERE, environment(), MAX_LISTING))
+        program = self._program(None, _WHERE, environment(), timeout)
+        git_dir, common_dir, top = _parse_paths(await self._run(program, cwd=cwd, limit=MAX_LISTING))
         found = RepositoryPaths(git_dir=git_dir, common_dir=common_dir, top=top, config=b"")
         before = take_snapshot(folder, found, self._home)
         found = await self.configured(found, cwd=cwd, timeout=timeout)
-        if unchanged_since(before, before_ns) and take_snapshot(folder, found, self._home) == before:
+        is_old = all(state is None or state[-1] < before_ns for state in before.values())
+        if is_old and take_snapshot(folder, found, self._home) == before:
             self._cache.keep(folder, found, before)
         return found
 
@@ -108,8 +117,8 @@ class Git:
             Denied: git cannot read it.
             TimedOut, Unavailable: as for `locate`.
         """
-        run = self._run(cwd, timeout, (*self._argv_prefix, *found.pinned))
-        config = await run.ask(_LIST, environment(), MAX_LISTING)
+        program = self._program(found, _LIST, environment(), timeout)
+        config = await self._run(program, cwd=cwd, limit=MAX_LISTING)
         if config.status != 0 or config.truncated:
             raise Denied(
                 "The configuration of this repository cannot be read, so git is not run in it. Ask the user "
@@ -134,8 +143,8 @@ class Git:
             Denied: the configuration moves the work tree, or names too many programs.
             TimedOut, Unavailable: as for `locate`.
         """
-        run = self._run(cwd, timeout, (*self._argv_prefix, *location.pinned))
-        return await run.ask(build_argv(query), environment(location.config), limit, stdin=query.stdin)
+        program = self._program(location, build_argv(query), environment(location.config), timeout)
+        return await self._run(program, cwd=cwd, limit=limit, stdin=query.stdin)
 
     async def change(
         self,
@@ -152,10 +161,9 @@ class Git:
             InvalidInput: the command could do more than that.
             Denied, TimedOut, Unavailable: as for `ask`.
         """
-        run = self._run(cwd, timeout, (*self._argv_prefix, *location.pinned))
-        variables = environment(location.config, settings)
-        words = build_changing_argv(query)
-        return await run.ask(words, variables, stdin=query.stdin, writes=(location.common_dir,))
+        words, variables = build_argv(query, changing=True), environment(location.config, settings)
+        program = replace(self._program(location, words, variables, timeout), writes=(location.common_dir,))
+        return await self._run(program, cwd=cwd, limit=MAX_OUTPUT, stdin=query.stdin)
 
     async def user_settings(
         self, location: RepositoryPaths, *, cwd: int, timeout: float
@@ -165,8 +173,9 @@ class Git:
         Raises:
             Denied, TimedOut, Unavailable: as for `ask`.
         """
-        run = self._run(cwd, timeout, (*self._argv_prefix, *location.pinned))
-        listed = await run.ask(_LIST_WITH_SCOPES, environment(location.config), MAX_LISTING)
+        words = (*_LIST, "--show-scope")
+        program = self._program(location, words, environment(location.config), timeout)
+        listed = await self._run(program, cwd=cwd, limit=MAX_LISTING)
         if listed.status != 0 or listed.truncated:
             raise Denied("The user's git configuration cannot be read. Ask the user to look at ~/.gitconfig.")
         parts = listed.stdout.decode("utf-8", "surrogateescape").split("\0")
@@ -177,53 +186,35 @@ class Git:
         )
         return {name: value for name, _, value in items}
 
-    def _run(self, cwd: int, timeout: float, argv_prefix: tuple[str, ...]) -> "_Run":
-        return _Run(
-            starter=self._starter, argv_prefix=argv_prefix, cwd=cwd, deadline=time.monotonic() + timeout
-        )
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Run:
-    """The commands of one query, which share a deadline."""
-
-    starter: ProgramLauncher
-    argv_prefix: tuple[str, ...]
-    cwd: int
-    deadline: float
-
-    async def ask(
+    def _program(
         self,
+        location: RepositoryPaths | None,
         words: Sequence[str],
         variables: Sequence[tuple[str, str]],
-        limit: int = MAX_OUTPUT,
-        *,
-        stdin: bytes = b"",
-        writes: tuple[str, ...] = (),
-    ) -> GitResult:
-        """Run git until it exits or has printed more than `limit` bytes."""
-        left = max(self.deadline - time.monotonic(), 0.0)
-        program = Program(
-            argv=(*self.argv_prefix, *words), timeout=left, environment=tuple(variables), writes=writes
-        )
-        with _as_file(stdin) as file:
-            return await self._finish(self.starter.start(program, cwd=self.cwd, stdin=file), limit)
+        timeout: float,
+    ) -> Program:
+        argv = (*self._argv_prefix, *(location.pinned if location else ()), *words)
+        return Program(argv=argv, timeout=timeout, environment=tuple(variables))
 
-    async def _finish(self, opening: AbstractAsyncContextManager[Running], limit: int) -> GitResult:
+    async def _run(self, program: Program, *, cwd: int, limit: int, stdin: bytes = b"") -> GitResult:
+        """Run git until it exits or has printed more than `limit` bytes."""
         output = bytearray()
-        async with opening as running:
-            async for chunk in running.chunks():
-                output += chunk
-                if len(output) > limit:
-                    return _answer(0, output[:limit], running, truncated=True)
-            ended = await running.wait()
-            if ended.reason == "timed out":
-                raise TimedOut("git took too long. Request less: fewer commits, or one path.")
-            if ended.reason == "sandbox_failed":
-                raise SandboxUnavailable(ended.detail)
-            if ended.reason != "exited" or ended.status is None:
-                raise Unavailable("git was stopped. Try again.")
-            return _answer(ended.status, output, running, truncated=False)
+        with _as_file(stdin) as file:
+            async with self._programs.start(program, cwd=cwd, stdin=file) as running:
+                async for chunk in running.chunks():
+                    output += chunk
+                    if len(output) > limit:
+                        cut = bytes(output[:limit])
+                        return GitResult(status=0, stdout=cut, stderr=running.stderr(), truncated=True)
+                ended = await running.wait()
+                stderr = running.stderr()
+        if ended.reason == "timed out":
+            raise TimedOut("git took too long. Request less: fewer commits, or one path.")
+        if ended.reason == "sandbox_failed":
+            raise SandboxUnavailable(ended.detail)
+        if ended.reason != "exited" or ended.status is None:
+            raise Unavailable("git was stopped. Try again.")
+        return GitResult(status=ended.status, stdout=bytes(output), stderr=stderr, truncated=False)
 
 
 @contextmanager
@@ -236,10 +227,6 @@ def _as_file(content: bytes) -> Generator[int | None]:
         file.write(content)
         file.seek(0)
         yield file.fileno()
-
-
-def _answer(status: int, output: bytearray, running: Running, *, truncated: bool) -> GitResult:
-    return GitResult(status=status, stdout=bytes(output), stderr=running.stderr(), truncated=truncated)
 
 
 def _parse_paths(answer: GitResult) -> tuple[str, str, str]:
@@ -266,7 +253,62 @@ def _parse_paths(answer: GitResult) -> tuple[str, str, str]:
 
 
 def _is_consistent(git_dir: str, common_dir: str) -> bool:
-    """Whether `common_dir` is plausible: the git folder itself, or the main repository of a linked work "
-    "tree."""
+    """Whether `common_dir` is the git folder itself, or that of the main repository of a linked work tree."""
     worktrees, _, _ = git_dir.rpartition("/")
     return git_dir == common_dir or worktrees == f"{common_dir}/worktrees"
+
+
+# --- the cache -------------------------------------------------------------------------------------------
+
+Snapshot = dict[str, tuple[int, ...] | None]
+"""The state of each path that a cache entry depends on; None for a missing one."""
+
+
+class RepositoryCache:
+    """Cached repositories by folder, each with the snapshot that validates it."""
+
+    def __init__(self) -> None:
+        self._entries: dict[str, tuple[RepositoryPaths, Snapshot]] = {}
+
+    def get(self, folder: str) -> RepositoryPaths | None:
+        """Return the repository of `folder`; None if it is not cached or has changed."""
+        if (entry := self._entries.get(folder)) is None:
+            return None
+        location, before = entry
+        if all(_state(path) == state for path, state in before.items()):
+            return location
+        del self._entries[folder]
+        return None
+
+    def keep(self, folder: str, location: RepositoryPaths, before: Snapshot) -> None:
+        """Cache a repository unless its configuration includes other files."""
+        if any(name.startswith(_INCLUDES) for name, _ in parse_config(location.config)):
+            return
+        while len(self._entries) >= MOST:
+            del self._entries[next(iter(self._entries))]
+        self._entries[folder] = location, before
+
+
+def take_snapshot(folder: str, location: RepositoryPaths, home: str) -> Snapshot:
+    """Return the state of everything that the entry for `folder` depends on."""
+    paths = [folder, f"{location.top}/.git", location.git_dir, f"{location.git_dir}/commondir"]
+    # A new repository in a closer parent folder takes precedence.
+    while folder not in (location.top, "/"):
+        paths.append(f"{folder}/.git")
+        folder = os.path.dirname(folder)
+    for place in (location.git_dir, location.common_dir):
+        paths += (f"{place}/config", f"{place}/config.worktree")
+    return {path: _state(path) for path in (*paths, f"{home}/.gitconfig", f"{home}/.config/git/config")}
+
+
+def _state(path: str) -> tuple[int, ...] | None:
+    """Return the state of `path`, its last change last; None if it is missing. For a folder only its identity
+    counts, since files are often created in it."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    identity = (found.st_dev, found.st_ino, found.st_mode, found.st_uid)
+    if stat.S_ISDIR(found.st_mode):
+        return (*identity, 0)
+    return (*identity, found.st_size, found.st_mtime_ns, found.st_ctime_ns)

@@ -38,15 +38,12 @@ REF = "refs/heads/"
 
 @dataclass(frozen=True, kw_only=True)
 class _Difference:
-    """A file that differs between two commits."""
-
     path: str
     before: TreeEntry
     after: TreeEntry
 
     @property
     def letter(self) -> str:
-        """What becomes of it."""
         if self.before.mode == _NOTHING:
             return "A"
         return "D" if self.after.mode == _NOTHING else "M"
@@ -215,8 +212,7 @@ def is_sparse(repository: Repository) -> bool:
 async def _differences(repository: Repository, head: str, target: str) -> list[_Difference]:
     options = ("--raw", "--no-abbrev", "--no-renames", "-z")
     answer = await repository.ask("diff", *options, revisions=[head, target])
-    if answer.status != 0:
-        raise await repository.failure(answer, ())
+    await repository.check(answer)
     fields = answer.stdout.decode("utf-8", "surrogateescape").split("\0")
     found = [_difference(words, path) for words, path in zip(fields[::2], fields[1::2], strict=False)]
     if answer.truncated or len(found) > MAX_FILES:
@@ -245,13 +241,14 @@ def _check_kinds(at: ChangingRepository, differences: Sequence[_Difference]) -> 
     ]
     if odd:
         raise InvalidInput(
-            f"{at.named(odd)}: a symbolic link or a submodule on one of the branches. git_branch writes only "
-            "regular files. Ask the user to switch."
+            f"{at.repository.named(odd)}: a symbolic link or a submodule on one of the branches. git_branch "
+            "writes only regular files. Ask the user to switch."
         )
     folders = {name[:end] for name in names for end, letter in enumerate(name) if letter == "/"}
     if both := folders.intersection(names):
         raise InvalidInput(
-            f"{at.named(both)}: a file on one branch and a folder on the other. Ask the user to switch."
+            f"{at.repository.named(both)}: a file on one branch and a folder on the other. Ask the user to "
+            "switch."
         )
     filters = any(name.startswith("filter.") for name, _ in parse_config(at.repository.location.config))
     if filters and any(name.rpartition("/")[2] == ".gitattributes" for name in names):
@@ -275,16 +272,18 @@ def _obstacle(at: ChangingRepository, name: str) -> str:
     workspace, path = at.repository.access.workspace, f"{at.repository.location.top}/{name}"
     parts = name.split("/")
     if any(part in ("", ".", "..") or protected_name(part) == GIT for part in parts):
-        return f"A branch holds {at.named([name])}, a name that git does not check out either."
+        return f"A branch holds {at.repository.named([name])}, a name that git does not check out either."
     if not is_spelt(name):
-        return f"A branch holds {at.named([name])}, a name with control characters or invalid UTF-8."
+        return (
+            f"A branch holds {at.repository.named([name])}, a name with control characters or invalid UTF-8."
+        )
     if at.repository.is_hidden(name):
         return "The branches differ in files that a rule of the operator hides."
     if workspace.is_protected(path):
         why = "which is protected: programs act upon it unasked, so no tool changes it."
-        return f"The branches differ in {at.named([name])}, {why}"
+        return f"The branches differ in {at.repository.named([name])}, {why}"
     if workspace.canonical(path) != at.repository.workspace_path(name):
-        return f"{at.named([name])}: it, or a folder on its path, is a link in the work tree."
+        return f"{at.repository.named([name])}: it, or a folder on its path, is a link in the work tree."
     return ""
 
 
@@ -303,12 +302,12 @@ async def _check_uncommitted(at: ChangingRepository, differences: Sequence[_Diff
     options = ("--porcelain=v2", "--untracked-files=no", "--no-renames", "-z")
     answer = await at.repository.ask("status", *options, limit=MAX_STATUS)
     if answer.status != 0 or answer.truncated:
-        raise await at.repository.failure(answer, ())
+        raise await at.repository.failure(answer)
     changed = {change.path for change in parsed(answer.stdout).changes}
     if both := changed.intersection(one.path for one in differences):
         raise Conflict(
-            f"Switching would overwrite uncommitted changes of {at.named(both)}. Nothing was changed. Commit "
-            "them with git_commit first, or drop them with git_restore."
+            f"Switching would overwrite uncommitted changes of {at.repository.named(both)}. Nothing was "
+            "changed. Commit them with git_commit first, or drop them with git_restore."
         )
 
 

@@ -4,15 +4,12 @@ Line ends, encodings and `$Id$` are converted by git itself. A file whose attrib
 such as one of Git LFS, is refused: without the filter its content would be wrong.
 """
 
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from mcp_toolserver.capabilities.files import CanonicalPath
 from mcp_toolserver.capabilities.git import FileVersion
 from mcp_toolserver.errors import InvalidInput, NotFound, Unavailable
-from mcp_toolserver.runtime.files.path_resolver import relative_to
-from mcp_toolserver.runtime.git.allowed_commands import GitInvocation
 from mcp_toolserver.runtime.git.hardening import parse_config
 from mcp_toolserver.runtime.git.repository import MAX_PATHS, Repository, RepositoryAccess, open_repository
 from mcp_toolserver.runtime.search.display_path import showable
@@ -37,8 +34,6 @@ _FILTERING = frozenset({"clean", "smudge", "process"})
 
 @dataclass(frozen=True, kw_only=True)
 class TreeEntry:
-    """An entry of a tree or of the index."""
-
     path: str
     """Relative to the work tree."""
     mode: str
@@ -46,7 +41,6 @@ class TreeEntry:
 
     @property
     def is_file(self) -> bool:
-        """Whether it is a regular file."""
         return self.mode in (FILE, EXECUTABLE)
 
 
@@ -85,21 +79,12 @@ async def _entry(repository: Repository, path: CanonicalPath, revision: str) -> 
         InvalidInput: it is no regular file there, or lies in another repository.
         NotFound: it is not there.
     """
-    workspace = repository.access.workspace
-    # Raises if a rule hides it.
-    workspace.kind(path)
-    name = relative_to(repository.location.top, workspace.spellings(path)[-1])
-    if name is None or is_nested(repository, name):
-        raise InvalidInput(
-            f"'{path}' is not in the repository in '{repository.top}', as the first path is. Name files of "
-            "one repository at a time."
-        )
+    name = repository.name_of(path, "Name files of one repository at a time.")
     if revision:
         answer = await repository.ask("ls-tree", "-z", revisions=[revision], paths=[name])
     else:
         answer = await repository.ask("ls-files", "--stage", "-z", paths=[name])
-    if answer.status != 0:
-        raise await repository.failure(answer, [revision] if revision else [])
+    await repository.check(answer, [revision] if revision else [])
     head, _, found = answer.stdout.decode("utf-8", "surrogateescape").partition("\0")[0].partition("\t")
     place = plain(revision) if revision else "the index"
     if not head:
@@ -115,13 +100,6 @@ async def _entry(repository: Repository, path: CanonicalPath, revision: str) -> 
             "conflicts. Name single files."
         )
     return entry
-
-
-def is_nested(repository: Repository, name: str) -> bool:
-    """Whether the path is that of a repository inside of this one, or lies in one."""
-    parts = name.rstrip("/").split("/")
-    places = ("/".join(parts[: count + 1]) for count in range(len(parts)))
-    return name != "." and any(os.path.lexists(f"{repository.location.top}/{one}/.git") for one in places)
 
 
 async def contents(repository: Repository, entries: Sequence[TreeEntry]) -> Mapping[str, bytes]:
@@ -151,7 +129,7 @@ async def refuse_filtered(repository: Repository, attributes: Mapping[str, Mappi
     """Raises: InvalidInput: a configured filter applies to one of the files."""
     if filtered := filtered_paths(repository, attributes):
         raise InvalidInput(
-            f"{_listed(repository, filtered)}: stored through a filter (see .gitattributes; Git LFS is one). "
+            f"{repository.named(filtered, 5)}: stored through a filter (see .gitattributes; Git LFS is one). "
             "Filters are programs, which the git tools do not run. Leave these files out, or ask the user to "
             "do this with git."
         )
@@ -174,12 +152,6 @@ async def filters(repository: Repository, paths: Sequence[str]) -> Mapping[str, 
     return await _attributes(repository, paths)
 
 
-def _listed(repository: Repository, names: Iterable[str]) -> str:
-    shown = sorted(names)
-    more = f" and {len(shown) - 5} more" if len(shown) > 5 else ""
-    return ", ".join(f"'{showable(repository.workspace_path(name))}'" for name in shown[:5]) + more
-
-
 def _is_converted(attributes: Mapping[str, str]) -> bool:
     return any(attributes.get(name, "unspecified") not in _NO_CONVERSION for name in _CONVERSIONS)
 
@@ -189,7 +161,7 @@ async def _attributes(repository: Repository, paths: Sequence[str]) -> Mapping[s
     for some in in_parts(paths):
         answer = await repository.ask("check-attr", "-z", "filter", *_CONVERSIONS, paths=some)
         if answer.status != 0 or answer.truncated:
-            raise await repository.failure(answer, ())
+            raise await repository.failure(answer)
         fields = answer.stdout.decode("utf-8", "surrogateescape").split("\0")
         for path, name, value in zip(fields[::3], fields[1::3], fields[2::3], strict=False):
             found.setdefault(path, {})[name] = value
@@ -210,8 +182,7 @@ def in_parts(paths: Sequence[str]) -> Iterable[Sequence[str]]:
 
 async def _converted(repository: Repository, entry: TreeEntry) -> bytes:
     answer = await repository.ask("cat-file", "--filters", f"--path={entry.path}", revisions=[entry.id])
-    if answer.status != 0:
-        raise await repository.failure(answer, ())
+    await repository.check(answer)
     if answer.truncated:
         raise _too_large()
     return answer.stdout
@@ -221,8 +192,7 @@ async def _batch(repository: Repository, entries: Sequence[TreeEntry]) -> Mappin
     if not entries:
         return {}
     ids = "".join(f"{entry.id}\n" for entry in entries)
-    query = GitInvocation(subcommand="cat-file", options=("--batch",), stdin=ids.encode())
-    answer = await repository.run(query, MAX_CONTENTS)
+    answer = await repository.ask("cat-file", "--batch", stdin=ids.encode(), limit=MAX_CONTENTS)
     if answer.truncated:
         raise _too_large()
     found: dict[str, bytes] = {}

@@ -67,7 +67,6 @@ class WorkTreePlace:
 
     @property
     def path(self) -> str:
-        """The work tree."""
         return f"{self.folder}/{self.name}"
 
 
@@ -197,9 +196,7 @@ class _Staged:
     async def add(self, branch: str, target: str) -> None:
         """Have git make it and the branch, without files."""
         repository = self.at.repository
-        query = GitInvocation(
-            subcommand="worktree", options=(f"-b{branch}",), paths=(self._relative,), revisions=(target,)
-        )
+        query = GitInvocation("worktree", (f"-b{branch}",), (target,), (self._relative,))
         # Git that is interrupted leaves its locks.
         with anyio.CancelScope(shield=True):
             answer = await repository.access.git.change(
@@ -269,15 +266,9 @@ class _Staged:
 
 
 async def _entries(repository: Repository, target: str) -> list[_Entry]:
-    """Return what the commit contains.
-
-    Raises:
-        InvalidInput: it is too much.
-    """
-    query = GitInvocation(subcommand="ls-tree", options=("-r", "--long", "-z"), revisions=(target,))
-    answer = await repository.run(query, MAX_LISTING)
-    if answer.status != 0:
-        raise await repository.failure(answer, ())
+    """Return what the commit contains. Raises: InvalidInput: it is too much."""
+    answer = await repository.ask("ls-tree", "-r", "--long", "-z", revisions=[target], limit=MAX_LISTING)
+    await repository.check(answer)
     lines = answer.stdout.decode("utf-8", "surrogateescape").split("\0")[:-1]
     found = [_entry(*line.partition("\t")[::2]) for line in lines]
     if answer.truncated or len(found) > MAX_FILES or sum(entry.size for entry in found) > MAX_BYTES:

@@ -69,7 +69,6 @@ _ACKNOWLEDGED = frozenset(
 
 
 def initialize_params(folder: str) -> dict[str, object]:
-    """Return the parameters of `initialize`."""
     uri = to_uri(folder)
     return {
         # The sandbox has its own process ids, in which ours means another process or none.
@@ -99,7 +98,6 @@ def answer_request(folder: str, method: str, params: object) -> dict[str, object
 
 
 def registered_methods(params: object) -> Sequence[str]:
-    """Return the methods that a server registers."""
     found = params.get("registrations") if is_object(params) else None
     methods = [one.get("method") for one in found if is_object(one)] if is_list(found) else []
     return [method for method in methods if isinstance(method, str) and len(method) <= _MOST_NAME]

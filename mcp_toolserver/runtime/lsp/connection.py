@@ -4,7 +4,6 @@ language servers are untrusted."""
 import asyncio
 import json
 import re
-from collections import deque
 from collections.abc import Callable
 
 import anyio
@@ -49,7 +48,6 @@ class ResponseError(Exception):
 
 
 def encode_message(message: dict[str, object]) -> bytes:
-    """Encode a message."""
     body = json.dumps(message, separators=(",", ":")).encode()
     return b"Content-Length: %d\r\n\r\n%b" % (len(body), body)
 
@@ -113,9 +111,8 @@ class Connection:
         self._on_close = on_close
         self._waiting: dict[int, asyncio.Future[object]] = {}
         self._last = 0
-        self._unsent: deque[bytes] = deque()
+        self._unsent = asyncio.Queue[bytes](_MOST_UNSENT)
         self._unsent_bytes = 0
-        self._has_unsent = asyncio.Event()
         self.close_reason = ""
         """Why the connection is closed; empty while it is open."""
         loop = asyncio.get_running_loop()
@@ -178,21 +175,17 @@ class Connection:
         if not data:
             return
         self._unsent_bytes += len(data)
-        if self._unsent_bytes > _MOST_UNSENT_BYTES or len(self._unsent) >= _MOST_UNSENT:
+        if self._unsent_bytes > _MOST_UNSENT_BYTES or self._unsent.full():
             self._mark_closed("does not read what it is sent")
             return
-        self._unsent.append(data)
-        self._has_unsent.set()
+        self._unsent.put_nowait(data)
 
     async def _write_loop(self) -> None:
         try:
             while not self.close_reason:
-                await self._has_unsent.wait()
-                self._has_unsent.clear()
-                while self._unsent:
-                    data = self._unsent.popleft()
-                    await self._process.write(data)
-                    self._unsent_bytes -= len(data)
+                data = await self._unsent.get()
+                await self._process.write(data)
+                self._unsent_bytes -= len(data)
         except Unavailable:
             self._mark_closed("ended")
 

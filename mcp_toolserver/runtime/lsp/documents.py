@@ -19,7 +19,7 @@ from urllib.parse import quote_from_bytes, unquote_to_bytes, urlsplit
 from mcp_toolserver.capabilities.files import CanonicalPath
 from mcp_toolserver.errors import InvalidInput, ToolError
 from mcp_toolserver.runtime.files.workspace import Workspace
-from mcp_toolserver.runtime.git.repository_cache import RACY_WINDOW_NS
+from mcp_toolserver.runtime.git.runner import RACY_WINDOW_NS
 from mcp_toolserver.text.code.positions import code_lines
 
 MOST_BYTES = 4 << 20
@@ -27,12 +27,14 @@ MOST_BYTES = 4 << 20
 
 MOST_OPEN = 8
 
+MOST_TEXT = 300
+"""Characters of a line that are shown."""
+
 _VERSIONS = 32
 """Of a document, that are remembered."""
 
 
 def to_uri(path: str) -> str:
-    """Return the file URI of an absolute path."""
     return f"file://{quote_from_bytes(os.fsencode(path))}"
 
 
@@ -50,8 +52,6 @@ def to_path(uri: str) -> str | None:
 
 @dataclass(frozen=True)
 class FileText:
-    """The text of a file."""
-
     text: str
     state: tuple[int, ...]
     """Its status when it was read; empty if a later change may leave that as it is."""
@@ -101,8 +101,6 @@ def _content(path: CanonicalPath, file: BinaryIO) -> bytes:
 
 
 class Document:
-    """An open document."""
-
     def __init__(self, uri: str, version: int, seen: FileText) -> None:
         self.uri = uri
         self._hashes: dict[int, int] = {}
@@ -168,7 +166,6 @@ class Documents:
         return document
 
     def of(self, path: str) -> Document | None:
-        """Return the open document of an absolute path."""
         return self._open.get(CanonicalPath(path))
 
     def save_all(self) -> None:
@@ -212,7 +209,6 @@ class FileWatcher:
         self._state: State = {}
 
     def __len__(self) -> int:
-        """The number of watched files."""
         return len(self._state)
 
     def poll(self) -> list[tuple[str, Kind]]:

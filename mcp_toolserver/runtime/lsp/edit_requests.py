@@ -251,7 +251,6 @@ def _chosen(title: str, actions: Sequence[Mapping[str, object]]) -> Mapping[str,
 
 
 def _touches(diagnostic: object, asked: types.Range) -> bool:
-    """Whether a diagnostic overlaps the range."""
     try:
         place = parse_as(diagnostic.get("range") if is_object(diagnostic) else None, types.Range)
     except ProtocolError:

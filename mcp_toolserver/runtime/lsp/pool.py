@@ -27,8 +27,6 @@ class ServerUnavailable(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Project:
-    """The project that one server serves."""
-
     folder: str
     """Absolute."""
     language: Language
@@ -46,8 +44,6 @@ StartServer = Callable[[Sequence[str], int, Project], Awaitable[InteractiveProce
 
 @dataclass(kw_only=True, eq=False)
 class _Slot:
-    """The state of one project's server."""
-
     session: Session | None = None
     is_starting: bool = False
     uses: int = 0
@@ -159,7 +155,6 @@ class Pool:
         await asyncio.gather(*self._ending)
 
     def has(self, project: Project) -> bool:
-        """Whether the project's server runs."""
         slot = self._slots.get(project)
         return slot is not None and slot.session is not None
 

@@ -17,8 +17,7 @@ from mcp_toolserver.capabilities.code import CodeAnswer, CodeOperation, CodePlac
 from mcp_toolserver.errors import Denied, ToolError, Unavailable
 from mcp_toolserver.runtime.files.workspace import Workspace
 from mcp_toolserver.runtime.lsp.connection import ProtocolError
-from mcp_toolserver.runtime.lsp.documents import Document, read_text, to_path
-from mcp_toolserver.runtime.lsp.search_fallback import MOST_TEXT
+from mcp_toolserver.runtime.lsp.documents import MOST_TEXT, Document, read_text, to_path
 from mcp_toolserver.runtime.lsp.session import Session
 from mcp_toolserver.text.code.positions import Encoding, asked_place, code_lines, to_index, to_units
 from mcp_toolserver.text.json_values import is_list, is_object
@@ -49,12 +48,11 @@ _UNPLACED = frozenset({"documentSymbol", "workspaceSymbol", "diagnostics"})
 """Operations that are about no position."""
 
 _DEFINITION = "textDocument/definition"
-_REFERENCES = "textDocument/references"
 _CALLS = "textDocument/prepareCallHierarchy"
 _METHODS: Mapping[CodeOperation, str] = {
     "goToDefinition": _DEFINITION,
     "goToImplementation": "textDocument/implementation",
-    "findReferences": _REFERENCES,
+    "findReferences": "textDocument/references",
     "hover": "textDocument/hover",
     "documentSymbol": "textDocument/documentSymbol",
     "workspaceSymbol": "workspace/symbol",
@@ -66,8 +64,6 @@ _METHODS: Mapping[CodeOperation, str] = {
 
 @dataclass(frozen=True, kw_only=True)
 class CodeLocation:
-    """A location as the server returned it."""
-
     uri: str
     line: int
     units: int
@@ -79,8 +75,6 @@ class CodeLocation:
 
 @dataclass(frozen=True, kw_only=True)
 class Found:
-    """The result of a query."""
-
     locations: Sequence[CodeLocation] = ()
     unread: int = 0
     """Entries that were not read."""
@@ -140,8 +134,10 @@ class RequestHandler:
 
     async def _ask(self) -> Found:
         match self.query.operation:
-            case "goToDefinition" | "goToImplementation" | "findReferences":
-                return await self._locations(_METHODS[self.query.operation])
+            case "goToDefinition" | "goToImplementation":
+                return _parse_locations(await self._at_place(_METHODS[self.query.operation]))
+            case "findReferences":
+                return await self._references()
             case "hover":
                 return await self._hover()
             case "documentSymbol":
@@ -153,10 +149,9 @@ class RequestHandler:
             case "prepareCallHierarchy" | "incomingCalls" | "outgoingCalls":
                 return await self._calls()
 
-    async def _locations(self, method: str) -> Found:
-        if method != _REFERENCES:
-            return _parse_locations(await self._at_place(method))
-        found = _parse_locations(await self._at_place(method, context={"includeDeclaration": True}))
+    async def _references(self) -> Found:
+        context = {"includeDeclaration": True}
+        found = _parse_locations(await self._at_place("textDocument/references", context=context))
         in_order = sorted(found.locations, key=lambda one: (one.uri, one.line, one.units))
         return replace(found, locations=in_order)
 
@@ -174,7 +169,7 @@ class RequestHandler:
 
     async def _hover(self) -> Found:
         if self.may_hide and self.session.supports(_DEFINITION):
-            defined = await self._locations(_DEFINITION)
+            defined = _parse_locations(await self._at_place(_DEFINITION))
             # The hover text quotes the file.
             if any(self._is_hidden(location.uri) for location in defined.locations):
                 raise Denied("A rule of the operator hides the file that defines this. Go on without it.")
@@ -322,7 +317,6 @@ def _unread(result: object) -> int:
 
 
 def _parse_locations(result: object) -> Found:
-    """Parse one or several locations."""
     raws = [result] if is_object(result) else result
     places = _parse_list(raws, lambda raw: types.LocationLink if "targetUri" in raw else types.Location)
     locations = (

@@ -145,7 +145,6 @@ class Session:
         self.documents = Documents(self.connection.notify)
 
     async def initialize(self) -> None:
-        """Initialize the server."""
         await to_thread.run_sync(self._watch.poll)
         with anyio.fail_after(self.limits.start):
             result = await self.connection.request("initialize", initialize_params(self._folder))
@@ -169,7 +168,6 @@ class Session:
         return edits[0] if len(edits) == 1 else None
 
     def supports(self, method: str) -> bool:
-        """Whether the server supports `method`."""
         provider = _PROVIDERS.get(method, f"{method.rpartition('/')[2]}Provider")
         offered = self._server_capabilities.get(provider)
         return method in self._registered or offered not in (None, False)
@@ -238,7 +236,6 @@ class Session:
             return await self.connection.request(method, params)
 
     async def request_for(self, document: Document, method: str, **params: object) -> object:
-        """Send a request about a document."""
         return await self.request(method, {"textDocument": {"uri": document.uri}, **params})
 
     async def query_until_stable(self, ask: Callable[[], Awaitable[T]]) -> T:
@@ -357,7 +354,6 @@ class Session:
         )
 
     def _track_progress(self, params: dict[str, object]) -> None:
-        """Track work that the server reports."""
         value = params.get("value")
         kind = value.get("kind") if is_object(value) else None
         token = str(params.get("token"))

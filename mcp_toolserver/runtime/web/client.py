@@ -1,17 +1,24 @@
 """An HTTP client that checks every redirect like the first request, sends credentials only to their own site,
 limits time and bytes, and caches responses: a page read in parts is fetched once, and an unchanged page is
-not sent again."""
+not sent again.
+
+It connects only to addresses that the guard permits. The check happens where the socket is opened, so no
+redirect, retry or second lookup can bypass it.
+"""
 
 import re
 import secrets
 import ssl
 import time
+import zlib
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import AsyncIterable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from http import HTTPStatus
+from pathlib import Path
 
 import anyio
+import certifi
 import httpcore
 import httpx
 from anyio import to_thread
@@ -21,7 +28,6 @@ from mcp_toolserver.capabilities.web import WebAnswer, WebSend
 from mcp_toolserver.errors import Denied, TimedOut, Unavailable
 from mcp_toolserver.runtime.web.guard import Guard
 from mcp_toolserver.runtime.web.robots import AGENT, MOST_BYTES, RobotsChecker
-from mcp_toolserver.runtime.web.transport import ENCODINGS, GuardedNetwork, create_tls_context, read_body
 from mcp_toolserver.text.web.urls import Url, joined, parse_url
 
 MAX_REDIRECTS = 5
@@ -36,21 +42,9 @@ _CROSS_ORIGIN_HEADERS = frozenset({"accept", "accept-language"})
 _DEFAULTS = {
     "user-agent": f"{AGENT}/{__version__}",
     "accept": "text/markdown, text/html;q=0.9, application/xhtml+xml;q=0.9, text/plain;q=0.8, */*;q=0.5",
-    "accept-encoding": ENCODINGS,
+    # Others cannot be decompressed within limits here.
+    "accept-encoding": "gzip",
 }
-
-
-@dataclass(frozen=True, kw_only=True)
-class FetchOptions:
-    """How to send a request."""
-
-    guard: Guard
-    refuses: Callable[[str], str | None] | None = None
-    """Returns why a redirect is refused, or None."""
-    obeys_robots: bool = False
-    """Whether robots.txt is checked."""
-    uses_cache: bool = False
-    """Whether the cache may serve and store responses."""
 
 
 class HttpClient:
@@ -66,37 +60,43 @@ class HttpClient:
         self._trusted = trusted
         self._cache = Cache()
         self._robots_checker = RobotsChecker(read=self._read_robots)
-        self._robots_options = FetchOptions(guard=guard)
+        self._guard = guard
 
-    async def fetch(self, request: WebSend, options: FetchOptions) -> WebAnswer:
+    async def fetch(
+        self,
+        request: WebSend,
+        guard: Guard,
+        *,
+        refuses: Callable[[str], str | None] = lambda _: None,
+        obeys_robots: bool = False,
+        uses_cache: bool = False,
+    ) -> WebAnswer:
         """Send a request and return the response after at most `MAX_REDIRECTS` redirects.
 
+        `refuses` returns why a redirect is refused, or None.
+
         Raises:
-            Denied: the guard or the caller refuses an address on the way.
+            Denied: the guard, robots.txt or the caller refuses an address on the way.
             Unavailable: there is no usable response.
             TimedOut: the response was not complete in time.
         """
+        send, following = (self._send_cached if uses_cache else self._send), request
         with anyio.move_on_after(request.seconds):
-            answer = await self._follow_redirects(request, options)
-            return replace(answer, mark=secrets.token_hex(4))
+            for hop in range(MAX_REDIRECTS + 1):
+                url = parse_url(following.url)
+                guard.check(url)
+                if hop and (why := refuses(following.url)):
+                    raise Denied(f"the address redirects to {url}, which this call may not read: {why}")
+                if obeys_robots:
+                    await self._robots_checker.check(url)
+                answer = await send(following, guard)
+                redirected = redirect_of(following, answer)
+                if redirected is None:
+                    return replace(answer, mark=secrets.token_hex(4))
+                following = redirected
+            raise Unavailable(f"the address redirects more than {MAX_REDIRECTS} times; nothing was read")
         host = parse_url(request.url).host
         raise TimedOut(f"{host} did not answer in full within {request.seconds:g} s.")
-
-    async def _follow_redirects(self, request: WebSend, options: FetchOptions) -> WebAnswer:
-        for hop in range(MAX_REDIRECTS + 1):
-            url = parse_url(request.url)
-            options.guard.check(url)
-            if hop and options.refuses and (why := options.refuses(request.url)):
-                raise Denied(f"the address redirects to {url}, which this call may not read: {why}")
-            if options.obeys_robots:
-                await self._robots_checker.check(url)
-            send = self._send_cached if options.uses_cache else self._send
-            answer = await send(request, options.guard)
-            next_request = redirect_of(request, answer)
-            if next_request is None:
-                return answer
-            request = next_request
-        raise Unavailable(f"the address redirects more than {MAX_REDIRECTS} times; nothing was read")
 
     async def _send_cached(self, request: WebSend, guard: Guard) -> WebAnswer:
         fresh_until, stored = self._cache.get(request.url)
@@ -145,7 +145,7 @@ class HttpClient:
 
     async def _read_robots(self, url: Url) -> tuple[int, bytes]:
         request = WebSend(url=str(url), method="GET", headers={}, most=MOST_BYTES, seconds=_ROBOTS_SECONDS)
-        answer = await self.fetch(request, self._robots_options)
+        answer = await self.fetch(request, self._guard)
         return answer.status, answer.body
 
 
@@ -220,6 +220,92 @@ def redirect_of(request: WebSend, answer: WebAnswer) -> WebSend | None:
     return replace(again, url=str(url), headers=carried, body=None)
 
 
+# --- connections and bodies ------------------------------------------------------------------------------
+
+_MOST_ADDRESSES = 4
+"""Addresses of one host that are tried."""
+
+
+def create_tls_context() -> ssl.SSLContext:
+    """Create a TLS context with the system's certificates, or with certifi's if there are none."""
+    places = ssl.get_default_verify_paths()
+    own = any(place and Path(place).exists() for place in (places.cafile, places.capath))
+    return ssl.create_default_context(cafile=None if own else certifi.where())
+
+
+class GuardedNetwork(httpcore.AsyncNetworkBackend):
+    """Opens sockets only to checked addresses, and none of this machine's Unix sockets."""
+
+    def __init__(self, guard: Guard, inner: httpcore.AsyncNetworkBackend) -> None:
+        self._guard = guard
+        self._inner = inner
+
+    async def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,
+        local_address: str | None = None,
+        socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
+    ) -> httpcore.AsyncNetworkStream:
+        """Connect to a checked address; the HTTP client still uses the name for certificates and the Host
+        header."""
+        failure: Exception = httpcore.ConnectError("no address")
+        for address in (await self._guard.addresses(host, port))[:_MOST_ADDRESSES]:
+            try:
+                stream = await self._inner.connect_tcp(address, port, timeout, local_address, socket_options)
+            except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
+                failure = error
+                continue
+            await self._refuse_this_machine(stream, host, address)
+            return stream
+        raise failure
+
+    async def _refuse_this_machine(
+        self, stream: httpcore.AsyncNetworkStream, host: str, address: str
+    ) -> None:
+        """Refuse a connection to ourselves: a public host can reach itself under its public address."""
+        there, here = stream.get_extra_info("server_addr"), stream.get_extra_info("client_addr")
+        if there[0] == here[0] and not self._guard.is_named(host, address, there[1]):
+            await stream.aclose()
+            raise Denied(f"{host} is this machine, and fetching from there is refused. Do not retry.")
+
+
+_GZIP = 31
+"""Makes zlib expect gzip and no other format."""
+
+
+async def read_body(chunks: AsyncIterable[bytes], encoding: str, most: int) -> tuple[bytes, bool]:
+    """Return at most `most` decoded bytes of a body, and whether that is all of it.
+
+    Raises:
+        Unavailable: the encoding was not requested, or the bytes do not match it.
+    """
+    if encoding not in ("", "identity", "gzip", "x-gzip"):
+        raise Unavailable(f"the response uses the encoding {encoding[:20]!r}, which was not requested")
+    inflate = zlib.decompressobj(_GZIP) if "gzip" in encoding else None
+    content, received = bytearray(), 0
+    async for chunk in chunks:
+        received += len(chunk)
+        rest = chunk
+        while rest and (room := most + 1 - len(content)) > 0:
+            if inflate is None:
+                content += rest[:room]
+                break
+            try:
+                content += inflate.decompress(rest, room)
+            except zlib.error:
+                raise Unavailable("the response does not match its declared encoding") from None
+            rest = inflate.unconsumed_tail
+            if inflate.unused_data:
+                # A gzip member has ended, and another one follows.
+                inflate, rest = zlib.decompressobj(_GZIP), inflate.unused_data
+        # The second limits input that decompresses to nothing.
+        if len(content) > most or received > most:
+            return bytes(content[:most]), False
+    return bytes(content), True
+
+
 # --- the cache -------------------------------------------------------------------------------------------
 
 MOST_CACHED = 32 * 1024 * 1024
@@ -257,7 +343,6 @@ class Cache:
     )
 
     def get(self, url: str) -> tuple[float, WebAnswer | None]:
-        """Return the response, fresh or stale; None if there is none."""
         if url in self._entries:
             self._entries.move_to_end(url)
         return self._entries.get(url, (0.0, None))

@@ -65,7 +65,6 @@ _ISATAP = frozenset({0x0000_5EFE, 0x0200_5EFE})
 
 
 def address_class(address: Address) -> AddressClass:
-    """Return the class of an address."""
     if any(address in network for network in _PRIVATE):
         return "private"
     if any(address in network for network in _RESERVED):
@@ -122,15 +121,12 @@ def parse_private_host(text: str) -> PrivateHost:
 
 
 async def system_resolve(host: str, port: int) -> Sequence[str]:
-    """Resolve a name with the system's resolver."""
     found = await anyio.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return [address[4][0] for address in found]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Guard:
-    """Permits or refuses hosts and addresses."""
-
     hosts: tuple[UrlPattern, ...] = ()
     """If not empty, only these hosts and those in `private` are permitted; otherwise every public host."""
     private: tuple[PrivateHost, ...] = ()

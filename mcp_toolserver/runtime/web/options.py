@@ -1,5 +1,8 @@
-"""Parses and checks the operator's web settings."""
+"""Parses and checks the operator's web settings, and reads keys for search engines and models from private
+files."""
 
+import os
+import stat
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -46,11 +49,7 @@ class WebOptions:
 
 
 def host_patterns(entries: Sequence[str]) -> tuple[UrlPattern, ...]:
-    """Parse `web-hosts`.
-
-    Raises:
-        SettingsError: an entry is invalid.
-    """
+    """Parse `web-hosts`. Raises: SettingsError: an entry is invalid."""
     found = tuple(_read("web-hosts", url_pattern, entry) for entry in entries)
     for entry, pattern in zip(entries, found, strict=True):
         if pattern.matches_target is not None:
@@ -59,11 +58,7 @@ def host_patterns(entries: Sequence[str]) -> tuple[UrlPattern, ...]:
 
 
 def private_places(entries: Sequence[str]) -> tuple[PrivateHost, ...]:
-    """Parse `web-private`.
-
-    Raises:
-        SettingsError: as for `host_patterns`.
-    """
+    """Parse `web-private`. Raises: SettingsError: as for `host_patterns`."""
     return tuple(_read("web-private", parse_private_host, entry) for entry in entries)
 
 
@@ -101,3 +96,57 @@ def _read(setting: str, read: Callable[[str], T], entry: str) -> T:
         return read(entry)
     except ValueError as error:
         raise SettingsError(f"{setting}: {error}") from None
+
+
+# --- keys ------------------------------------------------------------------------------------------------
+
+_MOST_KEY = 4_096
+
+
+def key_files(entries: Sequence[str]) -> dict[str, str]:
+    """Parse entries `engine=FILE` into a mapping of engine to file.
+
+    Raises:
+        SettingsError: an entry has another form.
+    """
+    found: dict[str, str] = {}
+    for entry in entries:
+        name, _, path = entry.partition("=")
+        if not name or not path or name in found:
+            raise SettingsError(
+                f"web-search-keys: {entry!r} is not of the form engine=FILE, once for each engine"
+            )
+        found[name] = path
+    return found
+
+
+def read_key(path: str, setting: str = "web-search-keys") -> str:
+    """Return the key in a file that `setting` names, stripped.
+
+    Raises:
+        SettingsError: the file is missing, readable by others, or holds no key; the message never quotes it.
+    """
+    try:
+        # Without O_NONBLOCK, opening a FIFO would wait for a writer; Windows has neither.
+        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+    except OSError as error:
+        raise SettingsError(f"{setting}: {path} cannot be read ({error.strerror})") from None
+    try:
+        mode = os.fstat(descriptor).st_mode
+        if not stat.S_ISREG(mode) or (os.name == "posix" and mode & 0o077):
+            raise SettingsError(f"{setting}: {path} must be a regular file that only its owner can read")
+        key = os.read(descriptor, _MOST_KEY + 1).strip().decode("latin-1")
+    finally:
+        os.close(descriptor)
+    return checked_key(key, f"{setting}: {path}")
+
+
+def checked_key(key: str, place: str) -> str:
+    """Return `key`, which `place` holds.
+
+    Raises:
+        SettingsError: it is empty, too long or malformed; the message never quotes it.
+    """
+    if not 0 < len(key) < _MOST_KEY or not all("!" <= character <= "~" for character in key):
+        raise SettingsError(f"{place} must hold one key of printable ASCII, without spaces")
+    return key

@@ -11,7 +11,7 @@ from urllib.parse import quote, urlencode
 
 from mcp_toolserver.capabilities.web import WebHit, WebHits, WebQuery, WebSend
 from mcp_toolserver.errors import Denied, Unavailable
-from mcp_toolserver.runtime.web.client import FetchOptions, HttpClient
+from mcp_toolserver.runtime.web.client import HttpClient
 from mcp_toolserver.runtime.web.guard import Guard, PrivateHost
 from mcp_toolserver.runtime.web.options import Provider
 from mcp_toolserver.text.web.search_results import brave, chosen, duckduckgo, flat, with_sites
@@ -72,17 +72,11 @@ _ENGINES: Mapping[str, tuple[Callable[[Provider, WebQuery], WebSend], Callable[[
 
 @dataclass(frozen=True)
 class SearchBudget:
-    """Counts the searches of each session."""
-
     clock: Callable[[], float] = time.monotonic
     _used: OrderedDict[str, tuple[float, int]] = field(default_factory=OrderedDict[str, tuple[float, int]])
 
     def take(self, session: str) -> int:
-        """Count one search; return how many are left.
-
-        Raises:
-            Denied: none is left.
-        """
+        """Count one search; return how many are left. Raises: Denied: none is left."""
         now = self.clock()
         started, used = self._used.get(session, (now, 0))
         if now - started > _FORGET_AFTER:
@@ -100,8 +94,6 @@ class SearchBudget:
 
 @dataclass(frozen=True, kw_only=True)
 class SearchClient:
-    """Sends searches to the engines."""
-
     http: HttpClient
     guard: Guard
     providers: tuple[Provider, ...]
@@ -120,7 +112,7 @@ class SearchClient:
         number = int.from_bytes(sha256(session.encode()).digest()[:8])
         provider = self.providers[number % len(self.providers)]
         request, read = _ENGINES[provider.engine]
-        reply = await self.http.fetch(request(provider, query), FetchOptions(guard=self._guard(provider)))
+        reply = await self.http.fetch(request(provider, query), self._guard(provider))
         if reply.status != HTTPStatus.OK:
             raise Unavailable(
                 f"{provider.engine} answered {reply.status} {reply.reason}; {_advice(reply.status)}"

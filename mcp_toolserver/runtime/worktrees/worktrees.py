@@ -16,7 +16,7 @@ from mcp_toolserver.errors import Conflict, InvalidInput, NotFound, ToolError
 from mcp_toolserver.runtime.files.root import WORKTREES
 from mcp_toolserver.runtime.files.workspace import Entered, Workspace
 from mcp_toolserver.runtime.git.changing import MAX_STATUS, ChangeAccess, ChangingRepository, changing
-from mcp_toolserver.runtime.git.executable import GIT_FOLDER
+from mcp_toolserver.runtime.git.hardening import GIT_FOLDER
 from mcp_toolserver.runtime.git.repository import Repository, RepositoryAccess, open_repository
 from mcp_toolserver.runtime.git.runner import Git
 from mcp_toolserver.runtime.git.switch import REF

@@ -1,16 +1,24 @@
-"""Parses the output of ripgrep: the newest of the files that it lists, or matches per file and their numbers.
+"""Parses the output of ripgrep: the newest of the files that it lists, or matches per file and their numbers,
+of which it formats the requested window, after checking its lines again where necessary.
 
 ripgrep prints files in no particular order, each in one piece. The matches are kept until the end and sorted.
 When there are too many to keep, ripgrep runs again in path order and stops when the requested window is full.
 """
 
+import codecs
 import os
 import re
-from collections.abc import Callable, Iterator
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
-from mcp_toolserver.capabilities.search import LineQuery
-from mcp_toolserver.runtime.search.filter import Filter
+from mcp_toolserver.capabilities.files import CanonicalPath
+from mcp_toolserver.capabilities.search import FoundLines, LineQuery
+from mcp_toolserver.errors import ToolError
+from mcp_toolserver.runtime.files.workspace import Workspace
+from mcp_toolserver.runtime.search.display_path import inside, showable
+from mcp_toolserver.runtime.search.target import Filter, SearchTarget
 
 MAX_KEPT = 32 << 20
 """Bytes of matches kept."""
@@ -25,6 +33,10 @@ _BLOCK_END = re.compile(rb"\n\r?\n")
 _COUNT = re.compile(rb"([^\0]*)\0(\d+)\r?\n()")
 _MATCHING = re.compile(rb"^\d+:", re.MULTILINE)
 _BINARY = re.compile(rb"^<stdin>: binary file matches[^\n]*\n\Z", re.MULTILINE)
+
+_MAX_TRANSCODED = 64 << 20
+_LINE = re.compile(rb"(\d+)([:-])(\d+)[:-]([^\n]*)\n")
+_OMISSION = re.compile(rb" \[\.\.\. [^\]]+\]\Z")
 
 
 class FileMatches(NamedTuple):
@@ -67,7 +79,6 @@ class Results:
 
     @property
     def has_output(self) -> bool:
-        """Whether there was any output."""
         return self._size > 0
 
     def add(self, data: bytes) -> bool:
@@ -196,3 +207,151 @@ class NewestFiles:
         if len(self._candidates) > self._limit:
             oldest = sorted(age for age, _ in self._candidates)[self._limit - 1]
             self._candidates = [candidate for candidate in self._candidates if candidate[0] <= oldest]
+
+
+# --- the text of the window ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Line:
+    """A line of a file, as ripgrep printed it."""
+
+    number: int
+    matched: bool
+    offset: int
+    """Bytes before it in the file, without a byte order mark."""
+    text: bytes
+
+
+def format_result(
+    workspace: Workspace | None,
+    place: SearchTarget,
+    query: LineQuery,
+    found: Results,
+    errors: Sequence[str],
+) -> FoundLines:
+    """Format the entries of `found` that `query` asks for.
+
+    Each line is first looked up in `workspace`; files that no longer contain it are listed as errors instead.
+    None skips that, for where ripgrep could read nothing else.
+    """
+    problems = list(errors)
+    if found.is_binary:
+        problems.append(f"{showable(query.path)}: matches, but is binary; its lines are not shown")
+    if query.mode == "content":
+        text = _content(workspace, place, query, _windows(found, query), problems)
+    else:
+        text = _names(place, query, found)
+    left = max(0, found.total - query.offset)
+    return FoundLines(
+        text=text,
+        shown=min(query.limit, left) if query.limit else left,
+        total=found.total,
+        complete=not found.is_full,
+        files=found.files,
+        matches=found.matches,
+        errors=tuple(problems),
+    )
+
+
+def _names(place: SearchTarget, query: LineQuery, found: Results) -> str:
+    first = query.offset - found.skipped
+    hits = found.hits[first : first + query.limit if query.limit else None]
+    paths = [showable(place.file or inside(place.path, hit.name)) for hit in hits]
+    if query.mode == "count":
+        paths = [f"{path}:{hit.matches}" for path, hit in zip(paths, hits, strict=True)]
+    return "\n".join(paths)
+
+
+def _windows(found: Results, query: LineQuery) -> Iterator[tuple[FileMatches, int, int]]:
+    """The matches of each file, and how many of its entries to skip and to take."""
+    position = found.skipped
+    end = query.offset + query.limit if query.limit else found.total
+    for hit in found.hits:
+        if position >= end:
+            return
+        skip = max(0, query.offset - position)
+        take = min(hit.entries, end - position) - skip
+        if take > 0:
+            yield hit, skip, take
+        position += hit.entries
+
+
+def _content(
+    workspace: Workspace | None,
+    place: SearchTarget,
+    query: LineQuery,
+    windows: Iterable[tuple[FileMatches, int, int]],
+    problems: list[str],
+) -> str:
+    pieces: list[str] = []
+    for hit, skip, take in windows:
+        near = _around(tuple(_lines(hit)), skip, take, query)
+        path = place.file or inside(place.path, hit.name)
+        # A single file was searched through its own descriptor.
+        if place.file or workspace is None or _is_there(workspace, path, near):
+            name = None if place.file else showable(path)
+            pieces.append("\n".join(_shown_lines(name, near, query)))
+        else:
+            problems.append(f"{showable(path)}: changed during the search")
+    return ("\n--\n" if query.before + query.after else "\n").join(pieces)
+
+
+def _lines(hit: FileMatches) -> Iterator[Line]:
+    """The lines of a file in content mode, without the CR that ripgrep adds where a file has none."""
+    for number, sign, offset, text in _LINE.findall(hit.body):
+        yield Line(
+            number=int(number), matched=sign == b":", offset=int(offset), text=text.removesuffix(b"\r")
+        )
+
+
+def _around(found: Sequence[Line], skip: int, take: int, query: LineQuery) -> Sequence[Line]:
+    """`take` of the matching lines after the first `skip`, with their context."""
+    numbers = [line.number for line in found if line.matched][skip : skip + take]
+    if len(numbers) == len(found):
+        return found
+
+    def is_near(line: Line) -> bool:
+        low = bisect_left(numbers, line.number - query.after)
+        return low < bisect_right(numbers, line.number + query.before)
+
+    return [line for line in found if is_near(line)]
+
+
+def _shown_lines(path: str | None, near: Sequence[Line], query: LineQuery) -> Iterator[str]:
+    """The lines behind the path, as ripgrep shows them; of a single file, which the caller named, without."""
+    for position, line in enumerate(near):
+        has_context = query.before + query.after > 0
+        if has_context and position and line.number != near[position - 1].number + 1:
+            yield "--"
+        sign = ":" if line.matched else "-"
+        parts = (path, str(line.number) if query.line_numbers else None, line.text.decode("utf-8", "replace"))
+        yield sign.join(part for part in parts if part is not None)
+
+
+def _is_there(workspace: Workspace, path: CanonicalPath, near: Sequence[Line]) -> bool:
+    """Whether there is a regular file in the workspace that contains these lines."""
+    try:
+        fd = workspace.open_file(path)
+    except ToolError:
+        return False
+    try:
+        return _holds(fd, near)
+    finally:
+        os.close(fd)
+
+
+def _holds(fd: int, near: Sequence[Line]) -> bool:
+    """Whether the open file contains these lines at their offsets."""
+    head = os.pread(fd, len(codecs.BOM_UTF8), 0)
+    if head[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+        data = os.pread(fd, _MAX_TRANSCODED, 0).decode("utf-16", "replace").encode()
+        return all(_is_at(line, lambda size, start: data[start : start + size], 0) for line in near)
+    mark = len(head) if head == codecs.BOM_UTF8 else 0
+    return all(_is_at(line, lambda size, start: os.pread(fd, size, start), mark) for line in near)
+
+
+def _is_at(line: Line, read: Callable[[int, int], bytes], shift: int) -> bool:
+    there = read(len(line.text), line.offset + shift)
+    cut = _OMISSION.search(line.text)
+    return there == line.text or (cut is not None and there.startswith(line.text[: cut.start()]))
