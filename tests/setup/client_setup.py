@@ -90,7 +90,7 @@ def _places(client: Client, files: list[str]) -> Iterator[str]:
         yield f"`--scope project`: `{client.project}`"
     if client.on_windows:
         yield "`--windows --root ~/project`: the client of Windows, with the server in WSL"
-    if client.home is not None:
+    if client.home[0]:
         yield f"`{client.home[0]}`, if set, names the folder of the file"
     if not files[0].startswith(f"`{on_macos(client)}`"):
         yield f"macOS (not tried): `{on_macos(client)}`"

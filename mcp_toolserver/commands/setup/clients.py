@@ -62,7 +62,7 @@ class Client:
     """Its file on macOS, where that is another one than `user`."""
     project: str | None = None
     """Its file in a project, relative to the project's folder: from `PROJECT_FILES`, which protects it."""
-    home: tuple[str, str] | None = None
+    home: tuple[str, str] = ("", "")
     """A variable that moves its files, and the folder that it replaces in `user`."""
     path: tuple[str, ...] = ("mcpServers",)
     """Where the servers are in the file."""

@@ -101,15 +101,12 @@ class Places:
         return self.project / relative
 
     def _user(self, client: Client, pattern: str) -> Path:
-        if client.home is not None:
-            variable, folder = client.home
-            value = self.environ.get(variable)
-            if value:
-                moved = pattern.removeprefix(folder).lstrip("/")
-                # Claude Code keeps both ~/.claude.json and ~/.claude/ in the folder of its variable.
-                return Path(value) / moved.removeprefix(".claude/")
+        variable, folder = client.home
+        if moved := self.environ.get(variable):
+            # Claude Code keeps both ~/.claude.json and ~/.claude/ in the folder of its variable.
+            return Path(moved, pattern.removeprefix(folder).lstrip("/").removeprefix(".claude/"))
         text = pattern.format(config=self.config, application=self.application)
-        return self.home / text.removeprefix("~/") if text.startswith("~/") else Path(text)
+        return self.home / text.removeprefix("~/")
 
     def is_installed(self, client: Client) -> bool:
         """Whether a program of the client is on the PATH, or its folder of configuration exists."""
