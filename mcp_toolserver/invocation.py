@@ -78,7 +78,9 @@ def _variables(environ: Mapping[str, str]) -> dict[str, str]:
 
 def _from_variables(variables: Mapping[str, str]) -> dict[str, Value]:
     return {
-        option.attribute: _read(option, option.variable, option.split(raw))
+        option.attribute: _read(
+            option, option.variable, raw.split(option.separator) if option.repeatable else raw
+        )
         for option in OPTIONS
         if (raw := variables.get(option.variable)) is not None
     }
