@@ -62,9 +62,6 @@ def workspace(tmp_path: Path) -> Path:
     return root
 
 
-# --- tools -----------------------------------------------------------------------------------------------
-
-
 def test_tools_lists_what_the_mode_offers(tmp_path: Path) -> None:
     printed = run("tools", "--format", "json", "--permission-mode", "read-only", home=tmp_path)
     assert (printed.returncode, printed.stderr) == (0, "")
@@ -95,8 +92,6 @@ def test_tools_speaks_to_people_and_other_programs(
     assert "read_file" in table
     assert "characters in all" in table
 
-
-# --- call ------------------------------------------------------------------------------------------------
 
 CALLS: tuple[tuple[tuple[str, ...], int, str, str], ...] = (
     (("Read", '{"file_path": "a.txt"}'), 0, "1\talpha", ""),
@@ -148,9 +143,6 @@ def test_call_runs_a_command_and_leaves_nothing_behind(workspace: Path, tmp_path
     assert run("call", "read_file", '{"path": "b.txt"}', *places, home=tmp_path).returncode == 1
 
 
-# --- the help -----------------------------------------------------------------------------------
-
-
 def helped(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     """What a command prints as its help."""
     with pytest.raises(SystemExit) as end:
@@ -168,9 +160,6 @@ def test_the_readme_names_no_flag_that_the_help_does_not_have(capsys: pytest.Cap
 
 OF_OTHER_PROGRAMS = {"--scope"}
 """A flag of Claude Code."""
-
-
-# --- demo, and the files that users copy ---------------------------------------------------------
 
 
 def test_the_demo_shows_a_refused_write_on_an_unchanged_folder(workspace: Path, tmp_path: Path) -> None:
@@ -243,9 +232,6 @@ def test_ci_runs_the_gate_command_of_the_readme() -> None:
     assert gate.startswith("python3 -m venv")
     assert gate.endswith("-m tests")
     assert "README.md" in (ROOT / ".ci/run").read_text(encoding="utf-8")
-
-
-# --- standard streams ------------------------------------------------------------------------------------
 
 
 def request(number: int, name: str, **arguments: Any) -> str:

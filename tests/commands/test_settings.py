@@ -246,8 +246,6 @@ def test_commands_take_their_own_arguments(capsys: pytest.CaptureFixture[str]) -
     assert "mcp-toolserver" in capsys.readouterr().out
 
 
-# --- the help, and the page that explains the settings ---------------------------------------------------
-
 PAGE = "".join(
     (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8") for name in ("configuration", "agent-model")
 )

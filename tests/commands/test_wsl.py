@@ -172,8 +172,6 @@ def test_a_windows_that_does_not_answer_is_an_error(drive: Path) -> None:
     assert "cmd.exe is not on the PATH" in refusal(*cursor, drive=drive)
 
 
-# --- paths, as WSL shows them ---------------------------------------------------------------------------
-
 MOUNTS = r"""/dev/sdc / ext4 rw,relatime 0 0
 C:\134 /mnt/c 9p rw,noatime,aname=drvfs;path=C:\;uid=1000;symlinkroot=/mnt/,cache=5,trans=fd,rfd=4,wfd=4 0 0
 drvfs /windows\040drives/d virtiofs rw,noatime 0 0

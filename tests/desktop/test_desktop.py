@@ -427,8 +427,6 @@ async def test_what_was_copied_is_read_by_what_belongs_to_it(tmp_path: Path) -> 
         assert given(tmp_path) == ["wl-paste", "--no-newline", "--type", "text"]
 
 
-# --- windows ---------------------------------------------------------------------------------------------
-
 TOOL = "take_window_screenshots"
 NAMERS = ("xprop", "xwininfo")
 WINDOW_CAMERAS = [name for name in ("scrot", "import") if has("Xvfb", "xmessage", *NAMERS, name)]

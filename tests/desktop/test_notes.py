@@ -156,8 +156,6 @@ async def test_what_is_written_is_text_and_never_script_or_markup(tmp_path: Path
     assert not list(tmp_path.rglob("evil"))
 
 
-# --- what the script says, said by a stand-in ------------------------------------------------------------
-
 CARD = {"id": "n1", "title": "VAT", "folder": "iCloud/Shop", "changed": "2026-03-01T00:00:00.000Z"}
 
 

@@ -1,4 +1,4 @@
-"""The pages for developers are correct: examples, layers, packages, settings, variables."""
+"""The pages for developers are correct: examples, layers, packages, settings, variables, promises."""
 
 import json
 import re
@@ -13,7 +13,7 @@ import pytest
 
 from mcp_toolserver.settings import OPTIONS, PREFIX, TABLES
 from tests import ROOT
-from tests.project.examples_stage import example
+from tests.project.test_each_example import example
 from tests.support import official
 
 PACKAGE = ROOT / "mcp_toolserver"
@@ -22,9 +22,6 @@ PAGES = (ROOT / "README.md", *(ROOT / "docs").rglob("*.md"))
 
 def page(name: str) -> str:
     return (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8")
-
-
-# --- all pages -------------------------------------------------------------------------------------------
 
 
 def anchors(text: str) -> set[str]:
@@ -48,9 +45,6 @@ def test_the_pages_are_short() -> None:
     words = {file: len(file.read_text(encoding="utf-8").split()) for file in PAGES}
     assert words[ROOT / "README.md"] < 900
     assert sum(words.values()) <= 30_000
-
-
-# --- adding a tool ---------------------------------------------------------------------------------------
 
 
 TOOL, TEST = re.findall(r"^```python\n(.*?)^```$", page("internals/adding-a-tool"), re.MULTILINE | re.DOTALL)
@@ -102,9 +96,6 @@ def test_the_page_names_files_that_exist() -> None:
             assert (ROOT / file).is_file(), file
 
 
-# --- architecture ----------------------------------------------------------------------------------------
-
-
 LAYERS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]
 
 
@@ -142,9 +133,6 @@ def test_only_the_start_reads_the_environment() -> None:
     )
 
 
-# --- settings --------------------------------------------------------------------------------------------
-
-
 def test_the_configuration_page_names_only_settings_that_exist() -> None:
     text = page("configuration") + page("agent-model")
     flags = {f"--{option.name}" for option in OPTIONS if option.flag} | {"--config", "--help"}
@@ -155,11 +143,24 @@ def test_the_configuration_page_names_only_settings_that_exist() -> None:
         assert set(re.findall(r"[\w-]+", row)) <= keys | {f"--{key}" for key in keys}, row
 
 
-# --- contributing ----------------------------------------------------------------------------------------
-
-
 def test_the_variables_of_the_tests_are_none_of_the_server() -> None:
     """The server refuses a variable with its own prefix that it does not know."""
     variables = {official.CACHE, official.WITHOUT}
     assert variables <= set(re.findall(r"\b[A-Z]+(?:_[A-Z]+)+\b", page("internals/contributing")))
     assert not any(name.startswith(PREFIX) for name in variables)
+
+
+PROMISES = re.findall(r"^\| (P\d+) \| ([^|]+) \| ([^|]+) \|$", page("security"), re.MULTILINE)
+
+
+def test_the_page_lists_every_promise_once() -> None:
+    assert [name for name, *_ in PROMISES] == [f"P{number}" for number in range(1, 24)]
+
+
+def test_every_promise_names_existing_tests_or_why_it_is_open() -> None:
+    for name, _, proof in PROMISES:
+        tests = re.findall(r"`(tests/[\w/]+\.py)::(test_\w+)`", proof)
+        assert tests or re.match(r"open: \w", proof), name
+        for file, test in tests:
+            source = (ROOT / file).read_text(encoding="utf-8")
+            assert re.search(rf"^(async )?def {test}\(", source, re.MULTILINE), f"{name}: {file}::{test}"

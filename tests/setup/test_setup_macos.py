@@ -79,9 +79,6 @@ def test_claude_desktop_gets_a_server_that_starts_without_a_path_and_remove_leav
     assert left == []
 
 
-# --- folders that macOS asks for -------------------------------------------------------------------------
-
-
 ASKS = {
     "{home}/Documents/work": True,
     "{home}/Desktop": True,
