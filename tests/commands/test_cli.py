@@ -144,7 +144,6 @@ def test_call_runs_a_command_and_leaves_nothing_behind(workspace: Path, tmp_path
 
 
 def helped(capsys: pytest.CaptureFixture[str], *words: str) -> str:
-    """What a command prints as its help."""
     with pytest.raises(SystemExit) as end:
         load([*words, "-h"], {})
     assert end.value.code == 0
@@ -235,7 +234,6 @@ def test_ci_runs_the_gate_command_of_the_readme() -> None:
 
 
 def request(number: int, name: str, **arguments: Any) -> str:
-    """The line that calls a tool."""
     return json.dumps(call_of(name, number, **arguments)) + "\n"
 
 
@@ -271,7 +269,6 @@ def test_of_one_argument_sent_twice_rules_and_tool_see_the_same(workspace: Path,
 
 
 def results_of(ended: subprocess.CompletedProcess[str]) -> dict[int, Any]:
-    """By number, the result of a request."""
     return {answer["id"]: answer["result"] for answer in map(json.loads, ended.stdout.splitlines())}
 
 

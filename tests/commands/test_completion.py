@@ -27,7 +27,6 @@ CASES = {
 
 @pytest.fixture(scope="module")
 def scripts(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the script for each shell."""
     folder = tmp_path_factory.mktemp("completion")
     for shell in SHELLS:
         with (folder / shell).open("wb") as file:
@@ -68,7 +67,6 @@ def completed(shell: list[str], setup: str, home: Path) -> None:
 
 
 def wait_for(terminal: int, text: str) -> None:
-    """Read until the terminal shows `text`."""
     shown, deadline = b"", time.monotonic() + 60
     while text.encode() not in shown:
         ready = select.select([terminal], [], [], max(0.0, deadline - time.monotonic()))[0]

@@ -327,7 +327,6 @@ SEPARATE = but(GOOD, proofs=dict.fromkeys(CONFINED, ALONE))
 
 
 def on(path: str, *, file_system: str = "ext4", ignores_case: bool = False) -> Facts:
-    """A good machine with another root."""
     return but(GOOD, roots=(RootFacts(path=path, file_system=file_system, ignores_case=ignores_case),))
 
 

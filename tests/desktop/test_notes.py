@@ -63,7 +63,6 @@ Calls = tuple[tuple[str, dict[str, Any]], ...]
 
 
 def bodies(folder: Path) -> dict[str, str]:
-    """What the notes are by now."""
     top = [place for account in state_of(folder)["accounts"] for place in account["folders"]]
     places = [*top, *(inner for place in top for inner in place.get("folders", ()))]
     return {one["id"]: one["body"] for place in places for one in place["notes"]}

@@ -94,8 +94,6 @@ _HITS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Example:
-    """The content of one file; see the module docstring."""
-
     arguments: dict[str, Any]
     answer: str = ""
     before: Sequence[Mapping[str, Any]] = ()
@@ -120,7 +118,6 @@ def example(tool: str) -> Example:
 
 
 def store(tool: str, answer: str) -> None:
-    """Write the call and its answer."""
     content = {**stored(tool), "arguments": example(tool).arguments, "answer": answer}
     text = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
     path_of(tool).write_text(text, encoding="utf-8")
@@ -143,8 +140,6 @@ def _test_file(tool: str) -> str:
 
 
 class Noon:
-    """A clock that always shows noon."""
-
     async def now(self, zone: str = "") -> datetime:
         return NOON.astimezone(ZoneInfo(zone)) if zone else NOON
 
@@ -154,8 +149,6 @@ class Noon:
 
 @dataclass(frozen=True, kw_only=True)
 class Stage:
-    """A server with everything that this machine has, on a small project."""
-
     folder: Path
     app: Application
     dispatcher: Dispatcher
@@ -210,7 +203,6 @@ def _with_handles(value: Any, text: str) -> Any:
 
 
 def _fill(folder: Path) -> None:
-    """Restore the project."""
     root, template = folder / "root", folder / "template"
     if not template.exists():
         _make(template)

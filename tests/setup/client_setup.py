@@ -85,7 +85,6 @@ def _lines(client: Client, printed: str, confined: str | None) -> Iterator[str]:
 
 
 def _places(client: Client, files: list[str]) -> Iterator[str]:
-    """Where the file is otherwise."""
     if client.project is not None:
         yield f"`--scope project`: `{client.project}`"
     if client.on_windows:

@@ -200,7 +200,6 @@ def _repository(folder: Path, **config: str) -> None:
 
 
 def put(path: Path, text: str) -> Path:
-    """A file with its folders."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")
     return path
@@ -211,8 +210,6 @@ def put(path: Path, text: str) -> Path:
 
 @dataclass(frozen=True)
 class Said:
-    """A tool's answer."""
-
     text: str
     is_error: bool
 
@@ -226,7 +223,6 @@ class Server:
     mode: str
 
     def call(self, tool: str, **arguments: Any) -> Said:
-        """Call a tool."""
         result = self.client.request("tools/call", {"name": tool, "arguments": arguments}).result
         parts = [part["text"] for part in result["content"] if part["type"] == "text"]
         return Said("\n".join(parts), bool(result.get("isError")))
@@ -245,7 +241,6 @@ class Server:
         return found[0]
 
     def tools(self) -> dict[str, dict[str, Any]]:
-        """The list, by name."""
         return {tool["name"]: tool for tool in self.client.request("tools/list", {}).result["tools"]}
 
 

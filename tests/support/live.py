@@ -60,7 +60,6 @@ class Setup:
 
 
 def text(result: CallToolResult) -> str:
-    """All the text of a result."""
     return "\n".join(block.text for block in result.content if isinstance(block, TextContent))
 
 
@@ -195,7 +194,6 @@ class SharedServers:
             made.set_exception(error)
 
     async def aclose(self) -> None:
-        """Disconnect all clients, and end all servers."""
         self._end.set()
         try:
             await asyncio.gather(*self._tasks)

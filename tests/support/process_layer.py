@@ -27,7 +27,6 @@ def select_posix() -> None:
 
 
 def selected() -> str:
-    """The layer of brokers of this process."""
     return broker_client.process_layer()
 
 

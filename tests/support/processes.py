@@ -103,7 +103,6 @@ class Asked:
         return last, read.decode(errors="replace")
 
     def line(self) -> str:
-        """One line of output."""
         read = b""
         while not read.endswith(b"\n"):
             byte = os.read(self.output, 1)
@@ -166,7 +165,6 @@ class Daemons:
 
 
 def processes() -> list[int]:
-    """Every process there is."""
     return [int(name) for name in os.listdir("/proc") if name.isdecimal()]
 
 
@@ -243,7 +241,6 @@ def _files_below(limit: int, pid: int) -> Generator[None]:
 
 
 async def until(condition: Callable[[], object], seconds: float = 2 * PATIENCE) -> None:
-    """Wait for `condition`, within bounds."""
     with anyio.fail_after(seconds):
         while not condition():
             await anyio.sleep(0.01)
@@ -261,8 +258,6 @@ class Anywhere:
 
 @dataclass
 class Bench:
-    """Commands as the server has them."""
-
     commands: Commands
     broker: Broker
     heard: list[str] = field(default_factory=list[str])
