@@ -29,8 +29,6 @@ Value = str | int | float | bool | Permission | Texts | None
 
 @dataclass(frozen=True)
 class Group:
-    """A group of settings in `--help`."""
-
     title: str
 
     def __call__(self, form: "Option", default: T, text: str, unset: str = "") -> T:
@@ -182,7 +180,6 @@ def _host_names(raw: Raw) -> Texts:
 
 
 def _is_host(name: str) -> bool:
-    """Whether a name or address stands for one host."""
     try:
         address = ipaddress.ip_address(name.strip("[]"))
     except ValueError:
@@ -213,7 +210,6 @@ def _decimal(what: str, is_valid: Callable[[float], bool]) -> Option:
 
 
 def _one_of(metavar: str | None, *values: str | Permission) -> Option:
-    """One value of a fixed set."""
     by_text: Mapping[str, Value] = {
         value.flag if isinstance(value, Permission) else value: value for value in values
     }
@@ -227,8 +223,6 @@ def _one_of(metavar: str | None, *values: str | Permission) -> Option:
 
 
 def _number(low: int, high: int, metavar: str | None = None) -> Option:
-    """A whole number."""
-
     def read(raw: Raw) -> int:
         number = int(raw) if isinstance(raw, str) and raw.isascii() and raw.isdigit() else raw
         if not isinstance(number, int) or isinstance(number, bool) or not low <= number <= high:

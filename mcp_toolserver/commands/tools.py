@@ -15,7 +15,6 @@ from mcp_toolserver.text.json_schema import Schema
 
 
 def tools(dispatcher: Dispatcher, form: str) -> int:
-    """Print the tools in one of the forms of `--format`."""
     if form == "table":
         _table(dispatcher)
     else:

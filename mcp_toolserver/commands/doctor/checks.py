@@ -275,7 +275,6 @@ def _landlock(facts: Facts) -> Iterator[Finding]:
 
 
 def _programs(facts: Facts) -> Iterator[Finding]:
-    """Programs and a model on which single tools depend."""
     if facts.mode != FULL and facts.broker:
         held = layers(facts, facts.mode)["searches"]
         refused = held == "refused"

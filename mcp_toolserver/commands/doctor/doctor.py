@@ -46,8 +46,6 @@ _ENDINGS = (
 
 @dataclass(frozen=True)
 class LayerReport:
-    """The tests of one layer in one mode."""
-
     layer: str
     held: bool
     checks: tuple[Check, ...]
@@ -56,8 +54,6 @@ class LayerReport:
 
 @dataclass(frozen=True, kw_only=True)
 class ModeReport:
-    """One mode."""
-
     mode: str
     layers: Mapping[str, str]
     trials: Mapping[str, LayerReport]
@@ -66,8 +62,6 @@ class ModeReport:
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """All that the doctor says."""
-
     status: int
     """0 full, 1 degraded, 2 refused."""
     summary: str
@@ -79,7 +73,6 @@ class Report:
 
 
 def report(facts: Facts) -> Report:
-    """Judge the facts."""
     found = tuple(findings(facts))
     standings = {finding.standing for finding in found}
     return Report(
@@ -267,7 +260,6 @@ def _places(error: Exception) -> Iterator[str]:
 
 
 def judged(facts: Facts, said: Report) -> dict[str, Json]:
-    """What doctor found."""
     host = facts.host
     return {
         "status": said.status,

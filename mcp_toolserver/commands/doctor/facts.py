@@ -42,8 +42,6 @@ COMMAND_PROGRAMS = ("rg", "git", "python3", "node")
 
 @dataclass(frozen=True, kw_only=True)
 class LockTestResult:
-    """The result of the lock test."""
-
     layer: ServerLock = 0
     """What holds the process."""
     checks: tuple[Check, ...] = ()
@@ -59,7 +57,6 @@ class LockTestResult:
 
     @property
     def holds(self) -> bool:
-        """Whether the process is held."""
         return not self.why_not
 
 
@@ -69,8 +66,6 @@ NO_SERVER = LockTestResult(problem=NO_SANDBOX.reasons[0])
 
 @dataclass(frozen=True, kw_only=True)
 class Facts:
-    """All facts that the checks rate."""
-
     settings: Settings
     policy: BrokerPolicy
     """What commands get."""

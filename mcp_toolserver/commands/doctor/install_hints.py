@@ -129,7 +129,6 @@ def landlock(host: Host, abi: int, least: int) -> str:
 
 
 def _boot(host: Host) -> str:
-    """How to change the kernel command line."""
     names = set(host.distributions)
     if names & {"debian", "ubuntu"}:
         return "GRUB_CMDLINE_LINUX in /etc/default/grub, then update-grub"

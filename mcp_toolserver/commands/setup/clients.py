@@ -50,8 +50,6 @@ class Confine:
 
 @dataclass(frozen=True, kw_only=True)
 class Client:
-    """An MCP client."""
-
     name: str
     title: str
     user: str

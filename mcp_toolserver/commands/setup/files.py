@@ -49,7 +49,6 @@ class ConfigFile:
 
     @property
     def text_before(self) -> str:
-        """The text as it was read."""
         text = (self.content or b"").decode().removeprefix(_BOM)
         return text.replace("\r\n", "\n") if self._has_crlf else text
 
@@ -67,7 +66,6 @@ class ConfigFile:
 
     @property
     def backup_path(self) -> Path:
-        """Where the backup is, or will be."""
         return self.path.with_name(self.path.name + BACKUP)
 
     @property
@@ -76,7 +74,6 @@ class ConfigFile:
         return not {"#", "/"} & set(self.text) and _is_hollow(self.at(()))
 
     def put(self, path: Sequence[str], value: JsonValue) -> None:
-        """Set the value at `path`; None removes it."""
         with self._editor() as editor:
             self.text = editor.put(self.text, path, value)
 
@@ -212,7 +209,6 @@ def remove(path: Path) -> None:
 
 
 def _is_hollow(value: JsonValue) -> bool:
-    """Whether it holds nothing but empty objects and lists."""
     if isinstance(value, dict):
         return all(_is_hollow(one) for one in value.values())
     return value == []
@@ -232,7 +228,6 @@ class Plan:
 
     @property
     def servers(self) -> ConfigFile:
-        """The file with the client's servers."""
         return self._file(self.places.file(self.client, self.scope))
 
     def entry(self, name: str) -> JsonValue:
@@ -262,7 +257,6 @@ class Plan:
                 self.servers.put((*path, key), value)
 
     def remove(self, name: str) -> None:
-        """Remove the server."""
         path = (*self.client.path, name)
         if self._own_entry(name) is not None:
             self.servers.put(path, None)

@@ -43,7 +43,6 @@ class _Node:
 
     @property
     def after(self) -> int:
-        """The position after it and its comma."""
         return self.end if self.comma is None else self.comma + 1
 
 
@@ -194,7 +193,6 @@ def _without(text: str, node: _Node, index: int) -> str:
 
 
 def _last_comment(text: str, start: int, end: int) -> re.Match[str] | None:
-    """The last comment between two tokens."""
     return next(reversed(list(_COMMENT.finditer(text, start, end))), None)
 
 

@@ -86,7 +86,6 @@ def _flags(plan: Plan, request: Invocation, program: str) -> list[str]:
 
 
 def _words(option: Option, value: Value) -> list[str]:
-    """A flag with its value."""
     if option.switch:
         return [f"--{option.name}"]
     if option.expand is not None and isinstance(value, str):

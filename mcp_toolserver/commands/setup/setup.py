@@ -140,7 +140,6 @@ def _confirmed() -> bool:
 
 
 def _finish(plan: Plan, request: Invocation) -> int:
-    """Start the server as the client will, and print what comes next."""
     client = plan.client
     written = plan.entry(request.name)
     command = command_of(written)[len(plan.places.launcher) :] if isinstance(written, dict) else ()
