@@ -16,9 +16,9 @@ import pytest
 from mcp_toolserver.app.compose import _may_hide, build_application
 from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.command_line import ACTIONS
-from mcp_toolserver.commands.call import call as call_command
 from mcp_toolserver.commands.demo import demo
 from mcp_toolserver.commands.setup.clients import CLIENTS
+from mcp_toolserver.commands.tools import call as call_command
 from mcp_toolserver.commands.tools import tools
 from mcp_toolserver.errors import SettingsError
 from mcp_toolserver.invocation import load

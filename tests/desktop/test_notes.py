@@ -17,14 +17,7 @@ from mcp_toolserver.pipeline.call import Result
 from mcp_toolserver.pipeline.dispatcher import Dispatcher
 from mcp_toolserver.text.desktop import scripts
 from mcp_toolserver.text.desktop.programs import script
-from tests.desktop.desktop import (
-    given,
-    on_linux,
-    on_mac,
-    osascript,
-    refusal,
-    state_of,
-)
+from tests.desktop.desktop import given, on_linux, on_mac, osascript, refusal, state_of
 from tests.support.processes import call
 from tests.support.workshop import granted, names
 
