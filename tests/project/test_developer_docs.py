@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from mcp_toolserver.settings import OPTIONS, PREFIX, TABLES
+from mcp_toolserver.settings import PREFIX
 from tests import ROOT
 from tests.project.test_each_example import example
 from tests.support import official
@@ -131,16 +131,6 @@ def test_only_the_start_reads_the_environment() -> None:
     assert "`main.py` and `app/confinement.py` alone read the environment" in " ".join(
         page("internals/architecture").split()
     )
-
-
-def test_the_configuration_page_names_only_settings_that_exist() -> None:
-    text = page("configuration") + page("agent-model")
-    flags = {f"--{option.name}" for option in OPTIONS if option.flag} | {"--config", "--help"}
-    assert set(re.findall(r"(?<![\w-])--[a-z][\w-]+", text)) <= flags
-    keys = {option.key for option in (*OPTIONS, *TABLES["rules"], *TABLES["agent"])}
-    assert set(re.findall(r"^([\w-]+) = ", text, re.MULTILINE)) <= keys
-    for row in re.findall(r"^\| ((?:`[\w-]+`(?:, )?)+) \|", text, re.MULTILINE):
-        assert set(re.findall(r"[\w-]+", row)) <= keys | {f"--{key}" for key in keys}, row
 
 
 def test_the_variables_of_the_tests_are_none_of_the_server() -> None:
