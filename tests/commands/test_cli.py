@@ -28,7 +28,7 @@ from tests import ROOT
 from tests.protocol.lines import opening
 from tests.support.http_server import INITIALIZE
 from tests.support.http_server import call as call_of
-from tests.support.process_layer import server_command
+from tests.support.process_layer import ran, server_command
 from tests.support.workbench import dispatcher, machine
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -41,17 +41,8 @@ STATE = ".local/state/mcp-toolserver"
 
 
 def run(*arguments: str, home: Path, stdin: str = "", **environ: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*server_command(), *arguments],
-        input=stdin,
-        capture_output=True,
-        text=True,
-        encoding="utf-8",
-        timeout=60,
-        cwd=ROOT,
-        env={**os.environ, "HOME": str(home), **environ},
-        check=False,
-    )
+    command = [*server_command(), *arguments]
+    return ran(command, env={**os.environ, "HOME": str(home), **environ}, stdin=stdin)
 
 
 @pytest.fixture
@@ -167,11 +158,8 @@ def test_the_demo_shows_a_refused_write_on_an_unchanged_folder(workspace: Path, 
     trap.mkdir()
     (trap / "__init__.py").write_text("raise SystemExit('imported')", encoding="utf-8")
     (workspace / "a.txt").touch()  # the demo reads the newest file
-    program = Path(sys.executable).with_name("mcp-toolserver")
-    environ = {**os.environ, "HOME": str(tmp_path)}
-    ended = subprocess.run(
-        [program, "demo"], cwd=workspace, env=environ, capture_output=True, encoding="utf-8", check=False
-    )
+    program = str(Path(sys.executable).with_name("mcp-toolserver"))
+    ended = ran([program, "demo"], cwd=workspace, env={**os.environ, "HOME": str(tmp_path)})
     assert ended.returncode == 0, ended.stderr
     assert "requires workspace-write permission" in " ".join(ended.stdout.split())
     assert "Read-only file system" in ended.stdout

@@ -46,7 +46,7 @@ from mcp_toolserver.settings import Settings
 from mcp_toolserver.text.enforcement_summary import LONGEST, Enforcement, Layer, summary
 from tests import ROOT
 from tests.support.confinement import visible_folder
-from tests.support.process_layer import server_command
+from tests.support.process_layer import ran, server_command
 from tests.support.without import around
 from tests.support.workshop import program
 
@@ -67,16 +67,8 @@ def doctor(
     environ: Mapping[str, str] | None = None,
 ) -> subprocess.CompletedProcess[str]:
     roots = () if root is None else ("--root", str(base / root))
-    return subprocess.run(
-        [*before, *server_command(), "doctor", *roots, "--state-dir", str(base / "state"), *flags],
-        capture_output=True,
-        text=True,
-        encoding="utf-8",
-        cwd=cwd,
-        env={**os.environ, "HOME": str(base), **(environ or {})},
-        timeout=60,
-        check=False,
-    )
+    command = [*before, *server_command(), "doctor", *roots, "--state-dir", str(base / "state"), *flags]
+    return ran(command, cwd=cwd, env={**os.environ, "HOME": str(base), **(environ or {})})
 
 
 def findings(printed: subprocess.CompletedProcess[str]) -> dict[str, dict[str, str]]:

@@ -21,6 +21,7 @@ from pydantic import FileUrl
 from mcp_toolserver.commands.setup.clients import CLIENTS
 from mcp_toolserver.runtime.windows_paths import WindowsPaths, drives_in
 from tests.support.live import Setup, text
+from tests.support.process_layer import ran
 
 CMD = """#!/usr/bin/python3
 import sys
@@ -96,17 +97,8 @@ def configure(*arguments: str, drive: Path, **more: str) -> subprocess.Completed
     (home / "project").mkdir(parents=True, exist_ok=True)
     environment = {"PATH": "/usr/bin:/bin", "HOME": str(home), "WSL_DISTRO_NAME": "Ubuntu", **more}
     coverage = {name: value for name, value in os.environ.items() if name.startswith("COVERAGE")}
-    return subprocess.run(
-        in_wsl(drive, [sys.executable, "-m", "mcp_toolserver", "setup", *arguments]),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        encoding="utf-8",
-        env={**environment, **coverage},
-        cwd=os.getcwd(),
-        timeout=120,
-        check=False,
-    )
+    command = in_wsl(drive, [sys.executable, "-m", "mcp_toolserver", "setup", *arguments])
+    return ran(command, env={**environment, **coverage})
 
 
 def test_a_client_of_windows_starts_the_server_with_wsl_exe(drive: Path) -> None:

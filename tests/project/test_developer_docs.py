@@ -1,8 +1,8 @@
 """The pages for developers are correct: examples, layers, packages, settings, variables, promises."""
 
 import json
+import os
 import re
-import subprocess
 import sys
 import tomllib
 from pathlib import Path
@@ -15,6 +15,7 @@ from mcp_toolserver.settings import PREFIX
 from tests import ROOT
 from tests.project.test_each_example import example
 from tests.support import official
+from tests.support.process_layer import ran
 
 PACKAGE = ROOT / "mcp_toolserver"
 PAGES = (ROOT / "README.md", *(ROOT / "docs").rglob("*.md"))
@@ -55,15 +56,9 @@ def test_the_example_tool_passes_the_type_check_of_the_tools(tmp_path: Path) -> 
     (tmp_path / "count_lines.py").write_text(TOOL, encoding="utf-8")
     config = {"strict": ["."], "pythonVersion": "3.11", "extraPaths": [str(ROOT)]}
     (tmp_path / "pyrightconfig.json").write_text(json.dumps(config), encoding="utf-8")
-    checked = subprocess.run(
-        [Path(sys.executable).with_name("pyright"), "--pythonpath", sys.executable, "--outputjson"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        encoding="utf-8",
-        timeout=300,
-        check=False,
-    )
+    pyright = str(Path(sys.executable).with_name("pyright"))
+    command = [pyright, "--pythonpath", sys.executable, "--outputjson"]
+    checked = ran(command, cwd=tmp_path, env=os.environ)
     found = json.loads(checked.stdout)
     assert found["summary"]["filesAnalyzed"] == 1
     assert not found["generalDiagnostics"]

@@ -63,7 +63,7 @@ def on_macos(client: Client) -> str:
     home = Path("~")
     application = home / "Library/Application Support"
     places = Places(home=home, config=home / ".config", application=application, project=home, environ={})
-    return str(places.file(client, "user", client.macos))
+    return str(places.file(client, "user", client.macos or ""))
 
 
 def _lines(client: Client, printed: str, confined: str | None) -> Iterator[str]:

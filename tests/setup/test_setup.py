@@ -205,11 +205,11 @@ def test_confine_is_written_once_and_lifted_with_remove(client: Client, home: Pa
     file, before = existing(client, home)
     added = configured(client.name, *HTTP, "--confine", "--yes", home=home)
     assert client.keeps in added.stdout
-    for one in client.confine:
-        value = parsed(Places.of({"HOME": str(home)}).file(client, "user", one.user, one.project))
-        for key in one.path:
+    for path, expected in client.confine:
+        value = parsed(Places.of({"HOME": str(home)}).file(client, "user", client.confine_user))
+        for key in path:
             value = value[key]
-        assert value == one.value
+        assert value == expected
     assert "stays as it is" in setup(client.name, *HTTP, "--confine", "--print", home=home).stdout
     configured(client.name, "--remove", "--yes", home=home)
     assert parsed(file) == (tomllib.loads(before) if file.suffix == ".toml" else parsed(file))

@@ -48,28 +48,13 @@ EVIL = '#!/bin/sh\ntouch "$(dirname "$0")/evil-ran"\n'
 """It leaves a mark in its own folder."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class Scene:
     """A folder to work in, and what lies around it."""
 
-    base: Path
-    user: str
-
-    @property
-    def root(self) -> Path:
-        return self.base / "root"
-
-    @property
-    def outside(self) -> Path:
-        return self.base / "outside"
-
-    @property
-    def home(self) -> Path:
-        return self.base / "home"
-
-    @property
-    def state(self) -> Path:
-        return self.base / "state"
+    def __init__(self, *, base: Path, user: str) -> None:
+        self.base, self.user = base, user
+        self.root, self.outside = base / "root", base / "outside"
+        self.home, self.state = base / "home", base / "state"
 
     def spelt(self, script: str) -> str:
         """`script` with the outside folder in the place of `$O`."""

@@ -1,9 +1,12 @@
 """The process layer that tests run on: `pytest --process-layer posix` runs them on the one of macOS."""
 
+import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from mcp_toolserver.runtime.processes import broker_client
+from tests import ROOT
 
 LAYERS = ("linux", "posix")
 
@@ -41,3 +44,19 @@ def mode_with_programs(mode: str) -> str:
 def server_command() -> list[str]:
     """How to start the program: three words, of which the last is the module that is run."""
     return [sys.executable, _start_program, "mcp_toolserver"]
+
+
+def ran(
+    command: Sequence[str], *, env: Mapping[str, str], cwd: Path = ROOT, stdin: str = ""
+) -> subprocess.CompletedProcess[str]:
+    """A command that has ended, whatever its status, with all that it printed."""
+    return subprocess.run(
+        command,
+        env=env,
+        cwd=cwd,
+        input=stdin,
+        capture_output=True,
+        encoding="utf-8",
+        timeout=120,
+        check=False,
+    )

@@ -41,28 +41,22 @@ class ConfigFile:
     status: os.stat_result | None = None
     text: str = field(init=False)
     """As it is to be, without a byte order mark, lines ending with "\\n"; empty where there is no file."""
+    text_before: str = field(init=False)
     is_first: bool = True
     """Whether setup has not changed the file before, so that it becomes the backup."""
 
     def __post_init__(self) -> None:
+        content = self.content or b""
+        # A text with both endings of lines stays as it is.
+        self._line_end = "\r\n" if content.count(b"\n") == content.count(b"\r\n") > 0 else "\n"
+        self._mark = _BOM if content.decode().startswith(_BOM) else ""
+        self.text_before = content.decode().removeprefix(_BOM).replace(self._line_end, "\n")
         self.text = self.text_before
-
-    @property
-    def text_before(self) -> str:
-        text = (self.content or b"").decode().removeprefix(_BOM)
-        return text.replace("\r\n", "\n") if self._has_crlf else text
 
     @property
     def new_content(self) -> bytes:
         """The text with the byte order mark and the line endings of the file."""
-        mark = _BOM if (self.content or b"").decode().startswith(_BOM) else ""
-        return (mark + (self.text.replace("\n", "\r\n") if self._has_crlf else self.text)).encode()
-
-    @property
-    def _has_crlf(self) -> bool:
-        """Whether every line ends so; a text with both endings stays as it is."""
-        content = self.content or b""
-        return content.count(b"\n") == content.count(b"\r\n") > 0
+        return (self._mark + self.text.replace("\n", self._line_end)).encode()
 
     @property
     def backup_path(self) -> Path:
@@ -264,7 +258,7 @@ class Plan:
 
     def confine(self) -> None:
         """Turn the client's own tools off."""
-        if self.scope == "project" and not all(one.project for one in self.client.confine):
+        if self.scope == "project" and self.client.confine_project is None:
             raise SettingsError(
                 f"{self.client.title} has no setting per project that turns its tools off; use --scope user, "
                 "or leave --confine out"
@@ -299,10 +293,10 @@ class Plan:
 
     def _confining(self) -> Iterator[tuple[ConfigFile, tuple[str, ...], JsonValue]]:
         """The values that confine the client in this scope, with their places."""
-        for one in self.client.confine:
-            if self.scope == "user" or one.project is not None:
-                file = self.places.file(self.client, self.scope, one.user, one.project)
-                yield self._file(file), one.path, one.value
+        of = self.client
+        if self.scope == "user" or of.confine_project is not None:
+            file = self._file(self.places.file(of, self.scope, of.confine_user, of.confine_project))
+            yield from ((file, path, value) for path, value in of.confine)
 
     def _file(self, path: Path) -> ConfigFile:
         if path not in self.files:

@@ -86,7 +86,7 @@ class Places:
         """What comes before the command of the server; nothing for a client on this system."""
         return ("wsl.exe", "--distribution", self.wsl, "--exec") if self.wsl else ()
 
-    def file(self, client: Client, scope: Scope, user: str | None = None, project: str | None = None) -> Path:
+    def file(self, client: Client, scope: Scope, user: str = "", project: str | None = None) -> Path:
         """The client's file in a scope; `user` and `project` name another one than that of the servers.
 
         Raises:

@@ -113,6 +113,7 @@ def _roots(plan: Plan, request: Invocation) -> tuple[str, ...]:
 
 def _check_places(plan: Plan, roots: tuple[str, ...], program: str | None) -> None:
     """Reject folders in which tools could change the user's configuration or `program`, the server."""
+    file = str(plan.servers.path)
     folders = [root for root in roots if root != plan.client.root]
     for folder in folders:
         if not Path(folder).is_dir():
@@ -126,7 +127,7 @@ def _check_places(plan: Plan, roots: tuple[str, ...], program: str | None) -> No
         return
     if plan.scope == "project":
         folders.append(str(plan.places.project))
-    elif _lies_in(file := str(plan.servers.path), folders):
+    elif _lies_in(file, folders):
         raise SettingsError(f"{file} is in a root, where tools could change it; choose another --root")
     if _lies_in(program, folders):
         raise SettingsError(
