@@ -25,7 +25,7 @@ from mcp_toolserver.commands.doctor.facts import (
     READ_ONLY,
     WORKSPACE_WRITE,
     Facts,
-    LockTestResult,
+    LayerReport,
     try_lock,
 )
 from mcp_toolserver.commands.doctor.host import (
@@ -241,10 +241,7 @@ def test_what_is_missing_is_said_with_how_to_get_it(features: list[str], says: s
 
 def test_a_locked_process_is_tried_in_a_fork_and_this_one_stays_free(tmp_path: Path) -> None:
     tried = {mode: try_lock(mode) for mode in CONFINED}
-    assert all(
-        of.holds and isinstance(of.layer, int) and of.layer >= 3 and len(of.checks) > 5
-        for of in tried.values()
-    ), tried
+    assert all(of.held and of.layer == "landlock" and len(of.checks) > 5 for of in tried.values()), tried
     (tmp_path / "free").write_text("still", encoding="utf-8")
 
 
@@ -261,7 +258,7 @@ LINUX = Host(
 SANDBOXED = Proof(commands="bubblewrap", helpers="landlock", program="/usr/bin/bwrap", shares_session=True)
 ALONE = replace(SANDBOXED, shares_session=False, reasons=("the commands of a session share nothing",))
 UNHELD = Check(name="opens no socket", held=False)
-LOCKED = LockTestResult(layer=7, checks=(Check(name="opens no socket", held=True),))
+LOCKED = LayerReport("landlock", True, (Check(name="opens no socket", held=True),), ())
 
 GOOD = Facts(
     settings=Settings(state_dir="/srv/state"),
@@ -304,7 +301,7 @@ def but(facts: Facts, **changes: Any) -> Facts:
 
 BEHIND_LANDLOCK = Proof(commands="landlock", helpers="landlock", reasons=("no namespaces",))
 NOTHING = Proof(commands="none", helpers="none", reasons=("no sandbox",))
-UNLOCKED = LockTestResult(problem="no Landlock")
+UNLOCKED = LayerReport("none", False, (), ("no Landlock",))
 
 
 def verdict(facts: Facts) -> tuple[int, dict[str, Finding]]:
@@ -335,7 +332,7 @@ CASES: dict[str, tuple[Facts, int, str, str]] = {
     ),
     "server not confined": (UNCONFINED, 2, "the server's own process", "missing"),
     "server's lock fails a check": (
-        but(GOOD, servers=dict.fromkeys(CONFINED, replace(LOCKED, checks=(UNHELD,)))),
+        but(GOOD, servers=dict.fromkeys(CONFINED, replace(LOCKED, held=False, checks=(UNHELD,)))),
         2, "the server's own process", "missing",
     ),
     "server not confined, allowed": (
@@ -467,7 +464,7 @@ MAC = but(
     GOOD, host=replace(LINUX, system="Darwin", distributions=()), abi=0, filters="there are none on darwin",
     openat2=False, programs=(SANDBOX_EXEC,), mode=WORKSPACE_WRITE,
     proofs=dict.fromkeys(CONFINED, Proof(commands="seatbelt", helpers="seatbelt", program=SANDBOX_EXEC)),
-    servers=dict.fromkeys(CONFINED, LockTestResult(layer="seatbelt")),
+    servers=dict.fromkeys(CONFINED, LayerReport("seatbelt", True, (), ())),
 )  # fmt: skip
 
 

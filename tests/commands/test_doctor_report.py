@@ -114,7 +114,7 @@ def test_failed_checks_are_named_without_output(module: str, end: str, failed: s
         host=replace(LINUX, distributions=("debian", MARK)),
         roots=(*GOOD.roots, RootFacts(path=MARK, file_system=f"fuse.{MARK}", ignores_case=False)),
         proofs={"read-only": proof, "workspace-write": replace(proof, checks=(check,))},
-        servers=dict.fromkeys(GOOD.servers, replace(LOCKED, checks=(check,), problem=MARK)),
+        servers=dict.fromkeys(GOOD.servers, replace(LOCKED, held=False, checks=(check,), reasons=(MARK,))),
         **dict.fromkeys(("filters", "unprotectable", "git_version", "no_model", "state_dir"), MARK),
         **dict.fromkeys(("programs", "exposed", "hiding_rules"), (MARK,)),
         no_desktop={"screen": MARK},

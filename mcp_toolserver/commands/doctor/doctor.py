@@ -25,7 +25,7 @@ import mcp_toolserver
 from mcp_toolserver.app.policy import build_policy, hide_from_commands
 from mcp_toolserver.command_line import Invocation
 from mcp_toolserver.commands.doctor.checks import Finding, Standing, findings, layers, next_step
-from mcp_toolserver.commands.doctor.facts import CONFINED, MODES, Facts, examine
+from mcp_toolserver.commands.doctor.facts import CONFINED, MODES, Facts, LayerReport, examine
 from mcp_toolserver.commands.doctor.host import NETWORK_FILE_SYSTEMS
 from mcp_toolserver.commands.doctor.install_hints import INSTALL
 from mcp_toolserver.errors import SettingsError
@@ -33,7 +33,6 @@ from mcp_toolserver.pipeline.registry import Registry, discover
 from mcp_toolserver.runtime.executables import HostExecutables
 from mcp_toolserver.runtime.processes.broker_client import Broker
 from mcp_toolserver.runtime.sandbox.layers.landlock import missing_rights
-from mcp_toolserver.runtime.sandbox.layers.spec import Check
 from mcp_toolserver.settings import OPTIONS, TABLES, Option, Settings, Value
 
 _COLOURS: Mapping[Standing, str] = {"holds": "green", "degraded": "yellow", "missing": "red", "note": "cyan"}
@@ -42,14 +41,6 @@ _ENDINGS = (
     "Degraded: some of it is weaker than it should be.",
     "Refused: something is missing without which this mode does not work.",
 )
-
-
-@dataclass(frozen=True)
-class LayerReport:
-    layer: str
-    held: bool
-    checks: tuple[Check, ...]
-    reasons: tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,11 +82,9 @@ def report(facts: Facts) -> Report:
 def _layer_reports(facts: Facts, mode: str) -> Iterator[tuple[str, LayerReport]]:
     if mode not in CONFINED:
         return
-    proof, tried = facts.proofs[mode], facts.servers[mode]
+    proof = facts.proofs[mode]
     yield "commands", LayerReport(proof.commands, proof.commands != "none", proof.checks, proof.reasons)
-    problem = (tried.problem,) if tried.problem else ()
-    layer = "seatbelt" if tried.layer == "seatbelt" else "landlock" if tried.layer else "none"
-    yield "server process", LayerReport(layer, tried.holds, tried.checks, problem)
+    yield "server process", facts.servers[mode]
 
 
 def doctor(
