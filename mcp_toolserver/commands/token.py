@@ -5,12 +5,11 @@ The command makes each token, so that none can be guessed; the file gets its has
 
 import os
 import re
-import secrets
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Generator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -139,7 +138,7 @@ def expiry(text: str, now: datetime) -> datetime:
 
 def _list(file: "_File") -> None:
     rows = [("name", "mode", "roots", "calls/min", "max calls", "expires")]
-    rows += [_row(grant, time.time()) for grant in file.grants().values()]
+    rows += [_row(grant, time.time()) for grant in parse_grants(file.text(), file.limits).values()]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
@@ -162,36 +161,8 @@ class _File:
     path: str
     limits: ServerLimits
 
-    def grants(self) -> dict[str, Grant]:
-        return dict(parse_grants(self._text(), self.limits))
-
     def change(self, change: Callable[[tomlkit.TOMLDocument], None]) -> None:
-        """Replace the file by a changed one, which is valid and keeps comments."""
-        with self._locked():
-            before = self._text() if os.path.lexists(self.path) else _NEW
-            try:
-                document = tomlkit.parse(before)
-            except TOMLKitError as error:
-                raise SettingsError(f"{self.path} is not TOML: {error}") from None
-            change(document)
-            after = tomlkit.dumps(document)
-            try:
-                parse_grants(after, self.limits)
-            except SettingsError as error:
-                raise SettingsError(f"{self.path}: {error}; nothing was changed") from None
-            self._write(after)
-
-    def _text(self) -> str:
-        try:
-            return read_private(self.path)
-        except OSError as error:
-            raise SettingsError(f"{self.path} cannot be read: {error.strerror}") from None
-        except SettingsError as error:
-            raise SettingsError(f"{self.path}: {error}") from None
-
-    @contextmanager
-    def _locked(self) -> Generator[None]:
-        """Keep other `token` commands from changing the file meanwhile."""
+        """Replace the file by a changed one, valid and with its comments, while no other command does."""
         folder = os.path.dirname(self.path)
         try:
             descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -199,16 +170,35 @@ class _File:
             raise SettingsError(f"{folder} cannot be opened: {error.strerror}") from None
         try:
             with FileLock(descriptor):
-                yield
+                self._write(self._changed(change))
         except OSError as error:
             raise SettingsError(f"{self.path} cannot be written: {error.strerror}") from None
         finally:
             os.close(descriptor)
 
+    def _changed(self, change: Callable[[tomlkit.TOMLDocument], None]) -> str:
+        try:
+            document = tomlkit.parse(self.text() if os.path.lexists(self.path) else _NEW)
+        except TOMLKitError as error:
+            raise SettingsError(f"{self.path} is not TOML: {error}") from None
+        change(document)
+        after = tomlkit.dumps(document)
+        try:
+            parse_grants(after, self.limits)
+        except SettingsError as error:
+            raise SettingsError(f"{self.path}: {error}; nothing was changed") from None
+        return after
+
+    def text(self) -> str:
+        try:
+            return read_private(self.path)
+        except OSError as error:
+            raise SettingsError(f"{self.path} cannot be read: {error.strerror}") from None
+        except SettingsError as error:
+            raise SettingsError(f"{self.path}: {error}") from None
+
     def _write(self, text: str) -> None:
-        descriptor, temporary = tempfile.mkstemp(
-            prefix=f".{secrets.token_hex(4)}-", dir=os.path.dirname(self.path)
-        )
+        descriptor, temporary = tempfile.mkstemp(prefix=".tokens-", dir=os.path.dirname(self.path))
         try:
             with os.fdopen(descriptor, "w", encoding="utf-8") as file:
                 with suppress(FileNotFoundError):

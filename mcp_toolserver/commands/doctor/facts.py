@@ -115,11 +115,7 @@ class Facts:
 
 
 def examine(settings: Settings, found: HostExecutables, *, broker: bool) -> Facts:
-    """Collect all facts, and test the sandbox.
-
-    Raises:
-        SettingsError: a root is no folder, or there is no folder for temporary files.
-    """
+    """Collect facts, and test the sandbox. Raises: SettingsError: a root or a temporary folder is missing."""
     policy = confinement.broker_policy(settings, found)
     policy = replace(policy, shell=policy.shell or find_shell(policy.environment.get("PATH", "")))
     linux = broker and sys.platform == "linux"

@@ -100,11 +100,7 @@ class ConfigFile:
         return read(self.backup_path, ending=self.ending)
 
     def check_writable(self) -> None:
-        """Check that `write` may replace the file.
-
-        Raises:
-            SettingsError: it is read-only, or belongs to another user.
-        """
+        """Raises: SettingsError: `write` may not replace the file: it is read-only, or another user's."""
         if self.status is None:
             return
         if not self.status.st_mode & stat.S_IWUSR or not os.access(self.path, os.W_OK):
@@ -191,11 +187,7 @@ def read(path: Path, *, within: Path | None = None, ending: str | None = None) -
 
 
 def remove(path: Path) -> None:
-    """Remove a file that setup created.
-
-    Raises:
-        SettingsError: it cannot be removed.
-    """
+    """Remove a file that setup created. Raises: SettingsError: it cannot be removed."""
     try:
         path.unlink(missing_ok=True)
     except OSError as error:

@@ -47,11 +47,7 @@ class _Node:
 
 
 def parse(text: str) -> JsonValue:
-    """Return the value of the text; a text of spaces and comments is an empty object.
-
-    Raises:
-        Broken: the text is not JSON.
-    """
+    """Its value; a text of spaces and comments is an empty object. Raises: Broken: it is not JSON."""
     value: JsonValue = json.loads(_read(text)[1])
     return value
 

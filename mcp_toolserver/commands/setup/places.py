@@ -50,11 +50,7 @@ class Places:
 
     @classmethod
     def of(cls, environ: Mapping[str, str]) -> "Places":
-        """Those of this user, in the current folder.
-
-        Raises:
-            SettingsError: the home folder is unknown.
-        """
+        """Those of this user, in the current folder. Raises: SettingsError: the home folder is unknown."""
         home = Path(environ.get("HOME", ""))
         if not home.is_absolute():
             raise SettingsError("the home folder is unknown: HOME must be an absolute path")

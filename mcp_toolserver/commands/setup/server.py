@@ -242,11 +242,7 @@ def listed_tools(command: Sequence[str], root: str | None, environ: Mapping[str,
 
 
 def _check_start(command: Sequence[str], cwd: str) -> None:
-    """Start the server with no input, at the end of which one that could start ends with status 0.
-
-    Raises:
-        SettingsError: it does not.
-    """
+    """Start the server without input: a good one ends with status 0. Raises: SettingsError: it does not."""
     try:
         ended = subprocess.run(
             command, stdin=subprocess.DEVNULL, capture_output=True, cwd=cwd, timeout=_SECONDS, check=False

@@ -30,11 +30,7 @@ NOT_CONFIRMED = 1
 
 
 def setup(request: Invocation, environ: Mapping[str, str]) -> int:
-    """Run the command.
-
-    Raises:
-        SettingsError: the request or a file of the client is invalid; nothing was changed.
-    """
+    """Run the command. Raises: SettingsError: the request or a file is invalid; nothing was changed."""
     places = Places.of_windows(environ) if request.windows else Places.of(environ)
     if request.list:
         return _show_all(places, request.name)
