@@ -2,7 +2,6 @@
 
 import json
 import os
-import pty
 import re
 import shlex
 import subprocess
@@ -28,7 +27,7 @@ from tests import ROOT
 from tests.protocol.lines import opening
 from tests.support.http_server import INITIALIZE
 from tests.support.http_server import call as call_of
-from tests.support.process_layer import ran, server_command
+from tests.support.process_layer import on_terminal, ran, server_command
 from tests.support.workbench import dispatcher, machine
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -258,21 +257,6 @@ def test_of_one_argument_sent_twice_rules_and_tool_see_the_same(workspace: Path,
 
 def results_of(ended: subprocess.CompletedProcess[str]) -> dict[int, Any]:
     return {answer["id"]: answer["result"] for answer in map(json.loads, ended.stdout.splitlines())}
-
-
-def on_terminal(*arguments: str, home: Path) -> tuple[subprocess.Popen[bytes], int]:
-    """The program with a new terminal on standard input and output, and the other end of that terminal."""
-    outer, inner = pty.openpty()
-    process = subprocess.Popen(
-        [*server_command(), *arguments],
-        stdin=inner,
-        stdout=inner,
-        stderr=subprocess.PIPE,
-        cwd=ROOT,
-        env={**os.environ, "HOME": str(home)},
-    )
-    os.close(inner)
-    return process, outer
 
 
 def test_the_list_of_clients_ends_on_a_terminal_with_how_to_add_one(tmp_path: Path) -> None:

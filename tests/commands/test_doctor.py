@@ -236,9 +236,6 @@ def test_what_is_missing_is_said_with_how_to_get_it(features: list[str], says: s
     assert says in commands["detail"] + commands["remedy"]
 
 
-# --- the server's own process ----------------------------------------------------------------------------
-
-
 def test_a_locked_process_is_tried_in_a_fork_and_this_one_stays_free(tmp_path: Path) -> None:
     tried = {mode: try_lock(mode) for mode in CONFINED}
     assert all(of.held and of.layer == "landlock" and len(of.checks) > 5 for of in tried.values()), tried
@@ -537,9 +534,6 @@ def test_each_kind_of_machine_has_its_remedy() -> None:
     assert [one for one in (*sandbox, *landlock) if one[1] not in one[2]] == []
     assert install_hints.install("git", replace(LINUX, system="Darwin")) == "brew install git"
     assert install_hints.install("git", replace(LINUX, system="Windows")) == "winget install git"
-
-
-# --- the summary -----------------------------------------------------------------------------------------
 
 
 def test_a_summary_is_one_short_line() -> None:

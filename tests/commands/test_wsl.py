@@ -51,17 +51,14 @@ def drive(tmp_path: Path) -> Path:
     return tmp_path / "drive"
 
 
+OUTSIDE = "no folder that the client works in lies inside the roots"
 ROOTS = [
     ("file:///c%3A/project", "f", "1\ton the drive"),
     ("file:///C:/project", "/mnt/c/project/f", "1\ton the drive"),
     ("file://wsl.localhost/Ubuntu/mnt/c/project", "f", "1\ton the drive"),
-    ("file:///C:/elsewhere", "f", "no folder that the client works in lies inside the roots"),
-    ("file:///D:/project", "f", "no folder that the client works in lies inside the roots"),
-    (
-        "file://wsl.localhost/Debian/mnt/c/project",
-        "f",
-        "no folder that the client works in lies inside the roots",
-    ),
+    ("file:///C:/elsewhere", "f", OUTSIDE),
+    ("file:///D:/project", "f", OUTSIDE),
+    ("file://wsl.localhost/Debian/mnt/c/project", "f", OUTSIDE),
 ]
 """What a client of Windows names as its root, a path in a call, and what the answer holds."""
 

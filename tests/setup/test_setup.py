@@ -4,7 +4,6 @@ import contextlib
 import difflib
 import json
 import os
-import pty
 import re
 import stat
 import subprocess
@@ -23,6 +22,7 @@ from mcp_toolserver.commands.setup.places import Places
 from mcp_toolserver.commands.setup.server import installed_from, server_command
 from mcp_toolserver.errors import SettingsError
 from tests.setup.client_setup import setup, setup_line
+from tests.support.process_layer import on_terminal
 from tests.support.workshop import program
 
 ALL = pytest.mark.parametrize("client", CLIENTS.values(), ids=list(CLIENTS))
@@ -438,26 +438,18 @@ def test_the_list_shows_what_is_installed_and_configured_and_names_broken_files(
     assert re.search(r" no +no$", rows["zed"].rstrip())
 
 
-# --- the terminal ----------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(("answer", "written"), [("y", True), ("", False)], ids=["yes", "enter"])
 def test_on_a_terminal_the_change_is_written_after_a_yes(answer: str, written: bool, home: Path) -> None:
-    environ = {**os.environ, "HOME": str(home)}
-    command = [sys.executable, "-m", "mcp_toolserver", "setup", "claude-code"]
-    controller, terminal = pty.openpty()
-    with subprocess.Popen(
-        command, stdin=terminal, stdout=terminal, stderr=terminal, cwd=home.parent / "project", env=environ
-    ) as process:
-        os.close(terminal)
-        shown = b""
-        while b"[y/N]" not in shown:
-            shown += os.read(controller, 4096)
-        os.write(controller, f"{answer}\n".encode())
-        with contextlib.suppress(OSError):
-            while os.read(controller, 4096):
-                pass
-    os.close(controller)
+    process, outer = on_terminal("setup", "claude-code", home=home)
+    shown = b""
+    while b"[y/N]" not in shown:
+        shown += os.read(outer, 4096)
+    os.write(outer, f"{answer}\n".encode())
+    with contextlib.suppress(OSError):
+        while os.read(outer, 4096):
+            pass
+    process.communicate(timeout=60)
+    os.close(outer)
     assert process.returncode == (0 if written else 1)
     assert (home / ".claude.json").exists() == written
 

@@ -1,5 +1,6 @@
 """The process layer that tests run on: `pytest --process-layer posix` runs them on the one of macOS."""
 
+import os
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -60,3 +61,20 @@ def ran(
         timeout=120,
         check=False,
     )
+
+
+def on_terminal(*arguments: str, home: Path) -> tuple[subprocess.Popen[bytes], int]:
+    """The program with a new terminal on standard input and output, and the other end of that terminal."""
+    import pty  # every run of the tests imports this module, also where there is no pty
+
+    outer, inner = pty.openpty()
+    process = subprocess.Popen(
+        [*server_command(), *arguments],
+        stdin=inner,
+        stdout=inner,
+        stderr=subprocess.PIPE,
+        cwd=ROOT,
+        env={**os.environ, "HOME": str(home)},
+    )
+    os.close(inner)
+    return process, outer
