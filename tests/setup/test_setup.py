@@ -440,7 +440,8 @@ def test_the_list_shows_what_is_installed_and_configured_and_names_broken_files(
 
 @pytest.mark.parametrize(("answer", "written"), [("y", True), ("", False)], ids=["yes", "enter"])
 def test_on_a_terminal_the_change_is_written_after_a_yes(answer: str, written: bool, home: Path) -> None:
-    process, outer = on_terminal("setup", "claude-code", home=home)
+    # Python asks on standard error.
+    process, outer = on_terminal("setup", "claude-code", home=home, errors_apart=False)
     shown = b""
     while b"[y/N]" not in shown:
         shown += os.read(outer, 4096)
@@ -448,7 +449,7 @@ def test_on_a_terminal_the_change_is_written_after_a_yes(answer: str, written: b
     with contextlib.suppress(OSError):
         while os.read(outer, 4096):
             pass
-    process.communicate(timeout=60)
+    process.wait(timeout=60)
     os.close(outer)
     assert process.returncode == (0 if written else 1)
     assert (home / ".claude.json").exists() == written

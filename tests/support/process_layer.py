@@ -63,8 +63,10 @@ def ran(
     )
 
 
-def on_terminal(*arguments: str, home: Path) -> tuple[subprocess.Popen[bytes], int]:
-    """The program with a new terminal on standard input and output, and the other end of that terminal."""
+def on_terminal(
+    *arguments: str, home: Path, errors_apart: bool = True
+) -> tuple[subprocess.Popen[bytes], int]:
+    """The program with a new terminal on its standard streams, and the other end of that terminal."""
     import pty  # every run of the tests imports this module, also where there is no pty
 
     outer, inner = pty.openpty()
@@ -72,7 +74,7 @@ def on_terminal(*arguments: str, home: Path) -> tuple[subprocess.Popen[bytes], i
         [*server_command(), *arguments],
         stdin=inner,
         stdout=inner,
-        stderr=subprocess.PIPE,
+        stderr=subprocess.PIPE if errors_apart else inner,
         cwd=ROOT,
         env={**os.environ, "HOME": str(home)},
     )
