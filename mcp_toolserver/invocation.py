@@ -78,7 +78,9 @@ def _variables(environ: Mapping[str, str]) -> dict[str, str]:
 
 def _from_variables(variables: Mapping[str, str]) -> dict[str, Value]:
     return {
-        option.attribute: _read(option, option.variable, option.split(raw))
+        option.attribute: _read(
+            option, option.variable, raw.split(option.separator) if option.repeatable else raw
+        )
         for option in OPTIONS
         if (raw := variables.get(option.variable)) is not None
     }
@@ -118,11 +120,7 @@ def _expand_paths(given: Mapping[str, Value], environ: Mapping[str, str]) -> dic
 
 
 def _expanded(text: str, expand: Callable[[str, str], str], environ: Mapping[str, str]) -> str:
-    """`text` with the home folder of the user who started the server in place of `~`.
-
-    Raises:
-        SettingsError: it is not known, and would be needed.
-    """
+    """`text` with the user's home folder in place of `~`. Raises: SettingsError: it is needed and unknown."""
     if expand(text, "") == text:
         return text
     home = environ.get("HOME") or _registered_home()

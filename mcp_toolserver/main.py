@@ -186,7 +186,7 @@ def _tools(invocation: Invocation, broker: Broker | None, found: HostExecutables
 def _call(invocation: Invocation, broker: Broker | None, found: HostExecutables) -> int:
     with _beginning(invocation.settings):
         from mcp_toolserver.app.compose import build_application
-        from mcp_toolserver.commands.call import call
+        from mcp_toolserver.commands.tools import call
 
         app = build_application(
             invocation.settings, broker, found, held_by=_lock(invocation.settings, broker)

@@ -22,13 +22,13 @@ T = TypeVar("T")
 Raw = str | int | float | bool | list[str] | dict[str, str | int | float | bool | list[str]]
 """A value as a flag, a variable or a TOML file gives it."""
 
-Value = str | int | float | bool | Permission | tuple[str, ...] | None
+Texts = tuple[str, ...]
+
+Value = str | int | float | bool | Permission | Texts | None
 
 
 @dataclass(frozen=True)
 class Group:
-    """A group of settings in `--help`."""
-
     title: str
 
     def __call__(self, form: "Option", default: T, text: str, unset: str = "") -> T:
@@ -113,17 +113,11 @@ class Option:
 
     @property
     def attribute(self) -> str:
-        """Its name in `Settings`."""
         return self.name.replace("-", "_")
 
     @property
     def variable(self) -> str:
-        """Its environment variable."""
         return PREFIX + self.attribute.upper()
-
-    def split(self, text: str) -> Raw:
-        """The values in the text of a variable."""
-        return text.split(self.separator) if self.repeatable else text
 
 
 def expand_home(text: str, home: str) -> str:
@@ -147,7 +141,7 @@ def _git_author(raw: Raw) -> str:
     return str(parse_author(_text(raw)))
 
 
-def _words(raw: Raw) -> tuple[str, ...]:
+def _words(raw: Raw) -> Texts:
     """A comma-separated text, or a list of texts."""
     parts = raw.split(",") if isinstance(raw, str) else raw
     if not isinstance(parts, list):
@@ -155,12 +149,12 @@ def _words(raw: Raw) -> tuple[str, ...]:
     return tuple(part for part in (_text(part).strip() for part in parts) if part)
 
 
-def _paths(raw: Raw) -> tuple[str, ...]:
+def _paths(raw: Raw) -> Texts:
     """One path, or a list of paths; commas are part of a path."""
     return tuple(_text(part) for part in (raw if isinstance(raw, list) else [raw]))
 
 
-def _writable_names(raw: Raw) -> tuple[str, ...]:
+def _writable_names(raw: Raw) -> Texts:
     names = tuple(text.lower() for text in _paths(raw))
     if unknown := [name for name in names if name not in EXCEPTABLE]:
         raise ValueError(f"{unknown[0]!r} cannot be excepted; give one of {', '.join(sorted(EXCEPTABLE))}")
@@ -171,25 +165,21 @@ _LABEL = "[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?"
 _HOST = re.compile(rf"(?P<name>{_LABEL}(?:\.{_LABEL})*|\[[0-9a-f:.]+\])(?::(?P<port>[0-9]{{1,5}}))?")
 
 
-def _host_names(raw: Raw) -> tuple[str, ...]:
+def _host_names(raw: Raw) -> Texts:
     """Exact host names or addresses, each with or without a port, in lower case."""
-    return tuple(_host_name(text) for text in _paths(raw))
-
-
-def _host_name(text: str) -> str:
-    lowered = text.strip().lower()
-    found = _HOST.fullmatch(lowered)
-    if found is None or not _is_host(found["name"]) or not 0 < int(found["port"] or 1) <= 65535:
-        raise ValueError(
-            f"{text!r} is not a host. Give NAME or NAME:PORT, as clients send it in the Host header, without "
-            "a scheme or path. There are no wildcards: with one, a web page could reach this server under a "
-            "name of its own (DNS rebinding)"
-        )
-    return lowered
+    names = tuple(text.strip().lower() for text in _paths(raw))
+    for text, name in zip(_paths(raw), names, strict=True):
+        found = _HOST.fullmatch(name)
+        if found is None or not _is_host(found["name"]) or not 0 < int(found["port"] or 1) <= 65535:
+            raise ValueError(
+                f"{text!r} is not a host. Give NAME or NAME:PORT, as clients send it in the Host header, "
+                "without a scheme or path. There are no wildcards: with one, a web page could reach this "
+                "server under a name of its own (DNS rebinding)"
+            )
+    return names
 
 
 def _is_host(name: str) -> bool:
-    """Whether a name or address stands for one host."""
     try:
         address = ipaddress.ip_address(name.strip("[]"))
     except ValueError:
@@ -197,7 +187,7 @@ def _is_host(name: str) -> bool:
     return not address.is_unspecified
 
 
-def _texts(raw: Raw) -> tuple[str, ...]:
+def _texts(raw: Raw) -> Texts:
     if not isinstance(raw, list):
         raise ValueError("it must be a list of texts")
     return _paths(raw)
@@ -210,20 +200,16 @@ def _yes_or_no(raw: Raw) -> bool:
     return words[raw]
 
 
-def _seconds(raw: Raw) -> float:
-    if isinstance(raw, bool) or not isinstance(raw, (int, float)) or not 0 < raw <= 3600:
-        raise ValueError("it must be a number of seconds above 0, at most 3600")
-    return float(raw)
+def _decimal(what: str, is_valid: Callable[[float], bool]) -> Option:
+    def read(raw: Raw) -> float:
+        if isinstance(raw, bool) or not isinstance(raw, (int, float)) or not is_valid(raw):
+            raise ValueError(f"it must be a number of {what}")
+        return float(raw)
 
-
-def _price(raw: Raw) -> float:
-    if isinstance(raw, bool) or not isinstance(raw, (int, float)) or not 0 <= raw <= 10_000:
-        raise ValueError("it must be a number of US dollars from 0 to 10000")
-    return float(raw)
+    return Option(read)
 
 
 def _one_of(metavar: str | None, *values: str | Permission) -> Option:
-    """One value of a fixed set."""
     by_text: Mapping[str, Value] = {
         value.flag if isinstance(value, Permission) else value: value for value in values
     }
@@ -237,8 +223,6 @@ def _one_of(metavar: str | None, *values: str | Permission) -> Option:
 
 
 def _number(low: int, high: int, metavar: str | None = None) -> Option:
-    """A whole number."""
-
     def read(raw: Raw) -> int:
         number = int(raw) if isinstance(raw, str) and raw.isascii() and raw.isdigit() else raw
         if not isinstance(number, int) or isinstance(number, bool) or not low <= number <= high:
@@ -250,8 +234,8 @@ def _number(low: int, high: int, metavar: str | None = None) -> Option:
 
 _SWITCH = Option(_yes_or_no, switch=True)
 _YES_OR_NO = Option(_yes_or_no)
-_SECONDS = Option(_seconds)
-_DOLLARS = Option(_price)
+_SECONDS = _decimal("seconds above 0, at most 3600", lambda number: 0 < number <= 3600)
+_DOLLARS = _decimal("US dollars from 0 to 10000", lambda number: 0 <= number <= 10_000)
 _TEXT = Option(_text)
 _TEXTS = Option(_texts)
 _RULES = Option(_texts, is_rule=True)
@@ -267,19 +251,15 @@ _FILES = Option(_texts, expand=expand_home)
 class Settings:
     """Constant for the life of the process."""
 
-    permission_mode: Permission = TOOLS(  # noqa: RUF009  it declares the field
+    permission_mode: Permission = TOOLS(
         _one_of("MODE", *Permission), Permission.READ_ONLY, "highest permission of any tool"
     )
-    root: tuple[str, ...] = TOOLS(
-        _FOLDERS, (), "folder that the tools work in; repeatable; serve and call need one"
-    )
-    skills: tuple[str, ...] = TOOLS(
-        _FOLDERS, (), "folder with skills (NAME/SKILL.md) outside the roots; repeatable"
-    )
+    root: Texts = TOOLS(_FOLDERS, (), "folder that the tools work in; repeatable; serve and call need one")
+    skills: Texts = TOOLS(_FOLDERS, (), "folder with skills (NAME/SKILL.md) outside the roots; repeatable")
     transport: str = TRANSPORT(_one_of("TRANSPORT", "stdio", "http", "sse"), "stdio", "how clients connect")
     host: str = TRANSPORT(Option(_text, "ADDR"), "127.0.0.1", "address to listen on")
     port: int = TRANSPORT(_number(0, 65535, "N"), 8765, "port to listen on; 0 is any free one")
-    allowed_host: tuple[str, ...] = TRANSPORT(
+    allowed_host: Texts = TRANSPORT(
         Option(_host_names, "HOST", repeatable=True, separator=","),
         (),
         "additional name of this server in the HTTP Host header, NAME (any port) or NAME:PORT; repeatable",
@@ -290,9 +270,9 @@ class Settings:
     tokens: str | None = TRANSPORT(
         _FILE, None, "file with a token, mode, roots and limits for each of several users, mode 0600"
     )
-    toolsets: tuple[str, ...] = TOOLS(_WORDS, (), "toolsets to serve: names, lean, default or all", "default")
-    tools: tuple[str, ...] = TOOLS(_WORDS, (), "single tools, in addition to the toolsets")
-    exclude_tools: tuple[str, ...] = TOOLS(_WORDS, (), "tools to leave out; overrides all other flags")
+    toolsets: Texts = TOOLS(_WORDS, (), "toolsets to serve: names, lean, default or all", "default")
+    tools: Texts = TOOLS(_WORDS, (), "single tools, in addition to the toolsets")
+    exclude_tools: Texts = TOOLS(_WORDS, (), "tools to leave out; overrides all other flags")
     sandbox: str = CONFINEMENT(_one_of("WHEN", "auto", "required", "off"), "auto", "confinement of commands")
     network: str = CONFINEMENT(
         _one_of("WHO", "none", "fetch", "commands"),
@@ -304,7 +284,7 @@ class Settings:
         "protected",
         "whether confined commands may write the .git folder",
     )
-    writable_name: tuple[str, ...] = CONFINEMENT(
+    writable_name: Texts = CONFINEMENT(
         Option(_writable_names, "NAME", repeatable=True, separator=","),
         (),
         "protected name (.vscode) that tools and confined commands may write; repeatable",
@@ -352,7 +332,7 @@ class Settings:
     log_format: str = OUTPUT(
         _one_of("FORMAT", "text", "json"), "text", "form of the messages on standard error"
     )
-    granted: Permission | None = TOOLS(  # noqa: RUF009  it declares the field
+    granted: Permission | None = TOOLS(
         _one_of(None, *Permission),
         None,
         "level up to which calls run without asking the user",
@@ -365,18 +345,14 @@ class Settings:
         "seconds after which a command or an agent continues in the background",
         "what the client is known to wait, or else 45",
     )
-    web_hosts: tuple[str, ...] = WEB(
-        _TEXTS, (), "the only hosts that may be fetched from", "every public host"
-    )
-    web_private: tuple[str, ...] = WEB(
+    web_hosts: Texts = WEB(_TEXTS, (), "the only hosts that may be fetched from", "every public host")
+    web_private: Texts = WEB(
         _TEXTS, (), "hosts and networks that may be fetched from although they are not public"
     )
     web_robots: bool = WEB(_YES_OR_NO, True, "whether to obey robots.txt")
-    web_search: tuple[str, ...] = WEB(_TEXTS, (), "search engines, name or name=address")
+    web_search: Texts = WEB(_TEXTS, (), "search engines, name or name=address")
     """Search engines, each as `name` or `name=address`; a session keeps to one of them."""
-    web_search_keys: tuple[str, ...] = WEB(
-        Option(_texts, expand=_path_of_key), (), "files with their keys, name=FILE"
-    )
+    web_search_keys: Texts = WEB(Option(_texts, expand=_path_of_key), (), "files with their keys, name=FILE")
     agent_provider: str | None = AGENT(
         _one_of(None, "anthropic", "openai"),
         None,
@@ -390,7 +366,7 @@ class Settings:
         "that of the provider",
     )
     agent_model: str | None = AGENT(_TEXT, None, "name of the model", "none; needed with provider")
-    agent_models: tuple[str, ...] = AGENT(_TEXTS, (), "models of single types of agents, TYPE=MODEL")
+    agent_models: Texts = AGENT(_TEXTS, (), "models of single types of agents, TYPE=MODEL")
     agent_key_file: str | None = AGENT(_KEY_FILE, None, "file with the key of the API, mode 0600")
     agent_key_variable: str | None = AGENT(
         _TEXT, None, "environment variable with the key of the API, in place of key-file"
@@ -421,8 +397,8 @@ class Settings:
         "no limit",
     )
     agent_running: int = AGENT(_number(1, 100), 8, "agents that run at the same time")
-    tool_files: tuple[str, ...] = TOOLS(_FILES, (), "Python files with custom tools")
-    tool_packages: tuple[str, ...] = TOOLS(_TEXTS, (), "installed packages to take tools from")
+    tool_files: Texts = TOOLS(_FILES, (), "Python files with custom tools")
+    tool_packages: Texts = TOOLS(_TEXTS, (), "installed packages to take tools from")
     containers: str = COMMANDS(
         _one_of(None, "off", "failover", "containerOnly"), "off", "whether commands run in containers"
     )
@@ -431,7 +407,7 @@ class Settings:
     container_image: str = COMMANDS(
         _TEXT, "ghcr.io/astral-sh/uv:python3.13-alpine3.23", "image of the containers"
     )
-    command_environment: tuple[str, ...] = COMMANDS(
+    command_environment: Texts = COMMANDS(
         _TEXTS, (), "names or patterns (`CARGO_*`) of more environment variables that commands see"
     )
     command_processes: int = COMMANDS(_number(1, 100_000), 512, "processes of one command")
@@ -464,9 +440,9 @@ class Settings:
         _number(0, 1_000_000, "N"), 0, "calls of tools by one client in a minute", "0 = no limit"
     )
     max_sessions: int = LIMITS(_number(1, 10_000), 256, "HTTP sessions at the same time")
-    deny: tuple[str, ...] = TOOLS(_RULES, (), "calls to reject")
-    ask: tuple[str, ...] = TOOLS(_RULES, (), "calls that need the user's approval")
-    allow: tuple[str, ...] = TOOLS(_RULES, (), "calls that need no approval")
+    deny: Texts = TOOLS(_RULES, (), "calls to reject")
+    ask: Texts = TOOLS(_RULES, (), "calls that need the user's approval")
+    allow: Texts = TOOLS(_RULES, (), "calls that need no approval")
     config: str | None = None
     """The config file that was read."""
 

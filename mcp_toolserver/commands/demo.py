@@ -5,6 +5,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 
 import anyio
@@ -87,18 +88,13 @@ async def _show(
 
 def _snapshot(folder: Path) -> dict[str, str]:
     """Path → hash of content, mode and time of change."""
-    return {str(path): _print_of(path) for path in _files(folder)}
+    return {str(path): _print_of(path) for path in islice(_files(folder), _MOST_FILES)}
 
 
 def _files(folder: Path) -> Iterator[Path]:
-    count = 0
     for parent, folders, names in os.walk(folder):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
-        for name in sorted(names):
-            if count == _MOST_FILES:
-                return
-            count += 1
-            yield Path(parent, name)
+        yield from (Path(parent, name) for name in sorted(names))
 
 
 def _print_of(path: Path) -> str:

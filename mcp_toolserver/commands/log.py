@@ -50,22 +50,20 @@ def _verify(folder: str, *, as_json: bool) -> int:
     found = verified(folder) if os.path.isdir(folder) else VerificationReport()
     if as_json:
         print(json.dumps({"ok": not found.problems, **asdict(found)}, indent=2))
-    else:
-        _show(found, folder)
-    return 1 if found.problems else 0
-
-
-def _show(found: VerificationReport, folder: str) -> None:
+        return 1 if found.problems else 0
     for note in found.notes:
         print(f"note: {note}")
     for problem in found.problems:
         print(f"WRONG: {problem}")
     if not found.files:
         print(f"Nothing is recorded in {folder} yet.")
-        if not found.problems:
-            return
     count = f"{found.lines} lines in {found.files} files"
-    print(f"{count}: {len(found.problems)} problems." if found.problems else f"{count}: the chain is whole.")
+    if found.problems:
+        print(f"{count}: {len(found.problems)} problems.")
+        return 1
+    if found.files:
+        print(f"{count}: the chain is whole.")
+    return 0
 
 
 def _print(folder: str, *, follow: bool, as_json: bool) -> int:

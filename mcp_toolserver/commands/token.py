@@ -5,12 +5,11 @@ The command makes each token, so that none can be guessed; the file gets its has
 
 import os
 import re
-import secrets
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Generator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -55,59 +54,58 @@ def token(request: Invocation) -> int:
         roots=roots if isinstance(roots, tuple) else ("/",),
     )
     file = _File(os.path.realpath(request.settings.tokens), limits)
-    match request.what:
-        case "add" | "rotate":
-            _add(file, request)
-        case "revoke":
-            file.change(lambda document: _remove(document, request.token_name))
-            print(f"{request.token_name} is revoked; a running server ends its sessions within a second.")
-        case _:
-            _list(file)
-    return 0
-
-
-def _add(file: "_File", request: Invocation) -> None:
+    if request.what == "list":
+        _list(file)
+        return 0
     made = make_token()
-    hashed = token_hash(made.encode())
-
-    def add(document: tomlkit.TOMLDocument) -> None:
-        if NAME.fullmatch(request.token_name) is None:
-            raise SettingsError(f"{request.token_name!r} is no name; use 1 to 64 of A-Z a-z 0-9 . _ -")
-        if "permission-mode" not in request.given:
-            raise SettingsError("give the name a --permission-mode")
-        if request.token_name in document:
-            raise SettingsError(f"{request.token_name} has a token already; rotate or revoke it")
-        document.append(request.token_name, tomlkit.item({"sha256": hashed, **_terms(request)}))
-
-    def rotate(document: tomlkit.TOMLDocument) -> None:
-        if request.token_name not in document or not is_object(table := document[request.token_name]):
-            raise _no_token(request.token_name)
-        last = table.get("sha256")
-        table["sha256"] = [hashed, last[0] if is_list(last) else last]
-        if request.expires:
-            table["expires"] = expiry(request.expires, datetime.now(UTC))
-
-    file.change(add if request.what == "add" else rotate)
+    file.change(lambda document: _edit(document, request, token_hash(made.encode())))
+    if request.what == "revoke":
+        print(f"{request.token_name} is revoked; a running server ends its sessions within a second.")
+        return 0
     print(made)
     print(
         f"mcp-toolserver: this is the token of {request.token_name}, shown once. The client sends it in the "
         "header Authorization: Bearer TOKEN.",
         file=sys.stderr,
     )
+    return 0
+
+
+def _edit(document: tomlkit.TOMLDocument, request: Invocation, hashed: str) -> None:
+    """Add the name with the hash of its token, give it this token, or revoke it."""
+    name = request.token_name
+    if request.what == "add":
+        if NAME.fullmatch(name) is None:
+            raise SettingsError(f"{name!r} is no name; use 1 to 64 of A-Z a-z 0-9 . _ -")
+        if "permission-mode" not in request.given:
+            raise SettingsError("give the name a --permission-mode")
+        if name in document:
+            raise SettingsError(f"{name} has a token already; rotate or revoke it")
+        document.append(name, tomlkit.item({"sha256": hashed, **_terms(request)}))
+        return
+    there = name in document
+    if there and request.what == "revoke":
+        document.remove(name)
+        return
+    if not there or not is_object(table := document[name]):
+        raise SettingsError(f"there is no token of the name {name!r}")
+    last = table.get("sha256")
+    table["sha256"] = [hashed, last[0] if is_list(last) else last]
+    if request.expires:
+        table["expires"] = expiry(request.expires, datetime.now(UTC))
 
 
 def _terms(request: Invocation) -> dict[str, object]:
     """What the name may do: the flags that were given."""
-    terms: dict[str, object] = {
-        "permission-mode": request.settings.permission_mode.flag,
-        "roots": [_folder(root) for root in request.settings.root] if "root" in request.given else None,
-        "calls-per-minute": request.settings.calls_per_minute
-        if "calls-per-minute" in request.given
-        else None,
-        "max-calls": request.settings.max_calls if "max-calls" in request.given else None,
-        "expires": expiry(request.expires, datetime.now(UTC)) if request.expires else None,
-    }
-    return {key: value for key, value in terms.items() if value is not None}
+    settings = request.settings
+    terms: dict[str, object] = {"permission-mode": settings.permission_mode.flag}
+    if "root" in request.given:
+        terms["roots"] = [_folder(root) for root in settings.root]
+    limits = {"calls-per-minute": settings.calls_per_minute, "max-calls": settings.max_calls}
+    terms |= {name: limit for name, limit in limits.items() if name in request.given}
+    if request.expires:
+        terms["expires"] = expiry(request.expires, datetime.now(UTC))
+    return terms
 
 
 def _folder(given: str) -> str:
@@ -138,19 +136,9 @@ def expiry(text: str, now: datetime) -> datetime:
     return end
 
 
-def _remove(document: tomlkit.TOMLDocument, name: str) -> None:
-    if name not in document:
-        raise _no_token(name)
-    document.remove(name)
-
-
-def _no_token(name: str) -> SettingsError:
-    return SettingsError(f"there is no token of the name {name!r}")
-
-
 def _list(file: "_File") -> None:
     rows = [("name", "mode", "roots", "calls/min", "max calls", "expires")]
-    rows += [_row(grant, time.time()) for grant in file.grants().values()]
+    rows += [_row(grant, time.time()) for grant in parse_grants(file.text(), file.limits).values()]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
@@ -173,36 +161,8 @@ class _File:
     path: str
     limits: ServerLimits
 
-    def grants(self) -> dict[str, Grant]:
-        return dict(parse_grants(self._text(), self.limits))
-
     def change(self, change: Callable[[tomlkit.TOMLDocument], None]) -> None:
-        """Replace the file by a changed one, which is valid and keeps comments."""
-        with self._locked():
-            before = self._text() if os.path.lexists(self.path) else _NEW
-            try:
-                document = tomlkit.parse(before)
-            except TOMLKitError as error:
-                raise SettingsError(f"{self.path} is not TOML: {error}") from None
-            change(document)
-            after = tomlkit.dumps(document)
-            try:
-                parse_grants(after, self.limits)
-            except SettingsError as error:
-                raise SettingsError(f"{self.path}: {error}; nothing was changed") from None
-            self._write(after)
-
-    def _text(self) -> str:
-        try:
-            return read_private(self.path)
-        except OSError as error:
-            raise SettingsError(f"{self.path} cannot be read: {error.strerror}") from None
-        except SettingsError as error:
-            raise SettingsError(f"{self.path}: {error}") from None
-
-    @contextmanager
-    def _locked(self) -> Generator[None]:
-        """Keep other `token` commands from changing the file meanwhile."""
+        """Replace the file by a changed one, valid and with its comments, while no other command does."""
         folder = os.path.dirname(self.path)
         try:
             descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -210,16 +170,35 @@ class _File:
             raise SettingsError(f"{folder} cannot be opened: {error.strerror}") from None
         try:
             with locked(descriptor):
-                yield
+                self._write(self._changed(change))
         except OSError as error:
             raise SettingsError(f"{self.path} cannot be written: {error.strerror}") from None
         finally:
             os.close(descriptor)
 
+    def _changed(self, change: Callable[[tomlkit.TOMLDocument], None]) -> str:
+        try:
+            document = tomlkit.parse(self.text() if os.path.lexists(self.path) else _NEW)
+        except TOMLKitError as error:
+            raise SettingsError(f"{self.path} is not TOML: {error}") from None
+        change(document)
+        after = tomlkit.dumps(document)
+        try:
+            parse_grants(after, self.limits)
+        except SettingsError as error:
+            raise SettingsError(f"{self.path}: {error}; nothing was changed") from None
+        return after
+
+    def text(self) -> str:
+        try:
+            return read_private(self.path)
+        except OSError as error:
+            raise SettingsError(f"{self.path} cannot be read: {error.strerror}") from None
+        except SettingsError as error:
+            raise SettingsError(f"{self.path}: {error}") from None
+
     def _write(self, text: str) -> None:
-        descriptor, temporary = tempfile.mkstemp(
-            prefix=f".{secrets.token_hex(4)}-", dir=os.path.dirname(self.path)
-        )
+        descriptor, temporary = tempfile.mkstemp(prefix=".tokens-", dir=os.path.dirname(self.path))
         try:
             with os.fdopen(descriptor, "w", encoding="utf-8") as file:
                 with suppress(FileNotFoundError):

@@ -2,7 +2,6 @@
 
 import json
 import os
-import pty
 import re
 import shlex
 import subprocess
@@ -16,9 +15,9 @@ import pytest
 from mcp_toolserver.app.compose import _may_hide, build_application
 from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.command_line import ACTIONS
-from mcp_toolserver.commands.call import call as call_command
 from mcp_toolserver.commands.demo import demo
 from mcp_toolserver.commands.setup.clients import CLIENTS
+from mcp_toolserver.commands.tools import call as call_command
 from mcp_toolserver.commands.tools import tools
 from mcp_toolserver.errors import SettingsError
 from mcp_toolserver.invocation import load
@@ -28,7 +27,7 @@ from tests import ROOT
 from tests.protocol.lines import opening
 from tests.support.http_server import INITIALIZE
 from tests.support.http_server import call as call_of
-from tests.support.process_layer import server_command
+from tests.support.process_layer import on_terminal, ran, server_command
 from tests.support.workbench import dispatcher, machine
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -41,17 +40,8 @@ STATE = ".local/state/mcp-toolserver"
 
 
 def run(*arguments: str, home: Path, stdin: str = "", **environ: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*server_command(), *arguments],
-        input=stdin,
-        capture_output=True,
-        text=True,
-        encoding="utf-8",
-        timeout=60,
-        cwd=ROOT,
-        env={**os.environ, "HOME": str(home), **environ},
-        check=False,
-    )
+    command = [*server_command(), *arguments]
+    return ran(command, env={**os.environ, "HOME": str(home), **environ}, stdin=stdin)
 
 
 @pytest.fixture
@@ -60,9 +50,6 @@ def workspace(tmp_path: Path) -> Path:
     root.mkdir()
     (root / "a.txt").write_text("alpha\nbeta\n", encoding="utf-8")
     return root
-
-
-# --- tools -----------------------------------------------------------------------------------------------
 
 
 def test_tools_lists_what_the_mode_offers(tmp_path: Path) -> None:
@@ -95,8 +82,6 @@ def test_tools_speaks_to_people_and_other_programs(
     assert "read_file" in table
     assert "characters in all" in table
 
-
-# --- call ------------------------------------------------------------------------------------------------
 
 CALLS: tuple[tuple[tuple[str, ...], int, str, str], ...] = (
     (("Read", '{"file_path": "a.txt"}'), 0, "1\talpha", ""),
@@ -148,11 +133,7 @@ def test_call_runs_a_command_and_leaves_nothing_behind(workspace: Path, tmp_path
     assert run("call", "read_file", '{"path": "b.txt"}', *places, home=tmp_path).returncode == 1
 
 
-# --- the help -----------------------------------------------------------------------------------
-
-
 def helped(capsys: pytest.CaptureFixture[str], *words: str) -> str:
-    """What a command prints as its help."""
     with pytest.raises(SystemExit) as end:
         load([*words, "-h"], {})
     assert end.value.code == 0
@@ -170,20 +151,14 @@ OF_OTHER_PROGRAMS = {"--scope"}
 """A flag of Claude Code."""
 
 
-# --- demo, and the files that users copy ---------------------------------------------------------
-
-
 def test_the_demo_shows_a_refused_write_on_an_unchanged_folder(workspace: Path, tmp_path: Path) -> None:
     """And it imports nothing of the folder, in which it is started."""
     trap = workspace / "mcp_toolserver"
     trap.mkdir()
     (trap / "__init__.py").write_text("raise SystemExit('imported')", encoding="utf-8")
     (workspace / "a.txt").touch()  # the demo reads the newest file
-    program = Path(sys.executable).with_name("mcp-toolserver")
-    environ = {**os.environ, "HOME": str(tmp_path)}
-    ended = subprocess.run(
-        [program, "demo"], cwd=workspace, env=environ, capture_output=True, encoding="utf-8", check=False
-    )
+    program = str(Path(sys.executable).with_name("mcp-toolserver"))
+    ended = ran([program, "demo"], cwd=workspace, env={**os.environ, "HOME": str(tmp_path)})
     assert ended.returncode == 0, ended.stderr
     assert "requires workspace-write permission" in " ".join(ended.stdout.split())
     assert "Read-only file system" in ended.stdout
@@ -245,11 +220,7 @@ def test_ci_runs_the_gate_command_of_the_readme() -> None:
     assert "README.md" in (ROOT / ".ci/run").read_text(encoding="utf-8")
 
 
-# --- standard streams ------------------------------------------------------------------------------------
-
-
 def request(number: int, name: str, **arguments: Any) -> str:
-    """The line that calls a tool."""
     return json.dumps(call_of(name, number, **arguments)) + "\n"
 
 
@@ -285,23 +256,7 @@ def test_of_one_argument_sent_twice_rules_and_tool_see_the_same(workspace: Path,
 
 
 def results_of(ended: subprocess.CompletedProcess[str]) -> dict[int, Any]:
-    """By number, the result of a request."""
     return {answer["id"]: answer["result"] for answer in map(json.loads, ended.stdout.splitlines())}
-
-
-def on_terminal(*arguments: str, home: Path) -> tuple[subprocess.Popen[bytes], int]:
-    """The program with a new terminal on standard input and output, and the other end of that terminal."""
-    outer, inner = pty.openpty()
-    process = subprocess.Popen(
-        [*server_command(), *arguments],
-        stdin=inner,
-        stdout=inner,
-        stderr=subprocess.PIPE,
-        cwd=ROOT,
-        env={**os.environ, "HOME": str(home)},
-    )
-    os.close(inner)
-    return process, outer
 
 
 def test_the_list_of_clients_ends_on_a_terminal_with_how_to_add_one(tmp_path: Path) -> None:

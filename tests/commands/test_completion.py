@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from mcp_toolserver.command_line import SHELLS
+from tests.support.process_layer import ran
 
 CASES = {
     "--permission-mode": "mcp-toolserver --permission-m",
@@ -27,7 +28,6 @@ CASES = {
 
 @pytest.fixture(scope="module")
 def scripts(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the script for each shell."""
     folder = tmp_path_factory.mktemp("completion")
     for shell in SHELLS:
         with (folder / shell).open("wb") as file:
@@ -68,7 +68,6 @@ def completed(shell: list[str], setup: str, home: Path) -> None:
 
 
 def wait_for(terminal: int, text: str) -> None:
-    """Read until the terminal shows `text`."""
     shown, deadline = b"", time.monotonic() + 60
     while text.encode() not in shown:
         ready = select.select([terminal], [], [], max(0.0, deadline - time.monotonic()))[0]
@@ -89,12 +88,6 @@ def test_zsh_completes_commands_flags_and_values(scripts: Path, tmp_path: Path) 
 
 def test_fish_completes_commands_flags_and_values(scripts: Path, tmp_path: Path) -> None:
     command = "; ".join((f"source {scripts}/fish", *(f"complete -C '{line}'" for line in CASES.values())))
-    found = subprocess.run(
-        [program("fish"), "--no-config", "-c", command],
-        env={"HOME": str(tmp_path), "PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8"},
-        capture_output=True,
-        encoding="utf-8",
-        timeout=60,
-        check=True,
-    )
+    environ = {"HOME": str(tmp_path), "PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8"}
+    found = ran([program("fish"), "--no-config", "-c", command], env=environ)
     assert [line.split("\t")[0] for line in found.stdout.splitlines()] == list(CASES)

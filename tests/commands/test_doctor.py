@@ -25,7 +25,7 @@ from mcp_toolserver.commands.doctor.facts import (
     READ_ONLY,
     WORKSPACE_WRITE,
     Facts,
-    LockTestResult,
+    LayerReport,
     try_lock,
 )
 from mcp_toolserver.commands.doctor.host import (
@@ -46,7 +46,7 @@ from mcp_toolserver.settings import Settings
 from mcp_toolserver.text.enforcement_summary import LONGEST, Enforcement, Layer, summary
 from tests import ROOT
 from tests.support.confinement import visible_folder
-from tests.support.process_layer import server_command
+from tests.support.process_layer import ran, server_command
 from tests.support.without import around
 from tests.support.workshop import program
 
@@ -67,16 +67,8 @@ def doctor(
     environ: Mapping[str, str] | None = None,
 ) -> subprocess.CompletedProcess[str]:
     roots = () if root is None else ("--root", str(base / root))
-    return subprocess.run(
-        [*before, *server_command(), "doctor", *roots, "--state-dir", str(base / "state"), *flags],
-        capture_output=True,
-        text=True,
-        encoding="utf-8",
-        cwd=cwd,
-        env={**os.environ, "HOME": str(base), **(environ or {})},
-        timeout=60,
-        check=False,
-    )
+    command = [*before, *server_command(), "doctor", *roots, "--state-dir", str(base / "state"), *flags]
+    return ran(command, cwd=cwd, env={**os.environ, "HOME": str(base), **(environ or {})})
 
 
 def findings(printed: subprocess.CompletedProcess[str]) -> dict[str, dict[str, str]]:
@@ -244,15 +236,9 @@ def test_what_is_missing_is_said_with_how_to_get_it(features: list[str], says: s
     assert says in commands["detail"] + commands["remedy"]
 
 
-# --- the server's own process ----------------------------------------------------------------------------
-
-
 def test_a_locked_process_is_tried_in_a_fork_and_this_one_stays_free(tmp_path: Path) -> None:
     tried = {mode: try_lock(mode) for mode in CONFINED}
-    assert all(
-        of.holds and isinstance(of.layer, int) and of.layer >= 3 and len(of.checks) > 5
-        for of in tried.values()
-    ), tried
+    assert all(of.held and of.layer == "landlock" and len(of.checks) > 5 for of in tried.values()), tried
     (tmp_path / "free").write_text("still", encoding="utf-8")
 
 
@@ -269,7 +255,7 @@ LINUX = Host(
 SANDBOXED = Proof(commands="bubblewrap", helpers="landlock", program="/usr/bin/bwrap", shares_session=True)
 ALONE = replace(SANDBOXED, shares_session=False, reasons=("the commands of a session share nothing",))
 UNHELD = Check(name="opens no socket", held=False)
-LOCKED = LockTestResult(layer=7, checks=(Check(name="opens no socket", held=True),))
+LOCKED = LayerReport("landlock", True, (Check(name="opens no socket", held=True),), ())
 
 GOOD = Facts(
     settings=Settings(state_dir="/srv/state"),
@@ -312,7 +298,7 @@ def but(facts: Facts, **changes: Any) -> Facts:
 
 BEHIND_LANDLOCK = Proof(commands="landlock", helpers="landlock", reasons=("no namespaces",))
 NOTHING = Proof(commands="none", helpers="none", reasons=("no sandbox",))
-UNLOCKED = LockTestResult(problem="no Landlock")
+UNLOCKED = LayerReport("none", False, (), ("no Landlock",))
 
 
 def verdict(facts: Facts) -> tuple[int, dict[str, Finding]]:
@@ -327,7 +313,6 @@ SEPARATE = but(GOOD, proofs=dict.fromkeys(CONFINED, ALONE))
 
 
 def on(path: str, *, file_system: str = "ext4", ignores_case: bool = False) -> Facts:
-    """A good machine with another root."""
     return but(GOOD, roots=(RootFacts(path=path, file_system=file_system, ignores_case=ignores_case),))
 
 
@@ -344,7 +329,7 @@ CASES: dict[str, tuple[Facts, int, str, str]] = {
     ),
     "server not confined": (UNCONFINED, 2, "the server's own process", "missing"),
     "server's lock fails a check": (
-        but(GOOD, servers=dict.fromkeys(CONFINED, replace(LOCKED, checks=(UNHELD,)))),
+        but(GOOD, servers=dict.fromkeys(CONFINED, replace(LOCKED, held=False, checks=(UNHELD,)))),
         2, "the server's own process", "missing",
     ),
     "server not confined, allowed": (
@@ -476,7 +461,7 @@ MAC = but(
     GOOD, host=replace(LINUX, system="Darwin", distributions=()), abi=0, filters="there are none on darwin",
     openat2=False, programs=(SANDBOX_EXEC,), mode=WORKSPACE_WRITE,
     proofs=dict.fromkeys(CONFINED, Proof(commands="seatbelt", helpers="seatbelt", program=SANDBOX_EXEC)),
-    servers=dict.fromkeys(CONFINED, LockTestResult(layer="seatbelt")),
+    servers=dict.fromkeys(CONFINED, LayerReport("seatbelt", True, (), ())),
 )  # fmt: skip
 
 
@@ -549,9 +534,6 @@ def test_each_kind_of_machine_has_its_remedy() -> None:
     assert [one for one in (*sandbox, *landlock) if one[1] not in one[2]] == []
     assert install_hints.install("git", replace(LINUX, system="Darwin")) == "brew install git"
     assert install_hints.install("git", replace(LINUX, system="Windows")) == "winget install git"
-
-
-# --- the summary -----------------------------------------------------------------------------------------
 
 
 def test_a_summary_is_one_short_line() -> None:

@@ -5,7 +5,6 @@ import json
 import os
 import platform
 import re
-import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -25,6 +24,7 @@ from mcp_toolserver.runtime.sandbox.layers.spec import Check, SandboxSpec, decod
 from mcp_toolserver.settings import OPTIONS, TABLES
 from tests import ROOT
 from tests.commands.test_doctor import GOOD, LINUX, LOCKED, but
+from tests.support.process_layer import ran
 from tests.support.workshop import program
 
 MARK = "zqxv"
@@ -45,15 +45,8 @@ def run(folder: Path, command: Sequence[str], *flags: str, **environ: str) -> tu
     """The report that a program writes, and what went to standard error."""
     file = folder / "report.json"
     place = ("--report", str(file), "--state-dir", str(folder / f"{MARK}-state"))
-    done = subprocess.run(
-        [sys.executable, *command, "doctor", *place, *flags],
-        env={**os.environ, "PYTHONPATH": str(ROOT), "HOME": str(folder), **environ},
-        cwd=folder,
-        capture_output=True,
-        encoding="utf-8",
-        timeout=60,
-        check=False,
-    )
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "HOME": str(folder), **environ}
+    done = ran([sys.executable, *command, "doctor", *place, *flags], env=env, cwd=folder)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count(f"Wrote {file}") == done.stdout.count("Read the file before") == 1
     text = file.read_text(encoding="ascii")
@@ -121,7 +114,7 @@ def test_failed_checks_are_named_without_output(module: str, end: str, failed: s
         host=replace(LINUX, distributions=("debian", MARK)),
         roots=(*GOOD.roots, RootFacts(path=MARK, file_system=f"fuse.{MARK}", ignores_case=False)),
         proofs={"read-only": proof, "workspace-write": replace(proof, checks=(check,))},
-        servers=dict.fromkeys(GOOD.servers, replace(LOCKED, checks=(check,), problem=MARK)),
+        servers=dict.fromkeys(GOOD.servers, replace(LOCKED, held=False, checks=(check,), reasons=(MARK,))),
         **dict.fromkeys(("filters", "unprotectable", "git_version", "no_model", "state_dir"), MARK),
         **dict.fromkeys(("programs", "exposed", "hiding_rules"), (MARK,)),
         no_desktop={"screen": MARK},

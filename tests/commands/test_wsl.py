@@ -21,6 +21,7 @@ from pydantic import FileUrl
 from mcp_toolserver.commands.setup.clients import CLIENTS
 from mcp_toolserver.runtime.windows_paths import WindowsPaths, drives_in
 from tests.support.live import Setup, text
+from tests.support.process_layer import ran
 
 CMD = """#!/usr/bin/python3
 import sys
@@ -50,17 +51,14 @@ def drive(tmp_path: Path) -> Path:
     return tmp_path / "drive"
 
 
+OUTSIDE = "no folder that the client works in lies inside the roots"
 ROOTS = [
     ("file:///c%3A/project", "f", "1\ton the drive"),
     ("file:///C:/project", "/mnt/c/project/f", "1\ton the drive"),
     ("file://wsl.localhost/Ubuntu/mnt/c/project", "f", "1\ton the drive"),
-    ("file:///C:/elsewhere", "f", "no folder that the client works in lies inside the roots"),
-    ("file:///D:/project", "f", "no folder that the client works in lies inside the roots"),
-    (
-        "file://wsl.localhost/Debian/mnt/c/project",
-        "f",
-        "no folder that the client works in lies inside the roots",
-    ),
+    ("file:///C:/elsewhere", "f", OUTSIDE),
+    ("file:///D:/project", "f", OUTSIDE),
+    ("file://wsl.localhost/Debian/mnt/c/project", "f", OUTSIDE),
 ]
 """What a client of Windows names as its root, a path in a call, and what the answer holds."""
 
@@ -96,17 +94,8 @@ def configure(*arguments: str, drive: Path, **more: str) -> subprocess.Completed
     (home / "project").mkdir(parents=True, exist_ok=True)
     environment = {"PATH": "/usr/bin:/bin", "HOME": str(home), "WSL_DISTRO_NAME": "Ubuntu", **more}
     coverage = {name: value for name, value in os.environ.items() if name.startswith("COVERAGE")}
-    return subprocess.run(
-        in_wsl(drive, [sys.executable, "-m", "mcp_toolserver", "setup", *arguments]),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        encoding="utf-8",
-        env={**environment, **coverage},
-        cwd=os.getcwd(),
-        timeout=120,
-        check=False,
-    )
+    command = in_wsl(drive, [sys.executable, "-m", "mcp_toolserver", "setup", *arguments])
+    return ran(command, env={**environment, **coverage})
 
 
 def test_a_client_of_windows_starts_the_server_with_wsl_exe(drive: Path) -> None:
@@ -171,8 +160,6 @@ def test_a_windows_that_does_not_answer_is_an_error(drive: Path) -> None:
     cmd.unlink()
     assert "cmd.exe is not on the PATH" in refusal(*cursor, drive=drive)
 
-
-# --- paths, as WSL shows them ---------------------------------------------------------------------------
 
 MOUNTS = r"""/dev/sdc / ext4 rw,relatime 0 0
 C:\134 /mnt/c 9p rw,noatime,aname=drvfs;path=C:\;uid=1000;symlinkroot=/mnt/,cache=5,trans=fd,rfd=4,wfd=4 0 0

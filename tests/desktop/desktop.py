@@ -32,7 +32,6 @@ _RECORD = 'printf "%s\\0" "${0##*/}" "$@" > {folder}/argv\n'
 
 
 def has(*names: str) -> bool:
-    """Whether the programs are installed."""
     return all(map(shutil.which, names))
 
 

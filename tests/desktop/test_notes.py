@@ -17,14 +17,7 @@ from mcp_toolserver.pipeline.call import Result
 from mcp_toolserver.pipeline.dispatcher import Dispatcher
 from mcp_toolserver.text.desktop import scripts
 from mcp_toolserver.text.desktop.programs import script
-from tests.desktop.desktop import (
-    given,
-    on_linux,
-    on_mac,
-    osascript,
-    refusal,
-    state_of,
-)
+from tests.desktop.desktop import given, on_linux, on_mac, osascript, refusal, state_of
 from tests.support.processes import call
 from tests.support.workshop import granted, names
 
@@ -63,7 +56,6 @@ Calls = tuple[tuple[str, dict[str, Any]], ...]
 
 
 def bodies(folder: Path) -> dict[str, str]:
-    """What the notes are by now."""
     top = [place for account in state_of(folder)["accounts"] for place in account["folders"]]
     places = [*top, *(inner for place in top for inner in place.get("folders", ()))]
     return {one["id"]: one["body"] for place in places for one in place["notes"]}
@@ -155,8 +147,6 @@ async def test_what_is_written_is_text_and_never_script_or_markup(tmp_path: Path
         assert bodies(tmp_path)["n3"] == "<div>VAT</div><div>new</div>"
     assert not list(tmp_path.rglob("evil"))
 
-
-# --- what the script says, said by a stand-in ------------------------------------------------------------
 
 CARD = {"id": "n1", "title": "VAT", "folder": "iCloud/Shop", "changed": "2026-03-01T00:00:00.000Z"}
 

@@ -1,8 +1,8 @@
-"""The pages for developers are correct: examples, layers, packages, settings, variables."""
+"""The pages for developers are correct: examples, layers, packages, settings, variables, promises."""
 
 import json
+import os
 import re
-import subprocess
 import sys
 import tomllib
 from pathlib import Path
@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
-from mcp_toolserver.settings import OPTIONS, PREFIX, TABLES
+from mcp_toolserver.settings import PREFIX
 from tests import ROOT
-from tests.project.examples_stage import example
+from tests.project.test_each_example import example
 from tests.support import official
+from tests.support.process_layer import ran
 
 PACKAGE = ROOT / "mcp_toolserver"
 PAGES = (ROOT / "README.md", *(ROOT / "docs").rglob("*.md"))
@@ -22,9 +23,6 @@ PAGES = (ROOT / "README.md", *(ROOT / "docs").rglob("*.md"))
 
 def page(name: str) -> str:
     return (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8")
-
-
-# --- all pages -------------------------------------------------------------------------------------------
 
 
 def anchors(text: str) -> set[str]:
@@ -50,9 +48,6 @@ def test_the_pages_are_short() -> None:
     assert sum(words.values()) <= 30_000
 
 
-# --- adding a tool ---------------------------------------------------------------------------------------
-
-
 TOOL, TEST = re.findall(r"^```python\n(.*?)^```$", page("internals/adding-a-tool"), re.MULTILINE | re.DOTALL)
 """The example of the page, and its test."""
 
@@ -61,15 +56,9 @@ def test_the_example_tool_passes_the_type_check_of_the_tools(tmp_path: Path) -> 
     (tmp_path / "count_lines.py").write_text(TOOL, encoding="utf-8")
     config = {"strict": ["."], "pythonVersion": "3.11", "extraPaths": [str(ROOT)]}
     (tmp_path / "pyrightconfig.json").write_text(json.dumps(config), encoding="utf-8")
-    checked = subprocess.run(
-        [Path(sys.executable).with_name("pyright"), "--pythonpath", sys.executable, "--outputjson"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        encoding="utf-8",
-        timeout=300,
-        check=False,
-    )
+    pyright = str(Path(sys.executable).with_name("pyright"))
+    command = [pyright, "--pythonpath", sys.executable, "--outputjson"]
+    checked = ran(command, cwd=tmp_path, env=os.environ)
     found = json.loads(checked.stdout)
     assert found["summary"]["filesAnalyzed"] == 1
     assert not found["generalDiagnostics"]
@@ -100,9 +89,6 @@ def test_the_page_names_files_that_exist() -> None:
     for name in ("adding-a-tool", "contributing", "architecture"):
         for file in re.findall(r"`((?:tests|mcp_toolserver|docs)/[\w/.-]+\.\w+)`", page(f"internals/{name}")):
             assert (ROOT / file).is_file(), file
-
-
-# --- architecture ----------------------------------------------------------------------------------------
 
 
 LAYERS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]
@@ -142,24 +128,24 @@ def test_only_the_start_reads_the_environment() -> None:
     )
 
 
-# --- settings --------------------------------------------------------------------------------------------
-
-
-def test_the_configuration_page_names_only_settings_that_exist() -> None:
-    text = page("configuration") + page("agent-model")
-    flags = {f"--{option.name}" for option in OPTIONS if option.flag} | {"--config", "--help"}
-    assert set(re.findall(r"(?<![\w-])--[a-z][\w-]+", text)) <= flags
-    keys = {option.key for option in (*OPTIONS, *TABLES["rules"], *TABLES["agent"])}
-    assert set(re.findall(r"^([\w-]+) = ", text, re.MULTILINE)) <= keys
-    for row in re.findall(r"^\| ((?:`[\w-]+`(?:, )?)+) \|", text, re.MULTILINE):
-        assert set(re.findall(r"[\w-]+", row)) <= keys | {f"--{key}" for key in keys}, row
-
-
-# --- contributing ----------------------------------------------------------------------------------------
-
-
 def test_the_variables_of_the_tests_are_none_of_the_server() -> None:
     """The server refuses a variable with its own prefix that it does not know."""
     variables = {official.CACHE, official.WITHOUT}
     assert variables <= set(re.findall(r"\b[A-Z]+(?:_[A-Z]+)+\b", page("internals/contributing")))
     assert not any(name.startswith(PREFIX) for name in variables)
+
+
+PROMISES = re.findall(r"^\| (P\d+) \| ([^|]+) \| ([^|]+) \|$", page("security"), re.MULTILINE)
+
+
+def test_the_page_lists_every_promise_once() -> None:
+    assert [name for name, *_ in PROMISES] == [f"P{number}" for number in range(1, 24)]
+
+
+def test_every_promise_names_existing_tests_or_why_it_is_open() -> None:
+    for name, _, proof in PROMISES:
+        tests = re.findall(r"`(tests/[\w/]+\.py)::(test_\w+)`", proof)
+        assert tests or re.match(r"open: \w", proof), name
+        for file, test in tests:
+            source = (ROOT / file).read_text(encoding="utf-8")
+            assert re.search(rf"^(async )?def {test}\(", source, re.MULTILINE), f"{name}: {file}::{test}"

@@ -56,9 +56,6 @@ def test_the_report_is_written_by_a_command_that_exists() -> None:
     assert load(line.partition("mcp-toolserver ")[2].split(), {}).report == job["steps"][-1]["with"]["path"]
 
 
-# --- what the gate runs on another system than Linux -----------------------------------------------------
-
-
 def test_the_gate_runs_everything_on_linux_and_on_macos_names_what_it_leaves_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -62,12 +62,12 @@ class Starter:
         return Seen(**answer)
 
 
-@dataclass(frozen=True, kw_only=True)
 class Ground(Scene):
     """A scene whose commands `starter` starts."""
 
-    starter: Starter
-    sandbox: SandboxSpec
+    def __init__(self, *, base: Path, user: str, starter: Starter, sandbox: SandboxSpec) -> None:
+        super().__init__(base=base, user=user)
+        self.starter, self.sandbox = starter, sandbox
 
     @property
     def quarantined(self) -> dict[str, str]:

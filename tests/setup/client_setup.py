@@ -63,7 +63,7 @@ def on_macos(client: Client) -> str:
     home = Path("~")
     application = home / "Library/Application Support"
     places = Places(home=home, config=home / ".config", application=application, project=home, environ={})
-    return str(places.file(client, "user", client.macos))
+    return str(places.file(client, "user", client.macos or ""))
 
 
 def _lines(client: Client, printed: str, confined: str | None) -> Iterator[str]:
@@ -85,12 +85,11 @@ def _lines(client: Client, printed: str, confined: str | None) -> Iterator[str]:
 
 
 def _places(client: Client, files: list[str]) -> Iterator[str]:
-    """Where the file is otherwise."""
     if client.project is not None:
         yield f"`--scope project`: `{client.project}`"
     if client.on_windows:
         yield "`--windows --root ~/project`: the client of Windows, with the server in WSL"
-    if client.home is not None:
+    if client.home[0]:
         yield f"`{client.home[0]}`, if set, names the folder of the file"
     if not files[0].startswith(f"`{on_macos(client)}`"):
         yield f"macOS (not tried): `{on_macos(client)}`"

@@ -36,7 +36,8 @@ def test_the_page_of_a_client_shows_what_setup_prints(client: Client, tmp_path: 
 
 
 def test_every_file_of_a_project_is_one_that_no_tool_changes() -> None:
-    files = {one.project for client in CLIENTS.values() for one in (client, *client.confine) if one.project}
+    clients = CLIENTS.values()
+    files = {file for one in clients for file in (one.project, one.confine_project) if file}
     assert files == {path for paths in PROJECT_FILES.values() for path in paths}
     assert [path for path in files if not is_protected(path, git_writable=True)] == []
 

@@ -4,7 +4,6 @@ import contextlib
 import difflib
 import json
 import os
-import pty
 import re
 import stat
 import subprocess
@@ -23,6 +22,7 @@ from mcp_toolserver.commands.setup.places import Places
 from mcp_toolserver.commands.setup.server import installed_from, server_command
 from mcp_toolserver.errors import SettingsError
 from tests.setup.client_setup import setup, setup_line
+from tests.support.process_layer import on_terminal
 from tests.support.workshop import program
 
 ALL = pytest.mark.parametrize("client", CLIENTS.values(), ids=list(CLIENTS))
@@ -205,11 +205,11 @@ def test_confine_is_written_once_and_lifted_with_remove(client: Client, home: Pa
     file, before = existing(client, home)
     added = configured(client.name, *HTTP, "--confine", "--yes", home=home)
     assert client.keeps in added.stdout
-    for one in client.confine:
-        value = parsed(Places.of({"HOME": str(home)}).file(client, "user", one.user, one.project))
-        for key in one.path:
+    for path, expected in client.confine:
+        value = parsed(Places.of({"HOME": str(home)}).file(client, "user", client.confine_user))
+        for key in path:
             value = value[key]
-        assert value == one.value
+        assert value == expected
     assert "stays as it is" in setup(client.name, *HTTP, "--confine", "--print", home=home).stdout
     configured(client.name, "--remove", "--yes", home=home)
     assert parsed(file) == (tomllib.loads(before) if file.suffix == ".toml" else parsed(file))
@@ -438,26 +438,19 @@ def test_the_list_shows_what_is_installed_and_configured_and_names_broken_files(
     assert re.search(r" no +no$", rows["zed"].rstrip())
 
 
-# --- the terminal ----------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(("answer", "written"), [("y", True), ("", False)], ids=["yes", "enter"])
 def test_on_a_terminal_the_change_is_written_after_a_yes(answer: str, written: bool, home: Path) -> None:
-    environ = {**os.environ, "HOME": str(home)}
-    command = [sys.executable, "-m", "mcp_toolserver", "setup", "claude-code"]
-    controller, terminal = pty.openpty()
-    with subprocess.Popen(
-        command, stdin=terminal, stdout=terminal, stderr=terminal, cwd=home.parent / "project", env=environ
-    ) as process:
-        os.close(terminal)
-        shown = b""
-        while b"[y/N]" not in shown:
-            shown += os.read(controller, 4096)
-        os.write(controller, f"{answer}\n".encode())
-        with contextlib.suppress(OSError):
-            while os.read(controller, 4096):
-                pass
-    os.close(controller)
+    # Python asks on standard error.
+    process, outer = on_terminal("setup", "claude-code", home=home, errors_apart=False)
+    shown = b""
+    while b"[y/N]" not in shown:
+        shown += os.read(outer, 4096)
+    os.write(outer, f"{answer}\n".encode())
+    with contextlib.suppress(OSError):
+        while os.read(outer, 4096):
+            pass
+    process.wait(timeout=60)
+    os.close(outer)
     assert process.returncode == (0 if written else 1)
     assert (home / ".claude.json").exists() == written
 

@@ -12,6 +12,7 @@ from mcp_toolserver.commands.setup.clients import CLIENTS, command_of
 from mcp_toolserver.commands.setup.places import Places, contains, privacy_notes
 from tests import ROOT
 from tests.setup.client_setup import on_macos
+from tests.support.process_layer import ran
 
 
 @pytest.fixture
@@ -44,18 +45,8 @@ DARWIN = (sys.executable, str(ROOT / "tests/support/stripped.py"), "darwin")
 
 
 def run(*command: str, home: Path) -> subprocess.CompletedProcess[str]:
-    """A command in a process of its own."""
-    return subprocess.run(
-        command,
-        cwd=home,
-        env={"PATH": "/usr/bin:/bin:/usr/sbin:/sbin", "HOME": str(home), "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        encoding="utf-8",
-        stdin=subprocess.DEVNULL,
-        timeout=120,
-        check=False,
-    )
+    environ = {"PATH": "/usr/bin:/bin:/usr/sbin:/sbin", "HOME": str(home), "PYTHONPATH": str(ROOT)}
+    return ran(command, cwd=home, env=environ)
 
 
 def test_claude_desktop_gets_a_server_that_starts_without_a_path_and_remove_leaves_nothing(
@@ -77,9 +68,6 @@ def test_claude_desktop_gets_a_server_that_starts_without_a_path_and_remove_leav
     # The server that setup started has a state folder, here that of Linux.
     left = [path for path in home.rglob("*") if path.is_file() and ".local/state" not in str(path)]
     assert left == []
-
-
-# --- folders that macOS asks for -------------------------------------------------------------------------
 
 
 ASKS = {

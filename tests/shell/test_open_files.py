@@ -3,7 +3,8 @@
 import os
 import re
 import resource
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Generator, Iterable
+from contextlib import contextmanager
 
 import anyio
 import pytest
@@ -11,7 +12,7 @@ import pytest_asyncio
 from mcp import Client
 
 from tests.support.live import MODES, SharedServers, text
-from tests.support.processes import PATIENCE, arguments, few_files, few_files_of_broker, processes, status
+from tests.support.processes import PATIENCE, arguments, processes, status
 
 TOO_MANY = re.compile("too many files are open", re.IGNORECASE)
 
@@ -39,6 +40,25 @@ async def served(tmp_path_factory: pytest.TempPathFactory, mode: str) -> AsyncGe
     (broker,) = (pid for pid in ours if parents[pid] == server)
     yield client, server, broker
     await servers.aclose()
+
+
+@contextmanager
+def few_files(pid: int, free: int, *, taken: Iterable[int] = ()) -> Generator[None]:
+    """Let a process open no more than `free` files more; what it forks meanwhile has the same limit.
+
+    The numbers in `taken` count as open: a broker gives up its reserve, below 8, at the end of a command.
+    """
+    used = {*taken, *(int(name) for name in os.listdir(f"/proc/{pid}/fd"))}
+    limit = 0
+    while free or limit in used:
+        free -= limit not in used
+        limit += 1
+    before = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, (limit, before[1]))
+    try:
+        yield
+    finally:
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, before)
 
 
 async def bash(client: Client) -> str:
@@ -75,7 +95,7 @@ async def test_a_broker_without_descriptors_is_named_and_serves_the_next_command
     client, _, broker = served
     assert await bash(client) == "on\n"
     for free in range(0, 24, 2):
-        with few_files_of_broker(broker, free):
+        with few_files(broker, free, taken=range(8)):
             # For the first, a supervisor waits that was forked before, with the files that it needs.
             answers = [await bash(client) for _ in range(2)]
         assert all(one == "on\n" or TOO_MANY.search(one) for one in answers), (free, answers)

@@ -38,8 +38,6 @@ def _only(pattern: re.Pattern[str], answer: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Bench:
-    """A tool, and the folder that it works in."""
-
     tool: ToolSpec
     root: Path
     hides: Callable[[tuple[str, ...]], bool] | None = None
@@ -59,7 +57,6 @@ class Bench:
             return await server.call(name or self.tool.name, arguments, Person(works_in=self.works_in))
 
     async def text(self, /, **arguments: Any) -> str:
-        """The text of a call that must succeed."""
         result = await self.result(**arguments)
         assert result.error is None, result.text
         return result.text
@@ -72,7 +69,6 @@ class Bench:
 
 
 def make(root: Path, files: dict[str, bytes]) -> Path:
-    """A folder with these files."""
     root.mkdir(parents=True, exist_ok=True)
     for name, content in files.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
@@ -81,7 +77,6 @@ def make(root: Path, files: dict[str, bytes]) -> Path:
 
 
 def held(root: Path) -> dict[str, bytes]:
-    """All files below a folder with their contents."""
     return {
         str(path.relative_to(root)): path.read_bytes()
         for path in sorted(root.rglob("*"))

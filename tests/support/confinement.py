@@ -48,28 +48,13 @@ EVIL = '#!/bin/sh\ntouch "$(dirname "$0")/evil-ran"\n'
 """It leaves a mark in its own folder."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class Scene:
     """A folder to work in, and what lies around it."""
 
-    base: Path
-    user: str
-
-    @property
-    def root(self) -> Path:
-        return self.base / "root"
-
-    @property
-    def outside(self) -> Path:
-        return self.base / "outside"
-
-    @property
-    def home(self) -> Path:
-        return self.base / "home"
-
-    @property
-    def state(self) -> Path:
-        return self.base / "state"
+    def __init__(self, *, base: Path, user: str) -> None:
+        self.base, self.user = base, user
+        self.root, self.outside = base / "root", base / "outside"
+        self.home, self.state = base / "home", base / "state"
 
     def spelt(self, script: str) -> str:
         """`script` with the outside folder in the place of `$O`."""
@@ -200,7 +185,6 @@ def _repository(folder: Path, **config: str) -> None:
 
 
 def put(path: Path, text: str) -> Path:
-    """A file with its folders."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")
     return path
@@ -211,8 +195,6 @@ def put(path: Path, text: str) -> Path:
 
 @dataclass(frozen=True)
 class Said:
-    """A tool's answer."""
-
     text: str
     is_error: bool
 
@@ -226,7 +208,6 @@ class Server:
     mode: str
 
     def call(self, tool: str, **arguments: Any) -> Said:
-        """Call a tool."""
         result = self.client.request("tools/call", {"name": tool, "arguments": arguments}).result
         parts = [part["text"] for part in result["content"] if part["type"] == "text"]
         return Said("\n".join(parts), bool(result.get("isError")))
@@ -245,7 +226,6 @@ class Server:
         return found[0]
 
     def tools(self) -> dict[str, dict[str, Any]]:
-        """The list, by name."""
         return {tool["name"]: tool for tool in self.client.request("tools/list", {}).result["tools"]}
 
 

@@ -27,12 +27,10 @@ class Family:
 
     @property
     def runs(self) -> bool:
-        """Whether all of them are there."""
         return mentioning(self.mark).count(["sleep", self.mark]) == 3
 
     @property
     def is_gone(self) -> bool:
-        """Whether none of them is there."""
         return not mentioning(self.mark)
 
 

@@ -18,8 +18,6 @@ PATIENCE = 20.0
 
 
 class Anything(mcp.Result):
-    """Any answer."""
-
     model_config = ConfigDict(extra="allow")
 
 
@@ -30,14 +28,10 @@ class Handle(Anything):
 
 
 class TaskRequest(mcp.Request[dict[str, Any], str]):
-    """A request for one task."""
-
     name_param = "taskId"
 
 
 class KnowsTasks(ClientExtension):
-    """Declares the extension."""
-
     identifier = EXTENSION
 
     def claims(self) -> Sequence[ResultClaim[Any]]:
@@ -69,12 +63,10 @@ class Follower:
         return answer["taskId"]
 
     async def ask(self, method: str, task: object, **params: Any) -> dict[str, Any]:
-        """A request for one task."""
         request = TaskRequest(method=method, params={"taskId": task, **params})
         return plain(await self.client.session.send_request(request, Anything))
 
     async def get(self, task: str) -> dict[str, Any]:
-        """How it is going."""
         state = await self.ask("tasks/get", task)
         assert state["resultType"] == "complete"
         assert state["taskId"] == task
@@ -85,7 +77,6 @@ class Follower:
         assert bare(await self.ask("tasks/update", task, inputResponses=answers)) == {}
 
     async def cancel(self, task: str) -> None:
-        """End it."""
         assert bare(await self.ask("tasks/cancel", task)) == {}
 
     async def until(self, task: str, wanted: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
@@ -96,18 +87,15 @@ class Follower:
         return state
 
     async def ended(self, task: str) -> dict[str, Any]:
-        """How it ended."""
         return await self.until(task, lambda state: state["status"] not in ("working", "input_required"))
 
     async def asking(self, task: str) -> dict[str, Any]:
-        """What it asks."""
         state = await self.until(task, lambda state: state["status"] != "working")
         assert state["status"] == "input_required", state
         return state["inputRequests"]
 
 
 def plain(answer: mcp.Result) -> dict[str, Any]:
-    """As JSON."""
     return answer.model_dump(by_alias=True, mode="json", exclude_none=True)
 
 
@@ -118,12 +106,10 @@ def bare(answer: dict[str, Any]) -> dict[str, Any]:
 
 
 def said(result: Mapping[str, Any]) -> str:
-    """The text of a result."""
     return "\n".join(block["text"] for block in result["content"] if block["type"] == "text")
 
 
 def options(**more: Any) -> dict[str, Any]:
-    """For a client that knows tasks."""
     return {"mode": "auto", "extensions": [KnowsTasks()], "read_timeout_seconds": 30, **more}
 
 

@@ -24,8 +24,6 @@ Context = ServerRequestContext[Any, Any]
 
 @dataclass
 class Calls:
-    """What has become of the calls."""
-
     running: int = 0
     cancelled: int = 0
     release: anyio.Event = field(default_factory=anyio.Event)
@@ -41,8 +39,6 @@ class Calls:
 
 @dataclass
 class Running:
-    """A server that is up."""
-
     url: str
     calls: Calls
     task: asyncio.Task[None]
@@ -56,7 +52,6 @@ class Running:
         return f"http://127.0.0.1:{self.port}"
 
     def http(self, **headers: str) -> httpx.AsyncClient:
-        """An ordinary client with the token."""
         given = {"authorization": f"Bearer {TOKEN}", **headers}
         return httpx.AsyncClient(base_url=self.base, headers=given, timeout=10, trust_env=False)
 
@@ -98,7 +93,6 @@ async def read_all(reader: asyncio.StreamReader) -> bytes:
 
 
 def status_of(response: bytes) -> int:
-    """The status of a raw response."""
     return int(response.split(b" ", 2)[1])
 
 
@@ -204,8 +198,6 @@ def body_of(message: Mapping[str, Any]) -> bytes:
 
 @dataclass
 class SseSession:
-    """A raw session of the legacy transport."""
-
     http: httpx.AsyncClient
     events: AsyncIterator[str]
     """The data of the stream's events."""

@@ -60,7 +60,6 @@ class Setup:
 
 
 def text(result: CallToolResult) -> str:
-    """All the text of a result."""
     return "\n".join(block.text for block in result.content if isinstance(block, TextContent))
 
 
@@ -171,16 +170,12 @@ class SharedServers:
         key = (*setup.command, transport, era)
         if key not in self._clients:
             self._clients[key] = asyncio.get_running_loop().create_future()
-            connection = self._connected(setup, transport, era, options)
+            if transport == "stdio":
+                connection = connected(setup, era=era, **options)
+            else:
+                connection = connected_to(self.url(setup, transport), transport, mode=era, **options)
             self._tasks.append(asyncio.create_task(self._hold(connection, self._clients[key])))
         return await asyncio.shield(self._clients[key])
-
-    def _connected(
-        self, setup: Setup, transport: str, era: str, options: dict[str, Any]
-    ) -> AbstractAsyncContextManager[Client]:
-        if transport == "stdio":
-            return connected(setup, era=era, **options)
-        return connected_to(self.url(setup, transport), transport, mode=era, **options)
 
     async def _hold(
         self, connection: AbstractAsyncContextManager[Client], made: asyncio.Future[Client]
@@ -195,7 +190,6 @@ class SharedServers:
             made.set_exception(error)
 
     async def aclose(self) -> None:
-        """Disconnect all clients, and end all servers."""
         self._end.set()
         try:
             await asyncio.gather(*self._tasks)

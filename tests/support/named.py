@@ -25,7 +25,6 @@ class Names:
 
     @contextmanager
     def serving(self, setup: Setup, transport: str = "http") -> Generator[str]:
-        """A server with this file; gives its address."""
         with listening(setup, transport, "--tokens", str(self.file)) as url:
             yield url
 
@@ -38,7 +37,6 @@ class Names:
         self.save()
 
     def save(self) -> None:
-        """Write the file."""
         self.write(tomlkit.dumps(self.tables))
 
     def write(self, text: str) -> None:

@@ -53,7 +53,6 @@ def node(package: str, script: str) -> list[str]:
 
 
 def node_modules() -> Path:
-    """The folder of the packages."""
     return _packages("node", PACKAGES.read_text(encoding="utf-8"))
 
 

@@ -2,7 +2,6 @@
 
 import json
 import os
-import resource
 import secrets
 import socket
 import sys
@@ -103,7 +102,6 @@ class Asked:
         return last, read.decode(errors="replace")
 
     def line(self) -> str:
-        """One line of output."""
         read = b""
         while not read.endswith(b"\n"):
             byte = os.read(self.output, 1)
@@ -166,7 +164,6 @@ class Daemons:
 
 
 def processes() -> list[int]:
-    """Every process there is."""
     return [int(name) for name in os.listdir("/proc") if name.isdecimal()]
 
 
@@ -200,50 +197,7 @@ def state(pid: int) -> str:
     return status(pid).get("State", "")[:1]
 
 
-@contextmanager
-def few_files(pid: int, free: int) -> Generator[None]:
-    """Let a process open no more than `free` files more; what it forks meanwhile has the same limit."""
-    with _files_below(_limit(_open_files(pid), free), pid):
-        yield
-
-
-def _limit(used: set[int], free: int) -> int:
-    """The number below which `free` are not `used`."""
-    limit = 0
-    while free or limit in used:
-        free -= limit not in used
-        limit += 1
-    return limit
-
-
-_LOW = 8
-"""The reserve of a broker has a number below."""
-
-
-@contextmanager
-def few_files_of_broker(pid: int, free: int) -> Generator[None]:
-    """As `few_files`, for a broker: it gives up its reserve for a moment at the end of a command, and a
-    number that is free then is not free later."""
-    with _files_below(_limit(_open_files(pid) | set(range(_LOW)), free), pid):
-        yield
-
-
-def _open_files(pid: int) -> set[int]:
-    return {int(name) for name in os.listdir(f"/proc/{pid}/fd")}
-
-
-@contextmanager
-def _files_below(limit: int, pid: int) -> Generator[None]:
-    before = resource.prlimit(pid, resource.RLIMIT_NOFILE)
-    resource.prlimit(pid, resource.RLIMIT_NOFILE, (limit, before[1]))
-    try:
-        yield
-    finally:
-        resource.prlimit(pid, resource.RLIMIT_NOFILE, before)
-
-
 async def until(condition: Callable[[], object], seconds: float = 2 * PATIENCE) -> None:
-    """Wait for `condition`, within bounds."""
     with anyio.fail_after(seconds):
         while not condition():
             await anyio.sleep(0.01)
@@ -261,8 +215,6 @@ class Anywhere:
 
 @dataclass
 class Bench:
-    """Commands as the server has them."""
-
     commands: Commands
     broker: Broker
     heard: list[str] = field(default_factory=list[str])

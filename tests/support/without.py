@@ -29,9 +29,6 @@ PR_SET_NO_NEW_PRIVS = 38
 _ALLOW, _ERROR = 0x7FFF0000, 0x00050000
 
 
-# --- filters ---------------------------------------------------------------------------------------------
-
-
 def _instruction(code: int, value: int, yes: int = 0, no: int = 0) -> bytes:
     return struct.pack("=HBBI", code, yes, no, value)
 
@@ -83,9 +80,6 @@ def _load(blocks: Sequence[bytes]) -> None:
     nothing = ctypes.c_ulong(0)
     assert libc.prctl(PR_SET_NO_NEW_PRIVS, ctypes.c_ulong(1), nothing, nothing, nothing) == 0
     assert libc.prctl(PR_SET_SECCOMP, ctypes.c_ulong(2), described, nothing, nothing) == 0
-
-
-# --- the rest --------------------------------------------------------------------------------------------
 
 
 def _hide_bubblewrap(command: Sequence[str]) -> list[str]:

@@ -90,7 +90,6 @@ def tool(
     limits: Limits = Limits(deadline=5.0),  # noqa: B008  frozen
     may_be_long: bool = False,
 ) -> Entry:
-    """A tool made for a test."""
     spec = ToolSpec(
         name=name,
         description="A tool for a test.",

@@ -103,7 +103,6 @@ def program(folder: Path, name: str, script: str) -> str:
 
 
 def names(server: Dispatcher) -> set[str]:
-    """The tools that it offers."""
     return {entry.spec.name for entry in server.listed()}
 
 

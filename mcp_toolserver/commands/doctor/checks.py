@@ -83,10 +83,11 @@ def layers(facts: Facts, mode: str) -> Mapping[str, str]:
     }
     by = "openat2" if facts.openat2 else "a path walk"
     unconfined_search = "Landlock + seccomp" if facts.abi and not facts.filters else "not confined"
+    lock = "seatbelt" if tried and tried.layer == "seatbelt" else facts.abi
     enforcement = Enforcement(
         mode=mode,
         openat2=facts.openat2,
-        server=tried.layer if tried and tried.holds else 0,
+        server=lock if tried and tried.held else 0,
         commands=commands,
         filtered=not facts.filters,
     )
@@ -103,9 +104,9 @@ def layers(facts: Facts, mode: str) -> Mapping[str, str]:
 
 def _server_layer(facts: Facts, mode: str) -> str:
     tried = facts.servers[mode]
-    if not tried.holds:
+    if not tried.held:
         return f"not confined: {tried.why_not}"
-    return "Seatbelt" if tried.layer == "seatbelt" else f"Landlock {tried.layer} + seccomp"
+    return "Seatbelt" if tried.layer == "seatbelt" else f"Landlock {facts.abi} + seccomp"
 
 
 def _network_layer(facts: Facts, mode: str) -> str:
@@ -144,7 +145,7 @@ def _server(facts: Facts) -> Finding:
     if facts.mode == FULL:
         return Finding(what, "note", f"not confined in {FULL}")
     tried = facts.servers[facts.mode]
-    if tried.holds:
+    if tried.held:
         return Finding(what, "holds", _server_layer(facts, facts.mode))
     remedy = install_hints.landlock(facts.host, facts.abi, LEAST_ABI)
     if facts.settings.allow_unconfined_server and facts.proof.commands in ("bubblewrap", "seatbelt"):
@@ -275,7 +276,6 @@ def _landlock(facts: Facts) -> Iterator[Finding]:
 
 
 def _programs(facts: Facts) -> Iterator[Finding]:
-    """Programs and a model on which single tools depend."""
     if facts.mode != FULL and facts.broker:
         held = layers(facts, facts.mode)["searches"]
         refused = held == "refused"

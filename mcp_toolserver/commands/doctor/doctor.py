@@ -25,7 +25,7 @@ import mcp_toolserver
 from mcp_toolserver.app.policy import build_policy, hide_from_commands
 from mcp_toolserver.command_line import Invocation
 from mcp_toolserver.commands.doctor.checks import Finding, Standing, findings, layers, next_step
-from mcp_toolserver.commands.doctor.facts import CONFINED, MODES, Facts, examine
+from mcp_toolserver.commands.doctor.facts import CONFINED, MODES, Facts, LayerReport, examine
 from mcp_toolserver.commands.doctor.host import NETWORK_FILE_SYSTEMS
 from mcp_toolserver.commands.doctor.install_hints import INSTALL
 from mcp_toolserver.errors import SettingsError
@@ -33,7 +33,6 @@ from mcp_toolserver.pipeline.registry import Registry, discover
 from mcp_toolserver.runtime.executables import HostExecutables
 from mcp_toolserver.runtime.processes.broker_client import Broker
 from mcp_toolserver.runtime.sandbox.layers.landlock import missing_rights
-from mcp_toolserver.runtime.sandbox.layers.spec import Check
 from mcp_toolserver.settings import OPTIONS, TABLES, Option, Settings, Value
 
 _COLOURS: Mapping[Standing, str] = {"holds": "green", "degraded": "yellow", "missing": "red", "note": "cyan"}
@@ -44,20 +43,8 @@ _ENDINGS = (
 )
 
 
-@dataclass(frozen=True)
-class LayerReport:
-    """The tests of one layer in one mode."""
-
-    layer: str
-    held: bool
-    checks: tuple[Check, ...]
-    reasons: tuple[str, ...]
-
-
 @dataclass(frozen=True, kw_only=True)
 class ModeReport:
-    """One mode."""
-
     mode: str
     layers: Mapping[str, str]
     trials: Mapping[str, LayerReport]
@@ -66,8 +53,6 @@ class ModeReport:
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """All that the doctor says."""
-
     status: int
     """0 full, 1 degraded, 2 refused."""
     summary: str
@@ -79,7 +64,6 @@ class Report:
 
 
 def report(facts: Facts) -> Report:
-    """Judge the facts."""
     found = tuple(findings(facts))
     standings = {finding.standing for finding in found}
     return Report(
@@ -98,11 +82,9 @@ def report(facts: Facts) -> Report:
 def _layer_reports(facts: Facts, mode: str) -> Iterator[tuple[str, LayerReport]]:
     if mode not in CONFINED:
         return
-    proof, tried = facts.proofs[mode], facts.servers[mode]
+    proof = facts.proofs[mode]
     yield "commands", LayerReport(proof.commands, proof.commands != "none", proof.checks, proof.reasons)
-    problem = (tried.problem,) if tried.problem else ()
-    layer = "seatbelt" if tried.layer == "seatbelt" else "landlock" if tried.layer else "none"
-    yield "server process", LayerReport(layer, tried.holds, tried.checks, problem)
+    yield "server process", facts.servers[mode]
 
 
 def doctor(
@@ -267,7 +249,6 @@ def _places(error: Exception) -> Iterator[str]:
 
 
 def judged(facts: Facts, said: Report) -> dict[str, Json]:
-    """What doctor found."""
     host = facts.host
     return {
         "status": said.status,

@@ -15,7 +15,7 @@ from mcp_toolserver.app import confinement
 from mcp_toolserver.app.agent_model import model_options
 from mcp_toolserver.app.compose import host_facts
 from mcp_toolserver.app.policy import rule_context
-from mcp_toolserver.capabilities.permissions import DESKTOP, Capability, ServerLock
+from mcp_toolserver.capabilities.permissions import DESKTOP, Capability
 from mcp_toolserver.commands.doctor import host
 from mcp_toolserver.commands.doctor.host import Host, RootFacts
 from mcp_toolserver.errors import SettingsError
@@ -28,7 +28,7 @@ from mcp_toolserver.runtime.processes.broker_client import start_broker
 from mcp_toolserver.runtime.sandbox.broker.policy import BrokerPolicy, find_shell, plan_for
 from mcp_toolserver.runtime.sandbox.layers import landlock
 from mcp_toolserver.runtime.sandbox.layers.process_locks import LockError, lock_server
-from mcp_toolserver.runtime.sandbox.layers.spec import Check, Proof
+from mcp_toolserver.runtime.sandbox.layers.spec import Check, Proof, with_tuples
 from mcp_toolserver.settings import Settings
 from mcp_toolserver.stores.state_dir import state_folder
 
@@ -39,37 +39,28 @@ CONFINED = (READ_ONLY, WORKSPACE_WRITE)
 COMMAND_PROGRAMS = ("rg", "git", "python3", "node")
 
 
-@dataclass(frozen=True, kw_only=True)
-class LockTestResult:
-    """The result of the lock test."""
+@dataclass(frozen=True)
+class LayerReport:
+    """The tests of the layer that holds commands, or the server's process, in one mode."""
 
-    layer: ServerLock = 0
-    """What holds the process."""
-    checks: tuple[Check, ...] = ()
-    problem: str = ""
-    """Why it cannot be locked."""
+    layer: str
+    held: bool
+    checks: tuple[Check, ...]
+    reasons: tuple[str, ...]
 
     @property
     def why_not(self) -> str:
-        """Why the process is not held; empty if it is."""
-        return self.problem or "; ".join(
-            f'"{check.name}" does not hold' for check in self.checks if not check.held
-        )
-
-    @property
-    def holds(self) -> bool:
-        """Whether the process is held."""
-        return not self.why_not
+        """Why the layer does not hold."""
+        failed = (f'"{check.name}" does not hold' for check in self.checks if not check.held)
+        return "; ".join(self.reasons or failed)
 
 
 NO_SANDBOX = Proof(commands="none", helpers="none", reasons=(f"there is no sandbox on {sys.platform}",))
-NO_SERVER = LockTestResult(problem=NO_SANDBOX.reasons[0])
+NO_SERVER = LayerReport("none", held=False, checks=(), reasons=NO_SANDBOX.reasons)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Facts:
-    """All facts that the checks rate."""
-
     settings: Settings
     policy: BrokerPolicy
     """What commands get."""
@@ -85,7 +76,7 @@ class Facts:
     """Why system calls cannot be filtered; empty when they can."""
     proofs: Mapping[str, Proof]
     """Proof of the command sandbox, by confined mode."""
-    servers: Mapping[str, LockTestResult]
+    servers: Mapping[str, LayerReport]
     """Test results of the server's lock, by confined mode."""
     unprotectable: str
     """Why a root cannot be protected; empty when it can."""
@@ -123,11 +114,7 @@ class Facts:
 
 
 def examine(settings: Settings, found: HostExecutables, *, broker: bool) -> Facts:
-    """Collect all facts, and test the sandbox.
-
-    Raises:
-        SettingsError: a root is no folder, or there is no folder for temporary files.
-    """
+    """Collect facts, and test the sandbox. Raises: SettingsError: a root or a temporary folder is missing."""
     policy = confinement.broker_policy(settings, found)
     policy = replace(policy, shell=policy.shell or find_shell(policy.environment.get("PATH", "")))
     linux = broker and sys.platform == "linux"
@@ -187,7 +174,7 @@ def _display_name(need: Capability) -> str:
     return need.label.removeprefix("desktop_").replace("_", " ")
 
 
-def _server(settings: Settings, mode: str) -> LockTestResult:
+def _server(settings: Settings, mode: str) -> LayerReport:
     try:
         return try_lock(mode, network=settings.network != "none")
     except FileNotFoundError as error:
@@ -251,7 +238,7 @@ def _unprotectable(policy: BrokerPolicy) -> str:
 # --- the lock of the server process ----------------------------------------------------------------------
 
 
-def try_lock(mode: str, *, network: bool = False) -> LockTestResult:
+def try_lock(mode: str, *, network: bool = False) -> LayerReport:
     """Lock a fork of this process, which must have one thread, and try what a server must not be able to do.
     With `network` it may connect, as the web tools do."""
     with TemporaryDirectory(prefix="mcp-toolserver-") as folder:
@@ -271,29 +258,30 @@ def try_lock(mode: str, *, network: bool = False) -> LockTestResult:
             said = pipe.read()
         os.waitpid(child, 0)
     if not said:
-        return LockTestResult(problem="the process that was to be locked ended at once")
+        return replace(NO_SERVER, reasons=("the process that was to be locked ended at once",))
     message = json.loads(said)
-    checks = tuple(Check(**check) for check in message["checks"])
-    return LockTestResult(layer=message["layer"], checks=checks, problem=message["problem"])
+    message["checks"] = [Check(**check) for check in message["checks"]]
+    return LayerReport(**with_tuples(message))
 
 
-def _tried(mode: str, base: str, *, network: bool) -> LockTestResult:
+def _tried(mode: str, base: str, *, network: bool) -> LayerReport:
     state, root = f"{base}/state", f"{base}/root"
     writes = (state, root) if mode == WORKSPACE_WRITE else (state,)
     try:
         layer = _lock(mode, (state, root), writes, network=network)
     except LockError as error:
-        return LockTestResult(problem=str(error))
+        return replace(NO_SERVER, reasons=(str(error),))
     checks: list[Check] = []
     for name, may, what in _attempts(mode, base, network=network):
         held = _works(what) == may
         checks.append(Check(name=name, held=held, seen="" if held else "it did not" if may else "it could"))
-    return LockTestResult(layer=layer, checks=tuple(checks))
+    return LayerReport(layer, all(check.held for check in checks), tuple(checks), ())
 
 
-def _lock(mode: str, reads: tuple[str, ...], writes: tuple[str, ...], *, network: bool) -> ServerLock:
+def _lock(mode: str, reads: tuple[str, ...], writes: tuple[str, ...], *, network: bool) -> str:
     if sys.platform != "darwin":
-        return lock_server(mode=mode, reads=reads, writes=writes, network=network)
+        lock_server(mode=mode, reads=reads, writes=writes, network=network)
+        return "landlock"
     from mcp_toolserver.runtime.sandbox.layers import seatbelt_server
 
     profile = seatbelt_server.ServerProfile(mode=mode, reads=reads, writes=writes, network=network)

@@ -33,8 +33,6 @@ _SWITCHES = {
 
 @dataclass(frozen=True, kw_only=True)
 class Host:
-    """The facts."""
-
     system: str
     """Linux, Darwin, Windows."""
     distributions: tuple[str, ...]
@@ -52,8 +50,6 @@ class Host:
 
 @dataclass(frozen=True, kw_only=True)
 class RootFacts:
-    """A root."""
-
     path: str
     file_system: str
     ignores_case: bool
@@ -65,7 +61,6 @@ class RootFacts:
 
 
 def look() -> Host:
-    """The facts of this machine."""
     container = next((engine for mark, engine in CONTAINER_MARKS.items() if os.path.exists(mark)), "")
     return Host(
         system=platform.system(),
@@ -142,7 +137,6 @@ def _content(file: str) -> str:
 
 
 def root_facts(path: str) -> RootFacts:
-    """The facts of a root."""
     return RootFacts(
         path=path,
         file_system=file_system(path, _content("/proc/self/mounts")),
@@ -194,7 +188,6 @@ def version(program: str | None, arguments: Sequence[str] = ("--version",)) -> s
 
 
 def open_to_others(file: str) -> bool:
-    """Whether other users may read or change `file`."""
     try:
         return os.name == "posix" and bool(stat.S_IMODE(os.stat(file).st_mode) & 0o077)
     except OSError:

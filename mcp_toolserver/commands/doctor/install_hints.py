@@ -38,12 +38,6 @@ _USUAL_LIMITS: Mapping[str, tuple[str, ...]] = {
     "Kubernetes": ("seccomp", "proc"),
 }
 
-APPARMOR = (
-    "AppArmor keeps user namespaces from programs it does not know: apt install bubblewrap, then write "
-    "'abi <abi/4.0>, profile bwrap /usr/bin/bwrap flags=(unconfined) { userns, }' to /etc/apparmor.d/bwrap "
-    "and load it with apparmor_parser -r /etc/apparmor.d/bwrap"
-)
-
 _APPARMOR_IN_CONTAINER = (
     "AppArmor of the host keeps user namespaces from containers that run unconfined: on the host, write 'abi "
     "<abi/4.0>, profile mcp-toolserver flags=(unconfined) { userns, }' to /etc/apparmor.d/mcp-toolserver and "
@@ -54,7 +48,11 @@ _APPARMOR_IN_CONTAINER = (
 _KEPT = "and the same setting in /etc/sysctl.d to keep it"
 
 _SWITCHES: Mapping[str, str] = {
-    "apparmor": APPARMOR,
+    "apparmor": (
+        "AppArmor keeps user namespaces from programs it does not know: apt install bubblewrap, then write "
+        "'abi <abi/4.0>, profile bwrap /usr/bin/bwrap flags=(unconfined) { userns, }' to "
+        "/etc/apparmor.d/bwrap and load it with apparmor_parser -r /etc/apparmor.d/bwrap"
+    ),
     "sysctl": f"user namespaces are switched off: sysctl -w kernel.unprivileged_userns_clone=1, {_KEPT}",
     "none": f"user namespaces are switched off: sysctl -w user.max_user_namespaces=15000, {_KEPT}",
 }
@@ -129,7 +127,6 @@ def landlock(host: Host, abi: int, least: int) -> str:
 
 
 def _boot(host: Host) -> str:
-    """How to change the kernel command line."""
     names = set(host.distributions)
     if names & {"debian", "ubuntu"}:
         return "GRUB_CMDLINE_LINUX in /etc/default/grub, then update-grub"

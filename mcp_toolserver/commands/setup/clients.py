@@ -36,22 +36,7 @@ def _remote(authorization: str, key: str = "url", **first: JsonValue) -> Callabl
 
 
 @dataclass(frozen=True, kw_only=True)
-class Confine:
-    """The setting with which a client turns its own tools off, in the scopes in which it has one."""
-
-    user: str
-    """The file, as `Client.user`."""
-    project: str | None = None
-    """None: there is no such setting for a project."""
-    path: tuple[str, ...]
-    value: JsonValue
-    """The value at `path`; items to add to a list there if it is a list of texts."""
-
-
-@dataclass(frozen=True, kw_only=True)
 class Client:
-    """An MCP client."""
-
     name: str
     title: str
     user: str
@@ -62,7 +47,7 @@ class Client:
     """Its file on macOS, where that is another one than `user`."""
     project: str | None = None
     """Its file in a project, relative to the project's folder: from `PROJECT_FILES`, which protects it."""
-    home: tuple[str, str] | None = None
+    home: tuple[str, str] = ("", "")
     """A variable that moves its files, and the folder that it replaces in `user`."""
     path: tuple[str, ...] = ("mcpServers",)
     """Where the servers are in the file."""
@@ -77,7 +62,12 @@ class Client:
     programs: tuple[str, ...] = ()
     """Its commands: the client is installed where one of them is."""
     known: Literal["verified", "its documentation", "its source"] = "its documentation"
-    confine: tuple[Confine, ...] = ()
+    confine: tuple[tuple[tuple[str, ...], JsonValue], ...] = ()
+    """The settings that turn its own tools off: places and values, or items to add to a list of texts."""
+    confine_user: str = ""
+    """The file of these settings, where that is another one than `user`."""
+    confine_project: str | None = None
+    """Their file in a project; None: there is none."""
     confine_flags: tuple[str, str] | None = None
     """A flag of the server and its value, for modes that write: without it, `confine` restricts them too."""
     keeps: str = _STAY
@@ -135,14 +125,11 @@ _ALL = (
         name="claude-code", title="Claude Code", user="~/.claude.json", home=("CLAUDE_CONFIG_DIR", "~"),
         local=_local(type="stdio"), remote=_remote(_SHELL, type="http"), root=".", programs=("claude",),
         known="verified",
-        confine=(Confine(
-            user="~/.claude/settings.json", project=PROJECT_FILES["claude-code"][1],
-            path=("permissions", "deny"),
-            value=[
-                *("Bash", "Monitor", "PowerShell", "Edit", "Write", "NotebookEdit"),
-                *("EnterWorktree", "ExitWorktree", "CronCreate"),
-            ],
-        ),),
+        confine=((("permissions", "deny"), [
+            *("Bash", "Monitor", "PowerShell", "Edit", "Write", "NotebookEdit"),
+            *("EnterWorktree", "ExitWorktree", "CronCreate"),
+        ]),),
+        confine_user="~/.claude/settings.json", confine_project=PROJECT_FILES["claude-code"][1],
         keeps="reading, searching and fetching (Read, Grep, Glob, WebFetch) stay active",
         next=(
             "Restart Claude Code. `claude mcp list` shows the server as connected, /mcp lists its tools.",
@@ -196,10 +183,7 @@ _ALL = (
         path=("mcp_servers",), local=_local(startup_timeout_sec=30, required=True),
         remote=lambda url: {"url": url, "bearer_token_env_var": TOKEN, "required": True},
         root=".", programs=("codex",), known="verified",
-        confine=(
-            Confine(user="~/.codex/config.toml", path=("sandbox_mode",), value="read-only"),
-            Confine(user="~/.codex/config.toml", path=("features", "shell_tool"), value=False),
-        ),
+        confine=((("sandbox_mode",), "read-only"), (("features", "shell_tool"), False)),
         confine_flags=("client-sandbox", "ignore"),
         keeps="apply_patch stays listed; the read-only sandbox refuses its writes unless you approve",
         next=("Start Codex in a project; /mcp lists the tools.",),
@@ -213,14 +197,12 @@ _ALL = (
     Client(
         name="gemini", title="Gemini CLI", user="~/.gemini/settings.json", root=".", programs=("gemini",),
         remote=_remote(_SHELL, "httpUrl"), known="verified",
-        confine=(Confine(
-            user="~/.gemini/policies/mcp-toolserver.toml", path=("rule",),
-            value=[
-                {"toolName": ["run_shell_command", "replace"], "decision": "deny", "priority": 999},
-                # Without a pattern, Gemini CLI hides every tool of this name, this server's too.
-                {"toolName": "write_file", "argsPattern": ".*", "decision": "deny", "priority": 999},
-            ],
-        ),),
+        confine=((("rule",), [
+            {"toolName": ["run_shell_command", "replace"], "decision": "deny", "priority": 999},
+            # Without a pattern, Gemini CLI hides every tool of this name, this server's too.
+            {"toolName": "write_file", "argsPattern": ".*", "decision": "deny", "priority": 999},
+        ]),),
+        confine_user="~/.gemini/policies/mcp-toolserver.toml",
         keeps="write_file stays listed but is refused; reading, searching and fetching stay active",
         next=(_OPEN_TRUSTED.format(title="Gemini CLI"),),
         notes=("In a folder that is not trusted, Gemini CLI shows the server as disabled.",),
@@ -228,10 +210,8 @@ _ALL = (
     Client(
         name="qwen", title="Qwen Code", user="~/.qwen/settings.json", root=".", programs=("qwen",),
         remote=_remote(_SHELL, "httpUrl"), known="verified",
-        confine=(Confine(
-            user="~/.qwen/settings.json", project=PROJECT_FILES["qwen"][0], path=("tools", "exclude"),
-            value=["run_shell_command", "monitor", "write_file", "edit"],
-        ),),
+        confine=((("tools", "exclude"), ["run_shell_command", "monitor", "write_file", "edit"]),),
+        confine_project=PROJECT_FILES["qwen"][0],
         keeps="reading, searching, fetching and saving memories stay active",
         next=(_OPEN_TRUSTED.format(title="Qwen Code"),),
         notes=("In a folder that is not trusted, Qwen Code shows the server as disabled.",),
@@ -240,13 +220,8 @@ _ALL = (
         name="opencode", title="opencode", user="{config}/opencode/opencode.json", path=("mcp",), root=".",
         local=_opencode, remote=_remote(f"Bearer {{env:{TOKEN}}}", type="remote"), programs=("opencode",),
         known="verified",
-        confine=tuple(
-            Confine(
-                user="{config}/opencode/opencode.json", project=PROJECT_FILES["opencode"][0],
-                path=("permission", tool), value="deny",
-            )
-            for tool in ("bash", "edit")
-        ),
+        confine=((("permission", "bash"), "deny"), (("permission", "edit"), "deny")),
+        confine_project=PROJECT_FILES["opencode"][0],
         keeps="reading, searching and fetching stay active",
         next=("Start opencode in a project. `opencode mcp list` shows the server as connected.",),
     ),

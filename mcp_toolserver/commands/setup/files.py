@@ -1,16 +1,19 @@
-"""Reads, edits and replaces the configuration files of clients: atomically, with a backup, or not at all."""
+"""Plans changes to the configuration files of a client, and replaces them: atomically, with a backup, or not
+at all."""
 
 import os
 import stat
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from pydantic import JsonValue
 
-from mcp_toolserver.commands.setup import jsonc
+from mcp_toolserver.commands.setup import jsonc, toml, yaml
+from mcp_toolserver.commands.setup.clients import OURS, Client, Entry, Scope, is_ours
+from mcp_toolserver.commands.setup.places import Places
 from mcp_toolserver.errors import SettingsError
 
 MAX_BYTES = 16 * 2**20
@@ -18,6 +21,8 @@ BACKUP = ".before-mcp-toolserver"
 """The ending of a backup: the file as it was before setup first changed it."""
 
 _BOM = "\ufeff"
+_EDITORS = {".toml": toml, ".yaml": yaml}
+"""By the ending of a file, what parses and edits it; `jsonc` does the others."""
 
 
 @dataclass(kw_only=True)
@@ -36,33 +41,25 @@ class ConfigFile:
     status: os.stat_result | None = None
     text: str = field(init=False)
     """As it is to be, without a byte order mark, lines ending with "\\n"; empty where there is no file."""
+    text_before: str = field(init=False)
     is_first: bool = True
     """Whether setup has not changed the file before, so that it becomes the backup."""
 
     def __post_init__(self) -> None:
+        content = self.content or b""
+        # A text with both endings of lines stays as it is.
+        self._line_end = "\r\n" if content.count(b"\n") == content.count(b"\r\n") > 0 else "\n"
+        self._mark = _BOM if content.decode().startswith(_BOM) else ""
+        self.text_before = content.decode().removeprefix(_BOM).replace(self._line_end, "\n")
         self.text = self.text_before
-
-    @property
-    def text_before(self) -> str:
-        """The text as it was read."""
-        text = (self.content or b"").decode().removeprefix(_BOM)
-        return text.replace("\r\n", "\n") if self._has_crlf else text
 
     @property
     def new_content(self) -> bytes:
         """The text with the byte order mark and the line endings of the file."""
-        mark = _BOM if (self.content or b"").decode().startswith(_BOM) else ""
-        return (mark + (self.text.replace("\n", "\r\n") if self._has_crlf else self.text)).encode()
-
-    @property
-    def _has_crlf(self) -> bool:
-        """Whether every line ends so; a text with both endings stays as it is."""
-        content = self.content or b""
-        return content.count(b"\n") == content.count(b"\r\n") > 0
+        return (self._mark + self.text.replace("\n", self._line_end)).encode()
 
     @property
     def backup_path(self) -> Path:
-        """Where the backup is, or will be."""
         return self.path.with_name(self.path.name + BACKUP)
 
     @property
@@ -71,14 +68,13 @@ class ConfigFile:
         return not {"#", "/"} & set(self.text) and _is_hollow(self.at(()))
 
     def put(self, path: Sequence[str], value: JsonValue) -> None:
-        """Set the value at `path`; None removes it."""
         with self._editor() as editor:
             self.text = editor.put(self.text, path, value)
 
     def at(self, path: Sequence[str]) -> JsonValue:
         """The value at `path`; None if there is none."""
         with self._editor() as editor:
-            content: JsonValue = editor.parse(self.text) if self.text.strip() else {}
+            content: JsonValue = editor.parse(self.text)
         for key in path:
             content = content.get(key) if isinstance(content, dict) else None
         return content
@@ -94,18 +90,8 @@ class ConfigFile:
 
     @contextmanager
     def _editor(self):
-        """The functions for the format; their library is imported here."""
         try:
-            if self.ending == ".toml":
-                from mcp_toolserver.commands.setup import toml
-
-                yield toml
-            elif self.ending == ".yaml":
-                from mcp_toolserver.commands.setup import yaml
-
-                yield yaml
-            else:
-                yield jsonc
+            yield _EDITORS.get(self.ending, jsonc)
         except jsonc.Broken as error:
             raise SettingsError(f"{self.path}, {error}; nothing was changed") from None
 
@@ -114,11 +100,7 @@ class ConfigFile:
         return read(self.backup_path, ending=self.ending)
 
     def check_writable(self) -> None:
-        """Check that `write` may replace the file.
-
-        Raises:
-            SettingsError: it is read-only, or belongs to another user.
-        """
+        """Raises: SettingsError: `write` may not replace the file: it is read-only, or another user's."""
         if self.status is None:
             return
         if not self.status.st_mode & stat.S_IWUSR or not os.access(self.path, os.W_OK):
@@ -205,11 +187,7 @@ def read(path: Path, *, within: Path | None = None, ending: str | None = None) -
 
 
 def remove(path: Path) -> None:
-    """Remove a file that setup created.
-
-    Raises:
-        SettingsError: it cannot be removed.
-    """
+    """Remove a file that setup created. Raises: SettingsError: it cannot be removed."""
     try:
         path.unlink(missing_ok=True)
     except OSError as error:
@@ -217,7 +195,108 @@ def remove(path: Path) -> None:
 
 
 def _is_hollow(value: JsonValue) -> bool:
-    """Whether it holds nothing but empty objects and lists."""
     if isinstance(value, dict):
         return all(_is_hollow(one) for one in value.values())
     return value == []
+
+
+# --- the plan -------------------------------------------------------------------------------------------
+
+
+@dataclass(kw_only=True)
+class Plan:
+    """The changes for one client in one scope."""
+
+    client: Client
+    scope: Scope
+    places: Places
+    files: dict[Path, ConfigFile] = field(default_factory=dict[Path, ConfigFile])
+
+    @property
+    def servers(self) -> ConfigFile:
+        return self._file(self.places.file(self.client, self.scope))
+
+    def entry(self, name: str) -> JsonValue:
+        """The entry of a server, None if there is none."""
+        return self.servers.at((*self.client.path, name))
+
+    def _own_entry(self, name: str) -> Entry | None:
+        """Raises: SettingsError: another server has this name."""
+        found = self.entry(name)
+        if found is not None and not (isinstance(found, dict) and is_ours(found)):
+            raise SettingsError(
+                f"{self.servers.path} has another server with the name {name}; choose one with --name"
+            )
+        return found
+
+    def add(self, name: str, entry: Entry) -> None:
+        """Add or change the server; keys that the user added to its entry stay."""
+        found, path = self._own_entry(name), (*self.client.path, name)
+        if found is None:
+            self.servers.put(path, entry)
+            return
+        self.servers.is_first = False
+        for key in sorted(found.keys() & OURS - entry.keys()):
+            self.servers.put((*path, key), None)
+        for key, value in entry.items():
+            if key in OURS or key not in found:
+                self.servers.put((*path, key), value)
+
+    def remove(self, name: str) -> None:
+        path = (*self.client.path, name)
+        if self._own_entry(name) is not None:
+            self.servers.put(path, None)
+        self.servers.prune(path)
+
+    def confine(self) -> None:
+        """Turn the client's own tools off."""
+        if self.scope == "project" and self.client.confine_project is None:
+            raise SettingsError(
+                f"{self.client.title} has no setting per project that turns its tools off; use --scope user, "
+                "or leave --confine out"
+            )
+        for file, path, value in self._confining():
+            if (items := _items(value)) is not None:
+                there = [] if (found := file.at(path)) is None else found
+                if not isinstance(there, list):
+                    raise SettingsError(f"{file.path}: {'.'.join(path)} is not a list; nothing was changed")
+                value = [*there, *(item for item in items if item not in there)]
+            file.put(path, value)
+
+    def written(self) -> list[bool]:
+        """Of each value and item that `confine` writes in this scope, whether it is there."""
+        found: list[bool] = []
+        for file, path, value in self._confining():
+            there, items = file.at(path), _items(value)
+            own = _items(there) or ()
+            found += [there == value] if items is None else [item in own for item in items]
+        return found
+
+    def lift(self) -> None:
+        """Undo `confine`; a value that is not the one that it writes stays, and what the backup has."""
+        for file, path, value in self._confining():
+            items, there, own = _items(value), file.at(path), file.backup().at(path)
+            if items is not None and isinstance(there, list):
+                kept = _items(own) or ()
+                file.put(path, [item for item in there if item not in items or item in kept])
+            elif there == value:
+                file.put(path, own)
+            file.prune(path)
+
+    def _confining(self) -> Iterator[tuple[ConfigFile, tuple[str, ...], JsonValue]]:
+        """The values that confine the client in this scope, with their places."""
+        of = self.client
+        if self.scope == "user" or of.confine_project is not None:
+            file = self._file(self.places.file(of, self.scope, of.confine_user, of.confine_project))
+            yield from ((file, path, value) for path, value in of.confine)
+
+    def _file(self, path: Path) -> ConfigFile:
+        if path not in self.files:
+            self.files[path] = read(path, within=self.places.project if self.scope == "project" else None)
+        return self.files[path]
+
+
+def _items(value: JsonValue) -> list[str] | None:
+    """The items of a list of texts, None for another value. Only files in JSON have such lists."""
+    texts = [item for item in value if isinstance(item, str)] if isinstance(value, list) else []
+    return texts if texts == value else None

@@ -43,16 +43,11 @@ class _Node:
 
     @property
     def after(self) -> int:
-        """The position after it and its comma."""
         return self.end if self.comma is None else self.comma + 1
 
 
 def parse(text: str) -> JsonValue:
-    """Return the value of the text; a text of spaces and comments is an empty object.
-
-    Raises:
-        Broken: the text is not JSON.
-    """
+    """Its value; a text of spaces and comments is an empty object. Raises: Broken: it is not JSON."""
     value: JsonValue = json.loads(_read(text)[1])
     return value
 
@@ -194,7 +189,6 @@ def _without(text: str, node: _Node, index: int) -> str:
 
 
 def _last_comment(text: str, start: int, end: int) -> re.Match[str] | None:
-    """The last comment between two tokens."""
     return next(reversed(list(_COMMENT.finditer(text, start, end))), None)
 
 

@@ -50,11 +50,7 @@ class Places:
 
     @classmethod
     def of(cls, environ: Mapping[str, str]) -> "Places":
-        """Those of this user, in the current folder.
-
-        Raises:
-            SettingsError: the home folder is unknown.
-        """
+        """Those of this user, in the current folder. Raises: SettingsError: the home folder is unknown."""
         home = Path(environ.get("HOME", ""))
         if not home.is_absolute():
             raise SettingsError("the home folder is unknown: HOME must be an absolute path")
@@ -86,7 +82,7 @@ class Places:
         """What comes before the command of the server; nothing for a client on this system."""
         return ("wsl.exe", "--distribution", self.wsl, "--exec") if self.wsl else ()
 
-    def file(self, client: Client, scope: Scope, user: str | None = None, project: str | None = None) -> Path:
+    def file(self, client: Client, scope: Scope, user: str = "", project: str | None = None) -> Path:
         """The client's file in a scope; `user` and `project` name another one than that of the servers.
 
         Raises:
@@ -101,15 +97,12 @@ class Places:
         return self.project / relative
 
     def _user(self, client: Client, pattern: str) -> Path:
-        if client.home is not None:
-            variable, folder = client.home
-            value = self.environ.get(variable)
-            if value:
-                moved = pattern.removeprefix(folder).lstrip("/")
-                # Claude Code keeps both ~/.claude.json and ~/.claude/ in the folder of its variable.
-                return Path(value) / moved.removeprefix(".claude/")
+        variable, folder = client.home
+        if moved := self.environ.get(variable):
+            # Claude Code keeps both ~/.claude.json and ~/.claude/ in the folder of its variable.
+            return Path(moved, pattern.removeprefix(folder).lstrip("/").removeprefix(".claude/"))
         text = pattern.format(config=self.config, application=self.application)
-        return self.home / text.removeprefix("~/") if text.startswith("~/") else Path(text)
+        return self.home / text.removeprefix("~/")
 
     def is_installed(self, client: Client) -> bool:
         """Whether a program of the client is on the PATH, or its folder of configuration exists."""

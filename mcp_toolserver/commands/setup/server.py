@@ -16,8 +16,8 @@ import anyio
 from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.command_line import Invocation
 from mcp_toolserver.commands.setup.clients import Entry
+from mcp_toolserver.commands.setup.files import Plan
 from mcp_toolserver.commands.setup.places import contains
-from mcp_toolserver.commands.setup.plan import Plan
 from mcp_toolserver.errors import SettingsError
 from mcp_toolserver.protocol.client import connect
 from mcp_toolserver.runtime.which import find_program, is_executable, is_inside
@@ -86,7 +86,6 @@ def _flags(plan: Plan, request: Invocation, program: str) -> list[str]:
 
 
 def _words(option: Option, value: Value) -> list[str]:
-    """A flag with its value."""
     if option.switch:
         return [f"--{option.name}"]
     if option.expand is not None and isinstance(value, str):
@@ -114,7 +113,7 @@ def _roots(plan: Plan, request: Invocation) -> tuple[str, ...]:
 
 def _check_places(plan: Plan, roots: tuple[str, ...], program: str | None) -> None:
     """Reject folders in which tools could change the user's configuration or `program`, the server."""
-    file = plan.servers.path
+    file = str(plan.servers.path)
     folders = [root for root in roots if root != plan.client.root]
     for folder in folders:
         if not Path(folder).is_dir():
@@ -128,7 +127,7 @@ def _check_places(plan: Plan, roots: tuple[str, ...], program: str | None) -> No
         return
     if plan.scope == "project":
         folders.append(str(plan.places.project))
-    elif _lies_in(str(file), folders):
+    elif _lies_in(file, folders):
         raise SettingsError(f"{file} is in a root, where tools could change it; choose another --root")
     if _lies_in(program, folders):
         raise SettingsError(
@@ -201,11 +200,9 @@ def _python_for_uv(environ: Mapping[str, str]) -> tuple[str, ...]:
 
 def _requirement() -> str:
     """What was installed: a file or repository, or the name of the package."""
-    try:
-        source = distribution(NAME).read_text("direct_url.json")
-    except PackageNotFoundError:
-        return NAME
-    return installed_from(source) or NAME
+    with suppress(PackageNotFoundError):
+        return installed_from(distribution(NAME).read_text("direct_url.json")) or NAME
+    return NAME
 
 
 def installed_from(source: str | None) -> str | None:
@@ -245,11 +242,7 @@ def listed_tools(command: Sequence[str], root: str | None, environ: Mapping[str,
 
 
 def _check_start(command: Sequence[str], cwd: str) -> None:
-    """Start the server with no input, at the end of which one that could start ends with status 0.
-
-    Raises:
-        SettingsError: it does not.
-    """
+    """Start the server without input: a good one ends with status 0. Raises: SettingsError: it does not."""
     try:
         ended = subprocess.run(
             command, stdin=subprocess.DEVNULL, capture_output=True, cwd=cwd, timeout=_SECONDS, check=False

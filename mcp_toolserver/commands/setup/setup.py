@@ -7,15 +7,19 @@ import difflib
 import json
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
+from itertools import pairwise
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
 
 from mcp_toolserver.command_line import Invocation
 from mcp_toolserver.commands.setup import server
 from mcp_toolserver.commands.setup.clients import ANY, CLIENTS, TOKEN, URLS, Client, command_of, is_ours
-from mcp_toolserver.commands.setup.files import ConfigFile, remove
+from mcp_toolserver.commands.setup.files import ConfigFile, Plan, remove
 from mcp_toolserver.commands.setup.places import Places, privacy_notes
-from mcp_toolserver.commands.setup.plan import Plan
 from mcp_toolserver.errors import SettingsError
 
 _WIDTH = 200
@@ -26,11 +30,7 @@ NOT_CONFIRMED = 1
 
 
 def setup(request: Invocation, environ: Mapping[str, str]) -> int:
-    """Run the command.
-
-    Raises:
-        SettingsError: the request or a file of the client is invalid; nothing was changed.
-    """
+    """Run the command. Raises: SettingsError: the request or a file is invalid; nothing was changed."""
     places = Places.of_windows(environ) if request.windows else Places.of(environ)
     if request.list:
         return _show_all(places, request.name)
@@ -72,7 +72,7 @@ def _add(plan: Plan, request: Invocation) -> int:
         )
     else:
         print(f"{client.title}: {client.keeps}.")
-    return _finish(plan, request, server.mode_of(request).flag)
+    return _finish(plan, request)
 
 
 def _remove(plan: Plan, request: Invocation) -> int:
@@ -86,22 +86,18 @@ def _remove(plan: Plan, request: Invocation) -> int:
     if ended is not None:
         return ended
     for file in plan.files.values():
-        _clean_up(file)
+        # setup created what equals its backup, or has nothing left and no backup.
+        backup = file.backup()
+        if backup.content == file.new_content:
+            remove(file.backup_path)
+            print(f"Removed the backup {file.backup_path}, which had the same content.")
+        elif backup.content is None and file.content is not None and file.is_hollow:
+            remove(file.path)
+            print(f"Removed {file.path}, which had no content left.")
     if any(written) and not lifts:
         print(f"Settings as of --confine stay. To undo them: setup {plan.client.name} --remove --confine")
     print(f"{request.name} is not configured in {plan.client.title}. Restart it.")
     return 0
-
-
-def _clean_up(file: ConfigFile) -> None:
-    """Remove the backup if it equals the file, or the file if nothing is left of what setup created."""
-    backup = file.backup()
-    if backup.content == file.new_content:
-        remove(file.backup_path)
-        print(f"Removed the backup {file.backup_path}, which had the same content.")
-    elif backup.content is None and file.content is not None and file.is_hollow:
-        remove(file.path)
-        print(f"Removed {file.path}, which had no content left.")
 
 
 def _apply(plan: Plan, request: Invocation) -> int | None:
@@ -135,13 +131,11 @@ def _shown(file: ConfigFile) -> str:
 
 
 def _confirmed() -> bool:
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        return False
-    return input("Write this? [y/N] ").strip().lower() in ("y", "yes")
+    on_terminal = sys.stdin.isatty() and sys.stdout.isatty()
+    return on_terminal and input("Write this? [y/N] ").strip().lower() in ("y", "yes")
 
 
-def _finish(plan: Plan, request: Invocation, mode: str) -> int:
-    """Start the server as the client will, and print what comes next."""
+def _finish(plan: Plan, request: Invocation) -> int:
     client = plan.client
     written = plan.entry(request.name)
     command = command_of(written)[len(plan.places.launcher) :] if isinstance(written, dict) else ()
@@ -152,7 +146,7 @@ def _finish(plan: Plan, request: Invocation, mode: str) -> int:
             print(f"mcp-toolserver setup: {error}", file=sys.stderr)
             return NOT_CONFIRMED
         print(f"Started {shlex.join(command)}")
-        print(f"It lists {len(tools)} tools in mode {mode}.")
+        print(f"It lists {len(tools)} tools in mode {server.mode_of(request).flag}.")
     else:
         print(f"Set the variable {TOKEN} to the token of the server where {client.title} starts.")
     for line in client.next:
@@ -162,11 +156,6 @@ def _finish(plan: Plan, request: Invocation, mode: str) -> int:
 
 def _show_all(places: Places, name: str) -> int:
     """Print the clients, and how this server is configured in each; the exit status is 0."""
-    # The library is for this alone.
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Table
-
     table = Table("client", "title", "installed", "configured", "mode", "root", box=None, pad_edge=False)
     for client in CLIENTS.values():
         if places.wsl and not client.on_windows:
@@ -198,12 +187,11 @@ def _rows(client: Client, places: Places, name: str) -> list[tuple[str, str, str
             rows.append((f"{scope}: {error}", "", ""))
             continue
         if isinstance(found, dict) and is_ours(found):
-            mode, roots = (_values(command_of(found), flag) for flag in ("--permission-mode", "--root"))
+            pairs = list(pairwise(command_of(found)))
+            mode, roots = (
+                " ".join(value for word, value in pairs if word == flag)
+                for flag in ("--permission-mode", "--root")
+            )
             urls = (found.get(key) for key in URLS)
             rows.append((scope, mode, next((url for url in urls if isinstance(url, str)), roots)))
     return rows
-
-
-def _values(command: Sequence[str], flag: str) -> str:
-    """What follows each `flag` of a command, as setup writes it."""
-    return " ".join(command[at + 1] for at, word in enumerate(command[:-1]) if word == flag)

@@ -14,12 +14,10 @@ from mcp_toolserver.commands.setup.jsonc import Broken
 
 
 def parse(text: str) -> dict[str, JsonValue]:
-    """As `jsonc.parse`."""
     return _parsed(text).unwrap()
 
 
 def put(text: str, path: Sequence[str], value: JsonValue) -> str:
-    """As `jsonc.put`."""
     document = _parsed(text)
     table: MutableMapping[str, Any] = document
     for depth, key in enumerate(path[:-1]):

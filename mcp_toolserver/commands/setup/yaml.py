@@ -23,7 +23,6 @@ _NO_CONTENT = re.compile(r"\s*(#.*)?$")
 
 
 def parse(text: str) -> dict[str, JsonValue]:
-    """As `jsonc.parse`."""
     try:
         content: JsonValue = _RUAMEL.YAML(typ="safe", pure=True).load(text)
     except (YAMLError, ValueError, RecursionError) as error:

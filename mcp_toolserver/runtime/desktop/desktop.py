@@ -153,7 +153,6 @@ class DesktopHelpers:
             await anyio.sleep(_POLL_SECONDS)
 
     async def aclose(self) -> None:
-        """End all processes."""
         for running in (*self._opened, *((self._clipboard_owner,) if self._clipboard_owner else ())):
             await running.end()
 

@@ -20,8 +20,6 @@ Installed = tuple[Program, tuple[str, ...]]
 
 @dataclass(frozen=True, kw_only=True)
 class DesktopExecutables:
-    """The installed helper programs."""
-
     found: Mapping[Capability, Installed] = field(default_factory=dict[Capability, Installed])
     """The programs for each available capability."""
     missing: Mapping[str, str] = field(
@@ -72,7 +70,6 @@ def find_desktop(
 
 
 def _display_kinds(session: Mapping[str, str]) -> set[str]:
-    """Return the available kinds of display."""
     seen = {X, WAYLAND} & session.keys()
     return {NONE, *seen, *((EITHER,) if seen else ()), *((ONLY_X,) if seen == {X} else ())}
 
