@@ -1,15 +1,22 @@
-"""The profiles of commands on macOS, read as text against each promise; see `seatbelt_profile`."""
+"""The profiles of commands and of the server on macOS, read as text against each promise; see
+`seatbelt_profile`."""
 
+import sys
+import threading
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from mcp_toolserver.runtime.sandbox.broker.policy import Helper, SandboxPlan
-from mcp_toolserver.runtime.sandbox.layers import seatbelt
+from mcp_toolserver.runtime.sandbox.layers import seatbelt as layer
+from mcp_toolserver.runtime.sandbox.layers import seatbelt_server
+from mcp_toolserver.runtime.sandbox.layers.process_locks import LockError
 from mcp_toolserver.runtime.sandbox.layers.seatbelt import SANDBOX_EXEC, Profile, arguments, profile
+from mcp_toolserver.runtime.sandbox.layers.seatbelt_server import ServerProfile, lock_server
 from mcp_toolserver.runtime.sandbox.layers.spec import SandboxSpec
 from mcp_toolserver.runtime.sandbox.protected.names import NAMES
 from tests.macos.seatbelt_profile import Form, allows, parsed
@@ -27,31 +34,17 @@ GIT = Helper(argv=("/usr/bin/git",), reach="system", writes=".git")
 REPOSITORY = "/Users/u/work/.git"
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Seatbelt:
     """Judges as Seatbelt does, as far as these profiles go."""
 
-    sandbox: SandboxSpec = SPEC
-    hidden: tuple[str, ...] = ()
-    helper: Helper | None = None
-    roots: tuple[str, ...] | None = None
-    writes: tuple[str, ...] = ()
-    cwd: str = "/Users/u/work"
-
-    @cached_property
-    def plan(self) -> SandboxPlan:
-        return SandboxPlan(
-            layer="seatbelt",
-            sandbox=self.sandbox,
-            program=SANDBOX_EXEC,
-            helper=self.helper,
-            roots=self.roots,
-            writes=self.writes,
-        )
+    plan: SandboxPlan
+    hidden: tuple[str, ...]
+    cwd: str
 
     @cached_property
     def argv(self) -> tuple[str, ...]:
-        return self.helper.argv if self.helper else ("/bin/bash", "-c", "echo -p")
+        return self.plan.helper.argv if self.plan.helper else ("/bin/bash", "-c", "echo -p")
 
     @cached_property
     def profile(self) -> Profile:
@@ -85,15 +78,22 @@ class Seatbelt:
         return self.allows("file-read-data", path)
 
 
-WRITING = Seatbelt()
-READING = Seatbelt(sandbox=replace(SPEC, mode="read-only"))
-ONLINE = Seatbelt(sandbox=replace(SPEC, network=True))
-COMMITTING = Seatbelt(sandbox=replace(SPEC, git_writable=True))
-HIDING = Seatbelt(hidden=("/Users/u/work/a/key.pem",))
-NARROWED = Seatbelt(roots=("/Users/u/work/part",), cwd="/Users/u/work/part")
-SEARCHING = Seatbelt(sandbox=READING.sandbox, helper=RIPGREP)
-GIT_READING = Seatbelt(sandbox=READING.sandbox, helper=GIT)
-GIT_WRITING = Seatbelt(sandbox=READING.sandbox, helper=GIT, writes=(REPOSITORY,))
+def seatbelt(
+    sandbox: SandboxSpec = SPEC, *, hidden: tuple[str, ...] = (), cwd: str = "/Users/u/work", **plan: Any
+) -> Seatbelt:
+    plan_made = SandboxPlan(layer="seatbelt", sandbox=sandbox, program=SANDBOX_EXEC, **plan)
+    return Seatbelt(plan_made, hidden, cwd)
+
+
+WRITING = seatbelt()
+READING = seatbelt(replace(SPEC, mode="read-only"))
+ONLINE = seatbelt(replace(SPEC, network=True))
+COMMITTING = seatbelt(replace(SPEC, git_writable=True))
+HIDING = seatbelt(hidden=("/Users/u/work/a/key.pem",))
+NARROWED = seatbelt(roots=("/Users/u/work/part",), cwd="/Users/u/work/part")
+SEARCHING = seatbelt(READING.plan.sandbox, helper=RIPGREP)
+GIT_READING = seatbelt(READING.plan.sandbox, helper=GIT)
+GIT_WRITING = seatbelt(READING.plan.sandbox, helper=GIT, writes=(REPOSITORY,))
 COMMANDS = {
     "workspace-write": WRITING,
     "read-only": READING,
@@ -191,13 +191,13 @@ def test_a_client_sees_only_its_part_of_the_roots() -> None:
 
 
 def test_a_root_may_be_the_top_and_devices_and_secrets_stay_hidden() -> None:
-    judge = Seatbelt(sandbox=replace(SPEC, roots=("/",)))
+    judge = seatbelt(replace(SPEC, roots=("/",)))
     assert judge.writes_at("/opt/x")
     for path in ("/dev/disk0", "/Users/u/.token", "/Users/u/.ssh/id_rsa", "/Users/u/state/x"):
         assert not judge.reads(path)
         assert not judge.writes_at(path)
     # One in a folder of credentials is shown.
-    judge = Seatbelt(sandbox=replace(SPEC, roots=("/Users/u/Library/Containers/app",)))
+    judge = seatbelt(replace(SPEC, roots=("/Users/u/Library/Containers/app",)))
     assert judge.writes_at("/Users/u/Library/Containers/app/x")
     assert not judge.reads("/Users/u/Library/Containers/else")
 
@@ -276,7 +276,7 @@ def test_git_of_the_server_writes_the_repository_but_not_hooks_and_configuration
 
 def test_a_root_that_lies_in_a_folder_of_a_protected_name_is_written() -> None:
     for root in ("/Users/u/.vscode/copies/one", "/Users/u/.VSCODE/one"):
-        judge = Seatbelt(sandbox=replace(SPEC, roots=(root,)))
+        judge = seatbelt(replace(SPEC, roots=(root,)))
         assert judge.writes_at(f"{root}/file")
         assert not judge.writes_at(f"{root}/.vscode/tasks.json")
         assert not judge.writes_at(f"{root}/.git/config")
@@ -363,9 +363,9 @@ def test_what_would_act_outside_of_the_sandbox_is_denied_and_what_every_program_
 
 def test_what_has_no_profile_is_refused() -> None:
     refused = (
-        ("no sandbox", Seatbelt(sandbox=replace(SPEC, mode="danger-full-access"))),
-        ("holds the system", Seatbelt(sandbox=replace(SPEC, roots=("/",)), roots=("/Users/u/work",))),
-        *(("must be absolute", Seatbelt(hidden=(path,))) for path in ("relative", "/with\0null", "")),
+        ("no sandbox", seatbelt(replace(SPEC, mode="danger-full-access"))),
+        ("holds the system", seatbelt(replace(SPEC, roots=("/",)), roots=("/Users/u/work",))),
+        *(("must be absolute", seatbelt(hidden=(path,))) for path in ("relative", "/with\0null", "")),
     )
     for words, judge in refused:
         with pytest.raises(ValueError, match=words):
@@ -376,7 +376,7 @@ def test_what_has_no_profile_is_refused() -> None:
 
 
 def test_each_fixed_rule_is_one_form_below_its_reason_and_is_used() -> None:
-    text = Path(seatbelt.__file__).with_name("base.sbpl").read_text(encoding="ascii")
+    text = Path(layer.__file__).with_name("base.sbpl").read_text(encoding="ascii")
     _, *blocks = (block for block in text.strip().split("\n\n") if not block.startswith(";;;"))
     used = [parsed(rule) for judge in EVERY.values() for rule in judge.profile.rules]
     for block in blocks:
@@ -410,7 +410,7 @@ HOSTILE = (
 
 def hiding(path: str) -> Seatbelt:
     """A profile with a root, in which one path is hidden for good and one for a command."""
-    return Seatbelt(sandbox=replace(SPEC, roots=(path,), hidden=(f"{path}/hidden",)), hidden=(f"{path}/b",))
+    return seatbelt(replace(SPEC, roots=(path,), hidden=(f"{path}/hidden",)), hidden=(f"{path}/b",))
 
 
 def test_no_path_becomes_a_rule() -> None:
@@ -428,14 +428,110 @@ def test_no_path_becomes_a_rule() -> None:
 
 def test_a_thousand_roots_fit_and_too_many_hidden_paths_are_an_error_without_one_left_out() -> None:
     roots = tuple(f"/Users/u/projects/number-{number}" for number in range(1000))
-    judge = Seatbelt(sandbox=replace(SPEC, roots=roots))
+    judge = seatbelt(replace(SPEC, roots=roots))
     assert judge.line
     assert judge.writes_at("/Users/u/projects/number-999/x")
     assert not judge.writes_at("/Users/u/projects/number-1000/x")
     hidden = tuple(
         f"/Users/u/work/folder-{number}/a-secret-with-a-long-name-{number}" for number in range(10_000)
     )
-    judge = Seatbelt(hidden=hidden)
+    judge = seatbelt(hidden=hidden)
     assert set(hidden) <= set(judge.parameters.values())
     with pytest.raises(ValueError, match="bytes of arguments"):
         _ = judge.line
+
+
+# --- the lock of the server's own process -----------------------------------------------------------------
+
+WANTED = ServerProfile(
+    mode="workspace-write",
+    reads=("/Users/u/state", "/Users/u/work"),
+    writes=("/Users/u/state", "/Users/u/work"),
+    network=False,
+)
+
+
+def server_allows(wanted: ServerProfile, operation: str, path: str = "") -> bool:
+    forms = parsed("\n".join(wanted.rules()))
+    return allows(forms, {}, operation, path)
+
+
+def test_the_server_writes_where_its_mode_says_and_starts_nothing() -> None:
+    reading = replace(WANTED, mode="read-only", writes=("/Users/u/state",))
+    assert server_allows(WANTED, "file-write-create", "/Users/u/work/a")
+    assert not server_allows(reading, "file-write-create", "/Users/u/work/a")
+    for wanted in (WANTED, reading):
+        assert server_allows(wanted, "file-write-create", "/Users/u/state/a")
+        assert server_allows(wanted, "file-read-data", "/Users/u/work/a")
+        assert server_allows(wanted, "file-read-data", f"{sys.prefix}/x")
+        for path in ("/Users/u/.ssh/id", "/Users/u/else", "/private/var/tmp/x"):
+            assert not server_allows(wanted, "file-write-create", path)
+            assert not server_allows(wanted, "file-read-data", path)
+        assert not server_allows(wanted, "process-exec", "/bin/sh")
+        assert not server_allows(wanted, "process-fork")
+        assert not server_allows(wanted, "file-write-setugid", "/Users/u/state/a")
+
+
+def test_the_server_connects_as_its_settings_say() -> None:
+    rules = {
+        name: [rule for rule in replace(WANTED, **more).rules() if "network" in rule]
+        for name, more in {
+            "none": {},
+            "fetch": {"network": True},
+            "model": {"port": 11434},
+            "http": {"listens": True},
+        }.items()
+    }
+    assert rules["none"] == []
+    assert rules["fetch"][0] == "(allow network-outbound (remote ip))"
+    assert rules["model"] == ['(allow network-outbound (remote ip "localhost:11434"))']
+    assert rules["http"] == ["(allow network-inbound (local ip))"]
+
+
+def test_no_path_of_the_server_becomes_a_rule() -> None:
+    for path in ('/Users/u/a")(allow default)("', "/Users/u/back\\", "/Users/u/größe", "/Users/u/a;b",
+                 "/Users/u/(x"):  # fmt: skip
+        wanted = replace(WANTED, reads=(path,), writes=("/Users/u/state", path))
+        assert server_allows(wanted, "file-write-create", f"{path}/x"), path
+        assert not server_allows(wanted, "file-write-create", "/Users/u/else"), path
+        assert not server_allows(wanted, "process-fork"), path
+    with pytest.raises(LockError, match="control character"):
+        list(replace(WANTED, reads=("/Users/u/a\n(allow default)",)).rules())
+
+
+def wanted_in(folder: Path) -> ServerProfile:
+    for name in ("state", "root"):
+        (folder / name).mkdir(exist_ok=True)
+    state, root = str(folder / "state"), str(folder / "root")
+    return ServerProfile(mode="read-only", reads=(state, root), writes=(state,), network=False)
+
+
+def test_a_lock_that_holds_nothing_is_noticed_and_each_thing_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(threading, "active_count", lambda: 1)
+    with pytest.raises(LockError, match="no sandbox_init"):
+        lock_server(wanted_in(tmp_path))
+    monkeypatch.setattr(seatbelt_server, "_apply", lambda _: None)
+    with pytest.raises(LockError) as raised:
+        lock_server(wanted_in(tmp_path))
+    names = (
+        *("writes nothing in what it only reads", "writes nothing elsewhere", "reads nothing elsewhere"),
+        *("changes nothing elsewhere", "renames nothing elsewhere", "reaches no local socket"),
+        *("starts no program", "makes no process", "opens no socket for others", "connects to nobody"),
+    )
+    for name in names:
+        assert name in str(raised.value)
+    assert list((tmp_path / "root").iterdir()) == []
+
+
+def test_a_process_with_threads_is_not_confined(tmp_path: Path) -> None:
+    release = threading.Event()
+    thread = threading.Thread(target=release.wait)
+    thread.start()
+    try:
+        with pytest.raises(LockError, match="threads run"):
+            lock_server(wanted_in(tmp_path))
+    finally:
+        release.set()
+        thread.join()

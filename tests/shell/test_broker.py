@@ -28,7 +28,9 @@ from mcp_toolserver.runtime.sandbox.broker.messages import (
     decode,
     encode,
 )
+from mcp_toolserver.runtime.sandbox.layers.bubblewrap import candidates
 from mcp_toolserver.runtime.sandbox.layers.environment import DEFAULT_PATH, command_environment
+from mcp_toolserver.runtime.sandbox.layers.spec import SandboxSpec
 from tests.support.processes import (
     Asked,
     Daemons,
@@ -365,6 +367,26 @@ async def test_a_broker_gets_over_the_loss_of_what_waits_and_takes_it_along_at_i
         await until(lambda: len(_waiting(at)) == 2)
         waiting = _waiting(at)
     await until(lambda: all(state(pid) in "XZ" for pid in waiting))
+
+
+@LINUX
+async def test_the_supervisor_that_waits_learns_what_rules_hide(tmp_path: Path) -> None:
+    key = tmp_path / "root/a.key"
+    key.parent.mkdir()
+    key.write_text("word", encoding="ascii")
+    sandbox = SandboxSpec(
+        mode="read-only",
+        roots=(str(key.parent),),
+        home="/nonexistent",
+        state=str(tmp_path / "state"),
+        programs=candidates(os.environ["PATH"], ()),
+    )
+    with broker(sandbox=sandbox) as at:
+        await until(lambda: len(_waiting(at)) == 2)
+        at.hide(["*.key"])
+        _, output = outcome(at, f"cat {key}; echo on", cwd=str(key.parent))
+        assert output.endswith("on\n")
+        assert "word" not in output
 
 
 @LINUX

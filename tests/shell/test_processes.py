@@ -4,7 +4,7 @@ import errno
 import os
 import signal
 from collections.abc import AsyncGenerator, Generator
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -29,6 +29,7 @@ from tests.support.processes import (
     Anywhere,
     Bench,
     Daemons,
+    bench,
     broker,
     state,
     status,
@@ -42,27 +43,15 @@ BOTH = pytest.mark.parametrize("layer", ["linux", "posix"], indirect=True)
 """For what the broker has a part in, or the client of its layer."""
 
 
-@asynccontextmanager
-async def bench(at: Broker, folder: Path, limits: CommandLimits | None = None) -> AsyncGenerator[Bench]:
-    """Commands of their own, at the broker that tests share."""
-    outputs = OutputStore(str(folder / "state"))
-    made = Bench(Commands(at, Anywhere(), outputs, limits), at)
-    try:
-        yield made
-    finally:
-        await made.commands.aclose()
-        outputs.close()
-
-
 @pytest.fixture
 async def here(at: Broker, tmp_path: Path) -> AsyncGenerator[Bench]:
-    async with bench(at, tmp_path) as made:
+    async with bench(tmp_path, at=at) as made:
         yield made
 
 
 @pytest.fixture
 async def small(at: Broker, tmp_path: Path) -> AsyncGenerator[Bench]:
-    async with bench(at, tmp_path, SMALL) as made:
+    async with bench(tmp_path, SMALL, at=at) as made:
         yield made
 
 
@@ -202,7 +191,7 @@ async def test_nothing_of_a_cancelled_command_is_left(here: Bench) -> None:
 @BOTH
 async def test_a_background_command_that_cannot_start_is_an_error(tmp_path: Path, layer: str) -> None:
     with broker() as started:
-        async with bench(started, tmp_path) as made:
+        async with bench(tmp_path, at=started) as made:
             os.kill(started.pid, signal.SIGKILL)
             await until(lambda: state(started.pid) == "Z")
             with pytest.raises(Unavailable):
@@ -238,7 +227,7 @@ async def test_nothing_of_a_stopped_background_command_is_left(here: Bench, endi
 
 
 async def test_only_so_many_commands_run_at_once(at: Broker, tmp_path: Path) -> None:
-    async with bench(at, tmp_path, CommandLimits(running=2)) as made:
+    async with bench(tmp_path, CommandLimits(running=2), at=at) as made:
         jobs = [await made.run("sleep 100", background=True) for _ in range(2)]
         with pytest.raises(Unavailable):
             await made.run("true")
@@ -247,7 +236,7 @@ async def test_only_so_many_commands_run_at_once(at: Broker, tmp_path: Path) -> 
 
 
 async def test_old_output_is_forgotten_for_newer_and_in_time(at: Broker, tmp_path: Path) -> None:
-    async with bench(at, tmp_path, CommandLimits(ended=2)) as made:
+    async with bench(tmp_path, CommandLimits(ended=2), at=at) as made:
         jobs = []
         for number in range(3):
             jobs.append(await made.run(f"echo {number}", background=True))
@@ -255,7 +244,7 @@ async def test_old_output_is_forgotten_for_newer_and_in_time(at: Broker, tmp_pat
         with pytest.raises(NotFound):
             await page(made, jobs[0].handle)
         assert [(await page(made, job.handle)).text for job in jobs[1:]] == ["1\n", "2\n"]
-    async with bench(at, tmp_path, CommandLimits(ended_seconds=0.0)) as made:
+    async with bench(tmp_path, CommandLimits(ended_seconds=0.0), at=at) as made:
         job = await made.run("true", background=True)
         with pytest.raises(NotFound):
             await made.ended(job)
@@ -393,7 +382,7 @@ async def test_what_starts_as_plan_mode_begins_is_suspended_and_what_cannot_be_i
         script="while :; do echo x; sleep 0.02; done", cwd=CanonicalPath("/"), timeout=None, background=True
     )
     with broker() as at:
-        async with bench(at, tmp_path) as here:
+        async with bench(tmp_path, at=at) as here:
             at.writers.is_held = lambda _: True
             handles = [
                 (await call.run(ticks, report)).handle

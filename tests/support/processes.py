@@ -6,7 +6,7 @@ import secrets
 import socket
 import sys
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping
-from contextlib import ExitStack, asynccontextmanager, contextmanager
+from contextlib import ExitStack, asynccontextmanager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -250,15 +250,11 @@ class Bench:
 
 @asynccontextmanager
 async def bench(
-    folder: Path,
-    limits: CommandLimits | None = None,
-    *,
-    helpers: tuple[tuple[str, ...], ...] = (),
-    bounds: CommandBounds | None = None,
+    folder: Path, limits: CommandLimits | None = None, *, at: Broker | None = None
 ) -> AsyncGenerator[Bench]:
-    """Commands with a broker and a state folder of their own."""
+    """Commands with a state folder of their own, and a broker of their own unless `at` one that is shared."""
     outputs = OutputStore(str(folder / "state"))
-    with broker(FULL, *helpers, bounds=bounds) as started:
+    with nullcontext(at) if at else broker() as started:
         made = Bench(Commands(started, Anywhere(), outputs, limits), started)
         try:
             yield made

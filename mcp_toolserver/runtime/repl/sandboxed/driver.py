@@ -157,40 +157,6 @@ def _is_object(value: object) -> TypeGuard[Mapping[str, object]]:
     return isinstance(value, dict)
 
 
-class InterpreterProcess:
-    """A running interpreter."""
-
-    def __init__(self, start: Interpreter) -> None:
-        self.child_signals = _child_signals()
-        """Readable when the process may have ended; see `status`."""
-        commands, self.commands = _pipe()
-        self.output, output = _pipe()
-        self.replies, replies = _pipe()
-        nothing = _high(os.open(os.devnull, os.O_RDONLY))
-        inherited = {0: nothing, start.commands: commands, 1: output, 2: output, REPLIES_FD: replies}
-        self.pid = os.posix_spawn(
-            start.argv[0],
-            start.argv,
-            {**os.environ, **start.variables},
-            file_actions=[(os.POSIX_SPAWN_DUP2, mine, theirs) for theirs, mine in inherited.items()],
-            setpgroup=0,
-            setsigdef=[signal.SIGINT, signal.SIGPIPE],
-        )
-        for descriptor in (commands, output, replies, nothing):
-            os.close(descriptor)
-        os.set_blocking(self.output, False)
-
-    def status(self) -> int | None:
-        """Return the exit status of the process, 0-255 or 128 + signal, once; None while it runs."""
-        with contextlib.suppress(BlockingIOError):
-            os.read(self.child_signals, CHUNK)
-        ended, status = os.waitpid(self.pid, os.WNOHANG)
-        if not ended:
-            return None
-        code = os.waitstatus_to_exitcode(status)
-        return code if code >= 0 else 128 - code
-
-
 def _child_signals() -> int:
     """Return a descriptor that becomes readable with each SIGCHLD: macOS has no descriptor of a process."""
     reading, writing = _pipe()
@@ -221,9 +187,9 @@ def _high(descriptor: int) -> int:
 class Driver:
     """Serves one interpreter until it ends or the server disconnects."""
 
-    def __init__(self, language: str, running: InterpreterProcess) -> None:
+    def __init__(self, language: str, start: Interpreter) -> None:
+        """Raises: OSError: the interpreter cannot be started."""
         self._language = language
-        self._running = running
         self._requests, self._replies = LineDecoder(), LineDecoder()
         self._ready = False
         self._startup_output = b""
@@ -232,30 +198,57 @@ class Driver:
         """Whether the interpreter still has both channels open."""
         self._tag: str | None = None
         """Tag of the running code; None when idle."""
+        self._child_signals = _child_signals()
+        """Readable when the interpreter may have ended; see `_status`."""
+        commands, self._commands = _pipe()
+        self._output, output = _pipe()
+        self._reply_pipe, replies = _pipe()
+        nothing = _high(os.open(os.devnull, os.O_RDONLY))
+        inherited = {0: nothing, start.commands: commands, 1: output, 2: output, REPLIES_FD: replies}
+        self._pid = os.posix_spawn(
+            start.argv[0],
+            start.argv,
+            {**os.environ, **start.variables},
+            file_actions=[(os.POSIX_SPAWN_DUP2, mine, theirs) for theirs, mine in inherited.items()],
+            setpgroup=0,
+            setsigdef=[signal.SIGINT, signal.SIGPIPE],
+        )
+        for descriptor in (commands, output, replies, nothing):
+            os.close(descriptor)
+        os.set_blocking(self._output, False)
 
     def run(self) -> None:
         """Serve until the end."""
-        running = self._running
         while True:
             ready, _, _ = select.select(list(self._readable_sources()), (), ())
-            if running.output in ready:
+            if self._output in ready:
                 self._forward_output(CHUNK)
-            if running.replies in ready:
+            if self._reply_pipe in ready:
                 self._read_interpreter()
-            if running.child_signals in ready and (status := running.status()) is not None:
+            if self._child_signals in ready and (status := self._status()) is not None:
                 self._forward_output(MAX_REMAINING_OUTPUT)
                 send({"output": base64.b64encode(self._startup_output).decode()})
                 return send({"ended": status})
             if 0 in ready and not self._read_server():
                 return None
 
+    def _status(self) -> int | None:
+        """Return the exit status of the interpreter, 0-255 or 128 + signal, once; None while it runs."""
+        with contextlib.suppress(BlockingIOError):
+            os.read(self._child_signals, CHUNK)
+        ended, status = os.waitpid(self._pid, os.WNOHANG)
+        if not ended:
+            return None
+        code = os.waitstatus_to_exitcode(status)
+        return code if code >= 0 else 128 - code
+
     def _readable_sources(self) -> Iterator[int]:
-        yield from (0, self._running.child_signals)
+        yield from (0, self._child_signals)
         if self._replies_open:
-            yield self._running.replies
+            yield self._reply_pipe
         # While no code runs, output stays in the pipe, because the server does not read.
         if self._output_open and (not self._ready or self._tag is not None):
-            yield self._running.output
+            yield self._output
 
     def _read_server(self) -> bool:
         """Process messages of the server; false once it has closed the pipe."""
@@ -263,16 +256,16 @@ class Driver:
         for message in self._requests.feed(data):
             code, tag = message.get("run"), message.get("tag")
             if "interrupt" in message and self._tag is not None:
-                os.killpg(self._running.pid, signal.SIGINT)
+                os.killpg(self._pid, signal.SIGINT)
             elif isinstance(code, str) and isinstance(tag, str):
                 self._tag = tag
                 last = message.get("last") is True
-                _write(self._running.commands, encode_command(self._language, code, tag, last=last))
+                _write(self._commands, encode_command(self._language, code, tag, last=last))
         return bool(data)
 
     def _read_interpreter(self) -> None:
         """Process replies of the interpreter."""
-        data = os.read(self._running.replies, CHUNK)
+        data = os.read(self._reply_pipe, CHUNK)
         self._replies_open = bool(data)
         for message in self._replies.feed(data):
             if not self._ready:
@@ -306,7 +299,7 @@ class Driver:
 
     def _read_output(self) -> bytes:
         try:
-            data = os.read(self._running.output, CHUNK)
+            data = os.read(self._output, CHUNK)
         except BlockingIOError:
             return b""
         self._output_open = bool(data)
@@ -335,10 +328,10 @@ def main(language: str) -> None:
         return send({"missing": start})
     send({"interpreter": start.argv[0], "note": start.note})
     try:
-        running = InterpreterProcess(start)
+        driver = Driver(language, start)
     except OSError as error:
         sys.exit(error.strerror)
-    return Driver(language, running).run()
+    return driver.run()
 
 
 if __name__ == "__main__":

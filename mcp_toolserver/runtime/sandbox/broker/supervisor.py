@@ -116,7 +116,7 @@ def supervise(constants: Constants, calls: socket.socket) -> None:
         if session is not None:
             session.close()
         if failure:
-            ready.abandon()
+            ready.undo.close()
             return send_event(control, failure)
         send_event(control, {"started": True})
         bounds = constants.broker_policy.bounds
@@ -164,12 +164,8 @@ class _Ready:
     verification: Verification | None
     """Where the program may write in the roots."""
 
-    def abandon(self) -> None:
-        """Clean up if no program was started."""
-        self.confinement.abandon()
-        if self.verification is not None:
-            _ended(self.verification)
-            self.verification.close()
+    undo: contextlib.ExitStack
+    """What cleans up where no program is started."""
 
     def tear_down(self, reason: str, *, gone: bool) -> dict[str, object]:
         """What to report of what the program left. As long as not all of it is `gone`, nothing is verified,
@@ -179,11 +175,10 @@ class _Ready:
             return teardown.fields()
         if not gone:
             return replace(teardown, reason="unverified").fields()
-        with contextlib.closing(self.verification):
-            try:
-                teardown = replace(teardown, notes=(*teardown.notes, *self.verification.end()))
-            except (Unverified, OSError):
-                teardown = replace(teardown, reason="unverified")
+        try:
+            teardown = replace(teardown, notes=(*teardown.notes, *self.verification.end()))
+        except (Unverified, OSError):
+            teardown = replace(teardown, reason="unverified")
         return teardown.fields()
 
 
@@ -200,19 +195,19 @@ def _ready(
         try:
             if constants.verification is not None and plan.sandbox.mode == WRITING:
                 verification = Verification(constants.verification)
-                undo.callback(verification.close)
                 places = verification.begin(plan.shown_roots, session_of(request))
                 undo.callback(_ended, verification)
             confinement = Confinement.ready(plan, constants.root_handles, job.cwd, places, session=session)
             undo.callback(confinement.abandon)
-            undo.callback(confinement.close_descriptors)
             _check_room(constants.lifeline)
         except (OSError, Unprotectable) as error:
             return preparation_failure(error)
         except Unverified:
             return {"sandbox_failed": NOT_VERIFIED}
-        undo.pop_all()
-    return _Ready(request=request, confinement=confinement, verification=verification)
+        # Descriptors that are left open end with this process.
+        return _Ready(
+            request=request, confinement=confinement, verification=verification, undo=undo.pop_all()
+        )
 
 
 def _check_room(descriptor: int) -> None:
