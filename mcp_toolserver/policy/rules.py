@@ -20,7 +20,7 @@ from mcp_toolserver.errors import SettingsError
 from mcp_toolserver.policy.client_restrictions import ClientRestrictions
 from mcp_toolserver.text.file_names import path_tests
 from mcp_toolserver.text.search.glob import wildcard
-from mcp_toolserver.text.shell.words import command_tests
+from mcp_toolserver.text.shell.words import CommandPattern
 from mcp_toolserver.text.web.urls import url_matcher
 
 _Test = Callable[[str], bool]
@@ -213,7 +213,7 @@ def _tests(pattern: str, tool: str, capability: Capability | None, words: RuleCo
     if pattern == "*":
         return _always, _always
     if tool in words.commands or capability in _RUNS_COMMANDS:
-        return command_tests(pattern)
+        return (command := CommandPattern(pattern)).matches, command.permits
     if tool in words.texts:
         return (test := _text_matcher(pattern)), test
     if tool in words.sites or capability in _REACHES_WEB or _SITE.match(pattern):

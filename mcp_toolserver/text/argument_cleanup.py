@@ -82,7 +82,7 @@ def _lenient(
     return {
         name: _mended(value, _mapping(properties.get(name)), is_closed=is_closed)
         for name, value in named.items()
-        if not (name in optional and _is_unsent(value, optional[name]))
+        if name not in optional or value not in (None, "" if optional[name].get("minLength") != 0 else None)
     }
 
 
@@ -120,10 +120,6 @@ def _is_zero(value: JsonValue, schema: Mapping[str, JsonValue]) -> bool:
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         return value == 0 and schema.get("type") in ("integer", "number")
     return value == "" and schema.get("type") == "string"
-
-
-def _is_unsent(value: JsonValue, schema: Mapping[str, JsonValue]) -> bool:
-    return value is None or (value == "" and schema.get("minLength") != 0)
 
 
 def argument_type(schema: Mapping[str, JsonValue], name: str) -> JsonValue:

@@ -8,7 +8,6 @@ regular intervals of elapsed time. Moments are whole seconds since 1970.
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
 from itertools import islice, takewhile
 
@@ -34,15 +33,6 @@ _CHARACTERS = re.compile(r"[0-9A-Za-z*/,#\-\s]+")
 
 _FIRST_WINDOW = 3_600
 """Seconds."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class PastMoments:
-    """The moments of an expression in a period that has ended."""
-
-    count: int
-    """At most `MAX_COUNTED`."""
-    latest: int
 
 
 def parse_cron(text: str) -> str:
@@ -80,8 +70,8 @@ def next_moment(fields: str, zone: tzinfo, after: float) -> int | None:
     return next(_moments(fields, zone, after), None)
 
 
-def past_moments(fields: str, zone: tzinfo, since: int, until: float) -> PastMoments:
-    """Return `since`, which counts as one, and those after it to `until`.
+def past_moments(fields: str, zone: tzinfo, since: int, until: float) -> tuple[int, int]:
+    """Count `since` and the moments after it to `until`, at most `MAX_COUNTED`; also return the latest.
 
     Raises:
         ValueError: `fields` is invalid.
@@ -90,8 +80,8 @@ def past_moments(fields: str, zone: tzinfo, since: int, until: float) -> PastMom
     for moment in _until(fields, zone, since, until):
         count, latest = count + 1, moment
         if count == MAX_COUNTED:
-            return PastMoments(count=count, latest=_latest(fields, zone, since, until))
-    return PastMoments(count=count, latest=latest)
+            return count, _latest(fields, zone, since, until)
+    return count, latest
 
 
 def _latest(fields: str, zone: tzinfo, since: int, until: float) -> int:

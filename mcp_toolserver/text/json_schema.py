@@ -51,11 +51,6 @@ def plain_schema(model: type[BaseModel]) -> Schema:
     return plain
 
 
-def _in_words(key: str, node: Schema) -> bool:
-    """Whether the description already names the default, in brackets."""
-    return key == "default" and f"({json.dumps(node[key])})" in str(node.get("description"))
-
-
 @dataclass(frozen=True)
 class _Simplifier:
     """Simplifies schema nodes; knows the arguments of the tool and the models that references name."""
@@ -65,10 +60,12 @@ class _Simplifier:
 
     def plain(self, node: Schema) -> Schema:
         """Return `node` without omitted and obvious keywords."""
+        # A description may name the default, in brackets.
+        named = "default" in node and f"({json.dumps(node['default'])})" in str(node.get("description"))
         simplified: Schema = {
             key: self._parts(value) if key == "properties" else self.node(value)
             for key, value in node.items()
-            if key not in _OMITTED and (key, value) not in _OBVIOUS and not _in_words(key, node)
+            if key not in _OMITTED and (key, value) not in _OBVIOUS and not (key == "default" and named)
         }
         # What is not forbidden is allowed; some clients refuse a schema that says nothing.
         if simplified.get("additionalProperties") == {}:

@@ -69,7 +69,8 @@ def redacted(value: JsonValue) -> JsonValue:
         case list():
             return [redacted(item) for item in value]
         case dict():
-            return {name: REDACTED if _is_secret(name) else redacted(item) for name, item in value.items()}
+            secret = _pattern(f"(?i){_NAMES}").search
+            return {name: REDACTED if secret(name) else redacted(item) for name, item in value.items()}
         case _:
             return value
 
@@ -83,10 +84,6 @@ def is_secret_file(name: str, content: bytes) -> bool:
         any(literal in text for literal in literals) and _pattern(source).search(text)
         for source, literals in _SECRETS.items()
     )
-
-
-def _is_secret(name: str) -> bool:
-    return _pattern(f"(?i){_NAMES}").search(name) is not None
 
 
 def _without_secrets(text: str) -> str:

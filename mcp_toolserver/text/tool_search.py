@@ -60,11 +60,12 @@ def find(query: str, cards: Sequence[ToolCard], most: int, selected: int) -> Fou
     wanted = " ".join(term.removeprefix("+") for term in terms if term.lower() not in _STOP_WORDS)
     texts = [_weights(card) for card in cards]
     ranked = [
-        (-score - _exact(wanted, card), card.name, card)
+        # An exact name comes first.
+        (_plain(wanted) not in map(_plain, (card.name, *card.aliases)), -score, card.name, card)
         for card, score in zip(cards, scores(words(wanted), texts), strict=True)
         if score > 0 and not card.core and all(_holds(card, term) for term in required)
     ]
-    ranked.sort(key=lambda found: found[:2])
+    ranked.sort(key=lambda found: found[:3])
     return Found(cards=tuple(card for *_, card in ranked[:most]), total=len(ranked))
 
 
@@ -90,11 +91,6 @@ def _named(names: Sequence[str], cards: Sequence[ToolCard], most: int) -> Found:
 def _weights(card: ToolCard) -> Weights:
     names = (card.name, *card.aliases, card.toolset)
     return weights(((" ".join(names), 3.0), (card.description, 1.0), (" ".join(card.arguments), 0.5)))
-
-
-def _exact(wanted: str, card: ToolCard) -> float:
-    """Return a score that ranks an exact name first."""
-    return 1_000.0 if _plain(wanted) in map(_plain, (card.name, *card.aliases)) else 0.0
 
 
 def _holds(card: ToolCard, term: str) -> bool:

@@ -13,15 +13,7 @@ from tests.support.live import ERAS, Setup, connected, text
 NOT_ON_STDIO = ("mcp.client", "mcp.server.mcpserver", "mcp.server.sse")
 ENGINES = tuple(
     f"mcp_toolserver.text.{name}"
-    for name in (
-        "calculator.",
-        "documents.to_text",
-        "edit.",
-        "notebook.",
-        "patch.formats",
-        "patch.plan",
-        "tool_search",
-    )
+    for name in ("calculator.", "documents.to_text", "edit.", "notebook.", "patch.plan", "tool_search")
 )
 """What only calls of some tools need."""
 

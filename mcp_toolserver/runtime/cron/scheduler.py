@@ -45,17 +45,17 @@ def plan(schedule: StoredSchedule, now: float) -> Claim:
     """
     assert schedule.next is not None
     zone = find_zone(schedule.zone)
-    past = past_moments(schedule.fields, zone, schedule.next, now)
-    runs = schedule.catch_up or now - past.latest < GRACE_SECONDS
-    missed = past.count - runs
+    count, latest = past_moments(schedule.fields, zone, schedule.next, now)
+    runs = schedule.catch_up or now - latest < GRACE_SECONDS
+    missed = count - runs
     # Only the latest of them can run, so every other one is missed.
-    earlier = past_moments(schedule.fields, zone, schedule.next, past.latest - 1).latest if missed else None
+    earlier = past_moments(schedule.fields, zone, schedule.next, latest - 1)[1] if missed else None
     return Claim(
         schedule=schedule,
-        due=past.latest if runs else None,
+        due=latest if runs else None,
         next=next_moment(schedule.fields, zone, now),
         missed=missed,
-        last_missed=earlier if runs else past.latest,
+        last_missed=earlier if runs else latest,
     )
 
 

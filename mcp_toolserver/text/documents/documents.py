@@ -96,12 +96,8 @@ def _note(kind: Kind, total: int, skip: int, following: int) -> str:
     return f"[{document}: {where}{more}]"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Lines:
-    """Text that is shown as the lines of a file are."""
-
-    content: bytes
-    note: str = ""
+Lines = tuple[bytes, str]
+"""Text that is shown as the lines of a file are, and a note or none."""
 
 
 def shown(kind: DocumentKind, content: bytes, wanted: Wanted) -> Shown | Lines:
@@ -121,7 +117,7 @@ def shown(kind: DocumentKind, content: bytes, wanted: Wanted) -> Shown | Lines:
     text = word(content) if kind == "docx" else sheets(content)
     if not text.strip():
         return Shown(text="[the document has no text]")
-    return Lines(content=text.encode(errors="replace"))
+    return text.encode(errors="replace"), ""
 
 
 def _notebook(content: bytes, wanted: Wanted) -> Shown | Lines:
@@ -131,4 +127,4 @@ def _notebook(content: bytes, wanted: Wanted) -> Shown | Lines:
         return view(content, wanted)
     except InvalidInput as error:
         # Whoever is to mend it has to see it.
-        return Lines(content=content, note=f"shown as text, because as a notebook it {error}")
+        return content, f"shown as text, because as a notebook it {error}"

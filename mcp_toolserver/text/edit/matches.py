@@ -161,12 +161,18 @@ def explain(
     if not content.strip():
         return "There is no text in the file. Use write_file to give it content."
     text, wanted = folded(content), folded(old)
+    lines = wanted.split("\n")
     return (
         _slip(text, wanted, names[0])
         or _shown_escapes(text, wanted)
         or _lone_returns(text, wanted)
         or _hardly_visible(text, wanted, names[0])
-        or _made_before(text, folded(new), names[1]) + (_nearest(text, wanted, names[0]) or _NOTHING_LIKE_IT)
+        or _made_before(text, folded(new), names[1])
+        + (
+            _by_lines(text, lines, names[0])
+            or _by_words(text, lines, wanted[:_WORDS_READ], names[0])
+            or _NOTHING_LIKE_IT
+        )
     )
 
 
@@ -321,12 +327,6 @@ class _Fragment:
         """Count the lines that are equal except for surrounding white space."""
         pairs = zip(self.lines, wanted, strict=True)
         return sum(there is not None and there.strip() == here.strip() for there, here in pairs)
-
-
-def _nearest(text: str, wanted: str, name: str) -> str | None:
-    """Describe where the text most similar to `wanted` is, and how it differs; None if nothing is similar."""
-    lines = wanted.split("\n")
-    return _by_lines(text, lines, name) or _by_words(text, lines, wanted[:_WORDS_READ], name)
 
 
 def _fragment(text: str, place: int, above: int, count: int) -> _Fragment:

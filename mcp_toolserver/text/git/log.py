@@ -23,6 +23,7 @@ _ADDRESS = re.compile(
 )
 _BLANK = "[redacted]"
 _SSH = "ssh://"
+_ID = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 
 
 def commits(answer: bytes) -> tuple[GitCommit, ...]:
@@ -71,15 +72,8 @@ def blamed(answer: bytes) -> Iterator[GitLine]:
             authors[id_] = value
         elif name == "author-time":
             days[id_] = datetime.fromtimestamp(int(value), UTC).date().isoformat()
-        elif _is_id(name):
+        elif _ID.fullmatch(name):
             id_, number = name, int(value.split(" ")[1])
-
-
-_ID_LENGTHS = (40, 64)
-
-
-def _is_id(word: str) -> bool:
-    return len(word) in _ID_LENGTHS and not set(word) - set("0123456789abcdef")
 
 
 def blanked(address: str) -> str:

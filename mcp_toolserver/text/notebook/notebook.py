@@ -59,12 +59,8 @@ def elements(text: str, at: int) -> tuple[list[Part], int]:
     return parts, _listed(text, at, "[]", element)
 
 
-def members(
-    text: str, at: int, read: Callable[[str, int], Part] | None = None
-) -> tuple[dict[str, Part], int]:
+def members(text: str, at: int) -> tuple[dict[str, Part], int]:
     """Return the members of the object that starts at `at`, and its end; of two with one name, the last.
-
-    `read` decodes the value of a key that begins at a place, where `decoded` is not what is wanted.
 
     Raises: as `decoded`.
     """
@@ -77,9 +73,8 @@ def members(
         colon = after_space(text, key.end)
         if text[colon : colon + 1] != ":":
             raise ValueError("a colon is missing")
-        start, name = after_space(text, colon + 1), str(key.value)
-        found[name] = decoded(text, start) if read is None else read(name, start)
-        return found[name].end
+        found[str(key.value)] = part = decoded(text, after_space(text, colon + 1))
+        return part.end
 
     return found, _listed(text, at, "{}", member)
 
@@ -192,7 +187,7 @@ class Notebook:
     """Position of the outermost object."""
     minor: int
     array: Part
-    """The list of cells; its value is empty here."""
+    """The list of cells."""
     cells: Sequence[Part]
 
     @property
@@ -225,19 +220,9 @@ def parsed(text: str) -> Notebook:
     Raises:
         InvalidInput: it is none, or not a valid one; the text goes on from the name of the file.
     """
-    cells: list[Part] = []
-    arrays: list[Part] = []
-
-    def read(key: str, at: int) -> Part:
-        if key != "cells" or text[at : at + 1] != "[":
-            return decoded(text, at)
-        cells[:], end = elements(text, at)
-        arrays[:] = [Part(at, end, None)]
-        return Part(at, end, [cell.value for cell in cells])
-
     start = after_space(text, 0)
     try:
-        found, end = members(text, start, read)
+        found, end = members(text, start)
     except RecursionError:
         raise InvalidInput("is nested too deeply to be a notebook") from None
     except ValueError:
@@ -248,7 +233,9 @@ def parsed(text: str) -> Notebook:
     minor = _minor(notebook)
     if why := violation(notebook):
         raise InvalidInput(f"is not a valid notebook of nbformat {_MAJOR}.{minor}: {why}")
-    return Notebook(text=text, start=start, minor=minor, array=arrays[-1], cells=cells)
+    array = found["cells"]
+    cells, _ = elements(text, array.start)
+    return Notebook(text=text, start=start, minor=minor, array=array, cells=cells)
 
 
 def _minor(notebook: Mapping[str, JsonValue]) -> int:

@@ -138,7 +138,7 @@ def _hunk(source: Source, number: int) -> Hunk | None:
     while source.peek() == "":
         source.skip()
     where = source.number
-    found = tuple(_headers(source))
+    found = tuple(iter(source.header, None))
     lines = source.body(lambda: (source.raw() or "").startswith((_MARK, "@@")))
     if not (source.raw() or _MARK).startswith((_MARK, "@@")):
         raise ValueError(
@@ -158,11 +158,6 @@ def _hunk(source: Source, number: int) -> Hunk | None:
         anchors=tuple(one.anchor for one in found if one.anchor is not None),
         at_end=at_end,
     )
-
-
-def _headers(source: Source) -> Iterator[Header]:
-    while (found := source.header()) is not None:
-        yield found
 
 
 # --- unified diffs ---------------------------------------------------------------------------------------
@@ -376,7 +371,7 @@ def git_names(text: str) -> tuple[str, str] | None:
         return (text[:start], name(text[start:])) if start > 0 else None
     gaps = [match.start() for match in re.finditer(" ", text)]
     pairs = [(text[:gap], text[gap + 1 :]) for gap in gaps]
-    alike = [pair for pair in pairs if _is_one_file(*pair)]
+    alike = [pair for pair in pairs if len({*_without_prefixes(*pair)}) == 1]
     return alike[0] if alike else pairs[0] if len(pairs) == 1 else None
 
 
@@ -389,10 +384,6 @@ def _has_prefixes(old: str, new: str) -> bool:
     if new == _NOWHERE:
         return bool(one_rest) and one in {before for before, _ in _PREFIXES}
     return (one, two) in _PREFIXES and bool(one_rest and two_rest)
-
-
-def _is_one_file(old: str, new: str) -> bool:
-    return old == new or (_has_prefixes(old, new) and _cut(old) == _cut(new))
 
 
 def _without_prefixes(old: str, new: str) -> tuple[str, str]:

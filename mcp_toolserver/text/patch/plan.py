@@ -137,7 +137,9 @@ def _deleted(section: Section, files: _Files) -> Outcome:
 
 def _updated(section: Section, files: _Files) -> Outcome:
     path = CanonicalPath(section.path)
-    if section.hunks and _is_new(section) and files[path] is None:
+    # Nothing in the section says that there is a file.
+    may_create = section.to is None and all(hunk.start == 0 and not hunk.old for hunk in section.hunks)
+    if section.hunks and may_create and files[path] is None:
         return _created(section, files)
     to = path if section.to is None else CanonicalPath(section.to)
     file = _existing(files, path)
@@ -149,19 +151,9 @@ def _updated(section: Section, files: _Files) -> Outcome:
     files[to] = new
     count = len(section.hunks)
     hunks = f": {count} hunk{'s' * (count > 1)}" if count else ""
-    text = f"{_verb(section, path, to)}{hunks}"
-    return Outcome(section=section, text=text, path=to, notes=notes, diff=diff)
-
-
-def _is_new(section: Section) -> bool:
-    """Whether it may create the file: nothing in it says that there is one."""
-    return section.to is None and all(hunk.start == 0 and not hunk.old for hunk in section.hunks)
-
-
-def _verb(section: Section, path: str, to: str) -> str:
-    if path == to:
-        return f"updated {path}"
-    return f"{'copied' if section.action == 'copy' else 'moved'} {path} to {to}"
+    moved = f"{'copied' if section.action == 'copy' else 'moved'} {path} to {to}"
+    text = f"updated {path}" if path == to else moved
+    return Outcome(section=section, text=f"{text}{hunks}", path=to, notes=notes, diff=diff)
 
 
 def _patched(section: Section, file: _File) -> tuple[_File, tuple[str, ...], str]:

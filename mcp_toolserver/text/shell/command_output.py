@@ -87,16 +87,13 @@ def noted(text: str, notes: Sequence[str]) -> str:
     return lines(text) + "\n".join(f"[{note}]" for note in notes) if notes else text
 
 
-def _killed_later(state: JobState) -> str:
-    return "" if state.timeout is None else f" and is killed after {state.timeout:g} s in all"
-
-
 def _notes(state: JobState) -> list[str]:
     if not state.running:
         ended = [*([] if state.exit_status == 0 else [ending(state)]), *state.notes]
         return [*ended, f"ended at once; task_id {state.handle}"] if state.handle else ended
+    killed = "" if state.timeout is None else f" and is killed after {state.timeout:g} s in all"
     return [
-        f"{ending(state)}; it goes on in the background as {state.handle}{_killed_later(state)}",
+        f"{ending(state)}; it goes on in the background as {state.handle}{killed}",
         f"TaskOutput reads on from offset {state.next_offset}; TaskStop ends it",
     ]
 

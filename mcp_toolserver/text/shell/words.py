@@ -11,7 +11,7 @@ Neither is a boundary: a shell has more ways to name a program than a text can s
 
 import re
 import shlex
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
 from mcp_toolserver.text.search.glob import wildcard
@@ -180,9 +180,3 @@ def _loose_words(text: str) -> Words:
 
 def _name(word: str) -> str:
     return word.rpartition("/")[2]
-
-
-def command_tests(pattern: str) -> tuple[Callable[[str], bool], Callable[[str], bool]]:
-    """Return two tests of a pattern: a liberal one for rules that deny or ask, and a strict one to allow."""
-    made = CommandPattern(pattern)
-    return made.matches, made.permits

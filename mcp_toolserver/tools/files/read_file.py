@@ -83,8 +83,9 @@ def _document(args: ReadFile, found: _Document) -> t.Output:
     if isinstance(shown, Shown):
         images = tuple(t.Image(data=each.data, mime_type=each.mime_type) for each in shown.pictures)
         return t.Output(shown.text, images=images, truncated=shown.truncated)
-    output = _lines(args, BytesIO(shown.content), len(shown.content))
-    return replace(output, text=f"{output.text}\n[{shown.note}]") if shown.note else output
+    content, note = shown
+    output = _lines(args, BytesIO(content), len(content))
+    return replace(output, text=f"{output.text}\n[{note}]") if note else output
 
 
 def _lines(args: ReadFile, file: BinaryIO, size: int) -> t.Output:
