@@ -82,10 +82,6 @@ def _tell_client(reason: str, invocation: Invocation | None) -> None:
     start_error.answer(reason)
 
 
-def _on_terminal() -> bool:
-    return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout))
-
-
 def leave(status: int) -> NoReturn:
     """Exit at once: everything is closed, and the interpreter's own cleanup takes 0.3 s."""
     try:
@@ -105,10 +101,13 @@ def _run(invocation: Invocation) -> int:
         interrupts.raise_an_exception()
     if lacking := unsupported_reason():
         raise SettingsError(lacking)
-    if not (sys.argv[1:] or settings.root) and _on_terminal():
+    on_terminal = all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout))
+    if on_terminal and not (sys.argv[1:] or settings.root):
         sys.stderr.write(NEXT_STEPS)
         return INVALID_SETTINGS
-    _check(settings, needs_root=invocation.action in ("serve", "call", "cron"))
+    if invocation.action in ("serve", "call", "cron") and not settings.root:
+        raise SettingsError(NO_ROOT)
+    confinement.check(settings)
     found = find_host_executables(os.environ, settings.root)
     if invocation.report:
         from mcp_toolserver.commands.doctor.doctor import write_report
@@ -270,12 +269,6 @@ _ACTIONS: Mapping[Action, Callable[[Invocation, Broker | None, HostExecutables],
     "completion": _completion,
 }
 """Each command imports only what it needs, to keep the start of `serve` fast."""
-
-
-def _check(settings: Settings, *, needs_root: bool) -> None:
-    if needs_root and not settings.root:
-        raise SettingsError(NO_ROOT)
-    confinement.check(settings)
 
 
 def _broker(settings: Settings, found: HostExecutables) -> Broker | None:

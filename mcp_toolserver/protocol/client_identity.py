@@ -14,7 +14,7 @@ deprecates roots.
 import secrets
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote, urlsplit
 from weakref import WeakKeyDictionary
@@ -45,6 +45,7 @@ _NAMED = "mcp_toolserver.roots"
 """The key of a `_Named` in the state of a connection."""
 
 
+@dataclass(eq=False)
 class ClientIds:
     """Assigns ids to clients. Calls `forget` when a handshake connection ends.
 
@@ -52,27 +53,26 @@ class ClientIds:
     token all these clients have; empty without named tokens.
     """
 
-    def __init__(self, forget: Callable[[str], None], *, only: str = "", user: str = "") -> None:
-        self._forget = forget
-        self._only = only
-        self._user = user
-        self._stateless: OrderedDict[str, None] = OrderedDict()
-        """The ids given to stateless clients of `user`; the most recent is last."""
-        self._names: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
-        self.connections: dict[str, Connection] = {}
-        """Handshake connections, which can receive notifications at any time."""
+    forget: Callable[[str], None]
+    only: str = ""
+    user: str = ""
+    connections: dict[str, Connection] = field(default_factory=dict[str, Connection])
+    """Handshake connections, which can receive notifications at any time."""
+    _stateless: OrderedDict[str, None] = field(default_factory=OrderedDict[str, None])
+    """The ids given to stateless clients of `user`; the most recent is last."""
+    _names: WeakKeyDictionary[Any, str] = field(default_factory=WeakKeyDictionary[Any, str])
 
     def id_for(self, context: Context) -> str:
         """The id of the client of a request; all clients share one if the SDK hides its connections."""
         if (connection := _connection(context)) is None:
-            return self._only
+            return self.only
         if not connection.has_standalone_channel:
-            return self._only or self._stateless_id(connection)
+            return self.only or self._stateless_id(connection)
         channel = connection.outbound
         if (known := self._names.get(channel)) is not None:
             return known
         # Unique across servers, because stored data outlives them.
-        self._names[channel] = name = self._only or f"connection {secrets.token_hex(16)}"
+        self._names[channel] = name = self.only or f"connection {secrets.token_hex(16)}"
         if not is_version_at_least(connection.protocol_version, MODERN):
             self.connections[name] = connection
             connection.exit_stack.callback(self._left, name)
@@ -81,24 +81,24 @@ class ClientIds:
     def forget_stateless(self) -> None:
         """Forget the stateless clients of the user, none of which will return."""
         while self._stateless:
-            self._forget(self._stateless.popitem()[0])
+            self.forget(self._stateless.popitem()[0])
 
     def _stateless_id(self, connection: Connection) -> str:
         client = connection.client_params
         named = f" {client.client_info.name} {client.client_info.version}" if client else ""
-        if not self._user:
+        if not self.user:
             return f"{UNCONNECTED}{named}"
         # The colon keeps it apart from every id without a user.
-        name = f"{UNCONNECTED}:{self._user}{named}"
+        name = f"{UNCONNECTED}:{self.user}{named}"
         self._stateless[name] = None
         self._stateless.move_to_end(name)
         if len(self._stateless) > MAX_STATELESS:
-            self._forget(self._stateless.popitem(last=False)[0])
+            self.forget(self._stateless.popitem(last=False)[0])
         return name
 
     def _left(self, name: str) -> None:
         del self.connections[name]
-        self._forget(name)
+        self.forget(name)
 
 
 def state_of(context: Context) -> dict[str, Any]:

@@ -13,8 +13,6 @@ from mcp_toolserver.protocol.refusals import CLOSE, Refusal
 
 PublicAnswer = Callable[[], Awaitable[tuple[int, bytes]]]
 
-NO_QUERY = re.compile(rb"")
-
 PORT = re.compile(r":[0-9]+$")
 """The port in a Host header."""
 
@@ -43,7 +41,7 @@ class Route:
     """The requests that one path accepts."""
 
     methods: frozenset[str]
-    query: re.Pattern[bytes] = NO_QUERY
+    query: re.Pattern[bytes] = re.compile(rb"")
     """Pattern of the whole query string."""
     public: PublicAnswer | None = None
     """Gives status and text of the answer, where no token is needed."""

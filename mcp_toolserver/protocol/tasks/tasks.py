@@ -6,7 +6,7 @@ server answers the request as usual; else it returns a handle, and the client po
 
 import logging
 from collections.abc import Awaitable, Callable, Collection, Hashable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -56,33 +56,26 @@ SUBSCRIBED = 64
 """Maximum tasks of one stream of notifications."""
 
 
+@dataclass(eq=False)
 class Tasks:
     """The handlers of the extension. A task belongs to `principal` and to the client whose request started
     it."""
 
-    def __init__(
-        self,
-        handlers: Handlers,
-        store: StoredTasks,
-        *,
-        principal: str,
-        limits: TaskLimits | None = None,
-    ) -> None:
-        self._handlers = handlers
-        self._store = store
-        self._principal = principal
-        self._limits = limits or TaskLimits()
-        self.changed: Callable[[Wire], None] = lambda _: None
-        """Called with the result of `tasks/get` whenever it changes."""
-        self._live: dict[str, Task] = {}
-        """Running tasks."""
-        self._unkept: dict[str, Task] = {}
-        """The last ended tasks that could not be stored."""
+    handlers: Handlers
+    store: StoredTasks
+    principal: str
+    limits: TaskLimits = field(default_factory=TaskLimits)
+    changed: Callable[[Wire], None] = lambda _: None
+    """Called with the result of `tasks/get` whenever it changes."""
+    _live: dict[str, Task] = field(default_factory=dict[str, Task])
+    """Running tasks."""
+    _unkept: dict[str, Task] = field(default_factory=dict[str, Task])
+    """The last ended tasks that could not be stored."""
 
     async def cancel_running(self) -> None:
         """Store all running tasks as cancelled, when the server ends."""
         with anyio.CancelScope(shield=True):
-            await self._store.cancel_running()
+            await self.store.cancel_running()
 
     async def call_tool(
         self, context: Context, params: mcp.CallToolRequestParams
@@ -90,10 +83,10 @@ class Tasks:
         """Run a call of a client that supports tasks; as a task if it may be long."""
 
         async def work(task: Task) -> Wire:
-            return await self._handlers.call_as_task(context, params, task)
+            return await self.handlers.call_as_task(context, params, task)
 
-        if not self._may_be_long(params) or self._handlers.runs_in_rounds(context, params):
-            return await self._handlers.call_tool(context, params)
+        if not self._may_be_long(params) or self.handlers.runs_in_rounds(context, params):
+            return await self.handlers.call_tool(context, params)
         return await self.carry(context, work)
 
     async def carry(self, context: Context, work: Work, *, grace: float | None = None) -> Wire:
@@ -103,14 +96,14 @@ class Tasks:
             MCPError: the client does not support tasks; or `work` raised it.
         """
         require(context)
-        if sum(not task.ended.is_set() for task in self._live.values()) >= self._limits.running:
+        if sum(not task.ended.is_set() for task in self._live.values()) >= self.limits.running:
             return self._refusal(context)
-        task = Task(self._principal_of(self._handlers.client_ids.id_for(context)), self._publish)
+        task = Task(self._principal_of(self.handlers.client_ids.id_for(context)), self._publish)
         self._live[task.record.id] = task
         group: TaskGroup = context.lifespan_context[GROUP]
         group.start_soon(self._run, task, work)
         try:
-            with anyio.move_on_after(self._limits.grace if grace is None else grace):
+            with anyio.move_on_after(self.limits.grace if grace is None else grace):
                 await task.turn.wait()
             return await self._settle(task)
         except anyio.get_cancelled_exc_class():
@@ -123,7 +116,7 @@ class Tasks:
     async def get(self, context: Context, _: mcp.RequestParams) -> Wire:
         """The state of a task, with its result if it ended."""
         found = await self._find(context)
-        seconds = self._store.retention.seconds
+        seconds = self.store.retention.seconds
         wire = found.detailed(seconds) if isinstance(found, Task) else detailed(found, seconds)
         return {**wire, **_DONE}
 
@@ -148,7 +141,7 @@ class Tasks:
         task = self._live.get(name) if isinstance(name, str) else None
         if task is None or task.in_request or task.record.principal != self._principal_of(owner):
             return None
-        return task.detailed(self._store.retention.seconds)
+        return task.detailed(self.store.retention.seconds)
 
     def forget(self, owner: str) -> None:
         """Cancel the running tasks of `owner`, who will not return."""
@@ -161,17 +154,17 @@ class Tasks:
         return TaskJobs(partial(self._task_of, self._principal_of(owner)))
 
     def _principal_of(self, owner: str) -> str:
-        return f"{self._principal}, {owner}"
+        return f"{self.principal}, {owner}"
 
     def _may_be_long(self, params: mcp.CallToolRequestParams) -> bool:
         try:
-            return self._handlers.dispatcher.may_be_long(params.name, params.arguments)
+            return self.handlers.dispatcher.may_be_long(params.name, params.arguments)
         except UnknownTool:
             return False
 
     def _refusal(self, context: Context) -> Wire:
         why = (
-            f"{self._limits.running} calls run as tasks already, and no more may. Wait for one to end, or "
+            f"{self.limits.running} calls run as tasks already, and no more may. Wait for one to end, or "
             "cancel one, and call again."
         )
         return translate.result(Result(text=why, error=Unavailable.kind), context.protocol_version)
@@ -185,7 +178,7 @@ class Tasks:
         if task.ended.is_set() or task.in_request:
             await task.ended.wait()
             return task.answer()
-        return task.handle(self._store.retention.seconds)
+        return task.handle(self.store.retention.seconds)
 
     async def _run(self, task: Task, work: Work) -> None:
         try:
@@ -209,15 +202,15 @@ class Tasks:
 
     def _remembered(self, record: TaskRecord, task: Task) -> TaskRecord:
         """Keep the outcome in memory; returns the record for the store, which says that it is lost."""
-        task.shrink(self._limits.unkept_bytes, translate.result(_TOO_LARGE, translate.MODERN))
+        task.shrink(self.limits.unkept_bytes, translate.result(_TOO_LARGE, translate.MODERN))
         self._unkept[record.id] = task
-        if len(self._unkept) > self._limits.unkept:
+        if len(self._unkept) > self.limits.unkept:
             del self._unkept[next(iter(self._unkept))]
         return replace(record, status="failed", message=_LOST, outcome="")
 
     async def _is_kept(self, record: TaskRecord) -> bool:
         try:
-            await self._store.keep(record)
+            await self.store.keep(record)
         except ToolError as error:
             log.warning("a task could not be written down: %s", error)
             return False
@@ -225,10 +218,10 @@ class Tasks:
 
     def _publish(self, task: Task) -> None:
         if not task.in_request:
-            self.changed(task.detailed(self._store.retention.seconds))
+            self.changed(task.detailed(self.store.retention.seconds))
 
     async def _find(self, context: Context) -> Task | TaskRecord:
-        principal = self._principal_of(self._handlers.client_ids.id_for(context))
+        principal = self._principal_of(self.handlers.client_ids.id_for(context))
         try:
             found = await self._task_of(principal, named(context))
         except ToolError as error:
@@ -242,7 +235,7 @@ class Tasks:
         task = self._live.get(name) or self._unkept.get(name)
         if task is not None and not task.in_request and task.record.principal == principal:
             return task
-        return await self._store.find(name, principal)
+        return await self.store.find(name, principal)
 
 
 def _own(found: Task | TaskRecord) -> Task | None:
