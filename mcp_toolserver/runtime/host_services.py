@@ -89,10 +89,6 @@ class Available:
     """Says why an absolute path must not be written in this mode; None where it may."""
 
 
-def _nothing(_: Permission) -> Available:
-    return Available(permissions={})
-
-
 @dataclass(frozen=True, kw_only=True)
 class HostServices:
     """The capabilities, paths and saved outputs of this machine, as far as one call may use them."""
@@ -101,7 +97,7 @@ class HostServices:
     """The permission that each available capability requires on this host."""
     unavailable: Mapping[Capability, Reason] = field(default_factory=dict[Capability, Reason])
     """Why each other capability is unavailable, those that the client's own policy removes included."""
-    in_mode: Callable[[Permission], Available] = _nothing
+    in_mode: Callable[[Permission], Available] = lambda _: Available(permissions={})
     """What is available in a permission mode below that of the server."""
     open_world: frozenset[Capability] = frozenset({Capability.PROCESS})
     """Capabilities that reach beyond this machine's files."""
