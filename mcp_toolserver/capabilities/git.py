@@ -251,17 +251,6 @@ class Worktree:
 
 
 @dataclass(frozen=True, kw_only=True)
-class WorktreeQuery:
-    """A worktree to enter."""
-
-    path: CanonicalPath
-    """A path in the repository."""
-    name: str
-    base: str = ""
-    """The commit that a new branch starts from; empty for HEAD."""
-
-
-@dataclass(frozen=True, kw_only=True)
 class EnteredWorktree:
     """What was entered."""
 

@@ -137,12 +137,3 @@ class Evaluation:
     """Why the session ended unexpectedly; the words continue "the session"."""
     interpreter: str = ""
     """Version and path of the interpreter where there is a choice of them, that is for Python."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Contained:
-    """The result of a command in a container."""
-
-    state: JobState
-    on_host: str = ""
-    """Why the command ran on this machine instead, if the operator allows that; empty if it did not."""

@@ -80,10 +80,11 @@ def is_secret_file(name: str, content: bytes) -> bool:
     if _SECRET_FILES.fullmatch(name):
         return True
     text = content[:_FILE_BYTES].decode("latin-1")
-    return any(
-        any(literal in text for literal in literals) and _pattern(source).search(text)
-        for source, literals in _SECRETS.items()
-    )
+    for source, literals in _SECRETS.items():
+        for literal in literals:
+            if literal in text and _pattern(source).search(text):
+                return True
+    return False
 
 
 def _without_secrets(text: str) -> str:

@@ -19,7 +19,7 @@ import anyio
 
 from mcp_toolserver.capabilities.call_scope import Report
 from mcp_toolserver.capabilities.files import CanonicalPath
-from mcp_toolserver.capabilities.processes import Command, Contained
+from mcp_toolserver.capabilities.processes import Command, JobState
 from mcp_toolserver.errors import Unavailable
 from mcp_toolserver.runtime.processes.broker_client import Broker
 from mcp_toolserver.runtime.processes.commands import CallCommands, Folders
@@ -129,7 +129,7 @@ class Containers:
 
     async def run_in(
         self, call: CallCommands, root: str, script: str, timeout: float, report: Report
-    ) -> Contained:
+    ) -> tuple[JobState, str]:
         """See `CallContainers.run`."""
         name = f"mcp-toolserver-{secrets.token_hex(16)}"
         # Register first: the call may be cancelled while the container is being created.
@@ -140,7 +140,7 @@ class Containers:
             if not trouble:
                 start = _command(program(self._engine.start(name)), timeout)
                 ended = partial(self._remove_soon, name)
-                return Contained(state=await call.commands.run_in(call, start, report, ended=ended))
+                return await call.commands.run_in(call, start, report, ended=ended), ""
         except BaseException:
             self._remove_soon(name)
             raise
@@ -151,7 +151,7 @@ class Containers:
                 f"operator of this server can get it with: {self._engine.pull}"
             )
         state = await call.commands.run_in(call, _command(script, timeout), report)
-        return Contained(state=state, on_host=trouble)
+        return state, trouble
 
     @property
     def has_any(self) -> bool:
@@ -217,9 +217,11 @@ class CallContainers:
     root: str
     """The folder to mount, absolute; empty if the call has none, and then nothing is run."""
 
-    async def run(self, script: str, timeout: float, report: Report) -> Contained:
+    async def run(self, script: str, timeout: float, report: Report) -> tuple[JobState, str]:
         """Run to the end, or hand over to the background, as `CallCommands.run` does; `timeout` is in
         seconds.
+
+        Returns why it ran on this machine instead too, if the operator allows that; empty if it did not.
 
         Raises:
             Unavailable: no container could be started, and nothing was run.

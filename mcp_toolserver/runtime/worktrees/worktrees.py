@@ -10,7 +10,6 @@ from mcp_toolserver.capabilities.git import (
     EnteredWorktree,
     ExitedWorktree,
     Worktree,
-    WorktreeQuery,
 )
 from mcp_toolserver.errors import Conflict, InvalidInput, NotFound, ToolError
 from mcp_toolserver.runtime.files.root import WORKTREES
@@ -92,8 +91,9 @@ class CallWorktrees:
     """What the call sees."""
     scope: Scope
 
-    async def enter(self, query: WorktreeQuery) -> EnteredWorktree:
-        """Create a worktree, or find one of the caller again, and make it the first root of the caller.
+    async def enter(self, path: CanonicalPath, name: str, base: str) -> EnteredWorktree:
+        """Create a worktree of the repository of `path` with a branch from the commit `base`, which is HEAD
+        if empty, or find one of the caller again, and make it the first root of the caller.
 
         Raises:
             Conflict: the caller is in a worktree, or the name or branch is taken.
@@ -105,7 +105,7 @@ class CallWorktrees:
                 f"This session works in the worktree {now.path} already. Leave it first, with "
                 f"ExitWorktree and the id {now.id}."
             )
-        found = await self._existing(query) or await self._create(query)
+        found = await self._existing(path, name, base) or await self._create(path, name, base)
         entered[owner] = _entered(found.worktree)
         return found
 
@@ -142,7 +142,7 @@ class CallWorktrees:
         Raises:
             ToolError: as `enter`.
         """
-        found = await self._create(WorktreeQuery(path=CanonicalPath("."), name=name))
+        found = await self._create(CanonicalPath("."), name)
         entered = _entered(found.worktree)
         git_folder = found.worktree.path.removesuffix(f"{WORKTREES}/{name}") + GIT_FOLDER
         self.services.entered[owner] = replace(entered, only=True, git_folder=git_folder)
@@ -165,15 +165,15 @@ class CallWorktrees:
             return worktree
         return None
 
-    async def _existing(self, query: WorktreeQuery) -> EnteredWorktree | None:
+    async def _existing(self, path: CanonicalPath, name: str, base: str) -> EnteredWorktree | None:
         """Return the caller's worktree of this name, if there is one. One whose folder was deleted is pruned.
 
         Raises:
             Conflict: it belongs to somebody else, or is no worktree any more.
         """
-        async with open_repository(self._access.repositories, query.path) as repository:
+        async with open_repository(self._access.repositories, path) as repository:
             common_dir = repository.location.common_dir
-        stored = await self.services.stored.named(common_dir, query.name)
+        stored = await self.services.stored.named(common_dir, name)
         if stored is None:
             return None
         place = _place(stored)
@@ -182,31 +182,31 @@ class CallWorktrees:
             await self._remove(stored, discard=True)
             return None
         if stored.owner != self.scope.owner:
-            raise Conflict(f"The worktree '{query.name}' belongs to another session. Choose another name.")
+            raise Conflict(f"The worktree '{name}' belongs to another session. Choose another name.")
         if not is_work_tree(place, stored.git_dir):
             raise Conflict(
                 f"The folder {place.path} is no worktree any more: its .git file is missing or leads "
                 f"elsewhere. Choose another name, or remove it with ExitWorktree and the id {stored.handle}."
             )
-        if query.base:
+        if base:
             raise InvalidInput(
-                f"The worktree '{query.name}' exists already, on the branch {stored.branch}. Leave out "
+                f"The worktree '{name}' exists already, on the branch {stored.branch}. Leave out "
                 "`base` to enter it, or choose another name."
             )
         return EnteredWorktree(worktree=_worktree(stored), created=False)
 
-    async def _create(self, query: WorktreeQuery) -> EnteredWorktree:
+    async def _create(self, path: CanonicalPath, name: str, base: str = "") -> EnteredWorktree:
         services = self.services
         try:
-            name = check_worktree_name(query.name)
+            check_worktree_name(name)
         except ValueError as error:
-            raise InvalidInput(f"{query.name!r} cannot be used: {error}.") from None
+            raise InvalidInput(f"{name!r} cannot be used: {error}.") from None
         await services.stored.check_room()
         branch = f"{BRANCH_PREFIX}{name}"
-        async with changing(self._access, query.path) as at:
+        async with changing(self._access, path) as at:
             place = WorkTreePlace(common_dir=at.repository.location.common_dir, name=name)
             self._check_writable(place)
-            made = await create_work_tree(at, services.workspace, place, branch=branch, base=query.base)
+            made = await create_work_tree(at, services.workspace, place, branch=branch, base=base)
             stored = StoredWorktree(
                 handle=new_handle(),
                 owner=self.scope.owner,

@@ -2,7 +2,6 @@
 read_file.
 """
 
-from dataclasses import dataclass
 from typing import BinaryIO
 
 from mcp_toolserver import tool as t
@@ -21,19 +20,6 @@ async def run(args: Head, rt: t.Runtime) -> t.Output:
     return await rt.fs.read(args.path, lambda file, size: shown(args, file, size, last=False))
 
 
-def shown(args: Head, file: BinaryIO, size: int, *, last: bool) -> t.Output:
-    """Show one end of the file."""
-    found = end_lines(file, size, count=args.lines, max_bytes=_MOST_BYTES, last=last)
-    if not last:
-        more = f"read_file goes on with offset={len(found.lines) - found.cut}"
-    elif found.cut:
-        more = "read_file or grep_search find what is before them"
-    else:
-        more = "set lines to see more"
-    lines = (*found.lines, *notes(found, "last" if last else "first", size, more))
-    return t.Output("\n".join(lines), truncated=found.cut)
-
-
 _WINDOW = 256 * 1024
 """Maximum bytes of the file that are read."""
 
@@ -41,23 +27,8 @@ _SAMPLE = 64 * 1024
 """Bytes at its start that tell its encoding."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class End:
-    """Lines at one end of a file."""
-
-    lines: tuple[str, ...]
-    """Without their line endings."""
-    whole: bool
-    """Whether they are the whole file."""
-    cut: bool
-    """There are fewer than were asked for, or a part of one: more did not fit."""
-    encoding: str
-    crlf: bool
-    """Whether some of them end in carriage return and line feed."""
-
-
-def end_lines(file: BinaryIO, size: int, *, count: int, max_bytes: int, last: bool) -> End:
-    """Return the first or the `last` `count` lines, in at most `max_bytes` of UTF-8.
+def shown(args: Head, file: BinaryIO, size: int, *, last: bool) -> t.Output:
+    """Show the first or the `last` lines of the file, as far as they fit.
 
     Raises:
         InvalidInput: the file is not text.
@@ -69,16 +40,20 @@ def end_lines(file: BinaryIO, size: int, *, count: int, max_bytes: int, last: bo
     raw = file.read(_WINDOW)
     has_all = not start and len(raw) >= size
     lines = _lines(encoding, raw if start else raw.removeprefix(encoding.bom))
-    shown = lines[-count:] if last else lines[:count]
+    wanted = lines[-args.lines :] if last else lines[: args.lines]
     cut = tail_bytes if last else head_bytes
-    fitting = cut("\n".join(shown), max_bytes).split("\n") if shown else []
-    return End(
-        lines=tuple(line.removesuffix("\r") for line in fitting),
-        whole=has_all and fitting == lines,
-        cut=fitting != shown or (not has_all and len(shown) == len(lines)),
-        encoding=encoding.name,
-        crlf=any(line.endswith("\r") for line in fitting),
-    )
+    fitting = cut("\n".join(wanted), _MOST_BYTES).split("\n") if wanted else []
+    # There are fewer than were asked for, or a part of one: more did not fit.
+    is_cut = fitting != wanted or (not has_all and len(wanted) == len(lines))
+    about = [encoding.name] * (encoding.name != "utf-8")
+    about += ["CRLF line endings"] * any(line.endswith("\r") for line in fitting)
+    notes = [f"[{', '.join(about)}]"] if about else []
+    if not fitting:
+        notes.append("[the file is empty]")
+    elif not (has_all and fitting == lines):
+        notes.append(_part(len(fitting), size, last=last, is_cut=is_cut))
+    text = "\n".join((*(line.removesuffix("\r") for line in fitting), *notes))
+    return t.Output(text, truncated=is_cut)
 
 
 def _lines(encoding: Encoding, raw: bytes) -> list[str]:
@@ -86,20 +61,18 @@ def _lines(encoding: Encoding, raw: bytes) -> list[str]:
     return [*whole, last] if last else whole
 
 
-def notes(end: End, which: str, size: int, more: str) -> list[str]:
-    """Describe which lines are shown; `more` says how to get others."""
-    found_notes: list[str] = []
-    about = [end.encoding] * (end.encoding != "utf-8") + ["CRLF line endings"] * end.crlf
-    if about:
-        found_notes.append(f"[{', '.join(about)}]")
-    count = len(end.lines)
-    if not count:
-        found_notes.append("[the file is empty]")
-    elif not end.whole:
-        lines = f"{which} {count} lines" if count > 1 else f"{which} line"
-        cut = ", cut to what fits" if end.cut else ""
-        found_notes.append(f"[the {lines} of {size:,} bytes{cut}; {more}]")
-    return found_notes
+def _part(count: int, size: int, *, last: bool, is_cut: bool) -> str:
+    """Say which lines are shown, and how to get others."""
+    if not last:
+        more = f"read_file goes on with offset={count - is_cut}"
+    elif is_cut:
+        more = "read_file or grep_search find what is before them"
+    else:
+        more = "set lines to see more"
+    which = "last" if last else "first"
+    lines = f"{which} {count} lines" if count > 1 else f"{which} line"
+    cut = ", cut to what fits" if is_cut else ""
+    return f"[the {lines} of {size:,} bytes{cut}; {more}]"
 
 
 TOOL = t.ToolSpec(

@@ -25,10 +25,9 @@ class ContainerShell(t.Args):
 
 
 async def run(args: ContainerShell, rt: t.Runtime) -> t.Output:
-    came = await rt.containers.run(args.command, args.timeout / 1000, rt.report)
-    state = came.state
-    note = f"Sandbox unavailable - ran in the local shell instead. {came.on_host}"
-    return t.Output.of_job(noted(command_text(state), [note] if came.on_host else []), state)
+    state, on_host = await rt.containers.run(args.command, args.timeout / 1000, rt.report)
+    note = f"Sandbox unavailable - ran in the local shell instead. {on_host}"
+    return t.Output.of_job(noted(command_text(state), [note] if on_host else []), state)
 
 
 TOOL = t.ToolSpec(

@@ -33,7 +33,7 @@ class WorktreeRecord(t.Record):
 
 
 async def run(args: EnterWorktree, rt: t.Runtime) -> t.Output:
-    found = await rt.worktrees.enter(t.WorktreeQuery(path=args.path, name=args.name, base=args.base))
+    found = await rt.worktrees.enter(args.path, args.name, args.base)
     made = found.worktree
     data = WorktreeRecord(id=made.id, path=made.path, branch=made.branch)
     return t.Output("\n".join(_lines(found)), data=data)

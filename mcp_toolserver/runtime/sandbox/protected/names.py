@@ -74,7 +74,7 @@ IN_GIT_FOLDER = ("hooks", "config", "config.worktree", "commondir", "info/attrib
 NESTED_GIT_FOLDERS = ("modules", "worktrees")
 """Where the folders of submodules and worktrees lie, themselves nested."""
 
-_IN_GIT_FOLDER = tuple(tuple(path.split("/")) for path in IN_GIT_FOLDER)
+_IN_GIT_FOLDER = tuple(f"{path}/" for path in IN_GIT_FOLDER)
 _NUMBERED = re.compile(r"~\d+")
 
 
@@ -107,8 +107,7 @@ def is_protected(relative_path: str, *, git_writable: bool, writable_names: Cont
     With `git_writable` the folder of a repository may change, but for what git runs or configures itself by.
     The operator excepts `writable_names`.
     """
-    folded = (_folded(part) for part in relative_path.replace("\\", "/").split("/"))
-    parts = [part for part in folded if part]
+    parts = [part for part in map(_folded, relative_path.replace("\\", "/").split("/")) if part]
     for index, part in enumerate(parts):
         name = protected_name(part, parts[index - 1] if index else "")
         inside = parts[index + 1 :]
@@ -124,11 +123,7 @@ def _is_git_hook_or_config(inside: Sequence[str]) -> bool:
     """Whether `inside`, the way from the folder of a repository, is one of `IN_GIT_FOLDER` or below one."""
     nested = inside[0] in NESTED_GIT_FOLDERS
     starts = range(len(inside)) if nested else range(1)
-    return any(
-        tuple(inside[start : start + len(protected)]) == protected
-        for start in starts
-        for protected in _IN_GIT_FOLDER
-    )
+    return any(f"{'/'.join(inside[start:])}/".startswith(_IN_GIT_FOLDER) for start in starts)
 
 
 def _long(name: str) -> str:
