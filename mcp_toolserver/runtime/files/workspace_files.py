@@ -246,19 +246,17 @@ class ConfinedFiles:
             changes = change.decide(before)
             for one in changes:
                 self._check_size(len(one.content or b""), one.path)
-            if change.alone and changes[0].content == before[changes[0].path]:
-                return {one.path: _written(one, before[one.path], olds[one.path]) for one in changes}
             kept: dict[CanonicalPath, Previous | None] = {}
             for one in changes:
-                keeping = self._kept(
-                    one, targets[one.path], before[one.path], olds[one.path], change.may_lose
-                )
+                old = olds[one.path]
+                keeping = self._kept(one, targets[one.path], before[one.path], old, change.may_lose)
                 kept[one.path] = stack.enter_context(keeping)
             steps = [
                 PlannedChange(one, targets[one.path], olds[one.path], olds[one.like or one.path])
                 for one in changes
             ]
-            for new in apply_changes(steps, alone=change.alone):
+            is_same = change.alone and changes[0].content == before[changes[0].path]
+            for new in () if is_same else apply_changes(steps, alone=change.alone):
                 if self.history is not None:
                     self.history.wrote(new)
             return {
@@ -404,7 +402,7 @@ def _check_expected(path: CanonicalPath, wanted: str | None, before: bytes | Non
 
 
 def _written(
-    change: FileChange, before: bytes | None, old: Original | None, previous: Previous | None = None
+    change: FileChange, before: bytes | None, old: Original | None, previous: Previous | None
 ) -> Written:
     after = change.content or b""
     return Written(

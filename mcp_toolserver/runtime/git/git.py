@@ -24,7 +24,7 @@ from mcp_toolserver.capabilities.git import (
 from mcp_toolserver.errors import InvalidInput, NotFound
 from mcp_toolserver.runtime.git.hardening import parse_config
 from mcp_toolserver.runtime.git.repository import MAX_PATHS, Repository, RepositoryAccess, open_repository
-from mcp_toolserver.runtime.git.versions import read_versions
+from mcp_toolserver.runtime.git.versions import EXECUTABLE, contents, file_entry, peeled_commit
 from mcp_toolserver.runtime.search.display_path import showable
 from mcp_toolserver.text.git.log import BRANCH_FORMAT, COMMIT_FORMAT, blamed, commits, references, remotes
 from mcp_toolserver.text.git.names import peeled, plain
@@ -126,7 +126,14 @@ class GitReader:
         Raises:
             InvalidInput: one of them is no regular file there, or is stored through a filter.
         """
-        return await read_versions(self.access, paths, revision, staged=staged)
+        async with open_repository(self.access, paths[0]) as repository:
+            revision = "" if staged else peeled_commit(revision)
+            entries = {path: await file_entry(repository, path, revision) for path in paths}
+            found = await contents(repository, list(entries.values()))
+            return tuple(
+                FileVersion(path=path, content=found[entry.path], executable=entry.mode == EXECUTABLE)
+                for path, entry in entries.items()
+            )
 
     async def overview(self, path: CanonicalPath) -> GitOverview:
         async with open_repository(self.access, path) as repository:

@@ -8,10 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from mcp_toolserver.capabilities.files import CanonicalPath
-from mcp_toolserver.capabilities.git import FileVersion
 from mcp_toolserver.errors import InvalidInput, NotFound, Unavailable
 from mcp_toolserver.runtime.git.hardening import parse_config
-from mcp_toolserver.runtime.git.repository import MAX_PATHS, Repository, RepositoryAccess, open_repository
+from mcp_toolserver.runtime.git.repository import MAX_PATHS, Repository
 from mcp_toolserver.runtime.search.display_path import showable
 from mcp_toolserver.text.git.names import peeled, plain
 
@@ -44,20 +43,6 @@ class TreeEntry:
         return self.mode in (FILE, EXECUTABLE)
 
 
-async def read_versions(
-    access: RepositoryAccess, paths: Sequence[CanonicalPath], revision: str, *, staged: bool
-) -> tuple[FileVersion, ...]:
-    """See `GitReader.versions`."""
-    async with open_repository(access, paths[0]) as repository:
-        revision = "" if staged else peeled_commit(revision)
-        entries = {path: await _entry(repository, path, revision) for path in paths}
-        found = await contents(repository, list(entries.values()))
-        return tuple(
-            FileVersion(path=path, content=found[entry.path], executable=entry.mode == EXECUTABLE)
-            for path, entry in entries.items()
-        )
-
-
 def peeled_commit(revision: str) -> str:
     """Return `revision` so that git takes it for one commit.
 
@@ -72,7 +57,7 @@ def peeled_commit(revision: str) -> str:
     raise InvalidInput(f"'{revision}' is a range. Name one commit.")
 
 
-async def _entry(repository: Repository, path: CanonicalPath, revision: str) -> TreeEntry:
+async def file_entry(repository: Repository, path: CanonicalPath, revision: str) -> TreeEntry:
     """Return the entry of a file in a commit, or in the index if `revision` is empty.
 
     Raises:
