@@ -14,7 +14,7 @@ from mcp_toolserver.errors import InvalidInput
 from mcp_toolserver.pipeline.registry import Entry, unwrapped
 from mcp_toolserver.pipeline.validation import PathCanonicalizer, checked, respelt
 from mcp_toolserver.tool_spec import Args, PathMark, Profile
-from tests.project.examples_stage import example
+from tests.project.test_each_example import example
 from tests.support.generated import ENTRIES, SNAPSHOTS, TOOLS_PAGE, snapshot, snapshot_file, tools_pages, wire
 from tests.support.workbench import machine
 
