@@ -247,9 +247,6 @@ async def test_the_model_of_a_client_answers_only_during_its_call(era: str, tmp_
                 await model.turn(ModelRequest(system="", messages=(UserText("x"),)))
 
 
-# --- a stateless client of one's own ---------------------------------------------------------------------
-
-
 async def begun(client: Client) -> mcp.InputRequiredResult:
     result = await client.session.call_tool("Agent", TASK, allow_input_required=True)
     assert isinstance(result, mcp.InputRequiredResult)
@@ -354,9 +351,6 @@ async def test_agents_see_tools_that_need_a_model_only_where_there_is_one(tmp_pa
             for person in (Person(), Person(model=model))
         )
     assert "Agent" in with_model - without
-
-
-# --- one call, and the messages --------------------------------------------------------------------------
 
 
 def alone() -> sampling.RoundCall:

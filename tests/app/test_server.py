@@ -267,9 +267,6 @@ async def test_a_cursor_nobody_was_given_is_refused(place: Place, shared: Shared
             await ask(cursor="x")
 
 
-# --- asking ----------------------------------------------------------------------------------------------
-
-
 def rules(setup: Setup, content: str) -> Setup:
     config = setup.home / "config.toml"
     config.write_text(content, encoding="utf-8")
@@ -381,9 +378,6 @@ async def test_a_link_to_a_folder_above_the_root_is_not_followed(place: Place, s
         assert text(await client.call_tool(name, arguments)).splitlines()[0] == "src/a.py"
         assert "above.py" not in text(await client.call_tool(name, arguments))
         assert (await client.call_tool(name, {**arguments, "path": "up"})).is_error
-
-
-# --- the client's roots ----------------------------------------------------------------------------------
 
 
 async def test_a_clients_roots_narrow_the_servers_and_may_come_into_being_later(setup: Setup) -> None:

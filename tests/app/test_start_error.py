@@ -25,8 +25,6 @@ REASON = "the root is gone"
 HELLO = {**INITIALIZE, "id": "first"}
 DISCOVER = {"jsonrpc": "2.0", "id": 7, "method": "server/discover", "params": {}}
 
-# --- the messages ----------------------------------------------------------------------------------------
-
 
 class Wire:
     """Two pipes: a client's messages and the answers to them. The client waits."""
@@ -132,9 +130,6 @@ def test_a_client_that_does_not_read_is_left_after_some_time(wire: Wire) -> None
     wire.close("answers")
     wire.send(HELLO)
     start_error.answer(REASON, source=wire.source, target=wire.target)
-
-
-# --- the program -----------------------------------------------------------------------------------------
 
 
 def environment(home: Path, **more: str) -> dict[str, str]:

@@ -298,8 +298,6 @@ def test_a_command_inherits_its_three_streams_and_nothing_else(
     assert said.split("\n")[-2 if said.endswith("\n") else -1].split() == ["0", "1", "2", "3"]
 
 
-# --- devices ---------------------------------------------------------------------------------------------
-
 TOUCH = """
 import os
 for target in (0, 1, "/dev/null", "/dev/zero", "/dev/urandom", "/proc/self/fd/0"):

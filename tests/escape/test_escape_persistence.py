@@ -202,9 +202,6 @@ def test_a_write_tool_refuses_a_protected_name(servers: Servers) -> None:
     server.bash("rm l1 l2 d/l3")
 
 
-# --- what happens outside meanwhile, and other places for a repository ------------------------------------
-
-
 @pytest.mark.parametrize("name", [".git/config", ".mcp.json"])
 @pytest.mark.parametrize("user", BY_USER)
 def test_a_protected_file_that_the_user_replaces_meanwhile_stays_the_users(
@@ -316,9 +313,6 @@ def test_no_program_of_the_workspace_takes_the_place_of_ours() -> None:
             server.bash("true")
             assert not before
             assert not (folder / "evil-ran").exists()
-
-
-# --- processes -------------------------------------------------------------------------------------------
 
 
 ENDINGS = {

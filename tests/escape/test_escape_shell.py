@@ -101,8 +101,6 @@ def test_bash_is_offered_as_read_only_to_each_of_two_users(servers: Servers) -> 
         assert (server.bash("id -u").strip() == "0") is (user == "root")
 
 
-# --- honest commands -------------------------------------------------------------------------------------
-
 HONEST = {
     "git-log": "git log --oneline --stat --decorate",
     "git-status": "git status --short --branch",

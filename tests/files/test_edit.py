@@ -36,9 +36,6 @@ def spans(content: str, old: str) -> list[tuple[int, int]]:
     ]
 
 
-# --- what is changed, and what is not ----------------------------------------------------------------------
-
-
 @given(MIXED, SENT, TEXT)
 def test_nothing_changes_outside_the_one_match(content: str, old: str, new: str) -> None:
     assume(old != new)
@@ -141,9 +138,6 @@ def test_very_many_replacements_are_made_alike() -> None:
         assert result.count == 20_000
     with pytest.raises(InvalidInput, match="mixed line endings"):
         edit("a\r\na\n" * 10_000, "a", "b\nc", every=True)
-
-
-# --- refusals ----------------------------------------------------------------------------------------------
 
 
 IMPOSSIBLE = (

@@ -72,9 +72,6 @@ ALL = (change("a", b"one"), change("b", None), change("new/deep/d", b"four"), ch
 LATER = {"a": b"one", "new/deep/d": b"four", "sub/c": b"three"}
 
 
-# --- all ---------------------------------------------------------------------------------------------------
-
-
 async def test_a_file_keeps_its_mode_or_gets_that_of_another(ws: Path, files: ConfinedFiles) -> None:
     (ws / "a").chmod(0o640)
     (ws / "b").chmod(0o750)
@@ -123,9 +120,6 @@ async def test_changes_of_the_same_files_wait_for_each_other(ws: Path, files: Co
                 tasks.start_soon(files.update, paths[0], lambda old: old + b"-")
     assert (ws / "b").read_bytes() == b"2" + b"+" * 20
     assert sorted((ws / "a").read_bytes()) == sorted(b"1" + b"+-" * 20)
-
-
-# --- or none -----------------------------------------------------------------------------------------------
 
 
 @contextmanager

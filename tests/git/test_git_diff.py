@@ -102,9 +102,6 @@ async def test_files_by_their_id_are_no_commits(at: GitTools) -> None:
         assert (await at.ask("git_diff", **arguments)).error == "invalid_input"
 
 
-# --- what is hidden --------------------------------------------------------------------------------------
-
-
 async def test_hidden_files_are_left_out_and_counted(at: GitTools) -> None:
     lair = at.lair
     lair.write("secret/key", "hunter2\n")

@@ -38,9 +38,6 @@ TOOLS = (
 )
 
 
-# --- what lies outside the roots -------------------------------------------------------------------------
-
-
 async def test_a_repository_that_begins_above_the_root_is_refused(at: GitTools) -> None:
     lair = at.lair
     lair.write("deep/file.txt", "x\n")
@@ -133,9 +130,6 @@ async def test_git_that_uses_too_much_is_ended_and_reported(lair: Lair) -> None:
                 await git.locate(cwd=held, timeout=60)
     finally:
         os.close(held)
-
-
-# --- what is remembered ----------------------------------------------------------------------------------
 
 
 class Counting(Programs):

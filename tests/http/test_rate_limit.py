@@ -126,9 +126,6 @@ async def test_calls_in_a_minute_are_bounded_over_http_by_a_flag(tmp_path: Path)
     assert int(answers[2].headers["retry-after"]) in range(1, 31)
 
 
-# --- bodies ----------------------------------------------------------------------------------------------
-
-
 async def test_all_bodies_together_have_bounded_room() -> None:
     size = 2048
     async with serving(max_body=size) as server:

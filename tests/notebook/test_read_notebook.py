@@ -127,9 +127,6 @@ async def test_a_line_of_a_notebook_cannot_pass_for_one_of_ours(bench: Bench) ->
     ]
 
 
-# --- what an output may be -------------------------------------------------------------------------------
-
-
 async def test_pictures_of_outputs_are_shown_as_pictures(bench: Bench) -> None:
     figure = rich(text_plain="<Figure>", image_png=PIXEL)
     result = await shown(bench, written(made(code(figure, figure))))
@@ -180,9 +177,6 @@ async def test_an_output_shows_the_plainest_of_its_forms(bench: Bench) -> None:
         result = await shown(bench, written(made(code(rich(**data)))))
         assert expected in result.text
         assert result.images == ()
-
-
-# --- other notebooks -------------------------------------------------------------------------------------
 
 
 async def test_nbformat_3_is_shown_as_what_it_would_be_today(bench: Bench) -> None:

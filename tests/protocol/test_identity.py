@@ -101,9 +101,6 @@ def test_two_servers_say_the_same_byte_by_byte(tmp_path: Path) -> None:
     assert all("result" in answer for answer in answers)
 
 
-# --- texts for clients -----------------------------------------------------------------------------------
-
-
 BREAK_IN_A_SENTENCE = re.compile(r"(?<![\n.:])\n(?!\n|[-*•] |\d+[.)] )")
 
 

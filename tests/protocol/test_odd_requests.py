@@ -139,9 +139,6 @@ def test_a_flood_of_calls_on_stdio_is_refused_and_a_ping_is_answered(files: bool
     assert "result" in found[1]
 
 
-# --- part by part ----------------------------------------------------------------------------------------
-
-
 def asked(method: str) -> Any:
     return SimpleNamespace(method=method, session=SimpleNamespace(client_params=None))
 

@@ -148,9 +148,6 @@ async def test_many_calls_in_flight_are_all_answered(shared: SharedServers) -> N
     assert all(f"file {number} " in answers[number] for number in range(40))
 
 
-# --- terminals and files ---------------------------------------------------------------------------------
-
-
 def note(text: str = "") -> SessionMessage:
     return SessionMessage(JSONRPCNotification(jsonrpc="2.0", method="x", params={"text": text}))
 

@@ -119,9 +119,6 @@ async def test_extra_prompts_join_the_servers_own(tmp_path: Path) -> None:
         assert (found.total, found.has_more) == (150, True)
 
 
-# --- completion ------------------------------------------------------------------------------------------
-
-
 async def test_paths_are_proposed_as_far_as_they_may_be_known(tmp_path: Path) -> None:
     async with place(tmp_path, deny=("read_file(secret*)",)) as made, made.client() as client:
         unknown = ("secret/a", "secrets.txt", "odd\nname")
@@ -184,9 +181,6 @@ async def test_branches_are_proposed_where_there_is_a_tool_for_git(tmp_path: Pat
             assert await completed(client, "review-changes", "", "base") == []
     async with place(tmp_path, found=HostExecutables()) as made, made.client() as client:
         assert await completed(client, "review-changes", "", "base") == []
-
-
-# --- whom it is declared to ------------------------------------------------------------------------------
 
 
 DECLARED = {"claude-code": False, "local-agent-mode-x": False, "claude-ai": True, "codex-mcp-client": True}

@@ -183,8 +183,6 @@ def test_no_arguments_are_an_empty_object_and_an_unknown_tool_is_an_error(raw: R
     assert (error["code"], error["message"]) == (mcp.INVALID_PARAMS, "Unknown tool: nope")
 
 
-# --- the table by itself ---------------------------------------------------------------------------------
-
 BLOCKS = [
     {"type": "text", "text": "t", "annotations": {"priority": 1, "lastModified": "x"}, "_meta": {}},
     {"type": "resource_link", "uri": "u", "name": "n"},
@@ -246,9 +244,6 @@ def test_what_an_older_revision_does_not_know_is_left_out() -> None:
         before = json.dumps(result)
         assert downgrade(method, result, version) == left, name
         assert json.dumps(result) == before, name
-
-
-# --- errors ----------------------------------------------------------------------------------------------
 
 
 async def fail(_: ServerRequestContext[Any, Any], __: mcp.PaginatedRequestParams | None) -> Any:

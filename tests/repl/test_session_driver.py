@@ -152,9 +152,6 @@ def test_words_that_make_no_sense_are_passed_over_and_a_server_that_is_gone_ends
         session.send(run="echo nobody reads this", tag="t")
 
 
-# --- what the server believes of it ----------------------------------------------------------------------
-
-
 def evaluation() -> tuple[OngoingEvaluation, bytearray]:
     on_output = bytearray()
     return OngoingEvaluation(

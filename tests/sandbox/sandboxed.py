@@ -136,9 +136,6 @@ def ground(starter: Starter) -> Generator[Ground]:
         yield made
 
 
-# --- the process that starts commands --------------------------------------------------------------------
-
-
 def _answer(asked: dict[str, Any]) -> Seen:
     environment = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": "/nonexistent", "PY": PYTHON}
     if "sandbox" not in asked:

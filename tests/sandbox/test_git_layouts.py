@@ -195,8 +195,6 @@ def test_a_new_bare_repository_stays_when_git_is_writable_without_what_runs_prog
         assert not (at.root / "bad/config").exists()
 
 
-# --- tools -------------------------------------------------------------------------------------------------
-
 CONTENT = {"HEAD": "ref: refs/heads/x\n", "config": "[core]\n", "objects/x": "x", "refs/x": "x"}
 ADDED = "".join(f"*** Add File: {{0}}/{path}\n+{text.strip()}\n" for path, text in CONTENT.items())
 

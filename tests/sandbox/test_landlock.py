@@ -45,8 +45,6 @@ def test_rights_that_a_version_lacks_are_named() -> None:
     assert "files" in landlock.missing_rights(0)
 
 
-# --- places ----------------------------------------------------------------------------------------------
-
 PLACES = """
 import os, sys, tempfile
 sys.path.insert(0, sys.argv[1])

@@ -154,8 +154,6 @@ def test_a_set_user_id_program_gains_nothing() -> None:
     assert {outcomes("nobody", LOCKS[lock], [name])[name] for lock in COMMANDS} == {"EPERM"}
 
 
-# --- the server ------------------------------------------------------------------------------------------
-
 BEGIN = """
 import os, sys, threading
 sys.path.insert(0, sys.argv[1])
@@ -268,9 +266,6 @@ def test_the_current_folder_is_not_read_for_being_where_modules_come_from(
     assert all(place.startswith("/") for place in places)
     assert str(tmp_path / "modules") in places
     assert not {str(tmp_path), f"{tmp_path}/.", str(tmp_path / "deep"), "/", ""} & set(places)
-
-
-# --- commands --------------------------------------------------------------------------------------------
 
 
 def test_all_but_the_hidden_is_shown(tmp_path: Path) -> None:

@@ -46,9 +46,6 @@ FILTERS = {
 }
 
 
-# --- an interpreter for the filter -----------------------------------------------------------------------
-
-
 def answer(program: bytes, audit: int, number: int, arguments: tuple[int, ...] = ()) -> str:
     """What the kernel would answer: run the instructions as it does."""
     padded = (*arguments, 0, 0, 0, 0, 0, 0)[:6]
@@ -254,9 +251,6 @@ def test_an_unknown_machine_gets_no_filter() -> None:
     for machine in ("riscv64", "i686", "aarch64_be", ""):
         with pytest.raises(Unsupported):
             seccomp.program(READ_ONLY, machine)
-
-
-# --- behind it: `test_process_locks.py` has each call's answer of the kernel -------------------------------
 
 
 LATE_FILTER = """

@@ -208,9 +208,6 @@ async def test_what_a_server_that_was_killed_while_it_wrote_left_is_removed(setu
     assert (setup.root / "f").read_text(encoding="utf-8") == "old"
 
 
-# --- scratch folders and the quarantine ------------------------------------------------------------------
-
-
 async def test_the_scratch_folder_of_a_killed_supervisor_is_removed_and_no_other(setup: Setup) -> None:
     state = str(setup.home / "state")
     with holding(SUPERVISOR, state) as (_, living):

@@ -66,9 +66,6 @@ def proof(wanted: Wanted, around: Sequence[str] = ()) -> Proof:
     return decode_proof(done.stdout)
 
 
-# --- in that process -------------------------------------------------------------------------------------
-
-
 def _elsewhere(sandbox: SandboxSpec) -> SandboxSpec:
     """A sandbox that hides something else."""
     return replace(sandbox, state=f"{sandbox.state}/elsewhere", hidden=())

@@ -76,9 +76,6 @@ async def test_a_skill_answers_to_each_of_its_names_and_no_other(tmp_path: Path)
         assert "none" in result.text
 
 
-# --- files of a skill ------------------------------------------------------------------------------------
-
-
 async def test_a_file_that_is_not_in_the_folder_of_the_skill_is_refused(tmp_path: Path) -> None:
     files = {
         RELEASE: skill(),
@@ -100,9 +97,6 @@ async def test_a_file_that_is_not_in_the_folder_of_the_skill_is_refused(tmp_path
         made.write(".agents/skills/release/logo.png", b"\xff\xfe\0")
         result = await call(made, "Skill", skill="release", file="logo.png")
         assert result.error == "invalid_input"
-
-
-# --- allowed-tools ---------------------------------------------------------------------------------------
 
 
 async def test_what_no_rule_allows_is_refused_but_the_skill_can_be_ended(tmp_path: Path) -> None:

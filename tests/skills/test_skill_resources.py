@@ -26,9 +26,6 @@ GOOD = skill("Cut $ARGUMENTS.", name="release", description="Cut a release", arg
 eras = pytest.mark.parametrize("era", ERAS)
 
 
-# --- prompts ---------------------------------------------------------------------------------------------
-
-
 async def _names(client: Client) -> list[str]:
     return [one.name for one in (await client.list_prompts(cache_mode="bypass")).prompts]
 
@@ -152,9 +149,6 @@ async def test_files_of_skills_are_neither_completed_nor_watched(tmp_path: Path)
                 mcp.SubscribeRequest(params=mcp.SubscribeRequestParams(uri="skill://release/SKILL.md")),
                 mcp.EmptyResult,
             )
-
-
-# --- the extension ---------------------------------------------------------------------------------------
 
 
 class _Request(mcp.Request[dict[str, Any], str]):

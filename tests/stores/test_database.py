@@ -119,9 +119,6 @@ async def test_changes_of_one_server_are_serial_and_leave_the_threads_of_others_
     made.close()
 
 
-# --- damage ----------------------------------------------------------------------------------------------
-
-
 def garbage(path: Path) -> None:
     path.write_bytes(b"not a database at all, but something somebody may want back" * 50)
 
@@ -217,9 +214,6 @@ async def test_a_file_put_in_the_place_of_the_open_one_is_used(tmp_path: Path) -
     assert await made.run(counted) == 1
     os.rename(made.path, made.path + ".old")
     assert await made.run(counted) == 1
-
-
-# --- what cannot be used ---------------------------------------------------------------------------------
 
 
 async def test_a_place_that_is_not_private_is_not_used(tmp_path: Path) -> None:

@@ -190,9 +190,6 @@ def put(path: Path, text: str) -> Path:
     return path
 
 
-# --- servers ---------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Said:
     text: str
@@ -279,9 +276,6 @@ def _closed_to_others(path: Path) -> Path | None:
     """The uppermost folder on the way to `path` that not everybody may enter."""
     way = [*reversed(path.parents), path]
     return next((folder for folder in way if not folder.stat().st_mode & stat.S_IXOTH), None)
-
-
-# --- the same, free --------------------------------------------------------------------------------------
 
 
 @contextmanager

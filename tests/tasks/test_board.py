@@ -56,9 +56,6 @@ def task(result: Result) -> dict[str, Any]:
     return data["task"]
 
 
-# --- tasks that run --------------------------------------------------------------------------------------
-
-
 async def test_tasks_run_in_the_order_of_their_dependencies(server: Dispatcher, tmp_path: Path) -> None:
     first = await created(server, command="until [ -e go ]; do sleep 0.01; done; echo first >> log")
     second = await created(server, command="echo second >> log", blockedBy=[first])
@@ -150,9 +147,6 @@ async def test_a_task_keeps_the_rights_under_which_it_was_created(tmp_path: Path
         assert "Read-only file system" in await ended(server, name)
         assert "[completed" in await ended(server, await created(server, command="touch now"))
     assert [path.name for path in (tmp_path / "root").iterdir()] == ["now"]
-
-
-# --- notes -----------------------------------------------------------------------------------------------
 
 
 async def test_a_note_goes_from_status_to_status_until_a_final_one(server: Dispatcher) -> None:

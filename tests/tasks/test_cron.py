@@ -134,8 +134,6 @@ async def test_a_schedule_whose_zone_is_gone_is_listed_and_deleted(app: Applicat
     assert (await call(app, "CronDelete", cron_id=handle)).error is None
 
 
-# --- the text --------------------------------------------------------------------------------------------
-
 NOON = datetime(2026, 6, 1, 12, tzinfo=UTC)
 
 

@@ -190,9 +190,6 @@ async def test_rules_and_tools_of_today_refuse_a_job_of_yesterday(tmp_path: Path
     assert list((tmp_path / "root").iterdir()) == []
 
 
-# --- prompts ---------------------------------------------------------------------------------------------
-
-
 class Agent(Args):
     description: str
     prompt: str
@@ -216,9 +213,6 @@ async def test_a_prompt_runs_as_an_agent_for_which_nobody_is_asked(tmp_path: Pat
     # What it left belongs to an owner of its own, who is forgotten.
     assert len(ended) == 1
     assert one.handle in ended[0]
-
-
-# --- named tokens ----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True)

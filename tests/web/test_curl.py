@@ -90,9 +90,6 @@ async def test_a_header_that_would_be_more_than_one_is_refused(tool: str, tmp_pa
     assert outside.asked == []
 
 
-# --- redirects -------------------------------------------------------------------------------------------
-
-
 async def test_a_redirect_on_the_same_site_goes_on(tmp_path: Path) -> None:
     statuses = (301, 303, 307, 308)
     with reaching(tmp_path, {**{f"/{n}": to("/end", n) for n in statuses}, "/end": echo}) as (made, outside):

@@ -173,9 +173,6 @@ async def test_an_engine_that_does_not_answer_with_results_is_an_error(engine: s
             assert "the-key" not in result.text
 
 
-# --- sessions --------------------------------------------------------------------------------------------
-
-
 async def test_the_twenty_sixth_search_of_a_session_is_refused(tmp_path: Path) -> None:
     with site({"/search": flat}) as service:
         person = Person(name="one")
@@ -204,9 +201,6 @@ async def test_a_session_keeps_to_one_engine_and_sessions_differ(tmp_path: Path)
         }
     assert all(len(set(found)) == 1 for found in engines.values())
     assert {found[0] for found in engines.values()} == {"brave", "searxng", "duckduckgo"}
-
-
-# --- where searches may go -------------------------------------------------------------------------------
 
 
 async def test_an_engine_on_this_machine_is_open_to_searches_alone(tmp_path: Path) -> None:

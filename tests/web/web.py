@@ -170,9 +170,6 @@ def to(location: str, status: int = 302) -> Route:
     return lambda reply: reply.redirect(location, status)
 
 
-# --- the internet of a test ------------------------------------------------------------------------------
-
-
 class _Wire(httpcore.AsyncNetworkStream):
     """A connection that seems to go where it was meant to."""
 

@@ -40,9 +40,6 @@ def inside(folder: Path, mode: str, calls: Calls) -> list[dict[str, Any]]:
     return answers
 
 
-# --- in the namespace ------------------------------------------------------------------------------------
-
-
 def main(asked: Mapping[str, Any]) -> None:
     folder = Path(asked["folder"])
     _raise_loopback()
