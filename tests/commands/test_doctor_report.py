@@ -1,6 +1,5 @@
 """`doctor --report`: one new file that says what was tried here, with nothing private in it."""
 
-import importlib
 import json
 import os
 import platform
@@ -20,7 +19,9 @@ from mcp_toolserver.commands.doctor.host import RootFacts
 from mcp_toolserver.errors import SettingsError
 from mcp_toolserver.invocation import load
 from mcp_toolserver.runtime.executables import HostExecutables
+from mcp_toolserver.runtime.sandbox.broker.policy import BrokerPolicy
 from mcp_toolserver.runtime.sandbox.layers.spec import Check, SandboxSpec, decode_proof, encode_proof
+from mcp_toolserver.runtime.sandbox.selftest import seatbelt_selftest, selftest
 from mcp_toolserver.settings import OPTIONS, TABLES
 from tests import ROOT
 from tests.commands.test_doctor import GOOD, LINUX, LOCKED, but
@@ -94,19 +95,25 @@ def test_nothing_private_reaches_the_report(tmp_path: Path, *, fails: bool) -> N
     assert all(content["modes"][0]["tests"]["server process"]["checks"].values())
 
 
-@pytest.mark.parametrize("module", ["selftest", "seatbelt_selftest"][sys.platform != "linux" :])
+@pytest.mark.parametrize("layer", ["selftest", "seatbelt_selftest"][sys.platform != "linux" :])
 @pytest.mark.parametrize(
     ("end", "failed"), [("end", "temporary files can be written"), ("", "the script runs to its end")]
 )
-def test_failed_checks_are_named_without_output(module: str, end: str, failed: str, tmp_path: Path) -> None:
-    def enforce_nothing(sandbox: SandboxSpec, _: object, __: str) -> tuple[int, str]:
-        token = Path(sandbox.roots[0], "kept").read_text(encoding="utf-8")
-        return 0, f"root {token}\n{end} {MARK}\nplace {MARK}"
+def test_failed_checks_are_named_without_output(layer: str, end: str, failed: str, tmp_path: Path) -> None:
+    printed = f'root $(cat kept)"; echo "{end} {MARK}"; echo "place {MARK}'
+    nothing = program(tmp_path, MARK, f'echo "{printed}"')
+    sandbox = SandboxSpec(mode="read-only", roots=(), home="/", state=str(tmp_path), programs=(nothing,))
 
-    prove = importlib.import_module(f"mcp_toolserver.runtime.sandbox.selftest.{module}").prove
-    more = {"abi": 7} if module == "selftest" else {}
-    sandbox = SandboxSpec(mode="read-only", roots=(), home="/", state=str(tmp_path), programs=(f"/{MARK}",))
-    proof = decode_proof(encode_proof(prove(sandbox, enforce_nothing, **more)))
+    def enforce_nothing(spec: SandboxSpec, _: object, __: str) -> tuple[int, str]:
+        return 0, ran([nothing], env={}, cwd=Path(spec.roots[0])).stdout
+
+    if layer == "selftest":
+        proof = selftest.prove(sandbox, enforce_nothing, abi=7)
+    else:
+        (scratch := tmp_path / "scratch").mkdir()
+        policy = BrokerPolicy(sandbox=sandbox, environment={}, shell=("/bin/sh", "-c"), scratch=str(scratch))
+        proof = seatbelt_selftest.prove(policy)
+    proof = decode_proof(encode_proof(proof))
     assert MARK in proof.reasons[0]
     check = Check(name="opens no socket", held=False, seen=MARK)
     facts = but(

@@ -196,9 +196,6 @@ def test_each_hash_is_compared_whole_and_none_is_skipped(
         assert compared == [token_hash(one) for one in (b"ann", b"ben", b"cleo")]
 
 
-# --- limits ----------------------------------------------------------------------------------------------
-
-
 def test_a_name_has_limits_of_its_own_within_those_of_the_server() -> None:
     server = ConcurrencyLimiter(RequestLimits(requests=2, of_one=2))
     limits = RequestLimits(requests=1, of_one=1, per_minute=2)
@@ -218,9 +215,6 @@ def test_a_name_has_limits_of_its_own_within_those_of_the_server() -> None:
     refusal = ann.acquire("other", "tools/call")
     assert refusal is not None
     assert "2 calls a minute" in refusal.text
-
-
-# --- servers of names ------------------------------------------------------------------------------------
 
 
 async def test_a_name_that_is_revoked_while_a_request_waits_is_refused(
@@ -279,9 +273,6 @@ async def test_a_name_that_is_revoked_while_a_request_waits_is_refused(
             assert await members.of(b"one") is NO_TOKENS
     assert second.disconnects.ended
     assert "The server of the name ann failed and is closed; the others go on" in caplog.text
-
-
-# --- the command -----------------------------------------------------------------------------------------
 
 
 def run(folder: Path, *arguments: str, environ: Mapping[str, str] | None = None) -> int:

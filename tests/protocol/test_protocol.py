@@ -37,9 +37,6 @@ def client(served: Handlers, **options: Any) -> Client:
     return Client(ToolServer(served, ""), **{"mode": "legacy", "read_timeout_seconds": 10, **options})
 
 
-# --- questions -------------------------------------------------------------------------------------------
-
-
 def request(question: str) -> mcp.ElicitRequest:
     return mcp.ElicitRequest(
         params=mcp.ElicitRequestFormParams(message=question, requested_schema={"type": "object"})
@@ -121,9 +118,6 @@ async def test_a_tampered_state_is_refused(tmp_path: Path) -> None:
         assert isinstance(again, mcp.CallToolResult)
         assert text(again) == "said"
         assert isinstance(await call(state), mcp.InputRequiredResult)
-
-
-# --- roots -----------------------------------------------------------------------------------------------
 
 
 def named(*folders: Path) -> mcp.ListRootsResult:
@@ -251,9 +245,6 @@ async def test_roots_that_change_while_they_are_asked_for_are_asked_for_again(tm
         assert answers == []
 
 
-# --- progress --------------------------------------------------------------------------------------------
-
-
 async def test_progress_is_reported_under_a_token_of_bounded_length(tmp_path: Path) -> None:
     notes: list[mcp.ProgressNotification] = []
 
@@ -267,9 +258,6 @@ async def test_progress_is_reported_under_a_token_of_bounded_length(tmp_path: Pa
             await connected.session.call_tool("probe", {}, meta={"progress_token": token})
     found = [(note.params.progress_token, note.params.progress) for note in notes]
     assert found == [(token, step) for token in ("t" * 256, 7) for step in (1.0, 2.0)]
-
-
-# --- the server itself -----------------------------------------------------------------------------------
 
 
 def test_the_schema_of_one_tool_is_found_without_a_list(tmp_path: Path) -> None:

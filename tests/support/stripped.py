@@ -56,7 +56,13 @@ def _remove(names: tuple[str, ...]) -> None:
 
 
 if __name__ == "__main__":
-    strip(sys.argv.pop(1))
+    strip(platform := sys.argv.pop(1))
     from mcp_toolserver.main import main
+
+    if platform == "darwin":
+        from mcp_toolserver.runtime.sandbox.posix import family
+
+        # The `ps` of this machine understands these.
+        family._FLAGS = ("e", "S")
 
     main()
