@@ -348,7 +348,8 @@ async def test_daemons_die_with_a_supervisor_that_is_killed(at: Broker) -> None:
 
 def _waiting(at: Broker) -> list[int]:
     """The supervisor that waits for a request and the fork that waits for the supervisor."""
-    supervisors = [pid for pid in processes() if parent(pid) == at.pid]
+    # What the self-test left may be a zombie until the next child of the broker ends.
+    supervisors = [pid for pid in processes() if parent(pid) == at.pid and state(pid) not in "XZ"]
     return supervisors + [pid for pid in processes() if parent(pid) in supervisors]
 
 
@@ -382,7 +383,7 @@ async def test_the_supervisor_that_waits_learns_what_rules_hide(tmp_path: Path) 
         programs=candidates(os.environ["PATH"], ()),
     )
     with broker(sandbox=sandbox) as at:
-        await until(lambda: len(_waiting(at)) == 2)
+        await until(lambda: len(_waiting(at)) >= 2)
         at.hide(["*.key"])
         _, output = outcome(at, f"cat {key}; echo on", cwd=str(key.parent))
         assert output.endswith("on\n")
