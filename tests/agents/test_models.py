@@ -92,6 +92,7 @@ NAMES: Mapping[ProviderName, str] = {"anthropic": "claude-sonnet-5-5", "openai":
 BROKEN_CALL = ToolCall(id="broken", name="look", arguments="{")
 
 
+@pytest.mark.long  # the official packages take seconds to import
 @both
 @pytest.mark.parametrize("known", [True, False])
 async def test_requests_are_those_that_the_official_package_describes(

@@ -98,6 +98,7 @@ def configure(*arguments: str, drive: Path, **more: str) -> subprocess.Completed
     return ran(command, env={**environment, **coverage})
 
 
+@pytest.mark.long
 def test_a_client_of_windows_starts_the_server_with_wsl_exe(drive: Path) -> None:
     project, profile = drive.parent / "home/project", drive / "Users/Zoë"
     done = configure("claude-desktop", "--windows", "--root", str(project), "--yes", drive=drive)
@@ -119,6 +120,7 @@ def test_a_client_of_windows_starts_the_server_with_wsl_exe(drive: Path) -> None
     assert not [path for path in profile.rglob("*") if path.is_file()]
 
 
+@pytest.mark.long
 def test_the_file_of_a_client_of_windows_is_in_the_folder_of_its_user(drive: Path) -> None:
     for name in ON_WINDOWS:
         done = configure(name, "--windows", "--root", "/mnt/c/project", "--print", drive=drive)
@@ -143,6 +145,7 @@ def refusal(*arguments: str, drive: Path, **more: str) -> str:
     return done.stderr
 
 
+@pytest.mark.long
 def test_a_wrong_request_changes_nothing(drive: Path) -> None:
     assert "this is not WSL" in refusal("cursor", "--root", "/", drive=drive, WSL_DISTRO_NAME="")
     (drive / "Users/Zoë").mkdir(parents=True)
@@ -151,6 +154,7 @@ def test_a_wrong_request_changes_nothing(drive: Path) -> None:
     assert not list((drive / "Users/Zoë").iterdir())
 
 
+@pytest.mark.long
 def test_a_windows_that_does_not_answer_is_an_error(drive: Path) -> None:
     cursor, cmd = ("cursor", "--root", "/mnt/c/project"), drive / "Windows/System32/cmd.exe"
     cmd.write_text("#!/bin/sh\nexit 1", encoding="utf-8")

@@ -11,7 +11,7 @@ from mcp import Client
 from mcp_types import Implementation
 
 from tests.support.calling import handle, shown_path
-from tests.support.confinement import BY_USER, WORKSPACE_WRITE, Server
+from tests.support.confinement import AS_ROOT_IN_LONG, WORKSPACE_WRITE, Server
 from tests.support.live import Setup, SharedServers, connected, connected_to, text
 from tests.support.processes import until
 
@@ -94,7 +94,7 @@ async def test_what_one_server_keeps_the_next_leaves_alone_and_does_not_show(set
     assert Path(shown_path(answer)).read_text(encoding="utf-8") == TEXT
 
 
-@pytest.mark.parametrize("user", BY_USER)
+@pytest.mark.parametrize("user", AS_ROOT_IN_LONG)
 def test_commands_see_nothing_that_is_kept_and_what_is_temporary_is_not(
     user: str, servers: Callable[[str, str], Server]
 ) -> None:

@@ -9,7 +9,7 @@ from mcp_toolserver.runtime.processes.broker_client import Broker
 from tests.git.hostile_git import Lair
 from tests.git.repositories import GitTools, git_tools
 from tests.git.served import Place, git_servers, repository_in
-from tests.support.confinement import BY_USER, USERS, Server
+from tests.support.confinement import AS_ROOT_IN_LONG, USERS, Server
 
 
 @pytest.fixture(scope="session", name="git_servers")
@@ -18,7 +18,7 @@ def _git_servers() -> Generator[Callable[[str], Server]]:
         yield server
 
 
-@pytest.fixture(params=BY_USER)
+@pytest.fixture(params=AS_ROOT_IN_LONG)
 def place(request: pytest.FixtureRequest, git_servers: Callable[[str], Server]) -> Generator[Place]:
     """A repository in the root of the shared server of each user."""
     with repository_in(git_servers(request.param)) as made:

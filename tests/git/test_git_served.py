@@ -31,7 +31,7 @@ from tests.git.served import (
 )
 from tests.sandbox.cases import until
 from tests.support.confinement import (
-    BY_USER,
+    AS_ROOT_IN_LONG,
     FULL,
     READ_ONLY,
     USERS,
@@ -85,7 +85,7 @@ def test_nothing_of_a_repository_runs_and_only_git_folders_change(place: Place) 
     everything(place)
 
 
-@pytest.mark.parametrize("user", BY_USER)
+@pytest.mark.parametrize("user", AS_ROOT_IN_LONG)
 def test_every_question_is_answered_and_nothing_runs_or_changes(
     user: str, servers: Callable[[str, str], Server]
 ) -> None:

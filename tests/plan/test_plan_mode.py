@@ -16,7 +16,7 @@ from mcp_toolserver.pipeline.narrowings import Narrowings
 from mcp_toolserver.runtime.plan.plan_modes import KEPT_SECONDS, MAX_CHARACTERS, OwnerPlans, PlanModes
 from mcp_toolserver.runtime.processes.broker_client import Writers
 from tests.plan.planning import Human
-from tests.support.confinement import as_user, by_user, scene
+from tests.support.confinement import AS_ROOT_IN_LONG, as_user, scene
 from tests.support.live import ERAS, Setup, connected, connected_to, serving, text
 from tests.support.processes import until
 
@@ -161,7 +161,7 @@ with socket.create_connection(("127.0.0.1", 8765), timeout=1) as one:
 """
 
 
-@by_user
+@pytest.mark.parametrize("user", AS_ROOT_IN_LONG)
 async def test_what_runs_is_suspended_and_cannot_be_used_to_write(user: str) -> None:
     with scene(user) as made:
         root = made.root

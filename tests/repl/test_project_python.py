@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.confinement import (
-    BY_USER,
+    AS_ROOT_IN_LONG,
     FULL,
     READ_ONLY,
     USERS,
@@ -37,7 +37,7 @@ def mode(request: pytest.FixtureRequest) -> str:
     return request.param
 
 
-@pytest.fixture(scope="module", params=BY_USER)
+@pytest.fixture(scope="module", params=AS_ROOT_IN_LONG)
 def user(request: pytest.FixtureRequest) -> str:
     return request.param
 

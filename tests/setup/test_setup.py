@@ -142,7 +142,10 @@ def files_in(folder: Path) -> set[str]:
 # --- adding and removing ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["claude-code", "codex", "goose", "vscode"])
+@pytest.mark.parametrize(
+    "name",
+    ["claude-code", *(pytest.param(name, marks=pytest.mark.long) for name in ("codex", "goose", "vscode"))],
+)
 def test_setup_on_an_empty_home_configures_a_server_that_starts_and_remove_leaves_nothing(
     name: str, home: Path, project: Path
 ) -> None:

@@ -14,7 +14,7 @@ from mcp_toolserver.stores.cron import StoredRun, StoredSchedule, StoredSchedule
 from mcp_toolserver.stores.database import Database
 from tests.support.live import Setup, connected, text
 
-SECONDS = 20.0
+SECONDS = 60.0
 
 
 def stored(setup: Setup) -> Database:

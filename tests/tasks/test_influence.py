@@ -13,7 +13,7 @@ import mcp_types as mcp
 import pytest
 from mcp import Client
 
-from tests.support.confinement import BY_USER, as_user, scene
+from tests.support.confinement import AS_ROOT_IN_LONG, as_user, scene
 from tests.support.live import Setup, connected, text
 from tests.tasks.test_board_served import ended, name_of
 from tests.tasks.test_cron_served import create
@@ -81,7 +81,7 @@ async def made_by(client: Client) -> Work:
     return Work(waits_for=note, tasks=tasks, schedule=await create(client, "true"))
 
 
-@pytest.fixture(params=BY_USER)
+@pytest.fixture(params=AS_ROOT_IN_LONG)
 def setup(request: pytest.FixtureRequest) -> Generator[Setup]:
     """A server of root, or of an ordinary user, with the folders `part` and `kept`."""
     with scene(request.param) as made:
