@@ -12,21 +12,13 @@ from mcp_toolserver.errors import InvalidInput, Unavailable
 
 
 class SystemClock:
-    """The clock of this machine."""
-
     async def now(self, zone: str = "") -> datetime:
-        """Return the time in an IANA zone; without one, in the machine's zone.
-
-        Raises:
-            InvalidInput: no such zone.
-            Unavailable: this machine has no list of zones.
-        """
+        """Return the time in an IANA zone; without one, in the machine's zone. Raises: as `find_zone`."""
         if not zone:
             return datetime.now().astimezone()
         return datetime.now(await to_thread.run_sync(find_zone, zone))
 
     async def sleep(self, seconds: float) -> None:
-        """Wait."""
         await anyio.sleep(seconds)
 
 
@@ -56,11 +48,8 @@ def find_zone(name: str) -> tzinfo:
 
 
 def machine_zone(link: str = "/etc/localtime") -> str:
-    """Return the IANA name of the machine's time zone.
-
-    Raises:
-        InvalidInput: it is not known, because the link does not name it or the variable TZ overrides it.
-    """
+    """Return the IANA name of the machine's time zone. It is not known where the link does not name it or the
+    variable TZ overrides it."""
     try:
         name = os.readlink(link).partition("zoneinfo/")[2]
     except FileNotFoundError:

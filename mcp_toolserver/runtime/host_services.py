@@ -42,7 +42,6 @@ class ServiceRequest:
 
     @property
     def workspace(self) -> Workspace:
-        """What the call sees of the files."""
         return self.host.workspace
 
 
@@ -123,7 +122,6 @@ class HostServices:
 
     @property
     def workspace(self) -> Workspace:
-        """The files that the calls may use."""
         return self.view()
 
     def owned_by(self, owner: str) -> HostServices:

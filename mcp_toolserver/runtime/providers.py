@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 from anyio import create_task_group
 
 from mcp_toolserver.capabilities.permissions import DESKTOP, Capability, Permission
-from mcp_toolserver.capabilities.processes import JobSource
-from mcp_toolserver.runtime.background_jobs import BackgroundJobs, CallJobs, ProvideSource
+from mcp_toolserver.capabilities.processes import JobQuery, JobSource, JobState
+from mcp_toolserver.errors import NotFound
 
 if TYPE_CHECKING:
     from mcp_toolserver.capabilities.change_events import ChangeEvents
@@ -48,8 +48,6 @@ _REMOVE_TIMEOUT = 10.0
 
 @dataclass(frozen=True, kw_only=True)
 class ProviderContext:
-    """What providers are built from."""
-
     facts: HostFacts
     programs: HostExecutables
     broker_or_none: Broker | None
@@ -95,18 +93,15 @@ class ProviderContext:
 
     @property
     def broker(self) -> Broker:
-        """The broker that starts programs."""
         assert self.broker_or_none is not None
         return self.broker_or_none
 
     @property
     def commands(self) -> Commands:
-        """The commands of this server."""
         assert self.commands_or_none is not None
         return self.commands_or_none
 
     def git(self) -> Git:
-        """The git of this host."""
         from mcp_toolserver.runtime.git.runner import Git
         from mcp_toolserver.runtime.processes.helper_launcher import Programs
 
@@ -423,6 +418,48 @@ _PROVIDERS: Mapping[Capability, Callable[[ProviderContext], Provider]] = {
 has those that need nothing beyond the call."""
 
 
+ProvideSource = Callable[["ServiceRequest"], JobSource]
+"""Returns the source of one kind of background jobs for a call."""
+
+_PROTOCOL_TASK = len("task_") + 32
+"""Characters of the id of an MCP task; tasks of the board have shorter ones."""
+
+
+@dataclass
+class BackgroundJobs:
+    """All background jobs of a server: commands, agents, tasks of the board and MCP tasks. They share one id
+    space, and the prefix of a handle names the source of its job."""
+
+    sources: Mapping[str, ProvideSource]
+    """By the prefix of their handles."""
+    protocol_tasks: Callable[[str], JobSource] | None = None
+    """Returns the MCP tasks of an owner; None before the first client that supports them."""
+
+
+@dataclass(frozen=True)
+class CallJobs:
+    """The background jobs of one call, of every kind. Implements `JobSource`."""
+
+    jobs: BackgroundJobs
+    request: ServiceRequest
+
+    async def output(self, query: JobQuery) -> JobState:
+        return await self._source(query.handle).output(query)
+
+    async def stop(self, handle: str) -> JobState:
+        return await self._source(handle).stop(handle)
+
+    def _source(self, handle: str) -> JobSource:
+        prefix, jobs = handle[: handle.find("_") + 1], self.jobs
+        if prefix == "task_" and len(handle) == _PROTOCOL_TASK and jobs.protocol_tasks is not None:
+            return jobs.protocol_tasks(self.request.scope.owner)
+        if prefix not in jobs.sources:
+            raise NotFound(
+                "No background job has this id. Use the id that bash, Agent or TaskCreate returned."
+            )
+        return jobs.sources[prefix](self.request)
+
+
 class Providers:
     """All providers of one server."""
 
@@ -433,7 +470,6 @@ class Providers:
         if (commands := context.commands_or_none) is not None:
             sources["bg_"] = lambda request: commands.for_call(request.workspace, request.scope)
         self.jobs = BackgroundJobs(sources)
-        """All background jobs, by the prefix of their handles."""
 
     @property
     def services(self) -> Mapping[Capability, Provide]:
@@ -444,11 +480,9 @@ class Providers:
         }
 
     def service(self, need: Capability) -> Provide:
-        """What returns the service of `need` for a call."""
         return lambda request: self.load(need).provide(request)
 
     def load(self, need: Capability) -> Provider:
-        """The provider of `need`."""
         build = _PROVIDERS[need]
         if build not in self._built:
             self._built[build] = build(self._context)

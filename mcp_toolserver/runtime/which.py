@@ -71,7 +71,6 @@ def powershell_start(program: str) -> tuple[str, ...]:
 
 
 def is_executable(file: str) -> bool:
-    """Whether `file` is an executable file."""
     return os.path.isfile(file) and os.access(file, os.X_OK)
 
 

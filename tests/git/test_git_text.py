@@ -4,6 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mcp_toolserver.capabilities.git import GitChange
+from mcp_toolserver.errors import InvalidInput
 from mcp_toolserver.text.git.log import blamed, blanked, commits
 from mcp_toolserver.text.git.names import ends, peeled, plain
 from mcp_toolserver.text.git.status import parsed
@@ -49,7 +50,7 @@ def test_the_ends_of_a_range_are_named_as_they_were_given() -> None:
 def test_every_end_is_peeled(text: str) -> None:
     try:
         found = peeled(text)
-    except ValueError:
+    except InvalidInput:
         return
     assert all(end.endswith("^{commit}") for end in ends(found))
 

@@ -13,7 +13,13 @@ from hypothesis import strategies as st
 from mcp_toolserver.capabilities.code import CodeEdit, CodeQuery, ProposedFile
 from mcp_toolserver.capabilities.files import CanonicalPath
 from mcp_toolserver.errors import InvalidInput
-from mcp_toolserver.runtime.lsp.connection import FrameDecoder, ProtocolError, decode_message, encode_message
+from mcp_toolserver.runtime.lsp.connection import (
+    MOST_BYTES,
+    FrameDecoder,
+    ProtocolError,
+    decode_message,
+    encode_message,
+)
 from mcp_toolserver.runtime.lsp.documents import FileWatcher, to_path, to_uri
 from mcp_toolserver.runtime.lsp.pool import find_executables, search_folders
 from mcp_toolserver.text.code.languages import CODE_GLOB, LANGUAGES, code_glob, code_language
@@ -81,9 +87,9 @@ def test_no_stream_breaks_the_frames(stream: bytes) -> None:
 def test_a_stream_may_begin_with_a_warning_a_header_say_more_and_a_message_be_of_the_greatest_size() -> None:
     assert FrameDecoder().feed(b"WARNING: new version\nContent-Length: 2\r\n\r\n{}") == [b"{}"]
     assert FrameDecoder().feed(b"Content-Type: x\r\ncontent-length:  2 \r\n\r\n{}") == [b"{}"]
-    assert FrameDecoder(most=3).feed(b"Content-Length: 3\r\n\r\nabc") == [b"abc"]
-    with pytest.raises(ProtocolError, match="more than 3 bytes"):
-        FrameDecoder(most=3).feed(b"Content-Length: 4\r\n\r\n")
+    assert FrameDecoder().feed(b"Content-Length: %d\r\n\r\n" % MOST_BYTES) == []
+    with pytest.raises(ProtocolError, match="more than 16,777,216 bytes"):
+        FrameDecoder().feed(b"Content-Length: %d\r\n\r\n" % (MOST_BYTES + 1))
 
 
 def test_an_address_means_its_path() -> None:

@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 
 from mcp_toolserver.capabilities.web import WebAnswer
 from mcp_toolserver.errors import Unavailable
-from mcp_toolserver.runtime.web.client import Cache, GuardedNetwork, freshness_seconds, read_body
+from mcp_toolserver.runtime.web.client import Cache, GuardedNetwork, HttpClient, freshness_seconds, read_body
 from mcp_toolserver.runtime.web.guard import Guard
-from mcp_toolserver.runtime.web.robots import RobotsChecker, allows, parse_robots
+from mcp_toolserver.runtime.web.robots import allows, parse_robots
 from mcp_toolserver.runtime.web.search_client import SearchBudget
 from mcp_toolserver.text.web.headers import sendable
-from mcp_toolserver.text.web.urls import Url, parse_url
+from mcp_toolserver.text.web.urls import parse_url
 from mcp_toolserver.tools.web.web_fetch import joined_parts, relevant
-from tests.web.web import Internet
+from tests.web.web import Internet, site
 
 # --- robots.txt ------------------------------------------------------------------------------------------
 
@@ -212,17 +212,14 @@ def test_sessions_are_counted_apart_until_they_are_old_or_too_many() -> None:
 
 
 async def test_of_many_sites_the_oldest_is_asked_again() -> None:
-    asked: list[str] = []
-
-    async def read(url: Url) -> tuple[int, bytes]:
-        asked.append(url.host)
-        return 404, b""
-
-    courtesy = RobotsChecker(read=read)
-    for number in (*range(130), 0, 129):
-        await courtesy.check(parse_url(f"http://n{number}.example/"))
-    assert asked.count("n0.example") == 2
-    assert asked.count("n129.example") == 1
+    hosts = [f"93.184.0.{number}" for number in range(130)]
+    with site() as made:
+        client = HttpClient(Guard(), Internet(sites=dict.fromkeys(hosts, made)))
+        for host in (*hosts, hosts[0], hosts[129]):
+            await client.check_robots(parse_url(f"http://{host}/"))
+    asked = [one.headers["host"] for one in made.asked]
+    assert asked.count(hosts[0]) == 2
+    assert asked.count(hosts[129]) == 1
 
 
 async def test_the_guarded_network_opens_no_local_socket() -> None:

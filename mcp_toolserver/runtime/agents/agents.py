@@ -77,7 +77,6 @@ class ServerAgents:
         """Who started agents in this server."""
 
     def start(self, agent: RunningAgent) -> None:
-        """Start an agent."""
         handle = agent.record.handle
         self.running[handle] = agent
         self._owners.add(agent.record.owner)
@@ -125,7 +124,11 @@ class ServerAgents:
 
 @dataclass(frozen=True)
 class CallAgents:
-    """Agents with at most the rights of the call, teams of them, and agents as background jobs."""
+    """Agents with at most the rights of the call, teams of them, and agents as background jobs.
+
+    Methods raise `NotFound` where the caller has no such agent or team, and `Conflict` where the agent runs
+    already, has ended or has too many messages, or where a name is taken.
+    """
 
     agents: ServerAgents
     request: ServiceRequest
@@ -160,7 +163,7 @@ class CallAgents:
         return state
 
     async def transcript(self, handle: str) -> str:
-        """The whole conversation as JSON. Raises: NotFound."""
+        """The whole conversation as JSON."""
         return await self.agents.store.transcript(handle, self._owner)
 
     async def output(self, query: JobQuery) -> JobState:
@@ -172,7 +175,6 @@ class CallAgents:
         return _job(await self._state(query.handle), query)
 
     async def stop(self, handle: str) -> JobState:
-        """See `JobSource.stop`. Raises: Conflict: another server runs it."""
         agent = self._running(handle)
         if agent is not None:
             await agent.stop()
@@ -188,10 +190,6 @@ class CallAgents:
 
         Returns:
             The names of those who get it.
-
-        Raises:
-            NotFound: nobody within reach has this name.
-            Conflict: the agent has ended, or has too many unread messages.
         """
         sender = self.agents.running.get(self._owner)
         text = f"Message from {_name(sender)}:\n{message}"
@@ -215,12 +213,7 @@ class CallAgents:
         return tuple(map(_name, found))
 
     async def create(self, name: str, members: Sequence[AgentTask]) -> Team:
-        """Start agents in the background; all or none.
-
-        Raises:
-            Conflict: a name is given twice or taken.
-            ToolError: as `run`.
-        """
+        """Start agents in the background; all or none. Raises: as `run`."""
         names = [member.name for member in members]
         if twice := next((one for one in names if names.count(one) > 1), None):
             raise Conflict(f"Two members are named {twice}. Give each a name of its own.")
@@ -241,11 +234,7 @@ class CallAgents:
         return team.state()
 
     async def delete(self, team: str) -> Team:
-        """Stop the members, by the id or name of their team, and all that they started.
-
-        Raises:
-            NotFound: the caller has no such team; it may have been deleted.
-        """
+        """Stop the members, by the id or name of their team, and all that they started."""
         found = next((one for one in self._teams() if team in (one.id, one.name)), None)
         if found is None:
             raise NotFound("There is no such team; it was never created here, or it is gone already.")
@@ -351,14 +340,7 @@ class CallAgents:
         return record, Conversation()
 
     async def _continued(self, task: AgentTask) -> tuple[AgentRecord, Conversation]:
-        """The agent to resume.
-
-        Raises:
-            NotFound: the caller has none with this handle.
-            Conflict: it runs.
-            InvalidInput: it has another type or name than the call asks for, or is to have a worktree.
-            Denied: a rule forbids its type.
-        """
+        """The agent to resume."""
         store = self.agents.store
         if self._running(task.resume) is not None:
             raise Conflict(f"{task.resume} is running. TaskOutput waits for its end, and TaskStop ends it.")
@@ -377,7 +359,6 @@ class CallAgents:
         return record, Conversation(await store.messages(task.resume))
 
     def _check_room(self, record: AgentRecord) -> None:
-        """Raises: Conflict: it runs, or its name is taken; Unavailable: too many run."""
         running = self.agents.running
         if len(running) >= self.agents.context.agent_limits.running:
             raise Unavailable(
@@ -401,7 +382,6 @@ class RunningTeam:
     agents: tuple[RunningAgent, ...]
 
     def state(self) -> Team:
-        """The team as its owner sees it."""
         return Team(id=self.id, name=self.name, members=tuple(agent.state() for agent in self.agents))
 
 
@@ -411,7 +391,7 @@ def _name(agent: RunningAgent | None) -> str:
 
 
 async def _type_of(name: str, workspace: Workspace) -> AgentType:
-    """The type with this name. Raises: InvalidInput: there is none."""
+    """The type with this name."""
     if name in BUILT_IN:
         return BUILT_IN[name]
     found = await to_thread.run_sync(custom_types, workspace, abandon_on_cancel=True)

@@ -10,6 +10,7 @@ import logging
 import time
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 import anyio
@@ -41,13 +42,10 @@ MAX_NOTES = 20
 """Messages of an agent to the client that started it."""
 
 RESULT_BYTES = 200_000
-"""Maximum bytes of an agent's result."""
-
 REPLY_BYTES = 40_000
 """Maximum bytes of the result of one call that the model sees."""
 
 CONVERSATION_BYTES = 4 << 20
-"""Maximum bytes of a conversation."""
 
 CALLS = 32
 """Maximum calls of one turn."""
@@ -142,10 +140,7 @@ class RunningAgent:
 
     async def _work(self) -> str | None:
         """Go on with the conversation until the model makes no call. Returns the limit that ended it before.
-
-        Raises:
-            ToolError: the model does not answer, or the conversation cannot be stored.
-        """
+        Raises: ToolError."""
         conversation, entries = self.conversation, self.calls.entries()
         tools = tuple(
             ModelTool(name=spec.name, description=spec.description, schema=spec.schema)
@@ -226,11 +221,7 @@ class RunningAgent:
             await ended(self.task)
 
     def deliver(self, text: str) -> None:
-        """Let the agent have a message with its next turn.
-
-        Raises:
-            Conflict: it has no next turn, or too many messages wait.
-        """
+        """Let the agent have a message with its next turn."""
         if self._is_over:
             raise ended_error(self.record)
         if len(self._inbox) >= MAX_UNREAD:
@@ -241,7 +232,7 @@ class RunningAgent:
         self._inbox.append(text)
 
     def note(self, text: str) -> None:
-        """Add a message for who started the agent. Raises: Conflict: there are too many."""
+        """Add a message for who started the agent."""
         if len(self.record.notes) >= MAX_NOTES:
             raise Conflict(
                 f"The leader has {MAX_NOTES} messages already. Put the rest into your last answer."
@@ -262,7 +253,6 @@ class RunningAgent:
                     return
 
     def state(self) -> AgentState:
-        """How it is now."""
         return replace(self._current(), step=self._step)
 
     def _current(self) -> AgentRecord:
@@ -302,7 +292,6 @@ class RunningAgent:
 
 
 def ended_error(record: AgentRecord) -> Conflict:
-    """The error of a message to an agent that has ended."""
     return Conflict(
         f"{record.name or record.handle} has ended and reads no messages. To go on with it, call Agent with "
         f"resume: {record.handle}."
@@ -323,17 +312,9 @@ def _reading(entries: Sequence[Entry]) -> frozenset[str]:
 
 def _batches(calls: Sequence[ToolCall], reading: Collection[str]) -> Iterator[list[tuple[int, ToolCall]]]:
     """Numbered calls that may run at the same time: consecutive ones that read, or a single other one."""
-    batch: list[tuple[int, ToolCall]] = []
-    for number, call in enumerate(calls):
-        if call.name in reading:
-            batch.append((number, call))
-            continue
-        if batch:
-            yield batch
-        batch = []
-        yield [(number, call)]
-    if batch:
-        yield batch
+    for reads, group in groupby(enumerate(calls), lambda numbered: numbered[1].name in reading):
+        batch = list(group)
+        yield from [batch] if reads else ([one] for one in batch)
 
 
 def _shortened(result: Result) -> str:

@@ -11,8 +11,6 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class AgentLimits:
-    """Limits of agents."""
-
     turns: int = 50
     """Answers of the model in one run."""
     tokens: int = 2_000_000
@@ -27,7 +25,6 @@ class AgentLimits:
     """How long a call waits for the end of an agent where the client does not say how long it waits."""
 
     def with_turns(self, turns: int | None) -> AgentLimits:
-        """The same with at most `turns` turns."""
         return self if turns is None else replace(self, turns=min(turns, self.turns))
 
 
@@ -56,7 +53,6 @@ class Spending:
         return next((why for payer in self.payers if (why := payer.overspent())), None)
 
     def overspent(self) -> str | None:
-        """The limit on tokens or cost that this agent has reached."""
         limits = self._limits
         if self.tokens >= limits.tokens:
             return f"it reached the limit of {limits.tokens:,} tokens"

@@ -168,10 +168,7 @@ class Containers:
     async def _create(self, folders: Folders, argv: Sequence[str]) -> str:
         """Create a container; return the engine's error as a sentence, or an empty string."""
         cwd = folders.hold_dir(CanonicalPath("."))
-        try:
-            status, stderr = await self._run_engine(argv, cwd, self._create_timeout)
-        finally:
-            os.close(cwd)
+        status, stderr = await self._run_engine(argv, cwd, self._create_timeout)
         if status == 0:
             return ""
         how = "did not answer in time" if status is None else f"failed with exit status {status}"
@@ -186,15 +183,13 @@ class Containers:
         if name not in self._live:
             return
         self._live.discard(name)
-        root_fd = os.open("/", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            # A container that has ended is already removed, which the engine reports as an error.
-            with contextlib.suppress(Unavailable):
-                await self._run_engine(self._engine.remove(name), root_fd, REMOVE_SECONDS)
-        finally:
-            os.close(root_fd)
+        # A container that has ended is already removed, which the engine reports as an error.
+        with contextlib.suppress(Unavailable):
+            await self._run_engine(self._engine.remove(name), None, REMOVE_SECONDS)
 
-    async def _run_engine(self, argv: Sequence[str], cwd: int, seconds: float) -> tuple[int | None, str]:
+    async def _run_engine(
+        self, argv: Sequence[str], cwd: int | None, seconds: float
+    ) -> tuple[int | None, str]:
         """Run an engine command; return its exit status, None on timeout, and its error output."""
         process = await start_interactive(self._broker, argv, cwd=cwd)
         status = None

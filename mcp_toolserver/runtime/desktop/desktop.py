@@ -5,7 +5,6 @@ clipboard owner, therefore run as commands that last until the server ends.
 """
 
 import contextlib
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -60,14 +59,8 @@ class DesktopHelpers:
     async def output(
         self, row: Program, command: Words, *, text: str = "", most: int = 0
     ) -> tuple[bytes, bool]:
-        """Return at most `most` bytes of a helper's output, and whether that is all.
-
-        The limits are those of `row`. `text` is the helper's standard input.
-
-        Raises:
-            ToolError: the helper fails; see `explain_failure`.
-            TimedOut: it takes too long.
-        """
+        """Return at most `most` bytes of a helper's output, and whether that is all. The limits are those of
+        `row`; `text` is the helper's standard input."""
         most = most or row.most
         running, printed = await self._start(command), bytearray()
         with anyio.move_on_after(row.seconds):
@@ -89,7 +82,6 @@ class DesktopHelpers:
         raise TimedOut(row.late or explain_timeout(command))
 
     async def start_detached(self, row: Program, command: Words) -> None:
-        """Start a program that stays. Raises: Unavailable: it fails, or too many programs stay."""
         self._opened = [each for each in self._opened if each.exit is None]
         if len(self._opened) >= _MOST_OPEN:
             raise Unavailable(
@@ -107,14 +99,8 @@ class DesktopHelpers:
         self._opened.append(running)
 
     async def copy(self, row: Program, command: Words, back: Words, text: str) -> None:
-        """Copy a text; the previous clipboard owner ends only after that.
-
-        `back` prints the clipboard: a copy is verified because helpers do not report success.
-
-        Raises:
-            Unavailable: the clipboard does not contain the text after that.
-            TimedOut: the text cannot be read back in time.
-        """
+        """Copy a text; the previous clipboard owner ends only after that. `back` prints the clipboard: a copy
+        is verified because helpers do not report success."""
         running = await self._start(command)
         try:
             try:
@@ -158,11 +144,7 @@ class DesktopHelpers:
 
     async def _start(self, command: Words) -> InteractiveProcess:
         session = (f"{name}={value}" for name, value in self.found.session)
-        folder = os.open("/", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            return await start_interactive(self._broker, ("/usr/bin/env", *session, *command), cwd=folder)
-        finally:
-            os.close(folder)
+        return await start_interactive(self._broker, ("/usr/bin/env", *session, *command))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -146,11 +146,7 @@ class GitInvocation:
 
 def build_argv(query: GitInvocation, *, changing: bool = False) -> tuple[str, ...]:
     """Return the arguments after git's global options, of a command that reads or one that changes the `.git`
-    folder.
-
-    Raises:
-        InvalidInput: an argument could do more than that, or name something outside of this repository.
-    """
+    folder. Raises: InvalidInput: it could do more than that, or reach out of this repository."""
     forms = CHANGES if changing else FORMS
     shape = forms.get(query.subcommand)
     if shape is None:
@@ -172,20 +168,13 @@ def build_argv(query: GitInvocation, *, changing: bool = False) -> tuple[str, ..
 
 
 def pathspec_input(paths: Sequence[str]) -> bytes:
-    """Return the standard input of `add` and `commit`: the paths, relative to git's working folder.
-
-    Raises:
-        InvalidInput: a path could lie outside of it.
-    """
+    """Return the standard input of `add` and `commit`: the paths, relative to git's working folder."""
     return b"".join(os.fsencode(_check_path(path)) + b"\0" for path in paths)
 
 
 def check_revision(text: str) -> str:
-    """Return `text` if it can only name a revision, or a file in one.
-
-    Raises:
-        InvalidInput: git could read it as an option or as a history search.
-    """
+    """Return `text` if it can only name a revision, or a file in one. Git could read other texts as an option
+    or as a history search."""
     name, colon, path = text.partition(":")
     if (
         len(name) > MAX_REVISION

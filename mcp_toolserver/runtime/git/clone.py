@@ -27,7 +27,7 @@ from mcp_toolserver.errors import (
     Unavailable,
 )
 from mcp_toolserver.runtime.files.workspace_files import ConfinedFiles
-from mcp_toolserver.runtime.git.hardening import FIXED, argv_prefix, parse_config
+from mcp_toolserver.runtime.git.hardening import argv_prefix, environment, parse_config
 from mcp_toolserver.runtime.git.repository import RepositoryAccess, open_repository
 from mcp_toolserver.runtime.processes.broker_client import Broker
 from mcp_toolserver.runtime.processes.interactive import InteractiveProcess, start_interactive
@@ -112,7 +112,17 @@ class GitCloner:
             InvalidInput: the repository is too large.
             TimedOut, Unavailable: it took too long, or cannot be done here.
         """
-        plan = await self._plan(query)
+        address, resolved = await (
+            self._remote_source(query.url) if query.folder is None else self._local_source(query.folder)
+        )
+        plan = ClonePlan(
+            git=argv_prefix(self.program),
+            address=address,
+            resolved=resolved,
+            branch=query.branch,
+            depth=query.depth,
+            most=self.most,
+        )
         files = ConfinedFiles(self.access.workspace, may_write=True)
         if not await files.make_folder(query.path):
             raise Conflict(f"'{query.path}' already exists. Choose a new folder.")
@@ -122,19 +132,6 @@ class GitCloner:
             with anyio.CancelScope(shield=True):
                 await self._remove(query.path)
             raise
-
-    async def _plan(self, query: CloneQuery) -> ClonePlan:
-        address, resolved = await (
-            self._remote_source(query.url) if query.folder is None else self._local_source(query.folder)
-        )
-        return ClonePlan(
-            git=argv_prefix(self.program),
-            address=address,
-            resolved=resolved,
-            branch=query.branch,
-            depth=query.depth,
-            most=self.most,
-        )
 
     async def _remote_source(self, address: str) -> tuple[str, str]:
         """Check a remote address and resolve its host, so that git connects to the checked addresses only."""
@@ -205,13 +202,8 @@ class GitCloner:
 
     async def _start(self, argv: Sequence[str], path: CanonicalPath) -> InteractiveProcess:
         workspace = self.access.workspace
-        folder = workspace.hold_dir(path)
-        try:
-            return await start_interactive(
-                self.broker, argv, cwd=folder, roots=workspace.roots, read_only=workspace.is_read_only
-            )
-        finally:
-            os.close(folder)
+        cwd, read_only = workspace.hold_dir(path), workspace.is_read_only
+        return await start_interactive(self.broker, argv, cwd=cwd, roots=workspace.roots, read_only=read_only)
 
 
 # --- the script -------------------------------------------------------------------------------------------
@@ -277,14 +269,11 @@ def clone_failure(status: int | None, complaints: bytes, source: str, plan: Clon
 
 def _variables(plan: ClonePlan) -> dict[str, str]:
     scheme = plan.address.partition(":")[0]
-    settings = {**FIXED, **_SETTINGS, f"protocol.{scheme}.allow": "always"}
+    settings = {**_SETTINGS, f"protocol.{scheme}.allow": "always"}
     if plan.resolved:
         settings["http.curloptResolve"] = plan.resolved
-    numbered = {"GIT_CONFIG_COUNT": str(len(settings))}
-    for index, (name, value) in enumerate(settings.items()):
-        numbered |= {f"GIT_CONFIG_KEY_{index}": name, f"GIT_CONFIG_VALUE_{index}": value}
     # Remote helper processes for local clones inherit variables but not settings.
-    return {**_VARIABLES, "GIT_ALLOW_PROTOCOL": scheme, **numbered}
+    return {**_VARIABLES, "GIT_ALLOW_PROTOCOL": scheme, **dict(environment(own=settings))}
 
 
 def _clone(plan: ClonePlan) -> tuple[str, ...]:

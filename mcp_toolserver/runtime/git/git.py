@@ -163,10 +163,7 @@ class GitReader:
 
 
 def _parse_revision(revision: str) -> tuple[str, ...]:
-    try:
-        return (peeled(revision),) if revision else ()
-    except ValueError as error:
-        raise InvalidInput(str(error)) from None
+    return (peeled(revision),) if revision else ()
 
 
 def _displayed(repository: Repository, change: GitChange) -> GitChange:
@@ -212,8 +209,10 @@ class _PatchQuery:
     async def run(self, form: Literal["patch", "stat"]) -> GitText:
         """Return the patch, or the statistics if the patch is too long."""
         paths, left_out = await self._visible()
+        if left_out and not paths and self.subcommand == "show":
+            return replace(await self.metadata(), left_out=left_out)
         if left_out and not paths:
-            return await self._all_hidden(left_out)
+            return GitText(text="", folder=self.repository.top, form="patch", left_out=left_out)
         renames = ("--no-renames",) if left_out else ()
         if form == "patch":
             found = await self._run(("--patch", *renames), paths, "patch", left_out)
@@ -221,12 +220,6 @@ class _PatchQuery:
                 return found
         found = await self._run(("--stat", *renames), paths, "stat", left_out)
         return replace(found, complete=form == "stat" and found.complete)
-
-    async def _all_hidden(self, left_out: int) -> GitText:
-        """Return a result without changes, because all of them are hidden."""
-        if self.subcommand == "show":
-            return replace(await self.metadata(), left_out=left_out)
-        return GitText(text="", folder=self.repository.top, form="patch", left_out=left_out)
 
     async def _run(
         self, options: Sequence[str], paths: Sequence[str], form: Literal["patch", "stat", "metadata"],
@@ -274,12 +267,7 @@ class _PatchQuery:
 
 
 async def _read_entry(repository: Repository, revision: str) -> GitText:
-    """Return the file, folder, link or submodule at the repository's path in the commit `revision`.
-
-    Raises:
-        NotFound: the path does not exist in it.
-        InvalidInput: there is no such commit.
-    """
+    """Return the file, folder, link or submodule at the repository's path in the commit `revision`."""
     answer = await repository.ask("ls-tree", "-z", revisions=[revision], paths=[repository.relative])
     await repository.check(answer, [revision])
     if not answer.stdout:

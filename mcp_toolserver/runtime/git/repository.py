@@ -85,12 +85,7 @@ class Repository:
         return ", ".join(f"'{showable(self.workspace_path(name))}'" for name in shown[:most]) + more
 
     def name_of(self, path: CanonicalPath, how: str) -> str:
-        """Return the name of a file in the repository. `how` tells a caller what to do about one elsewhere.
-
-        Raises:
-            Denied: a rule hides the file.
-            InvalidInput: it is in another repository, or in none.
-        """
+        """Return the name of a file in the repository. `how` says what to do about one elsewhere."""
         workspace = self.access.workspace
         # Raises if a rule hides it.
         workspace.kind(path)
@@ -132,12 +127,8 @@ class Repository:
 
 @asynccontextmanager
 async def open_repository(access: RepositoryAccess, path: CanonicalPath) -> AsyncGenerator[Repository]:
-    """Open the repository that contains `path`, which need not exist.
-
-    Raises:
-        NotFound, Denied: no readable repository contains `path`.
-        TimedOut, Unavailable: git took too long or did not start.
-    """
+    """Open the repository that contains `path`, which need not exist. Raises: as `Git`, and NotFound, Denied:
+    no repository that may be read contains it."""
     workspace = access.workspace
     kind = workspace.kind(path)
     folder = path

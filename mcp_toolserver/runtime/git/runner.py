@@ -10,12 +10,12 @@ can depend on any file.
 import os
 import stat
 import time
-from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 
 from mcp_toolserver.errors import Denied, NotFound, SandboxUnavailable, TimedOut, Unavailable
-from mcp_toolserver.runtime.anonymous_file import anonymous_file
+from mcp_toolserver.runtime.anonymous_file import opened_content
 from mcp_toolserver.runtime.descriptor_path import descriptor_path
 from mcp_toolserver.runtime.git.allowed_commands import GitInvocation, build_argv
 from mcp_toolserver.runtime.git.hardening import NO_SETTINGS, argv_prefix, environment, parse_config
@@ -71,7 +71,9 @@ class GitResult:
 class Git:
     """Runs the git executable at `program`, with `home` as the folder of the user's configuration.
 
-    Files changed within the last `racy_window_ns` nanoseconds are not cached.
+    Files changed within the last `racy_window_ns` nanoseconds are not cached. Every method raises `TimedOut`
+    or `Unavailable` if git takes too long or does not start, and `Denied` if the configuration of the
+    repository moves the work tree or names too many programs.
     """
 
     def __init__(
@@ -84,13 +86,8 @@ class Git:
         self._cache = RepositoryCache()
 
     async def locate(self, *, cwd: int, timeout: float) -> RepositoryPaths:
-        """Return the repository that contains the folder with descriptor `cwd`.
-
-        Raises:
-            NotFound: git finds no repository that it would read, or the folder was removed.
-            Denied: the repository redirects git elsewhere.
-            TimedOut, Unavailable: git took too long or did not start.
-        """
+        """Return the repository that contains the folder with descriptor `cwd`. Raises: NotFound: git finds
+        none that it would read; Denied: it redirects git elsewhere."""
         try:
             folder = descriptor_path(cwd)
         except OSError as error:
@@ -111,12 +108,7 @@ class Git:
         return found
 
     async def configured(self, found: RepositoryPaths, *, cwd: int, timeout: float) -> RepositoryPaths:
-        """Return `found` with its configuration.
-
-        Raises:
-            Denied: git cannot read it.
-            TimedOut, Unavailable: as for `locate`.
-        """
+        """Return `found` with its configuration. Raises: Denied: git cannot read it."""
         program = self._program(found, _LIST, environment(), timeout)
         config = await self._run(program, cwd=cwd, limit=MAX_LISTING)
         if config.status != 0 or config.truncated:
@@ -135,14 +127,8 @@ class Git:
         timeout: float,
         limit: int = MAX_OUTPUT,
     ) -> GitResult:
-        """Run a command on the repository `location` in the folder with descriptor `cwd`, for at most
-        `timeout` seconds and `limit` bytes.
-
-        Raises:
-            InvalidInput: the command could do more than read.
-            Denied: the configuration moves the work tree, or names too many programs.
-            TimedOut, Unavailable: as for `locate`.
-        """
+        """Run a command that only reads the repository `location`, in the folder with descriptor `cwd`, for
+        at most `timeout` seconds and `limit` bytes."""
         program = self._program(location, build_argv(query), environment(location.config), timeout)
         return await self._run(program, cwd=cwd, limit=limit, stdin=query.stdin)
 
@@ -155,12 +141,7 @@ class Git:
         timeout: float,
         settings: Mapping[str, str] = NO_SETTINGS,
     ) -> GitResult:
-        """Run a command that changes the `.git` folder of the repository `location`, with more `settings`.
-
-        Raises:
-            InvalidInput: the command could do more than that.
-            Denied, TimedOut, Unavailable: as for `ask`.
-        """
+        """Run a command that changes the `.git` folder of the repository `location`, with more `settings`."""
         words, variables = build_argv(query, changing=True), environment(location.config, settings)
         program = replace(self._program(location, words, variables, timeout), writes=(location.common_dir,))
         return await self._run(program, cwd=cwd, limit=MAX_OUTPUT, stdin=query.stdin)
@@ -168,11 +149,7 @@ class Git:
     async def user_settings(
         self, location: RepositoryPaths, *, cwd: int, timeout: float
     ) -> Mapping[str, str]:
-        """Return the settings of the user, without those of the repository `location`.
-
-        Raises:
-            Denied, TimedOut, Unavailable: as for `ask`.
-        """
+        """Return the settings of the user, without those of the repository `location`."""
         words = (*_LIST, "--show-scope")
         program = self._program(location, words, environment(location.config), timeout)
         listed = await self._run(program, cwd=cwd, limit=MAX_LISTING)
@@ -199,7 +176,7 @@ class Git:
     async def _run(self, program: Program, *, cwd: int, limit: int, stdin: bytes = b"") -> GitResult:
         """Run git until it exits or has printed more than `limit` bytes."""
         output = bytearray()
-        with _as_file(stdin) as file:
+        with opened_content("input", stdin) if stdin else nullcontext() as file:
             async with self._programs.start(program, cwd=cwd, stdin=file) as running:
                 async for chunk in running.chunks():
                     output += chunk
@@ -215,18 +192,6 @@ class Git:
         if ended.reason != "exited" or ended.status is None:
             raise Unavailable("git was stopped. Try again.")
         return GitResult(status=ended.status, stdout=bytes(output), stderr=stderr, truncated=False)
-
-
-@contextmanager
-def _as_file(content: bytes) -> Generator[int | None]:
-    """An anonymous file with `content`, open for reading; None for an empty one."""
-    if not content:
-        yield None
-        return
-    with os.fdopen(anonymous_file("input"), "w+b") as file:
-        file.write(content)
-        file.seek(0)
-        yield file.fileno()
 
 
 def _parse_paths(answer: GitResult) -> tuple[str, str, str]:

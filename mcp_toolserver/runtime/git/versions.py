@@ -44,26 +44,14 @@ class TreeEntry:
 
 
 def peeled_commit(revision: str) -> str:
-    """Return `revision` so that git takes it for one commit.
-
-    Raises:
-        InvalidInput: it names something else.
-    """
-    try:
-        if ".." not in revision:
-            return peeled(revision)
-    except ValueError as error:
-        raise InvalidInput(str(error)) from None
-    raise InvalidInput(f"'{revision}' is a range. Name one commit.")
+    """Return `revision` so that git takes it for one commit."""
+    if ".." in revision:
+        raise InvalidInput(f"'{revision}' is a range. Name one commit.")
+    return peeled(revision)
 
 
 async def file_entry(repository: Repository, path: CanonicalPath, revision: str) -> TreeEntry:
-    """Return the entry of a file in a commit, or in the index if `revision` is empty.
-
-    Raises:
-        InvalidInput: it is no regular file there, or lies in another repository.
-        NotFound: it is not there.
-    """
+    """Return the entry of a file in a commit, or in the index if `revision` is empty."""
     name = repository.name_of(path, "Name files of one repository at a time.")
     if revision:
         answer = await repository.ask("ls-tree", "-z", revisions=[revision], paths=[name])
@@ -88,12 +76,7 @@ async def file_entry(repository: Repository, path: CanonicalPath, revision: str)
 
 
 async def contents(repository: Repository, entries: Sequence[TreeEntry]) -> Mapping[str, bytes]:
-    """Return the contents of files, by path.
-
-    Raises:
-        InvalidInput: they are too large, or stored through a filter.
-        Unavailable: git failed, or an object is missing.
-    """
+    """Return the contents of files, by path. Raises: InvalidInput: one is stored through a filter."""
     attributes = await _attributes(repository, [entry.path for entry in entries])
     await refuse_filtered(repository, attributes)
     converts_all = any(

@@ -131,8 +131,7 @@ class CodeQueries:
         except ToolError:
             return ()
         changed = {file.path for file in edit.files}
-        others = [f"{one.path}:{one.line}" for one in found.places if one.path not in changed]
-        if not others:
+        if not (others := [f"{one.path}:{one.line}" for one in found.places if one.path not in changed]):
             return ()
         named = ", ".join(others[:_NAMED_UNCHANGED])
         more = f" and {len(others) - _NAMED_UNCHANGED} more" * (len(others) > _NAMED_UNCHANGED)
@@ -153,11 +152,7 @@ class CodeQueries:
         operation: str,
         work: Callable[[Session, Document], Awaitable[T]],
     ) -> T:
-        """Return the result of `work` with the language server of a file.
-
-        Raises:
-            ServerUnavailable: none can be used, or it fails.
-        """
+        """Return the result of `work` with the language server of a file. Raises: ServerUnavailable."""
         if self.pool is None:
             raise ServerUnavailable(_UNCONFINED)
         path, language = await self._file(asked, self.pool)
@@ -261,20 +256,14 @@ async def _timeout_error(session: Session, operation: str) -> ServerUnavailable:
 
 @dataclass(frozen=True, kw_only=True)
 class _TextSearch:
-    """Answers queries from the text alone."""
+    """Answers queries from the text alone. `why` says why no language server is available."""
 
     workspace: Workspace
     search: Search | None
     why: str
-    """Why no language server is available."""
 
     async def answer(self, query: CodeQuery) -> CodeAnswer:
-        """Answer a query.
-
-        Raises:
-            Unavailable: a search cannot answer it.
-            InvalidInput, NotFound, Denied: as for any query.
-        """
+        """Answer a query. Raises: as `CodeQueries.ask`."""
         match query.operation:
             case "documentSymbol":
                 lines = await self._lines(query.path)

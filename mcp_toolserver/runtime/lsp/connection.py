@@ -40,8 +40,6 @@ class ConnectionClosed(Exception):
 
 
 class ResponseError(Exception):
-    """The server answered with an error."""
-
     def __init__(self, code: int) -> None:
         super().__init__(f"error {code}")
         self.code = code
@@ -63,16 +61,11 @@ def decode_message(body: bytes) -> object:
 class FrameDecoder:
     """Splits a byte stream into message bodies."""
 
-    def __init__(self, most: int = MOST_BYTES) -> None:
-        self._most = most
+    def __init__(self) -> None:
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> list[bytes]:
-        """Return the messages that `data` completes.
-
-        Raises:
-            ProtocolError: a header is invalid, or announces too many bytes.
-        """
+        """Return the messages that `data` completes. Raises: ProtocolError."""
         self._buffer += data
         bodies: list[bytes] = []
         while (place := self._next()) is not None and place[1] <= len(self._buffer):
@@ -88,8 +81,8 @@ class FrameDecoder:
         given = _LENGTH.search(bytes(self._buffer[: max(end, 0)]).replace(b"\r\n", b"\n"))
         if given is None:
             raise ProtocolError("does not speak the Language Server Protocol")
-        if int(given[1]) > self._most:
-            raise ProtocolError(f"sent a message of more than {self._most:,} bytes")
+        if int(given[1]) > MOST_BYTES:
+            raise ProtocolError(f"sent a message of more than {MOST_BYTES:,} bytes")
         start = end + len(_END)
         return start, start + int(given[1])
 
@@ -119,12 +112,7 @@ class Connection:
         self._tasks = (loop.create_task(self._read_loop()), loop.create_task(self._write_loop()))
 
     async def request(self, method: str, params: object) -> object:
-        """Send a request and wait for the response. If the caller is cancelled, cancel the request.
-
-        Raises:
-            ConnectionClosed: there will be no response.
-            ResponseError: the server reports an error.
-        """
+        """Send a request and wait for the response. If the caller is cancelled, cancel the request."""
         self._check_open()
         self._last += 1
         request_id = self._last
@@ -145,7 +133,6 @@ class Connection:
         self._send({"jsonrpc": "2.0", "method": method, "params": params})
 
     async def close(self, why: str) -> None:
-        """End the server and close the connection."""
         self._mark_closed(why)
         for task in self._tasks:
             task.cancel()

@@ -58,11 +58,7 @@ class FileText:
 
 
 async def read_text(path: CanonicalPath, files: Workspace, previous: FileText | None = None) -> FileText:
-    """Read a file; return `previous` if it has not changed.
-
-    Raises:
-        NotFound, Denied, InvalidInput: the file is missing, unreadable or too large.
-    """
+    """Read a file; return `previous` if it has not changed. Raises: NotFound, Denied, InvalidInput."""
 
     def work() -> FileText:
         with os.fdopen(files.open_file(path), "rb") as file:
@@ -80,8 +76,6 @@ async def read_text(path: CanonicalPath, files: Workspace, previous: FileText | 
 
 
 async def read_bytes(path: CanonicalPath, files: Workspace) -> bytes:
-    """Read a file that is to be changed. Raises: as for `read_text`."""
-
     def work() -> bytes:
         with os.fdopen(files.open_file(path), "rb") as file:
             return _content(path, file)
@@ -151,7 +145,6 @@ class Documents:
         return changed
 
     async def open(self, path: CanonicalPath, language: str, files: Workspace) -> Document:
-        """Open a file by its absolute path and return its document. Raises: as for `read_text`."""
         if (document := self._open.pop(path, None)) is not None:
             # The last used goes to the end.
             self._open[path] = document

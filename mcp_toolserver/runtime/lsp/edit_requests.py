@@ -54,8 +54,6 @@ _NOT_RUN = "The action also has a command for the language server; such commands
 
 @dataclass(frozen=True)
 class EditRequest:
-    """Requests one change from one server."""
-
     session: Session
     document: Document
     query: CodeEditQuery
@@ -63,13 +61,8 @@ class EditRequest:
     refuses: Refusal
 
     async def proposal(self) -> CodeEdit:
-        """Return the change.
-
-        Raises:
-            InvalidInput: the position is not in the file, or there is no such action.
-            Denied, Conflict, Unavailable: see `WorkspaceEditReader.files`.
-            ConnectionClosed, ResponseError, TimeoutError, ProtocolError: the server gave no answer.
-        """
+        """Return the change. Raises: as `RequestHandler.answer`; InvalidInput, too: there is no such action;
+        Conflict: see `WorkspaceEditReader.files`."""
         operation = self.query.operation
         if not self.session.supports(_METHODS[operation]):
             raise Unavailable(

@@ -39,7 +39,7 @@ class Project:
 
 
 StartServer = Callable[[Sequence[str], int, Project], Awaitable[InteractiveProcess]]
-"""Starts a program in the command sandbox, in the folder open as a descriptor, for a project."""
+"""Starts a program in the sandbox for a project, in the folder open as a descriptor, which it closes."""
 
 
 @dataclass(kw_only=True, eq=False)
@@ -110,11 +110,8 @@ class Pool:
 
     @asynccontextmanager
     async def using(self, project: Project, folder: Callable[[], int]) -> AsyncGenerator[Session]:
-        """Yield the server of a project, started if needed. `folder` opens the project's folder.
-
-        Raises:
-            ServerUnavailable: no server can be used.
-        """
+        """Yield the server of a project, started if needed; `folder` opens its folder. Raises:
+        ServerUnavailable."""
         slot = self._slots.setdefault(project, _Slot())
         async with slot.lock:
             session = await self._ensure_running(slot, project, folder)
@@ -159,11 +156,8 @@ class Pool:
         return slot is not None and slot.session is not None
 
     def installed(self, language: Language) -> list[tuple[str, ...]]:
-        """Return the installed servers of a language, as absolute paths with arguments.
-
-        Raises:
-            ServerUnavailable: none is installed.
-        """
+        """Return the installed servers of a language, as absolute paths with arguments. Raises:
+        ServerUnavailable."""
         commands = [
             (program, *arguments)
             for name, *arguments in map(str.split, language.servers)
@@ -229,11 +223,7 @@ class Pool:
     async def _start_one(
         self, project: Project, command: tuple[str, ...], folder: Callable[[], int]
     ) -> Session:
-        cwd = folder()
-        try:
-            process = await self._start(command, cwd, project)
-        finally:
-            os.close(cwd)
+        process = await self._start(command, folder(), project)
         name = os.path.basename(command[0])
         session = Session(process, name, project.folder, project.language, self._limits)
         try:

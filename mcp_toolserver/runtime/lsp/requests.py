@@ -85,8 +85,6 @@ class Found:
 
 @dataclass(frozen=True)
 class RequestHandler:
-    """Runs one query on one server."""
-
     session: Session
     document: Document
     query: CodeQuery

@@ -62,8 +62,6 @@ _PROVIDERS = {
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PublishedDiagnostics:
-    """The diagnostics that a server published for a file."""
-
     items: object
     version: int | None
     received_at: float
@@ -184,11 +182,7 @@ class Session:
         return any(updated > since for updated in self._progress_tokens.values())
 
     async def document(self, path: CanonicalPath, files: Workspace) -> Document:
-        """Open the document of an absolute path, after sending all changes of open documents.
-
-        Raises:
-            NotFound, Denied, InvalidInput: see `documents.read_text`.
-        """
+        """Open the document of an absolute path, after sending all changes of open documents."""
         async with self._lock:
             if await self.documents.refresh(files):
                 self._changed = monotonic()
@@ -196,7 +190,6 @@ class Session:
             return await self.documents.open(path, self._language.ids[ending(path)], files)
 
     async def sync_files(self, files: Workspace) -> None:
-        """Send changed files to the server."""
         async with self._lock:
             await self._send_changes(files)
 

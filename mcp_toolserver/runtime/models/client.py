@@ -8,6 +8,7 @@ import logging
 import ssl
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from functools import cache, partial
+from itertools import islice
 
 import httpx2
 from anthropic import AsyncAnthropic
@@ -24,7 +25,7 @@ from pydantic_ai.tools import ToolDefinition
 from mcp_toolserver.capabilities.model import ModelRequest, ModelTurn, ToolCall, ToolReply, UserText
 from mcp_toolserver.errors import TimedOut, ToolError, Unavailable
 from mcp_toolserver.runtime.models.model import ModelOptions
-from mcp_toolserver.runtime.web.client import create_tls_context
+from mcp_toolserver.runtime.web.client import causes, create_tls_context
 
 MAX_BYTES = 32 << 20
 """Maximum bytes of one response. A streamed token takes about 300 bytes."""
@@ -95,10 +96,20 @@ class ModelClient:
             raise
         except Exception as error:  # noqa: BLE001  whatever a response makes the libraries raise holds the address
             raise tool_error(error) from None
-        return self._turn(response)
+        texts = [part.content for part in response.parts if isinstance(part, messages.TextPart)]
+        calls = [part for part in response.parts if isinstance(part, messages.ToolCallPart)]
+        return ModelTurn(
+            text="".join(texts),
+            calls=tuple(
+                ToolCall(id=call.tool_call_id, name=call.tool_name, arguments=_arguments(call))
+                for call in calls
+            ),
+            input_tokens=response.usage.input_tokens,
+            output_tokens=response.usage.output_tokens,
+            cost=self._cost(response),
+        )
 
     async def aclose(self) -> None:
-        """Close every connection."""
         await self._http.aclose()
 
     async def _response(self, model: models.Model, request: ModelRequest) -> messages.ModelResponse:
@@ -139,20 +150,6 @@ class ModelClient:
             anthropic_cache_instructions=True,
             anthropic_cache_tool_definitions=True,
             anthropic_cache_messages=True,
-        )
-
-    def _turn(self, response: messages.ModelResponse) -> ModelTurn:
-        texts = [part.content for part in response.parts if isinstance(part, messages.TextPart)]
-        calls = [part for part in response.parts if isinstance(part, messages.ToolCallPart)]
-        return ModelTurn(
-            text="".join(texts),
-            calls=tuple(
-                ToolCall(id=call.tool_call_id, name=call.tool_name, arguments=_arguments(call))
-                for call in calls
-            ),
-            input_tokens=response.usage.input_tokens,
-            output_tokens=response.usage.output_tokens,
-            cost=self._cost(response),
         )
 
     def _cost(self, response: messages.ModelResponse) -> float | None:
@@ -215,7 +212,7 @@ class OversizeResponse(httpx2.TransportError):
 
 
 class ForeignResponse(httpx2.TransportError):
-    """The response has a form that was not asked for."""
+    """The request leads elsewhere, or the response is compressed."""
 
 
 class EndpointTransport(httpx2.AsyncBaseTransport):
@@ -232,11 +229,7 @@ class EndpointTransport(httpx2.AsyncBaseTransport):
         self._inner = httpx2.AsyncHTTPTransport(verify=trusted, trust_env=False, retries=0)
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        """Send one request.
-
-        Raises:
-            ForeignResponse: it leads elsewhere, or the response is compressed.
-        """
+        """Send one request. Raises: ForeignResponse."""
         port = request.url.port or (443 if request.url.scheme == "https" else 80)
         if (request.url.host, port) != (self._endpoint.host, self._endpoint.port):
             raise ForeignResponse("another host")
@@ -252,7 +245,6 @@ class EndpointTransport(httpx2.AsyncBaseTransport):
         return response
 
     async def aclose(self) -> None:
-        """Close every connection."""
         await self._inner.aclose()
 
 
@@ -287,8 +279,7 @@ _ADVICE: Mapping[int, str] = {
 
 
 def tool_error(error: Exception) -> ToolError:
-    """The error for whatever a client library raised."""
-    chain = tuple(_chain(error))
+    chain = tuple(islice(causes(error), 10))
     if any(isinstance(one, OversizeResponse) for one in chain):
         return Unavailable(f"The model's provider answered with more than {MAX_BYTES >> 20} MiB.")
     if isinstance(error, exceptions.ModelContextWindowExceededError):
@@ -304,7 +295,9 @@ def tool_error(error: Exception) -> ToolError:
     ):
         return TimedOut("The model's provider did not answer in time. Try again later.")
     if isinstance(error, exceptions.ModelHTTPError):
-        return _status_error(error.status_code)
+        usual = "it failed. Try again later." if error.status_code >= 500 else _ADVICE[400]
+        advice = _ADVICE.get(error.status_code, usual)
+        return Unavailable(f"The model's provider answered {error.status_code}: {advice}")
     if isinstance(error, exceptions.ModelConnectionError) or any(
         isinstance(one, httpx2.TransportError) for one in chain
     ):
@@ -318,17 +311,3 @@ def tool_error(error: Exception) -> ToolError:
         f"The model's provider answered with something that is no valid response. {_OPERATOR} check provider "
         "and base-url of [agent]."
     )
-
-
-def _status_error(status: int) -> ToolError:
-    usual = "it failed. Try again later." if status >= 500 else _ADVICE[400]
-    return Unavailable(f"The model's provider answered {status}: {_ADVICE.get(status, usual)}")
-
-
-def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    """An exception and what caused it, at most ten."""
-    for _ in range(10):
-        if error is None:
-            return
-        yield error
-        error = error.__cause__ or error.__context__

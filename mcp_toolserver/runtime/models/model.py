@@ -63,11 +63,7 @@ class ModelOptions:
     """How long one turn may take."""
 
     def chosen(self, name: str, agent_type: str) -> str:
-        """The model for an agent of `agent_type` that asks for `name`: a model, a type, or empty.
-
-        Raises:
-            Unavailable: the operator did not configure a model of this name.
-        """
+        """The model for an agent of `agent_type` that asks for `name`: a model, a type, or empty."""
         if not name:
             return self.models.get(agent_type, self.model)
         known = dict.fromkeys((self.model, *self.models.values()))
@@ -80,12 +76,7 @@ class ModelOptions:
 
 
 def endpoint(provider: ProviderName, base_url: str | None, *, has_key: bool) -> Endpoint:
-    """Parse `base-url`.
-
-    Raises:
-        SettingsError: it is no address of the web, or a key would be sent to it unencrypted. The text
-            does not repeat the address, because it may hold a password.
-    """
+    """Parse `base-url`. No error message repeats it, because it may hold a password."""
     text = (base_url or BASE_URLS[provider]).rstrip("/")
     try:
         parts = urlsplit(text)
@@ -106,11 +97,7 @@ def endpoint(provider: ProviderName, base_url: str | None, *, has_key: bool) -> 
 
 
 def models_by_type(entries: Sequence[str]) -> dict[str, str]:
-    """Parse `models`: `TYPE=MODEL`, once for each type.
-
-    Raises:
-        SettingsError: an entry has another form.
-    """
+    """Parse `models`: `TYPE=MODEL`, once for each type."""
     found: dict[str, str] = {}
     for entry in entries:
         kind, _, model = (part.strip() for part in entry.partition("="))
@@ -123,11 +110,7 @@ def models_by_type(entries: Sequence[str]) -> dict[str, str]:
 
 
 def prices(per_input: float | None, per_output: float | None) -> tuple[float, float] | None:
-    """The two prices; None if neither is given.
-
-    Raises:
-        SettingsError: one of them is missing.
-    """
+    """The two prices; None if neither is given."""
     if per_input is None and per_output is None:
         return None
     if per_input is None or per_output is None:
@@ -144,7 +127,6 @@ class ProviderModel:
         self._importing = anyio.Lock()
 
     async def turn(self, request: ModelRequest) -> ModelTurn:
-        """See `Model.turn`."""
         model = self._options.chosen(request.model, request.agent_type)
         client = await self._made()
         with anyio.move_on_after(self._options.seconds):
@@ -155,7 +137,6 @@ class ProviderModel:
         )
 
     async def aclose(self) -> None:
-        """Close every connection."""
         if self._client is not None:
             await self._client.aclose()
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from mcp_toolserver.errors import Unavailable
-from mcp_toolserver.runtime.anonymous_file import anonymous_file
+from mcp_toolserver.runtime.anonymous_file import opened_content
 from mcp_toolserver.runtime.sandbox.broker.fd_passing import NO_SIGNAL, receive
 from mcp_toolserver.runtime.sandbox.broker.messages import (
     END,
@@ -148,7 +148,7 @@ class Broker:
         Raises:
             Unavailable: the broker is gone.
         """
-        with _explained(), _file("patterns", encode_patterns(patterns)) as body:
+        with _explained(), opened_content("patterns", encode_patterns(patterns)) as body:
             self._send(HIDE, "", (body,))
 
     def spawn(self, request: Request, streams: Streams) -> socket.socket:
@@ -163,7 +163,7 @@ class Broker:
         with _explained(), contextlib.ExitStack() as failing:
             ours, theirs = self.pair()
             failing.callback(ours.close)
-            with theirs, _file("request", encode(request)) as body:
+            with theirs, opened_content("request", encode(request)) as body:
                 standard = (streams.cwd, streams.stdin, streams.stdout, streams.stderr)
                 self._send(REQUEST, session_of(request), (theirs.fileno(), body, *standard))
             failing.pop_all()
@@ -284,7 +284,7 @@ def start_standalone_broker(broker_policy: BrokerPolicy) -> Broker:
     """
     kind, broker_policy = _on_this_platform(broker_policy)
     ours, theirs = kind.pair()
-    with theirs, _file("policy", encode_policy(broker_policy)) as policy:
+    with theirs, opened_content("policy", encode_policy(broker_policy)) as policy:
         pid = spawn_interpreter(kind.module, theirs.fileno(), policy)
     return kind(ours, pid, broker_policy.scratch)
 
@@ -321,19 +321,6 @@ def spawn_interpreter(module: str, server_end: int, policy: int) -> int:
             (os.POSIX_SPAWN_DUP2, server_end, SERVER_END),
         ],
     )
-
-
-@contextmanager
-def _file(name: str, content: bytes) -> Generator[int]:
-    """A file without a name that holds `content`, to be read from its start."""
-    file = anonymous_file(name)
-    try:
-        with os.fdopen(file, "wb", closefd=False) as stream:
-            stream.write(content)
-            stream.seek(0)
-        yield file
-    finally:
-        os.close(file)
 
 
 @contextmanager

@@ -119,40 +119,42 @@ async def start_interactive(  # noqa: PLR0913  what it may use has no use togeth
     broker: Broker,
     argv: Sequence[str],
     *,
-    cwd: int,
+    cwd: int | None = None,
     roots: tuple[str, ...] | None = None,
     read_only: bool = False,
     owner: str = "",
     name: str = "",
 ) -> InteractiveProcess:
-    """Start `argv` in a command's sandbox, in the folder open as descriptor `cwd`, where it sees
-    `roots` of the server, or folders in them; None for all. It shares a loopback interface with the commands
-    of `owner`; without one, it has its own. Answers call it `name`.
+    """Start `argv` in a command's sandbox, in the folder open as descriptor `cwd`, which this closes, or in
+    `/`. It sees `roots` of the server, or folders in them; None for all. It shares a loopback interface with
+    the commands of `owner`; without one, it has its own. Answers call it `name`.
 
     Raises:
         Unavailable: it cannot be started.
     """
-    hidden_git = tuple(await broker.hidden_git())
-    try:
-        reading, writing = os.pipe()
-    except OSError as error:
-        raise unstartable(error) from None
-    os.set_blocking(writing, False)
-    try:
+    if cwd is None:
+        cwd = os.open("/", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    with contextlib.ExitStack() as opened:
+        opened.callback(os.close, cwd)
         script = Script(
             script=f"exec {shlex.join(argv)}",
             timeout=None,
             roots=roots,
             session=owner,
             read_only=read_only,
-            hidden_git=hidden_git,
+            hidden_git=tuple(await broker.hidden_git()),
         )
-        spawned = spawn(broker, script, cwd=cwd, stdin=reading, separate_stderr=True)
-    except BaseException:
-        os.close(writing)
-        raise
-    finally:
-        os.close(reading)
+        try:
+            reading, writing = os.pipe()
+        except OSError as error:
+            raise unstartable(error) from None
+        opened.callback(os.close, reading)
+        os.set_blocking(writing, False)
+        try:
+            spawned = spawn(broker, script, cwd=cwd, stdin=reading, separate_stderr=True)
+        except BaseException:
+            os.close(writing)
+            raise
     process = InteractiveProcess(spawned, writing)
     process.child.name = name
     if owner and not read_only:

@@ -52,11 +52,7 @@ class Decoder:
         self._rest = bytearray()
 
     def feed(self, data: bytes) -> Iterator[dict[str, object]]:
-        """Return the messages that `data` completes.
-
-        Raises:
-            DriverProtocolError: a line is too long or not an object.
-        """
+        """Return the messages that `data` completes. Raises: DriverProtocolError."""
         first, *others = data.split(b"\n")
         # Appending keeps small chunks cheap.
         self._rest += first
@@ -64,17 +60,13 @@ class Decoder:
             raise DriverProtocolError
         for rest in others:
             line, self._rest = bytes(self._rest), bytearray(rest)
-            yield _parse(line)
-
-
-def _parse(line: bytes) -> dict[str, object]:
-    try:
-        word: object = json.loads(line)
-    except (ValueError, RecursionError):
-        raise DriverProtocolError from None
-    if not is_object(word):
-        raise DriverProtocolError
-    return word
+            try:
+                word: object = json.loads(line)
+            except (ValueError, RecursionError):
+                raise DriverProtocolError from None
+            if not is_object(word):
+                raise DriverProtocolError
+            yield word
 
 
 @dataclass(kw_only=True)
@@ -109,11 +101,7 @@ class OngoingEvaluation:
         return self.status is not None or self.ended is not None or bool(self.missing)
 
     def apply(self, word: dict[str, object]) -> None:
-        """Apply one message.
-
-        Raises:
-            DriverProtocolError: the message is not part of the protocol.
-        """
+        """Apply one message. Raises: DriverProtocolError."""
         match word:
             case {"output": str() as data}:
                 self.on_output(_bytes(data))
@@ -165,8 +153,6 @@ def _status(status: int) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class SessionLimits:
-    """Bounds of one session."""
-
     start_seconds: float = 30.0
     exit_seconds: float = 5.0
     """How long an interpreter that closed its output before it was ready may take to exit."""
@@ -224,11 +210,7 @@ class Session:
         return not (self._is_closed or self._distrusted) and self._process.exit is None
 
     async def start(self) -> str:
-        """Wait until the session is ready; return the missing program, or an empty string.
-
-        Raises:
-            Unavailable: the interpreter did not start.
-        """
+        """Wait until the session is ready; return the missing program, or an empty string."""
         output = bytearray()
         evaluation = self._new_evaluation("", output.extend)
         with anyio.move_on_after(self._limits.start_seconds):
@@ -267,7 +249,8 @@ class Session:
             timed_out = not self._is_finished(evaluation)
             await self._interrupt(evaluation)
             notes += await self._process.check()
-            well = self._has_status(evaluation) and self._process.exit is None
+            has_status = evaluation.status is not None and not self._distrusted
+            well = has_status and self._process.exit is None
             gone = "" if well else await self._exit_reason(evaluation, timed_out=timed_out, last=last)
             status = evaluation.ended if evaluation.status is None else evaluation.status
             seconds = time.monotonic() - began
@@ -287,7 +270,6 @@ class Session:
         )
 
     def cancel_expiry(self) -> None:
-        """Stop the idle timer."""
         if self.expiry is not None:
             self.expiry.cancel()
             self.expiry = None
@@ -313,9 +295,6 @@ class Session:
 
     def _is_finished(self, evaluation: OngoingEvaluation) -> bool:
         return evaluation.is_finished or self._distrusted or self._is_closed
-
-    def _has_status(self, evaluation: OngoingEvaluation) -> bool:
-        return evaluation.status is not None and not self._distrusted
 
     async def _wait(self, evaluation: OngoingEvaluation, report: Report) -> None:
         """Process messages until the evaluation finishes, and report progress."""

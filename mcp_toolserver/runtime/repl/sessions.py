@@ -5,7 +5,6 @@ code. Only the owner can use a session, by its handle, and one evaluation runs i
 """
 
 import asyncio
-import os
 import sys
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -35,8 +34,6 @@ _DRIVER = str(Path(__file__).parent / "sandboxed" / "driver.py")
 
 @dataclass(frozen=True, kw_only=True)
 class InterpreterLimits:
-    """Limits for all sessions together."""
-
     sessions: int = 8
     """Concurrent sessions, including those of single evaluations."""
     idle_seconds: float = 1800.0
@@ -131,15 +128,8 @@ class Interpreters:
             for one in found
         )
 
-    def _free_slot(self) -> None:
-        """At the limit, end the oldest session whose handle nobody received."""
-        unsent = [one for one in self._sessions.values() if one.is_handle_unsent]
-        if unsent and len(self._sessions) + len(self._starting) >= self._limits.sessions:
-            self._expire(unsent[0])
-
     async def _start(self, folders: Folders, owner: str, language: Language) -> Session:
-        self._free_slot()
-        self._check_can_start()
+        self._make_room()
         handle = short_handle("repl_", self._starting.union(self._sessions))
         launch = partial(self._launch, folders, owner, handle, language)
         self._starting.add(handle)
@@ -153,10 +143,13 @@ class Interpreters:
         self._sessions[handle] = session
         return session
 
-    def _check_can_start(self) -> None:
-        """Raises: Unavailable: no session can be started now."""
+    def _make_room(self) -> None:
         if self._closed:
             raise Unavailable("The server is shutting down and starts no more sessions.")
+        # The oldest session whose handle nobody received makes room.
+        unsent = [one for one in self._sessions.values() if one.is_handle_unsent]
+        if unsent and len(self._sessions) + len(self._starting) >= self._limits.sessions:
+            self._expire(unsent[0])
         if len(self._sessions) + len(self._starting) >= self._limits.sessions:
             raise Unavailable(
                 f"The limit of {self._limits.sessions} sessions is reached. End an unneeded session with "
@@ -164,20 +157,15 @@ class Interpreters:
             )
 
     async def _launch(self, folders: Folders, owner: str, handle: str, language: Language) -> Session:
-        cwd = folders.hold_dir(CanonicalPath("."))
-        try:
-            driver = (sys.executable, "-I", _DRIVER, language)
-            process = await start_interactive(
-                self._broker,
-                driver,
-                cwd=cwd,
-                roots=folders.roots,
-                read_only=folders.is_read_only,
-                owner=owner,
-                name=handle,
-            )
-        finally:
-            os.close(cwd)
+        process = await start_interactive(
+            self._broker,
+            (sys.executable, "-I", _DRIVER, language),
+            cwd=folders.hold_dir(CanonicalPath(".")),
+            roots=folders.roots,
+            read_only=folders.is_read_only,
+            owner=owner,
+            name=handle,
+        )
         session = Session(
             process,
             self._sink,
@@ -264,11 +252,6 @@ class CallSessions:
     owner: str
 
     async def run(self, snippet: Snippet, report: Report) -> Evaluation:
-        """Run a snippet. At the timeout it is interrupted, and the session continues if it can.
-
-        Raises:
-            NotFound: there is no such session (any more).
-            InvalidInput: the session speaks another language.
-            Unavailable: what it takes is not installed, or too many sessions run already.
-        """
+        """Run a snippet. At the timeout it is interrupted, and the session continues if it can. Raises:
+        NotFound: there is no such session; Unavailable: none can be started; InvalidInput: wrong language."""
         return await self.interpreters.run_in(self.folders, self.owner, snippet, report)

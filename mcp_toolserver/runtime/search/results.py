@@ -330,25 +330,18 @@ def _shown_lines(path: str | None, near: Sequence[Line], query: LineQuery) -> It
 
 
 def _is_there(workspace: Workspace, path: CanonicalPath, near: Sequence[Line]) -> bool:
-    """Whether there is a regular file in the workspace that contains these lines."""
+    """Whether there is a regular file in the workspace that contains these lines at their offsets."""
     try:
         fd = workspace.open_file(path)
     except ToolError:
         return False
-    try:
-        return _holds(fd, near)
-    finally:
-        os.close(fd)
-
-
-def _holds(fd: int, near: Sequence[Line]) -> bool:
-    """Whether the open file contains these lines at their offsets."""
-    head = os.pread(fd, len(codecs.BOM_UTF8), 0)
-    if head[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
-        data = os.pread(fd, _MAX_TRANSCODED, 0).decode("utf-16", "replace").encode()
-        return all(_is_at(line, lambda size, start: data[start : start + size], 0) for line in near)
-    mark = len(head) if head == codecs.BOM_UTF8 else 0
-    return all(_is_at(line, lambda size, start: os.pread(fd, size, start), mark) for line in near)
+    with os.fdopen(fd, "rb"):
+        head = os.pread(fd, len(codecs.BOM_UTF8), 0)
+        if head[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+            data = os.pread(fd, _MAX_TRANSCODED, 0).decode("utf-16", "replace").encode()
+            return all(_is_at(line, lambda size, start: data[start : start + size], 0) for line in near)
+        mark = len(head) if head == codecs.BOM_UTF8 else 0
+        return all(_is_at(line, lambda size, start: os.pread(fd, size, start), mark) for line in near)
 
 
 def _is_at(line: Line, read: Callable[[int, int], bytes], shift: int) -> bool:

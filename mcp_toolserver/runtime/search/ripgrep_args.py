@@ -69,6 +69,8 @@ def find_lines(
     that standard input holds ignore rules; `single` that it is the one file to search; `ordered` that the
     results must come in path order, which takes longer.
     """
+    if query.type is not None and not single and not _TYPE.fullmatch(query.type):
+        raise _unknown_type(query.type)
     flags = (
         ("--ignore-case", query.ignore_case),
         ("--multiline", query.multiline),
@@ -82,7 +84,7 @@ def find_lines(
         *_LINES,
         *_MODES[query.mode],
         *(flag for flag, wanted in flags if wanted),
-        *([] if single else _only(names) if query.type is None else [f"--type={_checked(query.type)}"]),
+        *([] if single else _only(names) if query.type is None else [f"--type={query.type}"]),
         *("-e", query.pattern),
         *("--", STDIN if single else HERE),
     ]
@@ -104,12 +106,6 @@ def _only(names: Sequence[str] | None) -> list[str]:
     if names is None:
         return []
     return [*(f"--type-add={_WANTED}:{name}" for name in names), f"--type={_WANTED}"]
-
-
-def _checked(type_: str) -> str:
-    if not _TYPE.fullmatch(type_):
-        raise _unknown_type(type_)
-    return type_
 
 
 def _unknown_type(type_: str) -> InvalidInput:

@@ -56,13 +56,7 @@ class SearchTarget:
 async def open_target(
     workspace: Workspace, path: CanonicalPath, *, ignored: bool
 ) -> AsyncGenerator[SearchTarget]:
-    """Open the folder or file at `path`; add ignore rules from above unless `ignored` files are wanted.
-
-    Raises:
-        NotFound: if missing.
-        Denied: if hidden or unreadable.
-        InvalidInput: if neither a file nor a folder.
-    """
+    """Open the folder or file at `path`; add ignore rules from above unless `ignored` files are wanted."""
     target = await workspace.read(path, partial(_open, workspace, path, ignored))
     try:
         yield target
@@ -75,7 +69,8 @@ def _open(workspace: Workspace, path: CanonicalPath, ignored: bool) -> SearchTar
         case "folder":
             rules = b"" if ignored else inherited(workspace, path)
             folder = workspace.hold_dir(path)
-            return SearchTarget(path=path, folder=folder, stdin=_holding(rules) if rules else None)
+            stdin = anonymous_file("ignore rules", rules) if rules else None
+            return SearchTarget(path=path, folder=folder, stdin=stdin)
         case "file":
             above, stdin = parent(path), workspace.open_file(path)
             return SearchTarget(path=above, folder=workspace.hold_dir(above), file=path, stdin=stdin)
@@ -88,14 +83,6 @@ def _open(workspace: Workspace, path: CanonicalPath, ignored: bool) -> SearchTar
 def _close(descriptors: Sequence[int]) -> None:
     for descriptor in descriptors:
         os.close(descriptor)
-
-
-def _holding(content: bytes) -> int:
-    """An unnamed file with this content."""
-    fd = anonymous_file("ignore rules")
-    with os.fdopen(fd, "wb", closefd=False) as file:
-        file.write(content)
-    return fd
 
 
 # --- the files in it --------------------------------------------------------------------------------------
@@ -116,11 +103,7 @@ class Include:
 
 
 def include(glob: str | None) -> Include:
-    """Compile a glob; with a `!` in front, for everything that it does not match.
-
-    Raises:
-        InvalidInput: it leaves the folder, or cannot be compiled.
-    """
+    """Compile a glob; with a `!` in front, for everything that it does not match."""
     if glob is None:
         return Include()
     alternatives = _expanded(glob.removeprefix("!"))

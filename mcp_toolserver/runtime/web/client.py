@@ -27,7 +27,7 @@ from mcp_toolserver import __version__
 from mcp_toolserver.capabilities.web import WebAnswer, WebSend
 from mcp_toolserver.errors import Denied, TimedOut, Unavailable
 from mcp_toolserver.runtime.web.guard import Guard
-from mcp_toolserver.runtime.web.robots import AGENT, MOST_BYTES, RobotsChecker
+from mcp_toolserver.runtime.web.robots import AGENT, MOST_BYTES, Rules, allows, rules_of
 from mcp_toolserver.text.web.urls import Url, joined, parse_url
 
 MAX_REDIRECTS = 5
@@ -35,6 +35,9 @@ MAX_REDIRECTS = 5
 
 _CONNECT_SECONDS = 10.0
 _ROBOTS_SECONDS = 15.0
+_ROBOTS_LIFETIME = 3600.0
+_MOST_SITES = 128
+"""Sites whose robots.txt is kept."""
 
 _CROSS_ORIGIN_HEADERS = frozenset({"accept", "accept-language"})
 """Caller's headers that another site may see; any other may contain a secret."""
@@ -59,7 +62,8 @@ class HttpClient:
         self._network = network or _sockets()
         self._trusted = trusted
         self._cache = Cache()
-        self._robots_checker = RobotsChecker(read=self._read_robots)
+        self._robots = OrderedDict[str, tuple[float, Rules]]()
+        """The rules of each site, and the time until which they hold."""
         self._guard = guard
 
     async def fetch(
@@ -71,15 +75,8 @@ class HttpClient:
         obeys_robots: bool = False,
         uses_cache: bool = False,
     ) -> WebAnswer:
-        """Send a request and return the response after at most `MAX_REDIRECTS` redirects.
-
-        `refuses` returns why a redirect is refused, or None.
-
-        Raises:
-            Denied: the guard, robots.txt or the caller refuses an address on the way.
-            Unavailable: there is no usable response.
-            TimedOut: the response was not complete in time.
-        """
+        """Send a request and return the response after at most `MAX_REDIRECTS` redirects. `refuses` returns
+        why a redirect is refused, or None."""
         send, following = (self._send_cached if uses_cache else self._send), request
         with anyio.move_on_after(request.seconds):
             for hop in range(MAX_REDIRECTS + 1):
@@ -88,7 +85,7 @@ class HttpClient:
                 if hop and (why := refuses(following.url)):
                     raise Denied(f"the address redirects to {url}, which this call may not read: {why}")
                 if obeys_robots:
-                    await self._robots_checker.check(url)
+                    await self.check_robots(url)
                 answer = await send(following, guard)
                 redirected = redirect_of(following, answer)
                 if redirected is None:
@@ -143,10 +140,22 @@ class HttpClient:
             self._trusted = await to_thread.run_sync(create_tls_context)
         return self._trusted
 
-    async def _read_robots(self, url: Url) -> tuple[int, bytes]:
-        request = WebSend(url=str(url), method="GET", headers={}, most=MOST_BYTES, seconds=_ROBOTS_SECONDS)
-        answer = await self.fetch(request, self._guard)
-        return answer.status, answer.body
+    async def check_robots(self, url: Url) -> None:
+        """Check the site's robots.txt, fetched at most once an hour. Raises: Denied: it excludes the page."""
+        until, rules = self._robots.get(url.origin, (0.0, ()))
+        if until < time.monotonic():
+            address = str(replace(url, target="/robots.txt"))
+            request = WebSend(url=address, headers={}, most=MOST_BYTES, seconds=_ROBOTS_SECONDS)
+            answer = await self.fetch(request, self._guard)
+            rules = rules_of(answer.status, answer.body)
+            self._robots[url.origin] = (time.monotonic() + _ROBOTS_LIFETIME, rules)
+            while len(self._robots) > _MOST_SITES:
+                self._robots.popitem(last=False)
+        if not allows(rules, url.target):
+            raise Denied(
+                f"The robots.txt of {url.host} excludes this page. Do not retry; "
+                "the operator can set web-robots = false."
+            )
 
 
 def _sockets() -> httpcore.AsyncNetworkBackend:
@@ -177,26 +186,22 @@ async def _answer(request: WebSend, response: httpcore.Response) -> WebAnswer:
 
 
 def _failure_text(host: str, error: Exception) -> str:
-    if any(isinstance(cause, ssl.SSLCertVerificationError) for cause in _causes(error)):
+    if any(isinstance(cause, ssl.SSLCertVerificationError) for cause in causes(error)):
         return f"the certificate of {host} is not valid for that name; nothing was sent to it"
     if isinstance(error, httpcore.ConnectError | httpcore.ConnectTimeout):
         return f"{host} cannot be reached; check the address, or try later"
     return f"{host} closed the connection or does not speak HTTP"
 
 
-def _causes(error: BaseException) -> Iterator[BaseException]:
-    cause: BaseException | None = error
-    while cause is not None:
-        yield cause
-        cause = cause.__cause__ or cause.__context__
+def causes(error: BaseException | None) -> Iterator[BaseException]:
+    """An exception and what caused it."""
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
 
 
 def redirect_of(request: WebSend, answer: WebAnswer) -> WebSend | None:
-    """Return the request that follows a redirect; None if the response is final.
-
-    Raises:
-        Denied: the redirect leaves the web, or goes from https to http.
-    """
+    """Return the request that follows a redirect; None if the response is final."""
     if answer.status not in (301, 302, 303, 307, 308) or "location" not in answer.headers:
         return None
     here = parse_url(request.url)
@@ -257,18 +262,13 @@ class GuardedNetwork(httpcore.AsyncNetworkBackend):
             except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
                 failure = error
                 continue
-            await self._refuse_this_machine(stream, host, address)
+            there, here = stream.get_extra_info("server_addr"), stream.get_extra_info("client_addr")
+            # A public host can reach itself under its public address.
+            if there[0] == here[0] and not self._guard.is_named(host, address, there[1]):
+                await stream.aclose()
+                raise Denied(f"{host} is this machine, and fetching from there is refused. Do not retry.")
             return stream
         raise failure
-
-    async def _refuse_this_machine(
-        self, stream: httpcore.AsyncNetworkStream, host: str, address: str
-    ) -> None:
-        """Refuse a connection to ourselves: a public host can reach itself under its public address."""
-        there, here = stream.get_extra_info("server_addr"), stream.get_extra_info("client_addr")
-        if there[0] == here[0] and not self._guard.is_named(host, address, there[1]):
-            await stream.aclose()
-            raise Denied(f"{host} is this machine, and fetching from there is refused. Do not retry.")
 
 
 _GZIP = 31
@@ -276,11 +276,7 @@ _GZIP = 31
 
 
 async def read_body(chunks: AsyncIterable[bytes], encoding: str, most: int) -> tuple[bytes, bool]:
-    """Return at most `most` decoded bytes of a body, and whether that is all of it.
-
-    Raises:
-        Unavailable: the encoding was not requested, or the bytes do not match it.
-    """
+    """Return at most `most` decoded bytes of a body, and whether that is all of it."""
     if encoding not in ("", "identity", "gzip", "x-gzip"):
         raise Unavailable(f"the response uses the encoding {encoding[:20]!r}, which was not requested")
     inflate = zlib.decompressobj(_GZIP) if "gzip" in encoding else None

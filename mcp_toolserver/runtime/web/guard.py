@@ -101,11 +101,8 @@ class PrivateHost:
 
 
 def parse_private_host(text: str) -> PrivateHost:
-    """Parse `host`, `*.host`, an address or a network (`10.0.0.0/8`), each optionally with `:port`.
-
-    Raises:
-        ValueError: the text has none of these forms.
-    """
+    """Parse `host`, `*.host`, an address or a network (`10.0.0.0/8`), each optionally with `:port`. Raises:
+    ValueError: the text has none of these forms."""
     wrong = f"{text!r} is not a host, an address or a network, with or without :port"
     found = _ENTRY.fullmatch(text)
     place = found["host"].strip("[]") if found else text
@@ -134,11 +131,7 @@ class Guard:
     lookups: deque[float] = field(default_factory=lambda: deque[float](maxlen=LOOKUPS_PER_MINUTE))
 
     def check(self, url: Url) -> None:
-        """Check a URL by its text.
-
-        Raises:
-            Denied: the host is not listed or its name is not public, or the port is not permitted.
-        """
+        """Check a URL by its text. Raises: Denied."""
         named = self.is_named(url.host, url.host, url.port)
         if self.hosts and not named and not any(pattern.matches(url) for pattern in self.hosts):
             raise Denied(f"{url.host} is not among the hosts that this server may fetch from (web-hosts).")
@@ -151,12 +144,7 @@ class Guard:
             )
 
     async def addresses(self, host: str, port: int) -> tuple[str, ...]:
-        """Return the addresses to which a connection to `host` may go.
-
-        Raises:
-            Denied: an address is not public, and the operator did not allow it.
-            Unavailable: the host has no address, or too many names were looked up.
-        """
+        """Return the addresses to which a connection to `host` may go. Raises: Denied, Unavailable."""
         literal = _parse_address(host)
         found = [literal] if literal else await self._resolve_host(host, port)
         for address in found:

@@ -1,5 +1,5 @@
 """Parses and checks the operator's web settings, and reads keys for search engines and models from private
-files."""
+files. Everything here raises SettingsError where a setting cannot be used."""
 
 import os
 import stat
@@ -26,8 +26,6 @@ _KEYED = frozenset({"brave", "tavily"})
 
 @dataclass(frozen=True, kw_only=True)
 class Provider:
-    """A search engine chosen by the operator."""
-
     engine: str
     base: Url
     key: str = field(default="", repr=False)
@@ -49,7 +47,7 @@ class WebOptions:
 
 
 def host_patterns(entries: Sequence[str]) -> tuple[UrlPattern, ...]:
-    """Parse `web-hosts`. Raises: SettingsError: an entry is invalid."""
+    """Parse `web-hosts`."""
     found = tuple(_read("web-hosts", url_pattern, entry) for entry in entries)
     for entry, pattern in zip(entries, found, strict=True):
         if pattern.matches_target is not None:
@@ -58,16 +56,12 @@ def host_patterns(entries: Sequence[str]) -> tuple[UrlPattern, ...]:
 
 
 def private_places(entries: Sequence[str]) -> tuple[PrivateHost, ...]:
-    """Parse `web-private`. Raises: SettingsError: as for `host_patterns`."""
+    """Parse `web-private`."""
     return tuple(_read("web-private", parse_private_host, entry) for entry in entries)
 
 
 def providers(entries: Sequence[str], keys: Mapping[str, str]) -> tuple[Provider, ...]:
-    """Parse `web-search`: engines as `name` or `name=address`; `keys` has the secret of each by name.
-
-    Raises:
-        SettingsError: an engine is unknown, or its address or key is missing.
-    """
+    """Parse `web-search`: engines as `name` or `name=address`; `keys` has the secret of each by name."""
     for name in keys:
         if name not in _BASES:
             raise SettingsError(f"web-search-keys: {name!r} is none of {', '.join(_BASES)}")
@@ -83,12 +77,8 @@ def _provider(entry: str, keys: Mapping[str, str]) -> Provider:
         raise SettingsError(f"web-search: {name} needs its address, {name}=https://...")
     if name in _KEYED and name not in keys:
         raise SettingsError(f"web-search: {name} needs a key; name its file in web-search-keys, {name}=FILE")
-    return Provider(
-        engine=name,
-        base=_read("web-search", parse_url, base),
-        key=keys.get(name, ""),
-        is_named=True,
-    )
+    url = _read("web-search", parse_url, base)
+    return Provider(engine=name, base=url, key=keys.get(name, ""), is_named=True)
 
 
 def _read(setting: str, read: Callable[[str], T], entry: str) -> T:
@@ -104,11 +94,7 @@ _MOST_KEY = 4_096
 
 
 def key_files(entries: Sequence[str]) -> dict[str, str]:
-    """Parse entries `engine=FILE` into a mapping of engine to file.
-
-    Raises:
-        SettingsError: an entry has another form.
-    """
+    """Parse entries `engine=FILE` into a mapping of engine to file."""
     found: dict[str, str] = {}
     for entry in entries:
         name, _, path = entry.partition("=")
@@ -121,11 +107,7 @@ def key_files(entries: Sequence[str]) -> dict[str, str]:
 
 
 def read_key(path: str, setting: str = "web-search-keys") -> str:
-    """Return the key in a file that `setting` names, stripped.
-
-    Raises:
-        SettingsError: the file is missing, readable by others, or holds no key; the message never quotes it.
-    """
+    """Return the key in a file that `setting` names, stripped. No error message quotes it."""
     try:
         # Without O_NONBLOCK, opening a FIFO would wait for a writer; Windows has neither.
         descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
@@ -142,11 +124,7 @@ def read_key(path: str, setting: str = "web-search-keys") -> str:
 
 
 def checked_key(key: str, place: str) -> str:
-    """Return `key`, which `place` holds.
-
-    Raises:
-        SettingsError: it is empty, too long or malformed; the message never quotes it.
-    """
+    """Return `key`, which `place` holds, if it is one. No error message quotes it."""
     if not 0 < len(key) < _MOST_KEY or not all("!" <= character <= "~" for character in key):
         raise SettingsError(f"{place} must hold one key of printable ASCII, without spaces")
     return key

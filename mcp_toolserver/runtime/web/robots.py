@@ -1,25 +1,18 @@
-"""Obeys the robots.txt of each site, which it parses by RFC 9309 and keeps for an hour.
+"""Parses robots.txt by RFC 9309.
 
 The parser is ours, because a hostile file can name thousands of agents before thousands of rules: it keeps
 only the rules of this agent, and `protego` keeps each rule for each agent.
 """
 
 import re
-import time
-from collections import OrderedDict
-from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
 
-from mcp_toolserver.errors import Denied
 from mcp_toolserver.text.search.glob import Matches, wildcard
-from mcp_toolserver.text.web.urls import Url, canonical_url
+from mcp_toolserver.text.web.urls import canonical_url
 
 AGENT = "mcp-toolserver"
 
 MOST_BYTES = 500 * 1024
-_SITES = 128
-_SECONDS = 3600.0
 
 _MOST_RULES = 5_000
 _LINE = re.compile(r"\s*(?P<key>[A-Za-z-]+)\s*:\s*(?P<value>[^#]*?)\s*(?:#.*)?")
@@ -28,36 +21,7 @@ Rules = tuple[tuple[int, bool, Matches], ...]
 """Of each rule how specific it is, whether it allows, and what it matches; the first that matches wins."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class RobotsChecker:
-    """Refuses pages that a site excludes for robots."""
-
-    read: Callable[[Url], Awaitable[tuple[int, bytes]]]
-    """Returns the status and the first bytes of an address."""
-    _known: OrderedDict[str, tuple[float, Rules]] = field(
-        default_factory=OrderedDict[str, tuple[float, Rules]]
-    )
-
-    async def check(self, url: Url) -> None:
-        """Check the site's robots.txt, fetched at most once an hour.
-
-        Raises:
-            Denied: the site excludes this page.
-        """
-        until, rules = self._known.get(url.origin, (0.0, ()))
-        if until < time.monotonic():
-            rules = _rules(*await self.read(replace(url, target="/robots.txt")))
-            self._known[url.origin] = (time.monotonic() + _SECONDS, rules)
-            while len(self._known) > _SITES:
-                self._known.popitem(last=False)
-        if not allows(rules, url.target):
-            raise Denied(
-                f"The robots.txt of {url.host} excludes this page. Do not retry; "
-                "the operator can set web-robots = false."
-            )
-
-
-def _rules(status: int, body: bytes) -> Rules:
+def rules_of(status: int, body: bytes) -> Rules:
     """Parse robots.txt. A missing file allows everything; a server error forbids everything for now."""
     if status >= 500 or status == 429:
         return ((1, False, lambda _: True),)

@@ -7,20 +7,20 @@ could hide. `^{commit}` makes git take commits and nothing else.
 import re
 from dataclasses import dataclass
 
+from mcp_toolserver.errors import InvalidInput
+
 _RANGE = re.compile(r"(.*?)(\.{2,3})(.*)", re.DOTALL)
 _COMMIT = "^{commit}"
 
 
 def peeled(text: str) -> str:
-    """Rewrite `text`, a commit or a range of two, so that git takes it for commits only.
-
-    Raises:
-        ValueError: it names something else than commits; the message says what to give instead.
-    """
+    """Rewrite `text`, a commit or a range of two, so that git takes it for commits only."""
     if ":" in text:
-        raise ValueError(f"'{text}' names a file in a commit. Give the commit alone, and the file as `path`.")
+        raise InvalidInput(
+            f"'{text}' names a file in a commit. Give the commit alone, and the file as `path`."
+        )
     if text.startswith("^"):
-        raise ValueError(f"'{text}' excludes commits. Give a range, such as main..HEAD.")
+        raise InvalidInput(f"'{text}' excludes commits. Give a range, such as main..HEAD.")
     found = _RANGE.fullmatch(text)
     if found is None:
         return f"{text}{_COMMIT}"

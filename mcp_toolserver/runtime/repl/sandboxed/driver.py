@@ -70,8 +70,6 @@ Python would import modules from there."""
 
 @dataclass(frozen=True, kw_only=True)
 class Interpreter:
-    """How to start an interpreter."""
-
     argv: tuple[str, ...]
     variables: Mapping[str, str] = field(default_factory=dict[str, str])
     commands: int = COMMANDS_FD
@@ -132,25 +130,23 @@ class LineDecoder:
         self._dropping = False
 
     def feed(self, data: bytes) -> Iterator[Mapping[str, object]]:
-        """Return the objects that `data` completes."""
         first, *others = data.split(b"\n")
         self._rest += first
         for rest in others:
             line, self._rest = bytes(self._rest), bytearray(rest)
             if self._dropping:
                 self._dropping = False
-            elif (message := _object(line)) is not None:
+            elif _is_object(message := _parsed(line)):
                 yield message
         if len(self._rest) > MAX_LINE:
             self._rest, self._dropping = bytearray(), True
 
 
-def _object(line: bytes) -> Mapping[str, object] | None:
+def _parsed(line: bytes) -> object:
     try:
-        message: object = json.loads(line)
+        return json.loads(line)
     except (ValueError, RecursionError):
         return None
-    return message if _is_object(message) else None
 
 
 def _is_object(value: object) -> TypeGuard[Mapping[str, object]]:
@@ -218,7 +214,6 @@ class Driver:
         os.set_blocking(self._output, False)
 
     def run(self) -> None:
-        """Serve until the end."""
         while True:
             ready, _, _ = select.select(list(self._readable_sources()), (), ())
             if self._output in ready:
@@ -264,7 +259,6 @@ class Driver:
         return bool(data)
 
     def _read_interpreter(self) -> None:
-        """Process replies of the interpreter."""
         data = os.read(self._reply_pipe, CHUNK)
         self._replies_open = bool(data)
         for message in self._replies.feed(data):
@@ -283,7 +277,6 @@ class Driver:
             self._tag = None
 
     def _mark_ready(self, version: object) -> None:
-        """Discard the startup output and report readiness."""
         self._forward_output(MAX_REMAINING_OUTPUT)
         self._ready, self._startup_output = True, b""
         send({"ready": version})
@@ -307,7 +300,6 @@ class Driver:
 
 
 def send(message: Mapping[str, object]) -> None:
-    """Send a message to the server."""
     _write(1, json.dumps(message).encode() + b"\n")
 
 
@@ -322,7 +314,6 @@ def _write(descriptor: int, data: bytes) -> None:
 
 
 def main(language: str) -> None:
-    """Serve one session."""
     start = interpreter(language)
     if isinstance(start, str):
         return send({"missing": start})

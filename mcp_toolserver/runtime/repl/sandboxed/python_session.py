@@ -79,7 +79,6 @@ class Session:
         self._loop: AbstractEventLoop | None = None
 
     def send(self, message: Mapping[str, object]) -> None:
-        """Send a message to the driver."""
         data = memoryview(json.dumps({**message, "tag": self.tag}).encode() + b"\n")
         while data:
             data = data[os.write(REPLIES_FD, data) :]

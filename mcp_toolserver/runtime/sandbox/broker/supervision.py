@@ -175,11 +175,7 @@ def argv_of(broker_policy: BrokerPolicy, request: Request) -> tuple[str, ...]:
 
 def _read_script(script: bytes, shell: tuple[str, ...]) -> str:
     """A script that runs the one too long for an argument, out of a descriptor that it closes first."""
-    file = anonymous_file("script")
-    with open(file, "wb", closefd=False) as stream:
-        stream.write(script)
-    os.lseek(file, 0, os.SEEK_SET)
-    os.dup2(file, SCRIPT_DESCRIPTOR)
+    os.dup2(anonymous_file("script", script), SCRIPT_DESCRIPTOR)
     os.set_inheritable(SCRIPT_DESCRIPTOR, True)
     # Bash reads a file without help; another shell needs cat.
     read = f"</dev/fd/{SCRIPT_DESCRIPTOR}" if "--norc" in shell else f"cat <&{SCRIPT_DESCRIPTOR}"
