@@ -239,8 +239,9 @@ class ToolSpec:
     """The name that clients show to people; empty: they show `name`."""
     description: str = ""
     """What the model reads, at most 2,048 characters. `discover` takes the module docstring."""
-    permission: Permission
     needs: frozenset[Capability]
+    permission: Permission | None = None
+    """What a call requires at least; None for what the needs require on the host."""
     args: type[Args]
     run: Callable[[Any, Runtime], Awaitable[Output]] | Forward
     kind: Kind = "other"
@@ -275,22 +276,17 @@ class ToolSpec:
         return plain_schema(self.output) if self.output else None
 
     @cached_property
-    def _declared(self) -> Permission:
-        """The permission that the needs require where nothing but this process enforces their limits."""
+    def own_permission(self) -> Permission:
+        """The permission that a call requires where nothing but this process enforces limits."""
+        if self.permission is not None:
+            return self.permission
         return max((need.permission for need in self.needs), default=Permission.READ_ONLY)
 
     def level(self, permissions: Mapping[Capability, Permission]) -> Permission:
-        """The permission that a call requires on a host whose capabilities require `permissions`.
-
-        It is the tool's own permission. A tool that declares no more than its capabilities require follows
-        them, where the host requires less or more for them.
-        """
-        here = max(
-            map(permissions.__getitem__, permissions.keys() & self.needs), default=Permission.READ_ONLY
-        )
-        # The sandbox of commands does not confine a function of the user's.
-        follows = self.permission == self._declared and Capability.OWN_CODE not in self.needs
-        return here if follows else max(here, self.permission)
+        """The permission that a call requires on a host whose capabilities require `permissions`."""
+        declared = Permission.READ_ONLY if self.permission is None else self.permission
+        here = map(permissions.__getitem__, permissions.keys() & self.needs)
+        return max((declared, *here))
 
     @property
     def forwards(self) -> bool:

@@ -76,7 +76,6 @@ TOOL = t.ToolSpec(
     title="Start agent",
     args=Agent,
     run=run,
-    permission=t.Permission.DANGER_FULL_ACCESS,
     needs=frozenset({t.Capability.AGENTS}),
     subjects=lambda args: (args.resume or canonical_type(args.subagent_type),),
     destructive=True,

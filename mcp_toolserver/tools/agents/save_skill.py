@@ -66,7 +66,6 @@ async def run(args: SaveSkill, rt: t.Runtime) -> t.Output:
 TOOL = t.ToolSpec(
     name="save_skill",
     title="Save skill",
-    permission=t.Permission.WORKSPACE_WRITE,
     needs=frozenset({t.Capability.SKILLS_SAVE}),
     args=SaveSkill,
     run=run,

@@ -92,7 +92,6 @@ def _text(file: str, content: bytes) -> str:
 TOOL = t.ToolSpec(
     name="Skill",
     title="Load skill",
-    permission=t.Permission.READ_ONLY,
     needs=frozenset({t.Capability.SKILLS}),
     args=Skill,
     run=run,

@@ -65,7 +65,6 @@ TOOL = t.ToolSpec(
     title="Create schedule",
     args=CronCreate,
     run=run,
-    permission=t.Permission.DANGER_FULL_ACCESS,
     needs=frozenset({t.Capability.CRON, t.Capability.SCHEDULES, t.Capability.CLOCK}),
     subjects=lambda args: simple_parts(args.command) if args.command else (),
     output=Created,

@@ -50,7 +50,6 @@ TOOL = t.ToolSpec(
     title="List schedules",
     args=CronList,
     run=run,
-    permission=t.Permission.READ_ONLY,
     needs=frozenset({t.Capability.CRON, t.Capability.CLOCK}),
     subjects=lambda args: (args.cron_id,) if args.cron_id else (),
     output=Crons,

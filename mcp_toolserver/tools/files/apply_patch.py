@@ -96,7 +96,6 @@ def _diffs(outcomes: "Sequence[Outcome]") -> Iterator[str]:
 TOOL = t.ToolSpec(
     name="apply_patch",
     title="Apply patch",
-    permission=t.Permission.WORKSPACE_WRITE,
     needs=frozenset({t.Capability.FS_WRITE}),
     args=ApplyPatch,
     run=run,

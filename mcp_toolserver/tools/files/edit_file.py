@@ -110,7 +110,6 @@ def _notes(path: str, edited: "Edited", written: t.Written) -> list[str]:
 TOOL = t.ToolSpec(
     name="edit_file",
     title="Edit file",
-    permission=t.Permission.WORKSPACE_WRITE,
     needs=frozenset({t.Capability.FS_WRITE}),
     args=EditFile,
     run=run,

@@ -125,7 +125,6 @@ def _notes(path: str, edited: "EditedNotebook", written: t.Written) -> list[str]
 TOOL = t.ToolSpec(
     name="NotebookEdit",
     title="Edit notebook",
-    permission=t.Permission.WORKSPACE_WRITE,
     needs=frozenset({t.Capability.FS_WRITE}),
     args=NotebookEdit,
     run=run,

@@ -142,7 +142,6 @@ def _documents(host: t.HostFacts) -> str:
 TOOL = t.ToolSpec(
     name="read_file",
     title="Read file",
-    permission=t.Permission.READ_ONLY,
     needs=frozenset({t.Capability.FS_READ}),
     args=ReadFile,
     run=run,

@@ -93,7 +93,6 @@ def _line_endings(content: bytes) -> str:
 TOOL = t.ToolSpec(
     name="write_file",
     title="Write file",
-    permission=t.Permission.WORKSPACE_WRITE,
     needs=frozenset({t.Capability.FS_WRITE}),
     args=WriteFile,
     run=run,

@@ -70,7 +70,6 @@ def _state(status: t.GitState, shown: tuple[t.GitChange, ...]) -> State:
 TOOL = t.ToolSpec(
     name="git_status",
     title="Show git status",
-    permission=t.Permission.READ_ONLY,
     needs=frozenset({t.Capability.GIT}),
     args=GitStatus,
     run=run,

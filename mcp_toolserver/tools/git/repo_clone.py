@@ -47,7 +47,6 @@ def _text(args: RepoClone, found: t.Cloned) -> str:
 TOOL = t.ToolSpec(
     name="repo_clone",
     title="Clone repository",
-    permission=t.Permission.WORKSPACE_WRITE,
     needs=frozenset({t.Capability.CLONES}),
     args=RepoClone,
     run=run,

@@ -141,7 +141,6 @@ def _ordered(counts: Counter[str]) -> Counts:
 TOOL = t.ToolSpec(
     name="repo_overview",
     title="Summarize repository",
-    permission=t.Permission.READ_ONLY,
     needs=frozenset({t.Capability.GIT}),
     args=RepoOverview,
     run=run,

@@ -109,7 +109,6 @@ def _count(operation: t.CodeOperation, answer: t.CodeAnswer) -> str:
 TOOL = t.ToolSpec(
     name="LSP",
     title="Look up code",
-    permission=t.Permission.DANGER_FULL_ACCESS,
     needs=frozenset({t.Capability.LANGUAGES}),
     args=Lsp,
     run=run,

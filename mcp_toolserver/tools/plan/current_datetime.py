@@ -27,7 +27,6 @@ def _text(now: datetime, zone: str) -> str:
 TOOL = t.ToolSpec(
     name="current_datetime",
     title="Tell date and time",
-    permission=t.Permission.READ_ONLY,
     needs=frozenset({t.Capability.CLOCK}),
     args=CurrentDatetime,
     run=run,

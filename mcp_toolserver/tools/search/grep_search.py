@@ -124,7 +124,6 @@ def unsearched(errors: Sequence[str]) -> list[str]:
 TOOL = t.ToolSpec(
     name="grep_search",
     title="Search file contents",
-    permission=t.Permission.READ_ONLY,
     needs=frozenset({t.Capability.SEARCH}),
     args=GrepSearch,
     run=run,

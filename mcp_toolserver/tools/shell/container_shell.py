@@ -35,7 +35,6 @@ TOOL = t.ToolSpec(
     title="Run script in container",
     args=ContainerShell,
     run=run,
-    permission=t.Permission.DANGER_FULL_ACCESS,
     needs=frozenset({t.Capability.CONTAINERS}),
     kind="execute",
     subjects=lambda args: simple_parts(args.command),

@@ -134,7 +134,6 @@ TOOL = t.ToolSpec(
     title="Run code",
     args=Repl,
     run=run,
-    permission=t.Permission.DANGER_FULL_ACCESS,
     needs=frozenset({t.Capability.PROCESS, t.Capability.SESSIONS}),
     kind="execute",
     subjects=_subjects,

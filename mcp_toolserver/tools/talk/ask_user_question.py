@@ -121,7 +121,6 @@ def _is_object(value: object) -> TypeGuard[Given]:
 TOOL = t.ToolSpec(
     name="AskUserQuestion",
     title="Ask the user",
-    permission=t.Permission.READ_ONLY,
     needs=frozenset({t.Capability.ASK}),
     args=AskUserQuestion,
     run=run,

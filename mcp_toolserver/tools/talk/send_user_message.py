@@ -43,7 +43,6 @@ def _attached(sizes: Mapping[t.CanonicalPath, int]) -> Iterator[str]:
 TOOL = t.ToolSpec(
     name="SendUserMessage",
     title="Send message to the user",
-    permission=t.Permission.READ_ONLY,
     needs=frozenset({t.Capability.TELL, t.Capability.FS_READ, t.Capability.CLOCK}),
     args=SendUserMessage,
     run=run,

@@ -71,7 +71,6 @@ TOOL = t.ToolSpec(
     title="Read output of background job",
     args=TaskOutput,
     run=run,
-    permission=t.Permission.READ_ONLY,
     needs=frozenset({t.Capability.JOBS}),
     subjects=lambda args: (args.task_id,),
     idempotent=True,

@@ -42,7 +42,6 @@ TOOL = t.ToolSpec(
     title="Send HTTP request",
     args=Curl,
     run=run,
-    permission=t.Permission.DANGER_FULL_ACCESS,
     needs=frozenset({t.Capability.SEND}),
     kind="fetch",
     destructive=True,

@@ -183,7 +183,6 @@ TOOL = t.ToolSpec(
     title="Read web page",
     args=WebFetch,
     run=run,
-    permission=t.Permission.READ_ONLY,
     needs=frozenset({t.Capability.FETCH}),
     kind="fetch",
     idempotent=True,

@@ -58,7 +58,6 @@ TOOL = t.ToolSpec(
     title="Search the web",
     args=WebSearch,
     run=run,
-    permission=t.Permission.READ_ONLY,
     needs=frozenset({t.Capability.FETCH}),
     kind="fetch",
     subjects=lambda args: (args.query,),

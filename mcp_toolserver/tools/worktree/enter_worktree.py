@@ -61,7 +61,6 @@ def _lines(found: t.EnteredWorktree) -> list[str]:
 TOOL = t.ToolSpec(
     name="EnterWorktree",
     title="Enter worktree",
-    permission=t.Permission.WORKSPACE_WRITE,
     needs=frozenset({t.Capability.WORKTREES}),
     args=EnterWorktree,
     output=WorktreeRecord,

@@ -37,7 +37,6 @@ def _text(found: t.ExitedWorktree) -> str:
 TOOL = t.ToolSpec(
     name="ExitWorktree",
     title="Leave worktree",
-    permission=t.Permission.WORKSPACE_WRITE,
     needs=frozenset({t.Capability.WORKTREES}),
     args=ExitWorktree,
     run=run,
