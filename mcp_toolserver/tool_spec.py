@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, JsonValue
 
 from mcp_toolserver.capabilities.permissions import DESKTOP, Capability, HostFacts, Permission
 from mcp_toolserver.errors import RegistrationError
+from mcp_toolserver.text.documents.file_type import Image
 from mcp_toolserver.text.json_schema import Schema, plain_schema
 
 if TYPE_CHECKING:
@@ -85,14 +86,6 @@ class Record(BaseModel):
     """The structured result of a record-like tool (lists, statuses)."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Image:
-    """A picture for the model."""
-
-    data: bytes
-    mime_type: str
 
 
 @dataclass(frozen=True)
@@ -294,25 +287,20 @@ class ToolSpec:
         return isinstance(self.run, Forward)
 
     @property
-    def argument_names(self) -> Mapping[str, str]:
-        """Attribute of the model → argument name in the schema."""
-        return {name: info.alias or name for name, info in self.args.model_fields.items()}
+    def argument_names(self) -> tuple[str, ...]:
+        """The arguments by their names in the schema."""
+        return tuple(info.alias or name for name, info in self.args.model_fields.items())
 
     @cached_property
     def path_fields(self) -> tuple[str, ...]:
-        """Arguments that are paths."""
-        return self._marked(PathMark)
-
-    @cached_property
-    def pathful_fields(self) -> tuple[str, ...]:
-        """Arguments that contain paths."""
-        return self._marked(PathsMark)
+        """Arguments that are paths, or contain paths."""
+        return self._marked(PathMark, PathsMark)
 
     @cached_property
     def url_fields(self) -> tuple[str, ...]:
         """Arguments that are URLs."""
         return self._marked(UrlMark)
 
-    def _marked(self, mark: type[PathMark | PathsMark | UrlMark]) -> tuple[str, ...]:
-        fields = self.args.model_fields
-        return tuple(name for name, info in fields.items() if any(isinstance(m, mark) for m in info.metadata))
+    def _marked(self, *marks: type[PathMark | PathsMark | UrlMark]) -> tuple[str, ...]:
+        fields = self.args.model_fields.items()
+        return tuple(name for name, info in fields if any(isinstance(m, marks) for m in info.metadata))
