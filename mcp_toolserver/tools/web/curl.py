@@ -45,5 +45,4 @@ TOOL = t.ToolSpec(
     needs=frozenset({t.Capability.SEND}),
     kind="fetch",
     destructive=True,
-    limits=t.Limits(deadline=60.0),
 )
