@@ -6,7 +6,7 @@ from itertools import islice, product
 from typing import Any
 
 from mcp_toolserver.text.notebook.edit import CellType, Mode, edit
-from mcp_toolserver.text.notebook.notebook import elements, parsed
+from mcp_toolserver.text.notebook.notebook import parsed, parts
 from tests.notebook.notebooks import made, plain
 
 LAYOUTS: tuple[dict[str, Any], ...] = (
@@ -112,7 +112,7 @@ def test_white_space_of_any_kind_is_kept() -> None:
 
 def test_elements_lie_where_they_are_said_to_lie() -> None:
     text = ' [ 1 , "a]" ,\n[2, []],{} ]rest'
-    parts, end = elements(text, 1)
-    assert [text[part.start : part.end] for part in parts] == ["1", '"a]"', "[2, []]", "{}"]
+    found, end = parts(text, 1, "[]")
+    assert [text[part.start : part.end] for part in found.values()] == ["1", '"a]"', "[2, []]", "{}"]
     assert text[end:] == "rest"
-    assert elements("[ ]", 0) == ([], 3)
+    assert parts("[ ]", 0, "[]") == ({}, 3)

@@ -15,8 +15,8 @@ from mcp_toolserver.text.notebook.notebook import (
     Splice,
     fields,
     layout,
-    members,
     parsed,
+    parts,
     source_of,
     spliced,
 )
@@ -126,7 +126,7 @@ def _replaced(notebook: Notebook, number: int, new_type: str, new_source: str) -
     if source_of(before) == new_source:
         return []
     new = {"source": source, **_ONLY_IN_CODE}
-    found, _ = members(notebook.text, cell.start)
+    found, _ = parts(notebook.text, cell.start)
     return [(part.start, part.end, new[key]) for key, part in found.items() if key in new]
 
 
@@ -164,7 +164,7 @@ def _source(style: Layout, source: str, *, like: Mapping[str, JsonValue]) -> str
 
 def _converted(notebook: Notebook, cell: Part, style: Layout, new_type: str, source: str) -> str:
     """Convert a cell to another type; fields that both types have stay."""
-    found, _ = members(notebook.text, cell.start)
+    found, _ = parts(notebook.text, cell.start)
     kept = {key: notebook.text[part.start : part.end] for key, part in found.items()}
     new = {**kept, "cell_type": style.written(new_type, 0), "source": source}
     if new_type == "code":
