@@ -8,9 +8,14 @@ The values of all capabilities that tools use are handed on as they are, so a ne
 
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BeforeValidator, StringConstraints
+from pydantic import AfterValidator as AfterValidator
+from pydantic import BeforeValidator as BeforeValidator
 from pydantic import Field as Field
+from pydantic import InstanceOf as InstanceOf
 from pydantic import JsonValue as JsonValue
+from pydantic import StringConstraints
+from pydantic import WithJsonSchema as WithJsonSchema
+from pydantic import model_serializer as model_serializer
 from pydantic import model_validator as model_validator
 
 from mcp_toolserver.capabilities.agents import *

@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, JsonValue
 
 from mcp_toolserver.capabilities.permissions import DESKTOP, Capability, HostFacts, Permission
 from mcp_toolserver.errors import RegistrationError
+from mcp_toolserver.text.documents.file_type import Image
 from mcp_toolserver.text.json_schema import Schema, plain_schema
 
 if TYPE_CHECKING:
@@ -85,14 +86,6 @@ class Record(BaseModel):
     """The structured result of a record-like tool (lists, statuses)."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Image:
-    """A picture for the model."""
-
-    data: bytes
-    mime_type: str
 
 
 @dataclass(frozen=True)
@@ -239,8 +232,9 @@ class ToolSpec:
     """The name that clients show to people; empty: they show `name`."""
     description: str = ""
     """What the model reads, at most 2,048 characters. `discover` takes the module docstring."""
-    permission: Permission
     needs: frozenset[Capability]
+    permission: Permission | None = None
+    """What a call requires at least; None for what the needs require on the host."""
     args: type[Args]
     run: Callable[[Any, Runtime], Awaitable[Output]] | Forward
     kind: Kind = "other"
@@ -275,22 +269,17 @@ class ToolSpec:
         return plain_schema(self.output) if self.output else None
 
     @cached_property
-    def _declared(self) -> Permission:
-        """The permission that the needs require where nothing but this process enforces their limits."""
+    def own_permission(self) -> Permission:
+        """The permission that a call requires where nothing but this process enforces limits."""
+        if self.permission is not None:
+            return self.permission
         return max((need.permission for need in self.needs), default=Permission.READ_ONLY)
 
     def level(self, permissions: Mapping[Capability, Permission]) -> Permission:
-        """The permission that a call requires on a host whose capabilities require `permissions`.
-
-        It is the tool's own permission. A tool that declares no more than its capabilities require follows
-        them, where the host requires less or more for them.
-        """
-        here = max(
-            map(permissions.__getitem__, permissions.keys() & self.needs), default=Permission.READ_ONLY
-        )
-        # The sandbox of commands does not confine a function of the user's.
-        follows = self.permission == self._declared and Capability.OWN_CODE not in self.needs
-        return here if follows else max(here, self.permission)
+        """The permission that a call requires on a host whose capabilities require `permissions`."""
+        declared = Permission.READ_ONLY if self.permission is None else self.permission
+        here = map(permissions.__getitem__, permissions.keys() & self.needs)
+        return max((declared, *here))
 
     @property
     def forwards(self) -> bool:
@@ -298,25 +287,20 @@ class ToolSpec:
         return isinstance(self.run, Forward)
 
     @property
-    def argument_names(self) -> Mapping[str, str]:
-        """Attribute of the model → argument name in the schema."""
-        return {name: info.alias or name for name, info in self.args.model_fields.items()}
+    def argument_names(self) -> tuple[str, ...]:
+        """The arguments by their names in the schema."""
+        return tuple(info.alias or name for name, info in self.args.model_fields.items())
 
     @cached_property
     def path_fields(self) -> tuple[str, ...]:
-        """Arguments that are paths."""
-        return self._marked(PathMark)
-
-    @cached_property
-    def pathful_fields(self) -> tuple[str, ...]:
-        """Arguments that contain paths."""
-        return self._marked(PathsMark)
+        """Arguments that are paths, or contain paths."""
+        return self._marked(PathMark, PathsMark)
 
     @cached_property
     def url_fields(self) -> tuple[str, ...]:
         """Arguments that are URLs."""
         return self._marked(UrlMark)
 
-    def _marked(self, mark: type[PathMark | PathsMark | UrlMark]) -> tuple[str, ...]:
-        fields = self.args.model_fields
-        return tuple(name for name, info in fields.items() if any(isinstance(m, mark) for m in info.metadata))
+    def _marked(self, *marks: type[PathMark | PathsMark | UrlMark]) -> tuple[str, ...]:
+        fields = self.args.model_fields.items()
+        return tuple(name for name, info in fields if any(isinstance(m, marks) for m in info.metadata))

@@ -63,7 +63,7 @@ from mcp_toolserver.stores.saved_outputs import OutputLimits, OutputStore
 from mcp_toolserver.stores.state_dir import make_state_folder, state_folder
 from mcp_toolserver.telemetry import observers
 from mcp_toolserver.text.documents.file_type import PARSERS
-from mcp_toolserver.text.enforcement_summary import Enforcement, summary
+from mcp_toolserver.text.enforcement_summary import summary
 from mcp_toolserver.text.file_names import lies_in
 from mcp_toolserver.text.shell.command_output import Confined, explain
 from mcp_toolserver.tool_spec import Profile
@@ -189,18 +189,11 @@ class Application:
         self.providers = Providers(self._provider_context())
         self.tasks = Lazy(partial(_tasks, shared.database))
         self.dispatcher = self._dispatcher()
-        enforcement = Enforcement(
-            mode=self.facts.mode.flag,
-            openat2=self.facts.openat2,
-            server=self.facts.server_lock or 0,
-            commands=self.facts.command_sandbox,
-            filtered=self.facts.filters_syscalls,
-        )
         self.status = EnforcementStatus(
             mode=settings.permission_mode,
             commands=Capability.PROCESS in self.dispatcher.host.permissions,
             network=self.facts.is_networked,
-            summary=summary(enforcement) + _excepted(settings),
+            summary=summary(self.facts) + _excepted(settings),
         )
         started = [part for part in (self.commands, shared.sessions) if part is not None]
         own, stores = (self.plans, self.providers), (shared.outputs, shared.histories)

@@ -16,8 +16,8 @@ class GitChange:
     """The change in the index, a letter of `git status --short`; `.` for none, `?` for an untracked file."""
     unstaged: str
     """The same for the file in the work tree."""
-    origin: str = ""
-    """The previous path of a renamed or copied file."""
+    origin: str
+    """Empty, or the previous path of a renamed or copied file."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -200,22 +200,6 @@ class BranchChange:
     """The branch that was checked out before; a commit id if there was none."""
     files: tuple[tuple[FileLetter, str], ...] = ()
     """The files of the work tree that changed."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class CloneQuery:
-    """What to clone, and to where."""
-
-    url: str = ""
-    """Canonical https URL; empty if `folder` is cloned."""
-    folder: CanonicalPath | None = None
-    """A repository in the workspace."""
-    path: CanonicalPath
-    """The new folder."""
-    branch: str = ""
-    """The branch to check out; empty for the default branch of the repository."""
-    depth: int = 0
-    """Number of newest commits to fetch; 0 for all."""
 
 
 @dataclass(frozen=True, kw_only=True)

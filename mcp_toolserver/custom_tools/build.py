@@ -208,7 +208,7 @@ class BuiltTool:
 
     def is_read_only(self) -> bool:
         """Whether the tool changes nothing."""
-        return self.spec.permission is Permission.READ_ONLY
+        return self.spec.own_permission is Permission.READ_ONLY
 
     def is_concurrency_safe(self) -> bool:
         """Whether calls may run concurrently."""

@@ -155,7 +155,11 @@ def _entry_of_spec(spec: ToolSpec) -> Entry:
         raise RegistrationError(
             f"{spec.name}: give `subjects`, which return what rules match; () for nothing"
         )
-    uncovered = sorted(need.label for need in spec.needs if need.permission > spec.permission)
+    if spec.permission is None:
+        raise RegistrationError(f"{spec.name}: give `permission`, which the code of the tool requires")
+    uncovered = [need.label for need in spec.needs if need.permission > spec.permission]
     if uncovered:
-        raise RegistrationError(f"{spec.name}: {spec.permission.flag} does not cover {', '.join(uncovered)}")
+        raise RegistrationError(
+            f"{spec.name}: {spec.permission.flag} does not cover {', '.join(sorted(uncovered))}"
+        )
     return Entry(replace(spec, needs=spec.needs | NEEDS), TOOLSET)

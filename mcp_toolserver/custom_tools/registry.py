@@ -38,7 +38,7 @@ def to_mcp(tool: Tool) -> Definition:
 
     entry = as_entry(tool)
     # All it needs is to run its own code, which can reach anything.
-    declaration = translate.tool(entry, entry.spec.permission, entry.spec.needs)
+    declaration = translate.tool(entry, entry.spec.own_permission, entry.spec.needs)
     return declaration.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 

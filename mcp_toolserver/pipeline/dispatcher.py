@@ -49,7 +49,7 @@ from mcp_toolserver.pipeline.fair_semaphore import FairSemaphore, Overdue
 from mcp_toolserver.pipeline.narrowings import Narrowings
 from mcp_toolserver.pipeline.nested_calls import NestedCalls
 from mcp_toolserver.pipeline.registry import Entry, Registry
-from mcp_toolserver.pipeline.validation import checked, names_paths, respelt, subjects_of
+from mcp_toolserver.pipeline.validation import checked, respelt, subjects_of
 from mcp_toolserver.policy.dangerous_commands import objection
 from mcp_toolserver.policy.rules import Narrowing, Policy, Request, Rule
 from mcp_toolserver.text.lines.escape_invisible import visible, visible_values
@@ -207,7 +207,7 @@ class Dispatcher:
                 toolset=entry.toolset,
                 permission=self.level(entry),
                 schema=json.dumps(entry.spec.schema, ensure_ascii=False, separators=(",", ":")),
-                arguments=tuple(entry.spec.argument_names.values()),
+                arguments=entry.spec.argument_names,
                 core=entry.spec.profile is Profile.LEAN,
             )
             for entry in self.available
@@ -398,7 +398,7 @@ class Dispatcher:
             host = host.restricted_to(*lists)
             return _CallContext(policy=policy, host=host, rights=rights), respelt(entry, args, host)
 
-        if not lists and restrictions is None and not names_paths(entry):
+        if not lists and restrictions is None and not entry.spec.path_fields:
             return located()
         try:
             return await self.host.lookups.run(caller.name, located)

@@ -34,19 +34,13 @@ def checked(entry: Entry, arguments: Mapping[str, JsonValue]) -> Args:
     return _checked(entry, lenient(arguments, entry.spec.schema))
 
 
-def names_paths(entry: Entry) -> bool:
-    """Whether `respelt` looks at the file system."""
-    return bool(entry.spec.path_fields or entry.spec.pathful_fields)
-
-
 def respelt(entry: Entry, args: Args, host: HostServices) -> Args:
     """The arguments as the tool sees them: paths in canonical spelling. Blocks while the paths are followed.
 
     Raises:
         ToolError: a path leaves the roots, or cannot be used.
     """
-    names = (*entry.spec.path_fields, *entry.spec.pathful_fields)
-    if not names:
+    if not (names := entry.spec.path_fields):
         return args
     canonical = host.workspace.canonical
     return args.model_copy(update={name: _respelt(getattr(args, name), canonical) for name in names})
@@ -102,7 +96,7 @@ def _explained(entry: Entry, error: ValidationError) -> str:
 
 def _accepted(entry: Entry, place: tuple[int | str, ...]) -> str:
     """What is accepted at `place`, where an unknown argument was sent, and the name nearest to it."""
-    names = tuple(entry.spec.argument_names.values())
+    names = entry.spec.argument_names
     with suppress(KeyError, TypeError):
         names = tuple(_level(entry.spec.schema, place[:-1])["properties"])
     near = "".join(f"did you mean {name}? " for name in get_close_matches(str(place[-1]), names, n=1))
@@ -119,7 +113,7 @@ def _level(schema: Any, place: tuple[int | str, ...]) -> Any:
 def subjects_of(entry: Entry, args: Args, host: HostServices) -> tuple[Subject, ...]:
     """What the call touches, each in all its spellings."""
     spec = entry.spec
-    given = [getattr(args, name) for name in (*spec.path_fields, *spec.pathful_fields)]
+    given = [getattr(args, name) for name in spec.path_fields]
     paths = [path for value in given for path in _paths(value)]
     if spec.subjects is None:
         subjects = (*(getattr(args, name) for name in spec.url_fields), *paths)

@@ -19,8 +19,7 @@ from mcp_toolserver.capabilities.permissions import Capability, Permission
 from mcp_toolserver.errors import SettingsError
 from mcp_toolserver.policy.client_restrictions import ClientRestrictions
 from mcp_toolserver.text.file_names import path_tests
-from mcp_toolserver.text.search.glob import wildcard
-from mcp_toolserver.text.shell.words import CommandPattern
+from mcp_toolserver.text.shell.words import CommandPattern, text_matcher
 from mcp_toolserver.text.web.urls import url_matcher
 
 _Test = Callable[[str], bool]
@@ -215,7 +214,7 @@ def _tests(pattern: str, tool: str, capability: Capability | None, words: RuleCo
     if tool in words.commands or capability in _RUNS_COMMANDS:
         return (command := CommandPattern(pattern)).matches, command.permits
     if tool in words.texts:
-        return (test := _text_matcher(pattern)), test
+        return (test := text_matcher(pattern)), test
     if tool in words.sites or capability in _REACHES_WEB or _SITE.match(pattern):
         return (test := url_matcher(pattern)), test
     denies, allows = path_tests(pattern)
@@ -227,14 +226,6 @@ def _tests(pattern: str, tool: str, capability: Capability | None, words: RuleCo
 
 def _always(_: str) -> bool:
     return True
-
-
-def _text_matcher(pattern: str) -> _Test:
-    if not pattern.endswith(":*"):
-        return wildcard(pattern)
-    start = pattern.removesuffix(":*")
-    alone, followed = wildcard(start), wildcard(f"{start} *")
-    return lambda subject: alone(subject) or followed(subject)
 
 
 def by_reach(deny: Iterable[str], words: RuleContext) -> tuple[tuple[str, ...], tuple[str, ...]]:

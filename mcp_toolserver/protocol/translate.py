@@ -109,7 +109,7 @@ def only_reads(entry: Entry, level: Permission, reaches: frozenset[Capability]) 
     """Whether a tool changes nothing, as `readOnlyHint` has it; the arguments are those of `tool`."""
     # What only reads may still be dear, because what it reads from is; what is dear may be made harmless.
     # A command that has a network may change what lies beyond it.
-    return Permission.READ_ONLY in (level, entry.spec.permission) and not reaches & _STARTING
+    return Permission.READ_ONLY in (level, entry.spec.own_permission) and not reaches & _STARTING
 
 
 def tools(dispatcher: Dispatcher, *, samples: bool = False) -> list[mcp.Tool]:

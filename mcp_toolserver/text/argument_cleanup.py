@@ -204,18 +204,14 @@ def adapted(arguments: _Arguments, properties: _Arguments) -> dict[str, JsonValu
     found = {known: arguments[name] for known, name in sent.items()}
     for convert in (_range_of_lines, _literal_pattern, _script, _path_in_repository, _joined_source):
         convert(found, properties)
-    return {sent.get(name, name): value for name, value in _without_habits(found, properties).items()}
-
-
-def _without_habits(sent: _Arguments, properties: _Arguments) -> dict[str, JsonValue]:
     kept: dict[str, JsonValue] = {}
-    for name, value in sent.items():
+    for name, value in found.items():
         ours = None if name in properties else _meaning(name, value, properties)
-        if ours is None or any(own in sent for own in ours):
+        if ours is None or any(own in found for own in ours):
             kept[name] = value
         else:
             kept.update(ours)
-    return kept
+    return {sent.get(name, name): value for name, value in kept.items()}
 
 
 def _meaning(name: str, value: JsonValue, properties: _Arguments) -> _Arguments | None:

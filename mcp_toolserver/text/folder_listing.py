@@ -40,12 +40,9 @@ def branches(folders: Mapping[str, FolderContent], folder: str = ".") -> Iterato
     content = folders[folder]
     for entry in content.entries:
         inner = entry.name if folder == "." else f"{folder}/{entry.name}"
-        if entry.kind != "folder":
-            yield f"{indent}{named(entry)}"
-        elif inner not in folders:
-            yield f"{indent}{named(entry)}{_UNSEEN}"
-        else:
-            yield f"{indent}{named(entry)}"
+        is_unseen = entry.kind == "folder" and inner not in folders
+        yield f"{indent}{named(entry)}{_UNSEEN * is_unseen}"
+        if inner in folders:
             yield from branches(folders, inner)
     if content.error:
         yield f"{indent}[{content.error}]"

@@ -141,9 +141,6 @@ def _first_line(body: str) -> str:
     return next((line for line in lines if line), "")[:250]
 
 
-# --- what the model gets ---------------------------------------------------------------------------------
-
-
 def skill_content(skill: LoadedSkill, arguments: str) -> str:
     """The text of a skill for the model."""
     return wrapped(skill.card.name, with_arguments(skill.body, arguments), tuple(_notes(skill)))

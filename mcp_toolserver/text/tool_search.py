@@ -3,7 +3,7 @@
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -149,21 +149,24 @@ def weights(parts: Iterable[tuple[str, float]]) -> Weights:
     return found
 
 
-def scores(query: Sequence[str], texts: Sequence[Weights]) -> list[float]:
-    """Return the relevance of each text for `query`; 0 means none."""
-    usual = sum(sum(text.values()) for text in texts) / (len(texts) or 1)
-    totals = [0.0] * len(texts)
-    for word in dict.fromkeys(query):
-        counts = [_count(word, text) for text in texts]
-        holding = sum(count > 0 for count in counts)
-        rarity = math.log(1 + (len(texts) - holding + 0.5) / (holding + 0.5))
-        for index, (count, text) in enumerate(zip(counts, texts, strict=True)):
-            length = 1 - _LENGTH + _LENGTH * sum(text.values()) / (usual or 1)
-            totals[index] += rarity * count * (_SATURATION + 1) / (count + _SATURATION * length)
-    return totals
-
-
 def _count(word: str, text: Weights) -> float:
     if word in text or len(word) < 3:
         return text.get(word, 0.0)
     return _BEGINNING * sum(worth for other, worth in text.items() if other.startswith(word))
+
+
+def scores(
+    query: Iterable[str], texts: Sequence[Weights], count: Callable[[str, Weights], float] = _count
+) -> list[float]:
+    """Return the relevance of each text for `query`; 0 means none. `count` weighs a word in a text."""
+    lengths = [sum(text.values()) for text in texts]
+    usual = sum(lengths) / (len(texts) or 1)
+    totals = [0.0] * len(texts)
+    for word in dict.fromkeys(query):
+        counts = [count(word, text) for text in texts]
+        holding = sum(found > 0 for found in counts)
+        rarity = math.log(1 + (len(texts) - holding + 0.5) / (holding + 0.5))
+        for index, (found, length) in enumerate(zip(counts, lengths, strict=True)):
+            share = 1 - _LENGTH + _LENGTH * length / (usual or 1)
+            totals[index] += rarity * found * (_SATURATION + 1) / (found + _SATURATION * share)
+    return totals

@@ -111,7 +111,7 @@ LISTED = {
 for _entry in discover():
     # A tool that the table of calls does not mention is offered as it declares.
     if _entry.spec.name not in CALLS.keys() | MODEL | DESKTOP:
-        for _mode in MODES[_entry.spec.permission :]:
+        for _mode in MODES[_entry.spec.own_permission :]:
             LISTED[_mode].add(_entry.spec.name)
 
 WITHOUT_DESKTOP = ("--exclude-tools", ",".join(sorted(DESKTOP)))

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from mcp_toolserver.capabilities.permissions import HostFacts, Permission, Sandbox
 from mcp_toolserver.commands.doctor import install_hints
 from mcp_toolserver.commands.doctor.checks import Finding
 from mcp_toolserver.commands.doctor.doctor import report
@@ -43,7 +44,7 @@ from mcp_toolserver.runtime.sandbox.layers.seatbelt import SANDBOX_EXEC
 from mcp_toolserver.runtime.sandbox.layers.spec import Check, Proof, SandboxSpec
 from mcp_toolserver.runtime.search.executable import COMMAND_PATH
 from mcp_toolserver.settings import Settings
-from mcp_toolserver.text.enforcement_summary import LONGEST, Enforcement, Layer, summary
+from mcp_toolserver.text.enforcement_summary import LONGEST, summary
 from tests import ROOT
 from tests.support.confinement import visible_folder
 from tests.support.process_layer import ran, server_command
@@ -536,24 +537,26 @@ def test_each_kind_of_machine_has_its_remedy() -> None:
     assert install_hints.install("git", replace(LINUX, system="Windows")) == "winget install git"
 
 
+HELD = HostFacts(openat2=True, server_lock=7, command_sandbox="bubblewrap", filters_syscalls=True)
+
+
 def test_a_summary_is_one_short_line() -> None:
-    layers: tuple[Layer, ...] = ("bubblewrap", "landlock", "none")
-    for mode, commands, filtered, landlock in product(MODES, layers, (True, False), (0, 7)):
-        one = Enforcement(mode=mode, openat2=True, server=landlock, commands=commands, filtered=filtered)
+    layers: tuple[Sandbox, ...] = ("bubblewrap", "landlock", "none")
+    for mode, commands, filtered, lock in product(Permission, layers, (True, False), (0, 7)):
+        one = replace(HELD, mode=mode, server_lock=lock, command_sandbox=commands, filters_syscalls=filtered)
         said = {summary(one), summary(replace(one, openat2=False))}
         assert len(said) == 2
-        assert all(line.startswith(mode) and "\n" not in line and len(line) <= LONGEST for line in said)
+        assert all(line.startswith(mode.flag) and "\n" not in line and len(line) <= LONGEST for line in said)
 
 
 def test_a_summary_names_the_layers() -> None:
-    held = Enforcement(mode=READ_ONLY, openat2=True, server=7, commands="bubblewrap")
-    assert summary(held) == (
+    assert summary(HELD) == (
         "read-only, enforced by openat2, Landlock 7 + seccomp (server), bubblewrap + seccomp (commands)"
     )
-    assert "degraded" in summary(replace(held, commands="landlock"))
-    assert "degraded" in summary(replace(held, filtered=False))
-    assert "refused (commands)" in summary(replace(held, commands="none"))
-    assert "unconfined" in summary(replace(held, mode=FULL))
+    assert "degraded" in summary(replace(HELD, command_sandbox="landlock"))
+    assert "degraded" in summary(replace(HELD, filters_syscalls=False))
+    assert "refused (commands)" in summary(replace(HELD, command_sandbox="none"))
+    assert "unconfined" in summary(replace(HELD, mode=Permission.DANGER_FULL_ACCESS))
 
 
 # --- looking at a machine --------------------------------------------------------------------------------

@@ -142,7 +142,7 @@ async def test_what_a_tool_does_not_say_is_taken_for_the_worst() -> None:
     entry = as_entry(tool)
     assert entry.spec.description == "Modes:\nfast\nslow"
     assert (tool.is_read_only(), tool.is_concurrency_safe()) == (False, False)
-    assert entry.spec.permission is Permission.DANGER_FULL_ACCESS
+    assert entry.spec.own_permission is Permission.DANGER_FULL_ACCESS
     assert (entry.spec.destructive, entry.spec.idempotent) == (True, False)
     # Without a check of its own only a reading tool is permitted.
     await searching().check_permissions({"pattern": "x"}, CONTEXT)

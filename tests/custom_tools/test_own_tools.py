@@ -81,6 +81,7 @@ USELESS = (
     (OWN_CLASS, "Own is not a tool"),
     (SHOUT.replace('"shout"', '"no name"'), "cannot be loaded"),
     (NATIVE.replace("FS_READ", "FS_WRITE"), "does not cover fs_write"),
+    (NATIVE.replace("permission=Permission.READ_ONLY,", ""), "give `permission`"),
     (NATIVE.replace('"Count the bytes of a file."', '""'), "characters"),
     ("from mcp_toolserver.tools.search.call_tool import TOOL", "call others"),
 )

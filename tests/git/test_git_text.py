@@ -9,9 +9,6 @@ from mcp_toolserver.text.git.log import blamed, blanked, commits
 from mcp_toolserver.text.git.names import ends, peeled, plain
 from mcp_toolserver.text.git.status import parsed
 
-# --- addresses ---------------------------------------------------------------------------------------------
-
-
 ADDRESSES = {
     "https://example.org/x.git": "https://example.org/x.git",
     "https://hunter2@example.org/x.git": "https://[redacted]@example.org/x.git",
@@ -38,9 +35,6 @@ def test_whatever_the_credentials_are_they_are_blanked(host: str, secret: str) -
     assert blanked(f"https://{secret}@{host}.example/x") == f"https://[redacted]@{host}.example/x"
 
 
-# --- revisions ---------------------------------------------------------------------------------------------
-
-
 def test_the_ends_of_a_range_are_named_as_they_were_given() -> None:
     assert [plain(end) for end in ends(peeled("main...side~1"))] == ["main", "side~1"]
     assert [plain(end) for end in ends(peeled("main"))] == ["main"]
@@ -55,18 +49,15 @@ def test_every_end_is_peeled(text: str) -> None:
     assert all(end.endswith("^{commit}") for end in ends(found))
 
 
-# --- status ------------------------------------------------------------------------------------------------
-
 HEADS = b"# branch.oid 1234\0# branch.head main\0"
 
 
 def test_a_status_that_was_cut_loses_its_last_entry() -> None:
     answer = HEADS + b"? one\0? two\0? thr"
-    assert parsed(answer, complete=False).changes == (GitChange(path="one", staged="?", unstaged="?"),)
+    one = GitChange(path="one", staged="?", unstaged="?", origin="")
+    assert parsed(answer, complete=False).changes == (one,)
     renamed = b"2 R. N... 100644 100644 100644 aa bb R100 new\0ol"
-    assert parsed(HEADS + b"? one\0" + renamed, complete=False).changes == (
-        GitChange(path="one", staged="?", unstaged="?"),
-    )
+    assert parsed(HEADS + b"? one\0" + renamed, complete=False).changes == (one,)
     assert not parsed(answer, complete=False).complete
 
 
@@ -78,9 +69,6 @@ def test_a_path_may_hold_spaces() -> None:
 @given(st.binary(max_size=300))
 def test_a_status_of_anything_is_no_crash_when_it_is_cut(tail: bytes) -> None:
     assert parsed(HEADS + b"? " + tail.replace(b"\0", b"") + b"\0\0", complete=False).branch == "main"
-
-
-# --- history -----------------------------------------------------------------------------------------------
 
 
 def test_a_commit_that_was_cut_is_left_out() -> None:

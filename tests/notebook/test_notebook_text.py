@@ -5,8 +5,8 @@ from collections.abc import Iterator, Sequence
 from itertools import islice, product
 from typing import Any
 
-from mcp_toolserver.text.notebook.edit import CellEdit, CellType, edit
-from mcp_toolserver.text.notebook.notebook import elements, parsed
+from mcp_toolserver.text.notebook.edit import CellType, Mode, edit
+from mcp_toolserver.text.notebook.notebook import parsed, parts
 from tests.notebook.notebooks import made, plain
 
 LAYOUTS: tuple[dict[str, Any], ...] = (
@@ -16,6 +16,7 @@ LAYOUTS: tuple[dict[str, Any], ...] = (
 )
 SOURCES = ("", "x = 1\n\n", "é\r\n\\u00e9", '"漢" \u2028')
 TYPES: tuple[CellType | None, ...] = (None, "code", "markdown", "raw")
+Change = tuple[Mode, str | int, str, CellType | None]
 
 
 def notebooks() -> Iterator[dict[str, Any]]:
@@ -30,15 +31,15 @@ def notebooks() -> Iterator[dict[str, Any]]:
         yield notebook
 
 
-def edits(has_ids: bool) -> Iterator[CellEdit]:
+def edits(has_ids: bool) -> Iterator[Change]:
     """Those that a notebook of three cells allows."""
     for index, (kind, number) in enumerate(product(TYPES, range(4))):
         source = SOURCES[(index + number) % 4]
-        yield CellEdit(mode="insert", number=number, source=source, type=kind)
+        yield "insert", number, source, kind
         if number < 3:
-            place: dict[str, Any] = {"id": "abc"[number]} if has_ids and index % 2 else {"number": number}
-            yield CellEdit(mode="replace", source=source, type=kind, **place)
-            yield CellEdit(mode="delete", source="", **place)
+            cell = "abc"[number] if has_ids and index % 2 else number
+            yield "replace", cell, source, kind
+            yield "delete", cell, "", None
 
 
 def raw_cells(text: str) -> tuple[str, list[str], str]:
@@ -72,20 +73,21 @@ def test_an_edit_does_what_it_says_and_nothing_else() -> None:
             check(text, change, options, newline)
 
 
-def check(text: str, change: CellEdit, options: dict[str, Any], newline: str) -> None:
-    done = edit(text, change)
+def check(text: str, change: Change, options: dict[str, Any], newline: str) -> None:
+    done = edit(text, *change)
+    mode, cell, source, _ = change
     number = done.number
-    assert number == change.number or done.id == change.id
+    assert cell in (number, done.id)
     before, after = raw_cells(text), raw_cells(done.text)
     assert (before[0], before[2]) == (after[0], after[2])
-    unchanged = before[1] if change.mode == "insert" else without(before[1], number)
-    assert unchanged == (after[1] if change.mode == "delete" else without(after[1], number))
-    if change.mode != "delete":
+    unchanged = before[1] if mode == "insert" else without(before[1], number)
+    assert unchanged == (after[1] if mode == "delete" else without(after[1], number))
+    if mode != "delete":
         new = json.loads(after[1][number])
-        assert joined(new) == change.source
+        assert joined(new) == source
         assert type(new["source"]) is type(json.loads(before[1][0])["source"])
         assert new["cell_type"] == done.type
-    if change.mode == "replace":
+    if mode == "replace":
         check_replaced(json.loads(before[1][number]), json.loads(after[1][number]), same=done.text == text)
     lines = done.text.replace(newline, "\n")
     uniform = [
@@ -101,7 +103,7 @@ def test_white_space_of_any_kind_is_kept() -> None:
         text = text.replace('"cells": [', f'"cells"{gap}:{gap}[{gap}').replace("},\n  {", f"}}{gap},{gap}{{")
         before = raw_cells(text)
         for mode in ("replace", "insert", "delete"):
-            done = edit(text, CellEdit(mode=mode, number=1, source="x" * (mode != "delete")))
+            done = edit(text, mode, 1, "x" * (mode != "delete"))
             after = raw_cells(done.text)
             assert (before[0], before[2]) == (after[0], after[2])
             assert (after[1][0], after[1][-1]) == (before[1][0], before[1][-1])
@@ -110,7 +112,7 @@ def test_white_space_of_any_kind_is_kept() -> None:
 
 def test_elements_lie_where_they_are_said_to_lie() -> None:
     text = ' [ 1 , "a]" ,\n[2, []],{} ]rest'
-    parts, end = elements(text, 1)
-    assert [text[part.start : part.end] for part in parts] == ["1", '"a]"', "[2, []]", "{}"]
+    found, end = parts(text, 1, "[]")
+    assert [text[part.start : part.end] for part in found.values()] == ["1", '"a]"', "[2, []]", "{}"]
     assert text[end:] == "rest"
-    assert elements("[ ]", 0) == ([], 3)
+    assert parts("[ ]", 0, "[]") == ({}, 3)

@@ -154,7 +154,7 @@ def test_its_arguments_are_strict_and_its_schemas_flat_objects_that_refuse_unkno
 def test_it_needs_no_capability_that_is_dearer_than_its_permission(entry: Entry) -> None:
     assert (
         max((need.permission for need in entry.spec.needs), default=Permission.READ_ONLY)
-        <= entry.spec.permission
+        <= entry.spec.own_permission
     )
 
 
@@ -163,7 +163,7 @@ def test_reading_is_neither_destructive_nor_reaching_out(entry: Entry) -> None:
     hints = wire(entry)["annotations"]
     assert isinstance(hints, dict)
     assert {"readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint"} <= hints.keys()
-    if entry.spec.permission is Permission.READ_ONLY:
+    if entry.spec.own_permission is Permission.READ_ONLY:
         assert hints["readOnlyHint"] is True
         assert hints["destructiveHint"] is False
         assert not entry.spec.destructive

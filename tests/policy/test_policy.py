@@ -188,7 +188,7 @@ async def _nothing(_args: Args, _rt: Runtime) -> Output:
     return Output("")
 
 
-def spec(permission: Permission, *needs: Capability) -> ToolSpec:
+def spec(permission: Permission | None, *needs: Capability) -> ToolSpec:
     return ToolSpec(
         name="t", description="", permission=permission, needs=frozenset(needs), args=Args, run=_nothing,
         kind="other", subjects=lambda _: (),
@@ -198,10 +198,10 @@ def spec(permission: Permission, *needs: Capability) -> ToolSpec:
 def test_a_tool_gets_cheaper_or_dearer_with_what_it_needs() -> None:
     confined = {**required(*Capability), Capability.PROCESS: READ}
     unconfined = {**required(*Capability), Capability.JOBS: DANGER}
-    assert spec(DANGER, Capability.PROCESS).level(required(*Capability)) is DANGER
-    assert spec(DANGER, Capability.PROCESS).level(confined) is READ
-    assert spec(READ, Capability.JOBS).level(unconfined) is DANGER
-    assert spec(READ).level(required(*Capability)) is READ
+    assert spec(None, Capability.PROCESS).level(required(*Capability)) is DANGER
+    assert spec(None, Capability.PROCESS).level(confined) is READ
+    assert spec(None, Capability.JOBS).level(unconfined) is DANGER
+    assert spec(None).level(required(*Capability)) is READ
     # One that is dearer than its needs stays so.
     assert spec(DANGER, Capability.FS_READ).level(confined) is DANGER
     assert spec(WRITE).level(required(*Capability)) is WRITE

@@ -33,7 +33,7 @@ OPEN = frozenset(
 def wire(entry: Entry) -> dict[str, JsonValue]:
     """The tool as `tools/list` carries it on a host that confines nothing."""
     reaches = OPEN if isinstance(entry.spec.run, Forward) else OPEN & entry.spec.needs
-    listed = translate.tool(entry, entry.spec.permission, reaches)
+    listed = translate.tool(entry, entry.spec.own_permission, reaches)
     return listed.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 
@@ -91,7 +91,7 @@ def _table(toolsets: Mapping[str, Sequence[Entry]]) -> Iterator[str]:
         for entry in entries:
             name = f"[`{entry.spec.name}`](tools/{toolset}.md#{entry.spec.name.lower()})"
             does = re.split(r"[;:] | \(|, (?:and|by|such|with|without) ", _does(entry))[0].rstrip(".")
-            yield f"| {name} | {entry.spec.permission.flag}, {entry.spec.profile.name.lower()} | {does} |"
+            yield f"| {name} | {entry.spec.own_permission.flag}, {entry.spec.profile.name.lower()} | {does} |"
 
 
 def _toolset(toolset: str, entries: Sequence[Entry]) -> Iterator[str]:
@@ -109,7 +109,7 @@ def _toolset(toolset: str, entries: Sequence[Entry]) -> Iterator[str]:
 
 def _facts(entry: Entry) -> Iterator[str]:
     spec = entry.spec
-    yield "permission of the tool called" if isinstance(spec.run, Forward) else spec.permission.flag
+    yield "permission of the tool called" if isinstance(spec.run, Forward) else spec.own_permission.flag
     if entry.other_names:
         yield f"also {', '.join(f'`{name}`' for name in entry.other_names)}"
     if spec.limits.deadline != 60:

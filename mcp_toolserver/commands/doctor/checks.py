@@ -5,8 +5,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from mcp_toolserver.capabilities.permissions import HostFacts, Permission
 from mcp_toolserver.commands.doctor import install_hints
-from mcp_toolserver.commands.doctor.facts import FULL, READ_ONLY, WORKSPACE_WRITE, Facts
+from mcp_toolserver.commands.doctor.facts import FULL, MODES, READ_ONLY, WORKSPACE_WRITE, Facts
 from mcp_toolserver.runtime.sandbox.broker.limit_settings import describe, session_size
 from mcp_toolserver.runtime.sandbox.layers.environment import CACHES
 from mcp_toolserver.runtime.sandbox.layers.landlock import FIRST_ABI_WITH_SOCKETS, LEAST_ABI, missing_rights
@@ -14,7 +15,7 @@ from mcp_toolserver.runtime.sandbox.layers.spec import TEMPORARY, may_share
 from mcp_toolserver.settings import Settings
 from mcp_toolserver.stores.audit_chain import FOLDER as AUDIT
 from mcp_toolserver.stores.state_dir import state_folder
-from mcp_toolserver.text.enforcement_summary import Enforcement, summary
+from mcp_toolserver.text.enforcement_summary import summary
 
 FIRST_ABI_WITH_SCOPES = 6
 
@@ -84,15 +85,15 @@ def layers(facts: Facts, mode: str) -> Mapping[str, str]:
     by = "openat2" if facts.openat2 else "a path walk"
     unconfined_search = "Landlock + seccomp" if facts.abi and not facts.filters else "not confined"
     lock = "seatbelt" if tried and tried.layer == "seatbelt" else facts.abi
-    enforcement = Enforcement(
-        mode=mode,
+    host = HostFacts(
+        mode=Permission(MODES.index(mode)),
         openat2=facts.openat2,
-        server=lock if tried and tried.held else 0,
-        commands=commands,
-        filtered=not facts.filters,
+        server_lock=lock if tried and tried.held else 0,
+        command_sandbox=commands,
+        filters_syscalls=not facts.filters,
     )
     return {
-        "summary": summary(enforcement),
+        "summary": summary(host),
         "file tools": f"{by}; no tool writes" if mode == READ_ONLY else by,
         "server process": _server_layer(facts, mode) if confined else "not confined",
         "commands": by_layer[commands] if confined or not facts.broker else "not confined",

@@ -305,7 +305,7 @@ def _result(said: str) -> str:
 
 def _reading(entries: Sequence[Entry]) -> frozenset[str]:
     """All names of the tools that only read."""
-    specs = [entry.spec for entry in entries if entry.spec.permission is Permission.READ_ONLY]
+    specs = [entry.spec for entry in entries if entry.spec.own_permission is Permission.READ_ONLY]
     aliases = [alias.name for spec in specs for alias in spec.aliases]
     return frozenset([*aliases, *[spec.name for spec in specs]])
 

@@ -79,7 +79,7 @@ class DesktopHelpers:
                 return bytes(printed), True
             finally:
                 await running.end()
-        raise TimedOut(row.late or explain_timeout(command))
+        raise TimedOut(explain_timeout(row, command))
 
     async def start_detached(self, row: Program, command: Words) -> None:
         self._opened = [each for each in self._opened if each.exit is None]
@@ -111,7 +111,7 @@ class DesktopHelpers:
             with anyio.move_on_after(row.seconds) as limit:
                 await self._wait_until_copied(row, running, (command, back), text.encode())
             if limit.cancelled_caught:
-                raise TimedOut(explain_timeout(back))
+                raise TimedOut(explain_timeout(row, back))
         except BaseException:
             await running.end()
             raise

@@ -15,7 +15,7 @@ import anyio
 
 from mcp_toolserver.capabilities.call_scope import Report
 from mcp_toolserver.capabilities.files import CanonicalPath
-from mcp_toolserver.capabilities.git import Cloned, CloneQuery
+from mcp_toolserver.capabilities.git import Cloned
 from mcp_toolserver.errors import (
     Conflict,
     Denied,
@@ -33,6 +33,7 @@ from mcp_toolserver.runtime.processes.broker_client import Broker
 from mcp_toolserver.runtime.processes.interactive import InteractiveProcess, start_interactive
 from mcp_toolserver.runtime.search.display_path import parent
 from mcp_toolserver.runtime.web.guard import Guard
+from mcp_toolserver.text.address_or_path import AddressOrPath
 from mcp_toolserver.text.web.urls import bracketed, parse_url
 
 SECONDS = 300.0
@@ -102,8 +103,13 @@ class GitCloner:
     most: int = MAX_BYTES
     seconds: float = SECONDS
 
-    async def clone(self, query: CloneQuery, report: Report) -> Cloned:
-        """Clone a repository into a new folder.
+    async def clone(
+        self, source: AddressOrPath, path: CanonicalPath, branch: str, depth: int, report: Report
+    ) -> Cloned:
+        """Clone `source`, an https URL or a repository in the workspace, into the new folder at `path`.
+
+        An empty `branch` is the default branch of the repository; `depth` counts the newest commits to fetch,
+        0 for all.
 
         Raises:
             Conflict: there is something at the path.
@@ -113,24 +119,26 @@ class GitCloner:
             TimedOut, Unavailable: it took too long, or cannot be done here.
         """
         address, resolved = await (
-            self._remote_source(query.url) if query.folder is None else self._local_source(query.folder)
+            self._remote_source(source.address)
+            if source.address
+            else self._local_source(CanonicalPath(source.path))
         )
         plan = ClonePlan(
             git=argv_prefix(self.program),
             address=address,
             resolved=resolved,
-            branch=query.branch,
-            depth=query.depth,
+            branch=branch,
+            depth=depth,
             most=self.most,
         )
         files = ConfinedFiles(self.access.workspace, may_write=True)
-        if not await files.make_folder(query.path):
-            raise Conflict(f"'{query.path}' already exists. Choose a new folder.")
+        if not await files.make_folder(path):
+            raise Conflict(f"'{path}' already exists. Choose a new folder.")
         try:
-            return await self._run(plan, query, report)
+            return await self._run(plan, source.address or f"'{source.path}'", path, report)
         except BaseException:
             with anyio.CancelScope(shield=True):
-                await self._remove(query.path)
+                await self._remove(path)
             raise
 
     async def _remote_source(self, address: str) -> tuple[str, str]:
@@ -157,9 +165,8 @@ class GitCloner:
                     raise Denied(f"'{repository.top}' is a partial clone, which cannot be cloned.")
             return f"file://{quote(repository.location.top)}", ""
 
-    async def _run(self, plan: ClonePlan, query: CloneQuery, report: Report) -> Cloned:
-        source = query.url or f"'{query.folder}'"
-        running = await self._start((*_SHELL, _script(plan)), query.path)
+    async def _run(self, plan: ClonePlan, source: str, path: CanonicalPath, report: Report) -> Cloned:
+        running = await self._start((*_SHELL, _script(plan)), path)
         try:
             output = await self._read_output(running, source, report)
             ended = await running.wait()

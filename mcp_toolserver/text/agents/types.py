@@ -127,9 +127,6 @@ def choices(custom: Sequence[AgentType]) -> str:
     )
 
 
-_SILENT = "(it has said nothing yet)"
-
-
 def spent(state: AgentState) -> str:
     """What the agent has used so far: `3 turns, 1,234 tokens, $0.01`."""
     turns = f"{state.turns} {'turn' if state.turns == 1 else 'turns'}"
@@ -165,7 +162,7 @@ def result_text(state: AgentState) -> str:
     if state.status == "running":
         how = f"TaskOutput waits for its result; TaskStop ends it; handle: {state.handle}"
         return f"The agent works in the background. {how}{notes}\n{last_line(state)}"
-    text = state.text or _SILENT
+    text = state.text or "(it has said nothing yet)"
     again = "" if state.status == "finished" else f"\n[to go on, call Agent with resume: {state.handle}]"
     return f"{text}{again}{notes}\n{last_line(state)}"
 

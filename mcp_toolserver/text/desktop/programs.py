@@ -299,12 +299,10 @@ def explain_failure(command: Words, printed: bytes = b"") -> ToolError:
     return Unavailable(f"{what} Ask the user whether their desktop is there.")
 
 
-def explain_timeout(command: Words) -> str:
-    """Return what to say about a command that took too long."""
-    name = name_of(command)
-    is_of_macos = any((row.name, row.display) == (name, MACOS) for row in PROGRAMS)
-    advice = _DIALOG_WAITS if is_of_macos else "Ask the user whether their desktop is there."
-    return f"{name} took too long. {advice}"
+def explain_timeout(row: Program, command: Words) -> str:
+    """Return what to say about a command of a program that took too long."""
+    advice = _DIALOG_WAITS if row.display == MACOS else "Ask the user whether their desktop is there."
+    return row.late or f"{name_of(command)} took too long. {advice}"
 
 
 def is_unindexed(printed: bytes, folder: str) -> bool:

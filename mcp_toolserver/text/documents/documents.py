@@ -6,19 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from mcp_toolserver.errors import InvalidInput
-from mcp_toolserver.text.documents.file_type import DocumentKind
+from mcp_toolserver.text.documents.file_type import DocumentKind, Image
 from mcp_toolserver.text.lines.encoding import head_bytes
 
-
-@dataclass(frozen=True)
-class Picture:
-    """A picture that a model can be shown."""
-
-    data: bytes
-    mime_type: str
-
-
-Block = tuple[str, Sequence[Picture]]
+Block = tuple[str, Sequence[Image]]
 """The text of a part of a document, and its pictures."""
 
 
@@ -27,7 +18,7 @@ class Shown:
     """The rendered result: text and pictures."""
 
     text: str
-    pictures: tuple[Picture, ...] = ()
+    pictures: tuple[Image, ...] = ()
     truncated: bool = False
     """Whether more was asked for than is shown."""
 
@@ -55,7 +46,7 @@ def blocks(kind: Kind, total: int, wanted: Wanted, make: Callable[[int], Block |
     """
     end = total if wanted.take is None else min(total, wanted.skip + wanted.take)
     texts: list[str] = []
-    pictures: list[Picture] = []
+    pictures: list[Image] = []
     room = wanted.room
     cut = 0
     place = min(wanted.skip, total)
@@ -109,7 +100,13 @@ def shown(kind: DocumentKind, content: bytes, wanted: Wanted) -> Shown | Lines:
     """
     # Each brings a library, or more of our own code than a server that is never asked should load.
     if kind == "notebook":
-        return _notebook(content, wanted)
+        from mcp_toolserver.text.notebook.render import view
+
+        try:
+            return view(content, wanted)
+        except InvalidInput as error:
+            # Whoever is to mend it has to see it.
+            return content, f"shown as text, because as a notebook it {error}"
     from mcp_toolserver.text.documents.parsers import pages, sheets, word
 
     if kind == "PDF":
@@ -118,13 +115,3 @@ def shown(kind: DocumentKind, content: bytes, wanted: Wanted) -> Shown | Lines:
     if not text.strip():
         return Shown(text="[the document has no text]")
     return text.encode(errors="replace"), ""
-
-
-def _notebook(content: bytes, wanted: Wanted) -> Shown | Lines:
-    from mcp_toolserver.text.notebook.render import view
-
-    try:
-        return view(content, wanted)
-    except InvalidInput as error:
-        # Whoever is to mend it has to see it.
-        return content, f"shown as text, because as a notebook it {error}"

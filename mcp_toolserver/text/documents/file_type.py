@@ -4,12 +4,22 @@ so it imports little.
 
 import struct
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Literal
 
 from mcp_toolserver.errors import InvalidInput
 
 HEAD_BYTES = 12
 """Number of first bytes that determine the type."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Image:
+    """A picture for the model."""
+
+    data: bytes
+    mime_type: str
+
 
 DocumentKind = Literal["notebook", "PDF", "docx", "xlsx"]
 

@@ -47,11 +47,7 @@ def parser_errors(what: str, *own: type[Exception]) -> Generator[None]:
 
 
 def extra(module: str) -> ModuleType:
-    """Return a module of the extra `documents`.
-
-    Raises:
-        Unavailable: it is not installed.
-    """
+    """Return a module of the extra `documents`. Raises: Unavailable: it is not installed."""
     try:
         return import_module(module)
     except ImportError:

@@ -50,51 +50,39 @@ def readable(content: bytes, content_type: str, url: Url) -> Readable:
     ):
         return _of_html(content, content_type, url)
     if media == "application/pdf" or content.startswith(b"%PDF-"):
-        return _of_pdf(content, url)
+        try:
+            shown = pages(content, _PDF_TEXT)
+        except ToolError as error:
+            raise type(error)(f"{url} {error}.") from None
+        return Readable(text=shown.text, complete=not shown.truncated)
     if not _TEXT.fullmatch(media) and (
         media not in ("", "application/octet-stream") or detect(content) is None
     ):
-        raise InvalidInput(
-            f"{url} is {visible_type(media)}, not text. Fetch a page about it, or save it with download."
-        )
+        # The server chose these words, so an error shows them only in the form of a type.
+        is_type = re.fullmatch(r"[\w.+-]{1,64}/[\w.+-]{1,64}", media)
+        what = media if is_type else "of an unknown type"
+        raise InvalidInput(f"{url} is {what}, not text. Fetch a page about it, or save it with download.")
     return Readable(text=decoded(content, content_type))
 
 
-def visible_type(media: str) -> str:
-    """Return `media` if an error can show it, or a phrase in its place."""
-    return media if re.fullmatch(r"[\w.+-]{1,64}/[\w.+-]{1,64}", media) else "of an unknown type"
-
-
-def _of_pdf(content: bytes, url: Url) -> Readable:
-    try:
-        shown = pages(content, _PDF_TEXT)
-    except ToolError as error:
-        raise type(error)(f"{url} {error}.") from None
-    return Readable(text=shown.text, complete=not shown.truncated)
-
-
 def _of_html(content: bytes, content_type: str, url: Url) -> Readable:
+    # Large, and needed for web pages only.
+    from html_to_markdown import ConversionError, ConversionOptions, convert
+
     html = decoded(content[:HTML_BYTES], content_type)
     title = _TITLE.search(html[:_HEAD])
-    text = _markdown(html, url)
+    options = ConversionOptions(
+        extract_metadata=False, autolinks=False, base_url=str(url), inline_data_media="alt_text_only"
+    )
+    try:
+        text = convert(html, options).content or ""
+    except ConversionError:
+        raise InvalidInput(f"{url} is not HTML that can be converted; try another page") from None
     return Readable(
         text=text,
         title=_SPACE.sub(" ", unescape(title[1])).strip()[:300] if title else "",
         complete=len(content) <= HTML_BYTES,
     )
-
-
-def _markdown(html: str, url: Url) -> str:
-    # Large, and needed for web pages only.
-    from html_to_markdown import ConversionError, ConversionOptions, convert
-
-    options = ConversionOptions(
-        extract_metadata=False, autolinks=False, base_url=str(url), inline_data_media="alt_text_only"
-    )
-    try:
-        return convert(html, options).content or ""
-    except ConversionError:
-        raise InvalidInput(f"{url} is not HTML that can be converted; try another page") from None
 
 
 def decoded(content: bytes, content_type: str) -> str:

@@ -36,7 +36,7 @@ _FOLLOWED = 10_000
 """Replacements of one edit that are made one by one; more are made at the speed of `str.replace`."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Edit:
     """One replacement."""
 

@@ -301,9 +301,6 @@ def _made_before(text: str, new: str, name: str) -> str:
     return f"{name} is there already, on {where(text, new)}: the edit may have been made before. "
 
 
-# --- the nearest lines -----------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, kw_only=True)
 class _Fragment:
     """The lines of a file at the position of a wanted text."""

@@ -56,11 +56,7 @@ class Author:
 
 
 def parse_author(text: str) -> Author:
-    """Parse `Name <email>`.
-
-    Raises:
-        ValueError: it does not have this form, or a part is empty.
-    """
+    """Parse `Name <email>`. Raises: ValueError: it does not have this form, or a part is empty."""
     found = _AUTHOR.fullmatch(text.strip())
     if found is None or not (name := _CRUD.sub("", found["name"])):
         raise ValueError("an author has the form 'Name <email>'")
@@ -73,11 +69,7 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
 
 
 def check_worktree_name(name: str) -> str:
-    """Return `name` if it can name a folder and a branch.
-
-    Raises:
-        ValueError: it cannot.
-    """
+    """Return `name` if it can name a folder and a branch. Raises: ValueError: it cannot."""
     if (
         len(name) > MAX_NAME
         or not _NAME.fullmatch(name)

@@ -41,13 +41,11 @@ def parsed(answer: bytes, *, complete: bool = True) -> GitState:
 def _change(item: str, rest: Iterator[str]) -> GitChange:
     kind = item[0]
     if kind not in _FIELDS:
-        return GitChange(path=item[2:], staged=kind, unstaged=kind)
+        return GitChange(path=item[2:], staged=kind, unstaged=kind, origin="")
     *words, path = item.split(" ", _FIELDS[kind])
     origin = next(rest, "") if kind == _RENAMED else ""
     return GitChange(path=path, staged=words[1][0], unstaged=words[1][1], origin=origin)
 
-
-# --- how it is shown -------------------------------------------------------------------------------------
 
 _WORDS = {
     "M": "modified",

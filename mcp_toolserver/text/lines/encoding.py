@@ -84,11 +84,7 @@ def encoding_of_lines(raw: bytes, *, complete: bool) -> Encoding:
 
 
 def encoding_of(path: str, raw: bytes) -> Encoding:
-    """Detect the encoding of `raw`.
-
-    Raises:
-        InvalidInput: it is not text.
-    """
+    """Detect the encoding of `raw`. Raises: InvalidInput: it is not text."""
     encoding = detect(raw)
     if encoding is None:
         raise InvalidInput(
@@ -98,11 +94,7 @@ def encoding_of(path: str, raw: bytes) -> Encoding:
 
 
 def encoded(path: str, text: str, encoding: Encoding) -> bytes:
-    """Encode `text`.
-
-    Raises:
-        InvalidInput: a character that the encoding does not have.
-    """
+    """Encode `text`. Raises: InvalidInput: a character that the encoding does not have."""
     try:
         return encoding.encode(text)
     except UnicodeEncodeError as error:

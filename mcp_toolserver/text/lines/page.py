@@ -6,6 +6,7 @@ Lines end at "\n". The whole file is read once, because the result contains the 
 import codecs
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 from typing import BinaryIO, Literal
 
 from mcp_toolserver.text.lines.encoding import UTF_8, Encoding, detect, encoding_of_lines
@@ -58,7 +59,8 @@ def page(file: BinaryIO, size: int, *, skip: int, take: int, max_bytes: int) -> 
     sample = file.read(_SAMPLE)
     encoding = encoding_of_lines(sample, complete=size <= _SAMPLE)
     taken = _Taken(skip=skip, take=take, room=max_bytes)
-    for chunk in _utf_8(encoding, _chunks(sample, file)):
+    chunks = chain((sample,), iter(lambda: file.read(_CHUNK), b""))
+    for chunk in _utf_8(encoding, chunks):
         taken.feed(chunk)
     taken.finish()
     raw = b"\n".join(taken.lines)
@@ -75,12 +77,6 @@ def page(file: BinaryIO, size: int, *, skip: int, take: int, max_bytes: int) -> 
         cut_by_bytes=taken.is_full,
         long_line=taken.long_line,
     )
-
-
-def _chunks(first: bytes, file: BinaryIO) -> Iterator[bytes]:
-    while first:
-        yield first
-        first = file.read(_CHUNK)
 
 
 def _utf_8(encoding: Encoding, chunks: Iterator[bytes]) -> Iterator[bytes]:

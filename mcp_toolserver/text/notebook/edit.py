@@ -15,8 +15,8 @@ from mcp_toolserver.text.notebook.notebook import (
     Splice,
     fields,
     layout,
-    members,
     parsed,
+    parts,
     source_of,
     spliced,
 )
@@ -29,21 +29,6 @@ _CELL_LEVEL = 2
 
 _ONLY_IN_CODE: Mapping[str, str] = {"execution_count": "null", "outputs": "[]"}
 _NOT_IN_CODE = frozenset({"attachments"})
-
-
-@dataclass(frozen=True, kw_only=True)
-class CellEdit:
-    """An edit of one cell, identified by id or number.
-
-    A new cell goes after the one with the id, or gets the number; without either it is the last.
-    """
-
-    mode: Mode
-    id: str | None = None
-    number: int | None = None
-    """From 0."""
-    source: str = ""
-    type: CellType | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,26 +54,30 @@ class EditedNotebook:
     """Cells in the notebook."""
 
 
-def edit(text: str, change: CellEdit) -> EditedNotebook:
-    """Apply `change` to the notebook in `text`.
+def edit(
+    text: str, mode: Mode, cell: str | int | None, source: str = "", cell_type: CellType | None = None
+) -> EditedNotebook:
+    """Edit the cell with an id, or with a number from 0, in the notebook in `text`.
+
+    A new cell goes after the one with the id, or gets the number; without either it is the last.
 
     Raises:
         InvalidInput: it is no valid notebook, or would be none, or the cell is not named rightly.
         NotFound: it has no such cell.
     """
     notebook = parsed(text)
-    number = _place(notebook, change)
-    is_new = change.mode == "insert"
+    is_new = mode == "insert"
+    number = _place(notebook, cell, is_new=is_new)
     old: Mapping[str, JsonValue] = {} if is_new else fields(notebook.cells[number])
-    new_type = change.type or str(old.get("cell_type", "code"))
+    new_type = cell_type or str(old.get("cell_type", "code"))
     made: Mapping[str, JsonValue] = _made(notebook, new_type) if is_new else {}
-    match change.mode:
+    match mode:
         case "insert":
-            splices = [_inserted(notebook, number, made, change.source)]
+            splices = [_inserted(notebook, number, made, source)]
         case "delete":
             splices = [_deleted(notebook, number)]
         case "replace":
-            splices = _replaced(notebook, number, new_type, change.source)
+            splices = _replaced(notebook, number, new_type, source)
     after = spliced(text, splices)
     if after != text:
         try:
@@ -102,35 +91,29 @@ def edit(text: str, change: CellEdit) -> EditedNotebook:
         id=id_ if isinstance(id_, str) else "",
         type=new_type,
         before=source_of(old),
-        after="" if change.mode == "delete" else change.source,
+        after="" if mode == "delete" else source,
         old_type=str(old.get("cell_type", "")),
         cleared=len(outputs) if after != text and isinstance(outputs, list) else 0,
-        detached=change.mode == "replace" and new_type == "code" and "attachments" in old,
-        cells=len(notebook.cells) + {"insert": 1, "delete": -1, "replace": 0}[change.mode],
+        detached=mode == "replace" and new_type == "code" and "attachments" in old,
+        cells=len(notebook.cells) + {"insert": 1, "delete": -1, "replace": 0}[mode],
     )
 
 
-def _place(notebook: Notebook, change: CellEdit) -> int:
+def _place(notebook: Notebook, cell: str | int | None, *, is_new: bool) -> int:
     """Return the number of the cell, or the number that a new one gets."""
-    is_new = change.mode == "insert"
     count = len(notebook.cells)
-    if change.id is not None:
-        return _numbered(notebook, change.id) + is_new
-    number = count if change.number is None else change.number
+    if isinstance(cell, str):
+        if not notebook.has_ids:
+            raise NotFound(f"has nbformat 4.{notebook.minor}, where cells have no ids; give cell_number")
+        if cell not in (ids := notebook.ids()):
+            raise NotFound("has no cell with this cell_id; read_file shows the ids that there are")
+        return ids.index(cell) + is_new
+    number = count if cell is None else cell
     if number >= count + is_new:
         raise NotFound(
             f"has {count} cells, counted from 0, and so no place for number {number}; give a lower one"
         )
     return number
-
-
-def _numbered(notebook: Notebook, wanted: str) -> int:
-    if not notebook.has_ids:
-        raise NotFound(f"has nbformat 4.{notebook.minor}, where cells have no ids; give cell_number")
-    try:
-        return notebook.ids().index(wanted)
-    except ValueError:
-        raise NotFound("has no cell with this cell_id; read_file shows the ids that there are") from None
 
 
 def _replaced(notebook: Notebook, number: int, new_type: str, new_source: str) -> list[Splice]:
@@ -143,7 +126,7 @@ def _replaced(notebook: Notebook, number: int, new_type: str, new_source: str) -
     if source_of(before) == new_source:
         return []
     new = {"source": source, **_ONLY_IN_CODE}
-    found, _ = members(notebook.text, cell.start)
+    found, _ = parts(notebook.text, cell.start)
     return [(part.start, part.end, new[key]) for key, part in found.items() if key in new]
 
 
@@ -181,7 +164,7 @@ def _source(style: Layout, source: str, *, like: Mapping[str, JsonValue]) -> str
 
 def _converted(notebook: Notebook, cell: Part, style: Layout, new_type: str, source: str) -> str:
     """Convert a cell to another type; fields that both types have stay."""
-    found, _ = members(notebook.text, cell.start)
+    found, _ = parts(notebook.text, cell.start)
     kept = {key: notebook.text[part.start : part.end] for key, part in found.items()}
     new = {**kept, "cell_type": style.written(new_type, 0), "source": source}
     if new_type == "code":

@@ -4,7 +4,7 @@ one can be replaced or inserted like those around it, and the rest stays unchang
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from itertools import islice
@@ -48,35 +48,37 @@ def decoded(text: str, at: int) -> Part:
     return Part(at, end, value)
 
 
-def elements(text: str, at: int) -> tuple[list[Part], int]:
-    """Return the elements of the array that starts at `at`, and its end. Raises: as `decoded`."""
-    parts: list[Part] = []
+def parts(text: str, at: int, brackets: str = "{}") -> tuple[dict[str, Part], int]:
+    """Return the members of the object, or the elements of the array, that starts at `at`, and its end.
 
-    def element(place: int) -> int:
-        parts.append(decoded(text, place))
-        return parts[-1].end
-
-    return parts, _listed(text, at, "[]", element)
-
-
-def members(text: str, at: int) -> tuple[dict[str, Part], int]:
-    """Return the members of the object that starts at `at`, and its end; of two with one name, the last.
-
-    Raises: as `decoded`.
+    An element is named by its number. Of two members with one name, the last counts. Raises: as `decoded`.
     """
+    if text[at : at + 1] != brackets[0]:
+        raise ValueError(f"{brackets[0]} is missing")
     found: dict[str, Part] = {}
+    place = after_space(text, at + 1)
+    while text[place : place + 1] != brackets[1]:
+        if found:
+            if text[place : place + 1] != ",":
+                raise ValueError(f", or {brackets[1]} is missing")
+            place = after_space(text, place + 1)
+        name = str(len(found))
+        if brackets == "{}":
+            name, place = _name(text, place)
+        found[name] = part = decoded(text, place)
+        place = after_space(text, part.end)
+    return found, place + 1
 
-    def member(place: int) -> int:
-        if text[place : place + 1] != '"':
-            raise ValueError("a name is missing")
-        key = decoded(text, place)
-        colon = after_space(text, key.end)
-        if text[colon : colon + 1] != ":":
-            raise ValueError("a colon is missing")
-        found[str(key.value)] = part = decoded(text, after_space(text, colon + 1))
-        return part.end
 
-    return found, _listed(text, at, "{}", member)
+def _name(text: str, at: int) -> tuple[str, int]:
+    """Return the name of the member that starts at `at`, and the place of its value. Raises: as `decoded`."""
+    if text[at : at + 1] != '"':
+        raise ValueError("a name is missing")
+    name = decoded(text, at)
+    colon = after_space(text, name.end)
+    if text[colon : colon + 1] != ":":
+        raise ValueError("a colon is missing")
+    return str(name.value), after_space(text, colon + 1)
 
 
 def spliced(text: str, splices: Iterable[Splice]) -> str:
@@ -87,24 +89,6 @@ def spliced(text: str, splices: Iterable[Splice]) -> str:
         pieces += (text[place:start], new)
         place = end
     return "".join((*pieces, text[place:]))
-
-
-def _listed(text: str, at: int, brackets: str, item: Callable[[int], int]) -> int:
-    """Read what stands between `brackets`: `item` gets each place and gives its end. The end of it all."""
-    first, last = brackets
-    if text[at : at + 1] != first:
-        raise ValueError(f"{first} is missing")
-    place = after_space(text, at + 1)
-    if text[place : place + 1] == last:
-        return place + 1
-    while True:
-        place = after_space(text, item(place))
-        sign = text[place : place + 1]
-        if sign == last:
-            return place + 1
-        if sign != ",":
-            raise ValueError(f", or {last} is missing")
-        place = after_space(text, place + 1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -222,7 +206,7 @@ def parsed(text: str) -> Notebook:
     """
     start = after_space(text, 0)
     try:
-        found, end = members(text, start)
+        found, end = parts(text, start)
     except RecursionError:
         raise InvalidInput("is nested too deeply to be a notebook") from None
     except ValueError:
@@ -234,8 +218,8 @@ def parsed(text: str) -> Notebook:
     if why := violation(notebook):
         raise InvalidInput(f"is not a valid notebook of nbformat {_MAJOR}.{minor}: {why}")
     array = found["cells"]
-    cells, _ = elements(text, array.start)
-    return Notebook(text=text, start=start, minor=minor, array=array, cells=cells)
+    cells, _ = parts(text, array.start, "[]")
+    return Notebook(text=text, start=start, minor=minor, array=array, cells=list(cells.values()))
 
 
 def _minor(notebook: Mapping[str, JsonValue]) -> int:

@@ -15,14 +15,13 @@ from pydantic import JsonValue
 from mcp_toolserver.errors import InvalidInput
 from mcp_toolserver.text.documents.documents import (
     Block,
-    Picture,
     Shown,
     Wanted,
     blocks,
     indented,
     numbered,
 )
-from mcp_toolserver.text.documents.file_type import HEAD_BYTES, image_type
+from mcp_toolserver.text.documents.file_type import HEAD_BYTES, Image, image_type
 from mcp_toolserver.text.documents.parsers import parser_errors
 from mcp_toolserver.text.lines.encoding import detect, head_bytes, tail_bytes
 from mcp_toolserver.text.notebook.notebook import source_of, violation
@@ -55,7 +54,7 @@ def view(content: bytes, wanted: Wanted) -> Shown:
     notebook = _loaded(content)
     cells = _cells(notebook)
     has_ids = notebook.get("nbformat") != 3
-    pictures: list[Picture] = []
+    pictures: list[Image] = []
 
     def make(number: int) -> Block:
         before = len(pictures)
@@ -112,7 +111,7 @@ def _mapping(value: JsonValue) -> Fields:
     return value if isinstance(value, dict) else {}
 
 
-def _cell(number: int, cell: Fields, pictures: list[Picture], *, has_ids: bool) -> list[str]:
+def _cell(number: int, cell: Fields, pictures: list[Image], *, has_ids: bool) -> list[str]:
     kind, name, run = cell.get("cell_type"), cell.get("id"), cell.get("execution_count")
     parts = [f"cell {number}", str(kind) if kind in _TYPES else "of unknown type"]
     if has_ids and isinstance(name, str) and _ID.fullmatch(name):
@@ -131,7 +130,7 @@ def _cell(number: int, cell: Fields, pictures: list[Picture], *, has_ids: bool) 
     return lines
 
 
-def _output(output: Fields, pictures: list[Picture]) -> list[str]:
+def _output(output: Fields, pictures: list[Image]) -> list[str]:
     match output.get("output_type"):
         case "stream":
             name = "stderr" if output.get("name") == "stderr" else "stdout"
@@ -148,7 +147,7 @@ def _failure(output: Fields) -> str:
     return "\n".join(lines) or f"{output.get('ename')}: {output.get('evalue')}"
 
 
-def _rich(data: Fields, pictures: list[Picture]) -> list[str]:
+def _rich(data: Fields, pictures: list[Image]) -> list[str]:
     """Render an output with several forms: its picture, or else the plainest text."""
     for mime_type, value in data.items():
         if (picture := _picture(mime_type, value)) is not None:
@@ -164,7 +163,7 @@ def _rich(data: Fields, pictures: list[Picture]) -> list[str]:
     return [f"[output {chosen}{label}{also}]", *_truncated(text)]
 
 
-def _taken(picture: Picture, pictures: list[Picture]) -> str:
+def _taken(picture: Image, pictures: list[Image]) -> str:
     """Add a picture to those of the answer if there is room; says what became of it."""
     size, room = len(picture.data), _PICTURE_BYTES - sum(len(one.data) for one in pictures)
     if len(pictures) == _PICTURES or size > room:
@@ -174,7 +173,7 @@ def _taken(picture: Picture, pictures: list[Picture]) -> str:
     return f"{size} bytes, image {len(pictures)} of this answer"
 
 
-def _picture(mime_type: str, value: JsonValue) -> Picture | None:
+def _picture(mime_type: str, value: JsonValue) -> Image | None:
     if not mime_type.startswith("image/") or mime_type in _TEXTS:
         return None
     try:
@@ -182,7 +181,7 @@ def _picture(mime_type: str, value: JsonValue) -> Picture | None:
     except ValueError:
         return None
     found = image_type(data[:HEAD_BYTES])
-    return None if found is None else Picture(data, found)
+    return None if found is None else Image(data=data, mime_type=found)
 
 
 def _joined(value: JsonValue) -> str:

@@ -110,9 +110,6 @@ def _ended(lines: list[str]) -> list[str]:
     return [*(line if line.endswith("\n") else f"{line}{ending}" for line in lines[:-1]), *lines[-1:]]
 
 
-# --- where hunks belong ----------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, kw_only=True)
 class _Placed:
     """A hunk with the place it belongs to."""

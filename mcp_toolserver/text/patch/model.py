@@ -110,22 +110,20 @@ class Patch:
             InvalidInput: a file that is to go away is named by a link, so that either may be meant.
         """
         spelt = {path: canonical(path) for path in self.paths}
-        for section in self.sections:
-            if section.takes_away:
-                _refuse_link(section.path, spelt[section.path], canonical)
+        for section in (one for one in self.sections if one.takes_away):
+            folder, slash, name = section.path.rpartition("/")
+            parent = canonical(folder or slash or ".")
+            real = spelt[section.path]
+            if real != (name if parent == "." else f"{parent.rstrip('/')}/{name}"):
+                raise InvalidInput(
+                    f"'{section.path}' leads to '{real}'. Name the file itself to move or delete it."
+                )
         return Patch(
             sections=tuple(
                 replace(section, path=spelt[section.path], to=section.to and spelt[section.to])
                 for section in self.sections
             )
         )
-
-
-def _refuse_link(path: str, real: str, canonical: Callable[[str], str]) -> None:
-    folder, _, name = path.rpartition("/")
-    parent = canonical(folder or ("/" if path.startswith("/") else "."))
-    if real != (name if parent == "." else f"{parent.rstrip('/')}/{name}"):
-        raise InvalidInput(f"'{path}' leads to '{real}'. Name the file itself to move or delete it.")
 
 
 def lines_of(text: str) -> list[str]:

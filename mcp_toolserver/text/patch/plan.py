@@ -76,8 +76,9 @@ def plan(patch: Patch, contents: Contents) -> Plan:
     outcomes: list[Outcome] = []
     failures: list[ToolError] = []
     for section in patch.sections:
+        carry_out = {"create": _created, "delete": _deleted}.get(section.action, _updated)
         try:
-            outcomes.append(_carried_out(section, files))
+            outcomes.append(carry_out(section, files))
         except ToolError as error:
             failures.append(type(error)(f"'{section.path}': {error}"))
     if failures:
@@ -102,14 +103,6 @@ def _changes(before: _Files, after: _Files) -> Iterable[FileChange]:
             yield FileChange(path=path, content=None)
         else:
             yield FileChange(path=path, content=file.content, like=file.like, executable=file.executable)
-
-
-def _carried_out(section: Section, files: _Files) -> Outcome:
-    if section.action == "create":
-        return _created(section, files)
-    if section.action == "delete":
-        return _deleted(section, files)
-    return _updated(section, files)
 
 
 def _created(section: Section, files: _Files) -> Outcome:

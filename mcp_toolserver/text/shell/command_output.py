@@ -109,13 +109,7 @@ def as_on_terminal(text: str) -> str:
         text = _STYLE.sub("", text)
     if text.count("\r") == text.count("\r\n"):
         return text
-    return "\n".join(map(_last_state, text.split("\n")))
-
-
-def _last_state(line: str) -> str:
-    if "\r" not in line:
-        return line
-    return next((state for state in reversed(line.split("\r")) if state), "")
+    return "\n".join(next(filter(None, line.split("\r")[::-1]), "") for line in text.split("\n"))
 
 
 _UNWRITABLE = re.compile(r"read-only file system|\berofs\b", re.IGNORECASE)

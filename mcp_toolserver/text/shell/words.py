@@ -11,7 +11,7 @@ Neither is a boundary: a shell has more ways to name a program than a text can s
 
 import re
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 
 from mcp_toolserver.text.search.glob import wildcard
@@ -89,6 +89,13 @@ _MOST_PLACES = 32
 Words = tuple[str, ...]
 
 
+def text_matcher(pattern: str) -> Callable[[str], bool]:
+    """Compile a pattern for text, in which `*` is any text, and `:*` at the end stands for more words."""
+    start = pattern.removesuffix(_ANY_END)
+    alone, followed = wildcard(start), wildcard(f"{start} *")
+    return alone if start == pattern else lambda text: alone(text) or followed(text)
+
+
 class CommandPattern:
     """A pattern such as `git push:*`: words, in which `*` is any text, and `:*` for more words."""
 
@@ -100,8 +107,7 @@ class CommandPattern:
         self._is_open = text.endswith(_ANY_END)
         self._alone = wildcard(alone)
         self._followed = wildcard(f"{alone}{_BETWEEN}*")
-        self._raw = wildcard(start)
-        self._raw_followed = wildcard(f"{start} *")
+        self._raw = text_matcher(text)
 
     def permits(self, command: str) -> bool:
         """Whether the command, as one simple command, has the words of the pattern, each in its place."""
@@ -110,7 +116,7 @@ class CommandPattern:
 
     def matches(self, command: str) -> bool:
         """Whether the command may run what the pattern names."""
-        if self._raw(command) or (self._is_open and self._raw_followed(command)):
+        if self._raw(command):
             return True
         words, anywhere = _command_words(command)
         if self._is(words):

@@ -125,9 +125,6 @@ def _target(link: str) -> str:
     return _PERCENT.sub(lambda m: bytes([int(m[1], 16)]), found[1].encode()).decode(errors="replace")
 
 
-# --- what is asked, and what is kept of the answer ----------------------------------------------------------
-
-
 def with_sites(query: WebQuery) -> str:
     """Return the query with its domains as `site:` operators."""
     wanted = " OR ".join(f"site:{domain}" for domain in query.allowed_domains)

@@ -67,11 +67,7 @@ def canonical_url(text: str) -> str:
 
 
 def parse_url(text: str) -> Url:
-    """Take an address apart.
-
-    Raises:
-        ValueError: it is none of the web, or could be read in two ways.
-    """
+    """Take an address apart. Raises: ValueError: it is none of the web, or could be read in two ways."""
     if len(text) > MAX_LENGTH:
         raise ValueError(f"an address may have at most {MAX_LENGTH:,} characters; use a shorter one")
     if _UNSENDABLE.search(text) or visible(text) != text:
@@ -98,22 +94,18 @@ def parse_url(text: str) -> Url:
 
 def joined(base: Url, reference: str) -> Url:
     """Resolve `reference`, from a page or a redirect, against `base`. Raises: as `parse_url`."""
-    return parse_url(absolute(base, reference.strip()))
-
-
-def absolute(base: Url, reference: str) -> str:
-    """Resolve `reference` against `base`, without checking the result."""
+    reference = reference.strip()
     if re.match(r"[A-Za-z][A-Za-z0-9+.-]*:", reference):
-        return reference
+        return parse_url(reference)
     if reference.startswith("//"):
-        return f"{base.scheme}:{reference}"
+        return parse_url(f"{base.scheme}:{reference}")
     if reference.startswith("/"):
-        return f"{base.origin}{reference}"
+        return parse_url(f"{base.origin}{reference}")
     if reference.startswith("?"):
-        return f"{base.origin}{base.path}{reference}"
+        return parse_url(f"{base.origin}{base.path}{reference}")
     if reference.startswith("#") or not reference:
-        return f"{base}{reference}"
-    return f"{base.origin}{_without_dots(base.path.rpartition('/')[0] + '/' + reference)}"
+        return parse_url(f"{base}{reference}")
+    return parse_url(f"{base.origin}{_without_dots(base.path.rpartition('/')[0] + '/' + reference)}")
 
 
 def _port(text: str) -> int:

@@ -6,9 +6,7 @@ reads; `Plan` reads and plans; `Verification` runs tests; others come from files
 waits for the result, TaskStop ends the agent and all that it started. `resume` continues an ended agent.
 """
 
-from typing import Annotated, Any, Literal
-
-from pydantic import BeforeValidator
+from typing import Annotated, Literal
 
 from mcp_toolserver import tool as t
 from mcp_toolserver.text.agents.types import canonical_type, result_text
@@ -24,10 +22,6 @@ _OTHER_MODES = {
 """Modes of other clients. No mode raises a right, so those that ask for more ask for the caller's."""
 
 _PERMISSIONS = {permission.flag: permission for permission in t.Permission}
-
-
-def _own_mode(mode: Any) -> Any:
-    return _OTHER_MODES.get(mode, mode) if isinstance(mode, str) else mode
 
 
 class Agent(t.Args):
@@ -51,7 +45,8 @@ class Agent(t.Args):
         default=None, description="`worktree`: it works in a git worktree of its own"
     )
     mode: Annotated[
-        Literal["read-only", "workspace-write", "danger-full-access"] | None, BeforeValidator(_own_mode)
+        Literal["read-only", "workspace-write", "danger-full-access"] | None,
+        t.BeforeValidator(lambda mode: _OTHER_MODES.get(mode, mode) if isinstance(mode, str) else mode),
     ] = t.Field(default=None, description="Lower its permission; nothing raises it above yours")
 
 
@@ -76,12 +71,11 @@ TOOL = t.ToolSpec(
     title="Start agent",
     args=Agent,
     run=run,
-    permission=t.Permission.DANGER_FULL_ACCESS,
     needs=frozenset({t.Capability.AGENTS}),
     subjects=lambda args: (args.resume or canonical_type(args.subagent_type),),
     destructive=True,
     may_be_long=True,
     aliases=(t.Alias("Task"), t.Alias("task")),
     # The operator's limit on the time of an agent, at most an hour, ends it before.
-    limits=t.Limits(deadline=3_700.0, output_bytes=60_000),
+    limits=t.Limits(deadline=3_700.0),
 )

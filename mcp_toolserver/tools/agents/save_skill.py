@@ -5,8 +5,6 @@ skill of the user. Save only what the user would want every session to follow, a
 
 from typing import Annotated
 
-from pydantic import AfterValidator
-
 from mcp_toolserver import tool as t
 from mcp_toolserver.text.lines.escape_invisible import visible
 
@@ -14,8 +12,6 @@ _NAME = r"^[a-z0-9]+(-[a-z0-9]+)*$"
 
 
 def _visible(text: str) -> str:
-    if not text.strip():
-        raise ValueError("must not be empty")
     shown = visible(text)
     if shown != text:
         hidden = next(one for one, other in zip(text, shown, strict=False) if one != other)
@@ -28,15 +24,17 @@ def _one_line(text: str) -> str:
 
 
 Name = Annotated[str, t.Field(max_length=64, pattern=_NAME)]
-Line = Annotated[str, t.Field(max_length=1_024), AfterValidator(_one_line)]
+Line = Annotated[str, t.Field(max_length=1_024), t.NotBlank, t.AfterValidator(_one_line)]
 
 
 class SaveSkill(t.Args):
     name: Name = t.Field(description="Name in kebab-case, such as cut-release")
     description: Line = t.Field(description="What the skill does, in one or two sentences")
-    prompt_template: Annotated[str, t.Field(max_length=65_536), AfterValidator(_visible)] = t.Field(
-        alias="promptTemplate",
-        description="Instructions in Markdown; $ARGUMENTS stands for the arguments",
+    prompt_template: Annotated[str, t.Field(max_length=65_536), t.NotBlank, t.AfterValidator(_visible)] = (
+        t.Field(
+            alias="promptTemplate",
+            description="Instructions in Markdown; $ARGUMENTS stands for the arguments",
+        )
     )
     when_to_use: Line | None = t.Field(
         default=None, alias="whenToUse", description="When a model should load the skill"
@@ -66,7 +64,6 @@ async def run(args: SaveSkill, rt: t.Runtime) -> t.Output:
 TOOL = t.ToolSpec(
     name="save_skill",
     title="Save skill",
-    permission=t.Permission.WORKSPACE_WRITE,
     needs=frozenset({t.Capability.SKILLS_SAVE}),
     args=SaveSkill,
     run=run,

@@ -26,7 +26,6 @@ TOOL = t.ToolSpec(
     title="Send message to agent",
     args=SendMessage,
     run=run,
-    permission=t.Permission.DANGER_FULL_ACCESS,
     needs=frozenset({t.Capability.TEAMS}),
     subjects=lambda args: (args.to,),
 )

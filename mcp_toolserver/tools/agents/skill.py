@@ -7,8 +7,6 @@ refused; `end` ends it, and so does the next skill.
 from collections.abc import Iterator
 from typing import Annotated
 
-from pydantic import BeforeValidator
-
 from mcp_toolserver import tool as t
 
 _SHOWN = 300
@@ -21,7 +19,7 @@ def _plain(name: object) -> object:
 
 
 class Skill(t.Args):
-    skill: Annotated[str, BeforeValidator(_plain)] = t.Field(
+    skill: Annotated[str, t.BeforeValidator(_plain)] = t.Field(
         default="", max_length=100, description="Name of the skill; without it, all are listed"
     )
     args: str = t.Field(
@@ -50,7 +48,11 @@ async def run(args: Skill, rt: t.Runtime) -> t.Output:
     if not args.skill:
         return t.Output("\n".join(_lines(await rt.skills.index())))
     if args.file:
-        return t.Output(_text(args.file, await rt.skills.read(args.skill, args.file)))
+        content = await rt.skills.read(args.skill, args.file)
+        try:
+            return t.Output(content.decode())
+        except UnicodeDecodeError:
+            raise t.InvalidInput(f"{args.file!r} is not text. Use it by its path.") from None
     skill = await rt.skills.open(args.skill)
     if not skill.card.model_invocable:
         raise t.InvalidInput(
@@ -82,17 +84,9 @@ def _line(card: t.SkillCard) -> str:
     return f"{card.name}{hint}: {cut}{origin}"
 
 
-def _text(file: str, content: bytes) -> str:
-    try:
-        return content.decode()
-    except UnicodeDecodeError:
-        raise t.InvalidInput(f"{file!r} is not text. Use it by its path.") from None
-
-
 TOOL = t.ToolSpec(
     name="Skill",
     title="Load skill",
-    permission=t.Permission.READ_ONLY,
     needs=frozenset({t.Capability.SKILLS}),
     args=Skill,
     run=run,

@@ -71,7 +71,6 @@ TOOL = t.ToolSpec(
     title="Start team of agents",
     args=TeamCreate,
     run=run,
-    permission=t.Permission.DANGER_FULL_ACCESS,
     needs=frozenset({t.Capability.TEAMS}),
     subjects=lambda args: tuple(
         sorted({canonical_type(member.subagent_type) for member in args.members} or {canonical_type("")})

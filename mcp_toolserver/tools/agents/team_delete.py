@@ -23,7 +23,6 @@ TOOL = t.ToolSpec(
     title="Stop team of agents",
     args=TeamDelete,
     run=run,
-    permission=t.Permission.DANGER_FULL_ACCESS,
     needs=frozenset({t.Capability.TEAMS}),
     subjects=lambda args: (args.team_id,),
     destructive=True,

@@ -6,15 +6,13 @@ other run of the schedule starts. CronList shows outcomes and output, CronDelete
 
 from typing import Annotated
 
-from pydantic import AfterValidator
-
 from mcp_toolserver import tool as t
 from mcp_toolserver.text.cron import at, parse_cron
 from mcp_toolserver.text.shell.words import simple_parts
 
 
 class CronCreate(t.Args):
-    schedule: Annotated[str, AfterValidator(parse_cron)] = t.Field(
+    schedule: Annotated[str, t.AfterValidator(parse_cron)] = t.Field(
         description="Five cron fields, such as `30 2 * * MON-FRI`, or @hourly, @daily, @weekly, @monthly"
     )
     prompt: str = t.Field(default="", max_length=20_000, description="Instructions for an agent")
@@ -65,7 +63,6 @@ TOOL = t.ToolSpec(
     title="Create schedule",
     args=CronCreate,
     run=run,
-    permission=t.Permission.DANGER_FULL_ACCESS,
     needs=frozenset({t.Capability.CRON, t.Capability.SCHEDULES, t.Capability.CLOCK}),
     subjects=lambda args: simple_parts(args.command) if args.command else (),
     output=Created,

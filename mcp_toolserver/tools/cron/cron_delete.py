@@ -21,7 +21,6 @@ TOOL = t.ToolSpec(
     title="Delete schedule",
     args=CronDelete,
     run=run,
-    permission=t.Permission.DANGER_FULL_ACCESS,
     needs=frozenset({t.Capability.CRON, t.Capability.SCHEDULES, t.Capability.CLOCK}),
     subjects=lambda args: (args.cron_id,),
     destructive=True,

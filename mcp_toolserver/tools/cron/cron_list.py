@@ -2,8 +2,6 @@
 With a cron_id, the output of each stored run of that schedule: the last 20 runs, 8,000 bytes each at most.
 """
 
-from pydantic import JsonValue
-
 from mcp_toolserver import tool as t
 from mcp_toolserver.text.cron import at, detailed, listed
 
@@ -15,7 +13,7 @@ class CronList(t.Args):
 
 
 class Crons(t.Record):
-    crons: tuple[dict[str, JsonValue], ...]
+    crons: tuple[dict[str, t.JsonValue], ...]
     count: int
 
 
@@ -29,7 +27,7 @@ async def run(args: CronList, rt: t.Runtime) -> t.Output:
     return t.Output(text, data=Crons(crons=tuple(map(_record, found)), count=len(found)))
 
 
-def _record(schedule: t.Schedule) -> dict[str, JsonValue]:
+def _record(schedule: t.Schedule) -> dict[str, t.JsonValue]:
     last = schedule.runs[0] if schedule.runs else None
     return {
         "cron_id": schedule.handle,
@@ -50,7 +48,6 @@ TOOL = t.ToolSpec(
     title="List schedules",
     args=CronList,
     run=run,
-    permission=t.Permission.READ_ONLY,
     needs=frozenset({t.Capability.CRON, t.Capability.CLOCK}),
     subjects=lambda args: (args.cron_id,) if args.cron_id else (),
     output=Crons,

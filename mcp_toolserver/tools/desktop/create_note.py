@@ -23,7 +23,6 @@ async def run(args: CreateNote, rt: t.Runtime) -> t.Output:
 TOOL = t.ToolSpec(
     name="create_note",
     title="Create note",
-    permission=t.Permission.DANGER_FULL_ACCESS,
     needs=frozenset({t.Capability.NOTES_WRITE}),
     args=CreateNote,
     run=run,

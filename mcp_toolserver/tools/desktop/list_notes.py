@@ -34,7 +34,6 @@ async def run(args: ListNotes, rt: t.Runtime) -> t.Output:
 TOOL = t.ToolSpec(
     name="list_notes",
     title="List notes",
-    permission=t.Permission.DANGER_FULL_ACCESS,
     needs=frozenset({t.Capability.NOTES_READ}),
     args=ListNotes,
     output=Notes,

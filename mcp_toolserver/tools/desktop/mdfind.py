@@ -30,7 +30,6 @@ async def run(args: Mdfind, rt: t.Runtime) -> t.Output:
 TOOL = t.ToolSpec(
     name="mdfind",
     title="Search the desktop index",
-    permission=t.Permission.DANGER_FULL_ACCESS,
     needs=frozenset({t.Capability.DESKTOP_FIND}),
     args=Mdfind,
     run=run,

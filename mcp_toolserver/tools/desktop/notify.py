@@ -18,7 +18,6 @@ async def run(args: Notify, rt: t.Runtime) -> t.Output:
 TOOL = t.ToolSpec(
     name="notify",
     title="Show notification",
-    permission=t.Permission.DANGER_FULL_ACCESS,
     needs=frozenset({t.Capability.DESKTOP_NOTIFY}),
     args=Notify,
     run=run,

@@ -20,7 +20,6 @@ async def run(args: Open, rt: t.Runtime) -> t.Output:
 TOOL = t.ToolSpec(
     name="open",
     title="Open file or address",
-    permission=t.Permission.DANGER_FULL_ACCESS,
     needs=frozenset({t.Capability.DESKTOP_OPEN}),
     args=Open,
     run=run,

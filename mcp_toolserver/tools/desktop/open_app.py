@@ -29,7 +29,6 @@ async def run(args: OpenApp, rt: t.Runtime) -> t.Output:
 TOOL = t.ToolSpec(
     name="open_app",
     title="Start desktop program",
-    permission=t.Permission.DANGER_FULL_ACCESS,
     needs=frozenset({t.Capability.DESKTOP_APP}),
     args=OpenApp,
     run=run,

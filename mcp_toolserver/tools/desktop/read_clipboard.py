@@ -30,7 +30,6 @@ async def run(_: ReadClipboard, rt: t.Runtime) -> t.Output:
 TOOL = t.ToolSpec(
     name="read_clipboard",
     title="Read clipboard",
-    permission=t.Permission.DANGER_FULL_ACCESS,
     needs=frozenset({t.Capability.CLIPBOARD_READ}),
     args=ReadClipboard,
     output=Clipboard,

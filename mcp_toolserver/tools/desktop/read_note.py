@@ -35,7 +35,6 @@ async def run(args: ReadNote, rt: t.Runtime) -> t.Output:
 TOOL = t.ToolSpec(
     name="read_note",
     title="Read note",
-    permission=t.Permission.DANGER_FULL_ACCESS,
     needs=frozenset({t.Capability.NOTES_READ}),
     args=ReadNote,
     run=run,

@@ -18,7 +18,6 @@ async def run(args: Say, rt: t.Runtime) -> t.Output:
 TOOL = t.ToolSpec(
     name="say",
     title="Read text aloud",
-    permission=t.Permission.DANGER_FULL_ACCESS,
     needs=frozenset({t.Capability.DESKTOP_SAY}),
     args=Say,
     run=run,

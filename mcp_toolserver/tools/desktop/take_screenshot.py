@@ -23,7 +23,6 @@ async def run(args: TakeScreenshot, rt: t.Runtime) -> t.Output:
 TOOL = t.ToolSpec(
     name="take_screenshot",
     title="Take screenshot",
-    permission=t.Permission.DANGER_FULL_ACCESS,
     needs=frozenset({t.Capability.SCREEN}),
     args=TakeScreenshot,
     run=run,

@@ -29,7 +29,6 @@ async def run(_: TakeWindowScreenshots, rt: t.Runtime) -> t.Output:
 TOOL = t.ToolSpec(
     name="take_window_screenshots",
     title="Take screenshots of windows",
-    permission=t.Permission.DANGER_FULL_ACCESS,
     needs=frozenset({t.Capability.WINDOWS}),
     args=TakeWindowScreenshots,
     run=run,

@@ -34,7 +34,6 @@ async def run(args: UpdateNote, rt: t.Runtime) -> t.Output:
 TOOL = t.ToolSpec(
     name="update_note",
     title="Change note",
-    permission=t.Permission.DANGER_FULL_ACCESS,
     # A wrong title returns the titles that exist, and appending reads the note first.
     needs=frozenset({t.Capability.NOTES_READ, t.Capability.NOTES_WRITE}),
     args=UpdateNote,

@@ -15,7 +15,6 @@ async def run(args: WriteClipboard, rt: t.Runtime) -> t.Output:
 TOOL = t.ToolSpec(
     name="write_clipboard",
     title="Write clipboard",
-    permission=t.Permission.DANGER_FULL_ACCESS,
     needs=frozenset({t.Capability.CLIPBOARD_WRITE}),
     args=WriteClipboard,
     run=run,

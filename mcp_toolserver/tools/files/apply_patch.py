@@ -6,8 +6,6 @@ matches are reported. Returns a line per file, with the id that undoes its chang
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated
 
-from pydantic import BeforeValidator, InstanceOf, WithJsonSchema
-
 from mcp_toolserver import tool as t
 from mcp_toolserver.text.patch.model import Patch
 from mcp_toolserver.text.undo_note import undo_help
@@ -27,7 +25,7 @@ def _parsed(value: object) -> object:
 
 class ApplyPatch(t.Args):
     patch: Annotated[
-        InstanceOf[Patch], BeforeValidator(_parsed), WithJsonSchema({"type": "string"}), t.PathsMark()
+        t.InstanceOf[Patch], t.BeforeValidator(_parsed), t.WithJsonSchema({"type": "string"}), t.PathsMark()
     ] = t.Field(description="Full text of the patch; paths are relative to the first root")
 
 
@@ -45,17 +43,11 @@ async def run(args: ApplyPatch, rt: t.Runtime) -> t.Output:
     changes, outcomes = plans[-1]
     kept = [change.path for change in changes if change.content is not None]
     digests = {path: written[path].sha256 for path in kept}
-    summary = (_headline(outcomes, written), *_lines(outcomes, written))
-    return t.Output("\n".join((*summary, "".join(_diffs(outcomes)))).rstrip("\n"), sha256=digests)
-
-
-def _headline(outcomes: "Sequence[Outcome]", written: Mapping[t.CanonicalPath, t.Written]) -> str:
     count = len({outcome.path for outcome in outcomes if outcome.path in written})
-    return (
-        f"Patched {count} file{'s' * (count != 1)}."
-        if count
-        else "Nothing changed: the files are so already."
-    )
+    patched = f"Patched {count} file{'s' * (count != 1)}."
+    headline = patched if count else "Nothing changed: the files are so already."
+    summary = (headline, *_lines(outcomes, written))
+    return t.Output("\n".join((*summary, "".join(_diffs(outcomes)))).rstrip("\n"), sha256=digests)
 
 
 def _lines(outcomes: "Sequence[Outcome]", written: Mapping[t.CanonicalPath, t.Written]) -> Iterator[str]:
@@ -96,7 +88,6 @@ def _diffs(outcomes: "Sequence[Outcome]") -> Iterator[str]:
 TOOL = t.ToolSpec(
     name="apply_patch",
     title="Apply patch",
-    permission=t.Permission.WORKSPACE_WRITE,
     needs=frozenset({t.Capability.FS_WRITE}),
     args=ApplyPatch,
     run=run,

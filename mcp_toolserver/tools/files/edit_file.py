@@ -8,7 +8,7 @@ from mcp_toolserver import tool as t
 from mcp_toolserver.text.undo_note import undo_notes
 
 if TYPE_CHECKING:
-    from mcp_toolserver.text.edit.edit import Edit, Edited
+    from mcp_toolserver.text.edit.edit import Edited
 
 
 class EditItem(t.Args):
@@ -49,49 +49,31 @@ class EditFile(t.Args):
             )
         return self
 
-    def all_edits(self) -> "tuple[Edit, ...]":
-        """The edits, in whichever form they were sent."""
-        from mcp_toolserver.text.edit.edit import Edit
-
-        sent = self.edits or (self,)
-        return tuple(
-            Edit(
-                old_string=item.old_string or "",
-                new_string=item.new_string or "",
-                replace_all=item.replace_all,
-            )
-            for item in sent
-        )
-
 
 async def run(args: EditFile, rt: t.Runtime) -> t.Output:
-    from mcp_toolserver.text.edit.edit import apply
+    from mcp_toolserver.text.edit.edit import Edit, apply
     from mcp_toolserver.text.edit.unified_diff import unified
     from mcp_toolserver.text.lines.encoding import encoded, encoding_of
 
+    edits = [
+        Edit(item.old_string or "", item.new_string or "", item.replace_all) for item in args.edits or (args,)
+    ]
     done: list[tuple[Edited, str]] = []
 
     def change(raw: bytes) -> bytes:
         encoding = encoding_of(args.path, raw)
         before = encoding.decode(raw)
-        edited = apply(before, args.all_edits())
+        edited = apply(before, edits)
         done.append((edited, unified(before, edited.content, args.path)))
         return encoded(args.path, edited.content, encoding)
 
     written = await rt.fs.update(args.path, change)
     edited, diff = done[-1]
-    return t.Output(
-        "\n".join((_summary(args.path, edited, written), *_notes(args.path, edited, written), diff)).rstrip(
-            "\n"
-        ),
-        sha256={args.path: written.sha256},
-    )
-
-
-def _summary(path: str, edited: "Edited", written: t.Written) -> str:
-    count = f"{edited.count} replacement{'s' * (edited.count != 1)}"
     where = f" at {edited.named_lines}" if edited.lines else ""
-    return f"Edited {path}: {count}{where} ({len(written.after)} bytes)."
+    count = f"{edited.count} replacement{'s' * (edited.count != 1)}{where}"
+    summary = f"Edited {args.path}: {count} ({len(written.after)} bytes)."
+    text = "\n".join((summary, *_notes(args.path, edited, written), diff)).rstrip("\n")
+    return t.Output(text, sha256={args.path: written.sha256})
 
 
 def _notes(path: str, edited: "Edited", written: t.Written) -> list[str]:
@@ -110,7 +92,6 @@ def _notes(path: str, edited: "Edited", written: t.Written) -> list[str]:
 TOOL = t.ToolSpec(
     name="edit_file",
     title="Edit file",
-    permission=t.Permission.WORKSPACE_WRITE,
     needs=frozenset({t.Capability.FS_WRITE}),
     args=EditFile,
     run=run,

@@ -78,7 +78,6 @@ def _part(count: int, size: int, *, last: bool, is_cut: bool) -> str:
 TOOL = t.ToolSpec(
     name="head",
     title="Show start of file",
-    permission=t.Permission.READ_ONLY,
     needs=frozenset({t.Capability.FS_READ}),
     args=Head,
     run=run,

@@ -49,7 +49,6 @@ def _notes(args: Ls, content: t.FolderContent) -> Iterator[str]:
 TOOL = t.ToolSpec(
     name="ls",
     title="List folder",
-    permission=t.Permission.READ_ONLY,
     needs=frozenset({t.Capability.FS_READ}),
     args=Ls,
     run=run,

@@ -17,7 +17,6 @@ async def run(args: Mkdir, rt: t.Runtime) -> t.Output:
 TOOL = t.ToolSpec(
     name="mkdir",
     title="Create folder",
-    permission=t.Permission.WORKSPACE_WRITE,
     needs=frozenset({t.Capability.FS_WRITE}),
     args=Mkdir,
     run=run,

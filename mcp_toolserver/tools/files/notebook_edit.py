@@ -9,7 +9,7 @@ from mcp_toolserver.text.lines.encoding import Encoding, detect
 from mcp_toolserver.text.undo_note import undo_notes
 
 if TYPE_CHECKING:
-    from mcp_toolserver.text.notebook.edit import CellEdit, EditedNotebook
+    from mcp_toolserver.text.notebook.edit import EditedNotebook
 
 
 class NotebookEdit(t.Args):
@@ -58,12 +58,13 @@ async def run(args: NotebookEdit, rt: t.Runtime) -> t.Output:
     from mcp_toolserver.text.edit.unified_diff import unified
     from mcp_toolserver.text.notebook.edit import edit
 
+    cell = args.cell_number if args.cell_id is None else args.cell_id
     done: list[tuple[EditedNotebook, str]] = []
 
     def change(raw: bytes) -> bytes:
         encoding = _encoding(args.path, raw)
         try:
-            edited = edit(encoding.decode(raw), _cell_edit(args))
+            edited = edit(encoding.decode(raw), args.edit_mode, cell, args.new_source or "", args.cell_type)
         except (t.InvalidInput, t.NotFound) as error:
             raise type(error)(f"'{args.path}' {error}.") from None
         done.append((edited, unified(edited.before, edited.after, f"{args.path}#{edited.number}")))
@@ -83,18 +84,6 @@ def _encoding(path: str, raw: bytes) -> Encoding:
         name = "binary" if encoding is None else f"in {encoding.name}"
         raise t.InvalidInput(f"'{path}' is {name}; a notebook is text in UTF-8. Choose another file.")
     return encoding
-
-
-def _cell_edit(args: NotebookEdit) -> "CellEdit":
-    from mcp_toolserver.text.notebook.edit import CellEdit
-
-    return CellEdit(
-        mode=args.edit_mode,
-        id=args.cell_id,
-        number=args.cell_number,
-        source=args.new_source or "",
-        type=args.cell_type,
-    )
 
 
 def _summary(args: NotebookEdit, edited: "EditedNotebook", written: t.Written) -> str:
@@ -125,7 +114,6 @@ def _notes(path: str, edited: "EditedNotebook", written: t.Written) -> list[str]
 TOOL = t.ToolSpec(
     name="NotebookEdit",
     title="Edit notebook",
-    permission=t.Permission.WORKSPACE_WRITE,
     needs=frozenset({t.Capability.FS_WRITE}),
     args=NotebookEdit,
     run=run,

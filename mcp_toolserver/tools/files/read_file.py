@@ -2,7 +2,7 @@
 a tab and the line. A file of over 10 MiB needs limit.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from io import BytesIO
 from typing import BinaryIO
 
@@ -38,31 +38,26 @@ class ReadFile(t.Args):
     )
 
 
-@dataclass(frozen=True)
-class _Document:
-    """A document that has to be parsed, which may take long."""
-
-    kind: DocumentKind
-    content: bytes
-
-
 async def run(args: ReadFile, rt: t.Runtime) -> t.Output:
     found = await rt.fs.read(args.path, lambda file, size: _shown(args, file, size))
-    return found if isinstance(found, t.Output) else await rt.compute(lambda: _document(args, found))
+    return found if isinstance(found, t.Output) else await rt.compute(lambda: _document(args, *found))
 
 
-def _shown(args: ReadFile, file: BinaryIO, size: int) -> "t.Output | _Document":
+def _shown(args: ReadFile, file: BinaryIO, size: int) -> t.Output | tuple[DocumentKind, bytes]:
+    """Show the file, or return a document that has to be parsed, which may take long."""
     head = file.read(HEAD_BYTES)
     file.seek(0)
     if (mime_type := image_type(head)) is not None:
-        return _image(args.path, mime_type, file, size)
+        data = file.read(MOST_BYTES)
+        image = t.Image(data=data, mime_type=mime_type)
+        return t.Output(caption(args.path, data, mime_type, size), images=(image,))
     if (kind := document_kind(args.path, head)) is not None:
         if size > _DOCUMENT_BYTES:
             raise t.InvalidInput(
                 f"'{args.path}' has {size} bytes, and documents of up to {_DOCUMENT_BYTES} bytes are taken "
                 "apart. Ask the user for a smaller one, or for its text."
             )
-        return _Document(kind, file.read(_DOCUMENT_BYTES))
+        return kind, file.read(_DOCUMENT_BYTES)
     if size > _WHOLE_BYTES and args.limit is None:
         raise t.InvalidInput(
             f"'{args.path}' has {size} bytes. Set `limit` (and `offset`) to read a part of it, or find the "
@@ -71,20 +66,19 @@ def _shown(args: ReadFile, file: BinaryIO, size: int) -> "t.Output | _Document":
     return _lines(args, file, size)
 
 
-def _document(args: ReadFile, found: _Document) -> t.Output:
+def _document(args: ReadFile, kind: DocumentKind, content: bytes) -> t.Output:
     from mcp_toolserver.text.documents.documents import Shown, Wanted
     from mcp_toolserver.text.documents.documents import shown as taken_apart
 
     wanted = Wanted(skip=args.offset, take=args.limit, room=_TEXT_BYTES)
     try:
-        shown = taken_apart(found.kind, found.content, wanted)
+        shown = taken_apart(kind, content, wanted)
     except t.ToolError as error:
         raise type(error)(f"'{args.path}' {error}.") from None
     if isinstance(shown, Shown):
-        images = tuple(t.Image(data=each.data, mime_type=each.mime_type) for each in shown.pictures)
-        return t.Output(shown.text, images=images, truncated=shown.truncated)
-    content, note = shown
-    output = _lines(args, BytesIO(content), len(content))
+        return t.Output(shown.text, images=shown.pictures, truncated=shown.truncated)
+    text, note = shown
+    output = _lines(args, BytesIO(text), len(text))
     return replace(output, text=f"{output.text}\n[{note}]") if note else output
 
 
@@ -95,19 +89,17 @@ def _lines(args: ReadFile, file: BinaryIO, size: int) -> t.Output:
     return t.Output("\n".join((*numbered, *_notes(found))), truncated=is_cut)
 
 
-def _image(path: str, mime_type: str, file: BinaryIO, size: int) -> t.Output:
-    data = file.read(MOST_BYTES)
-    return t.Output(caption(path, data, mime_type, size), images=(t.Image(data=data, mime_type=mime_type),))
-
-
 def _notes(found: Page) -> list[str]:
     notes: list[str] = []
     if found.long_line is not None:
         notes.append(
             f"[line {found.first} has {found.long_line} bytes and is cut; grep_search finds parts of it]"
         )
-    if about := _about(found):
-        notes.append(f"[{about}]")
+    # What matters for editing.
+    about = [found.encoding] * (found.encoding != "utf-8")
+    about += [f"{found.line_endings} line endings"] * (found.line_endings in ("CRLF", "mixed"))
+    if about:
+        notes.append(f"[{', '.join(about)}]")
     if found.total == 0:
         notes.append("[the file is empty]")
     elif not found.lines:
@@ -117,14 +109,6 @@ def _notes(found: Page) -> list[str]:
             f"[lines {found.first}-{found.last} of {found.total}; go on with offset={found.next_skip}]"
         )
     return notes
-
-
-def _about(found: Page) -> str:
-    """Properties of the file that matter for editing: encoding and line endings."""
-    parts = [found.encoding] if found.encoding != "utf-8" else []
-    if found.line_endings in ("CRLF", "mixed"):
-        parts.append(f"{found.line_endings} line endings")
-    return ", ".join(parts)
 
 
 def _lines_before(number: int) -> int:
@@ -142,7 +126,6 @@ def _documents(host: t.HostFacts) -> str:
 TOOL = t.ToolSpec(
     name="read_file",
     title="Read file",
-    permission=t.Permission.READ_ONLY,
     needs=frozenset({t.Capability.FS_READ}),
     args=ReadFile,
     run=run,

@@ -32,7 +32,6 @@ def _shown(path: str, file: BinaryIO, size: int) -> t.Output:
 TOOL = t.ToolSpec(
     name="view_image",
     title="Show image",
-    permission=t.Permission.READ_ONLY,
     needs=frozenset({t.Capability.FS_READ}),
     args=ViewImage,
     run=run,

@@ -35,7 +35,13 @@ class WriteFile(t.Args):
 
 
 async def run(args: WriteFile, rt: t.Runtime) -> t.Output:
-    written = await _written(args, rt)
+    if args.restore is not None:
+        written = await rt.fs.restore(args.path, args.restore, expected_sha256=args.expected_sha256)
+    else:
+        content = (args.content or "").encode()
+        written = await rt.fs.write(
+            args.path, content, expected_sha256=args.expected_sha256, overwrite=args.overwrite
+        )
     digest = {args.path: written.sha256}
     about = f"{args.path} ({len(written.after)} bytes)"
     if written.created:
@@ -45,15 +51,6 @@ async def run(args: WriteFile, rt: t.Runtime) -> t.Output:
     diff = await rt.compute(lambda: _diff(args, written))
     return t.Output(
         "\n".join((f"Updated {about}.", *_notes(args.path, written), diff)).rstrip("\n"), sha256=digest
-    )
-
-
-async def _written(args: WriteFile, rt: t.Runtime) -> t.Written:
-    if args.restore is not None:
-        return await rt.fs.restore(args.path, args.restore, expected_sha256=args.expected_sha256)
-    content = (args.content or "").encode()
-    return await rt.fs.write(
-        args.path, content, expected_sha256=args.expected_sha256, overwrite=args.overwrite
     )
 
 
@@ -93,7 +90,6 @@ def _line_endings(content: bytes) -> str:
 TOOL = t.ToolSpec(
     name="write_file",
     title="Write file",
-    permission=t.Permission.WORKSPACE_WRITE,
     needs=frozenset({t.Capability.FS_WRITE}),
     args=WriteFile,
     run=run,

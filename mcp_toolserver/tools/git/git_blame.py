@@ -50,7 +50,6 @@ def _shown(lines: tuple[t.GitLine, ...]) -> Iterator[str]:
 TOOL = t.ToolSpec(
     name="git_blame",
     title="Show who changed each line",
-    permission=t.Permission.READ_ONLY,
     needs=frozenset({t.Capability.GIT}),
     args=GitBlame,
     run=run,

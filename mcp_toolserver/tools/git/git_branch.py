@@ -70,7 +70,6 @@ def _headline(found: t.BranchChange) -> str:
 TOOL = t.ToolSpec(
     name="git_branch",
     title="Switch or create branch",
-    permission=t.Permission.WORKSPACE_WRITE,
     needs=frozenset({t.Capability.GIT, t.Capability.GIT_WRITE, t.Capability.FS_WRITE}),
     args=GitBranch,
     run=run,

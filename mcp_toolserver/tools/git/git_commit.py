@@ -88,7 +88,6 @@ def _notes(found: t.Committed) -> list[str]:
 TOOL = t.ToolSpec(
     name="git_commit",
     title="Commit changes",
-    permission=t.Permission.WORKSPACE_WRITE,
     needs=frozenset({t.Capability.GIT_WRITE}),
     args=GitCommit,
     run=run,

@@ -38,7 +38,6 @@ def _revision(args: GitDiff) -> str:
 TOOL = t.ToolSpec(
     name="git_diff",
     title="Show changes",
-    permission=t.Permission.READ_ONLY,
     needs=frozenset({t.Capability.GIT}),
     args=GitDiff,
     run=run,

@@ -76,7 +76,6 @@ def _lines(commit: t.GitCommit, *, oneline: bool) -> Iterator[str]:
 TOOL = t.ToolSpec(
     name="git_log",
     title="List commits",
-    permission=t.Permission.READ_ONLY,
     needs=frozenset({t.Capability.GIT}),
     args=GitLog,
     run=run,

@@ -58,7 +58,6 @@ def _line(version: t.FileVersion, *, same: bool, created: bool) -> str:
 TOOL = t.ToolSpec(
     name="git_restore",
     title="Restore files from git",
-    permission=t.Permission.WORKSPACE_WRITE,
     needs=frozenset({t.Capability.GIT, t.Capability.FS_WRITE}),
     args=GitRestore,
     run=run,

@@ -42,7 +42,6 @@ def _form(args: GitShow) -> t.ShowForm:
 TOOL = t.ToolSpec(
     name="git_show",
     title="Show commit",
-    permission=t.Permission.READ_ONLY,
     needs=frozenset({t.Capability.GIT}),
     args=GitShow,
     run=run,

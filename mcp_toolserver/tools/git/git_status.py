@@ -14,14 +14,6 @@ class GitStatus(t.Args):
     short: bool = t.Field(default=True, description="Show states as letters instead of words")
 
 
-class Changed(t.Record):
-    path: str
-    staged: str
-    unstaged: str
-    origin: str
-    """The name before a rename."""
-
-
 class State(t.Record):
     branch: str
     head: str
@@ -31,7 +23,7 @@ class State(t.Record):
     clean: bool
     total: int
     """Changes in all; more than are listed when there are very many."""
-    changes: list[Changed]
+    changes: list[t.GitChange]
 
 
 async def run(args: GitStatus, rt: t.Runtime) -> t.Output:
@@ -48,29 +40,22 @@ async def run(args: GitStatus, rt: t.Runtime) -> t.Output:
         notes.append("[nothing to commit]")
     else:
         notes.append(f"[{counted(total, 'change')}]")
-    return t.Output("\n".join((*lines, *notes)), data=_state(status, shown), truncated=is_cut)
-
-
-def _state(status: t.GitState, shown: tuple[t.GitChange, ...]) -> State:
-    return State(
+    data = State(
         branch=status.branch,
         head=status.head,
         upstream=status.upstream,
         ahead=status.ahead,
         behind=status.behind,
-        clean=not status.changes and not status.left_out,
-        total=len(status.changes),
-        changes=[
-            Changed(path=one.path, staged=one.staged, unstaged=one.unstaged, origin=one.origin)
-            for one in shown
-        ],
+        clean=not total and not status.left_out,
+        total=total,
+        changes=list(shown),
     )
+    return t.Output("\n".join((*lines, *notes)), data=data, truncated=is_cut)
 
 
 TOOL = t.ToolSpec(
     name="git_status",
     title="Show git status",
-    permission=t.Permission.READ_ONLY,
     needs=frozenset({t.Capability.GIT}),
     args=GitStatus,
     run=run,

@@ -1,13 +1,10 @@
 """Summarize a git repository: branches, remotes, recent commits, languages by file count, folders."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 from mcp_toolserver import tool as t
 from mcp_toolserver.text.git.messages import counted
-
-Counts = Sequence[tuple[str, int]]
-"""The most frequent first; equal ones by name."""
 
 _MOST = 20
 """Languages, folders and remotes that are named."""
@@ -36,11 +33,14 @@ def _lines(found: t.GitOverview) -> Iterator[str]:
         f"{commit.id[:12]} {commit.date[:_DAY]} {commit.author}: {commit.subject}" for commit in found.commits
     ]
     yield from _titled("Last commits", last, len(last))
-    for title, counts in (
-        ("Languages by files", languages(found.files)),
-        ("Top folders by files", top_folders(found.files)),
+    folders = (path.partition("/")[0] if "/" in path else "." for path in found.files)
+    for title, names in (
+        ("Languages by files", map(language, found.files)),
+        ("Top folders by files", folders),
     ):
-        yield from _titled(title, _counts(counts), len(counts))
+        counts = sorted(Counter(names).items(), key=lambda item: (-item[1], item[0]))
+        lines = (f"{name} {count:,}" for name, count in counts[:_MOST])
+        yield from _titled(title, lines, len(counts))
 
 
 def _titled(title: str, lines: Iterable[str], total: int) -> Iterator[str]:
@@ -56,11 +56,6 @@ def _branch(branch: t.GitBranch) -> str:
     mark = "* " if branch.current else ""
     upstream = f" -> {branch.upstream}" if branch.upstream else ""
     return f"{mark}{branch.name} {branch.commit[:12]} {branch.date[:_DAY]}{upstream}"
-
-
-def _counts(counts: Counts) -> Iterator[str]:
-    for name, count in counts[:_MOST]:
-        yield f"{name} {count:,}"
 
 
 _ENDINGS = {
@@ -124,24 +119,9 @@ def language(path: str) -> str:
     return _NAMES.get(name) or (_BY_ENDING.get(ending, OTHER) if dot else OTHER)
 
 
-def languages(paths: Iterable[str]) -> Counts:
-    """Count the files per language."""
-    return _ordered(Counter(map(language, paths)))
-
-
-def top_folders(paths: Iterable[str]) -> Counts:
-    """Count the files per top-level folder; `.` for files in none."""
-    return _ordered(Counter(path.partition("/")[0] if "/" in path else "." for path in paths))
-
-
-def _ordered(counts: Counter[str]) -> Counts:
-    return sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-
-
 TOOL = t.ToolSpec(
     name="repo_overview",
     title="Summarize repository",
-    permission=t.Permission.READ_ONLY,
     needs=frozenset({t.Capability.GIT}),
     args=RepoOverview,
     run=run,

@@ -6,8 +6,6 @@ answers and says so.
 
 from collections.abc import Iterator
 
-from pydantic import JsonValue
-
 from mcp_toolserver import tool as t
 
 _PLACES = 50
@@ -37,7 +35,7 @@ class Lsp(t.Args):
 
     @t.model_validator(mode="before")
     @classmethod
-    def in_full(cls, given: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    def in_full(cls, given: dict[str, t.JsonValue]) -> dict[str, t.JsonValue]:
         """Take the short names of operations too."""
         asked = given.get("operation")
         short = _SHORT | {"symbols": "workspaceSymbol" if given.get("query") else "documentSymbol"}
@@ -109,7 +107,6 @@ def _count(operation: t.CodeOperation, answer: t.CodeAnswer) -> str:
 TOOL = t.ToolSpec(
     name="LSP",
     title="Look up code",
-    permission=t.Permission.DANGER_FULL_ACCESS,
     needs=frozenset({t.Capability.LANGUAGES}),
     args=Lsp,
     run=run,

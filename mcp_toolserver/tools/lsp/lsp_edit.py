@@ -150,7 +150,6 @@ def cut_middle(text: str, limit: int) -> str:
 TOOL = t.ToolSpec(
     name="lsp_edit",
     title="Refactor code",
-    permission=t.Permission.DANGER_FULL_ACCESS,
     needs=frozenset({t.Capability.LANGUAGES, t.Capability.FS_WRITE}),
     args=LspEdit,
     run=run,

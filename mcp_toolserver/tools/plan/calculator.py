@@ -20,7 +20,6 @@ async def run(args: Calculator, rt: t.Runtime) -> t.Output:
 TOOL = t.ToolSpec(
     name="calculator",
     title="Calculate",
-    permission=t.Permission.READ_ONLY,
     needs=frozenset(),
     args=Calculator,
     run=run,

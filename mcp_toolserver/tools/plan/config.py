@@ -7,8 +7,6 @@ import json
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
-from pydantic import WithJsonSchema
-
 from mcp_toolserver import tool as t
 
 MAX_CHARACTERS = 200
@@ -38,7 +36,7 @@ PREFERENCES: Mapping[str, tuple[str, ...]] = {
 }
 """The preferences that can be stored, each with its options; any text without."""
 
-ConfigValue = Annotated[object, WithJsonSchema({"type": "string"})]
+ConfigValue = Annotated[object, t.WithJsonSchema({"type": "string"})]
 """Some clients cannot take a union, or what may be anything; a switch understands the words too."""
 
 

@@ -1,6 +1,6 @@
 """Tell what date and time it is now, in a given time zone or in that of the server."""
 
-from datetime import UTC, datetime
+from datetime import UTC
 
 from mcp_toolserver import tool as t
 
@@ -14,20 +14,16 @@ class CurrentDatetime(t.Args):
 
 
 async def run(args: CurrentDatetime, rt: t.Runtime) -> t.Output:
-    return t.Output(_text(await rt.clock.now(args.timezone), args.timezone))
-
-
-def _text(now: datetime, zone: str) -> str:
-    names = ", ".join(dict.fromkeys(name for name in (f"{now:%A}", zone, now.tzname()) if name))
+    now = await rt.clock.now(args.timezone)
+    names = ", ".join(dict.fromkeys(name for name in (f"{now:%A}", args.timezone, now.tzname()) if name))
     there = now.isoformat(timespec="seconds")
     utc = now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    return f"{there} ({names})\nUTC {utc}, Unix {int(now.timestamp())}"
+    return t.Output(f"{there} ({names})\nUTC {utc}, Unix {int(now.timestamp())}")
 
 
 TOOL = t.ToolSpec(
     name="current_datetime",
     title="Tell date and time",
-    permission=t.Permission.READ_ONLY,
     needs=frozenset({t.Capability.CLOCK}),
     args=CurrentDatetime,
     run=run,

@@ -45,7 +45,6 @@ async def run(args: EnterPlanMode, rt: t.Runtime) -> t.Output:
 TOOL = t.ToolSpec(
     name="EnterPlanMode",
     title="Begin plan mode",
-    permission=t.Permission.READ_ONLY,
     needs=frozenset({t.Capability.PLAN, t.Capability.ASK}),
     args=EnterPlanMode,
     run=run,

@@ -54,7 +54,6 @@ async def run(args: ExitPlanMode, rt: t.Runtime) -> t.Output:
 TOOL = t.ToolSpec(
     name="ExitPlanMode",
     title="Ask to approve the plan",
-    permission=t.Permission.READ_ONLY,
     needs=frozenset({t.Capability.PLAN, t.Capability.ASK}),
     args=ExitPlanMode,
     run=run,

@@ -39,7 +39,6 @@ async def run(args: StructuredOutput, _: t.Runtime) -> t.Output:
 TOOL = t.ToolSpec(
     name="StructuredOutput",
     title="Return structured result",
-    permission=t.Permission.READ_ONLY,
     needs=frozenset(),
     args=StructuredOutput,
     run=run,

@@ -6,8 +6,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Annotated, Literal
 
-from pydantic import JsonValue, model_serializer
-
 from mcp_toolserver import tool as t
 
 MOST = 200
@@ -68,13 +66,13 @@ class TodoWrite(t.Args):
 
 class Todos(t.Record):
     list_id: str
-    newTodos: tuple[dict[str, JsonValue], ...] = ()  # noqa: N815  the name that clients know
-    oldTodos: tuple[dict[str, JsonValue], ...] = ()  # noqa: N815  the name that clients know
+    newTodos: tuple[dict[str, t.JsonValue], ...] = ()  # noqa: N815  the name that clients know
+    oldTodos: tuple[dict[str, t.JsonValue], ...] = ()  # noqa: N815  the name that clients know
     verificationNudgeNeeded: bool = False  # noqa: N815  the name that clients know
 
-    @model_serializer
-    def _nudge_or_nothing(self) -> dict[str, JsonValue]:
-        record: dict[str, JsonValue] = {
+    @t.model_serializer
+    def _nudge_or_nothing(self) -> dict[str, t.JsonValue]:
+        record: dict[str, t.JsonValue] = {
             "list_id": self.list_id,
             "newTodos": list(self.newTodos),
             "oldTodos": list(self.oldTodos),
@@ -152,7 +150,7 @@ def _sent(args: TodoWrite, before: t.TodoList) -> tuple[t.Todo, ...]:
     )
 
 
-def _as_json(todos: Sequence[t.Todo]) -> tuple[dict[str, JsonValue], ...]:
+def _as_json(todos: Sequence[t.Todo]) -> tuple[dict[str, t.JsonValue], ...]:
     return tuple(
         {
             "id": todo.id,

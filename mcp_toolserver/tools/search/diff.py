@@ -51,7 +51,6 @@ def _text(args: Diff, old: bytes, new: bytes) -> str:
 TOOL = t.ToolSpec(
     name="diff",
     title="Compare two files",
-    permission=t.Permission.READ_ONLY,
     needs=frozenset({t.Capability.FS_READ}),
     args=Diff,
     run=run,

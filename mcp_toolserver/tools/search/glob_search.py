@@ -78,7 +78,6 @@ def _lines(args: GlobSearch, found: t.FoundFiles) -> Iterator[str]:
 TOOL = t.ToolSpec(
     name="glob_search",
     title="Find files by name",
-    permission=t.Permission.READ_ONLY,
     needs=frozenset({t.Capability.SEARCH}),
     args=GlobSearch,
     run=run,

@@ -98,11 +98,9 @@ def _total(args: GrepSearch, found: t.FoundLines) -> str:
     files = "1 file" if found.files == 1 else f"{found.files:,} files"
     if args.output_mode == "files_with_matches":
         return files
-    what = "matching line" if args.output_mode == "content" else "match"
-    return f"{found.matches:,} {what if found.matches == 1 else _PLURALS[what]} in {files}"
+    one, many = ("match", "matches") if args.output_mode == "count" else ("matching line", "matching lines")
+    return f"{found.matches:,} {one if found.matches == 1 else many} in {files}"
 
-
-_PLURALS = {"matching line": "matching lines", "match": "matches"}
 
 _ERRORS = 5
 
@@ -124,7 +122,6 @@ def unsearched(errors: Sequence[str]) -> list[str]:
 TOOL = t.ToolSpec(
     name="grep_search",
     title="Search file contents",
-    permission=t.Permission.READ_ONLY,
     needs=frozenset({t.Capability.SEARCH}),
     args=GrepSearch,
     run=run,

@@ -28,7 +28,6 @@ async def run(args: ToolSearch, rt: t.Runtime) -> t.Output:
 TOOL = t.ToolSpec(
     name="ToolSearch",
     title="Find tools",
-    permission=t.Permission.READ_ONLY,
     needs=frozenset({t.Capability.CATALOGUE}),
     args=ToolSearch,
     run=run,

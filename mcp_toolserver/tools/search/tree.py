@@ -45,7 +45,6 @@ def _notes(folders: Mapping[str, t.FolderContent], *, is_cut: bool) -> Iterator[
 TOOL = t.ToolSpec(
     name="tree",
     title="Show folder tree",
-    permission=t.Permission.READ_ONLY,
     needs=frozenset({t.Capability.FS_READ}),
     args=Tree,
     run=run,

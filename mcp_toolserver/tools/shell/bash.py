@@ -93,7 +93,6 @@ TOOL = t.ToolSpec(
     title="Run bash script",
     args=Bash,
     run=run,
-    permission=t.Permission.DANGER_FULL_ACCESS,
     needs=frozenset({t.Capability.PROCESS}),
     kind="execute",
     subjects=lambda args: simple_parts(args.command),

@@ -5,15 +5,13 @@ with it. Returns output and exit status. A long run moves to the background and 
 
 from typing import Annotated
 
-from pydantic import AfterValidator
-
 from mcp_toolserver import tool as t
 from mcp_toolserver.text.shell.command_output import command_text, noted
 from mcp_toolserver.text.shell.words import argument, simple_parts
 
 
 class ContainerShell(t.Args):
-    command: Annotated[str, AfterValidator(argument)] = t.Field(
+    command: Annotated[str, t.AfterValidator(argument)] = t.Field(
         min_length=1, max_length=100_000, description="Shell script to run"
     )
     timeout: int = t.Field(
@@ -35,7 +33,6 @@ TOOL = t.ToolSpec(
     title="Run script in container",
     args=ContainerShell,
     run=run,
-    permission=t.Permission.DANGER_FULL_ACCESS,
     needs=frozenset({t.Capability.CONTAINERS}),
     kind="execute",
     subjects=lambda args: simple_parts(args.command),

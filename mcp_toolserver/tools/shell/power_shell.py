@@ -6,15 +6,13 @@ are killed.
 from dataclasses import replace
 from typing import Annotated
 
-from pydantic import AfterValidator
-
 from mcp_toolserver import tool as t
 from mcp_toolserver.text.shell.words import argument, program
 from mcp_toolserver.tools.shell import bash
 
 
 class PowerShell(bash.Bash):
-    command: Annotated[str, AfterValidator(argument)] = t.Field(
+    command: Annotated[str, t.AfterValidator(argument)] = t.Field(
         min_length=1, max_length=100_000, description="PowerShell script to run"
     )
 

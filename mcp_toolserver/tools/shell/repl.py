@@ -7,8 +7,6 @@ calls, start with session "new" and pass the returned handle in later calls.
 from collections.abc import Mapping
 from typing import Annotated, Self
 
-from pydantic import AfterValidator, BeforeValidator
-
 from mcp_toolserver import tool as t
 from mcp_toolserver.text.documents.file_type import viewable
 from mcp_toolserver.text.shell.command_output import command_text, noted, printed
@@ -27,22 +25,18 @@ _LANGUAGES: Mapping[str, t.Language] = {
 
 
 def named_language(name: object) -> t.Language:
-    """Return the language that goes by `name`.
-
-    Raises:
-        ValueError: there is none.
-    """
+    """Return the language that goes by `name`. Raises: ValueError: there is none."""
     found = _LANGUAGES.get(name.strip().lower()) if isinstance(name, str) else None
     if found is None:
         raise ValueError("unsupported language; use python, javascript or shell")
     return found
 
 
-NamedLanguage = Annotated[t.Language, BeforeValidator(named_language)]
+NamedLanguage = Annotated[t.Language, t.BeforeValidator(named_language)]
 
 
 class Repl(t.Args):
-    code: Annotated[str, AfterValidator(argument)] = t.Field(
+    code: Annotated[str, t.AfterValidator(argument)] = t.Field(
         max_length=100_000, description="Source code to run"
     )
     language: NamedLanguage = t.Field(description="Language of the code")
@@ -66,33 +60,24 @@ class Repl(t.Args):
 
 
 async def run(args: Repl, rt: t.Runtime) -> t.Output:
-    if args.session or args.language != "shell":
-        return _output(args, await rt.sessions.run(_snippet(args), rt.report))
-    command = t.Command(script=args.code, cwd=t.ROOT, timeout=args.timeout_ms / 1000)
-    state = await rt.processes.run(command, rt.report)
-    return t.Output.of_job(command_text(state), state)
-
-
-def _snippet(args: Repl) -> t.Snippet:
-    return t.Snippet(
+    timeout = args.timeout_ms / 1000
+    if args.language == "shell" and not args.session:
+        command = t.Command(script=args.code, cwd=t.ROOT, timeout=timeout)
+        state = await rt.processes.run(command, rt.report)
+        return t.Output.of_job(command_text(state), state)
+    snippet = t.Snippet(
         language=args.language,
         code=args.code,
-        timeout=args.timeout_ms / 1000,
+        timeout=timeout,
         session=args.session,
         last=args.end_session,
     )
-
-
-def _output(args: Repl, came: t.Evaluation) -> t.Output:
+    came = await rt.sessions.run(snippet, rt.report)
     types = [(picture, viewable(picture)) for picture in came.pictures]
     images = tuple(t.Image(data=picture, mime_type=mime_type) for picture, mime_type in types if mime_type)
     hidden = came.dropped + len(types) - len(images)
     text = evaluated(came, args.language, asked=args.session, hidden=hidden)
     return t.Output.of_job(text, came.state, images)
-
-
-def _subjects(args: Repl) -> tuple[str, ...]:
-    return simple_parts(args.code) if args.language == "shell" else (args.code,)
 
 
 def evaluated(came: t.Evaluation, spoken: t.Language, *, asked: str, hidden: int) -> str:
@@ -134,10 +119,9 @@ TOOL = t.ToolSpec(
     title="Run code",
     args=Repl,
     run=run,
-    permission=t.Permission.DANGER_FULL_ACCESS,
     needs=frozenset({t.Capability.PROCESS, t.Capability.SESSIONS}),
     kind="execute",
-    subjects=_subjects,
+    subjects=lambda args: simple_parts(args.code) if args.language == "shell" else (args.code,),
     destructive=True,
     may_be_long=True,
     # As for bash: the timeout is kept elsewhere, and the bytes leave room for notes.

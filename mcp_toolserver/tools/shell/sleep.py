@@ -25,7 +25,6 @@ async def run(args: Sleep, rt: t.Runtime) -> t.Output:
 TOOL = t.ToolSpec(
     name="Sleep",
     title="Wait",
-    permission=t.Permission.READ_ONLY,
     needs=frozenset({t.Capability.CLOCK}),
     args=Sleep,
     run=run,

@@ -3,11 +3,10 @@ answer, and return the answers. Needs a client that can ask its user. Do not ask
 secrets.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import TypeGuard
+from collections.abc import Mapping
 
 from mcp_toolserver import tool as t
-from mcp_toolserver.text.json_values import is_list
+from mcp_toolserver.text.json_values import is_list, is_object
 
 
 class OptionItem(t.Args):
@@ -64,12 +63,9 @@ class Answered(t.Record):
 
 async def run(args: AskUserQuestion, rt: t.Runtime) -> t.Output:
     answers = await rt.ask([item.plain() for item in args.questions])
-    return t.Output(_text(args.questions, answers), data=Answered(answers=answers))
-
-
-def _text(questions: Sequence[QuestionItem], answers: t.Answers) -> str:
-    pairs = zip(questions, answers, strict=True)
-    return "\n".join(f"Q: {item.question}\nA: {', '.join(said) or '(no answer)'}" for item, said in pairs)
+    pairs = zip(args.questions, answers, strict=True)
+    lines = (f"Q: {item.question}\nA: {', '.join(said) or '(no answer)'}" for item, said in pairs)
+    return t.Output("\n".join(lines), data=Answered(answers=answers))
 
 
 Given = Mapping[str, object]
@@ -86,42 +82,33 @@ def folded(given: Given) -> Given:
     questions = given.get("questions")
     if not is_list(questions):
         return given
-    return {**given, "questions": [_question(item) if _is_object(item) else item for item in questions]}
+    return {**given, "questions": [_question(item) if is_object(item) else item for item in questions]}
 
 
 def _question(given: Given) -> Given:
-    renamed = {_RENAMED.get(name, name): value for name, value in given.items()}
-    match renamed.get("type"):
-        case "multi_select":
-            renamed = {**renamed, _SEVERAL: True}
-        case "text" | "multiple_choice":
-            pass
-        case _:
-            return _with_options(renamed)
-    return _with_options({name: value for name, value in renamed.items() if name != "type"})
-
-
-def _with_options(question: Given) -> Given:
+    question = {_RENAMED.get(name, name): value for name, value in given.items()}
+    kind = question.get("type")
+    if kind in ("multi_select", "text", "multiple_choice"):
+        del question["type"]
+    if kind == "multi_select":
+        question[_SEVERAL] = True
     options = question.get("options")
-    return {**question, "options": list(map(_option, options))} if is_list(options) else question
+    if is_list(options):
+        question["options"] = list(map(_option, options))
+    return question
 
 
 def _option(option: object) -> object:
     if isinstance(option, str):
         return {"label": option}
-    if _is_object(option) and "value" in option and "label" not in option:
+    if is_object(option) and "value" in option and "label" not in option:
         return {"label" if name == "value" else name: value for name, value in option.items()}
     return option
-
-
-def _is_object(value: object) -> TypeGuard[Given]:
-    return isinstance(value, dict)
 
 
 TOOL = t.ToolSpec(
     name="AskUserQuestion",
     title="Ask the user",
-    permission=t.Permission.READ_ONLY,
     needs=frozenset({t.Capability.ASK}),
     args=AskUserQuestion,
     run=run,

@@ -30,7 +30,6 @@ async def run(args: PauseForHuman, rt: t.Runtime) -> t.Output:
 TOOL = t.ToolSpec(
     name="pause_for_human",
     title="Wait for the user",
-    permission=t.Permission.READ_ONLY,
     needs=frozenset({t.Capability.ASK}),
     args=PauseForHuman,
     run=run,

@@ -2,9 +2,8 @@
 the message also lists these files with their sizes; their content is not sent.
 """
 
-from collections.abc import Iterator, Mapping
 from datetime import UTC
-from typing import Literal
+from typing import Annotated, Literal
 
 from mcp_toolserver import tool as t
 
@@ -12,38 +11,31 @@ _PICTURES = (".png", ".jpg", ".jpeg", ".gif", ".webp", ".bmp", ".svg")
 
 
 class SendUserMessage(t.Args):
-    message: str = t.Field(max_length=20_000, description="Text of the message")
+    message: Annotated[str, t.Field(max_length=20_000), t.NotBlank] = t.Field(
+        description="Text of the message"
+    )
     attachments: t.WorkspacePaths = t.Field(default=(), max_length=20, description="Paths of files to list")
     status: Literal["normal", "proactive"] = t.Field(
         default="normal", description="`proactive` if the user did not ask for this message"
     )
 
-    @t.model_validator(mode="after")
-    def _something(self) -> "SendUserMessage":
-        if not self.message.strip():
-            raise ValueError("message must not be empty")
-        return self
-
 
 async def run(args: SendUserMessage, rt: t.Runtime) -> t.Output:
     sizes = {path: await rt.fs.read(path, lambda _, size: size) for path in args.attachments}
     sent = (await rt.clock.now()).astimezone(UTC)
-    text = "\n".join((args.message, *_attached(sizes)))
+    attached = (
+        f"Attached: {path} ({'picture, ' * path.lower().endswith(_PICTURES)}{size} bytes)"
+        for path, size in sizes.items()
+    )
+    text = "\n".join((args.message, *attached))
     if not await rt.tell(text):
         return t.Output(f"Not sent: the client takes no messages now. Write this in your answer:\n{text}")
     return t.Output(f"Sent to the user ({args.status}) at {sent:%Y-%m-%dT%H:%M:%SZ}:\n{text}")
 
 
-def _attached(sizes: Mapping[t.CanonicalPath, int]) -> Iterator[str]:
-    for path, size in sizes.items():
-        kind = "picture, " if path.lower().endswith(_PICTURES) else ""
-        yield f"Attached: {path} ({kind}{size} bytes)"
-
-
 TOOL = t.ToolSpec(
     name="SendUserMessage",
     title="Send message to the user",
-    permission=t.Permission.READ_ONLY,
     needs=frozenset({t.Capability.TELL, t.Capability.FS_READ, t.Capability.CLOCK}),
     args=SendUserMessage,
     run=run,

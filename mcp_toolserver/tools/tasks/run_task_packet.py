@@ -47,7 +47,6 @@ TOOL = t.ToolSpec(
     title="Run task packet",
     args=RunTaskPacket,
     run=run,
-    permission=t.Permission.DANGER_FULL_ACCESS,
     needs=frozenset({t.Capability.TASKS, t.Capability.TASK_RUNS, t.Capability.AGENTS}),
     subjects=lambda args: (args.objective, args.scope_path),
     output=TaskRecord,

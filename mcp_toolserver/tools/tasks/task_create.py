@@ -67,7 +67,6 @@ TOOL = t.ToolSpec(
     title="Create task",
     args=TaskCreate,
     run=run,
-    permission=t.Permission.DANGER_FULL_ACCESS,
     needs=frozenset({t.Capability.TASKS, t.Capability.TASK_RUNS}),
     subjects=lambda args: tuple(text for text in (args.command, args.prompt) if text),
     output=TaskRecord,

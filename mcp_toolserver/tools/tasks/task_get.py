@@ -18,7 +18,6 @@ TOOL = t.ToolSpec(
     title="Show task",
     args=TaskGet,
     run=run,
-    permission=t.Permission.READ_ONLY,
     needs=frozenset({t.Capability.TASKS}),
     subjects=lambda args: (args.task_id,),
     idempotent=True,

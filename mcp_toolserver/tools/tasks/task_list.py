@@ -34,7 +34,6 @@ TOOL = t.ToolSpec(
     title="List tasks",
     args=TaskList,
     run=run,
-    permission=t.Permission.READ_ONLY,
     needs=frozenset({t.Capability.TASKS}),
     idempotent=True,
     output=Tasks,

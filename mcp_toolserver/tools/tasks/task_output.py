@@ -6,8 +6,6 @@ for an answer: 45 s unless more is known. The output stays readable for about an
 from dataclasses import replace
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator
-
 from mcp_toolserver import tool as t
 from mcp_toolserver.text.lines.escape_invisible import visible
 from mcp_toolserver.text.shell.command_output import as_on_terminal, ending, lines
@@ -27,7 +25,7 @@ def _until(blocks: Any) -> Any:
 class TaskOutput(t.Args):
     task_id: str = t.Field(min_length=1, max_length=200, description="Id of a command, agent or task")
     offset: int = t.Field(default=0, ge=0, description="Bytes of output to skip; default: 0")
-    until: Annotated[Literal["end", "output", "now"], BeforeValidator(_until)] = t.Field(
+    until: Annotated[Literal["end", "output", "now"], t.BeforeValidator(_until)] = t.Field(
         default="end",
         description="What to wait for: the end (default), output after offset, or nothing",
     )
@@ -51,19 +49,12 @@ async def run(args: TaskOutput, rt: t.Runtime) -> t.Output:
     if len(visible(state.text).encode()) > _PAGE:
         state = await rt.jobs.output(replace(query, limit=_PAGE // _WIDEST, wait=0.0))
     more = state.next_offset < state.total
+    skipped = state.start - args.offset
+    gap = f"[{skipped} bytes from offset {args.offset} were not kept]\n" if skipped > 0 else ""
     notes = "".join(f"[{note}]\n" for note in state.notes)
-    text = f"{_gap(args.offset, state)}{lines(as_on_terminal(state.text))}{notes}[{_status(state, more)}]"
-    return t.Output(text, truncated=more)
-
-
-def _gap(offset: int, state: t.JobState) -> str:
-    skipped = state.start - offset
-    return f"[{skipped} bytes from offset {offset} were not kept]\n" if skipped > 0 else ""
-
-
-def _status(state: t.JobState, more: bool) -> str:
     rest = f"; {state.total - state.next_offset} bytes follow" if more else ""
-    return f"{ending(state)}; next offset {state.next_offset}{rest}"
+    status = f"[{ending(state)}; next offset {state.next_offset}{rest}]"
+    return t.Output(f"{gap}{lines(as_on_terminal(state.text))}{notes}{status}", truncated=more)
 
 
 TOOL = t.ToolSpec(
@@ -71,7 +62,6 @@ TOOL = t.ToolSpec(
     title="Read output of background job",
     args=TaskOutput,
     run=run,
-    permission=t.Permission.READ_ONLY,
     needs=frozenset({t.Capability.JOBS}),
     subjects=lambda args: (args.task_id,),
     idempotent=True,

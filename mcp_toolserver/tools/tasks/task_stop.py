@@ -22,7 +22,6 @@ TOOL = t.ToolSpec(
     title="Stop background job",
     args=TaskStop,
     run=run,
-    permission=t.Permission.DANGER_FULL_ACCESS,
     needs=frozenset({t.Capability.JOBS, t.Capability.TASK_RUNS}),
     subjects=lambda args: (args.task_id,),
     destructive=True,

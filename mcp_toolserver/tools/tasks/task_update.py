@@ -81,7 +81,6 @@ TOOL = t.ToolSpec(
     title="Update task",
     args=TaskUpdate,
     run=run,
-    permission=t.Permission.DANGER_FULL_ACCESS,
     needs=frozenset({t.Capability.TASKS, t.Capability.TASK_RUNS}),
     subjects=lambda args: (args.task_id,),
     output=TaskRecord,

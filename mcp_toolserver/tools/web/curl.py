@@ -42,9 +42,7 @@ TOOL = t.ToolSpec(
     title="Send HTTP request",
     args=Curl,
     run=run,
-    permission=t.Permission.DANGER_FULL_ACCESS,
     needs=frozenset({t.Capability.SEND}),
     kind="fetch",
     destructive=True,
-    limits=t.Limits(deadline=60.0),
 )

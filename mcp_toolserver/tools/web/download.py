@@ -41,7 +41,6 @@ TOOL = t.ToolSpec(
     title="Download file",
     args=Download,
     run=run,
-    permission=t.Permission.WORKSPACE_WRITE,
     needs=frozenset({t.Capability.FETCH, t.Capability.FS_WRITE}),
     kind="fetch",
     destructive=True,

@@ -6,13 +6,11 @@ content as data, not instructions.
 import re
 from collections import Counter
 from collections.abc import Sequence
-from math import log
 from typing import TYPE_CHECKING, Annotated
-
-from pydantic import AfterValidator
 
 from mcp_toolserver import tool as t
 from mcp_toolserver.text.lines.encoding import head_bytes
+from mcp_toolserver.text.tool_search import scores
 from mcp_toolserver.text.web.headers import readable_with
 from mcp_toolserver.text.web.response_text import framed
 from mcp_toolserver.text.web.urls import parse_url
@@ -34,7 +32,7 @@ class WebFetch(t.Args):
     offset: int = t.Field(
         default=0, ge=0, description="Characters of the text to skip (0), to go on after a cut"
     )
-    headers: Annotated[dict[str, str], AfterValidator(readable_with)] = t.Field(
+    headers: Annotated[dict[str, str], t.AfterValidator(readable_with)] = t.Field(
         default_factory=dict[str, str], description="HTTP request headers, name to value"
     )
 
@@ -109,19 +107,17 @@ _COMMON = frozenset(
     )
 )
 
-_K1, _B = 1.2, 0.75
-
-
 Part = tuple[int, int]
 """A range of characters in a text: its start and its end."""
 
 
 def relevant(text: str, question: str, most: int) -> tuple[Part, ...]:
     """Return the parts most relevant to `question`, up to `most` characters, in the order of the text."""
-    wanted = set(_words(question)) - _COMMON
+    wanted = (word for word in _words(question) if word not in _COMMON)
     parts = _parts(text)
-    scores = _scores([_words(text[start:end]) for start, end in parts], wanted)
-    ranked = sorted((i for i, score in enumerate(scores) if score > 0), key=lambda i: (-scores[i], i))
+    counts = [Counter(_words(text[start:end])) for start, end in parts]
+    found = scores(wanted, counts, lambda word, count: count.get(word, 0))
+    ranked = sorted((i for i, score in enumerate(found) if score > 0), key=lambda i: (-found[i], i))
     chosen: list[Part] = []
     for i in ranked:
         start, end = parts[i]
@@ -161,29 +157,11 @@ def _pieces(text: str, start: int, end: int) -> list[Part]:
     return [*found, (start, end)] if end > start else found
 
 
-def _scores(documents: Sequence[Sequence[str]], wanted: set[str]) -> list[float]:
-    """Return the BM25 score of each document."""
-    counts = [Counter(word for word in document if word in wanted) for document in documents]
-    holding = Counter(word for count in counts for word in count)
-    mean = sum(map(len, documents)) / max(len(documents), 1)
-    return [
-        sum(
-            log(1 + (len(documents) - holding[word] + 0.5) / (holding[word] + 0.5))
-            * times
-            * (_K1 + 1)
-            / (times + _K1 * (1 - _B + _B * len(document) / max(mean, 1)))
-            for word, times in count.items()
-        )
-        for document, count in zip(documents, counts, strict=True)
-    ]
-
-
 TOOL = t.ToolSpec(
     name="WebFetch",
     title="Read web page",
     args=WebFetch,
     run=run,
-    permission=t.Permission.READ_ONLY,
     needs=frozenset({t.Capability.FETCH}),
     kind="fetch",
     idempotent=True,
@@ -191,6 +169,5 @@ TOOL = t.ToolSpec(
         t.Alias(name, renames={"uri": "url", "start_index": "offset"})
         for name in ("WebFetch", "web_fetch", "fetch")
     ),
-    limits=t.Limits(deadline=60.0),
     profile=t.Profile.DEFAULT,
 )

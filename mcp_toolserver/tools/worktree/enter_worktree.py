@@ -6,8 +6,6 @@ and files stored through a filter are not written. Leave it with ExitWorktree. H
 
 from typing import Annotated
 
-from pydantic import AfterValidator
-
 from mcp_toolserver import tool as t
 from mcp_toolserver.text.git.messages import counted
 from mcp_toolserver.text.git.names import MAX_NAME, check_worktree_name
@@ -17,7 +15,7 @@ MAX_LEFT_OUT = 10
 
 
 class EnterWorktree(t.Args):
-    name: Annotated[str, AfterValidator(check_worktree_name)] = t.Field(
+    name: Annotated[str, t.AfterValidator(check_worktree_name)] = t.Field(
         max_length=MAX_NAME, description="Name of the worktree: letters, digits, '-', '_' and '.'"
     )
     base: str = t.Field(
@@ -61,7 +59,6 @@ def _lines(found: t.EnteredWorktree) -> list[str]:
 TOOL = t.ToolSpec(
     name="EnterWorktree",
     title="Enter worktree",
-    permission=t.Permission.WORKSPACE_WRITE,
     needs=frozenset({t.Capability.WORKTREES}),
     args=EnterWorktree,
     output=WorktreeRecord,

@@ -21,23 +21,20 @@ async def run(args: ExitWorktree, rt: t.Runtime) -> t.Output:
     found = await rt.worktrees.exit(
         args.id, remove=args.action == "remove", discard_changes=args.discard_changes
     )
-    return t.Output(_text(found))
-
-
-def _text(found: t.ExitedWorktree) -> str:
     made = found.worktree
     if not found.removed:
-        return f"Left the worktree {made.name}. It stays in {made.path}, on the branch {made.branch}."
+        return t.Output(
+            f"Left the worktree {made.name}. It stays in {made.path}, on the branch {made.branch}."
+        )
     did = "was gone already; what git knew of it was removed" if found.was_missing else "was removed"
     branch = f"The branch {made.branch} {'stays' if found.branch_kept else 'is gone, it had no commits'}."
-    lost = [f"- {one}" for one in found.discarded]
-    return "\n".join((f"The worktree {made.name} {did}. {branch}", *(["Discarded:"] if lost else []), *lost))
+    lost = ["Discarded:", *(f"- {one}" for one in found.discarded)] if found.discarded else []
+    return t.Output("\n".join((f"The worktree {made.name} {did}. {branch}", *lost)))
 
 
 TOOL = t.ToolSpec(
     name="ExitWorktree",
     title="Leave worktree",
-    permission=t.Permission.WORKSPACE_WRITE,
     needs=frozenset({t.Capability.WORKTREES}),
     args=ExitWorktree,
     run=run,
