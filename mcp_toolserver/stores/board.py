@@ -388,18 +388,11 @@ class StoredBoard:
 
     def _claimed(self, database: Connection, news: "_News", task: str) -> Claim:
         row = database.execute(
-            "SELECT owner, subject, prompt, command, rights, messages FROM board WHERE id = ?", (task,)
+            "SELECT id, owner, subject, prompt, command, rights, messages FROM board WHERE id = ?", (task,)
         ).fetchone()
-        _set_status(database, news, row[0], task, Outcome(status="in_progress"))
-        return Claim(
-            id=task,
-            owner=row[0],
-            subject=row[1],
-            prompt=row[2],
-            command=row[3],
-            rights=row[4],
-            messages=_messages(row[5]),
-        )
+        _set_status(database, news, row["owner"], task, Outcome(status="in_progress"))
+        values: dict[str, Any] = {**row, "messages": _messages(row["messages"])}
+        return Claim(**values)
 
     def _make_room(self, database: Connection, news: "_News", task: str) -> None:
         """Measure `task`, which is new or has grown, and remove the oldest ended tasks until all fit.
@@ -573,44 +566,40 @@ def _summaries(database: Connection, owner: str) -> tuple[TaskSummary, ...]:
 
 
 def _summary(row: Any, board: _Board) -> TaskSummary:
-    name, subject, status, worker, runs, reason = row
+    name, status = row["id"], row["status"]
     blocked = blocking(name, board.statuses, board.needs) if status == "pending" else ""
     return TaskSummary(
         id=name,
-        subject=subject,
+        subject=row["subject"],
         status=status,
-        worker=worker,
-        runs=runs,
+        worker=row["worker"],
+        runs=row["runs"],
         blocked_by=tuple(need for need in board.needs.get(name, ()) if board.statuses[need] != "completed"),
-        reason=reason or blocked,
+        reason=row["reason"] or blocked,
         is_blocked=bool(blocked),
     )
 
 
 def _stored(database: Connection, owner: str, task: str) -> StoredTask:
     """Raises: NotFound: `owner` has no such task."""
-    row = database.execute(
-        "SELECT id, subject, status, worker, runs, reason, description, active_form, prompt, command, "
-        "messages, created, updated, output, output_start, server FROM board WHERE id = ? AND owner = ?",
-        (task, owner),
-    ).fetchone()
+    row = database.execute("SELECT * FROM board WHERE id = ? AND owner = ?", (task, owner)).fetchone()
     if row is None:
         raise NotFound(f"task not found: {task}. TaskList lists the tasks.")
     board = _board(database, owner)
-    description, active_form, prompt, command, messages, created, updated, output, start, server = row[6:]
+    output, start = row["output"], row["output_start"]
     detail = TaskDetail(
-        summary=_summary(row[:6], board),
-        description=description,
-        active_form=active_form,
-        prompt=prompt,
-        command=command,
+        summary=_summary(row, board),
+        description=row["description"],
+        active_form=row["active_form"],
+        prompt=row["prompt"],
+        command=row["command"],
         depends_on=tuple(board.needs.get(task, ())),
-        messages=_messages(messages),
-        created=created,
-        updated=updated,
+        messages=_messages(row["messages"]),
+        created=row["created"],
+        updated=row["updated"],
         output_bytes=start + len(output),
     )
-    return StoredTask(detail=detail, owner=owner, server=server, output=output, output_start=start)
+    return StoredTask(detail=detail, owner=owner, server=row["server"], output=output, output_start=start)
 
 
 def _messages(text: str) -> tuple[TaskMessage, ...]:

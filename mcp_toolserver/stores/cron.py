@@ -44,11 +44,6 @@ _TABLES = (
     )""",
 )
 
-_COLUMNS = (
-    "id, owner, fields, zone, kind, job, description, catch_up, rights, created, next, missed, last_missed, "
-    "run_count"
-)
-
 
 @dataclass(frozen=True, kw_only=True)
 class StoredRun:
@@ -158,10 +153,9 @@ class StoredSchedules:
                 return ()
             self._interrupt_runs_of_the_dead(database)
             rows = database.execute(
-                f"SELECT {_COLUMNS} FROM cron_schedules WHERE owner = coalesce(?, owner) ORDER BY rowid",  # noqa: S608  constant
-                (owner,),
+                "SELECT * FROM cron_schedules WHERE owner = coalesce(?, owner) ORDER BY rowid", (owner,)
             )
-            return tuple(_schedule(row, _runs(database, row[0])) for row in rows.fetchall())
+            return tuple(_schedule(row, _runs(database, row["id"])) for row in rows.fetchall())
 
         return await self._database.run(work)
 
@@ -195,11 +189,11 @@ class StoredSchedules:
                 return ()
             self._interrupt_runs_of_the_dead(database)
             rows = database.execute(
-                f"SELECT {_COLUMNS} FROM cron_schedules WHERE next <= ? AND id NOT IN "  # noqa: S608  constant
+                "SELECT * FROM cron_schedules WHERE next <= ? AND id NOT IN "
                 "(SELECT schedule FROM cron_runs WHERE outcome = 'running') ORDER BY next, id",
                 (now,),
             )
-            return tuple(_schedule(row) for row in rows.fetchall() if row[1] in owners)
+            return tuple(_schedule(row) for row in rows.fetchall() if row["owner"] in owners)
 
         return await self._database.run(work)
 
@@ -283,16 +277,15 @@ def _has_tables(database: Connection) -> bool:
 
 def _insert(database: Connection, schedule: StoredSchedule) -> None:
     database.execute(
-        f"INSERT INTO cron_schedules ({_COLUMNS}) VALUES (:handle, :owner, :fields, :zone, :kind, :job, "  # noqa: S608  constant
-        ":description, :catch_up, :rights, :created, :next, 0, NULL, 0)",
+        "INSERT INTO cron_schedules VALUES (:handle, :owner, :fields, :zone, :kind, :job, :description, "
+        ":catch_up, :rights, :created, :next, 0, NULL, 0)",
         {**vars(schedule), "kind": schedule.job.kind, "job": schedule.job.text},
     )
 
 
-def _schedule(row: Sequence[Any], runs: tuple[StoredRun, ...] = ()) -> StoredSchedule:
-    values = dict(zip(_COLUMNS.split(", "), row, strict=True))
+def _schedule(row: Any, runs: tuple[StoredRun, ...] = ()) -> StoredSchedule:
+    values: dict[str, Any] = {**row, "catch_up": bool(row["catch_up"])}
     handle, kind, text = (values.pop(name) for name in ("id", "kind", "job"))
-    values["catch_up"] = bool(values["catch_up"])
     return StoredSchedule(**values, handle=handle, job=Job(kind=kind, text=text), runs=runs)
 
 
@@ -302,8 +295,7 @@ def _runs(database: Connection, schedule: str) -> tuple[StoredRun, ...]:
         "ORDER BY id DESC LIMIT ?",
         (schedule, KEPT_RUNS),
     )
-    names = ("due", "started", "ended", "outcome", "output")
-    return tuple(StoredRun(**dict(zip(names, row, strict=True))) for row in rows)
+    return tuple(StoredRun(**row) for row in rows)
 
 
 def _bounded(output: str) -> str:

@@ -126,6 +126,8 @@ class Database:
         except BaseException:
             opened.close()
             raise
+        # A row is a mapping of its columns, and a sequence.
+        opened.row_factory = sqlite3.Row
         self._open = opened
         return opened
 

@@ -107,11 +107,7 @@ def _read(database: Connection, handle: str, owner: str) -> TodoList:
         "SELECT id, content, active_form, status, priority FROM todos WHERE list = ? ORDER BY position",
         (handle,),
     )
-    todos = tuple(
-        Todo(id=number, content=content, active_form=active, status=status, priority=priority)
-        for number, content, active, status, priority in rows
-    )
-    return TodoList(todos=todos, next_id=found[0])
+    return TodoList(todos=tuple(Todo(**row) for row in rows), next_id=found["next_id"])
 
 
 def _write(database: Connection, changed: TodoChange, owner: str) -> None:

@@ -27,8 +27,6 @@ _TABLES = (
 )""",
 )
 
-_COLUMNS = ("id", "principal", "status", "message", "created", "updated", "outcome")
-
 
 @dataclass(frozen=True, kw_only=True)
 class TaskRetention:
@@ -99,12 +97,12 @@ class StoredTasks:
 
         def work(database: Connection) -> TaskRecord | None:
             self._prepare(database)
-            rows = database.execute(
-                f"SELECT {', '.join(_COLUMNS)} FROM tasks WHERE id = ? AND principal = ?",  # noqa: S608  constant
+            row = database.execute(
+                "SELECT id, principal, status, message, created, updated, outcome FROM tasks "
+                "WHERE id = ? AND principal = ?",
                 (task, principal),
-            )
-            row = rows.fetchone()
-            return row and TaskRecord(**dict(zip(_COLUMNS, row, strict=True)))
+            ).fetchone()
+            return row and TaskRecord(**row)
 
         return await self._database.run(work, _TABLES)
 
