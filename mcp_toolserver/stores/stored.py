@@ -5,7 +5,7 @@ belong to a user, and nothing in this server acts on them.
 import json
 import secrets
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from mcp_toolserver.capabilities.call_scope import LOCAL
 from mcp_toolserver.capabilities.stored import Preference, Todo, TodoChange, TodoList
@@ -33,17 +33,16 @@ _TABLES = (
 )
 
 
+@dataclass(frozen=True)
 class StoredTodos:
-    """The lists of all owners; `changed` is called with the handle of each new or changed list."""
+    """The lists of all owners."""
 
-    def __init__(
-        self, database: Database, *, kept: int = KEPT, changed: Callable[[str], None] = lambda _: None
-    ) -> None:
-        self.database = database
-        self.kept = kept
-        self.changed = changed
-        self.current: dict[str, str] = {}
-        """The list of each owner that a call without a handle means: the last that was made or changed."""
+    database: Database
+    kept: int = KEPT
+    changed: Callable[[str], None] = lambda _: None
+    """Is called with the handle of each new or changed list."""
+    current: dict[str, str] = field(default_factory=dict[str, str])
+    """The list of each owner that a call without a handle means: the last that was made or changed."""
 
     def forget(self, owner: str) -> None:
         """Forget the current list of `owner`, who will not return."""
@@ -76,7 +75,11 @@ class OwnerTodos:
             after = change(before)
             changed = TodoChange(handle=name or PREFIX + secrets.token_hex(16), before=before, after=after)
             _write(database, changed, owner)
-            _forget(database, stored.kept)
+            database.execute(
+                "DELETE FROM todo_lists WHERE handle IN "
+                "(SELECT handle FROM todo_lists ORDER BY used DESC LIMIT -1 OFFSET ?)",
+                (stored.kept,),
+            )
             return changed
 
         changed = await stored.database.run(work, _TABLES)
@@ -125,14 +128,6 @@ def _write(database: Connection, changed: TodoChange, owner: str) -> None:
         for position, todo in enumerate(changed.after.todos)
     )
     database.executemany("INSERT INTO todos VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
-
-
-def _forget(database: Connection, kept: int) -> None:
-    database.execute(
-        "DELETE FROM todo_lists WHERE handle IN "
-        "(SELECT handle FROM todo_lists ORDER BY used DESC LIMIT -1 OFFSET ?)",
-        (kept,),
-    )
 
 
 _PREFERENCE_TABLES = (
