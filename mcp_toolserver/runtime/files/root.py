@@ -5,7 +5,7 @@ import sys
 import weakref
 from dataclasses import dataclass, field
 
-from mcp_toolserver.runtime.files.path_resolver import HOLD, ResolvedPath, relative_to
+from mcp_toolserver.runtime.files.path_resolver import HOLD, ResolvedPath, is_open_as, relative_to
 from mcp_toolserver.runtime.files.volume import comparison_within
 from mcp_toolserver.text.file_names import EXACT, NameComparison, folded
 
@@ -38,7 +38,7 @@ class Root:
 
     @property
     def is_in_place(self) -> bool:
-        return _is_open_as(self.path, self.fd, follow_symlinks=False)
+        return is_open_as(self.path, self.fd, follow_symlinks=False)
 
     def at(self, relative: str) -> str:
         """The absolute path of what lies at `relative`."""
@@ -59,7 +59,7 @@ class Root:
         parts = path.rstrip("/").split("/")
         length = len(prefix.split("/"))
         spelt, rest = "/".join(parts[:length]), "/".join(parts[length:])
-        if folded(spelt) != folded(prefix) or not _is_open_as(spelt, self.fd):
+        if folded(spelt) != folded(prefix) or not is_open_as(spelt, self.fd):
             return None
         return f"{rest}/" if path.endswith("/") and rest else rest or "."
 
@@ -118,14 +118,6 @@ def darwin_names(path: str) -> tuple[str, ...]:
 def _is_one_folder(name: str, other: str) -> bool:
     try:
         return os.path.samefile(name, other)
-    except OSError:
-        return False
-
-
-def _is_open_as(path: str, fd: int, *, follow_symlinks: bool = True) -> bool:
-    """Whether the absolute `path` leads to the object open as `fd`."""
-    try:
-        return os.path.samestat(os.stat(path, follow_symlinks=follow_symlinks), os.fstat(fd))
     except OSError:
         return False
 

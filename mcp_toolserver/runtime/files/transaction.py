@@ -121,16 +121,14 @@ def apply_changes(changes: Sequence[PlannedChange], *, alone: bool) -> list[File
         try:
             ready = [stack.enter_context(_prepare(change)) for change in changes]
             _commit(ready, alone=alone)
-        except _NotUndone as error:
-            raise Conflict(str(error)) from None
         except ToolError as error:
-            if alone:
+            if alone or isinstance(error, _NotUndone):
                 raise
             raise type(error)(f"{error} No file was changed.") from None
         return [one.new_id for one in ready if one.new_id is not None]
 
 
-class _NotUndone(Exception):
+class _NotUndone(Conflict):
     """Some changes are in place, and could not be undone."""
 
 
@@ -175,7 +173,8 @@ class _Prepared:
         try:
             self._take_back()
         except (OSError, Changed):
-            kept = f"; its old content is in '{self._backup_path()}'" if self._backup else ""
+            folder, slash, _ = self.change.path.rpartition("/")
+            kept = f"; its old content is in '{folder}{slash}{self._backup}'" if self._backup else ""
             return f"'{self.change.path}' could not be restored{kept}."
         return ""
 
@@ -189,7 +188,8 @@ class _Prepared:
     def _set_aside(self, old: Original) -> None:
         """Give the old file its backup name; remove its own name if the file is to be removed."""
         old.check(self._folder, self._name)
-        backup = backup_name()
+        # It may be the only copy of the old content, so only the process that made it removes it.
+        backup = f"{_PREFIX}{secrets.token_hex(16)}.old"
         if self._temporary is not None:
             with suppress(OSError):  # not every file system has hard links
                 _link(self._folder, self._name, backup)
@@ -216,10 +216,6 @@ class _Prepared:
         now = os.stat(self._name, dir_fd=self._folder, follow_symlinks=False)
         if self._new is None or file_id(now) != file_id(self._new):
             raise Changed
-
-    def _backup_path(self) -> str:
-        parent, slash, _ = self.change.path.rpartition("/")
-        return f"{parent}{slash}{self._backup}"
 
 
 def _link(folder: int, name: str, other: str) -> None:
@@ -293,14 +289,6 @@ def temp_file(
             with suppress(OSError):
                 os.unlink(temporary, dir_fd=folder)
             raise
-
-
-def backup_name() -> str:
-    """A name for the old content of a file that is being changed.
-
-    It may be the only copy of that content, so only the process that made it removes it.
-    """
-    return f"{_PREFIX}{secrets.token_hex(16)}.old"
 
 
 def _fill(fd: int, content: bytes, like: Original | None, executable: bool | None) -> None:

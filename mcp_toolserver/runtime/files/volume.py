@@ -6,7 +6,7 @@ import os
 import re
 import stat
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
@@ -185,7 +185,7 @@ def _is_flagged(folder: int) -> bool:
 
 def _ignores_case(folder: int) -> bool | None:
     """Whether an entry is found by another spelling of its name; None where no entry has a letter."""
-    names = _names(folder)
+    names = frozenset(entry.name for entry in _entries(folder, _ENTRIES))
     for name in names:
         other = name.translate(_OTHER_CASE)
         if other == name or other in names:
@@ -200,11 +200,11 @@ def _ignores_case(folder: int) -> bool | None:
     return None
 
 
-def _names(folder: int) -> frozenset[str]:
+def _entries(folder: int, most: int) -> Iterator[os.DirEntry[str]]:
     opened = os.open(".", _LIST, dir_fd=folder)
     try:
         with os.scandir(opened) as entries:
-            return frozenset(entry.name for entry in islice(entries, _ENTRIES))
+            yield from islice(entries, most)
     finally:
         os.close(opened)
 
@@ -224,20 +224,15 @@ def stored_name(folder: int, name: str, fd: int, path_of: Callable[[int], str] =
             return known
     names: list[str] = []
     aliases: list[str] = []
-    opened = os.open(".", _LIST, dir_fd=folder)
     wanted = folded(name)
-    try:
-        with os.scandir(opened) as entries:
-            for entry in islice(entries, _MOST_NAMES):
-                if entry.name == name:
-                    return name
-                if folded(entry.name) == wanted:
-                    names.append(entry.name)
-                elif entry.inode() == status.st_ino:
-                    # A short name, for instance, or one in which the volume leaves something out.
-                    aliases.append(entry.name)
-    finally:
-        os.close(opened)
+    for entry in _entries(folder, _MOST_NAMES):
+        if entry.name == name:
+            return name
+        if folded(entry.name) == wanted:
+            names.append(entry.name)
+        elif entry.inode() == status.st_ino:
+            # A short name, for instance, or one in which the volume leaves something out.
+            aliases.append(entry.name)
     return _first_same(folder, (*sorted(names), *sorted(aliases)), status)
 
 

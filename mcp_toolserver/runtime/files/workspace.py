@@ -91,14 +91,6 @@ class Entered:
     git_folder: str = ""
     """The folder of its repository, which the git tools use all the same."""
 
-    @property
-    def missing(self) -> str:
-        """Why no path can be used once the folder is gone."""
-        return (
-            f"the worktree that this session works in, {self.path}, is not there any more, or something else "
-            f"lies in its place. Call ExitWorktree with the id {self.id} first."
-        )
-
 
 class PathLocks:
     """One lock per path, which exists only while calls hold it or wait for it: first come, first served."""
@@ -223,7 +215,11 @@ class Workspace:
         """
         found = [part for part in self._parts(entered.path, moved=False) if part.path == entered.path]
         if not found:
-            return replace(self, held=(), why_none=entered.missing)
+            why = (
+                f"the worktree that this session works in, {entered.path}, is not there any more, or "
+                f"something else lies in its place. Call ExitWorktree with the id {entered.id} first."
+            )
+            return replace(self, held=(), why_none=why)
         if entered.only:
             return replace(self, held=(found[0],), git_folders=(entered.git_folder,))
         return replace(self, held=(found[0], *self.held))
@@ -276,7 +272,11 @@ class Workspace:
         root, relative = self._split(path)
         with translate(path, self.roots):
             found, comparison = locate(self._resolver(root), root.fd, relative)
-            spelt = self._canonical_spelling(root.at(found))
+            absolute = root.at(found)
+            is_own = any(relative_to(folder, absolute) for folder in self.readable)
+            spelt = (None if is_own else relative_to(self.held[0].path, absolute)) or absolute
+            if not spelt.isprintable():
+                _check_spelling(spelt)
         return CanonicalPath(self._located(spelt, comparison))
 
     def spellings(self, path: CanonicalPath) -> tuple[str, ...]:
@@ -302,12 +302,8 @@ class Workspace:
     async def read(self, path: CanonicalPath, work: Callable[[], T]) -> T:
         """Run `work`, which opens and reads `path` or what lies on its file system, in a thread that may
         hang."""
-        device = await self.lookups.run(self.client, partial(self._device, path))
-        return await self.lookups.read(self.client, device, work)
-
-    def _device(self, path: CanonicalPath) -> int:
-        status = self._status(path)
-        return 0 if status is None else status.st_dev
+        status = await self.lookups.run(self.client, partial(self._status, path))
+        return await self.lookups.read(self.client, status.st_dev if status else 0, work)
 
     def _status(self, path: CanonicalPath) -> os.stat_result | None:
         try:
@@ -473,14 +469,6 @@ class Workspace:
         for one in self.temporary:
             if relative_to(one.path, path) is not None and (root := one.root()) is not None:
                 yield root
-
-    def _canonical_spelling(self, absolute: str) -> str:
-        is_own = any(relative_to(folder, absolute) for folder in self.readable)
-        relative = None if is_own else relative_to(self.held[0].path, absolute)
-        spelt = absolute if relative is None else relative
-        if not spelt.isprintable():
-            _check_spelling(spelt)
-        return spelt
 
     def _open_path(self, path: CanonicalPath) -> int:
         """Open the object at the canonical `path`. The caller closes it."""
