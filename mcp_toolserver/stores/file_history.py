@@ -20,7 +20,7 @@ from threading import RLock
 from mcp_toolserver.capabilities.files import Previous
 from mcp_toolserver.errors import NotFound
 from mcp_toolserver.stores.disk import ENTRY_BYTES, MIB, free_bytes, sync, too_little_stays
-from mcp_toolserver.stores.state_dir import private_folder
+from mcp_toolserver.stores.state_dir import CREATE, OPEN_FOLDER, READ, private_folder
 from mcp_toolserver.text.file_names import lies_in
 
 FOLDER = "undo"
@@ -30,10 +30,6 @@ _FILES = 4096
 
 OWNERS = 256
 """Largest number of sessions; beyond it, the first one is forgotten."""
-
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 _FileId = tuple[int, ...]
 
@@ -121,10 +117,10 @@ class FileHistories:
         """
         parent = private_folder(self._state_dir, FOLDER)
         name = secrets.token_hex(6)
-        parent_fd = os.open(parent, _FOLDER)
+        parent_fd = os.open(parent, OPEN_FOLDER)
         try:
             os.mkdir(name, 0o700, dir_fd=parent_fd)
-            descriptor = os.open(name, _FOLDER, dir_fd=parent_fd)
+            descriptor = os.open(name, OPEN_FOLDER, dir_fd=parent_fd)
             sync(parent_fd)
         finally:
             os.close(parent_fd)
@@ -183,7 +179,7 @@ class FileHistory:
         try:
             self._store(kept, content)
         except BaseException:
-            self._remove(handle)
+            self.drop(handle)
             raise
         if handle not in self._kept:
             self._unlink(kept)
@@ -193,10 +189,6 @@ class FileHistory:
     def paths(self) -> tuple[str, ...]:
         """The absolute paths of the files whose contents are kept."""
         return tuple(kept.path for kept in self._kept.values())
-
-    def drop(self, previous: Previous) -> None:
-        """Remove what `keep` returned."""
-        self._remove(previous.handle)
 
     def content(self, handle: str, path: str) -> bytes:
         """Return the content kept under `handle`.
@@ -219,7 +211,7 @@ class FileHistory:
                     f"What is kept under '{handle}' is the content of '{kept.path}'. Restore that path."
                 )
             try:
-                descriptor = os.open(kept.name, _READ, dir_fd=self._descriptor)
+                descriptor = os.open(kept.name, READ, dir_fd=self._descriptor)
             except OSError:
                 raise gone from None
         with os.fdopen(descriptor, "rb") as file:
@@ -233,7 +225,7 @@ class FileHistory:
     def remove_next(self) -> None:
         """Remove the oldest content that the session wrote itself, or else the oldest."""
         own = next((handle for handle, kept in self._kept.items() if kept.is_own), None)
-        self._remove(own or next(iter(self._kept)))
+        self.drop(own or next(iter(self._kept)))
 
     def _learn(self, file: _FileId, is_own: bool) -> None:
         with self._histories.lock:
@@ -269,7 +261,7 @@ class FileHistory:
             return self.folder
 
     def _store(self, kept: _Kept, content: bytes) -> None:
-        descriptor = os.open(kept.name, _CREATE, 0o600, dir_fd=self._descriptor)
+        descriptor = os.open(kept.name, CREATE, 0o600, dir_fd=self._descriptor)
         try:
             rest = memoryview(content)
             while rest:
@@ -281,7 +273,8 @@ class FileHistory:
         if not kept.is_own:
             sync(self._descriptor)
 
-    def _remove(self, handle: str) -> None:
+    def drop(self, handle: str) -> None:
+        """Remove what is kept under `handle`."""
         with self._histories.lock:
             kept = self._kept.pop(handle, None)
             if kept is None:

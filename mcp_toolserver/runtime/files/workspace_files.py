@@ -275,23 +275,31 @@ class ConfinedFiles:
         """Keep the content of the file that the body replaces; it is dropped again if the body fails.
 
         Raises:
-            Conflict: the session does not know the content, and it would be lost.
+            Conflict: the session does not know the content, and most of it would go, or it cannot be kept.
         """
         history, before, after = self.history, before or b"", change.content or b""
         if history is None or old is None or before == after or target.is_temporary:
             yield None
             return
         is_checked = not may_lose and not history.knows(old.id)
-        if is_checked:
-            _check_loss(change.path, before, after)
+        if is_checked and drops_most(before, after):
+            raise Conflict(
+                f"'{change.path}' exists, its {len(before)} bytes were not read in this session as they are "
+                "now, and the new content drops more than half of them. Nothing was changed. Read the file "
+                "first; or send overwrite: true, or its expected_sha256, if all of it is to be replaced."
+            )
         previous = _keep_previous(history, target.absolute, old.id, before)
-        if is_checked:
-            _check_kept(change.path, previous)
+        if is_checked and previous is not None and previous.why:
+            raise Conflict(
+                f"'{change.path}' exists, was not read in this session as it is now, and its content cannot "
+                f"be kept for undo: {previous.why}. Nothing was changed. Read the file first; or send "
+                "overwrite: true, or its expected_sha256, to replace it for good."
+            )
         try:
             yield previous
         except BaseException:
             if previous is not None:
-                history.drop(previous)
+                history.drop(previous.handle)
             raise
 
     @contextmanager
@@ -427,16 +435,6 @@ def _keep_previous(history: FileHistory, path: str, file: FileId, content: bytes
         return Previous(why=error.strerror or str(error))
 
 
-def _check_loss(path: CanonicalPath, before: bytes, after: bytes) -> None:
-    """Raises: Conflict: the new content of a file that the session does not know drops most of the old."""
-    if drops_most(before, after):
-        raise Conflict(
-            f"'{path}' exists, its {len(before)} bytes were not read in this session as they are now, and "
-            "the new content drops more than half of them. Nothing was changed. Read the file first; or send "
-            "overwrite: true, or its expected_sha256, if all of it is to be replaced."
-        )
-
-
 def drops_most(before: bytes, after: bytes) -> bool:
     """Whether `after` lacks more than half of `before`, measured in bytes of whole lines.
 
@@ -448,13 +446,3 @@ def drops_most(before: bytes, after: bytes) -> bool:
         return False
     old, new = (Counter(map(bytes.strip, content.split(b"\n"))) for content in (before, after))
     return 2 * sum(map(len, (old & new).elements())) < sum(map(len, old.elements()))
-
-
-def _check_kept(path: CanonicalPath, previous: Previous | None) -> None:
-    """Raises: Conflict: the content of a file that the session does not know could not be kept."""
-    if previous is not None and previous.why:
-        raise Conflict(
-            f"'{path}' exists, was not read in this session as it is now, and its content cannot be kept for "
-            f"undo: {previous.why}. Nothing was changed. Read the file first; or send overwrite: true, or "
-            "its expected_sha256, to replace it for good."
-        )

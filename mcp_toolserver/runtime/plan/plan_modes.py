@@ -19,7 +19,7 @@ from mcp_toolserver.runtime.files.root import Root, opened_root
 from mcp_toolserver.runtime.processes.broker_client import Writers
 from mcp_toolserver.runtime.processes.child import Child
 from mcp_toolserver.runtime.short_handle import short_handle
-from mcp_toolserver.stores.state_dir import private_folder
+from mcp_toolserver.stores.state_dir import OPEN_FOLDER, READ, private_folder
 
 FOLDER = "plans"
 FILE = "plan.md"
@@ -32,9 +32,6 @@ KEPT_SECONDS = 30 * 86_400.0
 
 SUSPEND_SECONDS = 5.0
 """How long a program may take to be suspended before it is killed."""
-
-_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-_OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,10 +57,9 @@ class PlanFolder:
     def __init__(self, path: str) -> None:
         os.mkdir(path, 0o700)
         self.path = path
-        self._root = opened_root(os.open(path, _OPEN_FOLDER), path)
+        self._root = opened_root(os.open(path, OPEN_FOLDER), path)
 
     def root(self) -> Root:
-        """See `Temporary.root`."""
         return self._root
 
     def remove(self) -> None:
@@ -83,7 +79,6 @@ class PlanModes:
     writers: Writers
     ceiling: Permission
     user: str = ""
-    """See `ProviderContext.user`."""
     modes: dict[str, tuple[PlanMode, PlanFolder]] = field(
         default_factory=dict[str, "tuple[PlanMode, PlanFolder]"]
     )
@@ -199,7 +194,7 @@ def _narrowing(mode: PlanMode) -> Narrowing:
 
 def _read(path: str) -> str:
     try:
-        with os.fdopen(os.open(path, _READ), "rb") as file:
+        with os.fdopen(os.open(path, READ), "rb") as file:
             content = file.read(4 * MAX_CHARACTERS + 1)
     except FileNotFoundError:
         return ""
