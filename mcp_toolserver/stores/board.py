@@ -145,12 +145,7 @@ class StoredBoard:
         self._closed = False
 
     async def create(self, owner: str, name: str, task: NewTask, rights: str) -> TaskDetail:
-        """Add a task with the new id `name`.
-
-        Raises:
-            InvalidInput: a dependency is unknown.
-            Unavailable: the board is full, or the server is shutting down.
-        """
+        """Add a task with the new id `name`."""
         if self._closed:
             raise Unavailable("The server is shutting down and takes no more tasks.")
 
@@ -172,15 +167,24 @@ class StoredBoard:
         return await self._run(work)
 
     async def get(self, owner: str, task: str) -> StoredTask:
-        """One task of `owner`. Raises: NotFound."""
+        """One task of `owner`."""
         return await self._run(lambda database, _: _stored(database, owner, task))
 
     async def all(self, owner: str) -> tuple[TaskSummary, ...]:
         """Every task of `owner`, oldest first."""
-        return await self._run(lambda database, _: _summaries(database, owner))
+
+        def work(database: Connection, _: _News) -> tuple[TaskSummary, ...]:
+            board = _board(database, owner)
+            rows = database.execute(
+                "SELECT id, subject, status, worker, runs, reason FROM board WHERE owner = ? ORDER BY number",
+                (owner,),
+            )
+            return tuple(_summary(row, board) for row in rows)
+
+        return await self._run(work)
 
     async def update(self, owner: str, change: TaskChange, rights: Rights) -> TaskDetail:
-        """See `OwnerTasks.update`. `rights` are those of the caller."""
+        """Change a task. `rights` are those of the caller."""
 
         def work(database: Connection, news: _News) -> TaskDetail:
             before = _stored(database, owner, change.id)
@@ -193,13 +197,7 @@ class StoredBoard:
         return await self._change(owner, (change.id, *change.add_blocks), rights, work)
 
     async def remove(self, owner: str, task: str, rights: Rights) -> TaskSummary:
-        """Remove a task. `rights` are those of the caller.
-
-        Raises:
-            NotFound: `owner` has no such task.
-            Denied: see `_change`.
-            Conflict: it runs, or a task that has not ended depends on it.
-        """
+        """Remove a task. `rights` are those of the caller."""
 
         def work(database: Connection, news: _News) -> TaskSummary:
             found = _stored(database, owner, task).detail.summary
@@ -218,11 +216,6 @@ class StoredBoard:
     ) -> StoredTask:
         """Cancel a task that does not run. `rights` are those of the caller; a task that `runs_here` is left
         to the caller.
-
-        Raises:
-            NotFound: `owner` has no such task.
-            Denied: see `_change`.
-            Conflict: it has ended, or another server runs it.
         """
 
         def work(database: Connection, news: _News) -> StoredTask:
@@ -395,11 +388,7 @@ class StoredBoard:
         return Claim(**values)
 
     def _make_room(self, database: Connection, news: "_News", task: str) -> None:
-        """Measure `task`, which is new or has grown, and remove the oldest ended tasks until all fit.
-
-        Raises:
-            Unavailable: too few have ended.
-        """
+        """Measure `task`, which is new or has grown, and remove the oldest ended tasks until all fit."""
         _measure(database, task)
         while True:
             count, total = database.execute("SELECT count(*), sum(size) FROM board").fetchone()
@@ -470,7 +459,7 @@ class StoredBoard:
             news.changed.append((before.owner, other))
 
     def _put_needs(self, database: Connection, owner: str, task: str, needs: Iterable[str]) -> None:
-        """Replace the dependencies of a task. Raises: InvalidInput: one is unknown, or there is a cycle."""
+        """Replace the dependencies of a task."""
         board, wanted = _board(database, owner), tuple(dict.fromkeys(needs))
         if unknown := [need for need in wanted if need not in board.statuses]:
             raise InvalidInput(f"There is no task {unknown[0]} to wait for. TaskList lists the tasks.")
@@ -556,15 +545,6 @@ def _board(database: Connection, owner: str | None = None) -> _Board:
     return board
 
 
-def _summaries(database: Connection, owner: str) -> tuple[TaskSummary, ...]:
-    board = _board(database, owner)
-    rows = database.execute(
-        "SELECT id, subject, status, worker, runs, reason FROM board WHERE owner = ? ORDER BY number",
-        (owner,),
-    )
-    return tuple(_summary(row, board) for row in rows)
-
-
 def _summary(row: Any, board: _Board) -> TaskSummary:
     name, status = row["id"], row["status"]
     blocked = blocking(name, board.statuses, board.needs) if status == "pending" else ""
@@ -581,7 +561,6 @@ def _summary(row: Any, board: _Board) -> TaskSummary:
 
 
 def _stored(database: Connection, owner: str, task: str) -> StoredTask:
-    """Raises: NotFound: `owner` has no such task."""
     row = database.execute("SELECT * FROM board WHERE id = ? AND owner = ?", (task, owner)).fetchone()
     if row is None:
         raise NotFound(f"task not found: {task}. TaskList lists the tasks.")

@@ -125,11 +125,7 @@ class StoredSchedules:
         return os.path.lexists(self._database.path)
 
     async def create(self, schedule: StoredSchedule) -> None:
-        """Store a new schedule.
-
-        Raises:
-            InvalidInput: its owner has too many.
-        """
+        """Store a new schedule, unless its owner has too many."""
 
         def work(database: Connection) -> None:
             (count,) = database.execute(
@@ -139,7 +135,11 @@ class StoredSchedules:
                 raise InvalidInput(
                     f"There are {count} schedules, and there can be no more. Delete one with CronDelete."
                 )
-            _insert(database, schedule)
+            database.execute(
+                "INSERT INTO cron_schedules VALUES (:handle, :owner, :fields, :zone, :kind, :job, "
+                ":description, :catch_up, :rights, :created, :next, 0, NULL, 0)",
+                {**vars(schedule), "kind": schedule.job.kind, "job": schedule.job.text},
+            )
 
         await self._database.run(work, _TABLES)
 
@@ -260,14 +260,6 @@ class StoredSchedules:
             return tuple(_schedule(database, row) for row in rows)
 
         return await self._database.run(work)
-
-
-def _insert(database: Connection, schedule: StoredSchedule) -> None:
-    database.execute(
-        "INSERT INTO cron_schedules VALUES (:handle, :owner, :fields, :zone, :kind, :job, :description, "
-        ":catch_up, :rights, :created, :next, 0, NULL, 0)",
-        {**vars(schedule), "kind": schedule.job.kind, "job": schedule.job.text},
-    )
 
 
 def _schedule(database: Connection, row: Any) -> StoredSchedule:

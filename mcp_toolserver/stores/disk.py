@@ -69,14 +69,11 @@ def sync(descriptor: int, control: Callable[[int, int], object] | None = None) -
         OSError: it could not be written.
     """
     if sys.platform == "darwin":
-        try:
-            # Only POSIX systems have this module.
-            import fcntl
+        # Only POSIX systems have this module.
+        import fcntl
 
+        with suppress(OSError):
             (control or fcntl.fcntl)(descriptor, _F_FULLFSYNC)
-        except (ImportError, OSError):
-            pass
-        else:
             return
     os.fsync(descriptor)
 

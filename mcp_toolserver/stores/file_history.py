@@ -110,11 +110,7 @@ class FileHistories:
                 self._ended_size += history.size
 
     def make_folder(self) -> tuple[str, int]:
-        """Create a private folder; return its absolute path and an open descriptor.
-
-        Raises:
-            OSError: the state folder is not writable or not private.
-        """
+        """Create a private folder; return its absolute path and an open descriptor."""
         parent = private_folder(self._state_dir, FOLDER)
         name = secrets.token_hex(6)
         parent_fd = os.open(parent, OPEN_FOLDER)
@@ -191,11 +187,7 @@ class FileHistory:
         return tuple(kept.path for kept in self._kept.values())
 
     def content(self, handle: str, path: str) -> bytes:
-        """Return the content kept under `handle`.
-
-        Raises:
-            NotFound: there is none, or it was the content of another file than `path`.
-        """
+        """Return the content kept under `handle`, that of the file at the absolute `path`."""
         gone = NotFound(
             f"What was kept under '{handle}' was removed or changed in the state folder by somebody else."
         )
@@ -235,11 +227,7 @@ class FileHistory:
                 self._known.popitem(last=False)
 
     def _add(self, handle: str, kept: _Kept) -> str:
-        """Count `kept`, after older contents have made room; return the absolute path of the folder.
-
-        Raises:
-            OSError: it is too large, or the folder cannot be made.
-        """
+        """Count `kept`, after older contents have made room; return the absolute path of the folder."""
         limits = self._histories.limits
         with self._histories.lock:
             if not limits.total:

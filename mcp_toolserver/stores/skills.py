@@ -24,14 +24,17 @@ _TABLES = (
 
 
 class StoredSkills:
-    """The skills of all users; `user` is the name of a token, or empty without named tokens."""
+    """The skills of all users; `user` is the name of a token, or empty without named tokens.
+
+    Every coroutine raises Conflict and Unavailable as `Database.run` does.
+    """
 
     def __init__(self, database: Database, *, kept: int = KEPT) -> None:
         self._database = database
         self._kept = kept
 
     async def all(self, user: str) -> tuple[SavedSkill, ...]:
-        """Return the skills of `user` by name. Raises: Conflict, Unavailable: as for `OwnerTodos.change`."""
+        """Return the skills of `user` by name."""
         rows = await self._database.rows(
             "SELECT name, description, when_to_use, aliases, user_invocable, prompt FROM saved_skills "
             "WHERE user = ? ORDER BY name",
@@ -41,12 +44,7 @@ class StoredSkills:
         return tuple(map(_skill, rows))
 
     async def put(self, user: str, skill: SavedSkill) -> bool:
-        """Save or replace a skill; return whether it is new.
-
-        Raises:
-            Conflict: too many are saved, or as for `OwnerTodos.change`.
-            Unavailable: as for `OwnerTodos.change`.
-        """
+        """Save or replace a skill; return whether it is new."""
         owner = user or LOCAL
 
         def work(database: Connection) -> bool:

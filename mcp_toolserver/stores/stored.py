@@ -139,54 +139,42 @@ _PREFERENCE_TABLES = (
 )
 
 
+@dataclass(frozen=True)
 class StoredPreferences:
-    """The stored preferences of a workspace, and the settings of the operator (`decided`), which no call
-    changes.
+    """The stored preferences of a workspace. Every coroutine raises as `OwnerTodos.change` does."""
 
-    Calls `changed` after each change. `user` is the name whose token the callers have; empty without named
-    tokens.
-    """
-
-    def __init__(
-        self,
-        database: Database,
-        decided: Mapping[str, Preference],
-        *,
-        user: str = "",
-        changed: Callable[[], None] = lambda: None,
-    ) -> None:
-        self._database = database
-        self._user = user
-        self._changed = changed
-        self.decided = decided
+    database: Database
+    decided: Mapping[str, Preference]
+    """The settings of the operator, which no call changes."""
+    user: str = ""
+    """The name whose token the callers have; empty without named tokens."""
+    changed: Callable[[], None] = lambda: None
+    """Is called after each change."""
 
     async def kept(self) -> Mapping[str, Preference]:
-        """Return the stored preferences. Raises: Conflict, Unavailable: as for `OwnerTodos.change`."""
-        return await self._database.run(self._read, _PREFERENCE_TABLES)
+        """Return the stored preferences."""
+        return await self.database.run(self._read, _PREFERENCE_TABLES)
 
     async def put(self, key: str, value: Preference) -> Preference | None:
-        """Store `value`; return the previous value.
-
-        Raises: Conflict, Unavailable: as for `OwnerTodos.change`.
-        """
+        """Store `value`; return the previous value."""
 
         def work(database: Connection) -> Preference | None:
             before = self._read(database).get(key)
-            if self._user:
-                row = (self._user, key, json.dumps(value))
+            if self.user:
+                row = (self.user, key, json.dumps(value))
                 database.execute("INSERT OR REPLACE INTO user_preferences VALUES (?, ?, ?)", row)
             else:
                 database.execute("INSERT OR REPLACE INTO preferences VALUES (?, ?)", (key, json.dumps(value)))
             return before
 
-        before = await self._database.run(work, _PREFERENCE_TABLES)
-        self._changed()
+        before = await self.database.run(work, _PREFERENCE_TABLES)
+        self.changed()
         return before
 
     def _read(self, database: Connection) -> Mapping[str, Preference]:
         rows = (
-            database.execute("SELECT key, value FROM user_preferences WHERE user = ?", (self._user,))
-            if self._user
+            database.execute("SELECT key, value FROM user_preferences WHERE user = ?", (self.user,))
+            if self.user
             else database.execute("SELECT key, value FROM preferences")
         )
         return {key: json.loads(value) for key, value in rows}

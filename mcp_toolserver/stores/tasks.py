@@ -56,7 +56,8 @@ class TaskRecord:
 
 
 class StoredTasks:
-    """The tasks of a workspace. Opens nothing before the first use."""
+    """The tasks of a workspace. Opens nothing before the first use. `keep` and `find` raise Unavailable and
+    Conflict as `Database.run` does."""
 
     def __init__(self, database: Database, retention: TaskRetention | None = None) -> None:
         self._database = database
@@ -65,12 +66,7 @@ class StoredTasks:
         self._closed = False
 
     async def keep(self, record: TaskRecord) -> None:
-        """Store a task that has begun or ended.
-
-        Raises:
-            Unavailable: there is no space, or the server is shutting down.
-            Conflict: another server held the database.
-        """
+        """Store a task that has begun or ended. Raises: Unavailable: there is no space."""
         if self._closed:
             raise Unavailable("The server is shutting down and stores no more tasks.")
 
@@ -89,11 +85,7 @@ class StoredTasks:
         await self._database.run(work, _TABLES)
 
     async def find(self, task: str, principal: str) -> TaskRecord | None:
-        """Return the task with this id, if `principal` owns it.
-
-        Raises:
-            Unavailable, Conflict: the store cannot be read.
-        """
+        """Return the task with this id, if `principal` owns it."""
 
         def work(database: Connection) -> TaskRecord | None:
             self._prepare(database)

@@ -3,8 +3,11 @@
 import os
 import sys
 import weakref
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from threading import Lock
 
+from mcp_toolserver.errors import Unavailable
 from mcp_toolserver.runtime.files.path_resolver import HOLD, ResolvedPath, is_open_as, relative_to
 from mcp_toolserver.runtime.files.volume import comparison_within
 from mcp_toolserver.text.file_names import EXACT, NameComparison, folded
@@ -81,9 +84,28 @@ def open_root(given: str, *, is_own: bool = False) -> Root:
     )
 
 
-def opened_root(fd: int, path: str) -> Root:
-    """Take the folder open as `fd`, which callers know by the absolute `path`; no rule is relative to it."""
-    return Root(fd=fd, path=path, prefixes=(path,), base="")
+class TemporaryFolder:
+    """A folder that file tools may use in addition to the roots: the temporary folder of a session, or that
+    of its plan file. It neither lies in a root nor holds one, and is opened when it is first needed."""
+
+    def __init__(self, path: str, open_folder: Callable[[], int | None]) -> None:
+        self.path = path
+        self._open = open_folder
+        self._lock = Lock()
+        self._root: Root | None = None
+
+    def root(self) -> Root | None:
+        """The folder under the name that commands have for it; None if there is none."""
+        with self._lock:
+            if self._root is None:
+                try:
+                    folder = self._open()
+                except Unavailable:
+                    return None
+                if folder is not None:
+                    # No rule is relative to it.
+                    self._root = Root(fd=folder, path=self.path, prefixes=(self.path,), base="")
+            return self._root
 
 
 def part_of(root: Root, part: ResolvedPath, given: str) -> Root:
@@ -138,8 +160,6 @@ class LocatedPath(str):
 
     All of that holds for the view of the workspace that made it; another view finds it out again.
     """
-
-    __slots__ = ("comparison", "is_hidden", "relative", "root", "spellings", "view")
 
     view: object
     root: Root

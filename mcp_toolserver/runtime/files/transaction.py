@@ -23,10 +23,10 @@ from mcp_toolserver.errors import Conflict, Denied, ToolError
 from mcp_toolserver.runtime.files.libc import copy_attributes, rename_new
 from mcp_toolserver.runtime.files.os_errors import Changed, translate
 from mcp_toolserver.runtime.files.path_resolver import FOLDER, Escape, ResolvedPath, Walk
-from mcp_toolserver.runtime.files.root import Root
+from mcp_toolserver.runtime.files.root import LocatedPath
 from mcp_toolserver.stores.disk import sync
 from mcp_toolserver.stores.running_servers import RunningServer
-from mcp_toolserver.text.file_names import EXACT, NameComparison, folded
+from mcp_toolserver.text.file_names import folded
 
 _PREFIX, _SUFFIX = ".mcp-toolserver-", ".tmp"
 
@@ -69,33 +69,24 @@ def file_id(status: os.stat_result) -> FileId:
 
 @dataclass(frozen=True, kw_only=True)
 class WriteTarget:
-    """The open root, folder and name of a file to write."""
+    """Where a file is written."""
 
     resolver: Walk
-    root: Root
-    folder: str
-    """Relative to `root`, links resolved; `.` for the root itself."""
-    name: str
+    path: LocatedPath
     recording: RunningServer | None = None
     """Records the temporary files of a write."""
     is_temporary: bool = False
     """Whether it lies in the temporary folder of a session, where nothing is kept for undo."""
-    comparison: NameComparison = EXACT
-    """How `name` is compared with others."""
-
-    @property
-    def relative(self) -> str:
-        return self.name if self.folder == "." else f"{self.folder}/{self.name}"
 
     @property
     def absolute(self) -> str:
         """The absolute path, the same for all spellings of the file."""
-        return self.root.at(self.relative)
+        return self.path.spellings[-1]
 
     @property
     def lock_name(self) -> str:
         """The absolute path, the same for all names under which a file can be created."""
-        return folded(self.absolute, self.comparison)
+        return folded(self.absolute, self.path.comparison)
 
 
 @dataclass(frozen=True)
@@ -135,21 +126,18 @@ class _NotUndone(Conflict):
 class _Prepared:
     """A change with its new content under a temporary name, in an open folder."""
 
-    def __init__(self, planned: PlannedChange, folder: int, temporary: str | None) -> None:
+    def __init__(self, planned: PlannedChange, folder: int, name: str, temporary: str | None) -> None:
         self.change = planned.change
         self._old = planned.old
-        self._name = planned.target.name
+        self._name = name
         self._folder = folder
         self._temporary = temporary
-        self._new = os.stat(temporary, dir_fd=folder, follow_symlinks=False) if temporary else None
+        new = os.stat(temporary, dir_fd=folder, follow_symlinks=False) if temporary else None
+        self.new_id = new and file_id(new)
+        """Identifies the new file; None if the file is to be removed."""
         self._backup = ""
         self._is_linked = False
         self._is_placed = False
-
-    @property
-    def new_id(self) -> FileId | None:
-        """Identifies the new file; None if the file is to be removed."""
-        return None if self._new is None else file_id(self._new)
 
     def commit(self, *, alone: bool) -> None:
         """Raises: Changed, OSError: `undo` is to be called, unless `alone`."""
@@ -214,7 +202,7 @@ class _Prepared:
     def _check_own(self) -> None:
         """Raises: Changed: if another process's file has the name by now."""
         now = os.stat(self._name, dir_fd=self._folder, follow_symlinks=False)
-        if self._new is None or file_id(now) != file_id(self._new):
+        if file_id(now) != self.new_id:
             raise Changed
 
 
@@ -241,17 +229,18 @@ def _commit(ready: Sequence[_Prepared], *, alone: bool) -> None:
 @contextmanager
 def _prepare(planned: PlannedChange) -> Generator[_Prepared]:
     change, target, old = planned.change, planned.target, planned.old
+    parent, _, name = target.path.relative.rpartition("/")
     with translate(change.path), ExitStack() as stack:
-        folder = stack.enter_context(folder_to_write(target.resolver, target.root.fd, target.folder))
+        folder = stack.enter_context(folder_to_write(target.resolver, target.path.root.fd, parent or "."))
         if old is not None:
-            old.check(folder, target.name)
-            _refuse_read_only(change.path, old, folder, target.name)
+            old.check(folder, name)
+            _refuse_read_only(change.path, old, folder, name)
         if (content := change.content) is None:
-            yield _Prepared(planned, folder, None)
+            yield _Prepared(planned, folder, name, None)
             return
         executable, recording = change.executable, target.recording
         new = temp_file(folder, content, planned.like, executable=executable, recording=recording)
-        yield _Prepared(planned, folder, stack.enter_context(new))
+        yield _Prepared(planned, folder, name, stack.enter_context(new))
 
 
 def _refuse_read_only(path: str, old: Original, folder: int, name: str) -> None:

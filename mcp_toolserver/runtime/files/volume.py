@@ -219,9 +219,10 @@ def stored_name(folder: int, name: str, fd: int, path_of: Callable[[int], str] =
     """
     status = os.fstat(fd)
     if sys.platform == "darwin" and (status.st_nlink == 1 or stat.S_ISDIR(status.st_mode)):
-        known = _known_name(name, fd, path_of)
-        if known is not None:
-            return known
+        with suppress(ImportError, OSError):
+            known = os.path.basename(path_of(fd))
+            if folded(known) == folded(name):
+                return known
     names: list[str] = []
     aliases: list[str] = []
     wanted = folded(name)
@@ -234,14 +235,6 @@ def stored_name(folder: int, name: str, fd: int, path_of: Callable[[int], str] =
             # A short name, for instance, or one in which the volume leaves something out.
             aliases.append(entry.name)
     return _first_same(folder, (*sorted(names), *sorted(aliases)), status)
-
-
-def _known_name(name: str, fd: int, path_of: Callable[[int], str]) -> str | None:
-    try:
-        known = os.path.basename(path_of(fd))
-    except (ImportError, OSError):
-        return None
-    return known if folded(known) == folded(name) else None
 
 
 def _first_same(folder: int, names: Sequence[str], status: os.stat_result) -> str:

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import KW_ONLY, InitVar, dataclass, field, replace
 from functools import partial
 from threading import Lock
-from typing import Literal, Protocol, TypeVar
+from typing import Literal, TypeVar
 
 import anyio
 
@@ -31,7 +31,15 @@ from mcp_toolserver.runtime.files.path_resolver import (
     relative_to,
 )
 from mcp_toolserver.runtime.files.protection import steers_git
-from mcp_toolserver.runtime.files.root import LocatedPath, Root, in_work_tree, nested, open_root, part_of
+from mcp_toolserver.runtime.files.root import (
+    LocatedPath,
+    Root,
+    TemporaryFolder,
+    in_work_tree,
+    nested,
+    open_root,
+    part_of,
+)
 from mcp_toolserver.runtime.files.transaction import WriteTarget
 from mcp_toolserver.runtime.sandbox.protected.names import GIT
 from mcp_toolserver.stores.running_servers import RunningServer
@@ -62,20 +70,6 @@ _NO_FOLDER = (
 Kind = Literal["file", "folder", "other", "missing"]
 
 T = TypeVar("T")
-
-
-class Temporary(Protocol):
-    """A folder that file tools may use in addition to the roots: the temporary folder of a session, or that
-    of its plan file."""
-
-    @property
-    def path(self) -> str:
-        """Its absolute path, which neither lies in a root nor holds one."""
-        ...
-
-    def root(self) -> Root | None:
-        """The folder, open; None if there is none."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,6 +115,9 @@ class Workspace:
     """The folders that file tools, searches and commands may work in: a value, of which `replace` makes
     narrower views that share its locks.
 
+    Methods with a canonical path raise `NotFound` where nothing is there, `Denied` where a rule hides it or
+    it must not be read or written, and `InvalidInput` for another kind of object.
+
     Raises:
         SettingsError: a root is no folder, or lies in another.
     """
@@ -140,7 +137,7 @@ class Workspace:
     """Why there is no root, where there is none."""
     readable: tuple[str, ...] = ()
     """Folders of the server's own whose files may be read: absolute paths, links resolved."""
-    temporary: tuple[Temporary, ...] = ()
+    temporary: tuple[TemporaryFolder, ...] = ()
     recording: RunningServer | None = None
     """Records the temporary files of writes."""
     is_read_only: bool = False
@@ -292,7 +289,7 @@ class Workspace:
         return self._located(path).is_hidden
 
     def kind(self, path: CanonicalPath) -> Kind:
-        """The kind of the object at `path`. Raises: Denied: if it is hidden."""
+        """The kind of the object at `path`."""
         status = self._status(path)
         if status is None:
             return "missing"
@@ -320,11 +317,6 @@ class Workspace:
 
         Where `O_PATH` exists this only looks the folder up, so it waits for no file system that hangs in
         `open`.
-
-        Raises:
-            NotFound: if missing.
-            Denied: if hidden by a rule.
-            InvalidInput: if it is not a folder.
         """
         found = self._open_path(path)
         try:
@@ -338,12 +330,7 @@ class Workspace:
         return found
 
     def open_dir(self, path: CanonicalPath) -> int:
-        """Open a folder for listing. The caller closes it, and is no event loop: this may hang.
-
-        Raises:
-            NotFound, InvalidInput: as for `hold_dir`.
-            Denied: if hidden by a rule, or not readable.
-        """
+        """Open a folder for listing. The caller closes it, and is no event loop: this may hang."""
         found = self.hold_dir(path)
         try:
             with translate(path, self.roots):
@@ -356,11 +343,6 @@ class Workspace:
         does not answer hangs it.
 
         It has no effect on a device or FIFO: only regular files are opened for reading.
-
-        Raises:
-            NotFound: if missing.
-            Denied: if hidden by a rule, or not readable.
-            InvalidInput: if it is not a regular file.
         """
         found = self._open_path(path)
         try:
@@ -372,11 +354,7 @@ class Workspace:
             os.close(found)
 
     def write_target(self, path: CanonicalPath) -> WriteTarget:
-        """The place where the file at `path` is written.
-
-        Raises:
-            Denied: if it is hidden, protected or read-only.
-        """
+        """The place where the file at `path` is written."""
         located = self._located(path)
         if not located.root.writable:
             raise Denied(f"'{path}' belongs to the server and can only be read. Write inside the workspace.")
@@ -385,7 +363,7 @@ class Workspace:
             raise InvalidInput(f"'{path}' is a folder, not a file. Name a file in it.")
         if why := self.protects(located.spellings[-1]):
             raise Denied(f"'{path}' {why}")
-        folder, _, name = located.relative.rpartition("/")
+        name = located.relative.rpartition("/")[2]
         is_temporary = located.root not in self.held
         is_head = folded(name, located.comparison) == folded("HEAD", located.comparison)
         if (is_head or steers_git(located.spellings[-1])) and self.protects(located.root.at(GIT)):
@@ -395,13 +373,10 @@ class Workspace:
             )
         return WriteTarget(
             resolver=self._resolver(located.root),
-            root=located.root,
-            folder=folder or ".",
-            name=name,
+            path=located,
             # What is temporary needs no sweeping.
             recording=None if is_temporary else self.recording,
             is_temporary=is_temporary,
-            comparison=located.comparison,
         )
 
     def open_inside(self, absolute: str) -> int | None:
@@ -444,7 +419,7 @@ class Workspace:
         return located
 
     def _split(self, path: str) -> tuple[Root, str]:
-        """The root of `path`, compared as text, and the rest. Raises: Denied: if in no root."""
+        """The root of `path`, compared as text, and the rest."""
         if not self.held:
             raise Denied(f"'{path}' cannot be used: {self.why_none}")
         if not path.startswith("/"):

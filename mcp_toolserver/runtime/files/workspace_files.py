@@ -64,8 +64,8 @@ _TOGETHER = 6
 class ConfinedFiles:
     """Files inside the roots. Every path is opened below a root by the kernel; a link cannot lead out.
 
-    All methods raise `NotFound`, `Denied` (outside the roots, or hidden by a rule), `InvalidInput` (not a
-    regular file) and never hang on a FIFO or a device.
+    All methods raise `NotFound`, `Denied` (outside the roots, hidden by a rule, or protected), `InvalidInput`
+    (not a regular file) and never hang on a FIFO or a device.
     """
 
     workspace: Workspace
@@ -86,13 +86,15 @@ class ConfinedFiles:
         """Find out, without changing anything, whether `write` may put a file at `path`.
 
         For work that is wasted when it may not, such as a download. The write checks again.
-
-        Raises:
-            Denied: the path is protected, hidden, or in a folder that can only be read.
-            InvalidInput: a folder or a special file is there.
         """
         self._check_declared()
-        await to_thread.run_sync(self._check_writable, path)
+
+        def check() -> None:
+            self.workspace.write_target(path)
+            with translate(path), self._original(path, creates=True):
+                pass
+
+        await to_thread.run_sync(check)
 
     async def write(
         self,
@@ -183,11 +185,6 @@ class ConfinedFiles:
         if not self.may_write:
             raise RuntimeError("the tool changes files but did not declare fs_write")
 
-    def _check_writable(self, path: CanonicalPath) -> None:
-        self.workspace.write_target(path)
-        with translate(path), self._original(path, creates=True):
-            pass
-
     def _make_folder(self, path: CanonicalPath) -> bool:
         kind = self.workspace.kind(path)
         if kind == "folder":
@@ -197,7 +194,7 @@ class ConfinedFiles:
         target = self.workspace.write_target(path)
         with translate(path):
             try:
-                with folder_to_write(target.resolver, target.root.fd, target.relative):
+                with folder_to_write(target.resolver, target.path.root.fd, target.path.relative):
                     return True
             except Changed:
                 raise Conflict(f"'{path}' was made or moved by somebody meanwhile. Try again.") from None
@@ -272,11 +269,7 @@ class ConfinedFiles:
         old: Original | None,
         may_lose: bool,
     ) -> Generator[Previous | None]:
-        """Keep the content of the file that the body replaces; it is dropped again if the body fails.
-
-        Raises:
-            Conflict: the session does not know the content, and most of it would go, or it cannot be kept.
-        """
+        """Keep the content of the file that the body replaces; it is dropped again if the body fails."""
         history, before, after = self.history, before or b"", change.content or b""
         if history is None or old is None or before == after or target.is_temporary:
             yield None
