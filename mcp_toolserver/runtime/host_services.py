@@ -159,7 +159,7 @@ class HostServices:
                 if tuple(folders) != workspace.roots:
                     workspace = workspace.restricted_to(folders)
             kept = self.histories.folder(self.owner)
-            if kept is not None and self.histories.has_outside(self.owner, workspace.roots):
+            if kept is not None and self.histories.of(self.owner).has_outside(workspace.roots):
                 workspace = workspace.without(kept)
             return workspace
 

@@ -82,9 +82,7 @@ class StoredAgents:
         ]
 
         def work(database: Connection) -> None:
-            if self._server.acquire():
-                for name in self._server.dead():
-                    self._server.remove(name)
+            self._server.acquire()
             notes = "".join(f"{note}\n" for note in record.notes)
             database.execute(_WRITE, {**vars(record), "notes": notes, "server": self._server.name})
             database.executemany("INSERT OR REPLACE INTO agent_messages VALUES (?, ?, ?, ?)", rows)

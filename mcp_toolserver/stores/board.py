@@ -352,7 +352,8 @@ class StoredBoard:
         return done
 
     def _this_server(self) -> str:
-        self._server.acquire()
+        # The next look for what dead servers left removes their files.
+        self._server.acquire(removes_dead=False)
         return self._server.name
 
     def _abandon(self, database: Connection, news: "_News", server: str) -> None:

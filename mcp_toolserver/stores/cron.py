@@ -183,9 +183,7 @@ class StoredSchedules:
             return ()
 
         def work(database: Connection) -> tuple[ClaimedRun, ...]:
-            if self._server.acquire():
-                for name in tuple(self._server.dead()):
-                    self._server.remove(name)
+            self._server.acquire()
             claimed = (self._claim(database, claim, now) for claim in claims)
             return tuple(run for run in claimed if run is not None)
 

@@ -94,13 +94,6 @@ class FileHistories:
             history = self._owners.get(owner)
             return history.folder if history else None
 
-    def has_outside(self, owner: str, roots: Sequence[str]) -> bool:
-        """Return whether contents of files outside `roots` are kept for the owner."""
-        with self.lock:
-            history = self._owners.get(owner)
-            paths = history.paths() if history else ()
-            return any(not any(lies_in(root, path) for root in roots) for path in paths)
-
     def forget(self, owner: str) -> None:
         """End the session of `owner`: nobody can restore its contents by a call any more."""
         with self.lock:
@@ -182,9 +175,10 @@ class FileHistory:
             raise OSError(errno.EDQUOT, "other calls needed the room that undo may take")
         return Previous(handle=handle, path=f"{folder}/{kept.name}")
 
-    def paths(self) -> tuple[str, ...]:
-        """The absolute paths of the files whose contents are kept."""
-        return tuple(kept.path for kept in self._kept.values())
+    def has_outside(self, roots: Sequence[str]) -> bool:
+        """Return whether contents of files outside `roots` are kept."""
+        with self._histories.lock:
+            return any(not any(lies_in(root, kept.path) for root in roots) for kept in self._kept.values())
 
     def content(self, handle: str, path: str) -> bytes:
         """Return the content kept under `handle`, that of the file at the absolute `path`."""

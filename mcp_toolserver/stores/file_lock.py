@@ -100,13 +100,15 @@ class ServerLiveness:
         """Whether this server has its lock."""
         return self._file >= 0
 
-    def acquire(self) -> bool:
-        """Take the lock of this server; returns whether it had none before. Raises: OSError."""
+    def acquire(self, *, removes_dead: bool = True) -> None:
+        """Take the lock of this server, if it has none. `removes_dead`: remove the files of dead servers.
+        Raises: OSError."""
         if self.is_acquired:
-            return False
+            return
         self._file = os.open(self._prefix + self.name, CREATE, 0o600)
         try_lock(self._file)
-        return True
+        for name in self.dead() if removes_dead else ():
+            self.remove(name)
 
     def release(self, *, leave_file: bool = False) -> None:
         """Release the lock. The file stays where another server is to find it, as after a crash."""

@@ -72,9 +72,7 @@ class StoredTasks:
 
         def work(database: Connection) -> None:
             self._prepare(database)
-            if self._server.acquire():
-                for name in self._server.dead():
-                    self._server.remove(name)
+            self._server.acquire()
             self._check_room(database, record)
             database.execute(
                 "INSERT OR REPLACE INTO tasks VALUES "
@@ -98,22 +96,19 @@ class StoredTasks:
 
         return await self._database.run(work, _TABLES)
 
-    async def cancel_running(self) -> None:
-        """Mark all running tasks as cancelled, in one transaction, because shutdown has little time."""
-        await self._cancel(release=False)
-
     async def aclose(self) -> None:
         """Mark running tasks as cancelled, and store nothing more."""
         self._closed = True
-        await self._cancel(release=True)
+        await self.cancel_running()
 
-    async def _cancel(self, *, release: bool) -> None:
+    async def cancel_running(self) -> None:
+        """Mark all running tasks as cancelled, in one transaction, because shutdown has little time."""
         if not self._server.is_acquired:
             return
 
         def work(database: Connection) -> None:
             self._set_status(database, self._server.name, "cancelled", SHUT_DOWN)
-            if release:
+            if self._closed:
                 self._server.release()
 
         try:

@@ -121,11 +121,6 @@ class Containers:
     """Names of containers that may have to be removed."""
     removing: set[asyncio.Task[None]] = field(default_factory=set[asyncio.Task[None]])
 
-    @property
-    def has_any(self) -> bool:
-        """Whether a container remains to be removed."""
-        return bool(self.live or self.removing)
-
     async def aclose(self) -> None:
         """Remove every container."""
         for name in tuple(self.live):

@@ -4,6 +4,7 @@ import os
 import sys
 import weakref
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from threading import Lock
 
@@ -38,10 +39,6 @@ class Root:
     def __post_init__(self) -> None:
         weakref.finalize(self, os.close, self.fd)
         object.__setattr__(self, "comparison", comparison_within(self.fd, self.path))
-
-    @property
-    def is_in_place(self) -> bool:
-        return is_open_as(self.path, self.fd, follow_symlinks=False)
 
     def at(self, relative: str) -> str:
         """The absolute path of what lies at `relative`."""
@@ -119,7 +116,9 @@ def _prefixes(given: str, path: str) -> tuple[str, ...]:
     """Both spellings, and those of macOS; without the given one where it contains `..`."""
     own = (path,) if ".." in given.split("/") else (path, os.path.abspath(given))
     if sys.platform == "darwin":
-        own += tuple(name for name in darwin_names(path) if _is_one_folder(name, path))
+        for name in darwin_names(path):
+            with suppress(OSError):
+                own += (name,) if os.path.samefile(name, path) else ()
     return tuple(dict.fromkeys(own))
 
 
@@ -135,13 +134,6 @@ def darwin_names(path: str) -> tuple[str, ...]:
     elif names[0].startswith(tuple(f"{link}/" for link in _LINKS)):
         names.append(_PRIVATE + names[0])
     return (*names, *(_DATA + name for name in names))
-
-
-def _is_one_folder(name: str, other: str) -> bool:
-    try:
-        return os.path.samefile(name, other)
-    except OSError:
-        return False
 
 
 def nested(roots: tuple[Root, ...]) -> tuple[Root, Root] | None:

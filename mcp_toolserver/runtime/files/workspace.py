@@ -27,6 +27,7 @@ from mcp_toolserver.runtime.files.path_resolver import (
     PathMoved,
     Walk,
     best_resolver,
+    is_open_as,
     locate,
     relative_to,
 )
@@ -91,9 +92,6 @@ class PathLocks:
 
     def __init__(self) -> None:
         self._locks: dict[str, anyio.Lock] = {}
-
-    def __len__(self) -> int:
-        return len(self._locks)
 
     @asynccontextmanager
     async def hold(self, path: str) -> AsyncGenerator[None]:
@@ -225,7 +223,7 @@ class Workspace:
         """The parts of the roots that lie in the folder `given`, or it in them. They stay open, because most
         calls ask for the same; `moved` says whether those count that have another path by now."""
         known = self.parts.get((self.held, given), ())
-        if known and (moved or all(part.is_in_place for part in known)):
+        if known and (moved or all(is_open_as(part.path, part.fd, follow_symlinks=False) for part in known)):
             return known
         if found := tuple(self._opened_parts(given)):
             with self.parts_lock:
