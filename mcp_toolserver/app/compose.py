@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 import os
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
@@ -55,7 +54,7 @@ from mcp_toolserver.runtime.windows_paths import WindowsPaths
 from mcp_toolserver.settings import Settings
 from mcp_toolserver.stores.audit_log import AuditContext, AuditLog
 from mcp_toolserver.stores.database import Database
-from mcp_toolserver.stores.disk import MIB, QUARANTINE_FOLDER, Removed, RetentionLimits, enforce_limits
+from mcp_toolserver.stores.disk import MIB, QUARANTINE_FOLDER, Removed, enforce_limits
 from mcp_toolserver.stores.file_history import FOLDER as UNDO_FOLDER
 from mcp_toolserver.stores.file_history import FileHistories, HistoryLimits
 from mcp_toolserver.stores.running_servers import RunningServer, oldest_start, sweep
@@ -493,11 +492,11 @@ def _clean_up(settings: Settings, state: str, records: str, workspace: Workspace
         from mcp_toolserver.runtime.sandbox.broker.temp_folder import sweep as sweep_scratch
 
         sweep_scratch(state)
-    since, now = oldest_start(records), time.time()
-    limits = RetentionLimits(total=settings.undo_size * MIB, seconds=settings.undo_days * 86400.0)
-    enforce_limits(f"{state}/{UNDO_FOLDER}", limits, since=since, now=now)
-    limits = RetentionLimits(total=settings.quarantine_size * MIB, seconds=settings.quarantine_days * 86400.0)
-    return enforce_limits(f"{state}/{QUARANTINE_FOLDER}", limits, since=since, now=now)
+    since = oldest_start(records)
+    total, seconds = settings.undo_size * MIB, settings.undo_days * 86400.0
+    enforce_limits(f"{state}/{UNDO_FOLDER}", total=total, seconds=seconds, since=since)
+    total, seconds = settings.quarantine_size * MIB, settings.quarantine_days * 86400.0
+    return enforce_limits(f"{state}/{QUARANTINE_FOLDER}", total=total, seconds=seconds, since=since)
 
 
 def _registry(settings: Settings) -> Registry:
@@ -530,7 +529,7 @@ def _excepted(settings: Settings) -> str:
 def _audit(facts: HostFacts, state: str, *, values: bool) -> AuditLog:
     """Open the audit log; each entry names the layers that enforced the mode."""
     layers = {need: need.value.layers(facts) for need in Capability}
-    return AuditLog.open(
+    return AuditLog(
         make_state_folder(state), AuditContext(mode=facts.mode.flag, layers=layers, values=values)
     )
 

@@ -14,7 +14,8 @@ from mcp_toolserver.lazy import Lazy
 from mcp_toolserver.policy.client_restrictions import ClientRestrictions
 from mcp_toolserver.runtime.clock import SystemClock
 from mcp_toolserver.runtime.files.lookups import PathLookups
-from mcp_toolserver.runtime.files.workspace import Entered, Temporary, Workspace
+from mcp_toolserver.runtime.files.root import TemporaryFolder
+from mcp_toolserver.runtime.files.workspace import Entered, Workspace
 from mcp_toolserver.runtime.files.workspace_files import ConfinedFiles
 from mcp_toolserver.tool_spec import Runtime, ToolContext
 
@@ -106,11 +107,11 @@ class HostServices:
     """
     outputs: OutputStore
     histories: FileHistories
-    temporary: Callable[[str], Temporary | None] = lambda _: None
+    temporary: Callable[[str], TemporaryFolder | None] = lambda _: None
     """Returns the temporary folder of an owner's session."""
     worktrees: Mapping[str, Entered] = field(default_factory=dict[str, Entered])
     """The worktree that each owner works in."""
-    plan_folder: Callable[[str], Temporary | None] = lambda _: None
+    plan_folder: Callable[[str], TemporaryFolder | None] = lambda _: None
     """Returns the folder of the plan file of an owner's session, in plan mode."""
     owner: str = LOCAL
     """The owner of the calls it serves."""
@@ -156,7 +157,7 @@ class HostServices:
                 if tuple(folders) != workspace.roots:
                     workspace = workspace.restricted_to(folders)
             kept = self.histories.folder(self.owner)
-            if kept is not None and self.histories.has_outside(self.owner, workspace.roots):
+            if kept is not None and self.histories.of(self.owner).has_outside(workspace.roots):
                 workspace = workspace.without(kept)
             return workspace
 

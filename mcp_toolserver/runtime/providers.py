@@ -198,7 +198,7 @@ def _containers(context: ProviderContext) -> Provider:
         provide=provide,
         aclose=containers.aclose,
         needs_commands_to_close=True,
-        shutdown_timeout=lambda: _REMOVE_TIMEOUT if containers.has_any else 0.0,
+        shutdown_timeout=lambda: _REMOVE_TIMEOUT if containers.live or containers.removing else 0.0,
     )
 
 

@@ -7,7 +7,7 @@ server as lost.
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from mcp_toolserver.capabilities.agents import AgentState
 from mcp_toolserver.capabilities.model import Message
@@ -82,9 +82,7 @@ class StoredAgents:
         ]
 
         def work(database: Connection) -> None:
-            if self._server.acquire():
-                for name in self._server.dead():
-                    self._server.remove(name)
+            self._server.acquire()
             notes = "".join(f"{note}\n" for note in record.notes)
             database.execute(_WRITE, {**vars(record), "notes": notes, "server": self._server.name})
             database.executemany("INSERT OR REPLACE INTO agent_messages VALUES (?, ?, ?, ?)", rows)
@@ -154,16 +152,14 @@ class StoredAgents:
 
 
 def _find(database: Connection, handle: str, owner: str) -> AgentRecord:
-    found = database.execute("SELECT * FROM agents WHERE handle = ? AND owner = ?", (handle, owner))
-    row = found.fetchone()
+    row = database.execute("SELECT * FROM agents WHERE handle = ? AND owner = ?", (handle, owner)).fetchone()
     if row is None:
         raise NotFound(
             "There is no agent with this id; it was never given, or its record is no longer kept. Use the id "
             "that Agent returned."
         )
-    values = dict(zip((column[0] for column in found.description), row, strict=True))
+    values: dict[str, Any] = {**row, "notes": tuple(row["notes"].splitlines())}
     del values["server"]
-    values["notes"] = tuple(values["notes"].splitlines())
     return AgentRecord(**values)
 
 

@@ -15,7 +15,6 @@ from collections import deque
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Self
 
 import anyio
 from pydantic import JsonValue
@@ -43,6 +42,7 @@ from mcp_toolserver.stores.file_lock import (
     try_lock,
     unlock,
 )
+from mcp_toolserver.stores.state_dir import open_private
 from mcp_toolserver.text.argument_cleanup import refusal
 from mcp_toolserver.text.redact_secrets import redacted
 from mcp_toolserver.text.timestamps import utc
@@ -73,7 +73,6 @@ class AuditContext:
 
 log = logging.getLogger(__name__)
 
-_OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _OPEN_HEAD = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 _OPEN_FILE = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
@@ -88,10 +87,14 @@ next entries."""
 class AuditLog:
     """The log, open for writing. Implements `Recorder`."""
 
-    def __init__(self, folder: int, context: AuditContext) -> None:
-        self._folder = folder
+    def __init__(self, state: str, context: AuditContext) -> None:
+        """Open the log in the state folder `state`, and check that it is writable.
+
+        Raises:
+            SettingsError: it is not.
+        """
         self._context = context
-        self._head = self._file = -1
+        self._folder = self._head = self._file = -1
         self._number = 0
         self._reserved_to = 0
         """Disk space is reserved up to this offset of the file."""
@@ -107,30 +110,18 @@ class AuditLog:
         self._refused = 0
         """Calls refused because the log was not writable."""
         self._is_failing = False
-
-    @classmethod
-    def open(cls, state: str, context: AuditContext) -> Self:
-        """Open the log in the state folder `state`, and check that it is writable.
-
-        Raises:
-            SettingsError: it is not.
-        """
         try:
-            found = cls(_private_folder(state), context)
-            try:
-                found._head = os.open(HEAD, _OPEN_HEAD, 0o600, dir_fd=found._folder)
-                with locked(found._head):
-                    found._use_file(found._current_head().file)
-            except BaseException:
-                found.close()
-                raise
+            os.makedirs(state, mode=0o700, exist_ok=True)
+            self._folder = open_private(f"{state}/{FOLDER}")
+            self._head = os.open(HEAD, _OPEN_HEAD, 0o600, dir_fd=self._folder)
+            with locked(self._head):
+                self._use_file(self._current_head().file)
         except OSError as error:
+            self.close()
             what = f"the audit log in {state}/{FOLDER} cannot be written: {error.strerror or error}"
             raise SettingsError(f"{what}; choose another --state-dir") from None
-        return found
 
     async def begin(self, call: CallRecord) -> str | None:
-        """See `Recorder.begin`."""
         try:
             if self._waiting:
                 await self._write_up_to(self._written + len(self._waiting), shield=False)
@@ -145,7 +136,7 @@ class AuditLog:
         return None
 
     async def end(self, call: CallRecord) -> str | None:
-        """See `Recorder.end`. `close` has already written calls that outlive it.
+        """Write the entry. `close` has already written calls that outlive it.
 
         This waits while another process holds the log's lock, even if the call is cancelled, because nobody
         else would write its entry before the next call.
@@ -318,22 +309,6 @@ class AuditLog:
         if os.pwrite(self._head, data, 0) < len(data):
             raise OSError(None, "there is no room for the head")
         self._known = (data, head)
-
-
-def _private_folder(state: str) -> int:
-    """Open the folder of the log, creating it if needed."""
-    os.makedirs(state, mode=0o700, exist_ok=True)
-    path = f"{state}/{FOLDER}"
-    with suppress(FileExistsError):
-        os.mkdir(path, 0o700)
-    folder = os.open(path, _OPEN_FOLDER)
-    status = os.fstat(folder)
-    if status.st_uid != os.geteuid():
-        os.close(folder)
-        raise PermissionError(None, "it belongs to another user")
-    if status.st_mode & 0o077:
-        os.fchmod(folder, 0o700)
-    return folder
 
 
 def entry_fields(call: CallRecord, context: AuditContext) -> Fields:

@@ -145,12 +145,7 @@ class StoredBoard:
         self._closed = False
 
     async def create(self, owner: str, name: str, task: NewTask, rights: str) -> TaskDetail:
-        """Add a task with the new id `name`.
-
-        Raises:
-            InvalidInput: a dependency is unknown.
-            Unavailable: the board is full, or the server is shutting down.
-        """
+        """Add a task with the new id `name`."""
         if self._closed:
             raise Unavailable("The server is shutting down and takes no more tasks.")
 
@@ -172,15 +167,24 @@ class StoredBoard:
         return await self._run(work)
 
     async def get(self, owner: str, task: str) -> StoredTask:
-        """One task of `owner`. Raises: NotFound."""
+        """One task of `owner`."""
         return await self._run(lambda database, _: _stored(database, owner, task))
 
     async def all(self, owner: str) -> tuple[TaskSummary, ...]:
         """Every task of `owner`, oldest first."""
-        return await self._run(lambda database, _: _summaries(database, owner))
+
+        def work(database: Connection, _: _News) -> tuple[TaskSummary, ...]:
+            board = _board(database, owner)
+            rows = database.execute(
+                "SELECT id, subject, status, worker, runs, reason FROM board WHERE owner = ? ORDER BY number",
+                (owner,),
+            )
+            return tuple(_summary(row, board) for row in rows)
+
+        return await self._run(work)
 
     async def update(self, owner: str, change: TaskChange, rights: Rights) -> TaskDetail:
-        """See `OwnerTasks.update`. `rights` are those of the caller."""
+        """Change a task. `rights` are those of the caller."""
 
         def work(database: Connection, news: _News) -> TaskDetail:
             before = _stored(database, owner, change.id)
@@ -193,13 +197,7 @@ class StoredBoard:
         return await self._change(owner, (change.id, *change.add_blocks), rights, work)
 
     async def remove(self, owner: str, task: str, rights: Rights) -> TaskSummary:
-        """Remove a task. `rights` are those of the caller.
-
-        Raises:
-            NotFound: `owner` has no such task.
-            Denied: see `_change`.
-            Conflict: it runs, or a task that has not ended depends on it.
-        """
+        """Remove a task. `rights` are those of the caller."""
 
         def work(database: Connection, news: _News) -> TaskSummary:
             found = _stored(database, owner, task).detail.summary
@@ -218,11 +216,6 @@ class StoredBoard:
     ) -> StoredTask:
         """Cancel a task that does not run. `rights` are those of the caller; a task that `runs_here` is left
         to the caller.
-
-        Raises:
-            NotFound: `owner` has no such task.
-            Denied: see `_change`.
-            Conflict: it has ended, or another server runs it.
         """
 
         def work(database: Connection, news: _News) -> StoredTask:
@@ -359,7 +352,8 @@ class StoredBoard:
         return done
 
     def _this_server(self) -> str:
-        self._server.acquire()
+        # The next look for what dead servers left removes their files.
+        self._server.acquire(removes_dead=False)
         return self._server.name
 
     def _abandon(self, database: Connection, news: "_News", server: str) -> None:
@@ -388,25 +382,14 @@ class StoredBoard:
 
     def _claimed(self, database: Connection, news: "_News", task: str) -> Claim:
         row = database.execute(
-            "SELECT owner, subject, prompt, command, rights, messages FROM board WHERE id = ?", (task,)
+            "SELECT id, owner, subject, prompt, command, rights, messages FROM board WHERE id = ?", (task,)
         ).fetchone()
-        _set_status(database, news, row[0], task, Outcome(status="in_progress"))
-        return Claim(
-            id=task,
-            owner=row[0],
-            subject=row[1],
-            prompt=row[2],
-            command=row[3],
-            rights=row[4],
-            messages=_messages(row[5]),
-        )
+        _set_status(database, news, row["owner"], task, Outcome(status="in_progress"))
+        values: dict[str, Any] = {**row, "messages": _messages(row["messages"])}
+        return Claim(**values)
 
     def _make_room(self, database: Connection, news: "_News", task: str) -> None:
-        """Measure `task`, which is new or has grown, and remove the oldest ended tasks until all fit.
-
-        Raises:
-            Unavailable: too few have ended.
-        """
+        """Measure `task`, which is new or has grown, and remove the oldest ended tasks until all fit."""
         _measure(database, task)
         while True:
             count, total = database.execute("SELECT count(*), sum(size) FROM board").fetchone()
@@ -477,7 +460,7 @@ class StoredBoard:
             news.changed.append((before.owner, other))
 
     def _put_needs(self, database: Connection, owner: str, task: str, needs: Iterable[str]) -> None:
-        """Replace the dependencies of a task. Raises: InvalidInput: one is unknown, or there is a cycle."""
+        """Replace the dependencies of a task."""
         board, wanted = _board(database, owner), tuple(dict.fromkeys(needs))
         if unknown := [need for need in wanted if need not in board.statuses]:
             raise InvalidInput(f"There is no task {unknown[0]} to wait for. TaskList lists the tasks.")
@@ -563,54 +546,40 @@ def _board(database: Connection, owner: str | None = None) -> _Board:
     return board
 
 
-def _summaries(database: Connection, owner: str) -> tuple[TaskSummary, ...]:
-    board = _board(database, owner)
-    rows = database.execute(
-        "SELECT id, subject, status, worker, runs, reason FROM board WHERE owner = ? ORDER BY number",
-        (owner,),
-    )
-    return tuple(_summary(row, board) for row in rows)
-
-
 def _summary(row: Any, board: _Board) -> TaskSummary:
-    name, subject, status, worker, runs, reason = row
+    name, status = row["id"], row["status"]
     blocked = blocking(name, board.statuses, board.needs) if status == "pending" else ""
     return TaskSummary(
         id=name,
-        subject=subject,
+        subject=row["subject"],
         status=status,
-        worker=worker,
-        runs=runs,
+        worker=row["worker"],
+        runs=row["runs"],
         blocked_by=tuple(need for need in board.needs.get(name, ()) if board.statuses[need] != "completed"),
-        reason=reason or blocked,
+        reason=row["reason"] or blocked,
         is_blocked=bool(blocked),
     )
 
 
 def _stored(database: Connection, owner: str, task: str) -> StoredTask:
-    """Raises: NotFound: `owner` has no such task."""
-    row = database.execute(
-        "SELECT id, subject, status, worker, runs, reason, description, active_form, prompt, command, "
-        "messages, created, updated, output, output_start, server FROM board WHERE id = ? AND owner = ?",
-        (task, owner),
-    ).fetchone()
+    row = database.execute("SELECT * FROM board WHERE id = ? AND owner = ?", (task, owner)).fetchone()
     if row is None:
         raise NotFound(f"task not found: {task}. TaskList lists the tasks.")
     board = _board(database, owner)
-    description, active_form, prompt, command, messages, created, updated, output, start, server = row[6:]
+    output, start = row["output"], row["output_start"]
     detail = TaskDetail(
-        summary=_summary(row[:6], board),
-        description=description,
-        active_form=active_form,
-        prompt=prompt,
-        command=command,
+        summary=_summary(row, board),
+        description=row["description"],
+        active_form=row["active_form"],
+        prompt=row["prompt"],
+        command=row["command"],
         depends_on=tuple(board.needs.get(task, ())),
-        messages=_messages(messages),
-        created=created,
-        updated=updated,
+        messages=_messages(row["messages"]),
+        created=row["created"],
+        updated=row["updated"],
         output_bytes=start + len(output),
     )
-    return StoredTask(detail=detail, owner=owner, server=server, output=output, output_start=start)
+    return StoredTask(detail=detail, owner=owner, server=row["server"], output=output, output_start=start)
 
 
 def _messages(text: str) -> tuple[TaskMessage, ...]:

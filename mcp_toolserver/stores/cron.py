@@ -44,11 +44,6 @@ _TABLES = (
     )""",
 )
 
-_COLUMNS = (
-    "id, owner, fields, zone, kind, job, description, catch_up, rights, created, next, missed, last_missed, "
-    "run_count"
-)
-
 
 @dataclass(frozen=True, kw_only=True)
 class StoredRun:
@@ -130,11 +125,7 @@ class StoredSchedules:
         return os.path.lexists(self._database.path)
 
     async def create(self, schedule: StoredSchedule) -> None:
-        """Store a new schedule.
-
-        Raises:
-            InvalidInput: its owner has too many.
-        """
+        """Store a new schedule, unless its owner has too many."""
 
         def work(database: Connection) -> None:
             (count,) = database.execute(
@@ -144,26 +135,18 @@ class StoredSchedules:
                 raise InvalidInput(
                     f"There are {count} schedules, and there can be no more. Delete one with CronDelete."
                 )
-            _insert(database, schedule)
+            database.execute(
+                "INSERT INTO cron_schedules VALUES (:handle, :owner, :fields, :zone, :kind, :job, "
+                ":description, :catch_up, :rights, :created, :next, 0, NULL, 0)",
+                {**vars(schedule), "kind": schedule.job.kind, "job": schedule.job.text},
+            )
 
         await self._database.run(work, _TABLES)
 
     async def all(self, owner: str | None = None) -> tuple[StoredSchedule, ...]:
         """Return the schedules of `owner` or of all owners, the oldest first, with their runs."""
-        if not self.exists:
-            return ()
-
-        def work(database: Connection) -> tuple[StoredSchedule, ...]:
-            if not _has_tables(database):
-                return ()
-            self._interrupt_runs_of_the_dead(database)
-            rows = database.execute(
-                f"SELECT {_COLUMNS} FROM cron_schedules WHERE owner = coalesce(?, owner) ORDER BY rowid",  # noqa: S608  constant
-                (owner,),
-            )
-            return tuple(_schedule(row, _runs(database, row[0])) for row in rows.fetchall())
-
-        return await self._database.run(work)
+        statement = "SELECT * FROM cron_schedules WHERE owner = coalesce(?, owner) ORDER BY rowid"
+        return await self._select(statement, owner)
 
     async def delete(self, handle: str, owner: str, rights: Rights) -> StoredSchedule:
         """Delete a schedule with its runs; whoever runs it stops it. Returns what it was. `rights` are those
@@ -187,21 +170,12 @@ class StoredSchedules:
 
     async def due(self, now: float, owners: Collection[str]) -> tuple[StoredSchedule, ...]:
         """Return the schedules of `owners` that are due and do not run, the longest due first."""
-        if not self.exists:
-            return ()
-
-        def work(database: Connection) -> tuple[StoredSchedule, ...]:
-            if not _has_tables(database):
-                return ()
-            self._interrupt_runs_of_the_dead(database)
-            rows = database.execute(
-                f"SELECT {_COLUMNS} FROM cron_schedules WHERE next <= ? AND id NOT IN "  # noqa: S608  constant
-                "(SELECT schedule FROM cron_runs WHERE outcome = 'running') ORDER BY next, id",
-                (now,),
-            )
-            return tuple(_schedule(row) for row in rows.fetchall() if row[1] in owners)
-
-        return await self._database.run(work)
+        found = await self._select(
+            "SELECT * FROM cron_schedules WHERE next <= ? AND id NOT IN "
+            "(SELECT schedule FROM cron_runs WHERE outcome = 'running') ORDER BY next, id",
+            now,
+        )
+        return tuple(one for one in found if one.owner in owners)
 
     async def claim(self, claims: Sequence[Claim], now: float) -> tuple[ClaimedRun, ...]:
         """Move schedules on that no other server has moved on or runs; returns the runs to do."""
@@ -209,9 +183,7 @@ class StoredSchedules:
             return ()
 
         def work(database: Connection) -> tuple[ClaimedRun, ...]:
-            if self._server.acquire():
-                for name in tuple(self._server.dead()):
-                    self._server.remove(name)
+            self._server.acquire()
             claimed = (self._claim(database, claim, now) for claim in claims)
             return tuple(run for run in claimed if run is not None)
 
@@ -268,42 +240,36 @@ class StoredSchedules:
         assert added.lastrowid is not None
         return ClaimedRun(id=added.lastrowid, schedule=claim.schedule, due=claim.due)
 
-    def _interrupt_runs_of_the_dead(self, database: Connection) -> None:
-        running = database.execute("SELECT DISTINCT server FROM cron_runs WHERE outcome = 'running'")
-        for server in self._server.dead_of(running):
-            database.execute(
-                "UPDATE cron_runs SET outcome = 'interrupted' WHERE outcome = 'running' AND server = ?",
-                (server,),
-            )
+    async def _select(self, statement: str, value: object) -> tuple[StoredSchedule, ...]:
+        """Return the schedules that `statement` selects, after marking the runs of dead servers."""
+        if not self.exists:
+            return ()
+
+        def work(database: Connection) -> tuple[StoredSchedule, ...]:
+            if not database.execute("SELECT 1 FROM sqlite_master WHERE name = 'cron_runs'").fetchone():
+                return ()
+            running = database.execute("SELECT DISTINCT server FROM cron_runs WHERE outcome = 'running'")
+            for server in self._server.dead_of(running):
+                database.execute(
+                    "UPDATE cron_runs SET outcome = 'interrupted' WHERE outcome = 'running' AND server = ?",
+                    (server,),
+                )
+            rows = database.execute(statement, (value,)).fetchall()
+            return tuple(_schedule(database, row) for row in rows)
+
+        return await self._database.run(work)
 
 
-def _has_tables(database: Connection) -> bool:
-    return bool(database.execute("SELECT 1 FROM sqlite_master WHERE name = 'cron_runs'").fetchone())
-
-
-def _insert(database: Connection, schedule: StoredSchedule) -> None:
-    database.execute(
-        f"INSERT INTO cron_schedules ({_COLUMNS}) VALUES (:handle, :owner, :fields, :zone, :kind, :job, "  # noqa: S608  constant
-        ":description, :catch_up, :rights, :created, :next, 0, NULL, 0)",
-        {**vars(schedule), "kind": schedule.job.kind, "job": schedule.job.text},
-    )
-
-
-def _schedule(row: Sequence[Any], runs: tuple[StoredRun, ...] = ()) -> StoredSchedule:
-    values = dict(zip(_COLUMNS.split(", "), row, strict=True))
+def _schedule(database: Connection, row: Any) -> StoredSchedule:
+    values: dict[str, Any] = {**row, "catch_up": bool(row["catch_up"])}
     handle, kind, text = (values.pop(name) for name in ("id", "kind", "job"))
-    values["catch_up"] = bool(values["catch_up"])
-    return StoredSchedule(**values, handle=handle, job=Job(kind=kind, text=text), runs=runs)
-
-
-def _runs(database: Connection, schedule: str) -> tuple[StoredRun, ...]:
-    rows = database.execute(
+    runs = database.execute(
         "SELECT due, started, ended, outcome, output FROM cron_runs WHERE schedule = ? "
         "ORDER BY id DESC LIMIT ?",
-        (schedule, KEPT_RUNS),
+        (handle, KEPT_RUNS),
     )
-    names = ("due", "started", "ended", "outcome", "output")
-    return tuple(StoredRun(**dict(zip(names, row, strict=True))) for row in rows)
+    stored = tuple(StoredRun(**run) for run in runs)
+    return StoredSchedule(**values, handle=handle, job=Job(kind=kind, text=text), runs=stored)
 
 
 def _bounded(output: str) -> str:

@@ -17,7 +17,7 @@ from anyio import CapacityLimiter, to_thread
 
 from mcp_toolserver.errors import Conflict, Unavailable
 from mcp_toolserver.stores.file_lock import locked
-from mcp_toolserver.stores.state_dir import private_folder
+from mcp_toolserver.stores.state_dir import CREATE, OPEN_FOLDER, private_folder
 
 if TYPE_CHECKING:
     import sqlite3
@@ -32,9 +32,6 @@ FOLDER = "workspaces"
 
 _BUSY_TIMEOUT_SECONDS = 5.0
 """How long a change waits for other servers."""
-
-_CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-_OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 # The server may write only to its state folder, so there must be no temporary files. A single file with a
 # rollback journal works on every file system; a shared-memory file does not.
@@ -95,7 +92,9 @@ class Database:
             if self._closed:
                 raise Unavailable("The server is shutting down.")
             try:
-                return _transaction(self._connection(), work)
+                with self._connection() as database:
+                    database.execute("BEGIN IMMEDIATE")
+                    return work(database)
             except sqlite3.OperationalError as error:
                 raise _refusal(error) from None
             except OSError as error:
@@ -126,6 +125,8 @@ class Database:
         except BaseException:
             opened.close()
             raise
+        # A row is a mapping of its columns, and a sequence.
+        opened.row_factory = sqlite3.Row
         self._open = opened
         return opened
 
@@ -141,7 +142,7 @@ class Database:
         aside = f"{self.path}.damaged-{secrets.token_hex(4)}"
         try:
             with ExitStack() as stack:
-                folder = os.open(os.path.dirname(self.path), _OPEN_FOLDER)
+                folder = os.open(os.path.dirname(self.path), OPEN_FOLDER)
                 stack.callback(os.close, folder)
                 # No other server renames files meanwhile.
                 stack.enter_context(locked(folder))
@@ -158,22 +159,10 @@ class Database:
         )
 
 
-def _transaction(database: Connection, work: Callable[[Connection], T]) -> T:
-    database.execute("BEGIN IMMEDIATE")
-    try:
-        result = work(database)
-        database.execute("COMMIT")
-    except BaseException:
-        if database.in_transaction:
-            database.execute("ROLLBACK")
-        raise
-    return result
-
-
 def _create(path: str) -> None:
     """Create a private file. An existing one stays closed: closing it would release SQLite's locks."""
     try:
-        os.close(os.open(path, _CREATE, 0o600))
+        os.close(os.open(path, CREATE, 0o600))
     except FileExistsError:
         status = os.lstat(path)
         if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid():

@@ -8,6 +8,7 @@ import os
 import shutil
 import stat
 import sys
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -68,29 +69,16 @@ def sync(descriptor: int, control: Callable[[int, int], object] | None = None) -
         OSError: it could not be written.
     """
     if sys.platform == "darwin":
-        try:
-            # Only POSIX systems have this module.
-            import fcntl
+        # Only POSIX systems have this module.
+        import fcntl
 
+        with suppress(OSError):
             (control or fcntl.fcntl)(descriptor, _F_FULLFSYNC)
-        except (ImportError, OSError):
-            pass
-        else:
             return
     os.fsync(descriptor)
 
 
 QUARANTINE_FOLDER = "quarantine"
-
-
-@dataclass(frozen=True, kw_only=True)
-class RetentionLimits:
-    """Limits for what servers leave in a folder of the state folder: the quarantine, replaced contents."""
-
-    total: int
-    """Bytes."""
-    seconds: float
-    """Largest age of an entry."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,12 +90,11 @@ class Removed:
     """Entries that could not be removed completely."""
 
 
-def enforce_limits(folder: str, bounds: RetentionLimits, *, since: float, now: float) -> Removed:
-    """Remove expired entries, then the oldest until the rest is small enough.
+def enforce_limits(folder: str, *, total: int, seconds: float, since: float) -> Removed:
+    """Remove the entries that are older than `seconds`, then the oldest until the rest has `total` bytes.
 
     The entries are the folders in `folder`, an absolute path. Those newer than `since`, the start of the
-    oldest running server, stay, so none disappears in the session that reported it. Times are in seconds
-    since 1970.
+    oldest running server in seconds since 1970, stay, so none disappears in the session that reported it.
 
     Raises:
         OSError: the folder cannot be listed.
@@ -122,12 +109,12 @@ def enforce_limits(folder: str, bounds: RetentionLimits, *, since: float, now: f
     except FileNotFoundError:
         return Removed()
     sizes = {name: size_of(f"{folder}/{name}") for _, name in found}
-    total = sum(sizes.values())
+    left, now = sum(sizes.values()), time.time()
     names: list[str] = []
     for moment, name in found:
-        if moment >= since or (now - moment <= bounds.seconds and total <= bounds.total):
+        if moment >= since or (now - moment <= seconds and left <= total):
             continue
-        total -= sizes[name]
+        left -= sizes[name]
         shutil.rmtree(f"{folder}/{name}", onerror=_permit_and_retry)
         names.append(name)
     stuck = tuple(name for name in names if os.path.lexists(f"{folder}/{name}"))

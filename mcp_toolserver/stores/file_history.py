@@ -20,7 +20,7 @@ from threading import RLock
 from mcp_toolserver.capabilities.files import Previous
 from mcp_toolserver.errors import NotFound
 from mcp_toolserver.stores.disk import ENTRY_BYTES, MIB, free_bytes, sync, too_little_stays
-from mcp_toolserver.stores.state_dir import private_folder
+from mcp_toolserver.stores.state_dir import CREATE, OPEN_FOLDER, READ, private_folder
 from mcp_toolserver.text.file_names import lies_in
 
 FOLDER = "undo"
@@ -30,10 +30,6 @@ _FILES = 4096
 
 OWNERS = 256
 """Largest number of sessions; beyond it, the first one is forgotten."""
-
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 _FileId = tuple[int, ...]
 
@@ -98,13 +94,6 @@ class FileHistories:
             history = self._owners.get(owner)
             return history.folder if history else None
 
-    def has_outside(self, owner: str, roots: Sequence[str]) -> bool:
-        """Return whether contents of files outside `roots` are kept for the owner."""
-        with self.lock:
-            history = self._owners.get(owner)
-            paths = history.paths() if history else ()
-            return any(not any(lies_in(root, path) for root in roots) for path in paths)
-
     def forget(self, owner: str) -> None:
         """End the session of `owner`: nobody can restore its contents by a call any more."""
         with self.lock:
@@ -114,17 +103,13 @@ class FileHistories:
                 self._ended_size += history.size
 
     def make_folder(self) -> tuple[str, int]:
-        """Create a private folder; return its absolute path and an open descriptor.
-
-        Raises:
-            OSError: the state folder is not writable or not private.
-        """
+        """Create a private folder; return its absolute path and an open descriptor."""
         parent = private_folder(self._state_dir, FOLDER)
         name = secrets.token_hex(6)
-        parent_fd = os.open(parent, _FOLDER)
+        parent_fd = os.open(parent, OPEN_FOLDER)
         try:
             os.mkdir(name, 0o700, dir_fd=parent_fd)
-            descriptor = os.open(name, _FOLDER, dir_fd=parent_fd)
+            descriptor = os.open(name, OPEN_FOLDER, dir_fd=parent_fd)
             sync(parent_fd)
         finally:
             os.close(parent_fd)
@@ -183,27 +168,20 @@ class FileHistory:
         try:
             self._store(kept, content)
         except BaseException:
-            self._remove(handle)
+            self.drop(handle)
             raise
         if handle not in self._kept:
             self._unlink(kept)
             raise OSError(errno.EDQUOT, "other calls needed the room that undo may take")
         return Previous(handle=handle, path=f"{folder}/{kept.name}")
 
-    def paths(self) -> tuple[str, ...]:
-        """The absolute paths of the files whose contents are kept."""
-        return tuple(kept.path for kept in self._kept.values())
-
-    def drop(self, previous: Previous) -> None:
-        """Remove what `keep` returned."""
-        self._remove(previous.handle)
+    def has_outside(self, roots: Sequence[str]) -> bool:
+        """Return whether contents of files outside `roots` are kept."""
+        with self._histories.lock:
+            return any(not any(lies_in(root, kept.path) for root in roots) for kept in self._kept.values())
 
     def content(self, handle: str, path: str) -> bytes:
-        """Return the content kept under `handle`.
-
-        Raises:
-            NotFound: there is none, or it was the content of another file than `path`.
-        """
+        """Return the content kept under `handle`, that of the file at the absolute `path`."""
         gone = NotFound(
             f"What was kept under '{handle}' was removed or changed in the state folder by somebody else."
         )
@@ -219,7 +197,7 @@ class FileHistory:
                     f"What is kept under '{handle}' is the content of '{kept.path}'. Restore that path."
                 )
             try:
-                descriptor = os.open(kept.name, _READ, dir_fd=self._descriptor)
+                descriptor = os.open(kept.name, READ, dir_fd=self._descriptor)
             except OSError:
                 raise gone from None
         with os.fdopen(descriptor, "rb") as file:
@@ -233,7 +211,7 @@ class FileHistory:
     def remove_next(self) -> None:
         """Remove the oldest content that the session wrote itself, or else the oldest."""
         own = next((handle for handle, kept in self._kept.items() if kept.is_own), None)
-        self._remove(own or next(iter(self._kept)))
+        self.drop(own or next(iter(self._kept)))
 
     def _learn(self, file: _FileId, is_own: bool) -> None:
         with self._histories.lock:
@@ -243,11 +221,7 @@ class FileHistory:
                 self._known.popitem(last=False)
 
     def _add(self, handle: str, kept: _Kept) -> str:
-        """Count `kept`, after older contents have made room; return the absolute path of the folder.
-
-        Raises:
-            OSError: it is too large, or the folder cannot be made.
-        """
+        """Count `kept`, after older contents have made room; return the absolute path of the folder."""
         limits = self._histories.limits
         with self._histories.lock:
             if not limits.total:
@@ -269,7 +243,7 @@ class FileHistory:
             return self.folder
 
     def _store(self, kept: _Kept, content: bytes) -> None:
-        descriptor = os.open(kept.name, _CREATE, 0o600, dir_fd=self._descriptor)
+        descriptor = os.open(kept.name, CREATE, 0o600, dir_fd=self._descriptor)
         try:
             rest = memoryview(content)
             while rest:
@@ -281,7 +255,8 @@ class FileHistory:
         if not kept.is_own:
             sync(self._descriptor)
 
-    def _remove(self, handle: str) -> None:
+    def drop(self, handle: str) -> None:
+        """Remove what is kept under `handle`."""
         with self._histories.lock:
             kept = self._kept.pop(handle, None)
             if kept is None:

@@ -8,14 +8,16 @@ from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from pathlib import Path
 
+from mcp_toolserver.stores.state_dir import CREATE
+
 LOCK_TIMEOUT_SECONDS = 2.0
 """Timeout for acquiring the lock."""
 
 LOCK_RETRY_SECONDS = 0.001
 """Interval between attempts."""
 
-_MAKE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-_LOOK = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+OPEN_LOCK = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+"""Flags to open a file that may be locked; file systems of the network lock only what is open for writing."""
 
 
 @contextmanager
@@ -67,7 +69,7 @@ def unlock(descriptor: int) -> None:
 def is_locked(path: str, *, dir_fd: int | None = None) -> bool:
     """Whether a process holds the lock on the file at `path`; False if there is no file."""
     try:
-        file = os.open(path, _LOOK, dir_fd=dir_fd)
+        file = os.open(path, OPEN_LOCK, dir_fd=dir_fd)
     except FileNotFoundError:
         return False
     try:
@@ -98,13 +100,15 @@ class ServerLiveness:
         """Whether this server has its lock."""
         return self._file >= 0
 
-    def acquire(self) -> bool:
-        """Take the lock of this server; returns whether it had none before. Raises: OSError."""
+    def acquire(self, *, removes_dead: bool = True) -> None:
+        """Take the lock of this server, if it has none. `removes_dead`: remove the files of dead servers.
+        Raises: OSError."""
         if self.is_acquired:
-            return False
-        self._file = os.open(self._prefix + self.name, _MAKE, 0o600)
+            return
+        self._file = os.open(self._prefix + self.name, CREATE, 0o600)
         try_lock(self._file)
-        return True
+        for name in self.dead() if removes_dead else ():
+            self.remove(name)
 
     def release(self, *, leave_file: bool = False) -> None:
         """Release the lock. The file stays where another server is to find it, as after a crash."""
@@ -114,13 +118,9 @@ class ServerLiveness:
             os.close(self._file)
             self._file = -1
 
-    def is_dead(self, name: str) -> bool:
-        """Whether the server `name` has ended."""
-        return not is_locked(self._prefix + name)
-
     def dead_of(self, rows: Iterable[tuple[str]]) -> list[str]:
         """Those of the servers in these rows that have ended."""
-        return [name for (name,) in rows if self.is_dead(name)]
+        return [name for (name,) in rows if not is_locked(self._prefix + name)]
 
     def remove(self, name: str) -> None:
         """Remove the file of a server."""

@@ -13,11 +13,10 @@ import stat
 import sys
 import time
 from collections.abc import Callable, Generator, Iterator
-from dataclasses import dataclass
 from threading import Lock
 
-from mcp_toolserver.stores.file_lock import is_locked, try_lock
-from mcp_toolserver.stores.state_dir import private_folder
+from mcp_toolserver.stores.file_lock import OPEN_LOCK, is_locked, try_lock
+from mcp_toolserver.stores.state_dir import CREATE, private_folder
 
 FOLDER = "running"
 
@@ -28,8 +27,6 @@ _NAME = re.compile(rb"\.mcp-toolserver-[0-9a-f]{32}\.tmp")
 """Only files with this name are ever removed."""
 
 _RECORD = re.compile(r"([0-9]+)-[0-9a-f]{32}")
-_MAKE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-_LOOK = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 Opener = Callable[[str], int | None]
 """Opens the folder with this absolute path, for the caller to close; None if it must not be changed.
@@ -112,25 +109,15 @@ def sweep(folder: str, open_folder: Opener) -> int:
     return removed
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Entry:
-    """The record of one temporary file."""
-
-    name: bytes
-    folder: bytes
-    identity: tuple[int, int]
-    """Device and inode of the folder, because its path may lead elsewhere by now."""
-
-
 def _sweep_record(path: str, open_folder: Opener) -> int:
-    file = os.open(path, _LOOK)
+    file = os.open(path, OPEN_LOCK)
     try:
         if not try_lock(file):
             return 0
         removed, kept = 0, False
-        for slot, entry in _entries(file):
+        for slot, name, folder, identity in _entries(file):
             try:
-                removed += _remove(entry, open_folder)
+                removed += _remove(name, folder, identity, open_folder)
                 _clear(file, slot)
             except PermissionError:
                 kept = True
@@ -141,30 +128,31 @@ def _sweep_record(path: str, open_folder: Opener) -> int:
         os.close(file)
 
 
-def _entries(file: int) -> Iterator[tuple[int, _Entry]]:
-    """The entries by slot; empty and incomplete slots are left out."""
+def _entries(file: int) -> Iterator[tuple[int, bytes, bytes, tuple[int, int]]]:
+    """Slot, name, folder, and device and inode of the folder of each entry; empty and incomplete ones are
+    left out."""
     for slot in range(-(-os.fstat(file).st_size // _SLOT_BYTES)):
         match os.pread(file, _SLOT_BYTES, slot * _SLOT_BYTES).split(b"\0", 4):
             case [name, device, inode, folder, *_] if _NAME.fullmatch(name) and device.isdigit():
-                identity = int(device), int(inode) if inode.isdigit() else -1
-                yield slot, _Entry(name=name, folder=folder, identity=identity)
+                yield slot, name, folder, (int(device), int(inode) if inode.isdigit() else -1)
             case _:
                 pass
 
 
-def _remove(entry: _Entry, open_folder: Opener) -> bool:
-    """Remove a file; return whether it existed. Raises: PermissionError: this server may not remove it."""
+def _remove(name: bytes, path: bytes, identity: tuple[int, int], open_folder: Opener) -> bool:
+    """Remove a file; return whether it existed. `identity` is that of its folder, whose path may lead
+    elsewhere by now. Raises: PermissionError: this server may not remove it."""
     try:
-        folder = open_folder(os.fsdecode(entry.folder))
+        folder = open_folder(os.fsdecode(path))
     except FileNotFoundError:
         return False
     if folder is None:
         raise PermissionError
     try:
-        mode = os.stat(entry.name, dir_fd=folder, follow_symlinks=False).st_mode
-        if _identity(folder) != entry.identity or not stat.S_ISREG(mode):
+        mode = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
+        if _identity(folder) != identity or not stat.S_ISREG(mode):
             return False
-        os.unlink(entry.name, dir_fd=folder)
+        os.unlink(name, dir_fd=folder)
     except FileNotFoundError:
         return False
     finally:
@@ -180,7 +168,7 @@ def _create_record(folder: str, started: int) -> tuple[str, int]:
     """Create and lock a record; retry if another server removed it before it was locked."""
     while True:
         path = f"{folder}/{started}-{secrets.token_hex(16)}"
-        file = os.open(path, _MAKE, 0o600)
+        file = os.open(path, CREATE, 0o600)
         if try_lock(file) and os.fstat(file).st_nlink:
             return path, file
         os.close(file)

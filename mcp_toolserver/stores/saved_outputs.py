@@ -26,10 +26,9 @@ from mcp_toolserver.capabilities.call_scope import REMOVED, SavedOutput
 from mcp_toolserver.errors import NotFound
 from mcp_toolserver.stores.disk import ENTRY_BYTES, MIB, free_bytes, too_little_stays
 from mcp_toolserver.stores.file_lock import is_locked, try_lock
+from mcp_toolserver.stores.state_dir import CREATE, READ, open_owned, open_private
 
 _SUFFIX = ".txt"
-_CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 OWNERS = 256
 """Largest number of owners; beyond it, all outputs of the first owner are removed."""
@@ -42,26 +41,17 @@ _NEW = ".new-"
 _ABANDONED_SECONDS = 60.0
 """Locking a new folder never takes this long."""
 
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-
 
 @dataclass(frozen=True, kw_only=True)
 class SessionFolder:
     """An open and locked session folder."""
 
-    name: str
-    sessions: int
-    """Descriptor of the folder of all sessions."""
     outputs: int
     """Descriptor of the folder for saved outputs."""
     path: str
     """Absolute path of the folder for saved outputs."""
     closing: ExitStack
-
-    def remove(self) -> None:
-        """Remove the folder and its content."""
-        shutil.rmtree(self.name, ignore_errors=True, dir_fd=self.sessions)
-        self.closing.close()
+    """Removes the folder with its content."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -182,7 +172,7 @@ class OutputStore:
             if not size:
                 raise OSError(errno.ENOSPC, why)
             name = f"{self._folder_of(session, owner)}/{secrets.token_hex(16)}{_SUFFIX}"
-            fd = os.open(name, _CREATE, 0o600, dir_fd=session.outputs)
+            fd = os.open(name, CREATE, 0o600, dir_fd=session.outputs)
             made = OutputFile(self, owner, f"{session.path}/{name}", fd)
             self._saved[made.handle] = made
             self._total += ENTRY_BYTES
@@ -222,7 +212,7 @@ class OutputStore:
             self._saved.clear()
             self._folders.clear()
         if session is not None:
-            session.remove()
+            session.closing.close()
 
     def make_room(self, wanted: int) -> tuple[int, str]:
         """Remove the oldest outputs until `wanted` bytes may be written, or none is left to remove.
@@ -253,7 +243,6 @@ class OutputStore:
                 self._total += size
 
     def finish(self, saved: OutputFile) -> None:
-        """See `SavedOutput.finish`."""
         with self._lock:
             if saved.finished is None:
                 saved.finished = self._now()
@@ -301,7 +290,7 @@ class OutputStore:
                 raise missing
             session = self._open_session()
             try:
-                fd = os.open(saved.name, _READ, dir_fd=session.outputs)
+                fd = os.open(saved.name, READ, dir_fd=session.outputs)
             except OSError:
                 raise missing from None
         with os.fdopen(fd, "rb") as file:
@@ -329,53 +318,21 @@ class OutputStore:
 
 
 def start_session(state_dir: str) -> SessionFolder:
-    """Create a session folder in `state_dir`, an absolute path, and remove those of dead servers.
-
-    Raises:
-        OSError: the state folder is not writable or not private.
-    """
+    """Create a session folder in `state_dir`, an absolute path, and remove those of dead servers."""
     with ExitStack() as closing:
         os.makedirs(state_dir, mode=0o700, exist_ok=True)
-        state = _private_folder(state_dir, None, closing)
-        sessions = _make_folder(state, "sessions", closing)
+        closing.callback(os.close, state := open_owned(state_dir))
+        closing.callback(os.close, sessions := open_private("sessions", state))
         _sweep(sessions)
         name = secrets.token_hex(16)
-        session = _make_folder(sessions, _NEW + name, closing)
-        lock = os.open("lock", _CREATE, 0o600, dir_fd=session)
-        closing.callback(os.close, lock)
+        closing.callback(os.close, session := open_private(_NEW + name, sessions))
+        closing.callback(os.close, lock := os.open("lock", CREATE, 0o600, dir_fd=session))
         try_lock(lock)
-        outputs = _make_folder(session, "outputs", closing)
+        closing.callback(os.close, outputs := open_private("outputs", session))
         os.rename(_NEW + name, name, src_dir_fd=sessions, dst_dir_fd=sessions)
-        return SessionFolder(
-            name=name,
-            sessions=sessions,
-            outputs=outputs,
-            path=f"{state_dir}/sessions/{name}/outputs",
-            closing=closing.pop_all(),
-        )
-
-
-def _make_folder(parent: int, name: str, closing: ExitStack) -> int:
-    with suppress(FileExistsError):
-        os.mkdir(name, 0o700, dir_fd=parent)
-    fd = _private_folder(name, parent, closing)
-    if stat.S_IMODE(os.fstat(fd).st_mode) != 0o700:
-        os.fchmod(fd, 0o700)
-    return fd
-
-
-def _private_folder(path: str, parent: int | None, closing: ExitStack) -> int:
-    """Open a folder. Raises: PermissionError: it is a link, not a folder, or owned by another user."""
-    try:
-        fd = os.open(path, _FOLDER, dir_fd=parent)
-    except OSError as error:
-        if error.errno not in (errno.ELOOP, errno.ENOTDIR):
-            raise
-        raise PermissionError(f"the state folder {path} is a link or not a folder; remove it") from None
-    closing.callback(os.close, fd)
-    if os.fstat(fd).st_uid != os.geteuid():
-        raise PermissionError(f"the state folder {path} belongs to another user; choose another --state-dir")
-    return fd
+        closing.callback(shutil.rmtree, name, ignore_errors=True, dir_fd=sessions)
+        path = f"{state_dir}/sessions/{name}/outputs"
+        return SessionFolder(outputs=outputs, path=path, closing=closing.pop_all())
 
 
 def _sweep(sessions: int) -> None:

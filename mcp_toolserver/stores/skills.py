@@ -5,6 +5,7 @@ that kind are protected from tools.
 """
 
 import json
+from typing import Any
 
 from mcp_toolserver.capabilities.call_scope import LOCAL
 from mcp_toolserver.capabilities.skills import SavedSkill
@@ -21,40 +22,29 @@ _TABLES = (
 )""",
 )
 
-_COLUMNS = "name, description, when_to_use, aliases, user_invocable, prompt"
-
 
 class StoredSkills:
-    """The skills of all users; `user` is the name of a token, or empty without named tokens."""
+    """The skills of all users; `user` is the name of a token, or empty without named tokens.
+
+    Every coroutine raises Conflict and Unavailable as `Database.run` does.
+    """
 
     def __init__(self, database: Database, *, kept: int = KEPT) -> None:
         self._database = database
         self._kept = kept
 
     async def all(self, user: str) -> tuple[SavedSkill, ...]:
-        """Return the skills of `user` by name. Raises: Conflict, Unavailable: as for `OwnerTodos.change`."""
-        statement = f"SELECT {_COLUMNS} FROM saved_skills WHERE user = ? ORDER BY name"  # noqa: S608  a constant
-        return tuple(
-            SavedSkill(
-                name=name,
-                description=description,
-                when_to_use=when_to_use,
-                aliases=tuple(json.loads(aliases)),
-                user_invocable=bool(user_invocable),
-                prompt=prompt,
-            )
-            for name, description, when_to_use, aliases, user_invocable, prompt in await self._database.rows(
-                statement, (user or LOCAL,), _TABLES
-            )
+        """Return the skills of `user` by name."""
+        rows = await self._database.rows(
+            "SELECT name, description, when_to_use, aliases, user_invocable, prompt FROM saved_skills "
+            "WHERE user = ? ORDER BY name",
+            (user or LOCAL,),
+            _TABLES,
         )
+        return tuple(map(_skill, rows))
 
     async def put(self, user: str, skill: SavedSkill) -> bool:
-        """Save or replace a skill; return whether it is new.
-
-        Raises:
-            Conflict: too many are saved, or as for `OwnerTodos.change`.
-            Unavailable: as for `OwnerTodos.change`.
-        """
+        """Save or replace a skill; return whether it is new."""
         owner = user or LOCAL
 
         def work(database: Connection) -> bool:
@@ -73,3 +63,9 @@ class StoredSkills:
             return skill.name not in names
 
         return await self._database.run(work, _TABLES)
+
+
+def _skill(row: Any) -> SavedSkill:
+    aliases, user_invocable = tuple(json.loads(row["aliases"])), bool(row["user_invocable"])
+    values: dict[str, Any] = {**row, "aliases": aliases, "user_invocable": user_invocable}
+    return SavedSkill(**values)

@@ -1,10 +1,20 @@
-"""Locates and creates the server's state folder."""
+"""Locates and creates the server's state folder, and opens what lies in it."""
 
+import errno
 import os
 import stat
 from contextlib import suppress
 
 from mcp_toolserver.errors import SettingsError
+
+OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+"""Flags to open a folder."""
+
+CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+"""Flags to create a file."""
+
+READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+"""Flags to read a file, without waiting for the writer of a FIFO in its place."""
 
 
 def state_folder(chosen: str | None) -> str:
@@ -44,3 +54,31 @@ def private_folder(state: str, name: str) -> str:
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o077:
         raise PermissionError(None, "it is not a private folder of this user")
     return path
+
+
+def open_owned(path: str, parent: int | None = None) -> int:
+    """Open a folder, relative to the open folder `parent`.
+
+    Raises:
+        PermissionError: it is a link, not a folder, or owned by another user.
+    """
+    try:
+        folder = os.open(path, OPEN_FOLDER, dir_fd=parent)
+    except OSError as error:
+        if error.errno not in (errno.ELOOP, errno.ENOTDIR):
+            raise
+        raise PermissionError(f"the state folder {path} is a link or not a folder; remove it") from None
+    if os.fstat(folder).st_uid != os.geteuid():
+        os.close(folder)
+        raise PermissionError(f"the state folder {path} belongs to another user; choose another --state-dir")
+    return folder
+
+
+def open_private(path: str, parent: int | None = None) -> int:
+    """Open a folder as `open_owned` does; create it if needed, and let no other user access it."""
+    with suppress(FileExistsError):
+        os.mkdir(path, 0o700, dir_fd=parent)
+    folder = open_owned(path, parent)
+    if stat.S_IMODE(os.fstat(folder).st_mode) != 0o700:
+        os.fchmod(folder, 0o700)
+    return folder

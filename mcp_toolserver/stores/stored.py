@@ -5,7 +5,7 @@ belong to a user, and nothing in this server acts on them.
 import json
 import secrets
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from mcp_toolserver.capabilities.call_scope import LOCAL
 from mcp_toolserver.capabilities.stored import Preference, Todo, TodoChange, TodoList
@@ -33,17 +33,16 @@ _TABLES = (
 )
 
 
+@dataclass(frozen=True)
 class StoredTodos:
-    """The lists of all owners; `changed` is called with the handle of each new or changed list."""
+    """The lists of all owners."""
 
-    def __init__(
-        self, database: Database, *, kept: int = KEPT, changed: Callable[[str], None] = lambda _: None
-    ) -> None:
-        self.database = database
-        self.kept = kept
-        self.changed = changed
-        self.current: dict[str, str] = {}
-        """The list of each owner that a call without a handle means: the last that was made or changed."""
+    database: Database
+    kept: int = KEPT
+    changed: Callable[[str], None] = lambda _: None
+    """Is called with the handle of each new or changed list."""
+    current: dict[str, str] = field(default_factory=dict[str, str])
+    """The list of each owner that a call without a handle means: the last that was made or changed."""
 
     def forget(self, owner: str) -> None:
         """Forget the current list of `owner`, who will not return."""
@@ -76,7 +75,11 @@ class OwnerTodos:
             after = change(before)
             changed = TodoChange(handle=name or PREFIX + secrets.token_hex(16), before=before, after=after)
             _write(database, changed, owner)
-            _forget(database, stored.kept)
+            database.execute(
+                "DELETE FROM todo_lists WHERE handle IN "
+                "(SELECT handle FROM todo_lists ORDER BY used DESC LIMIT -1 OFFSET ?)",
+                (stored.kept,),
+            )
             return changed
 
         changed = await stored.database.run(work, _TABLES)
@@ -107,11 +110,7 @@ def _read(database: Connection, handle: str, owner: str) -> TodoList:
         "SELECT id, content, active_form, status, priority FROM todos WHERE list = ? ORDER BY position",
         (handle,),
     )
-    todos = tuple(
-        Todo(id=number, content=content, active_form=active, status=status, priority=priority)
-        for number, content, active, status, priority in rows
-    )
-    return TodoList(todos=todos, next_id=found[0])
+    return TodoList(todos=tuple(Todo(**row) for row in rows), next_id=found["next_id"])
 
 
 def _write(database: Connection, changed: TodoChange, owner: str) -> None:
@@ -131,14 +130,6 @@ def _write(database: Connection, changed: TodoChange, owner: str) -> None:
     database.executemany("INSERT INTO todos VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
 
 
-def _forget(database: Connection, kept: int) -> None:
-    database.execute(
-        "DELETE FROM todo_lists WHERE handle IN "
-        "(SELECT handle FROM todo_lists ORDER BY used DESC LIMIT -1 OFFSET ?)",
-        (kept,),
-    )
-
-
 _PREFERENCE_TABLES = (
     "CREATE TABLE IF NOT EXISTS preferences (key TEXT PRIMARY KEY, value TEXT NOT NULL)",
     # A separate table, so that servers of older versions can use the file.
@@ -148,54 +139,42 @@ _PREFERENCE_TABLES = (
 )
 
 
+@dataclass(frozen=True)
 class StoredPreferences:
-    """The stored preferences of a workspace, and the settings of the operator (`decided`), which no call
-    changes.
+    """The stored preferences of a workspace. Every coroutine raises as `OwnerTodos.change` does."""
 
-    Calls `changed` after each change. `user` is the name whose token the callers have; empty without named
-    tokens.
-    """
-
-    def __init__(
-        self,
-        database: Database,
-        decided: Mapping[str, Preference],
-        *,
-        user: str = "",
-        changed: Callable[[], None] = lambda: None,
-    ) -> None:
-        self._database = database
-        self._user = user
-        self._changed = changed
-        self.decided = decided
+    database: Database
+    decided: Mapping[str, Preference]
+    """The settings of the operator, which no call changes."""
+    user: str = ""
+    """The name whose token the callers have; empty without named tokens."""
+    changed: Callable[[], None] = lambda: None
+    """Is called after each change."""
 
     async def kept(self) -> Mapping[str, Preference]:
-        """Return the stored preferences. Raises: Conflict, Unavailable: as for `OwnerTodos.change`."""
-        return await self._database.run(self._read, _PREFERENCE_TABLES)
+        """Return the stored preferences."""
+        return await self.database.run(self._read, _PREFERENCE_TABLES)
 
     async def put(self, key: str, value: Preference) -> Preference | None:
-        """Store `value`; return the previous value.
-
-        Raises: Conflict, Unavailable: as for `OwnerTodos.change`.
-        """
+        """Store `value`; return the previous value."""
 
         def work(database: Connection) -> Preference | None:
             before = self._read(database).get(key)
-            if self._user:
-                row = (self._user, key, json.dumps(value))
+            if self.user:
+                row = (self.user, key, json.dumps(value))
                 database.execute("INSERT OR REPLACE INTO user_preferences VALUES (?, ?, ?)", row)
             else:
                 database.execute("INSERT OR REPLACE INTO preferences VALUES (?, ?)", (key, json.dumps(value)))
             return before
 
-        before = await self._database.run(work, _PREFERENCE_TABLES)
-        self._changed()
+        before = await self.database.run(work, _PREFERENCE_TABLES)
+        self.changed()
         return before
 
     def _read(self, database: Connection) -> Mapping[str, Preference]:
         rows = (
-            database.execute("SELECT key, value FROM user_preferences WHERE user = ?", (self._user,))
-            if self._user
+            database.execute("SELECT key, value FROM user_preferences WHERE user = ?", (self.user,))
+            if self.user
             else database.execute("SELECT key, value FROM preferences")
         )
         return {key: json.loads(value) for key, value in rows}

@@ -27,8 +27,6 @@ _TABLES = (
 )""",
 )
 
-_COLUMNS = ("id", "principal", "status", "message", "created", "updated", "outcome")
-
 
 @dataclass(frozen=True, kw_only=True)
 class TaskRetention:
@@ -58,7 +56,8 @@ class TaskRecord:
 
 
 class StoredTasks:
-    """The tasks of a workspace. Opens nothing before the first use."""
+    """The tasks of a workspace. Opens nothing before the first use. `keep` and `find` raise Unavailable and
+    Conflict as `Database.run` does."""
 
     def __init__(self, database: Database, retention: TaskRetention | None = None) -> None:
         self._database = database
@@ -67,20 +66,13 @@ class StoredTasks:
         self._closed = False
 
     async def keep(self, record: TaskRecord) -> None:
-        """Store a task that has begun or ended.
-
-        Raises:
-            Unavailable: there is no space, or the server is shutting down.
-            Conflict: another server held the database.
-        """
+        """Store a task that has begun or ended. Raises: Unavailable: there is no space."""
         if self._closed:
             raise Unavailable("The server is shutting down and stores no more tasks.")
 
         def work(database: Connection) -> None:
             self._prepare(database)
-            if self._server.acquire():
-                for name in self._server.dead():
-                    self._server.remove(name)
+            self._server.acquire()
             self._check_room(database, record)
             database.execute(
                 "INSERT OR REPLACE INTO tasks VALUES "
@@ -91,39 +83,32 @@ class StoredTasks:
         await self._database.run(work, _TABLES)
 
     async def find(self, task: str, principal: str) -> TaskRecord | None:
-        """Return the task with this id, if `principal` owns it.
-
-        Raises:
-            Unavailable, Conflict: the store cannot be read.
-        """
+        """Return the task with this id, if `principal` owns it."""
 
         def work(database: Connection) -> TaskRecord | None:
             self._prepare(database)
-            rows = database.execute(
-                f"SELECT {', '.join(_COLUMNS)} FROM tasks WHERE id = ? AND principal = ?",  # noqa: S608  constant
+            row = database.execute(
+                "SELECT id, principal, status, message, created, updated, outcome FROM tasks "
+                "WHERE id = ? AND principal = ?",
                 (task, principal),
-            )
-            row = rows.fetchone()
-            return row and TaskRecord(**dict(zip(_COLUMNS, row, strict=True)))
+            ).fetchone()
+            return row and TaskRecord(**row)
 
         return await self._database.run(work, _TABLES)
-
-    async def cancel_running(self) -> None:
-        """Mark all running tasks as cancelled, in one transaction, because shutdown has little time."""
-        await self._cancel(release=False)
 
     async def aclose(self) -> None:
         """Mark running tasks as cancelled, and store nothing more."""
         self._closed = True
-        await self._cancel(release=True)
+        await self.cancel_running()
 
-    async def _cancel(self, *, release: bool) -> None:
+    async def cancel_running(self) -> None:
+        """Mark all running tasks as cancelled, in one transaction, because shutdown has little time."""
         if not self._server.is_acquired:
             return
 
         def work(database: Connection) -> None:
             self._set_status(database, self._server.name, "cancelled", SHUT_DOWN)
-            if release:
+            if self._closed:
                 self._server.release()
 
         try:

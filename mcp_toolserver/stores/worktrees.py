@@ -1,7 +1,7 @@
 """Stores which worktrees the server made, per workspace. Only the owner can use one, by its handle."""
 
 import secrets
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 
 from mcp_toolserver.errors import InvalidInput, NotFound
 from mcp_toolserver.stores.database import Database
@@ -74,8 +74,7 @@ class StoredWorktrees:
 
     async def add(self, made: StoredWorktree) -> None:
         """Store a new worktree."""
-        values = (made.handle, made.owner, made.common_dir, made.name, made.branch, made.base, made.git_dir)
-        await self._rows("INSERT OR REPLACE INTO worktrees VALUES (?, ?, ?, ?, ?, ?, ?)", *values)
+        await self._rows("INSERT OR REPLACE INTO worktrees VALUES (?, ?, ?, ?, ?, ?, ?)", *astuple(made))
 
     async def remove(self, handle: str) -> None:
         """Forget a worktree."""

@@ -3,7 +3,6 @@
 import json
 import logging
 import sys
-import time
 
 from mcp_toolserver.text.timestamps import utc
 
@@ -29,11 +28,6 @@ class JsonLines(logging.Formatter):
 def say(text: str, *, as_json: bool) -> None:
     """Print a message to the operator on standard error, whatever the log level."""
     if as_json:
-        fields = {
-            "time": utc(int(time.time() * 1000)),
-            "level": "info",
-            "logger": "mcp_toolserver",
-            "message": text,
-        }
-        text = json.dumps(fields)
+        record = {"name": "mcp_toolserver", "levelname": "INFO", "msg": text}
+        text = JsonLines().format(logging.makeLogRecord(record))
     sys.stderr.write(f"{text}\n")

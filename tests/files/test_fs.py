@@ -518,14 +518,14 @@ async def test_a_view_shares_the_turns_of_its_workspace(tree: Path) -> None:
 async def test_turns_are_forgotten_when_nobody_waits() -> None:
     locks = PathLocks()
     async with locks.hold("a"):
-        assert len(locks) == 1
+        assert len(locks._locks) == 1
     with pytest.raises(RuntimeError):
         async with locks.hold("b"):
             raise RuntimeError
     with anyio.move_on_after(0):
         async with locks.hold("c"):
             await anyio.sleep_forever()
-    assert len(locks) == 0
+    assert len(locks._locks) == 0
 
 
 # --- reading ---------------------------------------------------------------------------------------------

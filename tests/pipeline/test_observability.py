@@ -87,7 +87,7 @@ async def test_one_id_is_in_the_answer_the_audit_log_and_the_log_also_when_an_ob
     given: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, LOGGER)
-    audit = AuditLog.open(str(tmp_path / "state"), AuditContext(mode="read-only", layers={}))
+    audit = AuditLog(str(tmp_path / "state"), AuditContext(mode="read-only", layers={}))
     at = echoing(tmp_path, recorder=audit, observers=(failing, log_call))
     results = [
         await at.call("echo", {"word": word}, Person(), CallOptions(call_id=given))

@@ -43,7 +43,7 @@ FACTS = AuditContext(
 
 
 def opened(folder: Path, **context: Any) -> AuditLog:
-    return AuditLog.open(str(folder / "state"), replace(FACTS, **context))
+    return AuditLog(str(folder / "state"), replace(FACTS, **context))
 
 
 def lines(folder: Path) -> list[dict[str, Any]]:
@@ -404,7 +404,7 @@ def test_several_servers_share_one_chain(tmp_path: Path) -> None:
         "from mcp_toolserver.stores.audit_log import AuditContext, AuditLog\n"
         "from mcp_toolserver.pipeline.call_record import CallRecord\n"
         "context = AuditContext(mode='x', layers={}, file_bytes=50_000)\n"
-        "audit = AuditLog.open(sys.argv[1], context)\n"
+        "audit = AuditLog(sys.argv[1], context)\n"
         "async def main():\n"
         "    for number in range(100):\n"
         "        call = CallRecord(name=sys.argv[2], session='', arguments={})\n"

@@ -12,7 +12,7 @@ import math
 import os
 import secrets
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 
 import anyio
@@ -107,91 +107,55 @@ def _fields(*fields: str) -> str:
     return line.getvalue()
 
 
+@dataclass(frozen=True, eq=False)
 class Containers:
     """All containers of the server. With `failover`, a command runs on this machine if no container can be
     created."""
 
-    def __init__(
-        self,
-        broker: Broker,
-        engine: Engine,
-        *,
-        failover: bool,
-        create_timeout: float = CREATE_SECONDS,
-    ) -> None:
-        self._broker = broker
-        self._engine = engine
-        self._failover = failover
-        self._create_timeout = create_timeout
-        self._live: set[str] = set()
-        """Names of containers that may have to be removed."""
-        self._removing: set[asyncio.Task[None]] = set()
-
-    async def run_in(
-        self, call: CallCommands, root: str, script: str, timeout: float, report: Report
-    ) -> tuple[JobState, str]:
-        """See `CallContainers.run`."""
-        name = f"mcp-toolserver-{secrets.token_hex(16)}"
-        # Register first: the call may be cancelled while the container is being created.
-        self._live.add(name)
-        try:
-            create = self._engine.create(name, root, script, math.ceil(timeout))
-            trouble = await self._create(call.folders, create)
-            if not trouble:
-                start = _command(program(self._engine.start(name)), timeout)
-                ended = partial(self._remove_soon, name)
-                return await call.commands.run_in(call, start, report, ended=ended), ""
-        except BaseException:
-            self._remove_soon(name)
-            raise
-        self._remove_soon(name)
-        if not self._failover:
-            raise Unavailable(
-                f"No container could be started, and nothing was run. {trouble} If the image is missing, the "
-                f"operator of this server can get it with: {self._engine.pull}"
-            )
-        state = await call.commands.run_in(call, _command(script, timeout), report)
-        return state, trouble
-
-    @property
-    def has_any(self) -> bool:
-        """Whether a container remains to be removed."""
-        return bool(self._live or self._removing)
+    broker: Broker
+    engine: Engine
+    _: KW_ONLY
+    failover: bool
+    create_timeout: float = CREATE_SECONDS
+    live: set[str] = field(default_factory=set[str])
+    """Names of containers that may have to be removed."""
+    removing: set[asyncio.Task[None]] = field(default_factory=set[asyncio.Task[None]])
 
     async def aclose(self) -> None:
         """Remove every container."""
-        for name in tuple(self._live):
-            self._remove_soon(name)
-        while self._removing:
-            await asyncio.gather(*self._removing)
+        for name in tuple(self.live):
+            self.remove_soon(name)
+        while self.removing:
+            await asyncio.gather(*self.removing)
 
-    async def _create(self, folders: Folders, argv: Sequence[str]) -> str:
+    async def create(self, folders: Folders, argv: Sequence[str]) -> str:
         """Create a container; return the engine's error as a sentence, or an empty string."""
         cwd = folders.hold_dir(CanonicalPath("."))
-        status, stderr = await self._run_engine(argv, cwd, self._create_timeout)
+        status, stderr = await self._run_engine(argv, cwd, self.create_timeout)
         if status == 0:
             return ""
         how = "did not answer in time" if status is None else f"failed with exit status {status}"
-        return f"{self._engine.name} {how}{f': {stderr}' if stderr else ''}."
+        return f"{self.engine.name} {how}{f': {stderr}' if stderr else ''}."
 
-    def _remove_soon(self, name: str) -> None:
+    def remove_soon(self, name: str) -> None:
+        """Remove a container, which may have ended or not exist, without waiting for it."""
         removing = asyncio.get_running_loop().create_task(self._remove(name))
-        self._removing.add(removing)
-        removing.add_done_callback(self._removing.discard)
+        self.removing.add(removing)
+        removing.add_done_callback(self.removing.discard)
 
     async def _remove(self, name: str) -> None:
-        if name not in self._live:
+        if name not in self.live:
             return
-        self._live.discard(name)
+        self.live.discard(name)
         # A container that has ended is already removed, which the engine reports as an error.
         with contextlib.suppress(Unavailable):
-            await self._run_engine(self._engine.remove(name), None, REMOVE_SECONDS)
+            await self._run_engine(self.engine.remove(name), None, REMOVE_SECONDS)
 
     async def _run_engine(
         self, argv: Sequence[str], cwd: int | None, seconds: float
     ) -> tuple[int | None, str]:
         """Run an engine command; return its exit status, None on timeout, and its error output."""
-        process = await start_interactive(self._broker, argv, cwd=cwd)
+        process = await start_interactive(self.broker, argv, cwd=cwd)
         status = None
         try:
             with anyio.move_on_after(seconds):
@@ -221,7 +185,27 @@ class CallContainers:
         Raises:
             Unavailable: no container could be started, and nothing was run.
         """
-        return await self.containers.run_in(self.call, self.root, script, timeout, report)
+        containers, commands = self.containers, self.call.commands
+        name = f"mcp-toolserver-{secrets.token_hex(16)}"
+        # Register first: the call may be cancelled while the container is being created.
+        containers.live.add(name)
+        try:
+            create = containers.engine.create(name, self.root, script, math.ceil(timeout))
+            trouble = await containers.create(self.call.folders, create)
+            if not trouble:
+                start = _command(program(containers.engine.start(name)), timeout)
+                ended = partial(containers.remove_soon, name)
+                return await commands.run_in(self.call, start, report, ended=ended), ""
+        except BaseException:
+            containers.remove_soon(name)
+            raise
+        containers.remove_soon(name)
+        if not containers.failover:
+            raise Unavailable(
+                f"No container could be started, and nothing was run. {trouble} If the image is missing, the "
+                f"operator of this server can get it with: {containers.engine.pull}"
+            )
+        return await commands.run_in(self.call, _command(script, timeout), report), trouble
 
 
 def _command(script: str, timeout: float) -> Command:

@@ -59,16 +59,11 @@ block or have effects."""
 
 @cache
 def _libc() -> ctypes.CDLL:
-    return ctypes.CDLL(None, use_errno=True)
-
-
-@cache
-def _openat2() -> Callable[[int, int, bytes, bytes, int], int]:
-    """With the types declared once: converting them at every call would cost more than the call."""
-    syscall = ctypes.CDLL(None, use_errno=True).syscall
-    syscall.argtypes = (ctypes.c_long, ctypes.c_int, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_size_t)
-    syscall.restype = ctypes.c_long
-    return syscall
+    library = ctypes.CDLL(None, use_errno=True)
+    # Those of `openat2`, declared once: converting them at every call would cost more than the call.
+    types = (ctypes.c_long, ctypes.c_int, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_size_t)
+    library.syscall.argtypes, library.syscall.restype = types, ctypes.c_long
+    return library
 
 
 def openat2(folder: int, path: str, flags: int, *, links: bool = True) -> int:
@@ -85,7 +80,7 @@ def openat2(folder: int, path: str, flags: int, *, links: bool = True) -> int:
     how = _HOW.pack(flags | os.O_CLOEXEC, 0, resolve)
     name = os.fsencode(path)
     for _ in range(_ATTEMPTS):
-        fd = _openat2()(_OPENAT2, folder, name, how, _HOW.size)
+        fd: int = _libc().syscall(_OPENAT2, folder, name, how, _HOW.size)
         if fd >= 0:
             return fd
         if ctypes.get_errno() not in (errno.EAGAIN, errno.EINTR):

@@ -34,7 +34,6 @@ above it; None when they do not count."""
 
 
 def folders(workspace: Workspace, query: FolderQuery) -> dict[str, FolderContent]:
-    """See `ConfinedFiles.folders`."""
     rules = None if query.ignored else rules_above(workspace, query.path)
     found: dict[str, FolderContent] = {}
     level: list[_Folder] = [(".", rules)]

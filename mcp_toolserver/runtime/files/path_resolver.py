@@ -284,7 +284,8 @@ def best_resolver() -> Walk:
 
 def _relative(folder: int, fd: int) -> str:
     top, real = os.readlink(f"/proc/self/fd/{folder}"), os.readlink(f"/proc/self/fd/{fd}")
-    if real.endswith(" (deleted)") and not _is_same(real, fd):
+    # A file may really have the name that the kernel gives to deleted ones.
+    if real.endswith(" (deleted)") and not is_open_as(real, fd, follow_symlinks=False):
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
     relative = relative_to(top, real)
     if relative is None:
@@ -292,10 +293,10 @@ def _relative(folder: int, fd: int) -> str:
     return relative
 
 
-def _is_same(path: str, fd: int) -> bool:
-    """Whether a file really has this name, which the kernel also gives to deleted ones."""
+def is_open_as(path: str, fd: int, *, follow_symlinks: bool = True) -> bool:
+    """Whether the absolute `path` leads to the object open as `fd`."""
     try:
-        return os.path.samestat(os.lstat(path), os.fstat(fd))
+        return os.path.samestat(os.stat(path, follow_symlinks=follow_symlinks), os.fstat(fd))
     except OSError:
         return False
 

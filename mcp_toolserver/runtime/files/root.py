@@ -3,9 +3,13 @@
 import os
 import sys
 import weakref
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
+from threading import Lock
 
-from mcp_toolserver.runtime.files.path_resolver import HOLD, ResolvedPath, relative_to
+from mcp_toolserver.errors import Unavailable
+from mcp_toolserver.runtime.files.path_resolver import HOLD, ResolvedPath, is_open_as, relative_to
 from mcp_toolserver.runtime.files.volume import comparison_within
 from mcp_toolserver.text.file_names import EXACT, NameComparison, folded
 
@@ -36,10 +40,6 @@ class Root:
         weakref.finalize(self, os.close, self.fd)
         object.__setattr__(self, "comparison", comparison_within(self.fd, self.path))
 
-    @property
-    def is_in_place(self) -> bool:
-        return _is_open_as(self.path, self.fd, follow_symlinks=False)
-
     def at(self, relative: str) -> str:
         """The absolute path of what lies at `relative`."""
         return self.path if relative == "." else f"{self.path.rstrip('/')}/{relative}"
@@ -59,7 +59,7 @@ class Root:
         parts = path.rstrip("/").split("/")
         length = len(prefix.split("/"))
         spelt, rest = "/".join(parts[:length]), "/".join(parts[length:])
-        if folded(spelt) != folded(prefix) or not _is_open_as(spelt, self.fd):
+        if folded(spelt) != folded(prefix) or not is_open_as(spelt, self.fd):
             return None
         return f"{rest}/" if path.endswith("/") and rest else rest or "."
 
@@ -81,9 +81,28 @@ def open_root(given: str, *, is_own: bool = False) -> Root:
     )
 
 
-def opened_root(fd: int, path: str) -> Root:
-    """Take the folder open as `fd`, which callers know by the absolute `path`; no rule is relative to it."""
-    return Root(fd=fd, path=path, prefixes=(path,), base="")
+class TemporaryFolder:
+    """A folder that file tools may use in addition to the roots: the temporary folder of a session, or that
+    of its plan file. It neither lies in a root nor holds one, and is opened when it is first needed."""
+
+    def __init__(self, path: str, open_folder: Callable[[], int | None]) -> None:
+        self.path = path
+        self._open = open_folder
+        self._lock = Lock()
+        self._root: Root | None = None
+
+    def root(self) -> Root | None:
+        """The folder under the name that commands have for it; None if there is none."""
+        with self._lock:
+            if self._root is None:
+                try:
+                    folder = self._open()
+                except Unavailable:
+                    return None
+                if folder is not None:
+                    # No rule is relative to it.
+                    self._root = Root(fd=folder, path=self.path, prefixes=(self.path,), base="")
+            return self._root
 
 
 def part_of(root: Root, part: ResolvedPath, given: str) -> Root:
@@ -97,7 +116,9 @@ def _prefixes(given: str, path: str) -> tuple[str, ...]:
     """Both spellings, and those of macOS; without the given one where it contains `..`."""
     own = (path,) if ".." in given.split("/") else (path, os.path.abspath(given))
     if sys.platform == "darwin":
-        own += tuple(name for name in darwin_names(path) if _is_one_folder(name, path))
+        for name in darwin_names(path):
+            with suppress(OSError):
+                own += (name,) if os.path.samefile(name, path) else ()
     return tuple(dict.fromkeys(own))
 
 
@@ -113,21 +134,6 @@ def darwin_names(path: str) -> tuple[str, ...]:
     elif names[0].startswith(tuple(f"{link}/" for link in _LINKS)):
         names.append(_PRIVATE + names[0])
     return (*names, *(_DATA + name for name in names))
-
-
-def _is_one_folder(name: str, other: str) -> bool:
-    try:
-        return os.path.samefile(name, other)
-    except OSError:
-        return False
-
-
-def _is_open_as(path: str, fd: int, *, follow_symlinks: bool = True) -> bool:
-    """Whether the absolute `path` leads to the object open as `fd`."""
-    try:
-        return os.path.samestat(os.stat(path, follow_symlinks=follow_symlinks), os.fstat(fd))
-    except OSError:
-        return False
 
 
 def nested(roots: tuple[Root, ...]) -> tuple[Root, Root] | None:
@@ -146,8 +152,6 @@ class LocatedPath(str):
 
     All of that holds for the view of the workspace that made it; another view finds it out again.
     """
-
-    __slots__ = ("comparison", "is_hidden", "relative", "root", "spellings", "view")
 
     view: object
     root: Root

@@ -23,10 +23,10 @@ from mcp_toolserver.errors import Conflict, Denied, ToolError
 from mcp_toolserver.runtime.files.libc import copy_attributes, rename_new
 from mcp_toolserver.runtime.files.os_errors import Changed, translate
 from mcp_toolserver.runtime.files.path_resolver import FOLDER, Escape, ResolvedPath, Walk
-from mcp_toolserver.runtime.files.root import Root
+from mcp_toolserver.runtime.files.root import LocatedPath
 from mcp_toolserver.stores.disk import sync
 from mcp_toolserver.stores.running_servers import RunningServer
-from mcp_toolserver.text.file_names import EXACT, NameComparison, folded
+from mcp_toolserver.text.file_names import folded
 
 _PREFIX, _SUFFIX = ".mcp-toolserver-", ".tmp"
 
@@ -69,33 +69,24 @@ def file_id(status: os.stat_result) -> FileId:
 
 @dataclass(frozen=True, kw_only=True)
 class WriteTarget:
-    """The open root, folder and name of a file to write."""
+    """Where a file is written."""
 
     resolver: Walk
-    root: Root
-    folder: str
-    """Relative to `root`, links resolved; `.` for the root itself."""
-    name: str
+    path: LocatedPath
     recording: RunningServer | None = None
     """Records the temporary files of a write."""
     is_temporary: bool = False
     """Whether it lies in the temporary folder of a session, where nothing is kept for undo."""
-    comparison: NameComparison = EXACT
-    """How `name` is compared with others."""
-
-    @property
-    def relative(self) -> str:
-        return self.name if self.folder == "." else f"{self.folder}/{self.name}"
 
     @property
     def absolute(self) -> str:
         """The absolute path, the same for all spellings of the file."""
-        return self.root.at(self.relative)
+        return self.path.spellings[-1]
 
     @property
     def lock_name(self) -> str:
         """The absolute path, the same for all names under which a file can be created."""
-        return folded(self.absolute, self.comparison)
+        return folded(self.absolute, self.path.comparison)
 
 
 @dataclass(frozen=True)
@@ -121,37 +112,32 @@ def apply_changes(changes: Sequence[PlannedChange], *, alone: bool) -> list[File
         try:
             ready = [stack.enter_context(_prepare(change)) for change in changes]
             _commit(ready, alone=alone)
-        except _NotUndone as error:
-            raise Conflict(str(error)) from None
         except ToolError as error:
-            if alone:
+            if alone or isinstance(error, _NotUndone):
                 raise
             raise type(error)(f"{error} No file was changed.") from None
         return [one.new_id for one in ready if one.new_id is not None]
 
 
-class _NotUndone(Exception):
+class _NotUndone(Conflict):
     """Some changes are in place, and could not be undone."""
 
 
 class _Prepared:
     """A change with its new content under a temporary name, in an open folder."""
 
-    def __init__(self, planned: PlannedChange, folder: int, temporary: str | None) -> None:
+    def __init__(self, planned: PlannedChange, folder: int, name: str, temporary: str | None) -> None:
         self.change = planned.change
         self._old = planned.old
-        self._name = planned.target.name
+        self._name = name
         self._folder = folder
         self._temporary = temporary
-        self._new = os.stat(temporary, dir_fd=folder, follow_symlinks=False) if temporary else None
+        new = os.stat(temporary, dir_fd=folder, follow_symlinks=False) if temporary else None
+        self.new_id = new and file_id(new)
+        """Identifies the new file; None if the file is to be removed."""
         self._backup = ""
         self._is_linked = False
         self._is_placed = False
-
-    @property
-    def new_id(self) -> FileId | None:
-        """Identifies the new file; None if the file is to be removed."""
-        return None if self._new is None else file_id(self._new)
 
     def commit(self, *, alone: bool) -> None:
         """Raises: Changed, OSError: `undo` is to be called, unless `alone`."""
@@ -175,7 +161,8 @@ class _Prepared:
         try:
             self._take_back()
         except (OSError, Changed):
-            kept = f"; its old content is in '{self._backup_path()}'" if self._backup else ""
+            folder, slash, _ = self.change.path.rpartition("/")
+            kept = f"; its old content is in '{folder}{slash}{self._backup}'" if self._backup else ""
             return f"'{self.change.path}' could not be restored{kept}."
         return ""
 
@@ -189,7 +176,8 @@ class _Prepared:
     def _set_aside(self, old: Original) -> None:
         """Give the old file its backup name; remove its own name if the file is to be removed."""
         old.check(self._folder, self._name)
-        backup = backup_name()
+        # It may be the only copy of the old content, so only the process that made it removes it.
+        backup = f"{_PREFIX}{secrets.token_hex(16)}.old"
         if self._temporary is not None:
             with suppress(OSError):  # not every file system has hard links
                 _link(self._folder, self._name, backup)
@@ -214,12 +202,8 @@ class _Prepared:
     def _check_own(self) -> None:
         """Raises: Changed: if another process's file has the name by now."""
         now = os.stat(self._name, dir_fd=self._folder, follow_symlinks=False)
-        if self._new is None or file_id(now) != file_id(self._new):
+        if file_id(now) != self.new_id:
             raise Changed
-
-    def _backup_path(self) -> str:
-        parent, slash, _ = self.change.path.rpartition("/")
-        return f"{parent}{slash}{self._backup}"
 
 
 def _link(folder: int, name: str, other: str) -> None:
@@ -245,17 +229,18 @@ def _commit(ready: Sequence[_Prepared], *, alone: bool) -> None:
 @contextmanager
 def _prepare(planned: PlannedChange) -> Generator[_Prepared]:
     change, target, old = planned.change, planned.target, planned.old
+    parent, _, name = target.path.relative.rpartition("/")
     with translate(change.path), ExitStack() as stack:
-        folder = stack.enter_context(folder_to_write(target.resolver, target.root.fd, target.folder))
+        folder = stack.enter_context(folder_to_write(target.resolver, target.path.root.fd, parent or "."))
         if old is not None:
-            old.check(folder, target.name)
-            _refuse_read_only(change.path, old, folder, target.name)
+            old.check(folder, name)
+            _refuse_read_only(change.path, old, folder, name)
         if (content := change.content) is None:
-            yield _Prepared(planned, folder, None)
+            yield _Prepared(planned, folder, name, None)
             return
         executable, recording = change.executable, target.recording
         new = temp_file(folder, content, planned.like, executable=executable, recording=recording)
-        yield _Prepared(planned, folder, stack.enter_context(new))
+        yield _Prepared(planned, folder, name, stack.enter_context(new))
 
 
 def _refuse_read_only(path: str, old: Original, folder: int, name: str) -> None:
@@ -293,14 +278,6 @@ def temp_file(
             with suppress(OSError):
                 os.unlink(temporary, dir_fd=folder)
             raise
-
-
-def backup_name() -> str:
-    """A name for the old content of a file that is being changed.
-
-    It may be the only copy of that content, so only the process that made it removes it.
-    """
-    return f"{_PREFIX}{secrets.token_hex(16)}.old"
 
 
 def _fill(fd: int, content: bytes, like: Original | None, executable: bool | None) -> None:

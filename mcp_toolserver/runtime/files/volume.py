@@ -6,7 +6,7 @@ import os
 import re
 import stat
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
@@ -185,7 +185,7 @@ def _is_flagged(folder: int) -> bool:
 
 def _ignores_case(folder: int) -> bool | None:
     """Whether an entry is found by another spelling of its name; None where no entry has a letter."""
-    names = _names(folder)
+    names = frozenset(entry.name for entry in _entries(folder, _ENTRIES))
     for name in names:
         other = name.translate(_OTHER_CASE)
         if other == name or other in names:
@@ -200,11 +200,11 @@ def _ignores_case(folder: int) -> bool | None:
     return None
 
 
-def _names(folder: int) -> frozenset[str]:
+def _entries(folder: int, most: int) -> Iterator[os.DirEntry[str]]:
     opened = os.open(".", _LIST, dir_fd=folder)
     try:
         with os.scandir(opened) as entries:
-            return frozenset(entry.name for entry in islice(entries, _ENTRIES))
+            yield from islice(entries, most)
     finally:
         os.close(opened)
 
@@ -219,34 +219,22 @@ def stored_name(folder: int, name: str, fd: int, path_of: Callable[[int], str] =
     """
     status = os.fstat(fd)
     if sys.platform == "darwin" and (status.st_nlink == 1 or stat.S_ISDIR(status.st_mode)):
-        known = _known_name(name, fd, path_of)
-        if known is not None:
-            return known
+        with suppress(ImportError, OSError):
+            known = os.path.basename(path_of(fd))
+            if folded(known) == folded(name):
+                return known
     names: list[str] = []
     aliases: list[str] = []
-    opened = os.open(".", _LIST, dir_fd=folder)
     wanted = folded(name)
-    try:
-        with os.scandir(opened) as entries:
-            for entry in islice(entries, _MOST_NAMES):
-                if entry.name == name:
-                    return name
-                if folded(entry.name) == wanted:
-                    names.append(entry.name)
-                elif entry.inode() == status.st_ino:
-                    # A short name, for instance, or one in which the volume leaves something out.
-                    aliases.append(entry.name)
-    finally:
-        os.close(opened)
+    for entry in _entries(folder, _MOST_NAMES):
+        if entry.name == name:
+            return name
+        if folded(entry.name) == wanted:
+            names.append(entry.name)
+        elif entry.inode() == status.st_ino:
+            # A short name, for instance, or one in which the volume leaves something out.
+            aliases.append(entry.name)
     return _first_same(folder, (*sorted(names), *sorted(aliases)), status)
-
-
-def _known_name(name: str, fd: int, path_of: Callable[[int], str]) -> str | None:
-    try:
-        known = os.path.basename(path_of(fd))
-    except (ImportError, OSError):
-        return None
-    return known if folded(known) == folded(name) else None
 
 
 def _first_same(folder: int, names: Sequence[str], status: os.stat_result) -> str:

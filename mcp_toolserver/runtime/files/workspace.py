@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import KW_ONLY, InitVar, dataclass, field, replace
 from functools import partial
 from threading import Lock
-from typing import Literal, Protocol, TypeVar
+from typing import Literal, TypeVar
 
 import anyio
 
@@ -27,11 +27,20 @@ from mcp_toolserver.runtime.files.path_resolver import (
     PathMoved,
     Walk,
     best_resolver,
+    is_open_as,
     locate,
     relative_to,
 )
 from mcp_toolserver.runtime.files.protection import steers_git
-from mcp_toolserver.runtime.files.root import LocatedPath, Root, in_work_tree, nested, open_root, part_of
+from mcp_toolserver.runtime.files.root import (
+    LocatedPath,
+    Root,
+    TemporaryFolder,
+    in_work_tree,
+    nested,
+    open_root,
+    part_of,
+)
 from mcp_toolserver.runtime.files.transaction import WriteTarget
 from mcp_toolserver.runtime.sandbox.protected.names import GIT
 from mcp_toolserver.stores.running_servers import RunningServer
@@ -64,20 +73,6 @@ Kind = Literal["file", "folder", "other", "missing"]
 T = TypeVar("T")
 
 
-class Temporary(Protocol):
-    """A folder that file tools may use in addition to the roots: the temporary folder of a session, or that
-    of its plan file."""
-
-    @property
-    def path(self) -> str:
-        """Its absolute path, which neither lies in a root nor holds one."""
-        ...
-
-    def root(self) -> Root | None:
-        """The folder, open; None if there is none."""
-        ...
-
-
 @dataclass(frozen=True, kw_only=True)
 class Entered:
     """A worktree that a session works in."""
@@ -91,23 +86,12 @@ class Entered:
     git_folder: str = ""
     """The folder of its repository, which the git tools use all the same."""
 
-    @property
-    def missing(self) -> str:
-        """Why no path can be used once the folder is gone."""
-        return (
-            f"the worktree that this session works in, {self.path}, is not there any more, or something else "
-            f"lies in its place. Call ExitWorktree with the id {self.id} first."
-        )
-
 
 class PathLocks:
     """One lock per path, which exists only while calls hold it or wait for it: first come, first served."""
 
     def __init__(self) -> None:
         self._locks: dict[str, anyio.Lock] = {}
-
-    def __len__(self) -> int:
-        return len(self._locks)
 
     @asynccontextmanager
     async def hold(self, path: str) -> AsyncGenerator[None]:
@@ -129,6 +113,9 @@ class Workspace:
     """The folders that file tools, searches and commands may work in: a value, of which `replace` makes
     narrower views that share its locks.
 
+    Methods with a canonical path raise `NotFound` where nothing is there, `Denied` where a rule hides it or
+    it must not be read or written, and `InvalidInput` for another kind of object.
+
     Raises:
         SettingsError: a root is no folder, or lies in another.
     """
@@ -148,7 +135,7 @@ class Workspace:
     """Why there is no root, where there is none."""
     readable: tuple[str, ...] = ()
     """Folders of the server's own whose files may be read: absolute paths, links resolved."""
-    temporary: tuple[Temporary, ...] = ()
+    temporary: tuple[TemporaryFolder, ...] = ()
     recording: RunningServer | None = None
     """Records the temporary files of writes."""
     is_read_only: bool = False
@@ -223,7 +210,11 @@ class Workspace:
         """
         found = [part for part in self._parts(entered.path, moved=False) if part.path == entered.path]
         if not found:
-            return replace(self, held=(), why_none=entered.missing)
+            why = (
+                f"the worktree that this session works in, {entered.path}, is not there any more, or "
+                f"something else lies in its place. Call ExitWorktree with the id {entered.id} first."
+            )
+            return replace(self, held=(), why_none=why)
         if entered.only:
             return replace(self, held=(found[0],), git_folders=(entered.git_folder,))
         return replace(self, held=(found[0], *self.held))
@@ -232,7 +223,7 @@ class Workspace:
         """The parts of the roots that lie in the folder `given`, or it in them. They stay open, because most
         calls ask for the same; `moved` says whether those count that have another path by now."""
         known = self.parts.get((self.held, given), ())
-        if known and (moved or all(part.is_in_place for part in known)):
+        if known and (moved or all(is_open_as(part.path, part.fd, follow_symlinks=False) for part in known)):
             return known
         if found := tuple(self._opened_parts(given)):
             with self.parts_lock:
@@ -276,7 +267,11 @@ class Workspace:
         root, relative = self._split(path)
         with translate(path, self.roots):
             found, comparison = locate(self._resolver(root), root.fd, relative)
-            spelt = self._canonical_spelling(root.at(found))
+            absolute = root.at(found)
+            is_own = any(relative_to(folder, absolute) for folder in self.readable)
+            spelt = (None if is_own else relative_to(self.held[0].path, absolute)) or absolute
+            if not spelt.isprintable():
+                _check_spelling(spelt)
         return CanonicalPath(self._located(spelt, comparison))
 
     def spellings(self, path: CanonicalPath) -> tuple[str, ...]:
@@ -292,7 +287,7 @@ class Workspace:
         return self._located(path).is_hidden
 
     def kind(self, path: CanonicalPath) -> Kind:
-        """The kind of the object at `path`. Raises: Denied: if it is hidden."""
+        """The kind of the object at `path`."""
         status = self._status(path)
         if status is None:
             return "missing"
@@ -302,12 +297,8 @@ class Workspace:
     async def read(self, path: CanonicalPath, work: Callable[[], T]) -> T:
         """Run `work`, which opens and reads `path` or what lies on its file system, in a thread that may
         hang."""
-        device = await self.lookups.run(self.client, partial(self._device, path))
-        return await self.lookups.read(self.client, device, work)
-
-    def _device(self, path: CanonicalPath) -> int:
-        status = self._status(path)
-        return 0 if status is None else status.st_dev
+        status = await self.lookups.run(self.client, partial(self._status, path))
+        return await self.lookups.read(self.client, status.st_dev if status else 0, work)
 
     def _status(self, path: CanonicalPath) -> os.stat_result | None:
         try:
@@ -324,11 +315,6 @@ class Workspace:
 
         Where `O_PATH` exists this only looks the folder up, so it waits for no file system that hangs in
         `open`.
-
-        Raises:
-            NotFound: if missing.
-            Denied: if hidden by a rule.
-            InvalidInput: if it is not a folder.
         """
         found = self._open_path(path)
         try:
@@ -342,12 +328,7 @@ class Workspace:
         return found
 
     def open_dir(self, path: CanonicalPath) -> int:
-        """Open a folder for listing. The caller closes it, and is no event loop: this may hang.
-
-        Raises:
-            NotFound, InvalidInput: as for `hold_dir`.
-            Denied: if hidden by a rule, or not readable.
-        """
+        """Open a folder for listing. The caller closes it, and is no event loop: this may hang."""
         found = self.hold_dir(path)
         try:
             with translate(path, self.roots):
@@ -360,11 +341,6 @@ class Workspace:
         does not answer hangs it.
 
         It has no effect on a device or FIFO: only regular files are opened for reading.
-
-        Raises:
-            NotFound: if missing.
-            Denied: if hidden by a rule, or not readable.
-            InvalidInput: if it is not a regular file.
         """
         found = self._open_path(path)
         try:
@@ -376,11 +352,7 @@ class Workspace:
             os.close(found)
 
     def write_target(self, path: CanonicalPath) -> WriteTarget:
-        """The place where the file at `path` is written.
-
-        Raises:
-            Denied: if it is hidden, protected or read-only.
-        """
+        """The place where the file at `path` is written."""
         located = self._located(path)
         if not located.root.writable:
             raise Denied(f"'{path}' belongs to the server and can only be read. Write inside the workspace.")
@@ -389,7 +361,7 @@ class Workspace:
             raise InvalidInput(f"'{path}' is a folder, not a file. Name a file in it.")
         if why := self.protects(located.spellings[-1]):
             raise Denied(f"'{path}' {why}")
-        folder, _, name = located.relative.rpartition("/")
+        name = located.relative.rpartition("/")[2]
         is_temporary = located.root not in self.held
         is_head = folded(name, located.comparison) == folded("HEAD", located.comparison)
         if (is_head or steers_git(located.spellings[-1])) and self.protects(located.root.at(GIT)):
@@ -399,13 +371,10 @@ class Workspace:
             )
         return WriteTarget(
             resolver=self._resolver(located.root),
-            root=located.root,
-            folder=folder or ".",
-            name=name,
+            path=located,
             # What is temporary needs no sweeping.
             recording=None if is_temporary else self.recording,
             is_temporary=is_temporary,
-            comparison=located.comparison,
         )
 
     def open_inside(self, absolute: str) -> int | None:
@@ -448,7 +417,7 @@ class Workspace:
         return located
 
     def _split(self, path: str) -> tuple[Root, str]:
-        """The root of `path`, compared as text, and the rest. Raises: Denied: if in no root."""
+        """The root of `path`, compared as text, and the rest."""
         if not self.held:
             raise Denied(f"'{path}' cannot be used: {self.why_none}")
         if not path.startswith("/"):
@@ -473,14 +442,6 @@ class Workspace:
         for one in self.temporary:
             if relative_to(one.path, path) is not None and (root := one.root()) is not None:
                 yield root
-
-    def _canonical_spelling(self, absolute: str) -> str:
-        is_own = any(relative_to(folder, absolute) for folder in self.readable)
-        relative = None if is_own else relative_to(self.held[0].path, absolute)
-        spelt = absolute if relative is None else relative
-        if not spelt.isprintable():
-            _check_spelling(spelt)
-        return spelt
 
     def _open_path(self, path: CanonicalPath) -> int:
         """Open the object at the canonical `path`. The caller closes it."""

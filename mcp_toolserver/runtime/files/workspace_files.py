@@ -64,8 +64,8 @@ _TOGETHER = 6
 class ConfinedFiles:
     """Files inside the roots. Every path is opened below a root by the kernel; a link cannot lead out.
 
-    All methods raise `NotFound`, `Denied` (outside the roots, or hidden by a rule), `InvalidInput` (not a
-    regular file) and never hang on a FIFO or a device.
+    All methods raise `NotFound`, `Denied` (outside the roots, hidden by a rule, or protected), `InvalidInput`
+    (not a regular file) and never hang on a FIFO or a device.
     """
 
     workspace: Workspace
@@ -86,13 +86,15 @@ class ConfinedFiles:
         """Find out, without changing anything, whether `write` may put a file at `path`.
 
         For work that is wasted when it may not, such as a download. The write checks again.
-
-        Raises:
-            Denied: the path is protected, hidden, or in a folder that can only be read.
-            InvalidInput: a folder or a special file is there.
         """
         self._check_declared()
-        await to_thread.run_sync(self._check_writable, path)
+
+        def check() -> None:
+            self.workspace.write_target(path)
+            with translate(path), self._original(path, creates=True):
+                pass
+
+        await to_thread.run_sync(check)
 
     async def write(
         self,
@@ -183,11 +185,6 @@ class ConfinedFiles:
         if not self.may_write:
             raise RuntimeError("the tool changes files but did not declare fs_write")
 
-    def _check_writable(self, path: CanonicalPath) -> None:
-        self.workspace.write_target(path)
-        with translate(path), self._original(path, creates=True):
-            pass
-
     def _make_folder(self, path: CanonicalPath) -> bool:
         kind = self.workspace.kind(path)
         if kind == "folder":
@@ -197,7 +194,7 @@ class ConfinedFiles:
         target = self.workspace.write_target(path)
         with translate(path):
             try:
-                with folder_to_write(target.resolver, target.root.fd, target.relative):
+                with folder_to_write(target.resolver, target.path.root.fd, target.path.relative):
                     return True
             except Changed:
                 raise Conflict(f"'{path}' was made or moved by somebody meanwhile. Try again.") from None
@@ -272,26 +269,30 @@ class ConfinedFiles:
         old: Original | None,
         may_lose: bool,
     ) -> Generator[Previous | None]:
-        """Keep the content of the file that the body replaces; it is dropped again if the body fails.
-
-        Raises:
-            Conflict: the session does not know the content, and it would be lost.
-        """
+        """Keep the content of the file that the body replaces; it is dropped again if the body fails."""
         history, before, after = self.history, before or b"", change.content or b""
         if history is None or old is None or before == after or target.is_temporary:
             yield None
             return
         is_checked = not may_lose and not history.knows(old.id)
-        if is_checked:
-            _check_loss(change.path, before, after)
+        if is_checked and drops_most(before, after):
+            raise Conflict(
+                f"'{change.path}' exists, its {len(before)} bytes were not read in this session as they are "
+                "now, and the new content drops more than half of them. Nothing was changed. Read the file "
+                "first; or send overwrite: true, or its expected_sha256, if all of it is to be replaced."
+            )
         previous = _keep_previous(history, target.absolute, old.id, before)
-        if is_checked:
-            _check_kept(change.path, previous)
+        if is_checked and previous is not None and previous.why:
+            raise Conflict(
+                f"'{change.path}' exists, was not read in this session as it is now, and its content cannot "
+                f"be kept for undo: {previous.why}. Nothing was changed. Read the file first; or send "
+                "overwrite: true, or its expected_sha256, to replace it for good."
+            )
         try:
             yield previous
         except BaseException:
             if previous is not None:
-                history.drop(previous)
+                history.drop(previous.handle)
             raise
 
     @contextmanager
@@ -427,16 +428,6 @@ def _keep_previous(history: FileHistory, path: str, file: FileId, content: bytes
         return Previous(why=error.strerror or str(error))
 
 
-def _check_loss(path: CanonicalPath, before: bytes, after: bytes) -> None:
-    """Raises: Conflict: the new content of a file that the session does not know drops most of the old."""
-    if drops_most(before, after):
-        raise Conflict(
-            f"'{path}' exists, its {len(before)} bytes were not read in this session as they are now, and "
-            "the new content drops more than half of them. Nothing was changed. Read the file first; or send "
-            "overwrite: true, or its expected_sha256, if all of it is to be replaced."
-        )
-
-
 def drops_most(before: bytes, after: bytes) -> bool:
     """Whether `after` lacks more than half of `before`, measured in bytes of whole lines.
 
@@ -448,13 +439,3 @@ def drops_most(before: bytes, after: bytes) -> bool:
         return False
     old, new = (Counter(map(bytes.strip, content.split(b"\n"))) for content in (before, after))
     return 2 * sum(map(len, (old & new).elements())) < sum(map(len, old.elements()))
-
-
-def _check_kept(path: CanonicalPath, previous: Previous | None) -> None:
-    """Raises: Conflict: the content of a file that the session does not know could not be kept."""
-    if previous is not None and previous.why:
-        raise Conflict(
-            f"'{path}' exists, was not read in this session as it is now, and its content cannot be kept for "
-            f"undo: {previous.why}. Nothing was changed. Read the file first; or send overwrite: true, or "
-            "its expected_sha256, to replace it for good."
-        )

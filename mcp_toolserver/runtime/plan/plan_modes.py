@@ -1,12 +1,14 @@
 """The plan modes of all sessions, in memory: each ends with its session or the server."""
 
+import math
 import os
 import secrets
 import shutil
-import time
+import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from anyio import to_thread
 
@@ -15,11 +17,12 @@ from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.errors import InvalidInput, NotFound, Unavailable
 from mcp_toolserver.pipeline.narrowings import PLAN_MODE, Narrowings
 from mcp_toolserver.policy.rules import Narrowing
-from mcp_toolserver.runtime.files.root import Root, opened_root
+from mcp_toolserver.runtime.files.root import TemporaryFolder
 from mcp_toolserver.runtime.processes.broker_client import Writers
 from mcp_toolserver.runtime.processes.child import Child
 from mcp_toolserver.runtime.short_handle import short_handle
-from mcp_toolserver.stores.state_dir import private_folder
+from mcp_toolserver.stores.disk import enforce_limits
+from mcp_toolserver.stores.state_dir import OPEN_FOLDER, READ, private_folder
 
 FOLDER = "plans"
 FILE = "plan.md"
@@ -32,9 +35,6 @@ KEPT_SECONDS = 30 * 86_400.0
 
 SUSPEND_SECONDS = 5.0
 """How long a program may take to be suspended before it is killed."""
-
-_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-_OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,26 +54,6 @@ class PlanMode:
     """... and those that it stopped, because they could not be suspended."""
 
 
-class PlanFolder:
-    """The folder of one plan file. Implements `files.Temporary`."""
-
-    def __init__(self, path: str) -> None:
-        os.mkdir(path, 0o700)
-        self.path = path
-        self._root = opened_root(os.open(path, _OPEN_FOLDER), path)
-
-    def root(self) -> Root:
-        """See `Temporary.root`."""
-        return self._root
-
-    def remove(self) -> None:
-        """Remove the folder with what is in it."""
-        with suppress(OSError):
-            for name in os.listdir(self._root.fd):
-                os.unlink(name, dir_fd=self._root.fd)
-            os.rmdir(self.path)
-
-
 @dataclass(frozen=True)
 class PlanModes:
     """The plan modes by the owner of the session."""
@@ -83,9 +63,8 @@ class PlanModes:
     writers: Writers
     ceiling: Permission
     user: str = ""
-    """See `ProviderContext.user`."""
-    modes: dict[str, tuple[PlanMode, PlanFolder]] = field(
-        default_factory=dict[str, "tuple[PlanMode, PlanFolder]"]
+    modes: dict[str, tuple[PlanMode, TemporaryFolder]] = field(
+        default_factory=dict[str, "tuple[PlanMode, TemporaryFolder]"]
     )
 
     @property
@@ -93,7 +72,7 @@ class PlanModes:
         """Whose calls the runs of schedules make."""
         return runs_of(owner_of(self.user))
 
-    def folder(self, owner: str) -> PlanFolder | None:
+    def folder(self, owner: str) -> TemporaryFolder | None:
         """The folder of the plan file of `owner`; None outside plan mode."""
         found = self.modes.get(owner)
         return found and found[1]
@@ -103,7 +82,7 @@ class PlanModes:
         programs that go on."""
         if (found := self.modes.pop(owner, None)) is None:
             return ()
-        found[1].remove()
+        shutil.rmtree(found[1].path, ignore_errors=True)
         if not self.modes:
             self.narrowings.remove(self.runs, PLAN_MODE)
         return _names(self.writers.settle())
@@ -135,8 +114,14 @@ class OwnerPlans:
         handle = short_handle("plan_", {mode.handle for mode, _ in modes.values()})
         try:
             every = private_folder(plans.state, FOLDER)
-            _remove_old(every)
-            folder = PlanFolder(f"{every}/{secrets.token_hex(16)}")
+            with suppress(OSError):
+                # The plan files of servers that were killed long ago.
+                enforce_limits(every, total=sys.maxsize, seconds=KEPT_SECONDS, since=math.inf)
+            path = f"{every}/{secrets.token_hex(16)}"
+            os.mkdir(path, 0o700)
+            folder = TemporaryFolder(path, partial(os.open, path, OPEN_FOLDER))
+            # Open from now on, so that nothing that has its path later is used instead.
+            folder.root()
         except OSError as error:
             why = error.strerror or "it is in use"
             raise Unavailable(f"The plan file cannot be made: {why}. Plan mode has not begun.") from None
@@ -199,7 +184,7 @@ def _narrowing(mode: PlanMode) -> Narrowing:
 
 def _read(path: str) -> str:
     try:
-        with os.fdopen(os.open(path, _READ), "rb") as file:
+        with os.fdopen(os.open(path, READ), "rb") as file:
             content = file.read(4 * MAX_CHARACTERS + 1)
     except FileNotFoundError:
         return ""
@@ -212,12 +197,3 @@ def _read(path: str) -> str:
             f"The plan has more than {MAX_CHARACTERS} characters, too many to be approved. Shorten it."
         )
     return text
-
-
-def _remove_old(folder: str) -> None:
-    """Remove the plan files of servers that were killed long ago."""
-    oldest = time.time() - KEPT_SECONDS
-    with suppress(OSError):
-        for entry in os.scandir(folder):
-            if entry.stat(follow_symlinks=False).st_mtime < oldest:
-                shutil.rmtree(entry.path, ignore_errors=True)

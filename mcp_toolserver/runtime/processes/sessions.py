@@ -5,34 +5,12 @@ from collections.abc import Callable, Sequence
 from threading import Lock
 
 from mcp_toolserver.capabilities.call_scope import UNCONNECTED
-from mcp_toolserver.errors import Unavailable
-from mcp_toolserver.runtime.files.root import Root, opened_root
+from mcp_toolserver.runtime.files.root import TemporaryFolder
 from mcp_toolserver.runtime.processes.broker_client import Broker
 from mcp_toolserver.runtime.sandbox.layers.spec import may_share
 
 IDLE_SECONDS = 1800.0
 """After so long without a call, the session of a client without a connection ends."""
-
-
-class TemporaryFolder:
-    """The temporary folder of one session, opened when it is first needed. Implements `files.Temporary`."""
-
-    def __init__(self, path: str, open_folder: Callable[[], int | None]) -> None:
-        self.path = path
-        self._open = open_folder
-        self._lock = Lock()
-        self._root: Root | None = None
-
-    def root(self) -> Root | None:
-        """The folder under the name that commands have for it; None if there is none."""
-        with self._lock:
-            if self._root is None:
-                try:
-                    folder = self._open()
-                except Unavailable:
-                    return None
-                self._root = None if folder is None else opened_root(folder, self.path)
-            return self._root
 
 
 class Sessions:
