@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import mcp_types as mcp
 from mcp.shared.exceptions import MCPError
 
+from mcp_toolserver.pipeline.call import InputRequired
 from mcp_toolserver.protocol.handlers import Handlers, refuse_cursor
 from mcp_toolserver.protocol.resources.own_resources import RootFiles, completed, own_resources
 from mcp_toolserver.protocol.resources.skills import Skills
@@ -21,7 +22,6 @@ from mcp_toolserver.protocol.resources.source import (
     Source,
     UnaskedVisitor,
     Visitor,
-    Waiting,
     not_found,
 )
 from mcp_toolserver.protocol.resources.subscriptions import Subscriptions
@@ -103,8 +103,9 @@ class ResourceHandlers:
         try:
             with self.handlers.changes.on_behalf_of(client.owner):
                 return await self._read(params.uri, client)
-        except Waiting as waiting:
-            return waiting.asked
+        except InputRequired:
+            assert client.pending is not None
+            return client.pending
         except Refused as refused:
             if refused.kind in _FAULTS:
                 raise MCPError(mcp.INTERNAL_ERROR, str(refused), {"uri": params.uri}) from None
@@ -133,8 +134,9 @@ class ResourceHandlers:
             for source in self.sources:
                 if (found := await source.get_prompt(params, client)) is not None:
                     return found
-        except Waiting as waiting:
-            return waiting.asked
+        except InputRequired:
+            assert client.pending is not None
+            return client.pending
         raise MCPError(mcp.INVALID_PARAMS, "There is no such prompt. prompts/list names those there are.")
 
     async def complete(self, context: Context, params: mcp.CompleteRequestParams) -> mcp.CompleteResult:
@@ -225,7 +227,7 @@ async def _branches(visitor: Visitor) -> Sequence[str]:
     """The names of branches, those with the newest commits first."""
     try:
         found = await visitor.call(_BRANCHES, {}, _named)
-    except (Refused, Waiting):
+    except (Refused, InputRequired):
         return ()
     return found.text.split()
 
