@@ -19,7 +19,6 @@ from mcp_toolserver.capabilities.processes import JobQuery, JobState
 from mcp_toolserver.errors import InvalidInput, NotFound
 from mcp_toolserver.pipeline.call import InputRequired
 from mcp_toolserver.protocol.client_identity import file_path
-from mcp_toolserver.protocol.handlers import Handlers
 from mcp_toolserver.protocol.resources.source import (
     BINARY,
     ESCAPES,
@@ -57,7 +56,7 @@ _TAIL = 60_000
 
 _TEXT = "text/plain"
 
-_READ_FILE = "read_file"
+READ_FILE = "read_file"
 """The tool whose permission and rules apply."""
 
 _LOOKED_AT = 5_000
@@ -315,19 +314,16 @@ async def _saved_output(outputs: OutputStore, handle: str, visitor: Visitor) -> 
 class RootFiles(Source):
     """Files are not listed; tools find them."""
 
-    handlers: Handlers
     roots: Sequence[str]
 
     def templates(self) -> Sequence[mcp.ResourceTemplate]:
-        if _READ_FILE not in self.handlers.offered:
-            return ()
         description = "A whole file in the roots, unchanged."
         return [mcp.ResourceTemplate(name="file", uri_template="file:///{+path}", description=description)]
 
     async def read(self, uri: str, visitor: Visitor) -> mcp.ReadResourceResult | None:
-        if (path := file_path(uri)) is None or _READ_FILE not in self.handlers.offered:
+        if (path := file_path(uri)) is None:
             return None
-        result = await visitor.call(_READ_FILE, {"path": path}, _read_file, LARGEST * ESCAPES)
+        result = await visitor.call(READ_FILE, {"path": path}, _read_file, LARGEST * ESCAPES)
         if len(result.text) > LARGEST:
             why = "With its escapes it is too long; read a part of it with read_file."
             raise Refused("invalid_input", why)
@@ -361,7 +357,7 @@ async def completed(value: str, visitor: Visitor) -> Sequence[str]:
     path = folder or slash or "."
     try:
         found = await visitor.call(
-            _READ_FILE, {"path": path}, lambda args, rt: _folder_names(args, rt, start), _NAME_BYTES
+            READ_FILE, {"path": path}, lambda args, rt: _folder_names(args, rt, start), _NAME_BYTES
         )
     except (Refused, InputRequired):
         return ()

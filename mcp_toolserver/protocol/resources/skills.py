@@ -39,7 +39,7 @@ from mcp_toolserver.text.lines.escape_invisible import visible_values
 from mcp_toolserver.text.skills import skill_content
 from mcp_toolserver.tool_spec import Output, Runtime
 
-TOOL = "Skill"
+SKILL_TOOL = "Skill"
 
 PAGE = 20
 """Skills of one page; the server reads all their files."""
@@ -63,22 +63,16 @@ class Skills(Source):
 
     handlers: Handlers
 
-    @property
-    def is_offered(self) -> bool:
-        return TOOL in self.handlers.offered
-
     def templates(self) -> Sequence[mcp.ResourceTemplate]:
-        if not self.is_offered:
-            return ()
         description = f"A file of a skill; {SKILL_FILE} is the skill itself."
         template = "skill://{name}/{+path}"
         return [mcp.ResourceTemplate(name="skill", uri_template=template, description=description)]
 
     async def read(self, uri: str, visitor: Visitor) -> mcp.ReadResourceResult | None:
-        if (found := _address(uri)) is None or not self.is_offered:
+        if (found := _address(uri)) is None:
             return None
         name, path = found
-        result = await visitor.call(TOOL, {"skill": name, "file": path}, _content, LARGEST * ESCAPES)
+        result = await visitor.call(SKILL_TOOL, {"skill": name, "file": path}, _content, LARGEST * ESCAPES)
         is_markdown = path.endswith(".md")
         mime_type = "text/markdown" if is_markdown else mimetypes.guess_type(path)[0]
         return file_resource(uri, result, mime_type)
@@ -125,7 +119,7 @@ class Skills(Source):
             return Output("")
 
         try:
-            await UnaskedVisitor(self.handlers, context).call(TOOL, {}, run)
+            await UnaskedVisitor(self.handlers, context).call(SKILL_TOOL, {}, run)
         except Refused as refused:
             raise MCPError(mcp.INVALID_PARAMS, str(refused)) from None
         return {"resultType": "complete", **found, "ttlMs": 0, "cacheScope": "private"}
@@ -163,7 +157,7 @@ class Skills(Source):
             return Output("")
 
         with suppress(Refused):
-            await UnaskedVisitor(self.handlers, context).call(TOOL, {}, run)
+            await UnaskedVisitor(self.handlers, context).call(SKILL_TOOL, {}, run)
         return [self._prompt(card) for card in cards if card.user_invocable and card.name not in taken]
 
     def _prompt(self, card: SkillCard) -> mcp.Prompt:
@@ -179,8 +173,6 @@ class Skills(Source):
         self, params: mcp.GetPromptRequestParams, visitor: Visitor
     ) -> mcp.GetPromptResult | None:
         """The text of a skill, which is active from now on."""
-        if not self.is_offered:
-            return None
         given = params.arguments or {}
         if unknown := sorted(given.keys() - {_ARGUMENT}):
             raise MCPError(
@@ -189,7 +181,7 @@ class Skills(Source):
         call = {"skill": params.name, _ARGUMENT: given.get(_ARGUMENT, "")}
         try:
             with self.handlers.changes.on_behalf_of(visitor.owner):
-                found = await visitor.call(TOOL, call, _text)
+                found = await visitor.call(SKILL_TOOL, call, _text)
         except Refused as refused:
             if refused.kind == NotFound.kind:
                 return None

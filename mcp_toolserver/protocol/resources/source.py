@@ -97,21 +97,11 @@ class Source(Protocol):
         return ()
 
     async def read(self, uri: str, visitor: Visitor, /) -> Reading | None:
-        """The resource; None for a URI of another source.
-
-        Raises:
-            Refused: it cannot be read.
-            InputRequired: see `Visitor.call`.
-        """
+        """The resource; None for a URI of another source. Raises: see `Visitor.call`."""
         return None
 
     async def get_prompt(self, params: mcp.GetPromptRequestParams, visitor: Visitor, /) -> PromptText | None:
-        """The text of a prompt; None for a name of another source.
-
-        Raises:
-            MCPError: the arguments are wrong, or the prompt cannot be used.
-            InputRequired: see `Visitor.call`.
-        """
+        """The text of a prompt; None for a name of another source. Raises: MCPError: it cannot be used so."""
         return None
 
     def watched(self, uri: str, owner: str, /) -> bool:
