@@ -220,7 +220,7 @@ async def _transport(app: Application, binding: HttpBinding | None, ended: Calla
         app.background.start(partial(_schedules, app, grants), name="the scheduler")
         if binding is None:
             server = mcp_server(app, only_client=LOCAL)
-            await serve_stdio(server, limits, reads(app.dispatcher), ended)
+            await serve_stdio(server, limits, partial(reads, app.dispatcher), ended)
         else:
             await _serve_http(app, binding, limits)
         tasks.cancel_scope.cancel()

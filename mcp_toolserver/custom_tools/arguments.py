@@ -1,6 +1,6 @@
 """Makes the `Args` model that checks a tool's arguments, from a pydantic model or a JSON Schema."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from importlib import import_module
 from types import new_class
@@ -17,7 +17,7 @@ from mcp_toolserver.tool_spec import Args, ToolSpec
 FindErrors = Callable[[JsonValue], str | None]
 """Describes the errors in arguments, or returns None."""
 
-_OPEN = (
+_MENTIONS = (
     "additionalProperties",
     "patternProperties",
     "unevaluatedProperties",
@@ -38,12 +38,6 @@ class _SchemaError(Protocol):
     validator: str
     validator_value: JsonValue
     instance: JsonValue
-
-
-def closed_schema(schema: Mapping[str, JsonValue]) -> Schema:
-    """Return `schema` with unknown arguments refused, unless it mentions them itself."""
-    says = any(key in schema for key in _OPEN)
-    return dict(schema) if says else {**schema, "additionalProperties": False}
 
 
 def schema_checker(name: str, schema: Schema) -> FindErrors:
@@ -117,16 +111,13 @@ class ArgumentForm:
 
 
 def from_schema(name: str, given: object, decode: Decode = lambda args: (args.model_dump(),)) -> ArgumentForm:
-    """Take arguments as a dictionary that fits a JSON Schema.
-
-    Raises:
-        RegistrationError: it is no JSON Schema of an object.
-    """
+    """Take arguments as a dictionary that fits a JSON Schema. Raises: RegistrationError: it is none."""
     try:
         schema = _SCHEMA.validate_python(given)
     except ValidationError:
         raise RegistrationError(f"{name}: input_schema must be a dictionary of JSON values") from None
-    checked = closed_schema(schema)
+    says = any(key in schema for key in _MENTIONS)
+    checked = schema if says else {**schema, "additionalProperties": False}
     args = _checked_by(schema_checker(name, checked))
     return ArgumentForm(given=schema, checked=checked, args=args, decode=decode)
 
@@ -154,20 +145,11 @@ def from_model(model: type[BaseModel]) -> ArgumentForm:
 
 
 def parse(spec: ToolSpec, payload: Payload) -> Args:
-    """Check the arguments of a call outside the server.
-
-    Raises:
-        InvalidInput: they do not fit; its text does not quote them.
-    """
+    """Check the arguments of a call outside the server. Raises: InvalidInput, without quoting them."""
     try:
         return spec.args.model_validate(payload)
     except ValidationError as error:
         raise InvalidInput(f"{spec.name} cannot use these arguments: {_text(error)}.") from None
-
-
-def payload(args: Args) -> Payload:
-    """The arguments as JSON, for rules and for the tool's own check."""
-    return args.model_dump(mode="json")
 
 
 def _checked_by(find_errors: FindErrors) -> type[Args]:

@@ -10,7 +10,7 @@ from typing import TypedDict, TypeVar, Unpack, get_args
 from pydantic import BaseModel, JsonValue
 
 from mcp_toolserver.capabilities.permissions import Capability, Permission
-from mcp_toolserver.custom_tools.arguments import ArgumentForm, from_model, from_schema, nodes, parse, payload
+from mcp_toolserver.custom_tools.arguments import ArgumentForm, from_model, from_schema, nodes, parse
 from mcp_toolserver.custom_tools.tool import (
     Check,
     Payload,
@@ -65,11 +65,7 @@ def declared_spec(
     form: ArgumentForm,
     run: Callable[[Args, Runtime], Awaitable[Output]],
 ) -> ToolSpec:
-    """Return the tool that is declared so.
-
-    Raises:
-        RegistrationError: a declaration has the wrong type or contradicts another.
-    """
+    """The tool as declared. Raises: RegistrationError: a declaration is wrong or contradicts another."""
     check_names(name, description)
     reads = _flag(name, declared, "is_read_only")
     cheapest = Permission.READ_ONLY if reads else Permission.DANGER_FULL_ACCESS
@@ -90,7 +86,9 @@ def declared_spec(
         args=form.args,
         run=run,
         kind=_choice(name, declared, "kind", _KINDS, "other"),
-        subjects=lambda args: tuple(value for value in nodes(payload(args)) if isinstance(value, str)),
+        subjects=lambda args: tuple(
+            value for value in nodes(args.model_dump(mode="json")) if isinstance(value, str)
+        ),
         destructive=not only_reads if destructive is None else destructive,
         idempotent=only_reads if idempotent is None else idempotent,
         serial=not _flag(name, declared, "is_concurrency_safe"),
@@ -102,11 +100,7 @@ def declared_spec(
 
 
 def check_names(name: str, description: str) -> None:
-    """Check that every client can handle the name and the description.
-
-    Raises:
-        RegistrationError: one of them is invalid.
-    """
+    """Raises: RegistrationError: some client cannot handle the name or the description."""
     if not _NAME.fullmatch(name):
         raise RegistrationError(
             f"{name[:64]!r} is not a valid tool name: a letter or _, then up to 63 letters, digits, _ and -"
@@ -133,14 +127,6 @@ def _choice(name: str, declared: Mapping[str, object], key: str, choices: Mappin
     if not isinstance(given, str) or given not in choices:
         raise RegistrationError(f"{name}: {key} must be one of {', '.join(choices)}")
     return choices[given]
-
-
-def declared_check(name: str, declared: Mapping[str, object]) -> Check | None:
-    """Return the tool's own check. Raises: RegistrationError: it is no function."""
-    value = declared.get("check_permissions")
-    if value is not None and not callable(value):
-        raise RegistrationError(f"{name}: check_permissions must be a function")
-    return value
 
 
 def _deadline(name: str, declared: Mapping[str, object]) -> float:
@@ -270,9 +256,9 @@ def as_entry(tool: Tool) -> Entry:
     Raises:
         RegistrationError: its name, description or schema is invalid.
     """
-    if isinstance(tool, BuiltTool):
-        return Entry(tool.spec, TOOLSET)
-    return Entry(build_tool({member: getattr(tool, member) for member in MEMBERS}).spec, TOOLSET)
+    if not isinstance(tool, BuiltTool):
+        tool = build_tool({member: getattr(tool, member) for member in MEMBERS})
+    return Entry(tool.spec, TOOLSET)
 
 
 def _build(
@@ -285,29 +271,27 @@ def _build(
     if unknown := [key for key in declared if key not in Declared.__annotations__]:
         known = ", ".join(Declared.__annotations__)
         raise RegistrationError(f"{name}: {unknown[0]} is not known; choose from {known}")
-    check = declared_check(name, declared)
+    check = declared.get("check_permissions")
+    if check is not None and not callable(check):
+        raise RegistrationError(f"{name}: check_permissions must be a function")
 
     async def body(args: Args, context: ToolContext) -> object:
         return await call_function(function, *form.decode(args), context)
 
     async def run(args: Args, rt: Runtime) -> Output:
-        context = _context(name, rt)
+        context = rt.origin
+        if not context.working_directory:
+            raise Denied(f"{name} has no folder to work in: the client left none of the server's roots.")
         if check is not None:
             # It can only refuse: mode and rules have already permitted the call.
             try:
-                await run_check(name, check, payload(args), context)
+                await run_check(name, check, args.model_dump(mode="json"), context)
             except PermissionError as error:
                 raise Denied(str(error)) from None
         return _output(await body(args, context))
 
     spec = declared_spec(name, description, declared, form, run)
     return BuiltTool(spec=spec, input_schema=form.given, body=body, check=check)
-
-
-def _context(name: str, rt: Runtime) -> ToolContext:
-    if not rt.origin.working_directory:
-        raise Denied(f"{name} has no folder to work in: the client left none of the server's roots.")
-    return rt.origin
 
 
 def _output(found: object) -> Output:

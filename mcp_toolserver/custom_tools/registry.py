@@ -127,9 +127,6 @@ class ToolPool(Sequence[Tool]):
     def __getitem__(self, index: int | slice) -> Tool | tuple[Tool, ...]:
         return self.tools[index]
 
-    def __iter__(self) -> Iterator[Tool]:
-        return iter(self.tools)
-
 
 def assemble_tool_pool(
     built_in: Iterable[Tool],
@@ -146,23 +143,23 @@ def assemble_tool_pool(
     Raises:
         RegistrationError: with precedence "error", two sources have the same name.
     """
-    denied = frozenset(map(_fold, deny_rules))
+    denied = frozenset(map(str.casefold, deny_rules))
     sources = [
-        sorted((tool for tool in source if _fold(tool.name) not in denied), key=lambda tool: tool.name)
+        sorted((tool for tool in source if tool.name.casefold() not in denied), key=lambda tool: tool.name)
         for source in (built_in, custom, mcp_tools)
     ]
     everything = [tool for source in sources for tool in source]
     winners: dict[str, Tool] = {}
     diagnostics: list[str] = []
     for tool in everything:
-        before = winners.setdefault(_fold(tool.name), tool)
+        before = winners.setdefault(tool.name.casefold(), tool)
         if before is tool:
             continue
         if precedence == "error":
             raise RegistrationError(f"two tools are called {tool.name}")
         diagnostics.append(f"{tool.name}: there are two, and the {_WINS[precedence]} is taken")
         if precedence == "latest":
-            winners[_fold(tool.name)] = tool
+            winners[tool.name.casefold()] = tool
     kept = set(map(id, winners.values()))
     return ToolPool(tuple(tool for tool in everything if id(tool) in kept), tuple(diagnostics))
 
@@ -179,20 +176,16 @@ def filter_tools(
     diagnostic.
     """
     given = tuple(tools)
-    names = {_fold(tool.name) for tool in given}
+    names = {tool.name.casefold() for tool in given}
     wanted, unwanted = tuple(allowed or ()), tuple(disallowed or ())
-    chosen = frozenset(map(_fold, wanted)) if wanted else names
-    denied = frozenset(map(_fold, unwanted))
-    kept = tuple(t for t in given if _fold(t.name) in chosen and _fold(t.name) not in denied)
-    unknown = [name for name in (*wanted, *unwanted) if _fold(name) not in names]
+    chosen = set(map(str.casefold, wanted)) if wanted else names
+    left = chosen.difference(map(str.casefold, unwanted))
+    kept = tuple(tool for tool in given if tool.name.casefold() in left)
+    unknown = [name for name in (*wanted, *unwanted) if name.casefold() not in names]
     diagnostics = [f"no tool is called {name}" for name in unknown]
     if given and not kept:
         diagnostics.append("no tool is left: the lists allow none of them")
     return ToolPool(kept, tuple(diagnostics))
-
-
-def _fold(name: str) -> str:
-    return name.casefold()
 
 
 Nesting = Literal["intersect", "replace"]

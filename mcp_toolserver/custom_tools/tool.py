@@ -85,11 +85,7 @@ async def call_function(function: Callable[..., object], *arguments: object) -> 
 
 
 async def run_check(name: str, check: Check, payload: Payload, context: ToolContext) -> None:
-    """Run a tool's own check; only None and True permit the call.
-
-    Raises:
-        PermissionError: the check refuses or fails.
-    """
+    """Run a tool's own check. Raises: PermissionError: it fails, or returns neither None nor True."""
     try:
         answer = await call_function(check, payload, context)
     except PermissionError as error:
@@ -103,11 +99,7 @@ async def run_check(name: str, check: Check, payload: Payload, context: ToolCont
 
 
 def as_result(found: object) -> ToolResult:
-    """Convert a function's return value to a result.
-
-    Raises:
-        ValueError: the value cannot be encoded as JSON.
-    """
+    """Convert a function's return value to a result. Raises: see `to_text`."""
     if isinstance(found, Output):
         return ToolResult(output=found.text)
     result = found if isinstance(found, ToolResult) else ToolResult(output=found)
@@ -116,11 +108,7 @@ def as_result(found: object) -> ToolResult:
 
 
 def to_text(output: object) -> str:
-    """Convert an output to text: text is unchanged, None is empty, everything else becomes JSON.
-
-    Raises:
-        ValueError: the value cannot be encoded as JSON.
-    """
+    """Text as it is, None as nothing, other values as JSON. Raises: ValueError: JSON cannot encode it."""
     if output is None or isinstance(output, str):
         return output or ""
     return to_json(output).decode()

@@ -15,7 +15,7 @@ import secrets
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import unquote, urlsplit
 from weakref import WeakKeyDictionary
 
@@ -107,6 +107,15 @@ def state_of(context: Context) -> dict[str, Any]:
     return {} if connection is None else connection.state
 
 
+T = TypeVar("T", bound=BaseModel)
+
+
+async def ask_client(context: Context, request: mcp.ServerRequest, answer: type[T]) -> T:
+    """What the client answers to a request that belongs to the call of `context`."""
+    metadata = ServerMessageMetadata(related_request_id=context.request_id)
+    return await context.session.send_request(request, answer, metadata=metadata)
+
+
 def _connection(context: Context) -> Connection | None:
     # A private attribute of the SDK's session.
     return getattr(context.session, "_connection", None)
@@ -142,9 +151,7 @@ class ClientRoots:
     async def of(self, context: Context) -> tuple[str, ...] | None:
         """The absolute paths of the client's roots; None if it is not restricted to any."""
         declared = context.session.client_capabilities
-        if self.ignored or declared is None or declared.roots is None:
-            return None
-        if is_stateless(context):
+        if self.ignored or declared is None or declared.roots is None or is_stateless(context):
             return None
         named = state_of(context).setdefault(_NAMED, _Named())
         if named.attempts > 0:
@@ -165,7 +172,7 @@ class ClientRoots:
                 roots: list[_Root] = []
                 while generation != named.generation:
                     generation = named.generation
-                    roots = await _listed(context)
+                    roots = (await ask_client(context, mcp.ListRootsRequest(), _Answer)).roots
         except (TimeoutError, MCPError, ValueError):
             named.attempts -= 1
             return
@@ -173,15 +180,6 @@ class ClientRoots:
         if roots or named.folders is not None:
             paths = (file_path(root.uri, self.windows) for root in roots)
             named.folders = tuple(path for path in paths if path is not None and "\0" not in path)
-
-
-async def _listed(context: Context) -> list[_Root]:
-    answer = await context.session.send_request(
-        mcp.ListRootsRequest(),
-        _Answer,
-        metadata=ServerMessageMetadata(related_request_id=context.request_id),
-    )
-    return answer.roots
 
 
 def file_path(uri: str, windows: WindowsPaths | None = None) -> str | None:

@@ -4,7 +4,7 @@ The dispatcher applies the stricter of this policy and its own. A policy that ca
 read-only without a network.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from functools import reduce
 from typing import Any
 
@@ -124,13 +124,12 @@ def _is_enabled(network: JsonValue) -> bool:
     return network == "enabled"
 
 
-def _managed(entries: Iterable[tuple[str | None, str]], *, network: bool) -> ClientRestrictions:
+def _managed(entries: Sequence[tuple[str | None, str]], *, network: bool) -> ClientRestrictions:
     """The restrictions of all entries together; an unknown place allows no writing."""
-    found = list(entries)
     area: dict[str, bool] = {}
     for wanted, writable in (("read", False), ("write", True), ("deny", False)):
-        area |= {path: writable for path, access in found if access == wanted and path is not None}
-    readable = any(path == "/" and access != "deny" for path, access in found)
+        area |= {path: writable for path, access in entries if access == wanted and path is not None}
+    readable = any(path == "/" and access != "deny" for path, access in entries)
     ceiling = Permission.WORKSPACE_WRITE if any(area.values()) else Permission.READ_ONLY
     if area.get("/") and all(area.values()):
         ceiling = Permission.DANGER_FULL_ACCESS
@@ -139,7 +138,7 @@ def _managed(entries: Iterable[tuple[str | None, str]], *, network: bool) -> Cli
         ceiling=ceiling,
         network=network,
         areas=(area,),
-        hides=not readable or any(access == "deny" for _, access in found),
+        hides=not readable or any(access == "deny" for _, access in entries),
     )
 
 
@@ -158,24 +157,20 @@ def _place(place: JsonValue, cwd: str | None) -> str | None:
     match place:
         case {"type": "path", "path": str() as path}:
             return _folder(path)
-        case {"type": "glob_pattern"}:
+        case {"type": "special", "value": {"kind": "root"}}:
+            return "/"
+        case {"type": "special", "value": {"kind": "slash_tmp"}}:
+            return "/tmp"  # noqa: S108  as Codex has it
+        case {
+            "type": "special",
+            "value": {"kind": "project_roots" | "current_working_directory"} as value,
+        } if cwd is not None:
+            inner = value.get("subpath")
+            return _folder(f"{cwd}/{inner}") if isinstance(inner, str) else cwd
+        case {"type": "glob_pattern"} | {"type": "special", "value": {"kind": str()}}:
             return None
-        case {"type": "special", "value": {"kind": str() as kind} as value}:
-            return _special(kind, value.get("subpath"), cwd)
         case _:
             raise ValueError("an unknown kind of place")
-
-
-def _special(kind: str, inner: JsonValue, cwd: str | None) -> str | None:
-    match kind:
-        case "root":
-            return "/"
-        case "slash_tmp":
-            return "/tmp"  # noqa: S108  as Codex has it
-        case "project_roots" | "current_working_directory" if cwd is not None:
-            return _folder(f"{cwd}/{inner}") if isinstance(inner, str) else cwd
-        case _:
-            return None
 
 
 def _folder(given: JsonValue) -> str | None:

@@ -23,14 +23,13 @@ import anyio
 import mcp_types as mcp
 from mcp.server.connection import allowed_log_levels
 from mcp.shared.exceptions import MCPError
-from mcp.shared.message import ServerMessageMetadata
 from mcp_types.version import is_version_at_least
 from pydantic import JsonValue
 
 from mcp_toolserver.capabilities.user import Answers, Question
 from mcp_toolserver.errors import Denied, NobodyToAsk, TimedOut, Unavailable
 from mcp_toolserver.pipeline.call import InputRequired
-from mcp_toolserver.protocol.client_identity import state_of
+from mcp_toolserver.protocol.client_identity import ask_client, state_of
 from mcp_toolserver.protocol.translate import MODERN, Context, is_stateless
 from mcp_toolserver.text.json_values import is_list
 
@@ -119,23 +118,15 @@ class Asker:
     """The reply to send when a question raised `InputRequired`."""
 
     async def ask(self, question: str) -> bool:
-        """Ask whether the call may run; no if nobody can answer.
-
-        Raises:
-            InputRequired: the client has to answer first.
-        """
+        """Ask whether the call may run; no if nobody can answer. Raises: InputRequired: see `answer`."""
         try:
             answer = await self.answer(APPROVAL, _request(question, _FORM))
         except (NobodyToAsk, TimedOut):
             return False
-        return answer is not None and _is_yes(answer)
+        return answer is not None and answer.action == "accept" and answer.content == {"decision": "allow"}
 
     async def elicit(self, questions: Sequence[Question]) -> Answers:
-        """See `Ask`.
-
-        Raises:
-            InputRequired: the client has to answer first.
-        """
+        """See `Ask`. Raises: InputRequired: see `answer`."""
         if not questions and self.can_be_asked():
             return ()
         form = Form(questions=questions, lists=self._speaks(_LISTS_SINCE))
@@ -172,7 +163,13 @@ class Asker:
         if not self.can_be_asked():
             raise NobodyToAsk
         if not self._speaks(MODERN):
-            return await self._over_the_back_channel(request)
+            try:
+                with anyio.fail_after(self.seconds):
+                    return await ask_client(self.context, request, mcp.ElicitResult)
+            except TimeoutError:
+                raise unanswered(self.seconds) from None
+            except (MCPError, ValueError):
+                raise NobodyToAsk from None
         if self.said is None:
             responses = self.params.input_responses or {}
             self.said = self.questions.answered(self.params.request_state, responses)
@@ -189,19 +186,6 @@ class Asker:
         declared = self.context.session.client_capabilities
         elicitation = declared and declared.elicitation
         return elicitation is not None and (elicitation.form is not None or elicitation.url is None)
-
-    async def _over_the_back_channel(self, request: mcp.ElicitRequest) -> mcp.ElicitResult:
-        try:
-            with anyio.fail_after(self.seconds):
-                return await self.context.session.send_request(
-                    request,
-                    mcp.ElicitResult,
-                    metadata=ServerMessageMetadata(related_request_id=self.context.request_id),
-                )
-        except TimeoutError:
-            raise unanswered(self.seconds) from None
-        except (MCPError, ValueError):
-            raise NobodyToAsk from None
 
 
 async def set_level(context: Context, params: mcp.SetLevelRequestParams) -> mcp.EmptyResult:
@@ -231,10 +215,6 @@ def _request(message: str, schema: Mapping[str, Any]) -> mcp.ElicitRequest:
     return mcp.ElicitRequest(
         params=mcp.ElicitRequestFormParams(message=message, requested_schema=dict(schema))
     )
-
-
-def _is_yes(answer: mcp.ElicitResult) -> bool:
-    return answer.action == "accept" and (answer.content or {}) == {"decision": "allow"}
 
 
 @dataclass(frozen=True, kw_only=True)

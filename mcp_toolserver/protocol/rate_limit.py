@@ -10,9 +10,9 @@ Wrapped streams count the requests of a connection and detect that it is idle.
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextvars import Context
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import anyio
@@ -46,9 +46,9 @@ class RequestLimits:
 class ConcurrencyLimiter:
     """Limits the requests in progress, in all and by client."""
 
-    def __init__(self, limits: RequestLimits, now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, limits: RequestLimits) -> None:
         self.limits = limits
-        self._rate_limiter = RateLimiter(limits.per_minute, now) if limits.per_minute else None
+        self._rate_limiter = RateLimiter(limits.per_minute) if limits.per_minute else None
         self._count = 0
         self._by_client: Counter[str] = Counter()
 
@@ -74,15 +74,9 @@ class ConcurrencyLimiter:
 class LimiterOfName(ConcurrencyLimiter):
     """Limits the requests of all clients with the token of one name, within the limits of the server."""
 
-    def __init__(
-        self,
-        name: str,
-        limits: RequestLimits,
-        shared: ConcurrencyLimiter,
-        now: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, name: str, limits: RequestLimits, shared: ConcurrencyLimiter) -> None:
         # All requests are of one client here, so that its limit is the one that answers.
-        super().__init__(replace(limits, requests=limits.of_one + 1), now)
+        super().__init__(replace(limits, requests=limits.of_one + 1))
         self._name = name
         self._shared = shared
 
@@ -101,7 +95,7 @@ class LimiterOfName(ConcurrencyLimiter):
 class RateLimiter:
     """Limits calls per minute by client, with GCRA: a burst of a minute's calls, then evenly."""
 
-    def __init__(self, per_minute: int, now: Callable[[], float]) -> None:
+    def __init__(self, per_minute: int, now: Callable[[], float] = time.monotonic) -> None:
         self._step = 60 / per_minute
         self._now = now
         self._rested: dict[str, float] = {}
@@ -121,71 +115,56 @@ class RateLimiter:
         return 0
 
 
+@dataclass(eq=False)
 class ConnectionStats:
     """The requests in progress of one connection, from arrival until answered or dropped.
 
     Cancels `idle` after `idle_seconds` without a message while no request is in progress.
     """
 
-    def __init__(
-        self,
-        limiter: ConcurrencyLimiter,
-        client: str,
-        idle: anyio.CancelScope | None = None,
-        idle_seconds: float = math.inf,
-    ) -> None:
-        self._limiter = limiter
-        self._client = client
-        self._idle = idle
-        self._idle_seconds = idle_seconds
-        # A client may give two requests one id; each counts.
-        self._requests: dict[RequestId, list[JSONRPCRequest]] = {}
-        self._settled = anyio.Event()
+    limiter: ConcurrencyLimiter
+    client: str
+    idle: anyio.CancelScope | None = None
+    idle_seconds: float = math.inf
+    in_progress: list[JSONRPCRequest] = field(default_factory=list[JSONRPCRequest])
+    """The requests that are neither answered nor dropped; a client may give two of them one id."""
+    settled: anyio.Event = field(default_factory=anyio.Event)
+    """Set, and replaced, when a request is answered or dropped."""
+
+    def __post_init__(self) -> None:
         self.touch()
 
-    @property
-    def in_progress(self) -> Iterator[JSONRPCRequest]:
-        """The requests that are neither answered nor dropped."""
-        return (request for requests in self._requests.values() for request in requests)
-
-    async def wait_for_settled(self) -> None:
-        """Return when the next request is answered or dropped."""
-        await self._settled.wait()
-
     def touch(self) -> None:
-        if self._idle is None:
-            return
-        self._idle.deadline = math.inf if self._requests else anyio.current_time() + self._idle_seconds
+        if self.idle is not None:
+            self.idle.deadline = math.inf if self.in_progress else anyio.current_time() + self.idle_seconds
 
     def request_started(self, request: JSONRPCRequest) -> Refusal | None:
         """Count a request; returns a refusal if the client is over its limit."""
-        if is_counted(request.method):
-            refusal = self._limiter.acquire(self._client, request.method)
-            if refusal is not None:
-                return refusal
-        self._requests.setdefault(request.id, []).append(request)
+        if is_counted(request.method) and (refusal := self.limiter.acquire(self.client, request.method)):
+            return refusal
+        self.in_progress.append(request)
         self.touch()
         return None
 
     def request_finished(self, request_id: RequestId | None) -> None:
         """Stop counting a request that was answered or dropped."""
-        if request_id is not None and (requests := self._requests.get(request_id)):
-            self._leave(requests.pop(0))
-            if not requests:
-                del self._requests[request_id]
-            self._settled.set()
-            self._settled = anyio.Event()
+        found = next((request for request in self.in_progress if request.id == request_id), None)
+        if found is not None:
+            self.in_progress.remove(found)
+            self._leave(found)
+            self.settled.set()
+            self.settled = anyio.Event()
         self.touch()
 
     def close(self) -> None:
         """Stop counting all requests, when the connection is closed."""
         for request in self.in_progress:
             self._leave(request)
-        self._requests.clear()
+        self.in_progress.clear()
 
     def _leave(self, request: JSONRPCRequest) -> None:
         if is_counted(request.method):
-            self._limiter.release(self._client)
+            self.limiter.release(self.client)
 
 
 class Source(Protocol):
@@ -200,7 +179,7 @@ class Sink(Protocol):
     async def aclose(self) -> None: ...
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, frozen=True)
 class Incoming(ObjectReceiveStream[SessionMessage | Exception]):
     """Messages from the client. Answers a request over the limit with an error instead of passing it on."""
 
@@ -267,14 +246,12 @@ class Outgoing(ObjectSendStream[SessionMessage]):
 
     async def send(self, item: SessionMessage) -> None:
         """Send a message. After an answer is sent, its request no longer counts."""
-        if not isinstance(item.message, _ANSWERS):
-            self.stats.touch()
-            await self.sink.send(item)
-            return
+        self.stats.touch()
         try:
             await self.sink.send(item)
         finally:
-            self.stats.request_finished(item.message.id)
+            if isinstance(item.message, _ANSWERS):
+                self.stats.request_finished(item.message.id)
 
     async def aclose(self) -> None:
         await self.sink.aclose()

@@ -70,9 +70,10 @@ NO_TOKENS = Refusal(
     retry_seconds=10,
     text="The server accepts no token until its operator has corrected the file of tokens.",
 )
+INVALID_CHALLENGE = (b"www-authenticate", b'Bearer realm="mcp-toolserver", error="invalid_token"')
 REVOKED = Refusal(
     status=401,
-    headers=(*CLOSE, (b"www-authenticate", b'Bearer realm="mcp-toolserver", error="invalid_token"')),
+    headers=(*CLOSE, INVALID_CHALLENGE),
     text="The token was revoked, changed or expired while this request was in progress. Ask the operator of "
     "the server.",
 )

@@ -15,11 +15,11 @@ from dataclasses import dataclass, field
 import anyio
 import mcp_types as mcp
 from mcp.shared.exceptions import MCPError
-from mcp.shared.message import ServerMessageMetadata
 
-from mcp_toolserver.capabilities.model import Message, ModelRequest, ModelTurn, ToolCall, ToolReply, UserText
+from mcp_toolserver.capabilities.model import Message, ModelRequest, ModelTurn, ToolCall, UserText
 from mcp_toolserver.errors import TimedOut, Unavailable
 from mcp_toolserver.pipeline.call import Result
+from mcp_toolserver.protocol.client_identity import ask_client
 from mcp_toolserver.protocol.handlers import Client, Handlers
 from mcp_toolserver.protocol.translate import Context
 from mcp_toolserver.runtime.background import Background
@@ -31,6 +31,12 @@ NO_REQUEST = (
     "The client's model answers only while the client waits for the call that uses it. Start the agent again "
     "without run_in_background, or ask the operator to configure a model in [agent]."
 )
+
+_DECLINED = (
+    "The client did not let its model answer; its user may have declined. Do the work without an "
+    "agent, or ask the user."
+)
+_NOT_ANSWERED = f"The client's model did not answer within {TURN_SECONDS:g} s."
 
 _CHARACTERS_OF_TOKEN = 4
 """Clients do not say how many tokens a turn took, so the count is an estimate."""
@@ -84,11 +90,7 @@ def create_message(request: ModelRequest, *, last: bool = False) -> mcp.CreateMe
 
 
 def turn_of(result: Sampled, request: ModelRequest, *, last: bool = False) -> ModelTurn:
-    """The turn that a client answered; calls of the `last` one are dropped.
-
-    Raises:
-        Unavailable: it holds neither text nor calls.
-    """
+    """The turn that a client answered; no calls if it is the `last`. Raises: Unavailable: it is empty."""
     content = result.content if isinstance(result.content, list) else [result.content]
     text = "".join(block.text for block in content if isinstance(block, mcp.TextContent))
     calls = tuple(
@@ -123,27 +125,12 @@ class BackChannelModel:
         result_type = mcp.CreateMessageResultWithTools if asked.params.tools else mcp.CreateMessageResult
         try:
             with anyio.fail_after(TURN_SECONDS):
-                result = await self.context.session.send_request(
-                    asked,
-                    result_type,
-                    metadata=ServerMessageMetadata(related_request_id=self.context.request_id),
-                )
+                result = await ask_client(self.context, asked, result_type)
         except TimeoutError:
-            raise not_answered() from None
+            raise TimedOut(_NOT_ANSWERED) from None
         except (MCPError, ValueError):
-            raise declined() from None
+            raise Unavailable(_DECLINED) from None
         return turn_of(result, request)
-
-
-def declined() -> Unavailable:
-    return Unavailable(
-        "The client did not let its model answer; its user may have declined. Do the work without an "
-        "agent, or ask the user."
-    )
-
-
-def not_answered() -> TimedOut:
-    return TimedOut(f"The client's model did not answer within {TURN_SECONDS:g} s.")
 
 
 def _size(message: Message) -> int:
@@ -168,13 +155,13 @@ def _messages(messages: Sequence[Message]) -> Iterator[mcp.SamplingMessage]:
                 if content:
                     yield mcp.SamplingMessage(role="assistant", content=content)
             case _:
-                yield mcp.SamplingMessage(role="user", content=[_reply(reply) for reply in message])
-
-
-def _reply(reply: ToolReply) -> mcp.ToolResultContent:
-    return mcp.ToolResultContent(
-        tool_use_id=reply.id, content=[_text(reply.text)], is_error=reply.is_error or None
-    )
+                replies: list[mcp.SamplingMessageContentBlock] = [
+                    mcp.ToolResultContent(
+                        tool_use_id=reply.id, content=[_text(reply.text)], is_error=reply.is_error or None
+                    )
+                    for reply in message
+                ]
+                yield mcp.SamplingMessage(role="user", content=replies)
 
 
 def _text(text: str) -> mcp.TextContent:
@@ -234,13 +221,13 @@ class RoundCall(Client):
             with anyio.fail_after(TURN_SECONDS):
                 await question.answered.wait()
         except TimeoutError:
-            raise not_answered() from None
+            raise TimedOut(_NOT_ANSWERED) from None
         finally:
             del self._turns[key]
         if question.answer is _EXHAUSTED:
             raise Unavailable(_EXHAUSTED)
         if not isinstance(question.answer, Sampled):
-            raise declined()
+            raise Unavailable(_DECLINED)
         return turn_of(question.answer, request, last=question.is_last)
 
     async def run(self, work: Callable[[], Awaitable[Result]]) -> None:

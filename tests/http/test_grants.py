@@ -22,7 +22,6 @@ from mcp_toolserver.protocol.http.tokens import (
     MAX_SIZE,
     Grant,
     GrantFile,
-    Invalid,
     ServerLimits,
     parse_grants,
     token_hash,
@@ -166,8 +165,8 @@ def test_a_file_that_cannot_be_used_accepts_no_token_and_says_so_once(
         assert at.file.check() == ""
         spoil(at.path)
         for given in (b"one", b"other"):
-            with pytest.raises(Invalid, match=why):
-                at.file.find(given)
+            assert at.file.find(given) is None
+            assert why in at.file.problem
         assert at.file.grants() == {}
         assert why in at.file.check()
         assert len(caplog.records) == 1
@@ -261,7 +260,7 @@ async def test_a_name_that_is_revoked_while_a_request_waits_is_refused(
                     group.start_soon(ask)
                     with anyio.move_on_after(5):
                         await ending.wait()
-                    assert first.disconnects.ended
+                    assert first.disconnects.ended.is_set()
                     at.put(table("ben", sha256=token_hash(b"one")))
                     go_on.set()
             assert answers == [INVALID_TOKEN]
@@ -271,7 +270,7 @@ async def test_a_name_that_is_revoked_while_a_request_waits_is_refused(
             assert second.grant.name == "ben"
             at.put("[")
             assert await members.of(b"one") is NO_TOKENS
-    assert second.disconnects.ended
+    assert second.disconnects.ended.is_set()
     assert "The server of the name ann failed and is closed; the others go on" in caplog.text
 
 

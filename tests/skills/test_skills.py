@@ -324,7 +324,8 @@ async def test_a_file_that_is_no_skill_any_more_when_it_is_loaded_is_a_conflict(
     file = workspace_root / ".agents/skills/a/SKILL.md"
     file.write_text(skill(), encoding="utf-8")
     workspace = Workspace([str(workspace_root)])
-    (source,) = Discovery().run(places_of(workspace, workspace, ())).sources.values()
+    (source,) = Discovery().run(places_of(workspace, workspace, ())).skills.values()
+    assert isinstance(source, discovery.SkillSource)
     file.write_text("---\n", encoding="utf-8")
     with pytest.raises(discovery.Conflict, match="changed meanwhile"):
         discovery.read_skill(source)

@@ -124,7 +124,12 @@ async def sse_endpoints(
     transport = SseServerTransport(MESSAGES_PATH, SECURITY, max_request_body_size=options.max_body)
     numbers = count()
 
-    async def stream(scope: Scope, receive: Receive, send: Send) -> None:
+    async def endpoints(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["path"] != STREAM_PATH:
+            # The session may end between the acknowledgement and the delivery.
+            with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
+                await transport.handle_post_message(scope, receive, send)
+            return
         async with transport.connect_sse(scope, receive, send) as (read, write):
             client = str(next(numbers))
             with (
@@ -138,14 +143,6 @@ async def sse_endpoints(
                     lifespan_state=state,
                     init_options=server.create_initialization_options(),
                 )
-
-    async def endpoints(scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["path"] == STREAM_PATH:
-            await stream(scope, receive, send)
-            return
-        # The session may end between the acknowledgement and the delivery.
-        with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
-            await transport.handle_post_message(scope, receive, send)
 
     async with server.lifespan(server) as state:
         yield endpoints

@@ -70,10 +70,6 @@ class Posted:
         return self.method is not None and self.id is not None
 
 
-async def _always_ready() -> Sequence[str]:
-    return ()
-
-
 @dataclass(frozen=True, kw_only=True)
 class HttpOptions:
     host: str = "127.0.0.1"
@@ -96,8 +92,8 @@ class HttpOptions:
     keep_alive_seconds: int = 30
     ending_seconds: float = 5.0
     """How long requests may take to end at shutdown; a cancelled call kills its processes in this time."""
-    unready: Callable[[], Awaitable[Sequence[str]]] = _always_ready
-    """Names what keeps the server from doing its work, for `/readyz`."""
+    unready: Callable[[], Awaitable[Sequence[str]]] | None = None
+    """Names what keeps the server from doing its work, for `/readyz`; None if nothing can."""
 
     def __post_init__(self) -> None:
         if self.token is not None and len(self.token) < MIN_TOKEN:
@@ -185,7 +181,7 @@ class Gateway:
             return
         reply = Reply(send)
         head = head_of(scope)
-        if self._disconnects.ended:
+        if self._disconnects.ended.is_set():
             await reply.refuse(ENDING)
         elif (refusal := check_request(head, self._rules)) is not None:
             await reply.refuse(refusal)
@@ -194,7 +190,7 @@ class Gateway:
             await reply.answer(status, text, (b"content-type", b"text/plain"))
         else:
             await self._identify(head, scope, lambda: self._disconnects.receive(receive), reply)
-            if self._disconnects.ended:
+            if self._disconnects.ended.is_set():
                 await reply.finish()
 
     def end(self) -> None:
@@ -210,7 +206,7 @@ class Gateway:
             return
         with member.request():
             await self._serve(head, scope, lambda: member.disconnects.receive(receive), reply, member)
-        if member.disconnects.ended and not self._disconnects.ended:
+        if member.disconnects.ended.is_set() and not self._disconnects.ended.is_set():
             await reply.finish(REVOKED)
 
     async def _serve(
@@ -222,29 +218,19 @@ class Gateway:
             posted = message_in(head, body) if isinstance(body, bytes) else body
             if isinstance(posted, Refusal):
                 await reply.refuse(posted)
-            elif isinstance(body, bytes) and posted is not None and not member.disconnects.ended:
+            elif isinstance(body, bytes) and posted is not None and not member.disconnects.ended.is_set():
                 # No credentials, and none of the names that the client used.
                 kept = [(name, value) for name, value in scope["headers"] if name not in _SPENT]
                 headers = [*kept, (b"host", INNER_HOST.encode())]
                 inner = {**scope, "headers": headers, POSTED: posted}
-                limiter = self._counted(head, posted, member)
-                await self._pass(limiter, inner, _replayed(body, receive), reply, member)
+                await self._pass(inner, _replayed(body, receive), reply, member)
 
-    async def _pass(
-        self,
-        limiter: ConcurrencyLimiter | None,
-        scope: Scope,
-        receive: Receive,
-        reply: Reply,
-        member: Member,
-    ) -> None:
-        if limiter is None:
+    async def _pass(self, scope: Scope, receive: Receive, reply: Reply, member: Member) -> None:
+        posted: Posted = scope[POSTED]
+        if (limited := self._limited(scope, posted, member)) is None:
             await member.app(scope, receive, reply.send)
             return
-        posted: Posted = scope[POSTED]
-        client = client_of(scope, posted)
-        if limiter is self._streams and member.grant is not None:
-            client = member.grant.name
+        limiter, client = limited
         if (refusal := limiter.acquire(client, posted.method or "")) is not None:
             await reply.refuse(refusal, posted.id)
             return
@@ -253,12 +239,13 @@ class Gateway:
         finally:
             limiter.release(client)
 
-    def _counted(self, head: RequestHead, posted: Posted, member: Member) -> ConcurrencyLimiter | None:
-        """The limiter for a request; None if it is answered at once, such as a cancellation."""
-        if head.method == "GET" or posted.method == "subscriptions/listen":
-            return self._streams
+    def _limited(self, scope: Scope, posted: Posted, member: Member) -> tuple[ConcurrencyLimiter, str] | None:
+        """The limiter of a request, and its client; None if it is answered at once, as a cancellation."""
+        client = client_of(scope, posted)
+        if scope["method"] == "GET" or posted.method == "subscriptions/listen":
+            return self._streams, client if member.grant is None else member.grant.name
         counts = posted.is_call and is_counted(posted.method or "")
-        return member.limiter if counts and self._rules.routes[head.path].awaits else None
+        return (member.limiter, client) if counts and self._rules.routes[scope["path"]].awaits else None
 
 
 def client_of(scope: Scope, posted: Posted) -> str:

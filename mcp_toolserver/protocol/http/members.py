@@ -17,7 +17,7 @@ from mcp.server.lowlevel import Server
 from starlette.types import ASGIApp, Message, Receive
 
 from mcp_toolserver.protocol.http.request_checks import INVALID_TOKEN
-from mcp_toolserver.protocol.http.tokens import Grant, GrantFile, Invalid
+from mcp_toolserver.protocol.http.tokens import Grant, GrantFile
 from mcp_toolserver.protocol.rate_limit import ConcurrencyLimiter, LimiterOfName, RequestLimits
 from mcp_toolserver.protocol.refusals import NO_TOKENS, Refusal
 
@@ -35,18 +35,18 @@ class Disconnects:
     disconnects."""
 
     def __init__(self) -> None:
-        self.ended = False
+        self.ended = anyio.Event()
         self._listening: set[anyio.CancelScope] = set()
 
     def end(self) -> None:
         """Disconnect every request in progress, and each that comes."""
-        self.ended = True
+        self.ended.set()
         for scope in tuple(self._listening):
             scope.cancel()
 
     async def receive(self, receive: Receive) -> Message:
         """The next ASGI message; a disconnect after `end`."""
-        if not self.ended:
+        if not self.ended.is_set():
             with anyio.CancelScope() as scope:
                 self._listening.add(scope)
                 try:
@@ -65,8 +65,8 @@ class Member:
     grant: Grant | None = None
     """None without named tokens."""
     disconnects: Disconnects = field(default_factory=Disconnects)
-    ending: anyio.Event = field(default_factory=anyio.Event)
-    ended: anyio.Event = field(default_factory=anyio.Event)
+    """Its end begins to close the server, which accepts nothing more."""
+    closed: anyio.Event = field(default_factory=anyio.Event)
     _requests: int = 0
     _left: anyio.Event = field(default_factory=anyio.Event)
 
@@ -78,11 +78,6 @@ class Member:
         finally:
             self._requests -= 1
             self._left.set()
-
-    def end(self) -> None:
-        """Accept nothing more, and begin to close."""
-        self.disconnects.end()
-        self.ending.set()
 
     async def idle(self) -> None:
         """Return once no request is in progress."""
@@ -128,14 +123,13 @@ class ManyTokens:
     _locks: dict[str, anyio.Lock] = field(default_factory=dict[str, anyio.Lock])
 
     async def of(self, token: bytes) -> Member | Refusal:
-        try:
-            if (grant := self.tokens.file.find(token)) is None:
-                return INVALID_TOKEN
+        file = self.tokens.file
+        if (grant := file.find(token)) is not None:
             # One request of a name at a time, so that it gets one server, after the end of the last one.
             async with self._locks.setdefault(grant.name, anyio.Lock()):
-                return await self._member(grant.name, token)
-        except Invalid:
-            return NO_TOKENS
+                if (member := await self._member(grant.name, token)) is not None:
+                    return member
+        return NO_TOKENS if file.problem else INVALID_TOKEN
 
     async def watch(self) -> None:
         """End the servers of names whose grant no longer holds, as long as this runs."""
@@ -149,22 +143,22 @@ class ManyTokens:
         for name, member in self._open.items():
             grant = grants.get(name)
             if grant is None or not (member.grant and grant.permits_like(member.grant)):
-                member.end()
+                member.disconnects.end()
             else:
                 member.grant = grant
 
     def end(self) -> None:
         for member in self._open.values():
-            member.end()
+            member.disconnects.end()
 
-    async def _member(self, name: str, token: bytes) -> Member | Refusal:
+    async def _member(self, name: str, token: bytes) -> Member | None:
+        """The server of a name; None if the token was revoked or renamed while this request waited."""
         self.end_revoked()
-        if name in self._open and (member := self._open[name]).ending.is_set():
-            await member.ended.wait()
+        if name in self._open and (member := self._open[name]).disconnects.ended.is_set():
+            await member.closed.wait()
         grant = self.tokens.file.find(token)
         if grant is None or grant.name != name:
-            # It was revoked or renamed while this request waited.
-            return INVALID_TOKEN
+            return None
         return self._open.get(name) or await self.tasks.start(self._serve, grant)
 
     async def _serve(self, grant: Grant, *, task_status: TaskStatus[Member]) -> None:
@@ -172,12 +166,12 @@ class ManyTokens:
         of_one = grant.max_calls or self.limiter.limits.of_one
         limits = RequestLimits(of_one=of_one, per_minute=grant.per_minute)
         limiter = LimiterOfName(grant.name, limits, self.limiter)
-        ended = anyio.Event()
+        closed = anyio.Event()
         try:
             async with self.tokens.build(grant) as server, self.endpoint(server, limiter) as app:
-                self._open[grant.name] = member = Member(app=app, limiter=limiter, grant=grant, ended=ended)
+                self._open[grant.name] = member = Member(app=app, limiter=limiter, grant=grant, closed=closed)
                 task_status.started(member)
-                await member.ending.wait()
+                await member.disconnects.ended.wait()
                 with anyio.move_on_after(_END_SECONDS):
                     await member.idle()
         except Exception:
@@ -187,7 +181,7 @@ class ManyTokens:
             log.exception("The server of the name %s failed and is closed; the others go on.", grant.name)
         finally:
             self._open.pop(grant.name, None)
-            ended.set()
+            closed.set()
 
 
 Members = OneToken | ManyTokens

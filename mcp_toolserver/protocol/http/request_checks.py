@@ -6,12 +6,10 @@ a host: a token in the wrong place stays out of answers and logs.
 
 import re
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 
-from mcp_toolserver.protocol.refusals import CLOSE, Refusal
-
-PublicAnswer = Callable[[], Awaitable[tuple[int, bytes]]]
+from mcp_toolserver.protocol.refusals import CLOSE, INVALID_CHALLENGE, Refusal
 
 PORT = re.compile(r":[0-9]+$")
 """The port in a Host header."""
@@ -43,7 +41,7 @@ class Route:
     methods: frozenset[str]
     query: re.Pattern[bytes] = re.compile(rb"")
     """Pattern of the whole query string."""
-    public: PublicAnswer | None = None
+    public: Callable[[], Awaitable[tuple[int, bytes]]] | None = None
     """Gives status and text of the answer, where no token is needed."""
     awaits: bool = False
     """Whether a POST of a call stays open until the call is answered."""
@@ -119,23 +117,18 @@ def _route(head: RequestHead, rules: Rules) -> Iterator[Refusal]:
 def bearer_token(head: RequestHead) -> bytes | Refusal:
     given = head.values(b"authorization")
     if not given:
-        return unauthorized(b'Bearer realm="mcp-toolserver"')
+        return replace(INVALID_TOKEN, headers=((b"www-authenticate", b'Bearer realm="mcp-toolserver"'),))
     scheme, _, token = given[0].partition(b" ")
     if len(given) == 1 and scheme.lower() == b"bearer":
         return token.strip()
     return INVALID_TOKEN
 
 
-def unauthorized(challenge: bytes) -> Refusal:
-    """The refusal of a request without a token that is accepted."""
-    return Refusal(
-        status=401,
-        headers=((b"www-authenticate", challenge),),
-        text="Send the server's token in the header Authorization: Bearer TOKEN.",
-    )
-
-
-INVALID_TOKEN = unauthorized(b'Bearer realm="mcp-toolserver", error="invalid_token"')
+INVALID_TOKEN = Refusal(
+    status=401,
+    headers=(INVALID_CHALLENGE,),
+    text="Send the server's token in the header Authorization: Bearer TOKEN.",
+)
 
 
 def _lower(value: bytes) -> str:

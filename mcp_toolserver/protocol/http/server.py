@@ -53,15 +53,11 @@ def check_bind(host: str, has_token_file: bool) -> None:
     """Allow a host that other machines can reach only with a token that the operator chose.
 
     Raises:
-        SettingsError: there is no token file, and the host is not a loopback address, or is a name that
-            stands for others as well, or for nothing.
+        SettingsError: without one, the host is no loopback address, or a name that stands for others as well.
     """
     if has_token_file:
         return
-    try:
-        found = socket.getaddrinfo(host or "0.0.0.0", None, type=socket.SOCK_STREAM)  # noqa: S104  # refused below
-    except (OSError, UnicodeError):
-        raise SettingsError(f"--host {host}: no such host. Use an address of this machine.") from None
+    found = _resolved(host or "0.0.0.0")  # noqa: S104  # refused below
     if not all(ipaddress.ip_address(str(entry[4][0])).is_loopback for entry in found):
         raise SettingsError(
             f"--host {host}: other machines can reach this address, so it needs --token-file FILE or "
@@ -75,14 +71,24 @@ def bind(host: str, port: int) -> list[socket.socket]:
     Raises:
         SettingsError: the host or port cannot be listened on.
     """
-    try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError):
-        raise SettingsError(f"--host {host}: no such host. Use an address of this machine.") from None
+    found = _resolved(host, port)
     try:
         return listen([(entry[0], entry[4]) for entry in found])
     except OSError as error:
-        raise SettingsError(f"--host {host} --port {port}: {_reason(error)}") from None
+        why = (
+            "another program listens there. Choose another --port; 0 takes any free one."
+            if error.errno == errno.EADDRINUSE
+            else f"cannot be listened on ({error.strerror}). Choose another."
+        )
+        raise SettingsError(f"--host {host} --port {port}: {why}") from None
+
+
+def _resolved(host: str, port: int | None = None) -> list[tuple[Any, ...]]:
+    """What `socket.getaddrinfo` finds. Raises: SettingsError: nothing."""
+    try:
+        return [*socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
+    except (OSError, UnicodeError):
+        raise SettingsError(f"--host {host}: no such host. Use an address of this machine.") from None
 
 
 async def serve_http(
@@ -144,24 +150,20 @@ async def _open(
         yield f"http://{authority(options.host, port)}{path}"
 
 
-def _reason(error: OSError) -> str:
-    if error.errno == errno.EADDRINUSE:
-        return "another program listens there. Choose another --port; 0 takes any free one."
-    return f"cannot be listened on ({error.strerror}). Choose another."
-
-
 def rules_of(options: HttpOptions, addresses: Sequence[str], port: int, routes: Mapping[str, Route]) -> Rules:
     """The rules for a server that listens on `addresses`: those of its endpoints and of the health checks."""
-    named = _extra_hosts(options, port)
-    hosts = own_hosts(options, addresses, port)
+    names = frozenset(name.lower() for name in options.names)
+    of_any_port = frozenset(name for name in names if not PORT.search(name))
+    hosts = own_hosts(options, addresses, port) | (names - of_any_port)
     # A proxy may serve these names over TLS.
+    named = (*names, *(f"{name}:{port}" for name in of_any_port))
     origins = frozenset(f"{scheme}://{host}" for host in named for scheme in ("http", "https"))
 
     async def alive() -> tuple[int, bytes]:
         return 200, b"ok"
 
     async def ready() -> tuple[int, bytes]:
-        missing = await options.unready()
+        missing = await options.unready() if options.unready else ()
         return (503, f"not ready: {', '.join(missing)}".encode()) if missing else (200, b"ready")
 
     methods = frozenset({"GET", "HEAD"})
@@ -171,7 +173,7 @@ def rules_of(options: HttpOptions, addresses: Sequence[str], port: int, routes: 
     }
     return Rules(
         hosts=hosts,
-        names=frozenset(name.lower() for name in options.names if not PORT.search(name)),
+        names=of_any_port,
         origins=origins | {f"http://{host}" for host in hosts},
         routes={**routes, **health},
     )
@@ -185,12 +187,7 @@ def own_hosts(options: HttpOptions, addresses: Sequence[str], port: int) -> froz
     hosts = {authority(name, port) for name in names}
     if port == 80:
         hosts |= {host.removesuffix(":80") for host in hosts}
-    return frozenset(hosts | _extra_hosts(options, port))
-
-
-def _extra_hosts(options: HttpOptions, port: int) -> frozenset[str]:
-    names = [name.lower() for name in options.names]
-    return frozenset((*names, *(f"{name}:{port}" for name in names if not PORT.search(name))))
+    return frozenset(hosts)
 
 
 class ConnectionLimiter:

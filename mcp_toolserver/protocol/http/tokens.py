@@ -87,11 +87,7 @@ def token_hash(token: bytes) -> str:
 
 
 def parse_grants(text: str, limits: ServerLimits) -> Mapping[str, Grant]:
-    """The grants in the text of a file, by name.
-
-    Raises:
-        SettingsError: the text is no such file; it names the entry.
-    """
+    """The grants in the text of a file, by name. Raises: SettingsError: it is wrong; names the entry."""
     try:
         tables: dict[str, _Value] = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -188,10 +184,6 @@ def _expiry(value: object) -> datetime | None:
     return found.astimezone(UTC)
 
 
-class Invalid(Exception):
-    """The file cannot be used, so no token is accepted."""
-
-
 class GrantFile:
     """The file of grants, read again whenever it changes.
 
@@ -210,11 +202,7 @@ class GrantFile:
 
     @classmethod
     def opened(cls, path: str, limits: ServerLimits) -> "GrantFile":
-        """The file at `path`.
-
-        Raises:
-            SettingsError: it cannot be used.
-        """
+        """The file at `path`. Raises: SettingsError: it cannot be used."""
         file = cls(path, limits)
         if problem := file._refreshed():
             raise SettingsError(f"--tokens {path}: {problem}")
@@ -237,16 +225,9 @@ class GrantFile:
         return self.problem
 
     def find(self, token: bytes) -> Grant | None:
-        """The grant of a token; None if there is none. Takes the same time whichever token matches.
-
-        Raises:
-            Invalid: the file cannot be used.
-        """
+        """The grant of a token; None if there is none. Takes the same time whichever token matches."""
         given = token_hash(token)
-        grants = self.grants()
-        if self.problem:
-            raise Invalid(self.problem)
-        hashes = ((known, grant) for grant in grants.values() for known in grant.sha256)
+        hashes = ((known, grant) for grant in self.grants().values() for known in grant.sha256)
         found = [grant for known, grant in hashes if hmac.compare_digest(known, given)]
         return found[0] if found else None
 
@@ -259,23 +240,16 @@ class GrantFile:
                 return self.problem
             self._grants, self._seen = {}, None
             self._grants = parse_grants(read_private(self._path), self._limits)
-        except SettingsError as error:
-            return str(error)
-        except OSError as error:
+        except (SettingsError, OSError) as error:
             self._grants, self._seen = {}, None
-            return f"cannot be read ({error.strerror})"
+            return f"cannot be read ({error.strerror})" if isinstance(error, OSError) else str(error)
         if abs(self._now() - max(status.st_mtime, status.st_ctime)) >= _SETTLED_SECONDS:
             self._seen = seen
         return ""
 
 
 def read_private(path: str) -> str:
-    """The text of a file that only this user may read or change.
-
-    Raises:
-        OSError: it cannot be read.
-        SettingsError: it is no such file.
-    """
+    """The text of a file that only this user may read or change. Raises: OSError, SettingsError."""
     content = _private(path, MAX_SIZE + 1)
     if len(content) > MAX_SIZE:
         raise SettingsError(f"larger than {MAX_SIZE} bytes")

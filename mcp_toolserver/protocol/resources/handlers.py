@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 import mcp_types as mcp
 from mcp.shared.exceptions import MCPError
 
+from mcp_toolserver.pipeline.call import InputRequired
 from mcp_toolserver.protocol.handlers import Handlers, refuse_cursor
-from mcp_toolserver.protocol.resources.own_resources import RootFiles, completed, own_resources
-from mcp_toolserver.protocol.resources.skills import Skills
+from mcp_toolserver.protocol.resources.own_resources import READ_FILE, RootFiles, completed, own_resources
+from mcp_toolserver.protocol.resources.skills import SKILL_TOOL, Skills
 from mcp_toolserver.protocol.resources.source import (
     PromptText,
     Reading,
@@ -21,7 +22,6 @@ from mcp_toolserver.protocol.resources.source import (
     Source,
     UnaskedVisitor,
     Visitor,
-    Waiting,
     not_found,
 )
 from mcp_toolserver.protocol.resources.subscriptions import Subscriptions
@@ -59,9 +59,10 @@ class ResourceHandlers:
 
     @cached_property
     def sources(self) -> Sequence[Source]:
-        files = RootFiles(handlers=self.handlers, roots=self.feature.roots)
-        own = (*own_resources(self.feature), files, OwnPrompts(self.handlers))
-        return (*own, *self.feature.sources, self.skills)
+        files = [RootFiles(roots=self.feature.roots)] if READ_FILE in self.handlers.offered else []
+        own = (*own_resources(self.feature), *files, OwnPrompts(self.handlers))
+        skills = [self.skills] if SKILL_TOOL in self.handlers.offered else []
+        return (*own, *self.feature.sources, *skills)
 
     @cached_property
     def skills(self) -> Skills:
@@ -102,19 +103,17 @@ class ResourceHandlers:
         client = Visitor(self.handlers, context, params)
         try:
             with self.handlers.changes.on_behalf_of(client.owner):
-                return await self._read(params.uri, client)
-        except Waiting as waiting:
-            return waiting.asked
+                for source in self.sources:
+                    if (found := await source.read(params.uri, client)) is not None:
+                        return found
+        except InputRequired:
+            assert client.pending is not None
+            return client.pending
         except Refused as refused:
             if refused.kind in _FAULTS:
                 raise MCPError(mcp.INTERNAL_ERROR, str(refused), {"uri": params.uri}) from None
             raise not_found(params.uri, context, str(refused)) from None
-
-    async def _read(self, uri: str, client: Visitor) -> Reading:
-        for source in self.sources:
-            if (found := await source.read(uri, client)) is not None:
-                return found
-        raise not_found(uri, client.context)
+        raise not_found(params.uri, context)
 
     async def list_prompts(
         self, context: Context, params: mcp.PaginatedRequestParams
@@ -122,7 +121,7 @@ class ResourceHandlers:
         """All on one page. Skills change with their files, so a client keeps no list that may have some."""
         refuse_cursor(params)
         prompts = [prompt for source in self.sources for prompt in source.prompts()]
-        if not self.skills.is_offered:
+        if SKILL_TOOL not in self.handlers.offered:
             return mcp.ListPromptsResult(prompts=prompts)
         skills = await self.skills.prompts_for(context, {prompt.name for prompt in prompts})
         return mcp.ListPromptsResult(prompts=[*prompts, *skills], ttl_ms=0, cache_scope="private")
@@ -133,8 +132,9 @@ class ResourceHandlers:
             for source in self.sources:
                 if (found := await source.get_prompt(params, client)) is not None:
                     return found
-        except Waiting as waiting:
-            return waiting.asked
+        except InputRequired:
+            assert client.pending is not None
+            return client.pending
         raise MCPError(mcp.INVALID_PARAMS, "There is no such prompt. prompts/list names those there are.")
 
     async def complete(self, context: Context, params: mcp.CompleteRequestParams) -> mcp.CompleteResult:
@@ -225,7 +225,7 @@ async def _branches(visitor: Visitor) -> Sequence[str]:
     """The names of branches, those with the newest commits first."""
     try:
         found = await visitor.call(_BRANCHES, {}, _named)
-    except (Refused, Waiting):
+    except (Refused, InputRequired):
         return ()
     return found.text.split()
 

@@ -17,8 +17,8 @@ from mcp_toolserver.capabilities.change_events import ChangeEvents, Kind
 from mcp_toolserver.capabilities.files import FolderQuery
 from mcp_toolserver.capabilities.processes import JobQuery, JobState
 from mcp_toolserver.errors import InvalidInput, NotFound
+from mcp_toolserver.pipeline.call import InputRequired
 from mcp_toolserver.protocol.client_identity import file_path
-from mcp_toolserver.protocol.handlers import Handlers
 from mcp_toolserver.protocol.resources.source import (
     BINARY,
     ESCAPES,
@@ -26,16 +26,15 @@ from mcp_toolserver.protocol.resources.source import (
     Refused,
     Source,
     Visitor,
-    Waiting,
-    blob,
-    decoded,
+    file_output,
+    file_resource,
     text,
 )
 from mcp_toolserver.protocol.translate import OUTPUT_URI
 from mcp_toolserver.stores.saved_outputs import OutputStore
 from mcp_toolserver.text.documents.file_type import image_type
 from mcp_toolserver.text.shell.command_output import as_on_terminal, ending, lines
-from mcp_toolserver.tool_spec import Image, Output, Runtime
+from mcp_toolserver.tool_spec import Output, Runtime
 
 if TYPE_CHECKING:
     from mcp_toolserver.protocol.resources.feature import ResourceFeature
@@ -57,7 +56,7 @@ _TAIL = 60_000
 
 _TEXT = "text/plain"
 
-_READ_FILE = "read_file"
+READ_FILE = "read_file"
 """The tool whose permission and rules apply."""
 
 _LOOKED_AT = 5_000
@@ -113,7 +112,7 @@ class OwnResource(Source):
         return self.changing and uri in self._uris(owner)
 
     async def complete(self, _: str, __: str, value: str, visitor: Visitor) -> Sequence[str]:
-        return () if self.kind is None else visitor.handles(self.kind, value)
+        return () if self.kind is None else self.changes.of(visitor.owner, self.kind, value)
 
     def _uris(self, owner: str) -> Sequence[str]:
         if self.kind is None:
@@ -252,7 +251,7 @@ async def _each(
     **fixed: str,
 ) -> str:
     """What `one` returns for each handle of the client, in one call of `tool` with the first."""
-    handles = visitor.handles(kind)
+    handles = visitor.handlers.changes.of(visitor.owner, kind)
 
     async def run(_: object, rt: Runtime) -> Output:
         found: list[dict[str, object]] = []
@@ -315,25 +314,20 @@ async def _saved_output(outputs: OutputStore, handle: str, visitor: Visitor) -> 
 class RootFiles(Source):
     """Files are not listed; tools find them."""
 
-    handlers: Handlers
     roots: Sequence[str]
 
     def templates(self) -> Sequence[mcp.ResourceTemplate]:
-        if _READ_FILE not in self.handlers.offered:
-            return ()
         description = "A whole file in the roots, unchanged."
         return [mcp.ResourceTemplate(name="file", uri_template="file:///{+path}", description=description)]
 
     async def read(self, uri: str, visitor: Visitor) -> mcp.ReadResourceResult | None:
-        if (path := file_path(uri)) is None or _READ_FILE not in self.handlers.offered:
+        if (path := file_path(uri)) is None:
             return None
-        result = await visitor.call(_READ_FILE, {"path": path}, _read_file, LARGEST * ESCAPES)
-        for image in result.images:
-            return blob(uri, image.data, image.mime_type)
+        result = await visitor.call(READ_FILE, {"path": path}, _read_file, LARGEST * ESCAPES)
         if len(result.text) > LARGEST:
             why = "With its escapes it is too long; read a part of it with read_file."
             raise Refused("invalid_input", why)
-        return text(uri, result.text)
+        return file_resource(uri, result)
 
     async def complete(self, _: str, __: str, value: str, visitor: Visitor) -> Sequence[str]:
         """Paths without the leading slash, which is part of the template."""
@@ -351,9 +345,7 @@ def _whole_file(path: str, file: BinaryIO, size: int) -> Output:
     if size > LARGEST:
         raise InvalidInput(f"'{path}' has {size} bytes; read a part of it with read_file.")
     content = file.read(LARGEST)
-    if (found := decoded(content)) is not None:
-        return Output(found)
-    return Output("", images=(Image(data=content, mime_type=image_type(content) or BINARY),))
+    return file_output(content, image_type(content) or BINARY)
 
 
 async def completed(value: str, visitor: Visitor) -> Sequence[str]:
@@ -365,9 +357,9 @@ async def completed(value: str, visitor: Visitor) -> Sequence[str]:
     path = folder or slash or "."
     try:
         found = await visitor.call(
-            _READ_FILE, {"path": path}, lambda args, rt: _folder_names(args, rt, start), _NAME_BYTES
+            READ_FILE, {"path": path}, lambda args, rt: _folder_names(args, rt, start), _NAME_BYTES
         )
-    except (Refused, Waiting):
+    except (Refused, InputRequired):
         return ()
     return [f"{folder}{slash}{name}" for name in found.text.split("\n") if name]
 

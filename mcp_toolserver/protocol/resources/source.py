@@ -12,11 +12,10 @@ import mcp_types as mcp
 from mcp.shared.exceptions import MCPError
 from pydantic import JsonValue
 
-from mcp_toolserver.capabilities.change_events import Kind
-from mcp_toolserver.pipeline.call import CallOptions, OutputOverride, Result
+from mcp_toolserver.pipeline.call import CallOptions, InputRequired, OutputOverride, Result
 from mcp_toolserver.protocol.handlers import Client, Handlers
 from mcp_toolserver.protocol.translate import Context, is_stateless
-from mcp_toolserver.tool_spec import Output, Runtime
+from mcp_toolserver.tool_spec import Image, Output, Runtime
 
 Reading = mcp.ReadResourceResult | mcp.InputRequiredResult
 PromptText = mcp.GetPromptResult | mcp.InputRequiredResult
@@ -41,21 +40,8 @@ class Refused(Exception):
         self.kind = kind
 
 
-class Waiting(Exception):
-    """The client has to answer a question first."""
-
-    def __init__(self, asked: mcp.InputRequiredResult) -> None:
-        super().__init__()
-        self.asked = asked
-        """The result that makes the client ask its user."""
-
-
 class Visitor(Client):
     """The client that requests a resource, a prompt or a completion."""
-
-    def handles(self, kind: Kind, start: str = "") -> Sequence[str]:
-        """The listed handles of the client that begin with `start`, newest first."""
-        return self.handlers.changes.of(self.owner, kind, start)
 
     async def call(
         self,
@@ -68,14 +54,13 @@ class Visitor(Client):
 
         Raises:
             Refused: the tool returned an error.
-            Waiting: the client has to answer a question first.
+            InputRequired: the client has to answer a question first, which `pending` asks.
         """
         override = OutputOverride(run=run, output_bytes=output_bytes) if run else None
         options = CallOptions(output_override=override)
         result = await self.handlers.dispatcher.call(tool, arguments, self, options)
         if result.pending:
-            assert self.pending is not None
-            raise Waiting(self.pending)
+            raise InputRequired
         if result.error is not None:
             raise Refused(result.error, result.text)
         return result
@@ -112,21 +97,11 @@ class Source(Protocol):
         return ()
 
     async def read(self, uri: str, visitor: Visitor, /) -> Reading | None:
-        """The resource; None for a URI of another source.
-
-        Raises:
-            Refused: it cannot be read.
-            Waiting: see `Visitor.call`.
-        """
+        """The resource; None for a URI of another source. Raises: see `Visitor.call`."""
         return None
 
     async def get_prompt(self, params: mcp.GetPromptRequestParams, visitor: Visitor, /) -> PromptText | None:
-        """The text of a prompt; None for a name of another source.
-
-        Raises:
-            MCPError: the arguments are wrong, or the prompt cannot be used.
-            Waiting: see `Visitor.call`.
-        """
+        """The text of a prompt; None for a name of another source. Raises: MCPError: it cannot be used so."""
         return None
 
     def watched(self, uri: str, owner: str, /) -> bool:
@@ -149,12 +124,6 @@ def text(
     )
 
 
-def blob(uri: str, content: bytes, mime_type: str) -> mcp.ReadResourceResult:
-    encoded = base64.b64encode(content).decode()
-    found = mcp.BlobResourceContents(uri=uri, blob=encoded, mime_type=mime_type)
-    return mcp.ReadResourceResult(contents=[found], ttl_ms=0, cache_scope="private")
-
-
 def decoded(content: bytes) -> str | None:
     """The text of a file; None if it is binary."""
     if b"\0" in content:
@@ -163,6 +132,22 @@ def decoded(content: bytes) -> str | None:
         return content.decode()
     except UnicodeDecodeError:
         return None
+
+
+def file_output(content: bytes, mime_type: str) -> Output:
+    """The output of a call that reads a file: its text, or an image of `mime_type` if it is binary."""
+    if (found := decoded(content)) is not None:
+        return Output(found)
+    return Output("", images=(Image(data=content, mime_type=mime_type),))
+
+
+def file_resource(uri: str, result: Result, mime_type: str | None = None) -> mcp.ReadResourceResult:
+    """The resource of a file, from the result of a call with `file_output`."""
+    for image in result.images:
+        encoded = base64.b64encode(image.data).decode()
+        found = mcp.BlobResourceContents(uri=uri, blob=encoded, mime_type=mime_type or image.mime_type)
+        return mcp.ReadResourceResult(contents=[found], ttl_ms=0, cache_scope="private")
+    return text(uri, result.text, mime_type=mime_type or "text/plain")
 
 
 def not_found(uri: str, context: Context, why: str = "") -> MCPError:

@@ -11,7 +11,7 @@ corrupt the JSON-RPC stream.
 import os
 import sys
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import anyio
@@ -115,41 +115,28 @@ def _claim() -> tuple[int, int]:
     return source, target
 
 
-def reads(dispatcher: Dispatcher) -> Callable[[JSONRPCRequest], bool]:
-    """Return a predicate: whether a request only reads and starts no command, so that the server finishes
-    it."""
-
-    def only_reading(request: JSONRPCRequest) -> bool:
-        if request.method != "tools/call":
-            return request.method in _READING
-        try:
-            entry = dispatcher.registry.find(str((request.params or {}).get("name")))
-        except UnknownTool:
-            # The answer is an error, which takes no time.
-            return True
-        if entry.spec.forwards or entry.spec.needs & _NOT_WAITED_FOR:
-            return False
-        return only_reads(entry, dispatcher.level(entry), dispatcher.reach(entry))
-
-    return only_reading
+def reads(dispatcher: Dispatcher, request: JSONRPCRequest) -> bool:
+    """Whether a request only reads and starts no command, so that the server finishes it."""
+    if request.method != "tools/call":
+        return request.method in _READING
+    try:
+        entry = dispatcher.registry.find(str((request.params or {}).get("name")))
+    except UnknownTool:
+        # The answer is an error, which takes no time.
+        return True
+    if entry.spec.forwards or entry.spec.needs & _NOT_WAITED_FOR:
+        return False
+    return only_reads(entry, dispatcher.level(entry), dispatcher.reach(entry))
 
 
+@dataclass(eq=False, frozen=True)
 class DrainedIncoming(Incoming):
     """Messages of the client. When its input ends, its requests are finished or cancelled."""
 
-    def __init__(
-        self,
-        reader: LineReader,
-        writer: LineWriter,
-        stats: ConnectionStats,
-        reads: Callable[[JSONRPCRequest], bool],
-        ended: Callable[[], None],
-    ) -> None:
-        super().__init__(reader, writer, stats)
-        self._writer = writer
-        self._reads = reads
-        self._ended = ended
-        self._cancelled: set[RequestId] = set()
+    sink: LineWriter
+    reads: Callable[[JSONRPCRequest], bool]
+    ended: Callable[[], None]
+    _cancelled: set[RequestId] = field(default_factory=set[RequestId])
 
     async def next_cancellation(self) -> SessionMessage | None:
         """After the end of input: return the next cancellation, which the server handles like one from the
@@ -160,32 +147,32 @@ class DrainedIncoming(Incoming):
         """
         if self._is_reading():
             for request in self.stats.in_progress:
-                if not self._reads(request) and request.id not in self._cancelled:
+                if not self.reads(request) and request.id not in self._cancelled:
                     self._cancelled.add(request.id)
                     return _cancellation(request.id)
             await self._finish_reading()
-        self._ended()
+        self.ended()
         return None
 
     async def dropped(self, request_id: RequestId) -> None:
         """Answer a request that this class cancelled; the client did not cancel it and expects an answer."""
         if request_id in self._cancelled:
             error = ErrorData(code=CONNECTION_CLOSED, message="Connection closed")
-            await self._writer.send(SessionMessage(JSONRPCError(jsonrpc="2.0", id=request_id, error=error)))
+            await self.sink.send(SessionMessage(JSONRPCError(jsonrpc="2.0", id=request_id, error=error)))
 
     def _is_reading(self) -> bool:
-        return any(self._reads(request) for request in self.stats.in_progress)
+        return any(self.reads(request) for request in self.stats.in_progress)
 
     async def _finish_reading(self) -> None:
         with anyio.move_on_after(READ_SECONDS):
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._give_up_unread, tasks.cancel_scope)
                 while self._is_reading():
-                    await self.stats.wait_for_settled()
+                    await self.stats.settled.wait()
                 tasks.cancel_scope.cancel()
 
     async def _give_up_unread(self, scope: anyio.CancelScope) -> None:
-        await self._writer.wait_for_reader_gone()
+        await self.sink.wait_for_reader_gone()
         scope.cancel()
 
 

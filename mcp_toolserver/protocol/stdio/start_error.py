@@ -27,11 +27,7 @@ def answer(reason: str, *, source: int = 0, target: int = 1, seconds: float = SE
 
     Returns when a request other than `server/discover` is answered, the input ends, the client stops reading
     or `seconds` have passed. A client that starts with `server/discover` sends `initialize` after an error,
-    and shows the error of that.
-
-    Args:
-        source: the descriptor with the client's messages.
-        target: the descriptor for the answers.
+    and shows the error of that. `source` and `target` are the descriptors of messages and answers.
     """
     deadline = time.monotonic() + seconds
     with suppress(OSError):

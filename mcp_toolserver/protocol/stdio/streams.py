@@ -49,11 +49,7 @@ class LineWriter(ObjectSendStream[SessionMessage]):
     close: Callable[[], None] = lambda: None
 
     async def send(self, item: SessionMessage) -> None:
-        """Write a message; returns once all of it is written.
-
-        Raises:
-            anyio.ClosedResourceError: the client stopped reading.
-        """
+        """Write all of a message. Raises: anyio.ClosedResourceError: the client stopped reading."""
         line = item.message.model_dump_json(by_alias=True, exclude_unset=True)
         await self.write(line.encode() + b"\n")
 
@@ -76,27 +72,23 @@ class LineReader(ObjectReceiveStream[SessionMessage]):
         # A terminal can deliver more input after its end of input.
         while not self._at_end:
             line = await self.line()
-            if line is None:
-                text = f"A message may have at most {LONGEST} bytes"
-                await self._refuse(_error(INVALID_REQUEST, text))
-            elif not line:
+            if line == b"":
                 self._at_end = True
-            elif line.strip():
+            elif line is None or line.strip():
                 found = _parsed(line)
                 if isinstance(found, SessionMessage):
                     return found
-                await self._refuse(found)
+                await self.writer.send(SessionMessage(found))
         raise anyio.EndOfStream
 
     async def aclose(self) -> None:
         self.close()
 
-    async def _refuse(self, error: JSONRPCError) -> None:
-        await self.writer.send(SessionMessage(error))
 
-
-def _parsed(line: bytes) -> SessionMessage | JSONRPCError:
-    """The message in a line, or the error to answer an invalid line with."""
+def _parsed(line: bytes | None) -> SessionMessage | JSONRPCError:
+    """The message in a line, or the error to answer an invalid line with; None is a line that is too long."""
+    if line is None:
+        return _error(INVALID_REQUEST, f"A message may have at most {LONGEST} bytes")
     try:
         message = jsonrpc_message_adapter.validate_json(line, by_name=False)
     except ValueError:
@@ -114,16 +106,15 @@ def _wrong(line: bytes) -> JSONRPCError:
     try:
         found: object = json.loads(line)
     except (ValueError, RecursionError):
-        return _error(PARSE_ERROR, "Not a JSON-RPC message")
+        found = None
     match found:
-        case {"id": bool()}:
-            pass
-        case {"id": int() as request_id} | {"id": str() as request_id} if str(request_id).isprintable():
+        case {"id": int() | str() as request_id} if (
+            not isinstance(request_id, bool) and str(request_id).isprintable()
+        ):
             text = "Not a JSON-RPC message: a field is wrong, or a text holds half of a surrogate pair"
             return _error(INVALID_REQUEST, text, request_id)
         case _:
-            pass
-    return _error(PARSE_ERROR, "Not a JSON-RPC message")
+            return _error(PARSE_ERROR, "Not a JSON-RPC message")
 
 
 def _error(code: int, text: str, request_id: RequestId | None = None) -> JSONRPCError:

@@ -65,10 +65,8 @@ class SkillSource:
 class Found:
     """What a look into the places found."""
 
-    sources: dict[str, SkillSource] = field(default_factory=dict[str, SkillSource])
-    """By name in lower case, the nearest first."""
-    saved: dict[str, SavedSkill] = field(default_factory=dict[str, SavedSkill])
-    """The skills that models saved, as far as no source has their name; by name in lower case."""
+    skills: dict[str, SkillSource | SavedSkill] = field(default_factory=dict[str, SkillSource | SavedSkill])
+    """By name in lower case, the nearest first; last the saved skills whose name is free."""
     warnings: list[str] = field(default_factory=list[str])
 
     def warn(self, text: str) -> None:
@@ -80,16 +78,14 @@ class Found:
 
     def index(self) -> SkillIndex:
         """The cards and warnings."""
-        cards = map(card_of, (*self.sources.values(), *self.saved.values()))
+        cards = map(card_of, self.skills.values())
         return SkillIndex(cards=tuple(cards), warnings=tuple(self.warnings))
 
-    def named(self, name: str, *, saved: bool = True) -> SkillSource | SavedSkill | None:
-        """The skill with this name or alias; names count before aliases, and sources before saved skills."""
-        wanted, skills = name.lower(), {**self.sources, **(self.saved if saved else {})}
-        aliased = (
-            one for one in skills.values() if wanted in (alias.lower() for alias in card_of(one).aliases)
-        )
-        return skills.get(wanted) or next(aliased, None)
+    def named(self, name: str) -> SkillSource | SavedSkill | None:
+        """The skill with this name or alias; names count before aliases."""
+        wanted = name.lower()
+        aliased = (one for one in self.skills.values() if wanted in map(str.lower, card_of(one).aliases))
+        return self.skills.get(wanted) or next(aliased, None)
 
 
 def places_of(view: Workspace, whole: Workspace, others: Sequence[Workspace]) -> tuple[Place, ...]:
@@ -134,7 +130,7 @@ class Discovery:
         with self._lock:
             for place in places:
                 for name, file, folder in _candidates(place, found):
-                    if len(found.sources) >= MAX_SKILLS:
+                    if len(found.skills) >= MAX_SKILLS:
                         found.warn(f"There are more than {MAX_SKILLS} skills; the others are left out.")
                         return found
                     self._add(place, name, file, folder, found)
@@ -143,52 +139,45 @@ class Discovery:
     def _add(
         self, place: Place, name: str, file: CanonicalPath, folder: CanonicalPath | None, found: Found
     ) -> None:
+        path = place.workspace.spellings(file)[-1]
         try:
-            card = self._card(place, name, file)
+            card = self._card(place, name, file, path)
         except NotFound:
             return
         except (ToolError, OSError, ValueError) as error:
-            found.warn(f"{_absolute(place, file)} is not used as a skill: it {_reason(error)}")
+            found.warn(f"{path} is not used as a skill: it {_reason(error)}")
             return
         source = SkillSource(card=card, place=place, file=file, folder=folder)
-        first = found.sources.setdefault(card.name.lower(), source)
-        if first is not source and first.card.path != card.path:
-            found.warn(f"{card.path} is not used: {first.card.path} has the same name and is nearer.")
+        first = card_of(found.skills.setdefault(card.name.lower(), source))
+        if first.path != card.path:
+            found.warn(f"{card.path} is not used: {first.path} has the same name and is nearer.")
 
-    def _card(self, place: Place, name: str, file: CanonicalPath) -> SkillCard:
+    def _card(self, place: Place, name: str, file: CanonicalPath, path: str) -> SkillCard:
         fd = place.workspace.open_file(file)
         try:
             status = os.fstat(fd)
             changes = status.st_mtime_ns, status.st_ctime_ns, status.st_size
-            key = (_absolute(place, file), name, status.st_dev, status.st_ino, *changes)
-            if key not in self._known:
+            key = (path, name, status.st_dev, status.st_ino, *changes)
+            if (known := self._known.get(key)) is None:
                 if len(self._known) >= _CACHED:
                     self._known.clear()
                 try:
-                    found = parse_skill(_text(fd), name, path=key[0], has_folder=not place.has_commands)
-                    self._known[key] = found.card
+                    known = parse_skill(_text(fd), name, path=path, has_folder=not place.has_commands).card
                 except ValueError as error:
-                    self._known[key] = str(error)
+                    known = str(error)
+                self._known[key] = known
         finally:
             os.close(fd)
-        known = self._known[key]
         if isinstance(known, str):
             raise ValueError(known)
         return known
 
 
 def read_skill(source: SkillSource) -> LoadedSkill:
-    """Read a skill again.
-
-    Raises:
-        ToolError: it cannot be read, or is no valid skill any more.
-    """
-    name = source.card.name
-    if source.folder is None:
-        name = source.file.rpartition("/")[2].removesuffix(".md")
+    """Read a skill again. Raises: ToolError: it cannot be read, or is no valid skill any more."""
     fd = source.place.workspace.open_file(source.file)
     try:
-        return replace(parse_skill(_text(fd), name), card=source.card)
+        return replace(parse_skill(_text(fd), source.card.name), card=source.card)
     except ValueError as error:
         raise Conflict(f"{source.card.path} {error}. It changed meanwhile; list the skills again.") from None
     finally:
@@ -254,10 +243,6 @@ def _text(fd: int) -> str:
         return content.decode()
     except UnicodeDecodeError:
         raise ValueError("is not UTF-8 text") from None
-
-
-def _absolute(place: Place, file: CanonicalPath) -> str:
-    return place.workspace.spellings(file)[-1]
 
 
 def _reason(error: Exception) -> str:

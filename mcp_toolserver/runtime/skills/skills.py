@@ -155,9 +155,9 @@ class CallSkills:
         Raises:
             Conflict: the user has a skill of this name, or too many are saved.
         """
-        found = await self._found()
+        found = await self._in_folders()
         for name in (skill.name, *skill.aliases):
-            if (source := found.named(name, saved=False)) is not None:
+            if (source := found.named(name)) is not None:
                 card = card_of(source)
                 raise Conflict(
                     f"The user has a skill {card.name!r} in {card.path}, which nothing that is saved "
@@ -165,20 +165,25 @@ class CallSkills:
                 )
         return await self.stored.put(self.user, skill)
 
-    async def _found(self) -> Found:
-        """What there is in folders and was saved, without what a rule denies."""
+    async def _in_folders(self) -> Found:
+        """The skills of users, without those that a rule denies."""
         found = await to_thread.run_sync(
             lambda: self.discovery.run(places_of(self.view, self.whole, self.others)), abandon_on_cancel=True
         )
-        for name, source in tuple(found.sources.items()):
-            if self.scope.forbids(source.card.name) is not None:
-                del found.sources[name]
+        for name, source in tuple(found.skills.items()):
+            if self.scope.forbids(card_of(source).name) is not None:
+                del found.skills[name]
+        return found
+
+    async def _found(self) -> Found:
+        """The skills of users and those that models saved, without those that a rule denies."""
+        found = await self._in_folders()
         for skill in await self.stored.all(self.user):
             name = skill.name.lower()
-            if name in found.sources:
+            if name in found.skills:
                 found.warn(f"The saved skill {skill.name!r} is not used: the user has one of the same name.")
             elif self.scope.forbids(skill.name) is None:
-                found.saved[name] = skill
+                found.skills[name] = skill
         return found
 
     async def _chosen(self, name: str) -> SkillSource | SavedSkill:
