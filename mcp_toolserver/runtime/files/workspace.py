@@ -111,7 +111,7 @@ class PathLocks:
 
     @asynccontextmanager
     async def hold(self, path: str) -> AsyncGenerator[None]:
-        lock = self._locks.setdefault(path, anyio.Lock())
+        lock = self._locks.setdefault(path, anyio.Lock(fast_acquire=True))
         try:
             async with lock:
                 yield
@@ -392,7 +392,7 @@ class Workspace:
         folder, _, name = located.relative.rpartition("/")
         is_temporary = located.root not in self.held
         is_head = folded(name, located.comparison) == folded("HEAD", located.comparison)
-        if (is_head or steers_git(located.spellings[-1])) and self.protects(located.root.at(GIT)):
+        if self.protects(located.root.at(GIT)) and (is_head or steers_git(located.spellings[-1])):
             raise Denied(
                 f"'{path}' could make its folder a git repository, or belongs to one: git acts upon "
                 "that unasked, so no tool does it in workspace-write. Use another name, or tell the user."
