@@ -443,7 +443,9 @@ class Workspace:
         spellings = (absolute,) if from_base is None else (*in_work_tree(from_base, comparison), absolute)
         located.view, located.root, located.relative = self, root, relative
         located.comparison = comparison
-        located.spellings = tuple(volume_path(one, comparison) for one in spellings)
+        if comparison is not EXACT:
+            spellings = tuple(volume_path(one, comparison) for one in spellings)
+        located.spellings = spellings
         located.is_hidden = self.hides(located.spellings) or self._is_private(located.spellings[-1])
         return located
 
