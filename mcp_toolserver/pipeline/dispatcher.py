@@ -49,7 +49,7 @@ from mcp_toolserver.pipeline.fair_semaphore import FairSemaphore, Overdue
 from mcp_toolserver.pipeline.narrowings import Narrowings
 from mcp_toolserver.pipeline.nested_calls import NestedCalls
 from mcp_toolserver.pipeline.registry import Entry, Registry
-from mcp_toolserver.pipeline.validation import checked, names_paths, respelt, subjects_of
+from mcp_toolserver.pipeline.validation import checked, respelt, subjects_of
 from mcp_toolserver.policy.dangerous_commands import objection
 from mcp_toolserver.policy.rules import Narrowing, Policy, Request, Rule
 from mcp_toolserver.text.lines.escape_invisible import visible, visible_values
@@ -198,7 +198,8 @@ class Dispatcher:
         others = (entry for entry in self.registry.entries.values() if not entry.spec.forwards)
         return tuple(filter(self._is_available, others))
 
-    def _catalogue(self, *, samples: bool) -> tuple[ToolCard, ...]:
+    def _catalogue(self, caller: Caller) -> tuple[ToolCard, ...]:
+        samples = caller.sampling() is not None
         return tuple(
             ToolCard(
                 name=entry.spec.name,
@@ -398,7 +399,7 @@ class Dispatcher:
             host = host.restricted_to(*lists)
             return _CallContext(policy=policy, host=host, rights=rights), respelt(entry, args, host)
 
-        if not lists and restrictions is None and not names_paths(entry):
+        if not (lists or restrictions or entry.spec.path_fields or entry.spec.pathful_fields):
             return located()
         try:
             return await self.host.lookups.run(caller.name, located)
@@ -441,7 +442,7 @@ class Dispatcher:
             refuses=refuses,
             forbids=forbids,
             seconds_to_answer=call.seconds_to_answer,
-            catalogue=partial(self._catalogue, samples=caller.sampling() is not None),
+            catalogue=partial(self._catalogue, caller),
         )
 
     def _enveloped(self, output: Output) -> Result:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from difflib import get_close_matches
+from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from pydantic import JsonValue, ValidationError
@@ -26,17 +28,24 @@ Paths = str | tuple[str, ...] | Pathful
 def checked(entry: Entry, arguments: Mapping[str, JsonValue]) -> Args:
     """The arguments as its model has them; paths are still spelt as they were sent.
 
+    A 0 or "" that cannot be meant counts as not sent: one that its own argument refuses, or without which the
+    arguments fit together.
+
     Raises:
         InvalidInput: names each argument that is wrong and says how.
     """
     if why := refusal(dict(arguments)):
         raise InvalidInput(f"The arguments of {entry.spec.name} hold {why}. Send plain JSON values.")
-    return _checked(entry, lenient(arguments, entry.spec.schema))
-
-
-def names_paths(entry: Entry) -> bool:
-    """Whether `respelt` looks at the file system."""
-    return bool(entry.spec.path_fields or entry.spec.pathful_fields)
+    sent, model = lenient(arguments, entry.spec.schema), entry.spec.args
+    try:
+        return model.model_validate(sent)
+    except ValidationError as error:
+        empty = placeholders(sent, entry.spec.schema)
+        refused = empty & {detail["loc"][0] for detail in error.errors(include_input=False) if detail["loc"]}
+        for unsent in (refused, empty):
+            with suppress(ValidationError):
+                return model.model_validate({name: sent[name] for name in sent if name not in unsent})
+        raise InvalidInput(_explained(entry, error)) from None
 
 
 def respelt(entry: Entry, args: Args, host: HostServices) -> Args:
@@ -50,22 +59,6 @@ def respelt(entry: Entry, args: Args, host: HostServices) -> Args:
         return args
     canonical = host.workspace.canonical
     return args.model_copy(update={name: _respelt(getattr(args, name), canonical) for name in names})
-
-
-def _checked(entry: Entry, sent: Mapping[str, JsonValue]) -> Args:
-    """The arguments by the tool's model. A 0 or "" that cannot be meant counts as not sent: one that its own
-    argument refuses, or without which the arguments fit together.
-    """
-    model = entry.spec.args
-    try:
-        return model.model_validate(sent)
-    except ValidationError as error:
-        empty = placeholders(sent, entry.spec.schema)
-        refused = empty & {detail["loc"][0] for detail in error.errors(include_input=False) if detail["loc"]}
-        for unsent in (refused, empty):
-            with suppress(ValidationError):
-                return model.model_validate({name: sent[name] for name in sent if name not in unsent})
-        raise InvalidInput(_explained(entry, error)) from None
 
 
 def _respelt(value: Paths, canonical: Callable[[str], CanonicalPath]) -> Paths:
@@ -118,13 +111,10 @@ def _level(schema: Any, place: tuple[int | str, ...]) -> Any:
 
 def subjects_of(entry: Entry, args: Args, host: HostServices) -> tuple[Subject, ...]:
     """What the call touches, each in all its spellings."""
-    spec = entry.spec
-    given = [getattr(args, name) for name in (*spec.path_fields, *spec.pathful_fields)]
-    paths = [path for value in given for path in _paths(value)]
-    if spec.subjects is None:
-        subjects = (*(getattr(args, name) for name in spec.url_fields), *paths)
-    else:
-        subjects = spec.subjects(args)
+    spec, argument = entry.spec, partial(getattr, args)
+    given = map(argument, (*spec.path_fields, *spec.pathful_fields))
+    paths = [*chain.from_iterable(map(_paths, given))]
+    subjects = (*map(argument, spec.url_fields), *paths) if spec.subjects is None else spec.subjects(args)
     return tuple(
         [host.workspace.spellings(CanonicalPath(one)) if one in paths else (one,) for one in subjects]
     )
