@@ -132,7 +132,7 @@ class Shared:
         """What takes rights from the calls of each owner."""
         self.hidden_git = hide_from_commands(settings, policy, broker, found.git)
         if broker and settings.permission_mode is not Permission.READ_ONLY:
-            broker.writers.is_held = lambda owner: narrowings.holds(owner, PLAN_MODE)
+            broker.writers.is_held = partial(narrowings.holds, key=PLAN_MODE)
 
     def lower_broker(self, mode: Permission) -> Broker:
         """The broker of a danger-full-access server for commands of a lower mode, started with the first. It

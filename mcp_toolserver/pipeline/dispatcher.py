@@ -198,7 +198,8 @@ class Dispatcher:
         others = (entry for entry in self.registry.entries.values() if not entry.spec.forwards)
         return tuple(filter(self._is_available, others))
 
-    def _catalogue(self, *, samples: bool) -> tuple[ToolCard, ...]:
+    def _catalogue(self, caller: Caller) -> tuple[ToolCard, ...]:
+        samples = caller.sampling() is not None
         return tuple(
             ToolCard(
                 name=entry.spec.name,
@@ -441,7 +442,7 @@ class Dispatcher:
             refuses=refuses,
             forbids=forbids,
             seconds_to_answer=call.seconds_to_answer,
-            catalogue=partial(self._catalogue, samples=caller.sampling() is not None),
+            catalogue=partial(self._catalogue, caller),
         )
 
     def _enveloped(self, output: Output) -> Result:

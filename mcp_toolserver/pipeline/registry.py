@@ -16,6 +16,7 @@ from mcp_toolserver import tools
 from mcp_toolserver.capabilities.permissions import Capability, HostFacts
 from mcp_toolserver.errors import InvalidInput, RegistrationError, SettingsError, UnknownTool
 from mcp_toolserver.text.argument_cleanup import argument_type, parsed
+from mcp_toolserver.text.json_schema import Schema
 from mcp_toolserver.tool_spec import Alias, Profile, ToolSpec
 
 
@@ -82,22 +83,21 @@ class Registry:
             raise UnknownTool(name) from None
 
     def translate(self, name: str, arguments: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
-        """Return the arguments with the tool's own names and units.
+        """Return the arguments of a call by the name or alias `name`, with the tool's own names and units.
 
         Raises:
-            UnknownTool: no tool is called `name`.
             InvalidInput: an argument is given under two names, or its unit cannot be converted.
         """
-        spec = self.find(name).spec
         if (alias := self._aliases.get(name)) is None:
             return dict(arguments)
+        schema = self._spellings[name].spec.schema
         renamed: dict[str, JsonValue] = {}
         for given, value in arguments.items():
             own = alias.renames.get(given, given)
             if own in renamed:
                 raise InvalidInput(f"`{own}` is given twice, also as `{given}`; send it once.")
             convert = alias.converts.get(own)
-            renamed[own] = value if convert is None else _converted(spec, own, value, convert)
+            renamed[own] = value if convert is None else _converted(schema, own, value, convert)
         return renamed
 
     def needing_a_model(self) -> frozenset[str]:
@@ -165,9 +165,9 @@ def _is_in(spec: ToolSpec, profile: Profile) -> bool:
     return spec.profile <= profile and not finds_nothing
 
 
-def _converted(spec: ToolSpec, own: str, value: JsonValue, convert: Callable[[Any], JsonValue]) -> JsonValue:
+def _converted(schema: Schema, own: str, value: JsonValue, convert: Callable[[Any], JsonValue]) -> JsonValue:
     """Convert a value's unit; validation reports values of the wrong type."""
-    value = parsed(value, argument_type(spec.schema, own))
+    value = parsed(value, argument_type(schema, own))
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return value
     return convert(value)

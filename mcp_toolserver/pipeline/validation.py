@@ -26,12 +26,24 @@ Paths = str | tuple[str, ...] | Pathful
 def checked(entry: Entry, arguments: Mapping[str, JsonValue]) -> Args:
     """The arguments as its model has them; paths are still spelt as they were sent.
 
+    A 0 or "" that cannot be meant counts as not sent: one that its own argument refuses, or without which the
+    arguments fit together.
+
     Raises:
         InvalidInput: names each argument that is wrong and says how.
     """
     if why := refusal(dict(arguments)):
         raise InvalidInput(f"The arguments of {entry.spec.name} hold {why}. Send plain JSON values.")
-    return _checked(entry, lenient(arguments, entry.spec.schema))
+    sent, model = lenient(arguments, entry.spec.schema), entry.spec.args
+    try:
+        return model.model_validate(sent)
+    except ValidationError as error:
+        empty = placeholders(sent, entry.spec.schema)
+        refused = empty & {detail["loc"][0] for detail in error.errors(include_input=False) if detail["loc"]}
+        for unsent in (refused, empty):
+            with suppress(ValidationError):
+                return model.model_validate({name: sent[name] for name in sent if name not in unsent})
+        raise InvalidInput(_explained(entry, error)) from None
 
 
 def respelt(entry: Entry, args: Args, host: HostServices) -> Args:
@@ -44,22 +56,6 @@ def respelt(entry: Entry, args: Args, host: HostServices) -> Args:
         return args
     canonical = host.workspace.canonical
     return args.model_copy(update={name: _respelt(getattr(args, name), canonical) for name in names})
-
-
-def _checked(entry: Entry, sent: Mapping[str, JsonValue]) -> Args:
-    """The arguments by the tool's model. A 0 or "" that cannot be meant counts as not sent: one that its own
-    argument refuses, or without which the arguments fit together.
-    """
-    model = entry.spec.args
-    try:
-        return model.model_validate(sent)
-    except ValidationError as error:
-        empty = placeholders(sent, entry.spec.schema)
-        refused = empty & {detail["loc"][0] for detail in error.errors(include_input=False) if detail["loc"]}
-        for unsent in (refused, empty):
-            with suppress(ValidationError):
-                return model.model_validate({name: sent[name] for name in sent if name not in unsent})
-        raise InvalidInput(_explained(entry, error)) from None
 
 
 def _respelt(value: Paths, canonical: Callable[[str], CanonicalPath]) -> Paths:

@@ -199,6 +199,10 @@ class Client(Asker):
     def __init__(self, handlers: Handlers, context: Context, params: mcp.InputResponseRequestParams) -> None:
         super().__init__(context, params, handlers.questions, handlers.ask_seconds)
         self.owner = handlers.client_ids.id_for(context)
+        client, mark = context.session.client_params, _mark(context.request)
+        named = f"{client.client_info.name} {client.client_info.version}" if client else ""
+        self.name = f"{named} {mark}" if mark else named
+        """The client's name and version; over HTTP also a digest of its session, or its address."""
         self.handlers = handlers
         self._is_open = True
         self._reports = 0
@@ -207,13 +211,6 @@ class Client(Asker):
     def close(self) -> None:
         """The request is answered: no progress can be sent any more, and the client's model cannot answer."""
         self._is_open = False
-
-    @property
-    def name(self) -> str:
-        """The client's name and version; over HTTP also a digest of its session, or its address."""
-        client = self.context.session.client_params
-        named = f"{client.client_info.name} {client.client_info.version}" if client else ""
-        return f"{named} {mark}" if (mark := _mark(self.context.request)) else named
 
     async def report(self, message: str) -> None:
         """Send progress. Its total is unknown; the count only has to rise."""
@@ -232,7 +229,7 @@ class Client(Asker):
 
     def sampling(self) -> "Model | None":
         """The client's model, which answers over the open connection of the handshake protocol."""
-        if self._model is None and not is_stateless(self.context) and _offers_model(self.context):
+        if self._model is None and _offers_model(self.context) and not is_stateless(self.context):
             from mcp_toolserver.protocol.sampling import BackChannelModel
 
             self._model = BackChannelModel(self.context, lambda: self._is_open)
@@ -277,7 +274,7 @@ def seconds_to_answer(client: mcp.Implementation | None) -> float | None:
     """Seconds within which this client has to be answered; None for a client whose timeout is unknown."""
     if client is None:
         return None
-    name = next((name for name in _TIMEOUTS if client.name.startswith(name)), "")
+    name = next(filter(client.name.startswith, _TIMEOUTS), "")
     if not name or _version(client.version) < _SINCE.get(name, ()):
         return None
     return _TIMEOUTS[name] - _MARGIN

@@ -4,7 +4,7 @@ import logging
 from base64 import b64encode
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from pydantic import ValidationError
 
 from mcp_toolserver import __version__
 from mcp_toolserver.capabilities.permissions import Capability
+from mcp_toolserver.lazy import Lazy
 from mcp_toolserver.pipeline.dispatcher import Dispatcher
 from mcp_toolserver.protocol import codex_sandbox_state
 from mcp_toolserver.protocol.elicitation import set_level
@@ -93,11 +94,11 @@ class ToolServer(Server[Any]):
         if _offers(dispatcher, Capability.TELL):
             self.add_request_handler("logging/setLevel", mcp.SetLevelRequestParams, set_level)
         can_ask = dispatcher.policy.may_ask or _offers(dispatcher, Capability.ASK)
-        self._seals = can_ask or bool(dispatcher.without_model)
+        seal = Lazy(_boundary) if can_ask or dispatcher.without_model else None
         if not is_tracing():
             # The only default middleware creates spans, which nothing collects.
             self.middleware.clear()
-        self.middleware.append(self._respond)
+        self.middleware.append(partial(answered, seal=seal))
         for join in features:
             join(self)
 
@@ -144,27 +145,6 @@ class ToolServer(Server[Any]):
                 capability.list_changed = changing
         return found
 
-    async def _respond(self, ctx: Context, call_next: CallNext) -> HandlerResult:
-        """The only middleware: seals the state that a stateless client carries for a call which waits for an
-        answer. Handlers only get state that this server issued for the same call."""
-        if self._seals and (ctx.params or {}).get("requestState") is not None:
-            return await self._boundary(ctx, partial(answered, call_next=call_next))
-        result = await answered(ctx, call_next)
-        if not self._seals or not is_input_required(result):
-            return result
-
-        async def given(_: Context) -> HandlerResult:
-            return result
-
-        return await self._boundary(ctx, given)
-
-    @cached_property
-    def _boundary(self) -> ServerMiddleware[Any]:
-        # A tenth of the server's imports, and most servers never ask a question.
-        from mcp.server.request_state import RequestStateBoundary, RequestStateSecurity
-
-        return RequestStateBoundary(RequestStateSecurity.ephemeral(), default_audience=NAME)
-
 
 def sandbox_state(server: ToolServer) -> None:
     """Declare that the server applies the sandbox policy that Codex sends with each call."""
@@ -202,11 +182,29 @@ def _icons() -> list[mcp.Icon]:
     return icons
 
 
-async def answered(ctx: Context, call_next: CallNext) -> HandlerResult:
-    """The result of a request as its client knows it. Hides the text of unexpected exceptions, which the SDK
-    would send in the handshake protocol."""
+def _boundary() -> ServerMiddleware[Any]:
+    # A tenth of the server's imports, and most servers never ask a question.
+    from mcp.server.request_state import RequestStateBoundary, RequestStateSecurity
+
+    return RequestStateBoundary(RequestStateSecurity.ephemeral(), default_audience=NAME)
+
+
+async def answered(
+    ctx: Context, call_next: CallNext, seal: Lazy[ServerMiddleware[Any]] | None = None
+) -> HandlerResult:
+    """The only middleware: the result of a request as its client knows it. Hides the text of unexpected
+    exceptions, which the SDK would send in the handshake protocol.
+
+    `seal` seals the state that a stateless client carries for a call which waits for an answer: handlers only
+    get state that this server issued for the same call.
+    """
     try:
-        result = await call_next(ctx)
+        if seal and (ctx.params or {}).get("requestState") is not None:
+            result = await seal()(ctx, call_next)
+        else:
+            result = await call_next(ctx)
+            if seal and is_input_required(result):
+                result = await seal()(ctx, partial(_given, result))
     except ValidationError:
         raise
     except MCPError as error:
@@ -217,6 +215,14 @@ async def answered(ctx: Context, call_next: CallNext) -> HandlerResult:
         # Only the log has the details.
         log.exception("%s failed", ctx.method)
         raise MCPError(mcp.INTERNAL_ERROR, "Internal server error") from None
+    return _downgraded(ctx, result)
+
+
+async def _given(result: HandlerResult, _: Context) -> HandlerResult:
+    return result
+
+
+def _downgraded(ctx: Context, result: HandlerResult) -> HandlerResult:
     # `translate.result` already downgrades the results of calls.
     if not isinstance(result, dict) or ctx.method == "tools/call":
         return result

@@ -201,7 +201,12 @@ class Incoming(ObjectReceiveStream[SessionMessage | Exception]):
 
     async def receive(self) -> SessionMessage | Exception:
         while True:
-            item = await self._next()
+            try:
+                item = await self.source.receive()
+            except anyio.EndOfStream:
+                item = await self.next_cancellation()
+                if item is None:
+                    raise
             self.stats.touch()
             if isinstance(item, Exception) or not isinstance(item.message, JSONRPCRequest):
                 return item
@@ -210,14 +215,6 @@ class Incoming(ObjectReceiveStream[SessionMessage | Exception]):
             await self.sink.send(
                 SessionMessage(JSONRPCError(jsonrpc="2.0", id=item.message.id, error=refusal.error))
             )
-
-    async def _next(self) -> SessionMessage | Exception:
-        try:
-            return await self.source.receive()
-        except anyio.EndOfStream:
-            if (message := await self.next_cancellation()) is None:
-                raise
-            return message
 
     async def aclose(self) -> None:
         await self.source.aclose()

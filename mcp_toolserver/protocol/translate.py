@@ -7,7 +7,7 @@ missing here because no tool returns it.
 
 import base64
 import re
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Mapping, Set
 from typing import Any
 
 import mcp_types as mcp
@@ -125,7 +125,7 @@ def result(answer: Result, version: str, request: Mapping[str, Any] | None = Non
     their model, so it has metadata only where the `_meta` of the `request` traces the call.
     """
     wire: dict[str, JsonValue] = {
-        "content": list(_content(answer)),
+        "content": _content(answer),
         "isError": answer.error is not None,
         "resultType": "complete",
     }
@@ -145,19 +145,21 @@ def correlation(meta: Mapping[str, Any] | None) -> str:
     return "-".join(found.groups())
 
 
-def _content(answer: Result) -> Iterator[dict[str, JsonValue]]:
-    yield {"type": "text", "text": answer.text}
+def _content(answer: Result) -> list[JsonValue]:
+    content: list[JsonValue] = [{"type": "text", "text": answer.text}]
     for image in answer.images:
         data = base64.b64encode(image.data).decode()
-        yield {"type": "image", "data": data, "mimeType": image.mime_type}
+        content.append({"type": "image", "data": data, "mimeType": image.mime_type})
     if answer.saved_output is not None:
-        yield {
+        link: JsonValue = {
             "type": "resource_link",
             "name": "full output",
             "uri": OUTPUT_URI + answer.saved_output.handle,
             "mimeType": "text/plain",
             "size": answer.saved_output.size,
         }
+        content.append(link)
+    return content
 
 
 def downgrade(method: str, result: dict[str, JsonValue], version: str) -> dict[str, JsonValue]:

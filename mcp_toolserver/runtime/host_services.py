@@ -133,8 +133,8 @@ class HostServices:
             usable = (self.temporary(owner), self.plan_folder(owner))
             workspace = replace(
                 self.workspace,
-                readable=tuple(folder for folder in folders if folder is not None),
-                temporary=tuple(one for one in usable if one is not None),
+                readable=tuple(filter(None, folders)),
+                temporary=tuple(filter(None, usable)),
                 lookups=self.lookups,
                 client=owner,
             )

@@ -10,7 +10,8 @@ import math
 import posixpath
 import re
 import shlex
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence, Set
+from itertools import repeat
 
 from pydantic import JsonValue
 
@@ -37,10 +38,9 @@ def refusal(value: JsonValue, depth: int = 0) -> str | None:
             return "an integer beyond 2^53" if abs(value) > SAFE_INTEGER else None
         case float():
             return None if math.isfinite(value) else "a number that is not finite"
-        case list():
-            return _first_refusal(value, depth)
         case _:
-            return _first_refusal([*value.keys(), *value.values()], depth)
+            parts = value if isinstance(value, list) else ["".join(value), *value.values()]
+            return next(filter(None, map(refusal, parts, repeat(depth + 1))), None)
 
 
 def _text_refusal(text: str) -> str | None:
@@ -51,10 +51,6 @@ def _text_refusal(text: str) -> str | None:
     except UnicodeEncodeError:
         return "half of a surrogate pair"
     return None
-
-
-def _first_refusal(items: list[JsonValue], depth: int) -> str | None:
-    return next((why for item in items if (why := refusal(item, depth + 1)) is not None), None)
 
 
 def lenient(arguments: Mapping[str, JsonValue], schema: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
@@ -74,16 +70,21 @@ def _lenient(
     """Do the same for an object in a call. Unless it `is_closed`, no argument of it is unknown."""
     optional = _optional(schema)
     properties = _mapping(schema.get("properties"))
-    sent = adapted(arguments, properties) if is_closed else dict(arguments)
-    named = {own_name(name, properties, sent): value for name, value in sent.items()}
-    if len(named) < len(sent):
-        # Two names mean one argument: validation names the one that is not ours.
-        named = sent
-    return {
-        name: _mended(value, _mapping(properties.get(name)), is_closed=is_closed)
-        for name, value in named.items()
-        if name not in optional or value not in (None, "" if optional[name].get("minLength") != 0 else None)
-    }
+    named = arguments
+    # Under our own names, only a list may stand for something else.
+    if not arguments.keys() <= properties.keys() or list in map(type, arguments.values()):
+        sent = adapted(arguments, properties) if is_closed else arguments
+        named = {own_name(name, properties, sent): value for name, value in sent.items()}
+        if len(named) < len(sent):
+            # Two names mean one argument: validation names the one that is not ours.
+            named = sent
+    kept: dict[str, JsonValue] = {}
+    for name, value in named.items():
+        argument = _mapping(properties.get(name))
+        is_unsent = value is None or (value == "" and argument.get("minLength") != 0)
+        if not (is_unsent and name in optional):
+            kept[name] = _mended(value, argument, is_closed=is_closed)
+    return kept
 
 
 def _mended(value: JsonValue, schema: Mapping[str, JsonValue], *, is_closed: bool) -> JsonValue:
@@ -103,23 +104,19 @@ def placeholders(arguments: Mapping[str, JsonValue], schema: Mapping[str, JsonVa
     Clients in strict mode must send every argument. For one they have no value for they send the zero of its
     type, which may also be meant: the caller decides whether it can be.
     """
-    optional = _optional(schema)
-    return frozenset(
-        name for name, value in arguments.items() if name in optional and _is_zero(value, optional[name])
-    )
+    sent = arguments.keys() & _optional(schema)
+    return frozenset(name for name in sent if _is_zero(arguments[name], argument_type(schema, name)))
 
 
-def _optional(schema: Mapping[str, JsonValue]) -> Mapping[str, Mapping[str, JsonValue]]:
-    properties = _mapping(schema.get("properties"))
+def _optional(schema: Mapping[str, JsonValue]) -> Set[str]:
     required = schema.get("required")
-    names = set(properties) - set(required if isinstance(required, list) else ())
-    return {name: _mapping(properties[name]) for name in names}
+    return _mapping(schema.get("properties")).keys() - (required if isinstance(required, list) else ())
 
 
-def _is_zero(value: JsonValue, schema: Mapping[str, JsonValue]) -> bool:
+def _is_zero(value: JsonValue, kind: JsonValue) -> bool:
     if isinstance(value, (int, float)) and not isinstance(value, bool):
-        return value == 0 and schema.get("type") in ("integer", "number")
-    return value == "" and schema.get("type") == "string"
+        return value == 0 and kind in ("integer", "number")
+    return value == "" and kind == "string"
 
 
 def argument_type(schema: Mapping[str, JsonValue], name: str) -> JsonValue:

@@ -69,10 +69,9 @@ class TaskFeature:
         own = server.get_request_handler("tools/call")
         assert own is not None
 
-        async def call(context: Context, params: mcp.CallToolRequestParams) -> Any:
-            if declares(context):
-                return await self.tasks().call_tool(context, params)
-            return await own.handler(context, params)
+        def call(context: Context, params: mcp.CallToolRequestParams) -> Awaitable[Any]:
+            handler = self.tasks().call_tool if declares(context) else own.handler
+            return handler(context, params)
 
         server.add_request_handler("tools/call", mcp.CallToolRequestParams, call)
 

@@ -6,14 +6,16 @@ and look-ups have a deadline, so that other clients are not blocked.
 """
 
 import asyncio
-import math
 from collections.abc import Callable
+from concurrent.futures import Future
 from contextlib import suppress
-from threading import Lock
+from contextvars import copy_context
+from functools import partial
+from threading import Thread
 from typing import TypeVar
 
 import anyio
-from anyio import CapacityLimiter, to_thread
+from anyio.lowlevel import checkpoint_if_cancelled
 
 from mcp_toolserver.errors import TimedOut
 from mcp_toolserver.pipeline.fair_semaphore import FairSemaphore
@@ -41,8 +43,6 @@ class PathLookups:
         self._seconds = seconds
         self._semaphore = FairSemaphore(THREADS, THREADS_OF_ONE)
         self._computations = FairSemaphore(COMPUTATIONS, 1)
-        # The semaphore is the limit. A limit of the thread pool's own would end with the wait for a thread.
-        self._no_limit = CapacityLimiter(math.inf)
 
     async def run(self, client: str, work: Callable[[], T]) -> T:
         """Run `work`, which looks up paths for `client` and changes nothing, and return its result.
@@ -71,23 +71,26 @@ class PathLookups:
 
     async def _in_thread(self, semaphore: FairSemaphore, client: str, work: Callable[[], T]) -> T:
         """Run `work` in a slot, released when the thread ends, which may be after the caller has left."""
+        await checkpoint_if_cancelled()
         await semaphore.acquire(client)
-        loop = asyncio.get_running_loop()
-        begun = Lock()
-        """Taken by the thread when it begins, or by the caller when it leaves before that."""
+        loop, context, done = asyncio.get_running_loop(), copy_context(), Future[T]()
 
-        def run() -> T:
-            if not begun.acquire(blocking=False):
-                raise RuntimeError("the caller left before the look-up began")
+        def run() -> None:
             try:
-                return work()
-            finally:
-                # A closed event loop does not need the slot.
-                with suppress(RuntimeError):
-                    loop.call_soon_threadsafe(semaphore.release, client)
+                settle = partial(done.set_result, context.run(work))
+            except BaseException as error:  # noqa: BLE001  the caller gets it
+                settle = partial(done.set_exception, error)
+            # A closed event loop does not need the slot.
+            with suppress(RuntimeError):
+                loop.call_soon_threadsafe(semaphore.release, client)
+            settle()
 
+        # So that the caller that leaves cannot cancel it.
+        done.set_running_or_notify_cancel()
         try:
-            return await to_thread.run_sync(run, abandon_on_cancel=True, limiter=self._no_limit)
-        finally:
-            if begun.acquire(blocking=False):
-                semaphore.release(client)
+            # A daemon: the exit of the server does not wait for a file system.
+            Thread(target=run, daemon=True).start()
+        except RuntimeError:
+            semaphore.release(client)
+            raise
+        return await asyncio.wrap_future(done)

@@ -3,6 +3,8 @@
 import errno
 import stat
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 
 from mcp_toolserver.errors import Conflict, Denied, InvalidInput, NotFound, ToolError, Unavailable
 from mcp_toolserver.runtime.files.libc import is_virtual
@@ -44,24 +46,19 @@ class Changed(Exception):
     """The file is not the one that was read."""
 
 
-def translate(path: str, roots: Sequence[str] = ()) -> "_Translation":
-    """Translate failures to open or change `path`, in the caller's spelling, into a `ToolError`."""
-    return _Translation(path, roots)
+@dataclass
+class translate(AbstractContextManager["translate"]):  # noqa: N801  callers use it like a function
+    """Translates failures to open or change `path`, in the caller's spelling, into a `ToolError`.
 
+    A class, because every call uses several and `contextmanager` takes five times as long.
+    """
 
-class _Translation:
-    """A class, because every call uses several and `contextmanager` takes five times as long."""
-
-    def __init__(self, path: str, roots: Sequence[str]) -> None:
-        self._path = path
-        self._roots = roots
-
-    def __enter__(self) -> None:
-        """Do nothing."""
+    path: str
+    roots: Sequence[str] = ()
 
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         if isinstance(error, (Changed, Escape, ParentOfMissing, OSError)):
-            raise _refusal(error, self._path, self._roots) from None
+            raise _refusal(error, self.path, self.roots) from None
 
 
 def _refusal(

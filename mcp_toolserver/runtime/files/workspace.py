@@ -95,7 +95,7 @@ class PathLocks:
 
     @asynccontextmanager
     async def hold(self, path: str) -> AsyncGenerator[None]:
-        lock = self._locks.setdefault(path, anyio.Lock())
+        lock = self._locks.setdefault(path, anyio.Lock(fast_acquire=True))
         try:
             async with lock:
                 yield
@@ -364,7 +364,7 @@ class Workspace:
         name = located.relative.rpartition("/")[2]
         is_temporary = located.root not in self.held
         is_head = folded(name, located.comparison) == folded("HEAD", located.comparison)
-        if (is_head or steers_git(located.spellings[-1])) and self.protects(located.root.at(GIT)):
+        if self.protects(located.root.at(GIT)) and (is_head or steers_git(located.spellings[-1])):
             raise Denied(
                 f"'{path}' could make its folder a git repository, or belongs to one: git acts upon "
                 "that unasked, so no tool does it in workspace-write. Use another name, or tell the user."
@@ -412,7 +412,9 @@ class Workspace:
         spellings = (absolute,) if from_base is None else (*in_work_tree(from_base, comparison), absolute)
         located.view, located.root, located.relative = self, root, relative
         located.comparison = comparison
-        located.spellings = tuple(volume_path(one, comparison) for one in spellings)
+        if comparison is not EXACT:
+            spellings = tuple(volume_path(one, comparison) for one in spellings)
+        located.spellings = spellings
         located.is_hidden = self.hides(located.spellings) or self._is_private(located.spellings[-1])
         return located
 

@@ -1,7 +1,7 @@
 """Computes a unified diff of bounded size, in bounded time."""
 
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from difflib import Match, SequenceMatcher
 from io import StringIO
 from itertools import accumulate, chain, repeat
@@ -34,14 +34,16 @@ def unified(before: str, after: str, path: str, *, to: str | None = None, limit:
         return ""
     rows, hidden = _rows(before, after)
     names = ("---", "a/", path), ("+++", "b/", path if to is None else to)
-    rows[:0] = (f"{sign} {'' if name.startswith('/') else side}{name}\n" for sign, side, name in names)
+    rows[:0] = [f"{sign} {'' if name.startswith('/') else side}{name}\n" for sign, side, name in names]
+    whole = "".join(rows)
+    is_shortened = _GAP in whole and any(map(_is_shortened, rows))
     start, end, room = rows, list[str](), limit - _NOTE_BYTES
-    if sum(map(_size, rows)) > (room if any(map(_is_shortened, rows)) else limit):
+    if _size(whole) > (room if is_shortened else limit):
         start = _fitting(rows, room - room // 4)
         end = _fitting(rows[max(2, len(start)) :][::-1], room - sum(map(_size, start)))[::-1]
     missing = hidden + sum(row[0] in "-+" for row in rows[max(2, len(start)) : len(rows) - len(end)])
     notes = [f"[{missing} more changed lines are left out here]\n"] * (missing > 0)
-    if any(map(_is_shortened, (*start, *end))):
+    if is_shortened and any(map(_is_shortened, (*start, *end))):
         end.append(f"[lines over {_LINE_CHARACTERS} characters are shortened at {_GAP}]\n")
     return head_bytes("".join((*start, *notes, *end)), limit)
 
@@ -109,16 +111,17 @@ class _Matcher(SequenceMatcher[str]):
         return Match(a + match.a, b + match.b, match.size)
 
 
-def _hunk(matcher: _Matcher, first: int, hunk: list[tuple[str, int, int, int, int]]) -> Iterator[str]:
+def _hunk(matcher: _Matcher, first: int, hunk: list[tuple[str, int, int, int, int]]) -> list[str]:
     (_, old, _, new, _), (_, _, old_end, _, new_end) = hunk[0], hunk[-1]
-    yield _header(first + old, old_end - old, first + new, new_end - new)
+    rows = [_header(first + old, old_end - old, first + new, new_end - new)]
     for kind, old, old_end, new, new_end in hunk:
         removed, added = matcher.old[old:old_end], matcher.new[new:new_end]
         if kind == "equal":
-            yield from (_row(" ", line, "") for line in removed)
+            rows += map(_row, repeat(" "), removed, repeat(""))
         else:
-            yield from map(_row, repeat("-"), removed, chain(added, repeat("")))
-            yield from map(_row, repeat("+"), added, chain(removed, repeat("")))
+            rows += map(_row, repeat("-"), removed, chain(added, repeat("")))
+            rows += map(_row, repeat("+"), added, chain(removed, repeat("")))
+    return rows
 
 
 def _header(old: int, old_size: int, new: int, new_size: int) -> str:

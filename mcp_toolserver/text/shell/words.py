@@ -13,6 +13,7 @@ import re
 import shlex
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
+from itertools import chain
 
 from mcp_toolserver.text.search.glob import wildcard
 
@@ -37,10 +38,9 @@ def simple_parts(command: str) -> tuple[str, ...]:
     all of them and so cannot be widened by chaining.
     """
     # The shell takes these away before anything else.
-    joined = command.replace("\\\n", "")
-    pieces = (piece.strip() for piece in _OPERATORS.split(joined))
-    parts = (part for piece in pieces for part in (piece, _bare(piece)))
-    return tuple(dict.fromkeys(part for part in (command.strip(), *parts) if part))
+    pieces = [*map(str.strip, _OPERATORS.split(command.replace("\\\n", "")))]
+    parts = chain.from_iterable(zip(pieces, map(_bare, pieces), strict=True))
+    return tuple(dict.fromkeys(filter(None, (command.strip(), *parts))))
 
 
 def program(argv: Sequence[str]) -> str:

@@ -5,6 +5,7 @@ with run_in_background. There is no terminal and no input. Of long output the st
 with the path of all of it.
 """
 
+from collections.abc import Awaitable
 from math import isfinite
 from typing import Any
 
@@ -30,8 +31,8 @@ class Bash(t.Args):
     )
 
 
-async def run(args: Bash, rt: t.Runtime) -> t.Output:
-    return await ran(args, rt, args.command)
+def run(args: Bash, rt: t.Runtime) -> Awaitable[t.Output]:
+    return ran(args, rt, args.command)
 
 
 async def ran(args: Bash, rt: t.Runtime, script: str) -> t.Output:
