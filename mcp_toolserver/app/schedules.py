@@ -47,18 +47,13 @@ class Jobs:
         return is_planning or not await reaches(self.app.dispatcher, schedule)
 
     async def run(self, schedule: StoredSchedule) -> Outcome:
-        """See `_run`."""
         self.announce(f"{schedule.handle} starts")
         outcome = await self._run(schedule)
         self.announce(f"{schedule.handle} {'succeeded' if outcome.succeeded else 'failed'}")
         return outcome
 
     async def _run(self, schedule: StoredSchedule) -> Outcome:
-        """Run a job with at most the rights that its owner has now; see `run_job`.
-
-        Raises:
-            Unavailable: it cannot run.
-        """
+        """Run a job with at most the rights that its owner has now; see `run_job`. Raises: Unavailable."""
         owners = self.owners()
         if schedule.owner not in owners:
             raise Unavailable("The token of its owner was revoked or has expired.")

@@ -88,8 +88,6 @@ class ProviderContext:
     end_owner: Callable[[str], Awaitable[None]]
     """Ends all that the calls of an owner, who will not return, have started; waits until it is gone."""
     agent_limits: AgentLimits
-    service: Callable[[Capability], Provide]
-    """The service of another capability, for a call that has it."""
     model: Callable[[], Model | None]
     """The operator's model; None without one."""
 

@@ -61,10 +61,8 @@ class Places:
 
     @classmethod
     def of_windows(cls, environ: Mapping[str, str]) -> "Places":
-        """Those of the user of Windows, as this distribution of WSL sees them.
-
-        Raises:
-            SettingsError: this is not WSL, or Windows does not name its folders.
+        """Those of the user of Windows, as this distribution of WSL sees them. Raises: SettingsError: this is
+        not WSL, or Windows does not name its folders.
         """
         windows = find_windows_paths(environ)
         if windows is None:
@@ -84,9 +82,7 @@ class Places:
 
     def file(self, client: Client, scope: Scope, user: str = "", project: str | None = None) -> Path:
         """The client's file in a scope; `user` and `project` name another one than that of the servers.
-
-        Raises:
-            SettingsError: the client has no configuration per project.
+        Raises: SettingsError: the client has no configuration per project.
         """
         if scope == "user":
             own = client.macos if sys.platform == "darwin" else None
