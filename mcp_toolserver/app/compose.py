@@ -96,7 +96,6 @@ class Shared:
         self.web = WebOptions() if settings.network == "none" else web_options(settings)
         self.policy = policy = build_policy(settings, self.registry)
         self.state = state = state_folder(settings.state_dir)
-        """The state folder."""
         self.audit = None if held_by is None else _audit(self.facts, state, values=settings.audit_values)
         self.running = None if held_by is None else _running(state)
         """The record of this process in the state folder; None if the server will run no call."""
@@ -124,9 +123,7 @@ class Shared:
         """None if commands share nothing."""
         self.database = Database(state, self.workspace.roots)
         self.skill_folders = _skill_folders(settings, self.workspace)
-        """See `ProviderContext.skill_folders`."""
         self.model = (options := model_options(settings)) and ProviderModel(options)
-        """The operator's model for agents."""
         self.observers = observers(settings.log_level)
         self.slots = Slots()
         self.narrowings = narrowings = Narrowings()
@@ -181,7 +178,6 @@ class Application:
             self.user,
         )
         self.explained = partial(explain, confined=self._confined())
-        """Explains what the sandbox refused, from the output of a command."""
         self.commands = self._commands()
         self.providers = Providers(self._provider_context())
         self.tasks = Lazy(partial(_tasks, shared.database))

@@ -97,18 +97,14 @@ def _terms(request: Invocation) -> dict[str, object]:
     settings = request.settings
     terms: dict[str, object] = {"permission-mode": settings.permission_mode.flag}
     if "root" in request.given:
-        terms["roots"] = [_folder(root) for root in settings.root]
+        if others := [root for root in settings.root if not os.path.isdir(root)]:
+            raise SettingsError(f"--root {others[0]}: not a folder")
+        terms["roots"] = [os.path.realpath(root) for root in settings.root]
     limits = {"calls-per-minute": settings.calls_per_minute, "max-calls": settings.max_calls}
     terms |= {name: limit for name, limit in limits.items() if name in request.given}
     if request.expires:
         terms["expires"] = expiry(request.expires, datetime.now(UTC))
     return terms
-
-
-def _folder(given: str) -> str:
-    if not os.path.isdir(given):
-        raise SettingsError(f"--root {given}: not a folder")
-    return os.path.realpath(given)
 
 
 def expiry(text: str, now: datetime) -> datetime:

@@ -8,10 +8,7 @@ from dataclasses import dataclass
 
 from mcp_toolserver.capabilities.processes import JobQuery, JobSource, JobState
 from mcp_toolserver.errors import NotFound
-from mcp_toolserver.runtime.host_services import ServiceRequest
-
-ProvideSource = Callable[[ServiceRequest], JobSource]
-"""Returns the source of one kind of jobs for a call."""
+from mcp_toolserver.runtime.host_services import Provide, ServiceRequest
 
 _PROTOCOL_TASK = len("task_") + 32
 """Characters of the id of an MCP task; tasks of the board have shorter ones."""
@@ -21,8 +18,8 @@ _PROTOCOL_TASK = len("task_") + 32
 class BackgroundJobs:
     """All background jobs of a server."""
 
-    sources: Mapping[str, ProvideSource]
-    """By the prefix of their handles."""
+    sources: Mapping[str, Provide]
+    """What returns the `JobSource` of a call, by the prefix of the handles of its jobs."""
     protocol_tasks: Callable[[str], JobSource] | None = None
     """Returns the MCP tasks of an owner; None before the first client that supports them."""
 
@@ -51,4 +48,6 @@ class CallJobs:
             raise NotFound(
                 "No background job has this id. Use the id that bash, Agent or TaskCreate returned."
             )
-        return jobs.sources[prefix](self.request)
+        source = jobs.sources[prefix](self.request)
+        assert isinstance(source, JobSource)
+        return source

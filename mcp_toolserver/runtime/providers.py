@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING
 from anyio import create_task_group
 
 from mcp_toolserver.capabilities.permissions import DESKTOP, Capability, Permission
-from mcp_toolserver.capabilities.processes import JobSource
-from mcp_toolserver.runtime.background_jobs import BackgroundJobs, CallJobs, ProvideSource
+from mcp_toolserver.runtime.background_jobs import BackgroundJobs, CallJobs
 
 if TYPE_CHECKING:
     from mcp_toolserver.capabilities.change_events import ChangeEvents
@@ -93,18 +92,15 @@ class ProviderContext:
 
     @property
     def broker(self) -> Broker:
-        """The broker that starts programs."""
         assert self.broker_or_none is not None
         return self.broker_or_none
 
     @property
     def commands(self) -> Commands:
-        """The commands of this server."""
         assert self.commands_or_none is not None
         return self.commands_or_none
 
     def git(self) -> Git:
-        """The git of this host."""
         from mcp_toolserver.runtime.git.runner import Git
         from mcp_toolserver.runtime.processes.helper_launcher import Programs
 
@@ -427,26 +423,23 @@ class Providers:
     def __init__(self, context: ProviderContext) -> None:
         self._context = context
         self._built: dict[Callable[[ProviderContext], Provider], Provider] = {}
-        sources = {"agent_": self._source(Capability.AGENTS), "task_": self._source(Capability.TASKS)}
+        sources = {"agent_": self._service(Capability.AGENTS), "task_": self._service(Capability.TASKS)}
         if (commands := context.commands_or_none) is not None:
             sources["bg_"] = lambda request: commands.for_call(request.workspace, request.scope)
         self.jobs = BackgroundJobs(sources)
-        """All background jobs, by the prefix of their handles."""
 
     @property
     def services(self) -> Mapping[Capability, Provide]:
         """What returns the service of each capability for a call."""
         return {
-            **{need: self.service(need) for need in _PROVIDERS},
+            **{need: self._service(need) for need in _PROVIDERS},
             Capability.JOBS: partial(CallJobs, self.jobs),
         }
 
-    def service(self, need: Capability) -> Provide:
-        """What returns the service of `need` for a call."""
-        return lambda request: self.load(need).provide(request)
+    def _service(self, need: Capability) -> Provide:
+        return lambda request: self._provider(need).provide(request)
 
-    def load(self, need: Capability) -> Provider:
-        """The provider of `need`."""
+    def _provider(self, need: Capability) -> Provider:
         build = _PROVIDERS[need]
         if build not in self._built:
             self._built[build] = build(self._context)
@@ -454,7 +447,7 @@ class Providers:
 
     def resume_tasks(self) -> None:
         """Take up the tasks that ended servers left."""
-        resume = self.load(Capability.TASKS).resume
+        resume = self._provider(Capability.TASKS).resume
         assert resume is not None
         resume()
 
@@ -483,11 +476,3 @@ class Providers:
             for one in self._built.values():
                 if one.aclose is not None and one.needs_commands_to_close == before_commands:
                     tasks.start_soon(one.aclose)
-
-    def _source(self, need: Capability) -> ProvideSource:
-        def provide(request: ServiceRequest) -> JobSource:
-            source = self.load(need).provide(request)
-            assert isinstance(source, JobSource)
-            return source
-
-        return provide
