@@ -190,26 +190,19 @@ def _doctor(invocation: Invocation, broker: Broker | None, found: HostExecutable
 
 
 def _cron(invocation: Invocation, broker: Broker | None, found: HostExecutables) -> int:
-    if invocation.what == "run":
-        return _run_schedules(invocation.settings, broker, found)
-    from mcp_toolserver.app.compose import build_application
-    from mcp_toolserver.commands.cron import list_schedules
-
-    app = build_application(invocation.settings, broker, found, held_by=None)
-    return list_schedules(app, as_json=invocation.json)
-
-
-def _run_schedules(settings: Settings, broker: Broker | None, found: HostExecutables) -> int:
+    settings = invocation.settings
     with _beginning(settings):
         from mcp_toolserver.app.compose import build_application
         from mcp_toolserver.app.serve import open_grants
-        from mcp_toolserver.commands.cron import run
+        from mcp_toolserver.commands.cron import list_schedules, run
 
+    if invocation.what == "run":
         grants = open_grants(settings)
         held_by = _lock(settings, broker)
         end = _end_with_telemetry()
-        app = build_application(settings, broker, found, held_by=held_by)
-    end(run(app, grants, end))
+        end(run(build_application(settings, broker, found, held_by=held_by), grants, end))
+    app = build_application(settings, broker, found, held_by=None)
+    return list_schedules(app, as_json=invocation.json)
 
 
 _WITH_BROKER: Mapping[Action, Callable[[Invocation, Broker | None, HostExecutables], int]] = {
