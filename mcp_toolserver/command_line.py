@@ -295,9 +295,11 @@ def _with_action(argv: Sequence[str]) -> list[str]:
         raise SettingsError(
             f"unknown command {argv[0]!r}; choose from {', '.join(ACTIONS)} (see {PROGRAM} --help)"
         )
+    # argparse would take a command after a value for another root folder.
+    for before, word in pairwise(argv if argv[:1] != ["call"] else ()):
+        if word in ACTIONS and not before.startswith("-"):
+            raise SettingsError(f"put {word} first: {PROGRAM} {word} ...; a folder of that name is ./{word}")
     named = argv[:1] and (argv[0] in ACTIONS or argv[0] in ("-h", "--help", "--version"))
-    if argv[:1] != ["call"]:
-        _refuse_late_command(argv)
     return list(argv) if named else ["serve", *argv]
 
 
@@ -313,10 +315,3 @@ def _unknown_argument(word: str, action: Action) -> str:
     meant = f"; did you mean {similar[0]}?" if similar and word.startswith("-") else ""
     of = "" if action == "serve" else f"{action} "
     return f"unknown argument {given!r}{meant} (see {PROGRAM} {of}--help)"
-
-
-def _refuse_late_command(argv: Sequence[str]) -> None:
-    """Reject a command after a value: argparse would take it for another root folder."""
-    for before, word in pairwise(argv):
-        if word in ACTIONS and not before.startswith("-"):
-            raise SettingsError(f"put {word} first: {PROGRAM} {word} ...; a folder of that name is ./{word}")

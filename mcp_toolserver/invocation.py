@@ -16,6 +16,9 @@ from mcp_toolserver.errors import SettingsError
 from mcp_toolserver.settings import OPTIONS, PREFIX, TABLES, Option, Raw, Settings, Value, expand_home
 from mcp_toolserver.text.file_names import lies_in
 
+_CONFIG = f"{PREFIX}CONFIG"
+"""The variable that names the config file."""
+
 
 def load(argv: Sequence[str], environ: Mapping[str, str]) -> Invocation:
     """Read the command line, the environment and the config file they name.
@@ -25,15 +28,11 @@ def load(argv: Sequence[str], environ: Mapping[str, str]) -> Invocation:
         SystemExit: `--help` or `--version` was printed.
     """
     invocation = parse(argv)
-    flags = {
-        option: vars(invocation)[option.attribute]
-        for option in OPTIONS
-        if option.attribute in vars(invocation)
-    }
-    variables = _variables(environ)
-    config = invocation.config or variables.pop(PREFIX + "CONFIG", None)
+    flags = {option: raw for option in OPTIONS if (raw := vars(invocation).get(option.attribute)) is not None}
+    variables = _from_variables(environ)
+    config = invocation.config or environ.get(_CONFIG) or None
     config = config and _expanded(config, expand_home, environ)
-    configured = {**_from_config(config), **_from_variables(variables)}
+    configured = {**_from_config(config), **variables}
     given = {option.attribute: _read(option, f"--{option.name}", raw) for option, raw in flags.items()}
     invocation.given = frozenset(option.name for option in flags)
     values = _expand_paths({**configured, **given}, environ)
@@ -66,23 +65,19 @@ def _check_arguments(invocation: Invocation) -> None:
         raise SettingsError("token list takes no NAME; token add, rotate and revoke take one")
 
 
-def _variables(environ: Mapping[str, str]) -> dict[str, str]:
-    """Our variables; an unknown one is a typing error that would otherwise go unseen. Empty is not set."""
-    ours = {name: value for name, value in environ.items() if name.startswith(PREFIX) and value}
-    known = {option.variable for option in OPTIONS if option.flag} | {PREFIX + "CONFIG"}
-    for name in ours:
-        if name not in known:
-            raise SettingsError(f"unknown environment variable {name}; known are {', '.join(sorted(known))}")
-    return ours
-
-
-def _from_variables(variables: Mapping[str, str]) -> dict[str, Value]:
-    return {
-        option.attribute: _read(
-            option, option.variable, raw.split(option.separator) if option.repeatable else raw
+def _from_variables(environ: Mapping[str, str]) -> dict[str, Value]:
+    """An unknown variable is a typing error that would otherwise go unseen. Empty is not set."""
+    known = {option.variable: option for option in OPTIONS if option.flag}
+    names = known.keys() | {_CONFIG}
+    ours = {name: raw for name, raw in environ.items() if name.startswith(PREFIX) and raw}
+    if unknown := [name for name in ours if name not in names]:
+        raise SettingsError(
+            f"unknown environment variable {unknown[0]}; known are {', '.join(sorted(names))}"
         )
-        for option in OPTIONS
-        if (raw := variables.get(option.variable)) is not None
+    return {
+        option.attribute: _read(option, name, raw.split(option.separator) if option.repeatable else raw)
+        for name, option in known.items()
+        if (raw := ours.get(name)) is not None
     }
 
 
@@ -165,14 +160,9 @@ def _check_outside_roots(settings: Settings, config: str | None) -> None:
     )
     for what, path in places:
         for root in settings.root:
-            if path is not None and _is_reachable_in(root, path):
+            # Also as it is written: a link in the root can be redirected.
+            forms = (os.path.abspath, os.path.realpath)
+            if path is not None and any(lies_in(form(root), form(path)) for form in forms):
                 raise SettingsError(
                     f"the {what} {path} lies inside the root {root}, where tools could change it; move it out"
                 )
-
-
-def _is_reachable_in(root: str, path: str) -> bool:
-    """Compare both the path as written and the resolved path: a link in the root can be redirected."""
-    return lies_in(os.path.abspath(root), os.path.abspath(path)) or lies_in(
-        os.path.realpath(root), os.path.realpath(path)
-    )

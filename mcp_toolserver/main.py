@@ -9,7 +9,7 @@ import logging
 import os
 import sys
 import warnings
-from collections.abc import Callable, Container, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from typing import NoReturn
 
@@ -66,9 +66,7 @@ def main() -> NoReturn:
 
 def _tell_client(reason: str, invocation: Invocation | None) -> None:
     """Answer the client that started this process as a server over stdio, so that its user sees `reason`.
-
-    Args:
-        invocation: None if the command line was rejected.
+    Without `invocation`, the command line was rejected.
     """
     if invocation is None:
         serves = serves_stdio(sys.argv[1:], os.environ)
@@ -113,11 +111,12 @@ def _run(invocation: Invocation) -> int:
         from mcp_toolserver.commands.doctor.doctor import write_report
 
         return write_report(invocation, found, lambda: _broker(settings, found))
-    broker = None if invocation.action in _WITHOUT_BROKER else _broker(settings, found)
+    run = _WITH_BROKER.get(invocation.action)
+    broker = _broker(settings, found) if run else None
     _log(settings.log_level.upper(), as_json=settings.log_format == "json")
     # The handshake protocol uses features that the SDK deprecates, which users need not know.
     warnings.filterwarnings("ignore", module=r"mcp(_types)?\b")
-    return _ACTIONS[invocation.action](invocation, broker, found)
+    return run(invocation, broker, found) if run else _run_without_broker(invocation)
 
 
 def _log(level: str, *, as_json: bool) -> None:
@@ -174,23 +173,14 @@ def _end_with_telemetry() -> Callable[[int], NoReturn]:
 
 
 def _tools(invocation: Invocation, broker: Broker | None, found: HostExecutables) -> int:
+    """Run `tools` or `call`."""
     with _beginning(invocation.settings):
         from mcp_toolserver.app.compose import build_application
-        from mcp_toolserver.commands.tools import tools
+        from mcp_toolserver.commands.tools import call, tools
 
-        app = build_application(invocation.settings, broker, found, held_by=None)
-    return tools(app.dispatcher, invocation.format)
-
-
-def _call(invocation: Invocation, broker: Broker | None, found: HostExecutables) -> int:
-    with _beginning(invocation.settings):
-        from mcp_toolserver.app.compose import build_application
-        from mcp_toolserver.commands.tools import call
-
-        app = build_application(
-            invocation.settings, broker, found, held_by=_lock(invocation.settings, broker)
-        )
-    return call(app, invocation)
+        held_by = _lock(invocation.settings, broker) if invocation.action == "call" else None
+        app = build_application(invocation.settings, broker, found, held_by=held_by)
+    return tools(app.dispatcher, invocation.format) if held_by is None else call(app, invocation)
 
 
 def _doctor(invocation: Invocation, broker: Broker | None, found: HostExecutables) -> int:
@@ -199,76 +189,57 @@ def _doctor(invocation: Invocation, broker: Broker | None, found: HostExecutable
     return doctor(invocation.settings, broker, found, as_json=invocation.json, verbose=invocation.verbose)
 
 
-def _demo(invocation: Invocation, _: Broker | None, __: HostExecutables) -> int:
-    from mcp_toolserver.commands.demo import demo
-
-    return demo(invocation.settings.root[0] if invocation.settings.root else os.getcwd())
-
-
-def _setup(invocation: Invocation, _: Broker | None, __: HostExecutables) -> int:
-    from mcp_toolserver.commands.setup.setup import setup
-
-    return setup(invocation, os.environ)
-
-
-def _log_command(invocation: Invocation, _: Broker | None, __: HostExecutables) -> int:
-    from mcp_toolserver.commands.log import log
-    from mcp_toolserver.stores.state_dir import state_folder
-
-    state = state_folder(invocation.settings.state_dir)
-    return log(state, follow=invocation.follow, verify=invocation.verify, as_json=invocation.json)
-
-
-def _token(invocation: Invocation, _: Broker | None, __: HostExecutables) -> int:
-    from mcp_toolserver.commands.token import token
-
-    return token(invocation)
-
-
 def _cron(invocation: Invocation, broker: Broker | None, found: HostExecutables) -> int:
-    if invocation.what == "run":
-        return _run_schedules(invocation.settings, broker, found)
-    from mcp_toolserver.app.compose import build_application
-    from mcp_toolserver.commands.cron import list_schedules
-
-    app = build_application(invocation.settings, broker, found, held_by=None)
-    return list_schedules(app, as_json=invocation.json)
-
-
-def _run_schedules(settings: Settings, broker: Broker | None, found: HostExecutables) -> int:
+    settings = invocation.settings
     with _beginning(settings):
         from mcp_toolserver.app.compose import build_application
         from mcp_toolserver.app.serve import open_grants
-        from mcp_toolserver.commands.cron import run
+        from mcp_toolserver.commands.cron import list_schedules, run
 
+    if invocation.what == "run":
         grants = open_grants(settings)
         held_by = _lock(settings, broker)
         end = _end_with_telemetry()
-        app = build_application(settings, broker, found, held_by=held_by)
-    end(run(app, grants, end))
+        end(run(build_application(settings, broker, found, held_by=held_by), grants, end))
+    app = build_application(settings, broker, found, held_by=None)
+    return list_schedules(app, as_json=invocation.json)
 
 
-def _completion(invocation: Invocation, _: Broker | None, __: HostExecutables) -> int:
-    from mcp_toolserver.commands.completion import completion
-
-    return completion(invocation.shell)
-
-
-_WITHOUT_BROKER: Container[Action] = ("setup", "demo", "log", "token", "completion")
-
-_ACTIONS: Mapping[Action, Callable[[Invocation, Broker | None, HostExecutables], int]] = {
+_WITH_BROKER: Mapping[Action, Callable[[Invocation, Broker | None, HostExecutables], int]] = {
     "serve": _serve,
-    "setup": _setup,
     "tools": _tools,
-    "call": _call,
+    "call": _tools,
     "doctor": _doctor,
-    "log": _log_command,
-    "token": _token,
     "cron": _cron,
-    "demo": _demo,
-    "completion": _completion,
 }
 """Each command imports only what it needs, to keep the start of `serve` fast."""
+
+
+def _run_without_broker(invocation: Invocation) -> int:
+    settings = invocation.settings
+    match invocation.action:
+        case "demo":
+            from mcp_toolserver.commands.demo import demo
+
+            return demo(settings.root[0] if settings.root else os.getcwd())
+        case "log":
+            from mcp_toolserver.commands.log import log
+            from mcp_toolserver.stores.state_dir import state_folder
+
+            state = state_folder(settings.state_dir)
+            return log(state, follow=invocation.follow, verify=invocation.verify, as_json=invocation.json)
+        case "token":
+            from mcp_toolserver.commands.token import token
+
+            return token(invocation)
+        case "completion":
+            from mcp_toolserver.commands.completion import completion
+
+            return completion(invocation.shell)
+        case _:
+            from mcp_toolserver.commands.setup.setup import setup
+
+            return setup(invocation, os.environ)
 
 
 def _broker(settings: Settings, found: HostExecutables) -> Broker | None:

@@ -7,9 +7,9 @@ else is imported.
 import ipaddress
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.runtime.sandbox.protected.names import EXCEPTABLE
@@ -353,7 +353,7 @@ class Settings:
     web_search: Texts = WEB(_TEXTS, (), "search engines, name or name=address")
     """Search engines, each as `name` or `name=address`; a session keeps to one of them."""
     web_search_keys: Texts = WEB(Option(_texts, expand=_path_of_key), (), "files with their keys, name=FILE")
-    agent_provider: str | None = AGENT(
+    agent_provider: Literal["anthropic", "openai"] | None = AGENT(
         _one_of(None, "anthropic", "openai"),
         None,
         "API that the model of agents has: anthropic, or openai (chat completions)",
@@ -447,18 +447,17 @@ class Settings:
     """The config file that was read."""
 
 
-def _options() -> Iterator[Option]:
-    for declared in fields(Settings):
-        option: Option | None = declared.metadata.get("option")
-        if option is not None:
-            yield replace(option, name=declared.name.replace("_", "-"))
+_DECLARED: Sequence[Option] = [
+    replace(declared.metadata["option"], name=declared.name.replace("_", "-"))
+    for declared in fields(Settings)
+    if declared.metadata
+]
 
-
-OPTIONS = tuple(option for option in _options() if not option.table)
+OPTIONS = tuple(option for option in _DECLARED if not option.table)
 """Those at the top level of the config file."""
 
 TABLES: Mapping[str, tuple[Option, ...]] = {
-    table: tuple(option for option in _options() if option.table == table) for table in ("rules", "agent")
+    table: tuple(option for option in _DECLARED if option.table == table) for table in ("rules", "agent")
 }
 """Those in its tables."""
 

@@ -4,32 +4,17 @@ from importlib.util import find_spec
 
 from mcp_toolserver.app.confinement import agent_key
 from mcp_toolserver.errors import SettingsError
-from mcp_toolserver.runtime.models.model import (
-    ModelOptions,
-    ProviderModel,
-    ProviderName,
-    endpoint,
-    models_by_type,
-    prices,
-)
+from mcp_toolserver.runtime.models.model import ModelOptions, endpoint, models_by_type, prices
 from mcp_toolserver.settings import Settings
 
 
-def operator_model(settings: Settings) -> ProviderModel | None:
-    """The model that the operator configured; None without one. Raises: SettingsError: as `model_options`."""
-    options = model_options(settings)
-    return options and ProviderModel(options)
-
-
 def model_options(settings: Settings) -> ModelOptions | None:
-    """The settings of that model; None without one.
-
-    Raises:
-        SettingsError: a setting of `[agent]` is invalid or missing, or its packages are not installed. The
-            text holds neither the address nor the key.
+    """The settings of the model that the operator configured; None without one. Raises: SettingsError: one of
+    `[agent]` is invalid or missing, or its packages are not installed; the text holds no address and no key.
     """
-    provider = _provider(settings)
+    provider = settings.agent_provider
     if provider is None:
+        _check_unused(settings)
         return None
     if settings.agent_model is None:
         raise SettingsError("[agent] model: name the model, as the provider calls it")
@@ -56,12 +41,7 @@ def model_options(settings: Settings) -> ModelOptions | None:
     )
 
 
-def _provider(settings: Settings) -> ProviderName | None:
-    match settings.agent_provider:
-        case "anthropic" | "openai" as provider:
-            return provider
-        case _:
-            pass
+def _check_unused(settings: Settings) -> None:
     given = {
         "base-url": settings.agent_base_url,
         "model": settings.agent_model,
@@ -72,4 +52,3 @@ def _provider(settings: Settings) -> ProviderName | None:
     for key, value in given.items():
         if value:
             raise SettingsError(f"[agent] {key}: it needs provider, which is anthropic or openai")
-    return None

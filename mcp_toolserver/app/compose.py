@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from anyio import create_task_group, to_thread
 
-from mcp_toolserver.app.agent_model import operator_model
+from mcp_toolserver.app.agent_model import model_options
 from mcp_toolserver.app.confinement import broker_policy, command_bounds
 from mcp_toolserver.app.policy import build_policy, command_tools, hide_from_commands, lenient_rules
 from mcp_toolserver.capabilities.change_events import ChangeEvents
@@ -36,6 +36,7 @@ from mcp_toolserver.runtime.files.path_resolver import Openat2, best_resolver, r
 from mcp_toolserver.runtime.files.protection import protection
 from mcp_toolserver.runtime.files.workspace import Entered, Workspace
 from mcp_toolserver.runtime.host_services import Available, HostServices
+from mcp_toolserver.runtime.models.model import ProviderModel
 from mcp_toolserver.runtime.plan.plan_modes import PlanModes
 from mcp_toolserver.runtime.processes.broker_client import Broker, Proof, Writers, start_standalone_broker
 from mcp_toolserver.runtime.processes.commands import CommandLimits, Commands
@@ -68,7 +69,6 @@ from mcp_toolserver.text.shell.command_output import Confined, explain
 from mcp_toolserver.tool_spec import Profile
 
 if TYPE_CHECKING:
-    from mcp_toolserver.capabilities.stored import Preference
     from mcp_toolserver.stores.tasks import StoredTasks
 
 
@@ -95,7 +95,6 @@ class Shared:
         self.web = WebOptions() if settings.network == "none" else web_options(settings)
         self.policy = policy = build_policy(settings, self.registry)
         self.state = state = state_folder(settings.state_dir)
-        """The state folder."""
         self.audit = None if held_by is None else _audit(self.facts, state, values=settings.audit_values)
         self.running = None if held_by is None else _running(state)
         """The record of this process in the state folder; None if the server will run no call."""
@@ -123,9 +122,7 @@ class Shared:
         """None if commands share nothing."""
         self.database = Database(state, self.workspace.roots)
         self.skill_folders = _skill_folders(settings, self.workspace)
-        """See `ProviderContext.skill_folders`."""
-        self.model = operator_model(settings)
-        """The operator's model for agents."""
+        self.model = (options := model_options(settings)) and ProviderModel(options)
         self.observers = observers(settings.log_level)
         self.slots = Slots()
         self.narrowings = narrowings = Narrowings()
@@ -136,10 +133,7 @@ class Shared:
 
     def lower_broker(self, mode: Permission) -> Broker:
         """The broker of a danger-full-access server for commands of a lower mode, started with the first. It
-        confines commands as that of a server in this mode does.
-
-        Raises:
-            Unavailable: there is none.
+        confines commands as that of a server in this mode does. Raises: Unavailable: there is none.
         """
         if mode not in self.lower_brokers:
             lower = replace(self.settings, permission_mode=mode)
@@ -159,7 +153,6 @@ class Application:
 
     shared: Shared
     settings: Settings
-    facts: HostFacts
     policy: Policy
     workspace: Workspace
     windows: WindowsPaths | None = None
@@ -169,6 +162,7 @@ class Application:
 
     def __post_init__(self) -> None:
         shared, settings = self.shared, self.settings
+        self.facts = shared.facts.in_mode(settings.permission_mode)
         self.user = self.policy.token
         """The name whose token its clients have; empty if it is for all clients."""
         self.roots = self.workspace.roots
@@ -183,7 +177,6 @@ class Application:
             self.user,
         )
         self.explained = partial(explain, confined=self._confined())
-        """Explains what the sandbox refused, from the output of a command."""
         self.commands = self._commands()
         self.providers = Providers(self._provider_context())
         self.tasks = Lazy(partial(_tasks, shared.database))
@@ -286,7 +279,12 @@ class Application:
             web=shared.web,
             skill_folders=shared.skill_folders,
             database=shared.database,
-            decided=_decided(settings),
+            decided={
+                "permissions.defaultMode": settings.permission_mode.flag,
+                "permissions.granted": self.policy.granted.flag,
+                "permissions.network": settings.network,
+                "permissions.git": settings.git,
+            },
             user=self.user,
             workspace=self.workspace,
             worktrees=self.worktrees,
@@ -299,7 +297,6 @@ class Application:
             ),
             join_session=shared.sessions.join if shared.sessions else lambda owner, other: None,
             end_owner=self._end_owner,
-            service=lambda need: self.providers.service(need),
             agent_limits=AgentLimits(
                 turns=settings.agent_turns,
                 tokens=settings.agent_tokens,
@@ -378,20 +375,13 @@ def build_application(
     held_by: ServerLock | None,
     windows: WindowsPaths | None = None,
 ) -> Application:
-    """Build the application.
-
-    Args:
-        held_by: what confines this process; None if the server will run no call, so it opens no audit log.
-        windows: in WSL, what Windows calls the folders here.
-
-    Raises:
-        SettingsError: a tool, toolset, rule or root is unknown or invalid.
+    """Build the application, without an audit log if `held_by` is None, as it will run no call then. Raises:
+    SettingsError: a tool, toolset, rule or root is unknown or invalid.
     """
     shared = Shared(settings, broker, found, held_by=held_by)
     return Application(
         shared=shared,
         settings=settings,
-        facts=shared.facts,
         policy=shared.policy,
         workspace=shared.workspace,
         windows=windows,
@@ -402,14 +392,7 @@ def application_of(app: Application, grant: Grant) -> Application:
     """The application for the clients that have the token of `grant`: with its mode and roots, and with
     commands, sessions and other processes of its own, which its `end` ends."""
     shared, ceiling = app.shared, min(grant.ceiling, app.settings.permission_mode)
-    granted = app.settings.granted
-    settings = replace(
-        app.settings,
-        permission_mode=ceiling,
-        granted=None if granted is None else min(granted, ceiling),
-        root=grant.roots or app.roots,
-    )
-    facts = shared.facts.in_mode(ceiling)
+    settings = replace(app.settings, permission_mode=ceiling, root=grant.roots or app.roots)
     workspace = shared.workspace.guarded(_protection(settings))
     if grant.roots:
         workspace = workspace.restricted_to(grant.roots)
@@ -422,7 +405,7 @@ def application_of(app: Application, grant: Grant) -> Application:
         )
     policy = app.dispatcher.policy.for_token(grant.name, ceiling)
     return Application(
-        shared=shared, settings=settings, facts=facts, policy=policy, workspace=workspace, windows=app.windows
+        shared=shared, settings=settings, policy=policy, workspace=workspace, windows=app.windows
     )
 
 
@@ -500,10 +483,8 @@ def _clean_up(settings: Settings, state: str, records: str, workspace: Workspace
 
 
 def _registry(settings: Settings) -> Registry:
-    """All tools: the server's, and the operator's own.
-
-    Raises:
-        SettingsError: a tool of the operator cannot be loaded, or its name is taken.
+    """All tools: the server's, and the operator's own. Raises: SettingsError: one of the operator's cannot be
+    loaded, or its name is taken.
     """
     if not settings.tool_files and not settings.tool_packages:
         return Registry(discover())
@@ -567,11 +548,7 @@ def host_facts(
 
 
 def web_options(settings: Settings) -> WebOptions:
-    """The web options from the settings.
-
-    Raises:
-        SettingsError: a host, a network, a search engine or a key is invalid.
-    """
+    """Raises: SettingsError: a host, a network, a search engine or a key is invalid."""
     keys = {name: read_key(path) for name, path in key_files(settings.web_search_keys).items()}
     return WebOptions(
         hosts=host_patterns(settings.web_hosts),
@@ -579,17 +556,6 @@ def web_options(settings: Settings) -> WebOptions:
         robots=settings.web_robots,
         providers=search_providers(settings.web_search, keys),
     )
-
-
-def _decided(settings: Settings) -> Mapping[str, Preference]:
-    """The operator's settings that a caller may read, by the names of the caller's own preferences."""
-    granted = settings.permission_mode if settings.granted is None else settings.granted
-    return {
-        "permissions.defaultMode": settings.permission_mode.flag,
-        "permissions.granted": min(granted, settings.permission_mode).flag,
-        "permissions.network": settings.network,
-        "permissions.git": settings.git,
-    }
 
 
 def _git_tools(registry: Registry, listed: frozenset[str], facts: HostFacts) -> tuple[str, ...]:

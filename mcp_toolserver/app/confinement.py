@@ -107,11 +107,8 @@ def _model_port(settings: Settings) -> int | None:
     """The port of a model on loopback, the one place to which a server without a network connects."""
     from mcp_toolserver.runtime.models.model import endpoint
 
-    match settings.agent_provider:
-        case "anthropic" | "openai" as provider:
-            return endpoint(provider, settings.agent_base_url, has_key=False).port
-        case _:
-            return None
+    provider = settings.agent_provider
+    return endpoint(provider, settings.agent_base_url, has_key=False).port if provider else None
 
 
 def _key_files(settings: Settings) -> tuple[str, ...]:

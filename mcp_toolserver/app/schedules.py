@@ -47,29 +47,21 @@ class Jobs:
         return is_planning or not await reaches(self.app.dispatcher, schedule)
 
     async def run(self, schedule: StoredSchedule) -> Outcome:
-        """See `_run`."""
+        """Run a job with at most the rights that its owner has now; see `run_job`. Raises: Unavailable."""
         self.announce(f"{schedule.handle} starts")
-        outcome = await self._run(schedule)
-        self.announce(f"{schedule.handle} {'succeeded' if outcome.succeeded else 'failed'}")
-        return outcome
-
-    async def _run(self, schedule: StoredSchedule) -> Outcome:
-        """Run a job with at most the rights that its owner has now; see `run_job`.
-
-        Raises:
-            Unavailable: it cannot run.
-        """
         owners = self.owners()
         if schedule.owner not in owners:
             raise Unavailable("The token of its owner was revoked or has expired.")
-        if (grant := owners[schedule.owner]) is None:
-            return await run_job(self.app.dispatcher, schedule, self.app.changes.forget)
-        own = application_of(self.app, grant)
+        grant = owners[schedule.owner]
+        own = self.app if grant is None else application_of(self.app, grant)
         try:
-            return await run_job(own.dispatcher, schedule, own.changes.forget)
+            outcome = await run_job(own.dispatcher, schedule, own.changes.forget)
         finally:
-            with anyio.CancelScope(shield=True):
-                await own.end()
+            if grant is not None:
+                with anyio.CancelScope(shield=True):
+                    await own.end()
+        self.announce(f"{schedule.handle} {'succeeded' if outcome.succeeded else 'failed'}")
+        return outcome
 
 
 async def run_schedules(jobs: Jobs) -> None:

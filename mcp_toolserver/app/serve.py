@@ -68,10 +68,8 @@ class HttpBinding:
 
 
 def bind_http(settings: Settings) -> HttpBinding | None:
-    """Listen for HTTP clients; returns None for stdio.
-
-    Raises:
-        SettingsError: the server cannot listen on the address, or cannot use the file of tokens.
+    """Listen for HTTP clients; returns None for stdio. Raises: SettingsError: the server cannot listen on the
+    address, or cannot use the file of tokens.
     """
     if settings.transport == "stdio":
         if settings.tokens is not None:
@@ -122,7 +120,10 @@ async def run_until_shutdown(
 
     async def watch_signals(*, task_status: TaskStatus[None]) -> None:
         nonlocal status
-        with anyio.open_signal_receiver(*_handled_signals()) as received:
+        # nohup and other parents make a process ignore some of these.
+        every = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        handled = (one for one in every if signal.getsignal(one) is not signal.SIG_IGN)
+        with anyio.open_signal_receiver(*handled) as received:
             task_status.started()
             async for number in received:
                 if ending.is_set():
@@ -150,12 +151,6 @@ async def run_until_shutdown(
     return status
 
 
-def _handled_signals() -> list[signal.Signals]:
-    """The signals that end a process, except those that its parent made it ignore, as nohup does."""
-    every = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    return [one for one in every if signal.getsignal(one) is not signal.SIG_IGN]
-
-
 def mcp_server(
     app: Application,
     extra: Sequence[Feature] = (),
@@ -181,7 +176,10 @@ def mcp_server(
         # Few clients support tasks, so a stdio server delays these imports until one connects.
         from mcp_toolserver.protocol.tasks.tasks import Tasks, connect
 
-        made = Tasks(handlers, app.tasks(), principal=_principal(token, app.user))
+        # Over stdio, it is the process that started this server.
+        holder = f"token {sha256(token.encode()).hexdigest()[:32]}" if token else "stdio"
+        principal = f"name {app.user}" if app.user else holder
+        made = Tasks(handlers, app.tasks(), principal=principal)
         app.providers.jobs.protocol_tasks = made.jobs_of
         connect(made, own)
         app.changes.when_forgotten(made.forget)
@@ -326,18 +324,16 @@ class Readiness:
 
     def _has_room(self) -> bool:
         """Whether the state folder can be written and has the reserve that the audit log needs."""
+        state = self.app.shared.state
         try:
-            folder = os.open(self.app.shared.state, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            folder = os.open(state, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                free = free_bytes(folder)
+            finally:
+                os.close(folder)
         except OSError:
             return False
-        try:
-            free = free_bytes(folder)
-            is_writable = os.access(self.app.shared.state, os.W_OK)
-        except OSError:
-            return False
-        finally:
-            os.close(folder)
-        return is_writable and (free is None or free >= self.app.settings.disk_reserve * MIB)
+        return os.access(state, os.W_OK) and (free is None or free >= self.app.settings.disk_reserve * MIB)
 
 
 @asynccontextmanager
@@ -355,11 +351,3 @@ async def _server_of_name(app: Application, grant: "Grant") -> AsyncGenerator[To
                 log.exception("Not all that the clients of %s had made was ended.", grant.name)
             finally:
                 del app.users[grant.name]
-
-
-def _principal(token: str, user: str) -> str:
-    """The principal of all requests: the name or the holder of the token, or the process that started the
-    stdio server."""
-    if user:
-        return f"name {user}"
-    return f"token {sha256(token.encode()).hexdigest()[:32]}" if token else "stdio"

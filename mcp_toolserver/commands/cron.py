@@ -13,7 +13,6 @@ import anyio
 from mcp_toolserver.app.compose import Application
 from mcp_toolserver.app.schedules import Jobs, run_schedules
 from mcp_toolserver.app.serve import Leave, run_until_shutdown, upkeep
-from mcp_toolserver.capabilities.cron import Schedule
 from mcp_toolserver.errors import ToolError
 from mcp_toolserver.runtime.cron.schedules import shown
 from mcp_toolserver.stores.cron import StoredSchedules
@@ -50,13 +49,10 @@ def list_schedules(app: Application, *, as_json: bool) -> int:
         print(f"mcp-toolserver cron: {error}", file=sys.stderr)
         return 1
     if as_json:
-        print(json.dumps([{"owner": owner, **_fields(one)} for owner, one in schedules], indent=2))
+        fields = [{"owner": owner, **asdict(one)} for owner, one in schedules]
+        print(json.dumps(fields, indent=2, default=lambda moment: moment.isoformat()))
     elif not schedules:
         print("There are no schedules.")
     for owner, one in () if as_json else schedules:
         print(visible(f"{listed(one)}\n  owner: {owner}\n"))
     return 0
-
-
-def _fields(schedule: Schedule) -> dict[str, object]:
-    return json.loads(json.dumps(asdict(schedule), default=lambda moment: moment.isoformat()))

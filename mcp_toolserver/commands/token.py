@@ -6,18 +6,17 @@ The command makes each token, so that none can be guessed; the file gets its has
 import os
 import re
 import sys
-import tempfile
 import time
 from collections.abc import Callable
-from contextlib import suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import tomlkit
 from tomlkit.exceptions import TOMLKitError
 
 from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.command_line import Invocation
+from mcp_toolserver.commands.setup.files import replaced
 from mcp_toolserver.errors import SettingsError
 from mcp_toolserver.protocol.http.tokens import (
     NAME,
@@ -41,10 +40,8 @@ def token(request: Invocation) -> int:
     """Do what `request` says with the file that `--tokens` names; returns the exit status.
 
     A name gets at most what the environment or the config file gives the server: its mode, and folders in its
-    roots; the whole machine where they say nothing.
-
-    Raises:
-        SettingsError: the file, the name or a value is wrong; nothing was changed.
+    roots; the whole machine where they say nothing. Raises: SettingsError: the file, the name or a value is
+    wrong; nothing was changed.
     """
     if request.settings.tokens is None:
         raise SettingsError("name the file of tokens with --tokens FILE, or in the config file")
@@ -53,12 +50,12 @@ def token(request: Invocation) -> int:
         ceiling=ceiling if isinstance(ceiling, Permission) else Permission.DANGER_FULL_ACCESS,
         roots=roots if isinstance(roots, tuple) else ("/",),
     )
-    file = _File(os.path.realpath(request.settings.tokens), limits)
+    path = os.path.realpath(request.settings.tokens)
     if request.what == "list":
-        _list(file)
+        _list(path, limits)
         return 0
     made = make_token()
-    file.change(lambda document: _edit(document, request, token_hash(made.encode())))
+    _change(path, limits, lambda document: _edit(document, request, token_hash(made.encode())))
     if request.what == "revoke":
         print(f"{request.token_name} is revoked; a running server ends its sessions within a second.")
         return 0
@@ -100,7 +97,9 @@ def _terms(request: Invocation) -> dict[str, object]:
     settings = request.settings
     terms: dict[str, object] = {"permission-mode": settings.permission_mode.flag}
     if "root" in request.given:
-        terms["roots"] = [_folder(root) for root in settings.root]
+        if others := [root for root in settings.root if not os.path.isdir(root)]:
+            raise SettingsError(f"--root {others[0]}: not a folder")
+        terms["roots"] = [os.path.realpath(root) for root in settings.root]
     limits = {"calls-per-minute": settings.calls_per_minute, "max-calls": settings.max_calls}
     terms |= {name: limit for name, limit in limits.items() if name in request.given}
     if request.expires:
@@ -108,17 +107,9 @@ def _terms(request: Invocation) -> dict[str, object]:
     return terms
 
 
-def _folder(given: str) -> str:
-    if not os.path.isdir(given):
-        raise SettingsError(f"--root {given}: not a folder")
-    return os.path.realpath(given)
-
-
 def expiry(text: str, now: datetime) -> datetime:
-    """The time that `text` means: `90d`, `12h` or `2w` from now, or a date and time with a zone.
-
-    Raises:
-        SettingsError: it is neither, or in the past.
+    """The time that `text` means: `90d`, `12h` or `2w` from now, or a date and time with a zone. Raises:
+    SettingsError: it is neither, or in the past.
     """
     if found := _DURATION.fullmatch(text):
         return (now + int(found[1]) * _UNITS[found[2]]).replace(microsecond=0)
@@ -136,9 +127,9 @@ def expiry(text: str, now: datetime) -> datetime:
     return end
 
 
-def _list(file: "_File") -> None:
+def _list(path: str, limits: ServerLimits) -> None:
     rows = [("name", "mode", "roots", "calls/min", "max calls", "expires")]
-    rows += [_row(grant, time.time()) for grant in parse_grants(file.text(), file.limits).values()]
+    rows += [_row(grant, time.time()) for grant in parse_grants(_text(path), limits).values()]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
@@ -156,59 +147,43 @@ def _row(grant: Grant, now: float) -> tuple[str, ...]:
     )
 
 
-@dataclass(frozen=True)
-class _File:
-    path: str
-    limits: ServerLimits
+def _change(path: str, limits: ServerLimits, edit: Callable[[tomlkit.TOMLDocument], None]) -> None:
+    """Replace the file by an edited one, valid and with its comments, while no other command does."""
+    folder = os.path.dirname(path)
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as error:
+        raise SettingsError(f"{folder} cannot be opened: {error.strerror}") from None
+    try:
+        with locked(descriptor):
+            text = _edited(path, limits, edit)
+            # The server may run as another user than the one who changes the file.
+            with replaced(Path(path), text.encode(), os.stat(path) if os.path.exists(path) else None):
+                pass
+    except OSError as error:
+        raise SettingsError(f"{path} cannot be written: {error.strerror}") from None
+    finally:
+        os.close(descriptor)
 
-    def change(self, change: Callable[[tomlkit.TOMLDocument], None]) -> None:
-        """Replace the file by a changed one, valid and with its comments, while no other command does."""
-        folder = os.path.dirname(self.path)
-        try:
-            descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        except OSError as error:
-            raise SettingsError(f"{folder} cannot be opened: {error.strerror}") from None
-        try:
-            with locked(descriptor):
-                self._write(self._changed(change))
-        except OSError as error:
-            raise SettingsError(f"{self.path} cannot be written: {error.strerror}") from None
-        finally:
-            os.close(descriptor)
 
-    def _changed(self, change: Callable[[tomlkit.TOMLDocument], None]) -> str:
-        try:
-            document = tomlkit.parse(self.text() if os.path.lexists(self.path) else _NEW)
-        except TOMLKitError as error:
-            raise SettingsError(f"{self.path} is not TOML: {error}") from None
-        change(document)
-        after = tomlkit.dumps(document)
-        try:
-            parse_grants(after, self.limits)
-        except SettingsError as error:
-            raise SettingsError(f"{self.path}: {error}; nothing was changed") from None
-        return after
+def _edited(path: str, limits: ServerLimits, edit: Callable[[tomlkit.TOMLDocument], None]) -> str:
+    try:
+        document = tomlkit.parse(_text(path) if os.path.lexists(path) else _NEW)
+    except TOMLKitError as error:
+        raise SettingsError(f"{path} is not TOML: {error}") from None
+    edit(document)
+    after = tomlkit.dumps(document)
+    try:
+        parse_grants(after, limits)
+    except SettingsError as error:
+        raise SettingsError(f"{path}: {error}; nothing was changed") from None
+    return after
 
-    def text(self) -> str:
-        try:
-            return read_private(self.path)
-        except OSError as error:
-            raise SettingsError(f"{self.path} cannot be read: {error.strerror}") from None
-        except SettingsError as error:
-            raise SettingsError(f"{self.path}: {error}") from None
 
-    def _write(self, text: str) -> None:
-        descriptor, temporary = tempfile.mkstemp(prefix=".tokens-", dir=os.path.dirname(self.path))
-        try:
-            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-                with suppress(FileNotFoundError):
-                    # The server may run as another user than the one who changes the file.
-                    owner = os.stat(self.path)
-                    os.fchown(descriptor, owner.st_uid, owner.st_gid)
-                file.write(text)
-                file.flush()
-                os.fsync(descriptor)
-            os.replace(temporary, self.path)
-        except BaseException:
-            os.unlink(temporary)
-            raise
+def _text(path: str) -> str:
+    try:
+        return read_private(path)
+    except OSError as error:
+        raise SettingsError(f"{path} cannot be read: {error.strerror}") from None
+    except SettingsError as error:
+        raise SettingsError(f"{path}: {error}") from None

@@ -86,8 +86,6 @@ class ProviderContext:
     end_owner: Callable[[str], Awaitable[None]]
     """Ends all that the calls of an owner, who will not return, have started; waits until it is gone."""
     agent_limits: AgentLimits
-    service: Callable[[Capability], Provide]
-    """The service of another capability, for a call that has it."""
     model: Callable[[], Model | None]
     """The operator's model; None without one."""
 
@@ -418,9 +416,6 @@ _PROVIDERS: Mapping[Capability, Callable[[ProviderContext], Provider]] = {
 has those that need nothing beyond the call."""
 
 
-ProvideSource = Callable[["ServiceRequest"], JobSource]
-"""Returns the source of one kind of background jobs for a call."""
-
 _PROTOCOL_TASK = len("task_") + 32
 """Characters of the id of an MCP task; tasks of the board have shorter ones."""
 
@@ -430,8 +425,8 @@ class BackgroundJobs:
     """All background jobs of a server: commands, agents, tasks of the board and MCP tasks. They share one id
     space, and the prefix of a handle names the source of its job."""
 
-    sources: Mapping[str, ProvideSource]
-    """By the prefix of their handles."""
+    sources: Mapping[str, "Provide"]
+    """What returns the `JobSource` of a call, by the prefix of the handles of its jobs."""
     protocol_tasks: Callable[[str], JobSource] | None = None
     """Returns the MCP tasks of an owner; None before the first client that supports them."""
 
@@ -457,7 +452,9 @@ class CallJobs:
             raise NotFound(
                 "No background job has this id. Use the id that bash, Agent or TaskCreate returned."
             )
-        return jobs.sources[prefix](self.request)
+        source = jobs.sources[prefix](self.request)
+        assert isinstance(source, JobSource)
+        return source
 
 
 class Providers:
@@ -466,7 +463,7 @@ class Providers:
     def __init__(self, context: ProviderContext) -> None:
         self._context = context
         self._built: dict[Callable[[ProviderContext], Provider], Provider] = {}
-        sources = {"agent_": self._source(Capability.AGENTS), "task_": self._source(Capability.TASKS)}
+        sources = {"agent_": self._service(Capability.AGENTS), "task_": self._service(Capability.TASKS)}
         if (commands := context.commands_or_none) is not None:
             sources["bg_"] = lambda request: commands.for_call(request.workspace, request.scope)
         self.jobs = BackgroundJobs(sources)
@@ -475,14 +472,14 @@ class Providers:
     def services(self) -> Mapping[Capability, Provide]:
         """What returns the service of each capability for a call."""
         return {
-            **{need: self.service(need) for need in _PROVIDERS},
+            **{need: self._service(need) for need in _PROVIDERS},
             Capability.JOBS: partial(CallJobs, self.jobs),
         }
 
-    def service(self, need: Capability) -> Provide:
-        return lambda request: self.load(need).provide(request)
+    def _service(self, need: Capability) -> Provide:
+        return lambda request: self._provider(need).provide(request)
 
-    def load(self, need: Capability) -> Provider:
+    def _provider(self, need: Capability) -> Provider:
         build = _PROVIDERS[need]
         if build not in self._built:
             self._built[build] = build(self._context)
@@ -490,7 +487,7 @@ class Providers:
 
     def resume_tasks(self) -> None:
         """Take up the tasks that ended servers left."""
-        resume = self.load(Capability.TASKS).resume
+        resume = self._provider(Capability.TASKS).resume
         assert resume is not None
         resume()
 
@@ -519,11 +516,3 @@ class Providers:
             for one in self._built.values():
                 if one.aclose is not None and one.needs_commands_to_close == before_commands:
                     tasks.start_soon(one.aclose)
-
-    def _source(self, need: Capability) -> ProvideSource:
-        def provide(request: ServiceRequest) -> JobSource:
-            source = self.load(need).provide(request)
-            assert isinstance(source, JobSource)
-            return source
-
-        return provide

@@ -12,7 +12,6 @@ from mcp_toolserver.runtime.sandbox.broker.limit_settings import describe, sessi
 from mcp_toolserver.runtime.sandbox.layers.environment import CACHES
 from mcp_toolserver.runtime.sandbox.layers.landlock import FIRST_ABI_WITH_SOCKETS, LEAST_ABI, missing_rights
 from mcp_toolserver.runtime.sandbox.layers.spec import TEMPORARY, may_share
-from mcp_toolserver.settings import Settings
 from mcp_toolserver.stores.audit_chain import FOLDER as AUDIT
 from mcp_toolserver.stores.state_dir import state_folder
 from mcp_toolserver.text.enforcement_summary import summary
@@ -82,6 +81,13 @@ def layers(facts: Facts, mode: str) -> Mapping[str, str]:
         "landlock": "Landlock + seccomp",
         "seatbelt": "Seatbelt",
     }
+    by_network = {
+        "none": "none: no command runs",
+        "bubblewrap": "loopback only: a namespace of its own" + ("" if facts.filters else ", seccomp"),
+        "landlock": "none: seccomp",
+        "seatbelt": "none: Seatbelt",
+    }
+    is_open = not confined or facts.policy.sandbox.network
     by = "openat2" if facts.openat2 else "a path walk"
     unconfined_search = "Landlock + seccomp" if facts.abi and not facts.filters else "not confined"
     lock = "seatbelt" if tried and tried.layer == "seatbelt" else facts.abi
@@ -98,7 +104,7 @@ def layers(facts: Facts, mode: str) -> Mapping[str, str]:
         "server process": _server_layer(facts, mode) if confined else "not confined",
         "commands": by_layer[commands] if confined or not facts.broker else "not confined",
         "searches": by_layer[proof.helpers] if proof else unconfined_search,
-        "network": _network_layer(facts, mode),
+        "network": "open to commands" if is_open else by_network[commands],
         "ending": _ending_layer(facts, is_apart=commands == "bubblewrap"),
     }
 
@@ -108,20 +114,6 @@ def _server_layer(facts: Facts, mode: str) -> str:
     if not tried.held:
         return f"not confined: {tried.why_not}"
     return "Seatbelt" if tried.layer == "seatbelt" else f"Landlock {facts.abi} + seccomp"
-
-
-def _network_layer(facts: Facts, mode: str) -> str:
-    if mode == FULL or facts.policy.sandbox.network:
-        return "open to commands"
-    match facts.proofs[mode].commands:
-        case "bubblewrap":
-            return "loopback only: a namespace of its own" + ("" if facts.filters else ", seccomp")
-        case "landlock":
-            return "none: seccomp"
-        case "seatbelt":
-            return "none: Seatbelt"
-        case "none":
-            return "none: no command runs"
 
 
 def _ending_layer(facts: Facts, *, is_apart: bool) -> str:
@@ -332,12 +324,19 @@ def _own_files(facts: Facts) -> Iterator[Finding]:
 
 
 def _output_and_limits(facts: Facts) -> Iterator[Finding]:
-    if facts.settings.raw_output:
+    settings = facts.settings
+    if settings.raw_output:
         yield Finding("output", "note", "sent raw (--raw-output)")
     else:
         yield Finding("output", "holds", "control, bidi and invisible characters show as escapes")
     yield Finding("limits of a command", "note", "; ".join(describe(facts.policy.bounds)))
-    yield Finding("limits of what is saved", "note", "; ".join(_saved(facts.settings)))
+    saved = (
+        f"saved outputs: {settings.output_size} MiB together, for {settings.output_hours} hours",
+        f"left free on the disk of the state folder: {settings.disk_reserve} MiB",
+        f"quarantine: {settings.quarantine_size} MiB, for {settings.quarantine_days} days",
+        f"replaced contents, for undo: {settings.undo_size} MiB, at start for {settings.undo_days} days",
+    )
+    yield Finding("limits of what is saved", "note", "; ".join(saved))
     environment = facts.policy.environment
     names = sorted({*environment, *(() if facts.mode == FULL else ("TMPDIR", *CACHES))})
     yield Finding("environment of commands", "note", ", ".join(names))
@@ -345,16 +344,6 @@ def _output_and_limits(facts: Facts) -> Iterator[Finding]:
     if facts.command_programs:
         programs = (f"{name}: {path or 'not found'}" for name, path in facts.command_programs.items())
         yield Finding("programs of commands", "note", ", ".join(programs))
-
-
-def _saved(settings: Settings) -> tuple[str, ...]:
-    """Retention limits of saved outputs, replaced contents and the quarantine."""
-    return (
-        f"saved outputs: {settings.output_size} MiB together, for {settings.output_hours} hours",
-        f"left free on the disk of the state folder: {settings.disk_reserve} MiB",
-        f"quarantine: {settings.quarantine_size} MiB, for {settings.quarantine_days} days",
-        f"replaced contents, for undo: {settings.undo_size} MiB, at start for {settings.undo_days} days",
-    )
 
 
 def _machine(facts: Facts) -> Iterator[Finding]:

@@ -71,32 +71,26 @@ def report(facts: Facts) -> Report:
         summary=layers(facts, facts.mode)["summary"],
         mode=facts.mode,
         modes=tuple(
-            ModeReport(mode=mode, layers=layers(facts, mode), trials=dict(_layer_reports(facts, mode)))
-            for mode in MODES
+            ModeReport(mode=mode, layers=layers(facts, mode), trials=_trials(facts, mode)) for mode in MODES
         ),
         findings=found,
         next=next_step(found),
     )
 
 
-def _layer_reports(facts: Facts, mode: str) -> Iterator[tuple[str, LayerReport]]:
+def _trials(facts: Facts, mode: str) -> Mapping[str, LayerReport]:
     if mode not in CONFINED:
-        return
+        return {}
     proof = facts.proofs[mode]
-    yield "commands", LayerReport(proof.commands, proof.commands != "none", proof.checks, proof.reasons)
-    yield "server process", facts.servers[mode]
+    commands = LayerReport(proof.commands, proof.commands != "none", proof.checks, proof.reasons)
+    return {"commands": commands, "server process": facts.servers[mode]}
 
 
 def doctor(
     settings: Settings, broker: Broker | None, found: HostExecutables, *, as_json: bool, verbose: bool
 ) -> int:
-    """Print the report; unless `verbose`, without what holds.
-
-    Returns:
-        The exit status: 0 when all holds, 1 when something is degraded, 2 when refused.
-
-    Raises:
-        SettingsError: a root is no folder.
+    """Print the report; unless `verbose`, without what holds. Returns its status as the exit status. Raises:
+    SettingsError: a root is no folder.
     """
     facts = examine(settings, found, broker=broker is not None)
     if broker is not None and facts.hiding_rules:
@@ -182,16 +176,10 @@ Json = str | int | float | bool | list["Json"] | dict[str, "Json"]
 
 
 def write_report(invocation: Invocation, found: HostExecutables, start: Callable[[], Broker | None]) -> int:
-    """Examine this machine, write the report to a new file, and say where it is.
+    """Examine this machine, write the report to a new file, and say where it is; `start` starts the broker.
 
-    Args:
-        start: starts the broker; None where there is none.
-
-    Returns:
-        The exit status of the command: 0, whatever the report says.
-
-    Raises:
-        SettingsError: the file exists or cannot be created.
+    Returns the exit status: 0, whatever the report says. Raises: SettingsError: the file exists or cannot be
+    created.
     """
     file = Path(invocation.report).absolute()
     text = json.dumps(_content(invocation.settings, found, start), indent=2)

@@ -265,10 +265,18 @@ def try_lock(mode: str, *, network: bool = False) -> LayerReport:
 
 
 def _tried(mode: str, base: str, *, network: bool) -> LayerReport:
-    state, root = f"{base}/state", f"{base}/root"
-    writes = (state, root) if mode == WORKSPACE_WRITE else (state,)
+    reads = (f"{base}/state", f"{base}/root")
+    writes = reads if mode == WORKSPACE_WRITE else reads[:1]
     try:
-        layer = _lock(mode, (state, root), writes, network=network)
+        if sys.platform == "darwin":
+            from mcp_toolserver.runtime.sandbox.layers import seatbelt_server
+
+            layer = "seatbelt"
+            profile = seatbelt_server.ServerProfile(mode=mode, reads=reads, writes=writes, network=network)
+            seatbelt_server.lock_server(profile)
+        else:
+            layer = "landlock"
+            lock_server(mode=mode, reads=reads, writes=writes, network=network)
     except LockError as error:
         return replace(NO_SERVER, reasons=(str(error),))
     checks: list[Check] = []
@@ -276,17 +284,6 @@ def _tried(mode: str, base: str, *, network: bool) -> LayerReport:
         held = _works(what) == may
         checks.append(Check(name=name, held=held, seen="" if held else "it did not" if may else "it could"))
     return LayerReport(layer, all(check.held for check in checks), tuple(checks), ())
-
-
-def _lock(mode: str, reads: tuple[str, ...], writes: tuple[str, ...], *, network: bool) -> str:
-    if sys.platform != "darwin":
-        lock_server(mode=mode, reads=reads, writes=writes, network=network)
-        return "landlock"
-    from mcp_toolserver.runtime.sandbox.layers import seatbelt_server
-
-    profile = seatbelt_server.ServerProfile(mode=mode, reads=reads, writes=writes, network=network)
-    seatbelt_server.lock_server(profile)
-    return "seatbelt"
 
 
 def _attempts(mode: str, base: str, *, network: bool) -> Iterator[tuple[str, bool, Callable[[], object]]]:

@@ -7,7 +7,6 @@ import re
 import stat
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -102,23 +101,19 @@ def _namespace_refusal() -> int:
     """The errno with which a fork of this process is refused a user namespace with mounts; 0 if it is not."""
     child = os.fork()
     if child == 0:
-        refusal = 1
-        with suppress(BaseException):
-            refusal = _enter_namespace()
-        os._exit(refusal)
+        refusal = errno.EPERM
+        try:
+            # It needs what only Linux has.
+            from mcp_toolserver.runtime.sandbox.layers import kernel
+
+            kernel.unshare(kernel.CLONE_NEWUSER | kernel.CLONE_NEWNS)
+            kernel.mount(None, "/", kernel.MS_REC | kernel.MS_SLAVE)
+            refusal = 0
+        except OSError as error:
+            refusal = error.errno or errno.EPERM
+        finally:
+            os._exit(refusal)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-
-
-def _enter_namespace() -> int:
-    # They need what only Linux has.
-    from mcp_toolserver.runtime.sandbox.layers import kernel
-
-    try:
-        kernel.unshare(kernel.CLONE_NEWUSER | kernel.CLONE_NEWNS)
-        kernel.mount(None, "/", kernel.MS_REC | kernel.MS_SLAVE)
-    except OSError as error:
-        return error.errno or errno.EPERM
-    return 0
 
 
 def _distributions() -> tuple[str, ...]:

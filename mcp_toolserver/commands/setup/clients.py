@@ -115,11 +115,6 @@ def _opencode(command: Sequence[str], _: str) -> Entry:
     return {"type": "local", "command": list(command), "enabled": True}
 
 
-def _goose(command: Sequence[str], name: str) -> Entry:
-    start: Entry = {"cmd": command[0], "args": list(command[1:])}
-    return {"name": name, "type": "stdio", **start, "enabled": True, "timeout": 300}
-
-
 _ALL = (
     Client(
         name="claude-code", title="Claude Code", user="~/.claude.json", home=("CLAUDE_CONFIG_DIR", "~"),
@@ -248,7 +243,11 @@ _ALL = (
     ),
     Client(
         name="goose", title="goose", user="{config}/goose/config.yaml", path=("extensions",),
-        local=_goose, programs=("goose",),
+        local=lambda command, name: {
+            "name": name, "type": "stdio", "cmd": command[0], "args": list(command[1:]), "enabled": True,
+            "timeout": 300,
+        },
+        programs=("goose",),
         keeps="the developer extension stays active; turn it off with `goose configure`",
         next=("Start a new goose session.",),
     ),

@@ -4,7 +4,7 @@ at all."""
 import os
 import stat
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -110,10 +110,7 @@ class ConfigFile:
 
     def write(self, *, backed_up: bool) -> None:
         """Replace the file, with the same mode and owner; if `backed_up`, keep it as the backup, unless there
-        is one.
-
-        Raises:
-            SettingsError: the file changed since it was read, or cannot be written.
+        is one. Raises: SettingsError: the file changed since it was read, or cannot be written.
         """
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -130,38 +127,40 @@ class ConfigFile:
 
     def _replace(self, target: Path, content: bytes) -> None:
         """Write `target`, next to this file, with its mode and owner, if this file is as it was read."""
-        descriptor, name = tempfile.mkstemp(prefix=".mcp-toolserver-", dir=self.path.parent)
-        temporary = Path(name)
-        try:
-            with os.fdopen(descriptor, "wb") as opened:
-                opened.write(content)
-                opened.flush()
-                if self.status is not None:
-                    owner, made = (self.status.st_uid, self.status.st_gid), os.fstat(descriptor)
-                    # Drives of Windows refuse a change of the owner.
-                    if owner != (made.st_uid, made.st_gid):
-                        os.fchown(descriptor, *owner)
-                    os.fchmod(descriptor, stat.S_IMODE(self.status.st_mode))
-                os.fsync(descriptor)
+        with replaced(target, content, self.status):
             if read(self.path).content != self.content:
                 raise SettingsError(
                     f"{self.path} was changed by another program meanwhile; nothing was changed. Close the "
                     "client and run setup again"
                 )
-            temporary.replace(target)
-        finally:
-            temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def replaced(path: Path, content: bytes, status: os.stat_result | None) -> Generator[None]:
+    """Write a temporary file next to `path` with the mode and owner in `status`; it takes the place of `path`
+    after the body of the `with` statement, unless that raises."""
+    descriptor, name = tempfile.mkstemp(prefix=".mcp-toolserver-", dir=path.parent)
+    temporary = Path(name)
+    try:
+        with os.fdopen(descriptor, "wb") as opened:
+            opened.write(content)
+            opened.flush()
+            if status is not None:
+                owner, made = (status.st_uid, status.st_gid), os.fstat(descriptor)
+                # Drives of Windows refuse a change of the owner.
+                if owner != (made.st_uid, made.st_gid):
+                    os.fchown(descriptor, *owner)
+                os.fchmod(descriptor, stat.S_IMODE(status.st_mode))
+            os.fsync(descriptor)
+        yield
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def read(path: Path, *, within: Path | None = None, ending: str | None = None) -> ConfigFile:
-    """Read a file that may be missing.
-
-    Args:
-        within: the folder that a link may not lead out of; None permits every target.
-        ending: names the format; None: that of `path`.
-
-    Raises:
-        SettingsError: it is not a regular file, too large, not UTF-8 or not readable, or a link leads out.
+    """Read a file that may be missing; `ending` names its format, and None is that of `path`. Raises:
+    SettingsError: it is not a regular file, too large, not UTF-8 or not readable, or leads out of `within`.
     """
     real = Path(os.path.realpath(path))
     if within is not None and not real.is_relative_to(os.path.realpath(within)):

@@ -2,19 +2,15 @@
 
 The places on macOS are from the documentation or the source of the clients; none was tried on a Mac.
 
-* Claude Desktop, `~/Library/Application Support/Claude`:
-  https://modelcontextprotocol.io/docs/develop/connect-local-servers
-* VS Code, `~/Library/Application Support/Code/User`: https://code.visualstudio.com/docs/configure/settings.
-  The file of Cline lies there in `globalStorage/saoudrizwan.claude-dev/settings`.
-* Zed, `~/.config/zed`, on macOS whatever XDG_CONFIG_HOME says: `config_dir` in crates/paths/src/paths.rs of
-  zed-industries/zed.
-* goose, `~/.config/goose`: https://block.github.io/goose/docs/guides/config-files
-* opencode, `~/.config/opencode`: https://opencode.ai/docs/config
-* The same on every system: Claude Code (`~/.claude.json`, https://code.claude.com/docs/en/mcp), Cursor
-  (`~/.cursor`, https://cursor.com/docs/context/mcp), Windsurf (`~/.codeium/windsurf`,
-  https://docs.windsurf.com/windsurf/cascade/mcp), Codex (`~/.codex`, https://github.com/openai/codex),
-  Gemini CLI (`~/.gemini`, https://github.com/google-gemini/gemini-cli), Qwen Code (`~/.qwen`,
-  https://github.com/QwenLM/qwen-code), Cline CLI (`~/.cline`), Junie (`~/.junie`).
+* Claude Desktop: https://modelcontextprotocol.io/docs/develop/connect-local-servers
+* VS Code, and Cline in its `globalStorage`: https://code.visualstudio.com/docs/configure/settings
+* Zed, whatever XDG_CONFIG_HOME says: `config_dir` in crates/paths/src/paths.rs of zed-industries/zed
+* goose: https://block.github.io/goose/docs/guides/config-files
+* opencode: https://opencode.ai/docs/config
+* The same on every system: Claude Code (https://code.claude.com/docs/en/mcp), Cursor
+  (https://cursor.com/docs/context/mcp), Windsurf (https://docs.windsurf.com/windsurf/cascade/mcp), Codex
+  (https://github.com/openai/codex), Gemini CLI (https://github.com/google-gemini/gemini-cli), Qwen Code
+  (https://github.com/QwenLM/qwen-code), Cline CLI, Junie.
 """
 
 import os
@@ -61,10 +57,8 @@ class Places:
 
     @classmethod
     def of_windows(cls, environ: Mapping[str, str]) -> "Places":
-        """Those of the user of Windows, as this distribution of WSL sees them.
-
-        Raises:
-            SettingsError: this is not WSL, or Windows does not name its folders.
+        """Those of the user of Windows, as this distribution of WSL sees them. Raises: SettingsError: this is
+        not WSL, or Windows does not name its folders.
         """
         windows = find_windows_paths(environ)
         if windows is None:
@@ -84,9 +78,7 @@ class Places:
 
     def file(self, client: Client, scope: Scope, user: str = "", project: str | None = None) -> Path:
         """The client's file in a scope; `user` and `project` name another one than that of the servers.
-
-        Raises:
-            SettingsError: the client has no configuration per project.
+        Raises: SettingsError: the client has no configuration per project.
         """
         if scope == "user":
             own = client.macos if sys.platform == "darwin" else None

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import anyio
 
 from mcp_toolserver.capabilities.permissions import Permission
-from mcp_toolserver.command_line import Invocation
+from mcp_toolserver.command_line import PROGRAM, Invocation
 from mcp_toolserver.commands.setup.clients import Entry
 from mcp_toolserver.commands.setup.files import Plan
 from mcp_toolserver.commands.setup.places import contains
@@ -27,8 +27,6 @@ _OWN = frozenset({"permission-mode", "root", "transport"})
 """Settings that are written in a place of their own."""
 _SECONDS = 120
 """For a start, which may have to install the server (`uvx`)."""
-NAME = "mcp-toolserver"
-
 _MODULE = ("-P", "-m", "mcp_toolserver")
 """For Python. The current folder is not among the places of imports (-P), because it may be a workspace."""
 
@@ -39,14 +37,8 @@ def mode_of(request: Invocation) -> Permission:
 
 
 def entry(plan: Plan, request: Invocation, program: tuple[str, ...]) -> Entry:
-    """Return the entry for the client.
-
-    Args:
-        program: the command of the server without its flags.
-
-    Raises:
-        SettingsError: flags contradict each other, no folder is named, or a folder is one that tools must
-            not work in.
+    """The entry for the client; `program` is the command of the server without its flags. Raises:
+    SettingsError: flags contradict each other, no folder is named, or tools must not work in one.
     """
     client = plan.client
     transport = request.settings.transport if "transport" in request.given else "stdio"
@@ -144,17 +136,12 @@ def _lies_in(path: str, folders: Sequence[str]) -> bool:
 
 
 def server_command(environ: Mapping[str, str], started_as: str) -> tuple[str, ...]:
-    """Return the command, without the server's own flags.
+    """Return the command, without the server's own flags; `started_as` is `sys.argv[0]`.
 
     In a temporary environment of `uvx` or `pipx run` it is that program again. Otherwise it is the link in
     the user's folder of programs (`pipx install`, `uv tool install`) if the server was started by it, or the
-    program of this Python environment.
-
-    Args:
-        started_as: the program as it was started, `sys.argv[0]`.
-
-    Raises:
-        SettingsError: the program that made the temporary environment is not on the PATH.
+    program of this Python environment. Raises: SettingsError: the program that made the temporary environment
+    is not on the PATH.
     """
     prefix = Path(sys.prefix)
     if any(part.startswith(("archive-v", "environments-v", "builds-v")) for part in prefix.parts):
@@ -164,8 +151,8 @@ def server_command(environ: Mapping[str, str], started_as: str) -> tuple[str, ..
         return (*start, "python", *_MODULE)
     # Permanent environments of pipx are in a folder `venvs`.
     if prefix.parent.name in ("pipx", ".cache") and "pipx" in prefix.parts:
-        return (*_runner("pipx", None, environ), "run", "--spec", _requirement(), NAME)
-    script = Path(sys.executable).with_name(NAME)
+        return (*_runner("pipx", None, environ), "run", "--spec", _requirement(), PROGRAM)
+    script = Path(sys.executable).with_name(PROGRAM)
     if not is_executable(str(script)):
         return (sys.executable, *_MODULE)
     link = Path(os.path.abspath(started_as))
@@ -201,8 +188,8 @@ def _python_for_uv(environ: Mapping[str, str]) -> tuple[str, ...]:
 def _requirement() -> str:
     """What was installed: a file or repository, or the name of the package."""
     with suppress(PackageNotFoundError):
-        return installed_from(distribution(NAME).read_text("direct_url.json")) or NAME
-    return NAME
+        return installed_from(distribution(PROGRAM).read_text("direct_url.json")) or PROGRAM
+    return PROGRAM
 
 
 def installed_from(source: str | None) -> str | None:
@@ -220,14 +207,9 @@ def installed_from(source: str | None) -> str | None:
 def listed_tools(command: Sequence[str], root: str | None, environ: Mapping[str, str]) -> tuple[str, ...]:
     """Return the names of the tools that the server lists.
 
-    It runs with no variable but HOME. If its root is the folder that is open in the client, that is an empty
-    temporary folder; else it runs in `/`.
-
-    Args:
-        root: what stands for the folder that is open in the client.
-
-    Raises:
-        SettingsError: the server does not start; the text holds what it says.
+    It runs with no variable but HOME. If its root is the folder that is open in the client, for which `root`
+    stands, that is an empty temporary folder; else it runs in `/`. Raises: SettingsError: the server does not
+    start; the text holds what it says.
     """
     with tempfile.TemporaryDirectory(prefix="mcp-toolserver-") as folder:
         opened = root is not None and root in command

@@ -27,7 +27,10 @@ def put(text: str, path: Sequence[str], value: JsonValue) -> str:
             # A table that holds tables only needs no header of its own.
             super_table = depth + 1 < len(path) - 1 or isinstance(value, dict)
             table[key] = tomlkit.table(is_super_table=super_table)
-        table = _table(table[key], path[: depth + 1])
+        inner: object = table[key]
+        if not isinstance(inner, (Container, AbstractTable, OutOfOrderTableProxy)):
+            raise Broken(f"{'.'.join(path[: depth + 1])} is not a table")
+        table = inner
     if value is not None:
         table[path[-1]] = value
     elif path[-1] in table:
@@ -42,12 +45,6 @@ def _parsed(text: str) -> tomlkit.TOMLDocument:
         raise Broken("the text is not TOML", line=error.line, column=error.col) from None
     except (TOMLKitError, RecursionError):
         raise Broken("the text is not TOML") from None
-
-
-def _table(found: object, path: Sequence[str]) -> MutableMapping[str, Any]:
-    if not isinstance(found, (Container, AbstractTable, OutOfOrderTableProxy)):
-        raise Broken(f"{'.'.join(path)} is not a table")
-    return found
 
 
 def _written(before: str, document: tomlkit.TOMLDocument) -> str:

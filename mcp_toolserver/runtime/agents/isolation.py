@@ -37,7 +37,9 @@ async def isolated(context: ProviderContext, request: ServiceRequest, agent: str
     # Most agents need none.
     from mcp_toolserver.runtime.worktrees.worktrees import CallWorktrees
 
-    worktrees = context.service(Capability.WORKTREES)(replace(request, capability=Capability.WORKTREES))
+    worktrees = request.host.providers[Capability.WORKTREES](
+        replace(request, capability=Capability.WORKTREES)
+    )
     assert isinstance(worktrees, CallWorktrees)
     worktree = await worktrees.isolate(agent, agent)
 
