@@ -20,7 +20,6 @@ from mcp_toolserver.runtime.sandbox.broker.supervision import (
     moved_up,
 )
 from mcp_toolserver.runtime.sandbox.layers import kernel, landlock
-from mcp_toolserver.runtime.sandbox.layers.bubblewrap import BwrapArgs
 from mcp_toolserver.runtime.sandbox.layers.confinement import LaunchPlan
 from mcp_toolserver.runtime.sandbox.layers.namespaces import SessionNamespaces
 from mcp_toolserver.runtime.sandbox.layers.process_locks import LockError
@@ -63,7 +62,7 @@ class ChildLauncher:
             os.write(order, _encode_order(request, launch_plan))
             standard = (descriptors.cwd, descriptors.stdin, descriptors.stdout, descriptors.stderr)
             session = launch_plan.session.descriptors if launch_plan.session else ()
-            send(self._orders, (order, *standard, *session, *launch_plan.bwrap_args.descriptors))
+            send(self._orders, (order, *standard, *session, *launch_plan.descriptors))
         finally:
             os.close(order)
 
@@ -81,23 +80,19 @@ class ChildLauncher:
 
 
 def _encode_order(request: Request, launch_plan: LaunchPlan) -> bytes:
-    session, bwrap_args = launch_plan.session, launch_plan.bwrap_args
-    fields = {
-        **vars(launch_plan),
-        "session": len(session.descriptors) if session else 0,
-        "bwrap_args": {"template": bwrap_args.template, "sockets": bwrap_args.sockets},
-    }
+    session = launch_plan.session
+    fields = {**vars(launch_plan), "session": len(session.descriptors) if session else 0}
     return json.dumps([encode(request).decode(), fields]).encode()
 
 
 def _decode_order(order: bytes, given: list[int]) -> tuple[Request, LaunchPlan]:
     """The request and the way in of `order`, with whose descriptors came those in `given`."""
     request, fields = json.loads(order)
-    count = fields.pop("session")
-    session = SessionNamespaces.received(given[:count])
-    bwrap_args = BwrapArgs(**with_tuples(fields.pop("bwrap_args")), descriptors=tuple(given[count:]))
-    launch_plan = LaunchPlan(session=session, bwrap_args=bwrap_args, **with_tuples(fields))
-    return decode(request.encode()), launch_plan
+    count = fields["session"]
+    numbers = iter(given[count:])
+    fields["session"] = SessionNamespaces.received(given[:count])
+    fields["bwrap_args"] = [next(numbers) if isinstance(word, int) else word for word in fields["bwrap_args"]]
+    return decode(request.encode()), LaunchPlan(**with_tuples(fields))
 
 
 # --- in the fork -----------------------------------------------------------------------------------------

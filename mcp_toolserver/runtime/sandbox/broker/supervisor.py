@@ -61,6 +61,8 @@ KILL_SECONDS = 5.0
 
 _REAPED_AT_ONCE = 1000
 
+_NOT_SET_UP = "the sandbox of the command could not be set up"
+
 NOT_VERIFIED = "protected names cannot be verified: the process that does it has ended. Restart the server"
 
 
@@ -170,16 +172,14 @@ class _Ready:
     def tear_down(self, reason: str, *, gone: bool) -> dict[str, object]:
         """What to report of what the program left. As long as not all of it is `gone`, nothing is verified,
         and the verification goes on."""
-        teardown = self.confinement.tear_down(reason)
+        ran, notes = self.confinement.tear_down(reason)
+        failure = {} if ran else {"reason": "sandbox_failed", "detail": _NOT_SET_UP}
         if self.verification is None:
-            return teardown.fields()
-        if not gone:
-            return replace(teardown, reason="unverified").fields()
-        try:
-            teardown = replace(teardown, notes=(*teardown.notes, *self.verification.end()))
-        except (Unverified, OSError):
-            teardown = replace(teardown, reason="unverified")
-        return teardown.fields()
+            return {**failure, "notes": notes}
+        if gone:
+            with contextlib.suppress(Unverified, OSError):
+                return {**failure, "notes": (*notes, *self.verification.end())}
+        return {**failure, "notes": notes, "reason": "unverified"}
 
 
 def _ready(

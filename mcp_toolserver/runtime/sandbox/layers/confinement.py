@@ -13,7 +13,6 @@ from typing import NoReturn
 from mcp_toolserver.runtime.sandbox.broker.policy import READ_ONLY, BrokerPolicy, SandboxPlan
 from mcp_toolserver.runtime.sandbox.broker.temp_folder import Scratch
 from mcp_toolserver.runtime.sandbox.layers import bubblewrap, kernel, landlock, process_locks, seccomp
-from mcp_toolserver.runtime.sandbox.layers.bubblewrap import BwrapArgs
 from mcp_toolserver.runtime.sandbox.layers.environment import CACHES
 from mcp_toolserver.runtime.sandbox.layers.namespaces import (
     SessionNamespaces,
@@ -85,9 +84,12 @@ def protected_paths_now(sandbox: SandboxSpec, root_handles: RootHandles) -> tupl
 
 @dataclass(frozen=True, kw_only=True)
 class LaunchPlan:
-    """The values, except descriptors, that a fork of the broker needs to enter the sandbox."""
+    """What a fork of the broker needs to enter the sandbox."""
 
-    bwrap_args: BwrapArgs = field(default_factory=BwrapArgs)
+    bwrap_args: tuple[str | int, ...] = ()
+    """See `bubblewrap.bwrap_args`."""
+    sockets: tuple[str, ...] = ()
+    """Those that bubblewrap masks."""
     inner: tuple[str, ...] = ()
     """What bubblewrap starts in the place of the command, whose arguments follow. See
     `bubblewrap.inner_prefix`."""
@@ -98,6 +100,11 @@ class LaunchPlan:
     session: SessionNamespaces | None = None
     """What the commands of a session share; without it, the command has a network and a temporary folder of
     its own."""
+
+    @property
+    def descriptors(self) -> tuple[int, ...]:
+        """Those for bubblewrap. Their numbers may differ in the process that becomes it."""
+        return tuple(word for word in self.bwrap_args if isinstance(word, int))
 
     @property
     def caches(self) -> Mapping[str, str]:
@@ -133,7 +140,7 @@ class LaunchPlan:
     def _enter_bubblewrap(self, *, has_network: bool) -> tuple[str, ...]:
         has_network = has_network or (self.session is not None and self.session.network >= 0)
         # Sockets to mask are looked for with all rights of this user.
-        arguments = self.bwrap_args.arguments(isolates_network=not has_network)
+        arguments = bubblewrap.spelled(self.bwrap_args, self.sockets, isolates_network=not has_network)
         if self.session is None:
             fix_devices()
         else:
@@ -188,7 +195,8 @@ class Confinement:
 
     def close_descriptors(self) -> None:
         """The fork has what it needs."""
-        self.launch_plan.bwrap_args.close()
+        for descriptor in self.launch_plan.descriptors:
+            os.close(descriptor)
 
     def abandon(self) -> None:
         """Let go of everything, when no program came to run."""
@@ -199,8 +207,8 @@ class Confinement:
         if self.status >= 0:
             os.close(self.status)
 
-    def tear_down(self, reason: str) -> "Teardown":
-        """Look at what the program left, when all of it is gone."""
+    def tear_down(self, reason: str) -> tuple[bool, tuple[str, ...]]:
+        """Look at what the program left, when all of it is gone; returns whether it ran, and notes on it."""
         if self.scratch is not None:
             self.scratch.remove()
         notes: tuple[str, ...] = ()
@@ -209,22 +217,8 @@ class Confinement:
             with contextlib.closing(self.before):
                 notes = (*degraded, *changes(self.before))
         if self.status >= 0 and reason == "exited" and not _was_started(self.status):
-            return Teardown(reason="sandbox_failed", detail="the sandbox of the command could not be set up")
-        return Teardown(notes=notes)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Teardown:
-    """The notes to report with the exit of a program."""
-
-    notes: tuple[str, ...] = ()
-    reason: str = ""
-    """What really ended it; empty when that is known already."""
-    detail: str = ""
-
-    def fields(self) -> dict[str, object]:
-        """Those that are not empty."""
-        return {name: value for name, value in vars(self).items() if value}
+            return False, ()
+        return True, notes
 
 
 def _in_bubblewrap(
@@ -256,10 +250,10 @@ def _in_bubblewrap(
             else process_locks.SYSTEM_HELPER_FILTER
         )
         passed["--seccomp"] = seccomp.as_descriptor(seccomp.program(wanted))
-    sandbox = bubblewrap.bwrap_args(before, made, plan.program, cwd=folder, passed=passed)
     is_held = plan.helper is None and landlock.abi() > 0
     launch_plan = LaunchPlan(
-        bwrap_args=sandbox,
+        bwrap_args=bubblewrap.bwrap_args(before, made, plan.program, cwd=folder, passed=passed),
+        sockets=tuple(path for path, mount in made.items() if mount == "socket"),
         inner=bubblewrap.inner_prefix(made, scopes_sockets=plan.sandbox.network) if is_held else (),
         scratch=scratch_folder(made),
         session=session,
