@@ -26,7 +26,6 @@ from mcp_toolserver.runtime.processes.broker_client import (
     Broker,
     BrokerPolicy,
     Helper,
-    Streams,
     start_standalone_broker,
 )
 from mcp_toolserver.runtime.processes.commands import CallCommands, CommandLimits, Commands
@@ -120,9 +119,8 @@ def asked(
     output, writing = os.pipe()
     folder = os.open(cwd, os.O_RDONLY)
     nothing = os.open(os.devnull, os.O_RDONLY)
-    streams = Streams(cwd=folder, stdin=nothing if stdin is None else stdin, stdout=writing, stderr=writing)
     try:
-        control = at.spawn(request, streams)
+        control = at.spawn(request, (folder, nothing if stdin is None else stdin, writing, writing))
     finally:
         for descriptor in (writing, folder, nothing):
             os.close(descriptor)

@@ -13,7 +13,7 @@ import sys
 import threading
 from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
@@ -40,7 +40,7 @@ from mcp_toolserver.runtime.sandbox.layers.spec import Proof, decode_proof
 if TYPE_CHECKING:
     from mcp_toolserver.runtime.processes.child import Child
 
-__all__ = ["Broker", "BrokerPolicy", "Helper", "Proof", "Streams"]
+__all__ = ["Broker", "BrokerPolicy", "Helper", "Proof"]
 
 ANSWER_SECONDS = 5.0
 """How long an answer of the broker may take."""
@@ -58,16 +58,6 @@ from mcp_toolserver.runtime.sandbox.broker.policy import read_policy
 requests = socket.socket(fileno=int(sys.argv[3]))
 importlib.import_module(sys.argv[2]).serve(requests, read_policy())
 """
-
-
-@dataclass(frozen=True, kw_only=True)
-class Streams:
-    """The descriptors that a program gets; they stay the caller's to close."""
-
-    cwd: int
-    stdin: int
-    stdout: int
-    stderr: int
 
 
 class Writers:
@@ -151,11 +141,12 @@ class Broker:
         with _explained(), _file("patterns", encode_patterns(patterns)) as body:
             self._send(HIDE, "", (body,))
 
-    def spawn(self, request: Request, streams: Streams) -> socket.socket:
+    def spawn(self, request: Request, descriptors: tuple[int, int, int, int]) -> socket.socket:
         """Ask the broker to start a program; the returned socket receives its events, one JSON object per
         line.
 
-        Shutting down the sending side of that socket, or closing it, kills the program with all it started.
+        `descriptors` are its folder, standard input, output and error; the caller closes them. Shutting
+        down the sending side of that socket, or closing it, kills the program with all it started.
 
         Raises:
             Unavailable: the broker is gone, or too busy to take one more request.
@@ -164,8 +155,7 @@ class Broker:
             ours, theirs = self.pair()
             failing.callback(ours.close)
             with theirs, _file("request", encode(request)) as body:
-                standard = (streams.cwd, streams.stdin, streams.stdout, streams.stderr)
-                self._send(REQUEST, session_of(request), (theirs.fileno(), body, *standard))
+                self._send(REQUEST, session_of(request), (theirs.fileno(), body, *descriptors))
             failing.pop_all()
         ours.setblocking(False)
         return ours
@@ -188,9 +178,8 @@ class Broker:
 
     def temporary_path(self, session: str) -> str:
         """The absolute path by which the commands of `session` know the temporary folder that they share."""
-        return (
-            os.path.join(self._scratch, session_id(session).decode()) if self._scratch else TEMPORARY_FOLDER
-        )
+        own = self._scratch and os.path.join(self._scratch, session_id(session).decode())
+        return own or TEMPORARY_FOLDER
 
     def check(self) -> None:
         """Wait until the broker answers. Raises: Unavailable: it is gone, or too busy."""

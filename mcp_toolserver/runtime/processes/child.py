@@ -14,7 +14,7 @@ from typing import Literal, TypeGuard, get_args
 import anyio
 
 from mcp_toolserver.errors import SandboxUnavailable, Unavailable
-from mcp_toolserver.runtime.processes.broker_client import Broker, Streams, unstartable
+from mcp_toolserver.runtime.processes.broker_client import Broker, unstartable
 from mcp_toolserver.runtime.sandbox.broker.messages import CHECK, RESUME, SUSPEND, Request
 from mcp_toolserver.text.json_values import is_list, is_object
 
@@ -100,8 +100,7 @@ def spawn(
             errors, stderr = _pipe(ours, theirs) if separate_stderr else (None, stdout)
         except OSError as error:
             raise unstartable(error) from None
-        streams = Streams(cwd=cwd, stdin=stdin, stdout=stdout, stderr=stderr)
-        control = broker.spawn(request, streams)
+        control = broker.spawn(request, (cwd, stdin, stdout, stderr))
         ours.pop_all()
         return Spawned(control=control, output=output, errors=errors)
 
@@ -142,7 +141,6 @@ class PipeReader:
         self.close()
 
     def close(self) -> None:
-        """Stop reading."""
         if self._open:
             self._open = False
             self._loop.remove_reader(self._pipe)

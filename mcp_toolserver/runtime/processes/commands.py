@@ -127,7 +127,6 @@ class Commands:
         return CallCommands(commands=self, folders=self._folders, owner=owner, seconds_to_answer=math.inf)
 
     def longest_wait(self, seconds_to_answer: float | None) -> float:
-        """Seconds that a call may wait for a job; see `Scope.seconds_to_answer`."""
         return longest_wait(seconds_to_answer, self._limits.foreground_seconds)
 
     def forget(self, owner: str) -> None:
@@ -270,7 +269,6 @@ class Commands:
                 self._removed(job.handle)
 
     def find(self, handle: str, owner: str) -> "Job":
-        """Return a background command of `owner`. Raises: NotFound."""
         self._forget()
         job = self._handles.get(handle)
         if job is None or job.owner != owner:
@@ -319,7 +317,6 @@ class CallCommands:
             return await self.commands.run_in(self, command, report)
 
     async def output(self, query: JobQuery) -> JobState:
-        """See `JobSource.output`."""
         job = self.commands.find(query.handle, self.owner)
         longest = self.commands.longest_wait(self.seconds_to_answer)
         await job.wait(query, min(query.wait, longest))
@@ -328,7 +325,6 @@ class CallCommands:
         return self.commands.explained(state)
 
     async def stop(self, handle: str) -> JobState:
-        """See `JobSource.stop`."""
         job = self.commands.find(handle, self.owner)
         await job.child.end(END_SECONDS)
         state = job.page(job.capture.total, 0)

@@ -5,7 +5,6 @@ import json
 import os
 import signal
 import socket
-from collections.abc import Mapping
 from typing import NoReturn, Self
 
 from mcp_toolserver.runtime.sandbox.broker import resource_limits
@@ -21,6 +20,7 @@ from mcp_toolserver.runtime.sandbox.broker.supervision import (
 )
 from mcp_toolserver.runtime.sandbox.layers import kernel, landlock
 from mcp_toolserver.runtime.sandbox.layers.confinement import LaunchPlan
+from mcp_toolserver.runtime.sandbox.layers.environment import with_temporary
 from mcp_toolserver.runtime.sandbox.layers.namespaces import SessionNamespaces
 from mcp_toolserver.runtime.sandbox.layers.process_locks import LockError
 from mcp_toolserver.runtime.sandbox.layers.spec import Proof, with_tuples
@@ -73,7 +73,6 @@ class ChildLauncher:
             return json.loads(self._orders.recv(4096) or b"{}")
 
     def dismiss(self) -> None:
-        """End the process, and wait for that."""
         self._orders.close()
         with contextlib.suppress(ChildProcessError):
             os.waitpid(self.pid, 0)
@@ -140,9 +139,8 @@ def _exec(broker_policy: BrokerPolicy, proof: Proof, given: list[int]) -> dict[s
         for number, descriptor in enumerate((stdin, stdout, stderr)):
             os.dup2(descriptor, number)
         argv = launch_plan.enter(plan, cwd, argv_of(broker_policy, request))
-        own = {**launch_plan.environment, **_working_folder()}
-        environment = {**launch_plan.caches, **environment_of(broker_policy, request), **own}
-        os.execve(argv[0], argv, environment)  # noqa: S606  # this fork exists to do this
+        environment = with_temporary(environment_of(broker_policy, request), launch_plan.scratch)
+        os.execve(argv[0], argv, environment | _working_folder())  # noqa: S606  # this fork exists to do this
     except LockError as error:
         return {"sandbox_failed": str(error)}
     except OSError as error:
@@ -163,7 +161,7 @@ def _show_in_proc() -> None:
         os.write(score, _OOM_FIRST)
 
 
-def _working_folder() -> Mapping[str, str]:
+def _working_folder() -> dict[str, str]:
     """The name of the working folder, for ripgrep, where the kernel tells none: in the temporary folder of a
     session, which is mounted in other namespaces."""
     try:

@@ -31,13 +31,11 @@ class Reserve:
         self._held = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
 
     def release(self) -> None:
-        """Close the reserved descriptor."""
         if self._held >= 0:
             os.close(self._held)
             self._held = -1
 
     def renew(self) -> None:
-        """Reserve a descriptor again, if possible."""
         if self._held < 0:
             with contextlib.suppress(OSError):
                 self._held = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
@@ -53,7 +51,6 @@ class Truncated(OSError):
 
 
 def is_out_of_files(error: OSError) -> bool:
-    """Whether this process, or the system, may open no more files."""
     return error.errno in (errno.EMFILE, errno.ENFILE)
 
 

@@ -18,7 +18,12 @@ from mcp_toolserver.runtime.sandbox.broker.fd_passing import (
     send,
     unstartable,
 )
-from mcp_toolserver.runtime.sandbox.broker.fork import close_all_but, drain, restore_defaults
+from mcp_toolserver.runtime.sandbox.broker.fork import (
+    close_all_but,
+    drain,
+    restore_defaults,
+    wake_on_child_end,
+)
 from mcp_toolserver.runtime.sandbox.broker.policy import BrokerPolicy, find_shell
 from mcp_toolserver.runtime.sandbox.mounts.hidden_paths import HiddenPaths
 from mcp_toolserver.runtime.sandbox.protected.unprotectable import Unprotectable
@@ -42,7 +47,7 @@ class BrokerLoop(abc.ABC):
 
     requests: socket.socket
     reserve: Reserve
-    wake: int
+    wake: int = field(default_factory=wake_on_child_end)
     lifeline_end: int
     """The other end of the lifeline; its closing tells the supervisors that this process is gone."""
     roots: tuple[str, ...]

@@ -91,7 +91,6 @@ Request = Script | Program
 
 
 def encode(request: Request) -> bytes:
-    """The bytes that `decode` reads."""
     kind = "command" if isinstance(request, Script) else "helper"
     return json.dumps({"kind": kind, **vars(request)}).encode()
 
@@ -102,7 +101,6 @@ def encode_event(event: Mapping[str, object]) -> bytes:
 
 
 def session_of(request: Request) -> str:
-    """The session of a request; empty without one."""
     return request.session if isinstance(request, Script) else ""
 
 
@@ -144,7 +142,6 @@ def decode(body: bytes) -> Request:
 
 
 def encode_patterns(patterns: Sequence[str]) -> bytes:
-    """The bytes that `decode_patterns` reads."""
     return json.dumps(list(patterns)).encode()
 
 

@@ -135,7 +135,6 @@ def planned(
 
 
 def preparation_failure(error: Exception) -> dict[str, object]:
-    """The report on a sandbox that cannot be prepared."""
     if isinstance(error, OSError) and is_out_of_files(error):
         return {"failed": unstartable(error)}
     return {"sandbox_failed": str(error)}
@@ -157,7 +156,6 @@ def exit_status(status: int) -> int:
 
 
 def environment_of(broker_policy: BrokerPolicy, request: Request) -> Mapping[str, str]:
-    """The variables of the program."""
     if isinstance(request, Script):
         return broker_policy.environment
     return helper_environment(broker_policy.environment, request.environment)

@@ -75,7 +75,6 @@ class Constants:
     root_handles: RootHandles
     lifeline: int
     """Its end of file is the death of the broker."""
-    broker: int
     verification: socket.socket | None
     """The way to the process that verifies protected names; None where no command can write."""
     reserve: Reserve
@@ -96,7 +95,7 @@ def supervise(constants: Constants, calls: socket.socket) -> None:
         constants = replace(
             constants, root_handles=replace(constants.root_handles, working=working_folders())
         )
-        scoped = _scope_signals(constants.broker)
+        scoped = _scope_signals()
         launcher = ChildLauncher.fork(constants.broker_policy, constants.proof)
     except OSError as error:
         # What comes from now on is for another supervisor.
@@ -198,7 +197,7 @@ def _ready(
                 places = verification.begin(plan.shown_roots, session_of(request))
                 undo.callback(_ended, verification)
             confinement = Confinement.ready(plan, constants.root_handles, job.cwd, places, session=session)
-            undo.callback(confinement.abandon)
+            undo.callback(confinement.undo.close)
             _check_room(constants.lifeline)
         except (OSError, Unprotectable) as error:
             return preparation_failure(error)
@@ -242,12 +241,13 @@ def _start(launcher: ChildLauncher, ready: _Ready, job: Descriptors) -> dict[str
 # --- before it runs --------------------------------------------------------------------------------------
 
 
-def _scope_signals(outsider: int) -> bool:
+def _scope_signals() -> bool:
     """Narrow whom this process can signal; True when that is proved.
 
-    `kill(-1)` outside of a scope would kill the machine, so the kernel must show both that `outsider` could
+    `kill(-1)` outside of a scope would kill the machine, so the kernel must show both that the broker could
     be signalled before and that it cannot be now.
     """
+    outsider = os.getppid()
     before = _may_signal(outsider)
     try:
         landlock.scope_signals()

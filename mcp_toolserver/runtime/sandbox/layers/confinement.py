@@ -11,9 +11,9 @@ from dataclasses import dataclass, field, replace
 from typing import NoReturn
 
 from mcp_toolserver.runtime.sandbox.broker.policy import READ_ONLY, BrokerPolicy, SandboxPlan
-from mcp_toolserver.runtime.sandbox.broker.temp_folder import Scratch
+from mcp_toolserver.runtime.sandbox.broker.temp_folder import scratch
 from mcp_toolserver.runtime.sandbox.layers import bubblewrap, kernel, landlock, process_locks, seccomp
-from mcp_toolserver.runtime.sandbox.layers.environment import CACHES
+from mcp_toolserver.runtime.sandbox.layers.environment import with_temporary
 from mcp_toolserver.runtime.sandbox.layers.namespaces import (
     SessionNamespaces,
     create_session,
@@ -57,7 +57,7 @@ class RootHandles:
     """Open handles of the roots, taken at start."""
 
     roots: Mapping[str, int]
-    """Each by path, open: what is mounted later is what is there now, whatever the name then means."""
+    """By path: what is mounted later is what is there now, whatever the name then means."""
     hidden: HiddenPaths = field(default_factory=HiddenPaths)
     """What rules hide from commands."""
     hides_sockets: bool = True
@@ -67,18 +67,13 @@ class RootHandles:
 
 
 def open_roots(sandbox: SandboxSpec) -> RootHandles:
-    """Open the roots of `sandbox`.
-
-    Raises:
-        OSError: one of them is no folder.
-    """
+    """Raises: OSError: a root is no folder."""
     flags = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
     roots = {root: os.open(root, flags) for root in sandbox.roots}
     return RootHandles(roots=roots)
 
 
 def protected_paths_now(sandbox: SandboxSpec, root_handles: RootHandles) -> tuple[ProtectedPath, ...]:
-    """Scan the roots for the paths to protect from commands."""
     return protected_paths_in(sandbox, root_handles.roots, found_now(sandbox, root_handles.roots))
 
 
@@ -106,16 +101,6 @@ class LaunchPlan:
         """Those for bubblewrap. Their numbers may differ in the process that becomes it."""
         return tuple(word for word in self.bwrap_args if isinstance(word, int))
 
-    @property
-    def caches(self) -> Mapping[str, str]:
-        """Variables that name folders for caches, for a program that has none: its home is read-only."""
-        return {name: f"{self.scratch}/{folder}" for name, folder in CACHES.items()} if self.scratch else {}
-
-    @property
-    def environment(self) -> Mapping[str, str]:
-        """Variables that replace those of the program."""
-        return {"TMPDIR": self.scratch} if self.scratch else {}
-
     def enter(self, plan: SandboxPlan, cwd: int, argv: tuple[str, ...]) -> tuple[str, ...]:
         """Enter the sandbox, or name the program that does and then starts `argv` in the folder `cwd`.
 
@@ -125,7 +110,7 @@ class LaunchPlan:
         sandbox = plan.sandbox
         if plan.layer == "bubblewrap":
             return (*self._enter_bubblewrap(has_network=sandbox.network), *self.inner, *argv)
-        if plan.layer == "landlock" and plan.helper and _reads_one_folder(plan):
+        if plan.layer == "landlock" and plan.helper and plan.reads_one_folder:
             process_locks.lock_helper(cwd, (argv[0], *plan.helper.places))
         elif plan.layer == "landlock":
             process_locks.lock_command(
@@ -159,8 +144,8 @@ class Confinement:
     before: Snapshot | None = None
     status: int = -1
     """A pipe in which bubblewrap says how far it got."""
-    scratch: Scratch | None = None
-    """The folder for temporary files, where the entrance has one."""
+    undo: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
+    """Lets go of everything, when no program runs any more."""
 
     @classmethod
     def ready(
@@ -182,42 +167,32 @@ class Confinement:
         if plan.layer == "bubblewrap":
             joined = session if plan.helper is None else None
             return _in_bubblewrap(plan, root_handles, cwd, places, joined)
-        if plan.layer == "landlock" and not _reads_one_folder(plan):
+        if plan.layer != "landlock" or plan.reads_one_folder:
+            return cls(plan=plan)
+        with contextlib.ExitStack() as undo:
             before = None
             if plan.sandbox.mode != READ_ONLY:
                 before = take_snapshot(plan.sandbox, root_handles.roots, places, mounted=False)
+                undo.callback(before.close)
             others = (root for root in plan.sandbox.roots if root not in plan.shown_roots)
             hidden = (*_hidden_now(plan, root_handles), *others)
-            scratch = Scratch.make(plan.sandbox.state)
-            launch_plan = LaunchPlan(scratch=scratch.path, hidden=hidden)
-            return cls(plan=plan, launch_plan=launch_plan, before=before, scratch=scratch)
-        return cls(plan=plan)
+            launch_plan = LaunchPlan(scratch=undo.enter_context(scratch(plan.sandbox.state)), hidden=hidden)
+            return cls(plan=plan, launch_plan=launch_plan, before=before, undo=undo.pop_all())
 
     def close_descriptors(self) -> None:
         """The fork has what it needs."""
         for descriptor in self.launch_plan.descriptors:
             os.close(descriptor)
 
-    def abandon(self) -> None:
-        """Let go of everything, when no program came to run."""
-        if self.scratch is not None:
-            self.scratch.remove()
-        if self.before is not None:
-            self.before.close()
-        if self.status >= 0:
-            os.close(self.status)
-
     def tear_down(self, reason: str) -> tuple[bool, tuple[str, ...]]:
         """Look at what the program left, when all of it is gone; returns whether it ran, and notes on it."""
-        if self.scratch is not None:
-            self.scratch.remove()
-        notes: tuple[str, ...] = ()
-        if self.before is not None:
-            degraded = (DEGRADED,) if self.plan.layer == "landlock" else ()
-            with contextlib.closing(self.before):
+        with self.undo:
+            notes: tuple[str, ...] = ()
+            if self.before is not None:
+                degraded = (DEGRADED,) if self.plan.layer == "landlock" else ()
                 notes = (*degraded, *changes(self.before))
-        if self.status >= 0 and reason == "exited" and not _was_started(self.status):
-            return False, ()
+            if self.status >= 0 and reason == "exited" and not _was_started(self.status):
+                return False, ()
         return True, notes
 
 
@@ -233,15 +208,14 @@ def _in_bubblewrap(
     roots = {**root_handles.roots, **{place: os.open(place, os.O_PATH | os.O_CLOEXEC) for place in own}}
     # Before anything is opened that would have to be closed again.
     visibility = replace(_visibility(plan, root_handles), shares_temporary=session is not None)
-    before = take_snapshot(replace(plan.sandbox, roots=tuple(roots)), roots, places)
-    try:
-        made = dict(mounts(before, visibility))
-        made.update(_writable(plan, root_handles.roots))
-    except BaseException:
-        before.close()
-        raise
+    with contextlib.ExitStack() as undo:
+        before = take_snapshot(replace(plan.sandbox, roots=tuple(roots)), roots, places)
+        undo.callback(before.close)
+        made: Mounts = {**mounts(before, visibility), **_writable(plan, root_handles.roots)}
+        lasting = undo.pop_all()
     folder = _name_inside(os.readlink(f"/proc/self/fd/{cwd}"), plan.sandbox.state)
     reading, writing = os.pipe2(os.O_CLOEXEC)
+    lasting.callback(os.close, reading)
     passed = {"--json-status-fd": writing}
     if plan.filtered:
         wanted = (
@@ -258,7 +232,7 @@ def _in_bubblewrap(
         scratch=scratch_folder(made),
         session=session,
     )
-    return Confinement(plan=plan, launch_plan=launch_plan, before=before, status=reading)
+    return Confinement(plan=plan, launch_plan=launch_plan, before=before, status=reading, undo=lasting)
 
 
 def _writable(plan: SandboxPlan, roots: Mapping[str, int]) -> Mounts:
@@ -296,20 +270,15 @@ def _visibility(plan: SandboxPlan, root_handles: RootHandles) -> Visibility:
 
 
 def _hidden_now(plan: SandboxPlan, root_handles: RootHandles) -> Mapping[str, bool]:
-    """The paths that rules hide from a command now."""
     if plan.helper:
         return {}
     found = root_handles.hidden.find(tuple(root_handles.roots), plan.shown_roots)
     return found | {path: os.path.isdir(path) for path in git_folders(plan.hidden_git)}
 
 
-def _reads_one_folder(plan: SandboxPlan) -> bool:
-    return plan.helper is not None and plan.helper.reach == "folder"
-
-
 def _was_started(status: int) -> bool:
     """Whether bubblewrap got as far as to start its command: only then does it tell how that ended."""
-    with os.fdopen(status, "rb") as lines:
+    with os.fdopen(status, "rb", closefd=False) as lines:
         return any("exit-code" in json.loads(line) for line in lines)
 
 
@@ -317,7 +286,7 @@ def _was_started(status: int) -> bool:
 
 
 def run_selftest(broker_policy: BrokerPolicy) -> Proof:
-    """Run the self-test with the sandbox of `broker_policy`."""
+    """Prove the sandbox of `broker_policy`."""
     return prove(broker_policy.sandbox, probe_runner(broker_policy), abi=landlock.abi())
 
 
@@ -358,7 +327,8 @@ def run_in_sandbox(
             os.fchdir(cwd)
             launch_plan = confinement.launch_plan
             argv = launch_plan.enter(plan, cwd, (*broker_policy.shell, script))
-            os.execve(argv[0], argv, {**broker_policy.environment, **launch_plan.environment})  # noqa: S606  # the request names it
+            environment = with_temporary(broker_policy.environment, launch_plan.scratch)
+            os.execve(argv[0], argv, environment)  # noqa: S606  # the request names it
         except (OSError, process_locks.LockError) as error:
             os.write(1, str(error).encode())
         finally:

@@ -50,7 +50,6 @@ def _call(libc: ctypes.CDLL, number: int, *arguments: object) -> int:
 
 
 def main() -> None:
-    """Restrict this process and become the command."""
     flag, *words = sys.argv[1:]
     split = words.index("--")
     folders, command = words[:split], words[split + 1 :]

@@ -55,15 +55,12 @@ class Profile:
 
     @property
     def text(self) -> str:
-        """The rules in the language of Seatbelt."""
         return "\n".join(self.rules)
 
     def subpath(self, path: str) -> str:
-        """The filter for `path` and all below it."""
         return f"(subpath {self._named(path)})"
 
     def literal(self, path: str) -> str:
-        """The filter for `path` alone."""
         return f"(literal {self._named(path)})"
 
     def _named(self, path: str) -> str:
@@ -87,7 +84,6 @@ def _sections() -> Mapping[str, list[str]]:
 
 
 def base(*names: str) -> tuple[str, ...]:
-    """The rules in these sections of `base.sbpl`."""
     return tuple(rule for name in names for rule in _sections()[name])
 
 
@@ -126,7 +122,7 @@ def profile(
     """
     _check(plan, (temporary, cwd, *hidden))
     made = Profile()
-    if plan.helper is not None and plan.helper.reach == "folder":
+    if plan.reads_one_folder:
         made.rules.extend(_searching(plan, made, argv, cwd))
     else:
         made.rules.extend(_running(plan, made, argv, temporary, hidden))

@@ -16,7 +16,7 @@ from typing import NoReturn
 
 from mcp_toolserver.runtime.sandbox.broker import temp_folder
 from mcp_toolserver.runtime.sandbox.broker.fd_passing import NO_SIGNAL, refuse, unstartable
-from mcp_toolserver.runtime.sandbox.broker.fork import run_in_fork, wake_on_child_end
+from mcp_toolserver.runtime.sandbox.broker.fork import run_in_fork
 from mcp_toolserver.runtime.sandbox.broker.loop import BrokerLoop, set_up
 from mcp_toolserver.runtime.sandbox.broker.messages import RECEIVED
 from mcp_toolserver.runtime.sandbox.broker.policy import UNCONFINED, BrokerPolicy
@@ -48,13 +48,11 @@ def _set_up_and_serve(requests: socket.socket, broker_policy: BrokerPolicy) -> N
     # A server that is gone is seen at the first request.
     with contextlib.suppress(OSError):
         requests.sendall(encode_proof(constants.proof))
-    wake = wake_on_child_end()
     gc.freeze()
     loop = _Loop(
         requests=requests,
         reserve=reserve,
         constants=constants,
-        wake=wake,
         lifeline_end=lifeline_end,
         roots=broker_policy.sandbox.roots,
     )
@@ -77,11 +75,11 @@ def prove_layer(broker_policy: BrokerPolicy, unwatchable: str) -> Proof:
     """
     sandbox = broker_policy.sandbox
     if sandbox.mode == UNCONFINED:
-        return _unproven(f"commands run without a sandbox in {UNCONFINED}")
+        return Proof(reasons=(f"commands run without a sandbox in {UNCONFINED}",))
     if unwatchable:
-        return _unproven(unwatchable)
+        return Proof(reasons=(unwatchable,))
     if not sandbox.programs:
-        return _unproven("no sandbox-exec was found, which puts programs behind Seatbelt")
+        return Proof(reasons=("no sandbox-exec was found, which puts programs behind Seatbelt",))
     try:
         # Only a confined mode needs it.
         from mcp_toolserver.runtime.sandbox.selftest.seatbelt_selftest import prove
@@ -89,12 +87,9 @@ def prove_layer(broker_policy: BrokerPolicy, unwatchable: str) -> Proof:
         temp_folder.create(broker_policy.scratch)
         proof = prove(broker_policy)
     except Exception as error:  # noqa: BLE001  # a server without commands is better than none
-        return _unproven(f"the sandbox could not be tested: {str(error) or type(error).__name__}")
+        why = f"the sandbox could not be tested: {str(error) or type(error).__name__}"
+        return Proof(reasons=(why,))
     return replace(proof, shares_session=proof.commands == "seatbelt")
-
-
-def _unproven(reason: str) -> Proof:
-    return Proof(commands="none", helpers="none", reasons=(reason,))
 
 
 @dataclass(kw_only=True)
@@ -127,7 +122,10 @@ class _Loop(BrokerLoop):
         if not session or not self.constants.proof.shares_session:
             return ""
         self.idle.discard(session)
-        return temp_folder.of_session(self.constants.broker_policy.scratch, session)
+        path = os.path.join(self.constants.broker_policy.scratch, session.decode("ascii"))
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(path, 0o700)
+        return path
 
     def open_temporary(self, session: bytes) -> int | None:
         path = self._folder(session)

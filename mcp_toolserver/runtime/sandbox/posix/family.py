@@ -235,7 +235,6 @@ def session_of(pid: int) -> int:
 
 
 def watch_family(family: Family, bounds: CommandBounds) -> Watch:
-    """Return what looks at the resource usage of `family`."""
     return Watch(bounds, lambda: used_by(family.members(list_processes())), soonest=SOONEST, latest=LATEST)
 
 

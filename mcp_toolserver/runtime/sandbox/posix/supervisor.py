@@ -38,7 +38,7 @@ from mcp_toolserver.runtime.sandbox.broker.supervision import (
     send_event,
 )
 from mcp_toolserver.runtime.sandbox.layers import seatbelt
-from mcp_toolserver.runtime.sandbox.layers.environment import CACHES
+from mcp_toolserver.runtime.sandbox.layers.environment import with_temporary
 from mcp_toolserver.runtime.sandbox.layers.spec import Proof
 from mcp_toolserver.runtime.sandbox.mounts.hidden_paths import HiddenPaths
 from mcp_toolserver.runtime.sandbox.posix.family import MARKER, Family, end_family, watch_family
@@ -96,7 +96,6 @@ class _Launch:
 
     @property
     def is_confined(self) -> bool:
-        """Whether it runs behind sandbox-exec."""
         return self.plan.layer == "seatbelt"
 
 
@@ -288,18 +287,11 @@ def _exec(launch: _Launch, status: int) -> Mapping[str, str]:
                 cwd=cwd,
                 hidden=launch.hidden,
             )
-        os.execve(argv[0], argv, _environment(launch))  # noqa: S606  # this fork exists to do this
+        environment = with_temporary(environment_of(launch.broker_policy, launch.request), launch.temporary)
+        os.execve(argv[0], argv, environment | {MARKER: job.marker})  # noqa: S606  # this fork exists to do this
     except OSError as error:
         if is_out_of_files(error):
             raise
         return {blamed: os.strerror(error.errno or 0)}
     except ValueError as error:
         return {blamed: str(error) if launch.is_confined else "an argument cannot be passed to a program"}
-
-
-def _environment(launch: _Launch) -> Mapping[str, str]:
-    given = environment_of(launch.broker_policy, launch.request)
-    if launch.temporary:
-        caches = {name: f"{launch.temporary}/{folder}" for name, folder in CACHES.items()}
-        given = {**caches, **given, "TMPDIR": launch.temporary}
-    return {**given, MARKER: launch.job.marker}

@@ -49,7 +49,6 @@ class Fixture:
     """The names of what no command may read."""
 
     def at(self, name: str) -> str:
-        """The path of a file in the fixture."""
         return f"{self.base}/{name}"
 
     @property
@@ -64,7 +63,6 @@ class Fixture:
         return replace(sandbox, **paths, writable_names=())
 
     def seen(self) -> Seen:
-        """All that is there."""
         return {
             os.path.join(top, name).removeprefix(f"{self.base}/"): _state_of(os.path.join(top, name))
             for top, folders, files in os.walk(self.base)
@@ -72,14 +70,12 @@ class Fixture:
         }
 
     def piped(self) -> bool:
-        """Whether something was written into the named pipe."""
         try:
             return os.read(self.pipe, 1) != b""
         except BlockingIOError:
             return False
 
     def visited(self, *, local: bool = False) -> bool:
-        """Whether a client connected."""
         listener = self.local if local else self.listener
         if listener is None:
             return False
@@ -188,7 +184,6 @@ class Probe:
 
     @property
     def writes(self) -> bool:
-        """Whether commands may write in the roots."""
         return self.sandbox.mode == "workspace-write"
 
     @property
@@ -254,7 +249,6 @@ def run_probe(
 
 
 def outcome(checks: Iterable[Check]) -> Outcome:
-    """The result of a probe whose script ran to its end."""
     made = tuple(checks)
     failures = (f'it does not hold that "{one.name}": {one.seen}' for one in made if not one.held)
     return Outcome(checks=made, problem="; ".join(failures))

@@ -55,7 +55,7 @@ def prove(broker_policy: BrokerPolicy) -> Proof:
     """
     sandbox = broker_policy.sandbox
     program = sandbox.programs[0]
-    unproven = Proof(commands="none", helpers="none", program=program)
+    unproven = Proof(program=program)
     only_reading = replace(sandbox, mode=READ_ONLY, network=False)
     helpers = _try(Probe(sandbox=only_reading, layer="seatbelt", program=program), broker_policy)
     if helpers.problem:
@@ -128,7 +128,6 @@ def _run(
 
 
 def script(probe: Probe, fixture: Fixture) -> str:
-    """What is run."""
     root, outside, state, hidden = quoted(fixture)
     made = f'"${{TMPDIR:-/nowhere}}/made-{fixture.token}"'
     lines = (
@@ -166,7 +165,6 @@ def script(probe: Probe, fixture: Fixture) -> str:
 
 
 def _second_names(fixture: Fixture) -> dict[str, str]:
-    """More names of the hidden file."""
     hidden = fixture.at("hidden")
     look = os.stat(hidden)
     folder, name = os.path.split(hidden)

@@ -62,7 +62,7 @@ def prove(sandbox: SandboxSpec, run: Run, *, abi: int) -> Proof:
         return _SelfTest(sandbox=sandbox, run=run, abi=abi).proof()
     except Exception as error:  # noqa: BLE001  # a server without commands is better than none
         why = f"the sandbox could not be tested: {str(error) or type(error).__name__}"
-        return Proof(commands="none", helpers="none", reasons=(why,))
+        return Proof(reasons=(why,))
 
 
 @dataclass(kw_only=True)
@@ -76,7 +76,6 @@ class _SelfTest:
     failed: list[str] = field(default_factory=list[str])
 
     def proof(self) -> Proof:
-        """The best layers that hold."""
         commands = self._commands()
         return replace(
             commands,
@@ -87,10 +86,9 @@ class _SelfTest:
         )
 
     def _commands(self) -> Proof:
-        """The proof of the best layer for commands."""
         if self.sandbox.mode == UNCONFINED:
             self.reasons.append(f"commands run without a sandbox in {UNCONFINED}")
-            return Proof(commands="none", helpers="none")
+            return Proof()
         for program in self.sandbox.programs if self._may_use_bubblewrap() else ():
             if proof := self._bubblewrap(program):
                 return proof
@@ -98,7 +96,7 @@ class _SelfTest:
         if self._may_use_landlock() and (checks := self._try("Landlock", landlock)):
             self.reasons += [_COMPARED, _SHARED] if self.sandbox.mode == WORKSPACE_WRITE else [_SHARED]
             return Proof(commands="landlock", helpers="landlock", checks=checks)
-        return Proof(commands="none", helpers="none")
+        return Proof()
 
     def _bubblewrap(self, program: str) -> Proof | None:
         """The proof of this program, where commands share what they may; None when it does not hold."""
@@ -110,7 +108,7 @@ class _SelfTest:
             shares_session=True,
             holds_pipes=self.abi > 0,
         )
-        proof = Proof(commands="bubblewrap", helpers="none", program=program)
+        proof = Proof(commands="bubblewrap", program=program)
         if checks := self._try("the commands of a session share nothing", probe):
             return replace(proof, shares_session=True, checks=checks)
         without = self.reasons.pop()
