@@ -22,15 +22,11 @@ from mcp_toolserver.pipeline.call import Result
 from mcp_toolserver.pipeline.dispatcher import Dispatcher
 from mcp_toolserver.pipeline.registry import Entry
 from mcp_toolserver.runtime.host_services import Provide
-from mcp_toolserver.runtime.processes.broker_client import (
-    Broker,
-    BrokerPolicy,
-    Helper,
-    start_standalone_broker,
-)
+from mcp_toolserver.runtime.processes.broker_client import Broker, BrokerPolicy, start_standalone_broker
 from mcp_toolserver.runtime.processes.commands import CallCommands, CommandLimits, Commands
 from mcp_toolserver.runtime.sandbox.broker.limit_settings import CommandBounds
 from mcp_toolserver.runtime.sandbox.broker.messages import Request, Script
+from mcp_toolserver.runtime.sandbox.broker.policy import Helper
 from mcp_toolserver.runtime.sandbox.layers.environment import command_environment
 from mcp_toolserver.runtime.sandbox.layers.spec import SandboxSpec
 from mcp_toolserver.stores.saved_outputs import OutputStore

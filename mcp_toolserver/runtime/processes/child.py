@@ -87,10 +87,7 @@ def spawn(
     broker: Broker, request: Request, *, cwd: int, stdin: int | None = None, separate_stderr: bool = False
 ) -> Spawned:
     """Ask for a program in the folder `cwd`; `separate_stderr` gives standard error a pipe of its own.
-
-    Raises:
-        Unavailable: no program can be started.
-    """
+    Raises: Unavailable: no program can be started."""
     with ExitStack() as ours, ExitStack() as theirs:
         try:
             if stdin is None:
@@ -184,11 +181,7 @@ class Child:
         self._loop.add_reader(control, self._receive)
 
     async def started(self) -> None:
-        """Returns when the program runs (or has run).
-
-        Raises:
-            Unavailable: it cannot be started.
-        """
+        """Returns when the program runs (or has run). Raises: Unavailable: it cannot be started."""
         await self._started.wait()
         if self._trouble is not None:
             raise self._trouble
@@ -285,10 +278,7 @@ class Child:
 
 def _received(control: socket.socket) -> bytes:
     """What comes next: a packet on Linux, else a piece of a stream; empty at the end.
-
-    Raises:
-        BlockingIOError: there is nothing yet.
-    """
+    Raises: BlockingIOError: there is nothing yet."""
     for _ in range(2):
         try:
             return control.recv(LONGEST_REPORT)

@@ -51,11 +51,7 @@ class InteractiveProcess:
             return 0
 
     async def write(self, data: bytes) -> None:
-        """Write all of `data` to its standard input.
-
-        Raises:
-            Unavailable: the process no longer reads.
-        """
+        """Write all of `data` to its standard input. Raises: Unavailable: the process no longer reads."""
         rest = memoryview(data)
         while rest:
             try:
@@ -128,10 +124,7 @@ async def start_interactive(  # noqa: PLR0913  what it may use has no use togeth
     """Start `argv` in a command's sandbox, in the folder open as descriptor `cwd`, where it sees
     `roots` of the server, or folders in them; None for all. It shares a loopback interface with the commands
     of `owner`; without one, it has its own. Answers call it `name`.
-
-    Raises:
-        Unavailable: it cannot be started.
-    """
+    Raises: Unavailable: it cannot be started."""
     hidden_git = tuple(await broker.hidden_git())
     try:
         reading, writing = os.pipe()

@@ -5,19 +5,14 @@ import json
 import os
 import signal
 import socket
-from typing import NoReturn, Self
+from collections.abc import Mapping
+from typing import Self
 
-from mcp_toolserver.runtime.sandbox.broker import resource_limits
-from mcp_toolserver.runtime.sandbox.broker.fd_passing import is_out_of_files, receive, send, unstartable
+from mcp_toolserver.runtime.sandbox.broker import resource_limits, supervision
+from mcp_toolserver.runtime.sandbox.broker.fd_passing import is_out_of_files, receive, send
 from mcp_toolserver.runtime.sandbox.broker.fork import handle_polite
 from mcp_toolserver.runtime.sandbox.broker.messages import Request, decode, encode
 from mcp_toolserver.runtime.sandbox.broker.policy import BrokerPolicy, plan_for
-from mcp_toolserver.runtime.sandbox.broker.supervision import (
-    Descriptors,
-    argv_of,
-    environment_of,
-    moved_up,
-)
 from mcp_toolserver.runtime.sandbox.layers import kernel, landlock
 from mcp_toolserver.runtime.sandbox.layers.confinement import LaunchPlan
 from mcp_toolserver.runtime.sandbox.layers.environment import with_temporary
@@ -37,26 +32,20 @@ class ChildLauncher:
 
     @classmethod
     def fork(cls, broker_policy: BrokerPolicy, proof: Proof) -> Self:
-        """Fork it from this process, with which it dies.
-
-        Raises:
-            OSError: no process can be started.
-        """
+        """Fork it from this process, with which it dies. Raises: OSError: no process can be started."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         supervisor = os.getpid()
         pid = os.fork()
         if pid == 0:
             ours.close()
-            _wait(theirs, supervisor, broker_policy, proof)
+            supervision.become(
+                theirs.detach(), lambda orders: _wait_and_exec(orders, supervisor, broker_policy, proof)
+            )
         theirs.close()
         return cls(pid, ours)
 
-    def start(self, request: Request, descriptors: Descriptors, launch_plan: LaunchPlan) -> None:
-        """Have it become the program of `request`.
-
-        Raises:
-            OSError: it is gone.
-        """
+    def start(self, request: Request, descriptors: supervision.Descriptors, launch_plan: LaunchPlan) -> None:
+        """Have it become the program of `request`. Raises: OSError: it is gone."""
         order = os.memfd_create("order")
         try:
             os.write(order, _encode_order(request, launch_plan))
@@ -97,23 +86,17 @@ def _decode_order(order: bytes, given: list[int]) -> tuple[Request, LaunchPlan]:
 # --- in the fork -----------------------------------------------------------------------------------------
 
 
-def _wait(orders: socket.socket, supervisor: int, broker_policy: BrokerPolicy, proof: Proof) -> NoReturn:
-    failure = {"failed": "it could not be prepared"}
-    control = orders.detach()
-    try:
-        control = moved_up(control)
-        _detach_from_supervisor(supervisor)
-        resource_limits.apply(broker_policy.bounds)
-        with socket.socket(fileno=os.dup(control)) as incoming:
-            given = receive(incoming)
-        if not given:
-            os._exit(0)
-        failure = _exec(broker_policy, proof, [moved_up(descriptor) for descriptor in given])
-    except OSError as error:
-        failure = {"failed": unstartable(error)}
-    finally:
-        os.write(control, json.dumps(failure).encode())
-        os._exit(127)
+def _wait_and_exec(
+    orders: int, supervisor: int, broker_policy: BrokerPolicy, proof: Proof
+) -> Mapping[str, str]:
+    """Replace this fork by the program that `orders` tells; returns only on failure, with the reason."""
+    _detach_from_supervisor(supervisor)
+    resource_limits.apply(broker_policy.bounds)
+    with socket.socket(fileno=os.dup(orders)) as incoming:
+        given = receive(incoming)
+    if not given:
+        os._exit(0)
+    return _exec(broker_policy, proof, [supervision.moved_up(descriptor) for descriptor in given])
 
 
 def _detach_from_supervisor(supervisor: int) -> None:
@@ -126,8 +109,7 @@ def _detach_from_supervisor(supervisor: int) -> None:
     handle_polite(signal.SIG_DFL)
 
 
-def _exec(broker_policy: BrokerPolicy, proof: Proof, given: list[int]) -> dict[str, str]:
-    """Replace this fork by the program; returns only on failure, with the reason."""
+def _exec(broker_policy: BrokerPolicy, proof: Proof, given: list[int]) -> Mapping[str, str]:
     order, cwd, stdin, stdout, stderr, *entering = given
     request, launch_plan = _decode_order(os.pread(order, os.fstat(order).st_size, 0), entering)
     plan = plan_for(broker_policy, proof, request)
@@ -138,8 +120,8 @@ def _exec(broker_policy: BrokerPolicy, proof: Proof, given: list[int]) -> dict[s
         os.fchdir(cwd)
         for number, descriptor in enumerate((stdin, stdout, stderr)):
             os.dup2(descriptor, number)
-        argv = launch_plan.enter(plan, cwd, argv_of(broker_policy, request))
-        environment = with_temporary(environment_of(broker_policy, request), launch_plan.scratch)
+        argv = launch_plan.enter(plan, cwd, supervision.argv_of(broker_policy, request))
+        environment = with_temporary(supervision.environment_of(broker_policy, request), launch_plan.scratch)
         os.execve(argv[0], argv, environment | _working_folder())  # noqa: S606  # this fork exists to do this
     except LockError as error:
         return {"sandbox_failed": str(error)}

@@ -5,7 +5,6 @@ take longer than everything else that a short command needs.
 """
 
 import contextlib
-import gc
 import os
 import signal
 import socket
@@ -22,7 +21,7 @@ from mcp_toolserver.runtime.sandbox.broker.supervisor import KILL_SECONDS, NOT_V
 from mcp_toolserver.runtime.sandbox.layers import kernel
 from mcp_toolserver.runtime.sandbox.layers.confinement import RootHandles, open_roots, run_selftest
 from mcp_toolserver.runtime.sandbox.layers.namespaces import SessionNamespaces, create_session
-from mcp_toolserver.runtime.sandbox.layers.spec import Proof, SandboxSpec, encode_proof
+from mcp_toolserver.runtime.sandbox.layers.spec import Proof, SandboxSpec
 from mcp_toolserver.runtime.sandbox.mounts.hidden_paths import HiddenPaths
 from mcp_toolserver.runtime.sandbox.protected import verifier_process
 from mcp_toolserver.runtime.sandbox.protected.snapshot import WRITING, TooMany, take_snapshot
@@ -40,9 +39,6 @@ def _set_up_and_serve(requests: socket.socket, broker_policy: BrokerPolicy) -> N
     kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
     kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
     root_handles, proof, verifier = _prepared(broker_policy, requests)
-    # A server that is gone is seen at the first request.
-    with contextlib.suppress(OSError):
-        requests.send(encode_proof(proof))
     lifeline, lifeline_end = os.pipe()
     constants = Constants(
         broker_policy=broker_policy,
@@ -52,7 +48,6 @@ def _set_up_and_serve(requests: socket.socket, broker_policy: BrokerPolicy) -> N
         verification=verifier and verifier.calls,
         reserve=reserve,
     )
-    gc.freeze()
     loop = _Loop(
         requests=requests,
         reserve=reserve,
@@ -62,9 +57,7 @@ def _set_up_and_serve(requests: socket.socket, broker_policy: BrokerPolicy) -> N
     )
     if verifier is not None:
         loop.supervisors.add(verifier.pid)
-    # Ready before it is asked for.
-    loop.prepare()
-    loop.run(KILL_SECONDS)
+    loop.run(proof, KILL_SECONDS)
 
 
 def _prepared(
@@ -107,10 +100,7 @@ def _check_verifier(
     sandbox: SandboxSpec, root_handles: RootHandles, proof: Proof, calls: socket.socket
 ) -> Proof:
     """`proof`, without commands where protected names cannot be verified.
-
-    Raises:
-        Unprotectable: a protected place cannot be kept from commands.
-    """
+    Raises: Unprotectable: a protected place cannot be kept from commands."""
     try:
         verifier_process.configure(calls, mounted=proof.commands == "bubblewrap")
         with contextlib.closing(Verification(calls)) as asking:

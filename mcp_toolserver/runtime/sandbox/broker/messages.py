@@ -110,11 +110,7 @@ def session_id(session: str) -> bytes:
 
 
 def decode(body: bytes) -> Request:
-    """The request in `body`.
-
-    Raises:
-        ValueError: `body` is no valid request.
-    """
+    """The request in `body`. Raises: ValueError: `body` is no valid request."""
     message: object = json.loads(body)
     if not is_object(message):
         raise ValueError("not a request")
@@ -146,11 +142,7 @@ def encode_patterns(patterns: Sequence[str]) -> bytes:
 
 
 def decode_patterns(body: bytes) -> tuple[str, ...]:
-    """The patterns in `body`.
-
-    Raises:
-        ValueError: `body` is no list of patterns.
-    """
+    """The patterns in `body`. Raises: ValueError: `body` is no list of patterns."""
     return _list(json.loads(body), _text)
 
 

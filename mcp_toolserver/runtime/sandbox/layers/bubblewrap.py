@@ -7,7 +7,7 @@ from pathlib import Path
 
 from mcp_toolserver.runtime.sandbox.layers import inner_program
 from mcp_toolserver.runtime.sandbox.layers.namespaces import mount_point
-from mcp_toolserver.runtime.sandbox.mounts.mounts import SCRATCH, Mount, Mounts, in_order
+from mcp_toolserver.runtime.sandbox.mounts.mounts import SCRATCH, Mount, Mounts
 from mcp_toolserver.runtime.sandbox.protected.open_nofollow import opened
 from mcp_toolserver.runtime.sandbox.protected.snapshot import Snapshot
 from mcp_toolserver.runtime.which import is_executable, is_inside
@@ -81,7 +81,8 @@ def bwrap_args(
     protected = {place.absolute: protected.descriptor for place, protected in before.protected.items()}
     known = {**before.roots, **protected}
     words: list[str | int] = [program, *ALWAYS]
-    for path, mount in in_order(made):
+    # Each after what it lies in.
+    for path, mount in sorted(made.items(), key=lambda one: one[0].rstrip("/").split("/")):
         if mount != "socket":
             words += _mount_words(path, mount, before, known)
     words += ["--chdir", cwd]

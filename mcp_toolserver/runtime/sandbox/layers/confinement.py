@@ -12,35 +12,21 @@ from typing import NoReturn
 
 from mcp_toolserver.runtime.sandbox.broker.policy import READ_ONLY, BrokerPolicy, SandboxPlan
 from mcp_toolserver.runtime.sandbox.broker.temp_folder import scratch
-from mcp_toolserver.runtime.sandbox.layers import bubblewrap, kernel, landlock, process_locks, seccomp
+from mcp_toolserver.runtime.sandbox.layers import (
+    bubblewrap,
+    kernel,
+    landlock,
+    namespaces,
+    process_locks,
+    seccomp,
+)
 from mcp_toolserver.runtime.sandbox.layers.environment import with_temporary
-from mcp_toolserver.runtime.sandbox.layers.namespaces import (
-    SessionNamespaces,
-    create_session,
-    fix_devices,
-    mount_point,
-    reopen_null,
-)
 from mcp_toolserver.runtime.sandbox.layers.spec import TEMPORARY, Proof, SandboxSpec
+from mcp_toolserver.runtime.sandbox.mounts import mounts
 from mcp_toolserver.runtime.sandbox.mounts.hidden_paths import HiddenPaths
-from mcp_toolserver.runtime.sandbox.mounts.mounts import (
-    EVERYTHING,
-    Mount,
-    Mounts,
-    Visibility,
-    mounts,
-    scratch_folder,
-)
+from mcp_toolserver.runtime.sandbox.protected import snapshot
 from mcp_toolserver.runtime.sandbox.protected.compare import changes
 from mcp_toolserver.runtime.sandbox.protected.git_dir import git_folders, hooks_and_config
-from mcp_toolserver.runtime.sandbox.protected.snapshot import (
-    WRITING,
-    ProtectedPath,
-    Snapshot,
-    found_now,
-    protected_paths_in,
-    take_snapshot,
-)
 from mcp_toolserver.runtime.sandbox.selftest.probe import Probe, Run
 from mcp_toolserver.runtime.sandbox.selftest.selftest import prove
 from mcp_toolserver.text.file_names import lies_in
@@ -73,8 +59,12 @@ def open_roots(sandbox: SandboxSpec) -> RootHandles:
     return RootHandles(roots=roots)
 
 
-def protected_paths_now(sandbox: SandboxSpec, root_handles: RootHandles) -> tuple[ProtectedPath, ...]:
-    return protected_paths_in(sandbox, root_handles.roots, found_now(sandbox, root_handles.roots))
+def protected_paths_now(
+    sandbox: SandboxSpec, root_handles: RootHandles
+) -> tuple[snapshot.ProtectedPath, ...]:
+    return snapshot.protected_paths_in(
+        sandbox, root_handles.roots, snapshot.found_now(sandbox, root_handles.roots)
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,7 +82,7 @@ class LaunchPlan:
     """The folder for temporary files; empty where nothing confines the program."""
     hidden: tuple[str, ...] = ()
     """Paths that Landlock hides from this command, in addition to those hidden from every command."""
-    session: SessionNamespaces | None = None
+    session: namespaces.SessionNamespaces | None = None
     """What the commands of a session share; without it, the command has a network and a temporary folder of
     its own."""
 
@@ -103,10 +93,7 @@ class LaunchPlan:
 
     def enter(self, plan: SandboxPlan, cwd: int, argv: tuple[str, ...]) -> tuple[str, ...]:
         """Enter the sandbox, or name the program that does and then starts `argv` in the folder `cwd`.
-
-        Raises:
-            OSError, LockError: the sandbox cannot be set up.
-        """
+        Raises: OSError, LockError: the sandbox cannot be set up."""
         sandbox = plan.sandbox
         if plan.layer == "bubblewrap":
             return (*self._enter_bubblewrap(has_network=sandbox.network), *self.inner, *argv)
@@ -127,11 +114,11 @@ class LaunchPlan:
         # Sockets to mask are looked for with all rights of this user.
         arguments = bubblewrap.spelled(self.bwrap_args, self.sockets, isolates_network=not has_network)
         if self.session is None:
-            fix_devices()
+            namespaces.fix_devices()
         else:
             # Devices are fixed there.
             self.session.join()
-        reopen_null()
+        namespaces.reopen_null()
         return arguments
 
 
@@ -141,7 +128,7 @@ class Confinement:
 
     plan: SandboxPlan
     launch_plan: LaunchPlan = field(default_factory=LaunchPlan)
-    before: Snapshot | None = None
+    before: snapshot.Snapshot | None = None
     status: int = -1
     """A pipe in which bubblewrap says how far it got."""
     undo: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
@@ -153,9 +140,9 @@ class Confinement:
         plan: SandboxPlan,
         root_handles: RootHandles,
         cwd: int,
-        places: Iterable[ProtectedPath],
+        places: Iterable[snapshot.ProtectedPath],
         *,
-        session: SessionNamespaces | None = None,
+        session: namespaces.SessionNamespaces | None = None,
     ) -> "Confinement":
         """Make ready what a fork needs to start a program in the folder open as `cwd`, kept from the
         protected `places`. Behind bubblewrap a command joins `session`, which stays the caller's to close.
@@ -172,7 +159,7 @@ class Confinement:
         with contextlib.ExitStack() as undo:
             before = None
             if plan.sandbox.mode != READ_ONLY:
-                before = take_snapshot(plan.sandbox, root_handles.roots, places, mounted=False)
+                before = snapshot.take_snapshot(plan.sandbox, root_handles.roots, places, mounted=False)
                 undo.callback(before.close)
             others = (root for root in plan.sandbox.roots if root not in plan.shown_roots)
             hidden = (*_hidden_now(plan, root_handles), *others)
@@ -200,8 +187,8 @@ def _in_bubblewrap(
     plan: SandboxPlan,
     root_handles: RootHandles,
     cwd: int,
-    places: Iterable[ProtectedPath],
-    session: SessionNamespaces | None,
+    places: Iterable[snapshot.ProtectedPath],
+    session: namespaces.SessionNamespaces | None,
 ) -> Confinement:
     # A program of ours and what it reads may lie where commands see nothing.
     own = () if plan.helper is None else (plan.helper.argv[0], *plan.helper.places)
@@ -209,9 +196,9 @@ def _in_bubblewrap(
     # Before anything is opened that would have to be closed again.
     visibility = replace(_visibility(plan, root_handles), shares_temporary=session is not None)
     with contextlib.ExitStack() as undo:
-        before = take_snapshot(replace(plan.sandbox, roots=tuple(roots)), roots, places)
+        before = snapshot.take_snapshot(replace(plan.sandbox, roots=tuple(roots)), roots, places)
         undo.callback(before.close)
-        made: Mounts = {**mounts(before, visibility), **_writable(plan, root_handles.roots)}
+        made: mounts.Mounts = {**mounts.mounts(before, visibility), **_writable(plan, root_handles.roots)}
         lasting = undo.pop_all()
     folder = _name_inside(os.readlink(f"/proc/self/fd/{cwd}"), plan.sandbox.state)
     reading, writing = os.pipe2(os.O_CLOEXEC)
@@ -229,15 +216,15 @@ def _in_bubblewrap(
         bwrap_args=bubblewrap.bwrap_args(before, made, plan.program, cwd=folder, passed=passed),
         sockets=tuple(path for path, mount in made.items() if mount == "socket"),
         inner=bubblewrap.inner_prefix(made, scopes_sockets=plan.sandbox.network) if is_held else (),
-        scratch=scratch_folder(made),
+        scratch=mounts.scratch_folder(made),
         session=session,
     )
     return Confinement(plan=plan, launch_plan=launch_plan, before=before, status=reading, undo=lasting)
 
 
-def _writable(plan: SandboxPlan, roots: Mapping[str, int]) -> Mounts:
+def _writable(plan: SandboxPlan, roots: Mapping[str, int]) -> mounts.Mounts:
     """The mounts of what a helper may write: git folders, without what makes git run programs."""
-    made: dict[str, Mount] = {}
+    made: dict[str, mounts.Mount] = {}
     for place in plan.writes:
         made[place] = "writable"
         root = next(root for root in roots if lies_in(root, place))
@@ -250,17 +237,17 @@ def _writable(plan: SandboxPlan, roots: Mapping[str, int]) -> Mounts:
 
 def _name_inside(folder: str, state: str) -> str:
     """The name that a command has for `folder`, which may be the temporary folder of its session or in it."""
-    own = mount_point(state)
+    own = namespaces.mount_point(state)
     return TEMPORARY + folder.removeprefix(own) if lies_in(own, folder) else folder
 
 
-def _visibility(plan: SandboxPlan, root_handles: RootHandles) -> Visibility:
+def _visibility(plan: SandboxPlan, root_handles: RootHandles) -> mounts.Visibility:
     if plan.helper is not None:
         # A program of ours leaves out by itself what is hidden, and has no sockets.
-        return EVERYTHING
+        return mounts.EVERYTHING
     # With the machine's network, the filter leaves a read-only command no local sockets.
-    has_sockets = plan.sandbox.mode == WRITING or not plan.sandbox.network or not plan.filtered
-    return Visibility(
+    has_sockets = plan.sandbox.mode == snapshot.WRITING or not plan.sandbox.network or not plan.filtered
+    return mounts.Visibility(
         roots=plan.roots,
         hidden=_hidden_now(plan, root_handles),
         hides_sockets=root_handles.hides_sockets and has_sockets,
@@ -299,14 +286,17 @@ def probe_runner(broker_policy: BrokerPolicy) -> Run:
         if not probe.shares_session:
             return run_in_sandbox(plan, broker_policy, script)
         # As the broker does it, once it knows what layer it uses.
-        with contextlib.closing(create_session(sandbox.state, network=sandbox.network)) as session:
+        with contextlib.closing(namespaces.create_session(sandbox.state, network=sandbox.network)) as session:
             return run_in_sandbox(plan, broker_policy, script, session)
 
     return run
 
 
 def run_in_sandbox(
-    plan: SandboxPlan, broker_policy: BrokerPolicy, script: str, session: SessionNamespaces | None = None
+    plan: SandboxPlan,
+    broker_policy: BrokerPolicy,
+    script: str,
+    session: namespaces.SessionNamespaces | None = None,
 ) -> tuple[int, str]:
     """Run `script` as a command in the first root, one of `session` if given; its exit status and what it
     printed.

@@ -5,7 +5,6 @@ to the one before, so that each comes alone all the same.
 """
 
 import contextlib
-import gc
 import os
 import secrets
 import signal
@@ -21,10 +20,11 @@ from mcp_toolserver.runtime.sandbox.broker.loop import BrokerLoop, set_up
 from mcp_toolserver.runtime.sandbox.broker.messages import RECEIVED
 from mcp_toolserver.runtime.sandbox.broker.policy import UNCONFINED, BrokerPolicy
 from mcp_toolserver.runtime.sandbox.broker.resource_usage import Unlisted
-from mcp_toolserver.runtime.sandbox.layers.spec import Proof, encode_proof
+from mcp_toolserver.runtime.sandbox.broker.supervision import Descriptors
+from mcp_toolserver.runtime.sandbox.layers.spec import Proof
 from mcp_toolserver.runtime.sandbox.mounts.hidden_paths import HiddenPaths
 from mcp_toolserver.runtime.sandbox.posix.family import KILL_SECONDS, Family, end_family, list_processes
-from mcp_toolserver.runtime.sandbox.posix.supervisor import Constants, Job, supervise
+from mcp_toolserver.runtime.sandbox.posix.supervisor import Constants, supervise
 
 
 def serve(requests: socket.socket, broker_policy: BrokerPolicy) -> NoReturn:
@@ -45,10 +45,6 @@ def _set_up_and_serve(requests: socket.socket, broker_policy: BrokerPolicy) -> N
         reserve=reserve,
         unwatchable=unwatchable,
     )
-    # A server that is gone is seen at the first request.
-    with contextlib.suppress(OSError):
-        requests.sendall(encode_proof(constants.proof))
-    gc.freeze()
     loop = _Loop(
         requests=requests,
         reserve=reserve,
@@ -56,7 +52,7 @@ def _set_up_and_serve(requests: socket.socket, broker_policy: BrokerPolicy) -> N
         lifeline_end=lifeline_end,
         roots=broker_policy.sandbox.roots,
     )
-    loop.run(2 * KILL_SECONDS)
+    loop.run(constants.proof, 2 * KILL_SECONDS)
     temp_folder.remove(broker_policy.scratch)
 
 
@@ -104,16 +100,15 @@ class _Loop(BrokerLoop):
             self.requests.send(RECEIVED, NO_SIGNAL | socket.MSG_DONTWAIT)
 
     def serve(self, descriptors: Sequence[int], session: bytes) -> None:
-        control, *others = descriptors
         marker = secrets.token_hex(16)
         try:
-            job = Job(control, *others, marker=marker, session_folder=self._folder(session))
+            folder = self._folder(session)
             pid = os.fork()
         except OSError as error:
-            refuse(control, unstartable(error))
+            refuse(descriptors[0], unstartable(error))
             return
         if pid == 0:
-            self._run_in_fork(lambda: supervise(self.constants, job))
+            self._run_in_fork(lambda: supervise(self.constants, Descriptors(*descriptors), marker, folder))
         self.markers[pid] = marker
         self.running[pid] = session
 

@@ -24,8 +24,6 @@ from mcp_toolserver.runtime.sandbox.selftest.probe import (
     Run,
     check,
     common_checks,
-    common_script,
-    make_fixture,
     quoted,
     reading,
     run_probe,
@@ -162,9 +160,7 @@ class _SelfTest:
 
     def _try(self, name: str, probe: Probe) -> tuple[Check, ...]:
         """What was seen; nothing, with a reason more, when it does not hold."""
-        # What failed may have changed the fixture, so that the next probe would prove nothing.
-        with make_fixture(self.sandbox.state) as fixture:
-            outcome = run_probe(probe, self.run, fixture, _script(probe, fixture), _checks)
+        outcome = run_probe(probe, self.run, _attempts, _checks)
         if outcome.problem:
             self.reasons.append(f"{name}: {outcome.problem}")
             self.failed += outcome.failed
@@ -177,16 +173,12 @@ class _SelfTest:
 _STATUS = ("CapEff:", "NoNewPrivs:", "Seccomp:", "Seccomp_filters:")
 
 
-def _script(probe: Probe, fixture: Fixture) -> str:
+def _attempts(probe: Probe, fixture: Fixture) -> Iterator[str]:
     """What is run. It starts as few programs as it can: each costs as much as all the rest."""
-    lines = (
-        *common_script(fixture, "/tmp"),  # noqa: S108  # the command's own
-        'while read -r name value; do echo "$name $value"; done </proc/self/status',
-        reading(f"/proc/{os.getpid()}/stat", "outsider"),
-        *(() if probe.brief else _with_programs(probe, fixture)),
-        'echo "end reached"',
-    )
-    return "\n".join(lines)
+    yield 'while read -r name value; do echo "$name $value"; done </proc/self/status'
+    yield reading(f"/proc/{os.getpid()}/stat", "outsider")
+    if not probe.brief:
+        yield from _with_programs(probe, fixture)
 
 
 def _with_programs(probe: Probe, fixture: Fixture) -> Iterator[str]:
