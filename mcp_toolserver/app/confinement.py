@@ -24,22 +24,19 @@ MIB = 1 << 20
 
 
 def check(settings: Settings) -> None:
-    """Refuse what contradicts itself.
-
-    Raises:
-        SettingsError: the settings require a sandbox in a mode without one, or none in a mode that needs one.
-    """
+    """Refuse what contradicts itself. Raises: SettingsError: the settings require a sandbox in a mode without
+    one, or none in a mode that needs one."""
     full = settings.permission_mode is Permission.DANGER_FULL_ACCESS
-    if full and settings.sandbox == "required":
-        raise SettingsError(
-            "--sandbox required cannot be kept in danger-full-access, where commands run without a sandbox; "
-            "use --permission-mode read-only or workspace-write"
-        )
-    if full and settings.network == "none":
-        raise SettingsError(
-            "--network none cannot be kept in danger-full-access, where commands run without a sandbox; "
-            "use --permission-mode read-only or workspace-write"
-        )
+    confining = {
+        "--sandbox required": settings.sandbox == "required",
+        "--network none": settings.network == "none",
+    }
+    for option, is_given in confining.items():
+        if full and is_given:
+            raise SettingsError(
+                f"{option} cannot be kept in danger-full-access, where commands run without a sandbox; "
+                "use --permission-mode read-only or workspace-write"
+            )
     if not full and settings.sandbox == "off":
         raise SettingsError(
             f"--sandbox off takes away what keeps {settings.permission_mode.flag}; use auto or required, "
@@ -67,7 +64,8 @@ def broker_policy(settings: Settings, found: HostExecutables) -> BrokerPolicy:
 
 def sandbox(settings: Settings) -> SandboxSpec:
     roots = wanted_roots(settings)
-    secrets = (settings.config, settings.token_file, settings.tokens, *_key_files(settings))
+    keys = (*key_files(settings.web_search_keys).values(), settings.agent_key_file)
+    secrets = (settings.config, settings.token_file, settings.tokens, *keys)
     return SandboxSpec(
         mode=settings.permission_mode.flag,
         roots=roots,
@@ -85,10 +83,7 @@ def sandbox(settings: Settings) -> SandboxSpec:
 
 def agent_key(settings: Settings) -> str:
     """The key of the model of agents; empty without one.
-
-    Raises:
-        SettingsError: it is named twice, or is missing or malformed; the message never quotes it.
-    """
+    Raises: SettingsError: it is named twice, or is missing or malformed; the message never quotes it."""
     file, variable = settings.agent_key_file, settings.agent_key_variable
     if file and variable:
         raise SettingsError("[agent]: give key-file or key-variable, not both")
@@ -99,26 +94,12 @@ def agent_key(settings: Settings) -> str:
     return checked_key(os.environ.get(variable, ""), f"[agent] key-variable: {variable}")
 
 
-def _model_key(settings: Settings) -> tuple[str, ...]:
-    return (settings.agent_key_file,) if settings.agent_key_file else ()
-
-
 def _model_port(settings: Settings) -> int | None:
     """The port of a model on loopback, the one place to which a server without a network connects."""
     from mcp_toolserver.runtime.models.model import endpoint
 
     provider = settings.agent_provider
     return endpoint(provider, settings.agent_base_url, has_key=False).port if provider else None
-
-
-def _key_files(settings: Settings) -> tuple[str, ...]:
-    return (*key_files(settings.web_search_keys).values(), *_model_key(settings))
-
-
-def _web_places(settings: Settings) -> tuple[str, ...]:
-    """Files that the web tools and the client of the model read outside the system's folders."""
-    trusted = (os.environ.get(name, "") for name in ("SSL_CERT_FILE", "SSL_CERT_DIR"))
-    return (*_key_files(settings), *(os.path.realpath(place) for place in trusted if place))
 
 
 def _as_stored(path: str) -> str:
@@ -175,10 +156,7 @@ def command_bounds(settings: Settings) -> CommandBounds:
 
 def require_sandbox(settings: Settings, proof: Proof | None) -> None:
     """Hold the operator's `--sandbox required`.
-
-    Raises:
-        SettingsError: the sandbox of commands was not proven, or something in a root defeats it.
-    """
+    Raises: SettingsError: the sandbox of commands was not proven, or something in a root defeats it."""
     if proof is not None and proof.stop:
         raise SettingsError(proof.stop)
     if settings.sandbox == "required" and (proof is None or proof.commands == "none"):
@@ -190,10 +168,7 @@ def lock_server(settings: Settings) -> ServerLock:
     """Confine this process, which must have one thread, to what its mode needs; it cannot be undone.
 
     Returns what holds it.
-
-    Raises:
-        SettingsError: the kernel cannot, and the operator did not allow to serve without.
-    """
+    Raises: SettingsError: the kernel cannot, and the operator did not allow to serve without."""
     # Only a confined mode needs these.
     from mcp_toolserver.runtime.sandbox.layers import kernel, process_locks
 
@@ -210,7 +185,15 @@ def lock_server(settings: Settings) -> ServerLock:
     files = map(os.path.realpath, (*settings.tool_files, *settings.skills))
     # A changed file of tokens is a new file in this folder.
     tokens = (os.path.dirname(os.path.realpath(settings.tokens)),) if settings.tokens else ()
-    reads = (state, *roots, *files, *tokens, *(_web_places(settings) if network else _model_key(settings)))
+    places = [settings.agent_key_file]
+    if network:
+        # What the web tools and the client of the model read outside the system's folders.
+        trusted = (os.environ.get(name, "") for name in ("SSL_CERT_FILE", "SSL_CERT_DIR"))
+        places += (
+            *key_files(settings.web_search_keys).values(),
+            *(os.path.realpath(p) for p in trusted if p),
+        )
+    reads = (state, *roots, *files, *tokens, *filter(None, places))
     try:
         if sys.platform == "darwin":
             import tempfile

@@ -425,7 +425,7 @@ class BackgroundJobs:
     """All background jobs of a server: commands, agents, tasks of the board and MCP tasks. They share one id
     space, and the prefix of a handle names the source of its job."""
 
-    sources: Mapping[str, "Provide"]
+    sources: Mapping[str, Provide]
     """What returns the `JobSource` of a call, by the prefix of the handles of its jobs."""
     protocol_tasks: Callable[[str], JobSource] | None = None
     """Returns the MCP tasks of an owner; None before the first client that supports them."""

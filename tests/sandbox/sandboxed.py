@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from mcp_toolserver.runtime.sandbox.layers import kernel, landlock, process_locks, seccomp
-from mcp_toolserver.runtime.sandbox.layers.bubblewrap import bwrap_args, candidates
+from mcp_toolserver.runtime.sandbox.layers.bubblewrap import bwrap_args, candidates, spelled
 from mcp_toolserver.runtime.sandbox.layers.spec import SandboxSpec
 from mcp_toolserver.runtime.sandbox.mounts.mounts import Visibility, mounts, scratch_folder
 from mcp_toolserver.runtime.sandbox.protected.compare import changes
@@ -180,8 +180,10 @@ def _run_sandboxed(
         passed = {"--seccomp": rules, "--json-status-fd": writing}
         made = mounts(before, Visibility(hides_sockets=sandbox.mode == READ_ONLY))
         inside = bwrap_args(before, made, sandbox.programs[0], cwd=sandbox.roots[0], passed=passed)
+        sockets = [path for path, mount in made.items() if mount == "socket"]
+        descriptors = [word for word in inside if isinstance(word, int)]
         argv = (
-            (*inside.arguments(isolates_network=not sandbox.network), *SHELL, asked["script"])
+            (*spelled(inside, sockets, isolates_network=not sandbox.network), *SHELL, asked["script"])
             if asked["mounted"]
             else (*SHELL, asked["script"])
         )
@@ -189,14 +191,15 @@ def _run_sandboxed(
             argv,
             cwd=sandbox.roots[0],
             env={**environment, "TMPDIR": scratch_folder(made)},
-            pass_fds=inside.descriptors,
+            pass_fds=descriptors,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             encoding="utf-8",
             preexec_fn=landlock.scope_signals,
         ) as process:
-            inside.close()
+            for descriptor in descriptors:
+                os.close(descriptor)
             assert process.stdout is not None
             output = ""
             if asked["meanwhile"]:

@@ -32,9 +32,10 @@ with temp_file(folder, b"new", None, recording=server) as name:
 
 SUPERVISOR = """
 import signal
-from mcp_toolserver.runtime.sandbox.broker.temp_folder import Scratch
-print(Scratch.make(sys.argv[1]).path, flush=True)
-signal.pause()
+from mcp_toolserver.runtime.sandbox.broker.temp_folder import scratch
+with scratch(sys.argv[1]) as path:
+    print(path, flush=True)
+    signal.pause()
 """
 
 

@@ -14,10 +14,9 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from mcp_toolserver.runtime.sandbox.broker.policy import BrokerPolicy, find_shell
-from mcp_toolserver.runtime.sandbox.layers import bubblewrap, confinement, landlock
+from mcp_toolserver.runtime.sandbox.layers import bubblewrap, confinement, landlock, namespaces
 from mcp_toolserver.runtime.sandbox.layers.bubblewrap import candidates
 from mcp_toolserver.runtime.sandbox.layers.environment import command_environment
-from mcp_toolserver.runtime.sandbox.layers.namespaces import SessionNamespaces
 from mcp_toolserver.runtime.sandbox.layers.spec import Layer, Proof, SandboxSpec, decode_proof, encode_proof
 from mcp_toolserver.runtime.sandbox.selftest.probe import Probe, Run
 from mcp_toolserver.runtime.sandbox.selftest.selftest import prove
@@ -97,9 +96,9 @@ def weaken(run: Run, weakness: str) -> Run:
     lacking = ARGUMENTS.get(weakness, ())
     bubblewrap.ALWAYS = tuple(word for word in bubblewrap.ALWAYS if word not in lacking)
     if weakness == "joins the machine's network":
-        SessionNamespaces.join = lambda self: None
+        namespaces.SessionNamespaces.join = lambda self: None
     if weakness == "cannot share":
-        confinement.create_session = lambda _state, *, network: _refuse(f"no namespace, {network=}")
+        namespaces.create_session = lambda _state, *, network: _refuse(f"no namespace, {network=}")
 
     def weakened(sandbox: SandboxSpec, probe: Probe, script: str) -> tuple[int, str]:
         if weakness == "does not start":

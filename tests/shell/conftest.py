@@ -6,8 +6,9 @@ from contextlib import ExitStack
 import pytest
 
 from mcp_toolserver.runtime.processes import broker_client
-from mcp_toolserver.runtime.processes.broker_client import Broker, Helper
+from mcp_toolserver.runtime.processes.broker_client import Broker
 from mcp_toolserver.runtime.sandbox.broker.limit_settings import CommandBounds
+from mcp_toolserver.runtime.sandbox.broker.policy import Helper
 from tests.support.processes import FULL, broker
 
 Brokers = Callable[[str, CommandBounds], Broker]

@@ -24,7 +24,7 @@ from mcp import Client
 from pydantic import FileUrl
 
 from mcp_toolserver.runtime.sandbox.broker.messages import Script
-from mcp_toolserver.runtime.sandbox.layers.bubblewrap import ALWAYS, BwrapArgs, candidates
+from mcp_toolserver.runtime.sandbox.layers.bubblewrap import ALWAYS, candidates, spelled
 from mcp_toolserver.runtime.sandbox.layers.spec import SandboxSpec
 from mcp_toolserver.runtime.sandbox.mounts.hidden_paths import MOST_HIDDEN, HiddenPaths
 from mcp_toolserver.runtime.sandbox.mounts.mounts import MOST_SOCKETS, bound_names
@@ -170,8 +170,8 @@ def test_a_socket_that_goes_while_the_sandbox_is_set_up_stops_no_command() -> No
     with outside() as folder, listening(folder / "stays"):
         program = candidates(os.environ["PATH"], ())[0]
         gone, stays = str(folder / "gone"), str(folder / "stays")
-        arguments = BwrapArgs(template=(program, *ALWAYS, "--ro-bind", "/", "/"), sockets=(gone, stays))
-        command = [*arguments.arguments(isolates_network=False), "sh", "-c", connecting(folder / "stays")]
+        arguments = spelled((program, *ALWAYS, "--ro-bind", "/", "/"), (gone, stays), isolates_network=False)
+        command = [*arguments, "sh", "-c", connecting(folder / "stays")]
         ran = subprocess.run(command, check=True, stdout=subprocess.PIPE, encoding="utf-8")
     assert ran.stdout.count("failed") == 3, ran.stdout
 

@@ -22,16 +22,11 @@ from mcp_toolserver.pipeline.call import Result
 from mcp_toolserver.pipeline.dispatcher import Dispatcher
 from mcp_toolserver.pipeline.registry import Entry
 from mcp_toolserver.runtime.host_services import Provide
-from mcp_toolserver.runtime.processes.broker_client import (
-    Broker,
-    BrokerPolicy,
-    Helper,
-    Streams,
-    start_standalone_broker,
-)
+from mcp_toolserver.runtime.processes.broker_client import Broker, BrokerPolicy, start_standalone_broker
 from mcp_toolserver.runtime.processes.commands import CallCommands, CommandLimits, Commands
 from mcp_toolserver.runtime.sandbox.broker.limit_settings import CommandBounds
 from mcp_toolserver.runtime.sandbox.broker.messages import Request, Script
+from mcp_toolserver.runtime.sandbox.broker.policy import Helper
 from mcp_toolserver.runtime.sandbox.layers.environment import command_environment
 from mcp_toolserver.runtime.sandbox.layers.spec import SandboxSpec
 from mcp_toolserver.stores.saved_outputs import OutputStore
@@ -120,9 +115,8 @@ def asked(
     output, writing = os.pipe()
     folder = os.open(cwd, os.O_RDONLY)
     nothing = os.open(os.devnull, os.O_RDONLY)
-    streams = Streams(cwd=folder, stdin=nothing if stdin is None else stdin, stdout=writing, stderr=writing)
     try:
-        control = at.spawn(request, streams)
+        control = at.spawn(request, (folder, nothing if stdin is None else stdin, writing, writing))
     finally:
         for descriptor in (writing, folder, nothing):
             os.close(descriptor)

@@ -55,7 +55,7 @@ class LayerReport:
         return "; ".join(self.reasons or failed)
 
 
-NO_SANDBOX = Proof(commands="none", helpers="none", reasons=(f"there is no sandbox on {sys.platform}",))
+NO_SANDBOX = Proof(reasons=(f"there is no sandbox on {sys.platform}",))
 NO_SERVER = LayerReport("none", held=False, checks=(), reasons=NO_SANDBOX.reasons)
 
 

@@ -13,34 +13,19 @@ import sys
 import threading
 from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from mcp_toolserver.errors import Unavailable
 from mcp_toolserver.runtime.anonymous_file import opened_content
+from mcp_toolserver.runtime.sandbox.broker import messages
 from mcp_toolserver.runtime.sandbox.broker.fd_passing import NO_SIGNAL, receive
-from mcp_toolserver.runtime.sandbox.broker.messages import (
-    END,
-    END_UNUSED,
-    HIDE,
-    RECEIVED,
-    REQUEST,
-    TEMPORARY,
-    Request,
-    encode,
-    encode_patterns,
-    session_id,
-    session_of,
-)
-from mcp_toolserver.runtime.sandbox.broker.policy import BrokerPolicy, Helper, encode_policy
-from mcp_toolserver.runtime.sandbox.layers.spec import TEMPORARY as TEMPORARY_FOLDER
-from mcp_toolserver.runtime.sandbox.layers.spec import Proof, decode_proof
+from mcp_toolserver.runtime.sandbox.broker.policy import BrokerPolicy, encode_policy
+from mcp_toolserver.runtime.sandbox.layers.spec import TEMPORARY, Proof, decode_proof
 
 if TYPE_CHECKING:
     from mcp_toolserver.runtime.processes.child import Child
-
-__all__ = ["Broker", "BrokerPolicy", "Helper", "Proof", "Streams"]
 
 ANSWER_SECONDS = 5.0
 """How long an answer of the broker may take."""
@@ -58,16 +43,6 @@ from mcp_toolserver.runtime.sandbox.broker.policy import read_policy
 requests = socket.socket(fileno=int(sys.argv[3]))
 importlib.import_module(sys.argv[2]).serve(requests, read_policy())
 """
-
-
-@dataclass(frozen=True, kw_only=True)
-class Streams:
-    """The descriptors that a program gets; they stay the caller's to close."""
-
-    cwd: int
-    stdin: int
-    stdout: int
-    stderr: int
 
 
 class Writers:
@@ -125,10 +100,7 @@ class Broker:
     @property
     def proof(self) -> Proof:
         """What this machine was seen to keep. The first look waits until the broker has tried it.
-
-        Raises:
-            Unavailable: the broker is gone.
-        """
+        Raises: Unavailable: the broker is gone."""
         with self._lock:
             if self._proof is None:
                 line = b""
@@ -144,28 +116,24 @@ class Broker:
         """Have every command that starts from now on see nothing of what `patterns` match.
 
         The patterns are globs, relative to a root or absolute. Nothing takes them back.
+        Raises: Unavailable: the broker is gone."""
+        with _explained(), opened_content("patterns", messages.encode_patterns(patterns)) as body:
+            self._send(messages.HIDE, "", (body,))
 
-        Raises:
-            Unavailable: the broker is gone.
-        """
-        with _explained(), opened_content("patterns", encode_patterns(patterns)) as body:
-            self._send(HIDE, "", (body,))
-
-    def spawn(self, request: Request, streams: Streams) -> socket.socket:
+    def spawn(self, request: messages.Request, descriptors: tuple[int, int, int, int]) -> socket.socket:
         """Ask the broker to start a program; the returned socket receives its events, one JSON object per
         line.
 
-        Shutting down the sending side of that socket, or closing it, kills the program with all it started.
-
-        Raises:
-            Unavailable: the broker is gone, or too busy to take one more request.
-        """
+        `descriptors` are its folder, standard input, output and error; the caller closes them. Shutting
+        down the sending side of that socket, or closing it, kills the program with all it started.
+        Raises: Unavailable: the broker is gone, or too busy to take one more request."""
         with _explained(), contextlib.ExitStack() as failing:
             ours, theirs = self.pair()
             failing.callback(ours.close)
-            with theirs, opened_content("request", encode(request)) as body:
-                standard = (streams.cwd, streams.stdin, streams.stdout, streams.stderr)
-                self._send(REQUEST, session_of(request), (theirs.fileno(), body, *standard))
+            with theirs, opened_content("request", messages.encode(request)) as body:
+                self._send(
+                    messages.REQUEST, messages.session_of(request), (theirs.fileno(), body, *descriptors)
+                )
             failing.pop_all()
         ours.setblocking(False)
         return ours
@@ -173,24 +141,20 @@ class Broker:
     def temporary_folder(self, session: str) -> int | None:
         """Open the temporary folder that the commands of `session` share, which starts with this or with its
         first command; None if they share none. The caller closes it.
-
-        Raises:
-            Unavailable: the broker is gone, or too busy.
-        """
+        Raises: Unavailable: the broker is gone, or too busy."""
         with _explained():
             ours, theirs = self.pair()
             with ours:
                 ours.settimeout(ANSWER_SECONDS)
                 with theirs:
-                    self._send(TEMPORARY, session, (theirs.fileno(),))
+                    self._send(messages.TEMPORARY, session, (theirs.fileno(),))
                 received = receive(ours)
         return received[0] if received else None
 
     def temporary_path(self, session: str) -> str:
         """The absolute path by which the commands of `session` know the temporary folder that they share."""
-        return (
-            os.path.join(self._scratch, session_id(session).decode()) if self._scratch else TEMPORARY_FOLDER
-        )
+        own = self._scratch and os.path.join(self._scratch, messages.session_id(session).decode())
+        return own or TEMPORARY
 
     def check(self) -> None:
         """Wait until the broker answers. Raises: Unavailable: it is gone, or too busy."""
@@ -201,7 +165,7 @@ class Broker:
         """Let go of what the commands of `session` share: now, or once none of them runs unless another call
         comes before. It goes with the last of them."""
         with contextlib.suppress(OSError, Unavailable):
-            self._send(END_UNUSED if when_unused else END, session, ())
+            self._send(messages.END_UNUSED if when_unused else messages.END, session, ())
 
     def close(self) -> None:
         """End the broker; returns when it, and all it started, is gone."""
@@ -222,12 +186,12 @@ class Broker:
             OSError: the broker is gone, or too busy.
             Unavailable: it ended early.
         """
-        flags = NO_SIGNAL | (socket.MSG_DONTWAIT if kind == REQUEST else 0)
-        socket.send_fds(self._requests, [kind + session_id(session)], descriptors, flags)
+        flags = NO_SIGNAL | (socket.MSG_DONTWAIT if kind == messages.REQUEST else 0)
+        socket.send_fds(self._requests, [kind + messages.session_id(session)], descriptors, flags)
 
 
 class PosixBroker(Broker):
-    """The broker on a stream socket; see `runtime.sandbox.posix` for what it guarantees."""
+    """The broker on a stream socket; docs/internals/seatbelt.md says what it does not guarantee."""
 
     kind = socket.SOCK_STREAM
     module = "mcp_toolserver.runtime.sandbox.posix.broker"
@@ -241,7 +205,7 @@ class PosixBroker(Broker):
             super()._send(kind, session, descriptors)
             self._requests.settimeout(ANSWER_SECONDS)
             try:
-                received = self._requests.recv(len(RECEIVED))
+                received = self._requests.recv(len(messages.RECEIVED))
             except TimeoutError:
                 # An answer that came later would be taken for that to another message.
                 self._requests.shutdown(socket.SHUT_RDWR)
@@ -278,10 +242,7 @@ def start_broker(broker_policy: BrokerPolicy) -> Broker:
 
 def start_standalone_broker(broker_policy: BrokerPolicy) -> Broker:
     """Start the broker in an interpreter of its own: slower, but safe where threads exist.
-
-    Raises:
-        Unavailable: as for `start_broker`.
-    """
+    Raises: Unavailable: as for `start_broker`."""
     kind, broker_policy = _on_this_platform(broker_policy)
     ours, theirs = kind.pair()
     with theirs, opened_content("policy", encode_policy(broker_policy)) as policy:

@@ -14,7 +14,7 @@ from typing import Literal, TypeGuard, get_args
 import anyio
 
 from mcp_toolserver.errors import SandboxUnavailable, Unavailable
-from mcp_toolserver.runtime.processes.broker_client import Broker, Streams, unstartable
+from mcp_toolserver.runtime.processes.broker_client import Broker, unstartable
 from mcp_toolserver.runtime.sandbox.broker.messages import CHECK, RESUME, SUSPEND, Request
 from mcp_toolserver.text.json_values import is_list, is_object
 
@@ -87,10 +87,7 @@ def spawn(
     broker: Broker, request: Request, *, cwd: int, stdin: int | None = None, separate_stderr: bool = False
 ) -> Spawned:
     """Ask for a program in the folder `cwd`; `separate_stderr` gives standard error a pipe of its own.
-
-    Raises:
-        Unavailable: no program can be started.
-    """
+    Raises: Unavailable: no program can be started."""
     with ExitStack() as ours, ExitStack() as theirs:
         try:
             if stdin is None:
@@ -100,8 +97,7 @@ def spawn(
             errors, stderr = _pipe(ours, theirs) if separate_stderr else (None, stdout)
         except OSError as error:
             raise unstartable(error) from None
-        streams = Streams(cwd=cwd, stdin=stdin, stdout=stdout, stderr=stderr)
-        control = broker.spawn(request, streams)
+        control = broker.spawn(request, (cwd, stdin, stdout, stderr))
         ours.pop_all()
         return Spawned(control=control, output=output, errors=errors)
 
@@ -142,7 +138,6 @@ class PipeReader:
         self.close()
 
     def close(self) -> None:
-        """Stop reading."""
         if self._open:
             self._open = False
             self._loop.remove_reader(self._pipe)
@@ -186,11 +181,7 @@ class Child:
         self._loop.add_reader(control, self._receive)
 
     async def started(self) -> None:
-        """Returns when the program runs (or has run).
-
-        Raises:
-            Unavailable: it cannot be started.
-        """
+        """Returns when the program runs (or has run). Raises: Unavailable: it cannot be started."""
         await self._started.wait()
         if self._trouble is not None:
             raise self._trouble
@@ -287,10 +278,7 @@ class Child:
 
 def _received(control: socket.socket) -> bytes:
     """What comes next: a packet on Linux, else a piece of a stream; empty at the end.
-
-    Raises:
-        BlockingIOError: there is nothing yet.
-    """
+    Raises: BlockingIOError: there is nothing yet."""
     for _ in range(2):
         try:
             return control.recv(LONGEST_REPORT)

@@ -18,17 +18,8 @@ from mcp_toolserver.capabilities.call_scope import LOCAL, Report, Scope, longest
 from mcp_toolserver.capabilities.files import CanonicalPath
 from mcp_toolserver.capabilities.processes import Command, JobQuery, JobState
 from mcp_toolserver.errors import NotFound, Unavailable
+from mcp_toolserver.runtime.processes import child
 from mcp_toolserver.runtime.processes.broker_client import Broker
-from mcp_toolserver.runtime.processes.child import (
-    NOT_VERIFIED,
-    UNVERIFIED,
-    Child,
-    PipeReader,
-    SetupFailed,
-    Spawned,
-    sandbox_error,
-    spawn,
-)
 from mcp_toolserver.runtime.processes.output_capture import Capture, CaptureLimits
 from mcp_toolserver.runtime.sandbox.broker.messages import Script
 from mcp_toolserver.runtime.short_handle import short_handle
@@ -54,10 +45,7 @@ class Folders(Protocol):
 
     def hold_dir(self, path: CanonicalPath) -> int:
         """Open a folder; the caller closes it.
-
-        Raises:
-            NotFound, Denied, InvalidInput: the path is no folder, or not one of these.
-        """
+        Raises: NotFound, Denied, InvalidInput: the path is no folder, or not one of these."""
         ...
 
 
@@ -127,7 +115,6 @@ class Commands:
         return CallCommands(commands=self, folders=self._folders, owner=owner, seconds_to_answer=math.inf)
 
     def longest_wait(self, seconds_to_answer: float | None) -> float:
-        """Seconds that a call may wait for a job; see `Scope.seconds_to_answer`."""
         return longest_wait(seconds_to_answer, self._limits.foreground_seconds)
 
     def forget(self, owner: str) -> None:
@@ -181,7 +168,7 @@ class Commands:
         state = job.whole()
         job.capture.close()
         if state.reason == "sandbox_failed":
-            raise sandbox_error(state.exit_status, state.detail)
+            raise child.sandbox_error(state.exit_status, state.detail)
         _refuse_unverified(state)
         return self.explained(state)
 
@@ -216,7 +203,7 @@ class Commands:
                 read_only=call.folders.is_read_only,
                 hidden_git=hidden_git,
             )
-            spawned = spawn(call.broker or self._broker, request, cwd=cwd)
+            spawned = child.spawn(call.broker or self._broker, request, cwd=cwd)
         finally:
             os.close(cwd)
 
@@ -270,7 +257,6 @@ class Commands:
                 self._removed(job.handle)
 
     def find(self, handle: str, owner: str) -> "Job":
-        """Return a background command of `owner`. Raises: NotFound."""
         self._forget()
         job = self._handles.get(handle)
         if job is None or job.owner != owner:
@@ -283,9 +269,9 @@ class Commands:
 
 def _refuse_unverified(state: JobState) -> None:
     """Raises: Unavailable: the server cannot verify what the command did to protected names."""
-    if state.reason in UNVERIFIED:
+    if state.reason in child.UNVERIFIED:
         printed = f"\n{state.text}{state.tail}" if state.text else ""
-        raise Unavailable(f"The command was killed: {NOT_VERIFIED}.{printed}")
+        raise Unavailable(f"The command was killed: {child.NOT_VERIFIED}.{printed}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -309,17 +295,13 @@ class CallCommands:
 
     async def run(self, command: Command, report: Report) -> JobState:
         """Run to the end, or hand over to the background when it takes too long for a client to wait.
-
-        Raises:
-            Unavailable: commands cannot be started here, or too many run already.
-        """
+        Raises: Unavailable: commands cannot be started here, or too many run already."""
         try:
             return await self.commands.run_in(self, command, report)
-        except SetupFailed:
+        except child.SetupFailed:
             return await self.commands.run_in(self, command, report)
 
     async def output(self, query: JobQuery) -> JobState:
-        """See `JobSource.output`."""
         job = self.commands.find(query.handle, self.owner)
         longest = self.commands.longest_wait(self.seconds_to_answer)
         await job.wait(query, min(query.wait, longest))
@@ -328,7 +310,6 @@ class CallCommands:
         return self.commands.explained(state)
 
     async def stop(self, handle: str) -> JobState:
-        """See `JobSource.stop`."""
         job = self.commands.find(handle, self.owner)
         await job.child.end(END_SECONDS)
         state = job.page(job.capture.total, 0)
@@ -344,7 +325,7 @@ class Job:
 
     def __init__(
         self,
-        spawned: Spawned,
+        spawned: child.Spawned,
         capture: Capture,
         ended: "Callable[[Job], None]",
         printed: "Callable[[Job], None]",
@@ -361,8 +342,8 @@ class Job:
         self._began = time.monotonic()
         self._end = 0.0
         self._news = asyncio.Event()
-        self._drain = PipeReader(spawned.output, self._take)
-        self.child = Child(spawned.control, self._conclude)
+        self._drain = child.PipeReader(spawned.output, self._take)
+        self.child = child.Child(spawned.control, self._conclude)
 
     async def watch(self, report: Report, seconds: float, *, every: float) -> None:
         """Report progress each `every` seconds until the command ends or `seconds` are over."""

@@ -51,11 +51,7 @@ class InteractiveProcess:
             return 0
 
     async def write(self, data: bytes) -> None:
-        """Write all of `data` to its standard input.
-
-        Raises:
-            Unavailable: the process no longer reads.
-        """
+        """Write all of `data` to its standard input. Raises: Unavailable: the process no longer reads."""
         rest = memoryview(data)
         while rest:
             try:

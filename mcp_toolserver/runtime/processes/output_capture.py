@@ -38,13 +38,11 @@ class Capture:
 
     @property
     def saved_output(self) -> SavedOutput | None:
-        """The file, if there is one."""
         if self._file is None:
             return None
         return SavedOutput(handle=self._file.handle, path=self._file.path, size=self._file.size)
 
     def add(self, data: bytes) -> None:
-        """Take the next piece."""
         if self.total + len(data) > self._limits.head + self._limits.tail:
             self.keep()
         self._save(data)

@@ -6,22 +6,16 @@ import os
 import signal
 import socket
 from collections.abc import Mapping
-from typing import NoReturn, Self
+from typing import Self
 
-from mcp_toolserver.runtime.sandbox.broker import resource_limits
-from mcp_toolserver.runtime.sandbox.broker.fd_passing import is_out_of_files, receive, send, unstartable
+from mcp_toolserver.runtime.sandbox.broker import resource_limits, supervision
+from mcp_toolserver.runtime.sandbox.broker.fd_passing import is_out_of_files, receive, send
 from mcp_toolserver.runtime.sandbox.broker.fork import handle_polite
 from mcp_toolserver.runtime.sandbox.broker.messages import Request, decode, encode
 from mcp_toolserver.runtime.sandbox.broker.policy import BrokerPolicy, plan_for
-from mcp_toolserver.runtime.sandbox.broker.supervision import (
-    Descriptors,
-    argv_of,
-    environment_of,
-    moved_up,
-)
 from mcp_toolserver.runtime.sandbox.layers import kernel, landlock
-from mcp_toolserver.runtime.sandbox.layers.bubblewrap import BwrapArgs
 from mcp_toolserver.runtime.sandbox.layers.confinement import LaunchPlan
+from mcp_toolserver.runtime.sandbox.layers.environment import with_temporary
 from mcp_toolserver.runtime.sandbox.layers.namespaces import SessionNamespaces
 from mcp_toolserver.runtime.sandbox.layers.process_locks import LockError
 from mcp_toolserver.runtime.sandbox.layers.spec import Proof, with_tuples
@@ -38,32 +32,26 @@ class ChildLauncher:
 
     @classmethod
     def fork(cls, broker_policy: BrokerPolicy, proof: Proof) -> Self:
-        """Fork it from this process, with which it dies.
-
-        Raises:
-            OSError: no process can be started.
-        """
+        """Fork it from this process, with which it dies. Raises: OSError: no process can be started."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         supervisor = os.getpid()
         pid = os.fork()
         if pid == 0:
             ours.close()
-            _wait(theirs, supervisor, broker_policy, proof)
+            supervision.become(
+                theirs.detach(), lambda orders: _wait_and_exec(orders, supervisor, broker_policy, proof)
+            )
         theirs.close()
         return cls(pid, ours)
 
-    def start(self, request: Request, descriptors: Descriptors, launch_plan: LaunchPlan) -> None:
-        """Have it become the program of `request`.
-
-        Raises:
-            OSError: it is gone.
-        """
+    def start(self, request: Request, descriptors: supervision.Descriptors, launch_plan: LaunchPlan) -> None:
+        """Have it become the program of `request`. Raises: OSError: it is gone."""
         order = os.memfd_create("order")
         try:
             os.write(order, _encode_order(request, launch_plan))
             standard = (descriptors.cwd, descriptors.stdin, descriptors.stdout, descriptors.stderr)
             session = launch_plan.session.descriptors if launch_plan.session else ()
-            send(self._orders, (order, *standard, *session, *launch_plan.bwrap_args.descriptors))
+            send(self._orders, (order, *standard, *session, *launch_plan.descriptors))
         finally:
             os.close(order)
 
@@ -74,52 +62,41 @@ class ChildLauncher:
             return json.loads(self._orders.recv(4096) or b"{}")
 
     def dismiss(self) -> None:
-        """End the process, and wait for that."""
         self._orders.close()
         with contextlib.suppress(ChildProcessError):
             os.waitpid(self.pid, 0)
 
 
 def _encode_order(request: Request, launch_plan: LaunchPlan) -> bytes:
-    session, bwrap_args = launch_plan.session, launch_plan.bwrap_args
-    fields = {
-        **vars(launch_plan),
-        "session": len(session.descriptors) if session else 0,
-        "bwrap_args": {"template": bwrap_args.template, "sockets": bwrap_args.sockets},
-    }
+    session = launch_plan.session
+    fields = {**vars(launch_plan), "session": len(session.descriptors) if session else 0}
     return json.dumps([encode(request).decode(), fields]).encode()
 
 
 def _decode_order(order: bytes, given: list[int]) -> tuple[Request, LaunchPlan]:
     """The request and the way in of `order`, with whose descriptors came those in `given`."""
     request, fields = json.loads(order)
-    count = fields.pop("session")
-    session = SessionNamespaces.received(given[:count])
-    bwrap_args = BwrapArgs(**with_tuples(fields.pop("bwrap_args")), descriptors=tuple(given[count:]))
-    launch_plan = LaunchPlan(session=session, bwrap_args=bwrap_args, **with_tuples(fields))
-    return decode(request.encode()), launch_plan
+    count = fields["session"]
+    numbers = iter(given[count:])
+    fields["session"] = SessionNamespaces.received(given[:count])
+    fields["bwrap_args"] = [next(numbers) if isinstance(word, int) else word for word in fields["bwrap_args"]]
+    return decode(request.encode()), LaunchPlan(**with_tuples(fields))
 
 
 # --- in the fork -----------------------------------------------------------------------------------------
 
 
-def _wait(orders: socket.socket, supervisor: int, broker_policy: BrokerPolicy, proof: Proof) -> NoReturn:
-    failure = {"failed": "it could not be prepared"}
-    control = orders.detach()
-    try:
-        control = moved_up(control)
-        _detach_from_supervisor(supervisor)
-        resource_limits.apply(broker_policy.bounds)
-        with socket.socket(fileno=os.dup(control)) as incoming:
-            given = receive(incoming)
-        if not given:
-            os._exit(0)
-        failure = _exec(broker_policy, proof, [moved_up(descriptor) for descriptor in given])
-    except OSError as error:
-        failure = {"failed": unstartable(error)}
-    finally:
-        os.write(control, json.dumps(failure).encode())
-        os._exit(127)
+def _wait_and_exec(
+    orders: int, supervisor: int, broker_policy: BrokerPolicy, proof: Proof
+) -> Mapping[str, str]:
+    """Replace this fork by the program that `orders` tells; returns only on failure, with the reason."""
+    _detach_from_supervisor(supervisor)
+    resource_limits.apply(broker_policy.bounds)
+    with socket.socket(fileno=os.dup(orders)) as incoming:
+        given = receive(incoming)
+    if not given:
+        os._exit(0)
+    return _exec(broker_policy, proof, [supervision.moved_up(descriptor) for descriptor in given])
 
 
 def _detach_from_supervisor(supervisor: int) -> None:
@@ -132,8 +109,7 @@ def _detach_from_supervisor(supervisor: int) -> None:
     handle_polite(signal.SIG_DFL)
 
 
-def _exec(broker_policy: BrokerPolicy, proof: Proof, given: list[int]) -> dict[str, str]:
-    """Replace this fork by the program; returns only on failure, with the reason."""
+def _exec(broker_policy: BrokerPolicy, proof: Proof, given: list[int]) -> Mapping[str, str]:
     order, cwd, stdin, stdout, stderr, *entering = given
     request, launch_plan = _decode_order(os.pread(order, os.fstat(order).st_size, 0), entering)
     plan = plan_for(broker_policy, proof, request)
@@ -144,10 +120,9 @@ def _exec(broker_policy: BrokerPolicy, proof: Proof, given: list[int]) -> dict[s
         os.fchdir(cwd)
         for number, descriptor in enumerate((stdin, stdout, stderr)):
             os.dup2(descriptor, number)
-        argv = launch_plan.enter(plan, cwd, argv_of(broker_policy, request))
-        own = {**launch_plan.environment, **_working_folder()}
-        environment = {**launch_plan.caches, **environment_of(broker_policy, request), **own}
-        os.execve(argv[0], argv, environment)  # noqa: S606  # this fork exists to do this
+        argv = launch_plan.enter(plan, cwd, supervision.argv_of(broker_policy, request))
+        environment = with_temporary(supervision.environment_of(broker_policy, request), launch_plan.scratch)
+        os.execve(argv[0], argv, environment | _working_folder())  # noqa: S606  # this fork exists to do this
     except LockError as error:
         return {"sandbox_failed": str(error)}
     except OSError as error:
@@ -168,7 +143,7 @@ def _show_in_proc() -> None:
         os.write(score, _OOM_FIRST)
 
 
-def _working_folder() -> Mapping[str, str]:
+def _working_folder() -> dict[str, str]:
     """The name of the working folder, for ripgrep, where the kernel tells none: in the temporary folder of a
     session, which is mounted in other namespaces."""
     try:

@@ -31,13 +31,11 @@ class Reserve:
         self._held = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
 
     def release(self) -> None:
-        """Close the reserved descriptor."""
         if self._held >= 0:
             os.close(self._held)
             self._held = -1
 
     def renew(self) -> None:
-        """Reserve a descriptor again, if possible."""
         if self._held < 0:
             with contextlib.suppress(OSError):
                 self._held = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
@@ -53,7 +51,6 @@ class Truncated(OSError):
 
 
 def is_out_of_files(error: OSError) -> bool:
-    """Whether this process, or the system, may open no more files."""
     return error.errno in (errno.EMFILE, errno.ENFILE)
 
 
@@ -76,11 +73,7 @@ def refuse(control: int, why: str) -> None:
 
 
 def send(to: socket.socket, descriptors: Sequence[int]) -> None:
-    """Pass `descriptors`, which stay open here.
-
-    Raises:
-        OSError: the other end is gone.
-    """
+    """Pass `descriptors`, which stay open here. Raises: OSError: the other end is gone."""
     first, rest = descriptors[:MOST_AT_ONCE], descriptors[MOST_AT_ONCE:]
     socket.send_fds(to, [_MORE if rest else _LAST], first, NO_SIGNAL)
     if rest:
@@ -89,10 +82,7 @@ def send(to: socket.socket, descriptors: Sequence[int]) -> None:
 
 def receive(source: socket.socket) -> list[int]:
     """What one `send` passed; nothing when the other end is gone. No program inherits them.
-
-    Raises:
-        Truncated: this process may not open so many.
-    """
+    Raises: Truncated: this process may not open so many."""
     message, descriptors = receive_packet(source)
     while message == _MORE:
         message, more = receive_packet(source)
@@ -102,10 +92,7 @@ def receive(source: socket.socket) -> list[int]:
 
 def receive_packet(source: socket.socket) -> tuple[bytes, list[int]]:
     """The next packet and its descriptors, which no program inherits. No bytes: the other end is gone.
-
-    Raises:
-        Truncated: as for `receive`.
-    """
+    Raises: Truncated: as for `receive`."""
     received = array("i")
     # socket.recv_fds loses its flags before Python 3.13, and with them MSG_CMSG_CLOEXEC.
     space = socket.CMSG_SPACE(MOST_AT_ONCE * received.itemsize)

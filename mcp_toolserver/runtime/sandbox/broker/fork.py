@@ -37,16 +37,13 @@ def close_all_but(descriptor: int) -> None:
         os.fstat(2)
     except OSError:
         os.dup2(nothing, 2)
-    os.closerange(3, descriptor)
-    os.closerange(descriptor + 1, _first_unused())
-
-
-def _first_unused() -> int:
-    """The number above all open descriptors."""
     if sys.platform == "darwin":
         # There, the limit may be none at all, and a call for each number would not come to an end.
-        return max(map(int, os.listdir("/dev/fd"))) + 1
-    return os.sysconf("SC_OPEN_MAX")
+        above = max(map(int, os.listdir("/dev/fd"))) + 1
+    else:
+        above = os.sysconf("SC_OPEN_MAX")
+    os.closerange(3, descriptor)
+    os.closerange(descriptor + 1, above)
 
 
 def restore_defaults() -> None:

@@ -56,7 +56,6 @@ STARTING_FILES = 1024
 
 
 def describe(bounds: CommandBounds) -> tuple[str, ...]:
-    """Describe the limits as text, one per line."""
     return (
         f"{bounds.processes:,} processes and {bounds.threads:,} threads at once",
         f"{readable(bounds.memory)} of memory in all",

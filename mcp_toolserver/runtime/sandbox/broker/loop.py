@@ -2,6 +2,7 @@
 
 import abc
 import contextlib
+import gc
 import os
 import select
 import socket
@@ -9,29 +10,21 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from mcp_toolserver.runtime.sandbox.broker import messages
-from mcp_toolserver.runtime.sandbox.broker.fd_passing import (
-    Reserve,
-    Truncated,
-    receive_packet,
-    refuse,
-    send,
-    unstartable,
-)
-from mcp_toolserver.runtime.sandbox.broker.fork import close_all_but, drain, restore_defaults
+from mcp_toolserver.runtime.sandbox.broker import fd_passing, fork, messages
 from mcp_toolserver.runtime.sandbox.broker.policy import BrokerPolicy, find_shell
+from mcp_toolserver.runtime.sandbox.layers.spec import Proof, encode_proof
 from mcp_toolserver.runtime.sandbox.mounts.hidden_paths import HiddenPaths
 from mcp_toolserver.runtime.sandbox.protected.unprotectable import Unprotectable
 
 
-def set_up(requests: socket.socket, broker_policy: BrokerPolicy) -> tuple[Reserve, BrokerPolicy]:
+def set_up(requests: socket.socket, broker_policy: BrokerPolicy) -> tuple[fd_passing.Reserve, BrokerPolicy]:
     """Make this fork the leader of a session, with nothing of the server but `requests` and standard error;
     returns a reserved descriptor, and the policy with a shell."""
-    close_all_but(requests.fileno())
+    fork.close_all_but(requests.fileno())
     # Early, so that its number is below any limit that a broker can work with.
-    reserve = Reserve()
+    reserve = fd_passing.Reserve()
     os.setsid()
-    restore_defaults()
+    fork.restore_defaults()
     shell = broker_policy.shell or find_shell(broker_policy.environment.get("PATH", ""))
     return reserve, replace(broker_policy, shell=shell)
 
@@ -41,8 +34,8 @@ class BrokerLoop(abc.ABC):
     """What a broker does with each message and with each child that has ended."""
 
     requests: socket.socket
-    reserve: Reserve
-    wake: int
+    reserve: fd_passing.Reserve
+    wake: int = field(default_factory=fork.wake_on_child_end)
     lifeline_end: int
     """The other end of the lifeline; its closing tells the supervisors that this process is gone."""
     roots: tuple[str, ...]
@@ -53,8 +46,15 @@ class BrokerLoop(abc.ABC):
     idle: set[bytes] = field(default_factory=set[bytes])
     """Sessions that end once no command of theirs runs."""
 
-    def run(self, kill_seconds: float) -> None:
-        """Serve until the server is gone; then wait for the supervisors, at most `kill_seconds`."""
+    def run(self, proof: Proof, kill_seconds: float) -> None:
+        """Report `proof`, and serve until the server is gone; then wait for the supervisors, at most
+        `kill_seconds`."""
+        # A server that is gone is seen at the first request.
+        with contextlib.suppress(OSError):
+            self.requests.sendall(encode_proof(proof))
+        gc.freeze()
+        # Ready before it is asked for.
+        self.prepare()
         poller = select.poll()
         poller.register(self.wake, select.POLLIN)
         poller.register(self.requests, select.POLLIN)
@@ -94,14 +94,14 @@ class BrokerLoop(abc.ABC):
         """Do what the next message asks for; false when the server is gone."""
         self.reserve.release()
         try:
-            message, descriptors = receive_packet(self.requests)
-        except Truncated as error:
+            message, descriptors = fd_passing.receive_packet(self.requests)
+        except fd_passing.Truncated as error:
             if error.message[:1] == messages.HIDE:
                 # Without the patterns, commands would see what is to be hidden.
                 raise
             message, descriptors = error.message, error.descriptors
             for control in descriptors[:1]:
-                refuse(control, unstartable(error))
+                fd_passing.refuse(control, fd_passing.unstartable(error))
         self._take(message[:1], message[1:], descriptors)
         for descriptor in descriptors:
             os.close(descriptor)
@@ -136,10 +136,7 @@ class BrokerLoop(abc.ABC):
     @abc.abstractmethod
     def open_temporary(self, session: bytes) -> int | None:
         """Open the temporary folder of a session, which starts with this; None if its commands share none.
-
-        Raises:
-            OSError: it cannot be opened.
-        """
+        Raises: OSError: it cannot be opened."""
 
     @abc.abstractmethod
     def end_session(self, session: bytes) -> None:
@@ -158,10 +155,7 @@ class BrokerLoop(abc.ABC):
 
     def hide(self, descriptors: Sequence[int]) -> None:
         """Add the patterns in the received file to those of hidden paths.
-
-        Raises:
-            ValueError: no valid patterns came. This process must not go on without them.
-        """
+        Raises: ValueError: no valid patterns came. This process must not go on without them."""
         (file,) = descriptors
         self.patterns += messages.decode_patterns(os.pread(file, os.fstat(file).st_size, 0))
         hidden = HiddenPaths(self.patterns)
@@ -177,7 +171,7 @@ class BrokerLoop(abc.ABC):
             folder = self.open_temporary(session)
             if folder is not None:
                 try:
-                    send(answer, (folder,))
+                    fd_passing.send(answer, (folder,))
                 finally:
                     os.close(folder)
 
@@ -189,7 +183,7 @@ class BrokerLoop(abc.ABC):
 
     def ended_children(self) -> tuple[list[tuple[int, int]], bool]:
         """Reap the dead; returns each with its status, and whether a child is left."""
-        drain(self.wake)
+        fork.drain(self.wake)
         ended: list[tuple[int, int]] = []
         while True:
             try:

@@ -5,7 +5,6 @@ take longer than everything else that a short command needs.
 """
 
 import contextlib
-import gc
 import os
 import signal
 import socket
@@ -14,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import NoReturn
 
 from mcp_toolserver.runtime.sandbox.broker.fd_passing import refuse, send, unstartable
-from mcp_toolserver.runtime.sandbox.broker.fork import handle_polite, run_in_fork, wake_on_child_end
+from mcp_toolserver.runtime.sandbox.broker.fork import handle_polite, run_in_fork
 from mcp_toolserver.runtime.sandbox.broker.loop import BrokerLoop, set_up
 from mcp_toolserver.runtime.sandbox.broker.policy import BrokerPolicy
 from mcp_toolserver.runtime.sandbox.broker.resource_usage import children, sweep
@@ -22,14 +21,10 @@ from mcp_toolserver.runtime.sandbox.broker.supervisor import KILL_SECONDS, NOT_V
 from mcp_toolserver.runtime.sandbox.layers import kernel
 from mcp_toolserver.runtime.sandbox.layers.confinement import RootHandles, open_roots, run_selftest
 from mcp_toolserver.runtime.sandbox.layers.namespaces import SessionNamespaces, create_session
-from mcp_toolserver.runtime.sandbox.layers.spec import Proof, SandboxSpec, encode_proof
+from mcp_toolserver.runtime.sandbox.layers.spec import Proof, SandboxSpec
 from mcp_toolserver.runtime.sandbox.mounts.hidden_paths import HiddenPaths
 from mcp_toolserver.runtime.sandbox.protected import verifier_process
-from mcp_toolserver.runtime.sandbox.protected.snapshot import (
-    WRITING,
-    TooMany,
-    take_snapshot,
-)
+from mcp_toolserver.runtime.sandbox.protected.snapshot import WRITING, TooMany, take_snapshot
 from mcp_toolserver.runtime.sandbox.protected.unprotectable import Unprotectable
 from mcp_toolserver.runtime.sandbox.protected.verifier_process import Unverified, Verification
 
@@ -44,34 +39,25 @@ def _set_up_and_serve(requests: socket.socket, broker_policy: BrokerPolicy) -> N
     kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
     kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
     root_handles, proof, verifier = _prepared(broker_policy, requests)
-    # A server that is gone is seen at the first request.
-    with contextlib.suppress(OSError):
-        requests.send(encode_proof(proof))
-    wake = wake_on_child_end()
     lifeline, lifeline_end = os.pipe()
     constants = Constants(
         broker_policy=broker_policy,
         proof=proof,
         root_handles=root_handles,
         lifeline=lifeline,
-        broker=os.getpid(),
         verification=verifier and verifier.calls,
         reserve=reserve,
     )
-    gc.freeze()
     loop = _Loop(
         requests=requests,
         reserve=reserve,
         constants=constants,
-        wake=wake,
         lifeline_end=lifeline_end,
         roots=tuple(root_handles.roots),
     )
     if verifier is not None:
         loop.supervisors.add(verifier.pid)
-    # Ready before it is asked for.
-    loop.prepare()
-    loop.run(KILL_SECONDS)
+    loop.run(proof, KILL_SECONDS)
 
 
 def _prepared(
@@ -91,10 +77,10 @@ def _prepared(
             proof = _check_verifier(broker_policy.sandbox, root_handles, proof, verifier.calls)
         return root_handles, proof, verifier
     except Unprotectable as error:
-        return no_roots, Proof(commands="none", helpers="none", stop=str(error)), None
+        return no_roots, Proof(stop=str(error)), None
     except OSError as error:
         why = f"{error.filename} cannot be opened: {error.strerror}"
-        return no_roots, Proof(commands="none", helpers="none", reasons=(why,)), None
+        return no_roots, Proof(reasons=(why,)), None
 
 
 def _fork_verifier(sandbox: SandboxSpec, root_handles: RootHandles, requests: socket.socket) -> "_Process":
@@ -114,10 +100,7 @@ def _check_verifier(
     sandbox: SandboxSpec, root_handles: RootHandles, proof: Proof, calls: socket.socket
 ) -> Proof:
     """`proof`, without commands where protected names cannot be verified.
-
-    Raises:
-        Unprotectable: a protected place cannot be kept from commands.
-    """
+    Raises: Unprotectable: a protected place cannot be kept from commands."""
     try:
         verifier_process.configure(calls, mounted=proof.commands == "bubblewrap")
         with contextlib.closing(Verification(calls)) as asking:
@@ -158,10 +141,6 @@ class _Loop(BrokerLoop):
     spare: _Process | None = None
     """The supervisor that waits for the next request."""
     is_spare_wanted: bool = True
-    request: Sequence[int] = ()
-    """The descriptors of the request that is being handed on; a supervisor gets its own and closes these."""
-    trouble: OSError | None = None
-    """Why the last attempt to fork a supervisor failed."""
     sessions: dict[bytes, SessionNamespaces] = field(default_factory=dict[bytes, SessionNamespaces])
     """Those of which something was needed."""
 
@@ -181,11 +160,9 @@ class _Loop(BrokerLoop):
         self.is_spare_wanted = True
         if not self._hand_over(descriptors, session):
             # The one that waited has ended.
-            self.request = descriptors
-            self._fork_spare()
-            self.request = ()
+            trouble = self._fork_spare(descriptors)
             if not self._hand_over(descriptors, session):
-                refuse(descriptors[0], unstartable(self.trouble or OSError()))
+                refuse(descriptors[0], unstartable(trouble or OSError()))
 
     def _hand_over(self, descriptors: Sequence[int], session: bytes) -> bool:
         """Hand a request to the waiting supervisor; false when none waits."""
@@ -225,35 +202,34 @@ class _Loop(BrokerLoop):
         self._drop_spare()
 
     def _drop_spare(self) -> None:
-        """End the waiting supervisor."""
         if self.spare is not None:
             self.spare.calls.close()
             self.spare = None
 
-    def _fork_spare(self) -> None:
-        """Fork the supervisor of the next request."""
+    def _fork_spare(self, request: Sequence[int] = ()) -> OSError | None:
+        """Fork the supervisor of the next request; returns why that failed. It closes `request`, the
+        descriptors of the request that is being handed on: it gets its own."""
         with contextlib.ExitStack() as undo:
             try:
                 ours, theirs = map(undo.enter_context, _pair())
                 supervisor = os.fork()
             except OSError as error:
                 # It is tried again soon, and when there is a request.
-                self.trouble = error
-                return
+                return error
             undo.pop_all()
-        if supervisor:
-            theirs.close()
-            self.supervisors.add(supervisor)
-            self.spare = _Process(pid=supervisor, calls=ours)
-            return
-        os.close(self.lifeline_end)
-        self.requests.close()
-        ours.close()
-        for descriptor in self.request:
-            os.close(descriptor)
-        for session in self.sessions.values():
-            session.close()
-        run_in_fork(lambda: supervise(self.constants, theirs))
+        if supervisor == 0:
+            os.close(self.lifeline_end)
+            self.requests.close()
+            ours.close()
+            for descriptor in request:
+                os.close(descriptor)
+            for session in self.sessions.values():
+                session.close()
+            run_in_fork(lambda: supervise(self.constants, theirs))
+        theirs.close()
+        self.supervisors.add(supervisor)
+        self.spare = _Process(pid=supervisor, calls=ours)
+        return None
 
     def reap_children(self) -> bool:
         ended, is_any_left = self.ended_children()

@@ -91,7 +91,6 @@ Request = Script | Program
 
 
 def encode(request: Request) -> bytes:
-    """The bytes that `decode` reads."""
     kind = "command" if isinstance(request, Script) else "helper"
     return json.dumps({"kind": kind, **vars(request)}).encode()
 
@@ -102,7 +101,6 @@ def encode_event(event: Mapping[str, object]) -> bytes:
 
 
 def session_of(request: Request) -> str:
-    """The session of a request; empty without one."""
     return request.session if isinstance(request, Script) else ""
 
 
@@ -112,11 +110,7 @@ def session_id(session: str) -> bytes:
 
 
 def decode(body: bytes) -> Request:
-    """The request in `body`.
-
-    Raises:
-        ValueError: `body` is no valid request.
-    """
+    """The request in `body`. Raises: ValueError: `body` is no valid request."""
     message: object = json.loads(body)
     if not is_object(message):
         raise ValueError("not a request")
@@ -144,16 +138,11 @@ def decode(body: bytes) -> Request:
 
 
 def encode_patterns(patterns: Sequence[str]) -> bytes:
-    """The bytes that `decode_patterns` reads."""
     return json.dumps(list(patterns)).encode()
 
 
 def decode_patterns(body: bytes) -> tuple[str, ...]:
-    """The patterns in `body`.
-
-    Raises:
-        ValueError: `body` is no list of patterns.
-    """
+    """The patterns in `body`. Raises: ValueError: `body` is no list of patterns."""
     return _list(json.loads(body), _text)
 
 

@@ -68,6 +68,11 @@ class SandboxPlan:
     """See `Script.hidden_git`."""
 
     @property
+    def reads_one_folder(self) -> bool:
+        """Whether it is of a helper that reads only the folder it is started in."""
+        return self.helper is not None and self.helper.reach == "folder"
+
+    @property
     def shown_roots(self) -> tuple[str, ...]:
         """The roots, or the parts of them, that the program sees."""
         return self.sandbox.roots if self.roots is None else self.roots
@@ -152,7 +157,6 @@ def find_shell(path: str) -> tuple[str, ...]:
 
 
 def encode_policy(broker_policy: BrokerPolicy) -> bytes:
-    """The bytes that `read_policy` reads."""
     return json.dumps(asdict(broker_policy)).encode()
 
 

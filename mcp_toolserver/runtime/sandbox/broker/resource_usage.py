@@ -11,7 +11,7 @@ import contextlib
 import errno
 import os
 import signal
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import NamedTuple
@@ -62,8 +62,11 @@ def measure(ancestor: int, *, exact_above: int, proc: str = "/proc") -> Usage:
     more than `exact_above` bytes is it counted exactly.
     """
     supervisor = _read(ancestor, proc)
-    # By their parents where the kernel does not list children.
-    tree = _tree(ancestor, proc, None if _knows_children(proc) else all_processes(proc))
+    if _knows_children(proc):
+        numbers = _walk(ancestor, lambda pid: _children(pid, proc))
+        tree = {pid: process for pid in numbers if (process := _read(pid, proc)) is not None}
+    else:
+        tree = _below(ancestor, _all_processes(proc))
     # What the ancestor itself is about to wait for holds no number for long.
     processes = sum(not process.dead or process.parent != ancestor for process in tree.values())
     ticks = sum(process.ticks + process.waited for process in tree.values())
@@ -78,7 +81,7 @@ def measure(ancestor: int, *, exact_above: int, proc: str = "/proc") -> Usage:
     )
 
 
-def descendants_by_id(ancestor: int, proc: str = "/proc") -> Iterable[int]:
+def descendants_by_id(ancestor: int) -> Iterable[int]:
     """The ids of all processes that descend from `ancestor`, itself not included, also of those that end
     meanwhile.
 
@@ -86,15 +89,9 @@ def descendants_by_id(ancestor: int, proc: str = "/proc") -> Iterable[int]:
         OSError: this kernel does not list the children of a process. In a list of all processes, one that
             forks and ends all the time can be missed.
     """
-    if not _knows_children(proc):
+    if not _knows_children("/proc"):
         raise OSError(errno.ENOSYS, "the children of a process are not listed")
-    found: list[int] = []
-    todo = [ancestor]
-    while todo:
-        children = tuple(_children(todo.pop(), proc))
-        found += children
-        todo += children
-    return found
+    return _walk(ancestor, lambda pid: _children(pid, "/proc"))
 
 
 # --- who belongs to it -----------------------------------------------------------------------------------
@@ -105,21 +102,23 @@ def _knows_children(proc: str) -> bool:
     return os.path.exists(f"{proc}/thread-self/children")
 
 
-def _tree(ancestor: int, proc: str, everyone: Mapping[int, Process] | None) -> dict[int, Process]:
-    """The descendants of `ancestor` among `everyone`, by their parents; or as the kernel lists children."""
-    by_parent: dict[int, list[int]] = {}
-    for pid, process in (everyone or {}).items():
-        by_parent.setdefault(process.parent, []).append(pid)
-    tree: dict[int, Process] = {}
+def _walk(ancestor: int, children_of: Callable[[int], Iterable[int]]) -> set[int]:
+    """The ids of what descends from `ancestor`."""
+    found: set[int] = set()
     todo = [ancestor]
     while todo:
-        pid = todo.pop()
-        for child in _children(pid, proc) if everyone is None else by_parent.get(pid, ()):
-            process = _read(child, proc) if everyone is None else everyone[child]
-            if process is not None and child not in tree:
-                tree[child] = process
-                todo.append(child)
-    return tree
+        fresh = set(children_of(todo.pop())) - found
+        found |= fresh
+        todo += fresh
+    return found
+
+
+def _below(ancestor: int, everyone: Mapping[int, Process]) -> dict[int, Process]:
+    """The descendants of `ancestor` among `everyone`, by their parents."""
+    by_parent: dict[int, list[int]] = {}
+    for pid, process in everyone.items():
+        by_parent.setdefault(process.parent, []).append(pid)
+    return {pid: everyone[pid] for pid in _walk(ancestor, lambda parent: by_parent.get(parent, ()))}
 
 
 def _children(pid: int, proc: str) -> Iterable[int]:
@@ -132,8 +131,7 @@ def _children(pid: int, proc: str) -> Iterable[int]:
             yield from map(int, _content(f"{proc}/{pid}/task/{thread}/children").split())
 
 
-def all_processes(proc: str = "/proc") -> dict[int, Process]:
-    """Every process of this machine by number."""
+def _all_processes(proc: str = "/proc") -> dict[int, Process]:
     numbers = (int(name) for name in os.listdir(proc) if name.isdecimal())
     return {pid: process for pid in numbers if (process := _read(pid, proc)) is not None}
 
@@ -211,14 +209,13 @@ def signal_all(ancestor: int, number: signal.Signals) -> set[int]:
 
 def children(parent: int) -> set[int]:
     """Living processes whose parent is `parent`."""
-    return {pid for pid, one in all_processes().items() if one.parent == parent and not one.dead}
+    return {pid for pid, one in _all_processes().items() if one.parent == parent and not one.dead}
 
 
 def descendants(ancestor: int) -> set[int]:
     """Living processes that descend from `ancestor`, itself not among them."""
     # What the kernel lists of a process that forks is not complete.
-    tree = _tree(ancestor, "/proc", all_processes())
-    return {pid for pid, process in tree.items() if not process.dead}
+    return {pid for pid, process in _below(ancestor, _all_processes()).items() if not process.dead}
 
 
 def _send(pid: int, number: signal.Signals) -> None:

@@ -3,13 +3,15 @@ server is told of it."""
 
 import abc
 import contextlib
+import json
 import math
 import os
 import select
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import NoReturn
 
 from mcp_toolserver.runtime.anonymous_file import anonymous_file
 from mcp_toolserver.runtime.sandbox.broker.fd_passing import NO_SIGNAL, is_out_of_files, unstartable
@@ -63,10 +65,12 @@ class Supervision(abc.ABC):
     bounds: CommandBounds
     deadline: float
     """In monotonic time; infinite for none."""
+    status: int | None = None
+    """The exit status of the program once it has ended."""
 
     @abc.abstractmethod
-    def reap(self) -> int | None:
-        """Wait for children that have ended; returns the exit status of the program once it has."""
+    def reap(self) -> object:
+        """Wait for children that have ended, and set `status` once the program has."""
 
     @abc.abstractmethod
     def obey(self) -> bool:
@@ -76,9 +80,9 @@ class Supervision(abc.ABC):
         """Wait for the first thing that ends a command, and name it; with it, the bound that it was over."""
         while True:
             over = watch.look_if_due()
-            status = self.reap()
-            if status is not None:
-                return "exited", ended_by(status, self.bounds)
+            self.reap()
+            if self.status is not None:
+                return "exited", ended_by(self.status, self.bounds)
             if over:
                 return "over a limit", over
             if time.monotonic() >= self.deadline:
@@ -91,9 +95,9 @@ class Supervision(abc.ABC):
     def kill_all(self) -> bool:
         """Kill until no process is left or it takes too long; returns whether none is left."""
 
-    def report(self, status: int | None, end: Mapping[str, object], *, gone: bool) -> None:
+    def report(self, end: Mapping[str, object], *, gone: bool) -> None:
         """Tell the server how it ended, and go on killing if not all is gone."""
-        event = {"status": status, **end}
+        event = {"status": self.status, **end}
         send_event(self.control, {name: value for name, value in event.items() if value not in ("", ())})
         while not gone:
             time.sleep(_RETRY_SECONDS)
@@ -135,7 +139,6 @@ def planned(
 
 
 def preparation_failure(error: Exception) -> dict[str, object]:
-    """The report on a sandbox that cannot be prepared."""
     if isinstance(error, OSError) and is_out_of_files(error):
         return {"failed": unstartable(error)}
     return {"sandbox_failed": str(error)}
@@ -156,8 +159,23 @@ def exit_status(status: int) -> int:
 # --- in the fork that becomes the program ----------------------------------------------------------------
 
 
+def become(report: int, start: Callable[[int], Mapping[str, str]]) -> NoReturn:
+    """Have `start` replace this fork by a program, or else write why it could not to `report`, whose final
+    number it gets, and exit."""
+    failure: Mapping[str, str] = {"failed": "it could not be prepared"}
+    try:
+        report = moved_up(report)
+        failure = start(report)
+    except OSError as error:
+        failure = {"failed": unstartable(error)}
+    except ValueError as error:
+        failure = {"failed": str(error)}
+    finally:
+        os.write(report, json.dumps(failure).encode())
+        os._exit(127)
+
+
 def environment_of(broker_policy: BrokerPolicy, request: Request) -> Mapping[str, str]:
-    """The variables of the program."""
     if isinstance(request, Script):
         return broker_policy.environment
     return helper_environment(broker_policy.environment, request.environment)

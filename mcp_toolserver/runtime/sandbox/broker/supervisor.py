@@ -14,36 +14,12 @@ import socket
 import time
 from dataclasses import dataclass, replace
 
+from mcp_toolserver.runtime.sandbox.broker import fd_passing, messages, supervision
 from mcp_toolserver.runtime.sandbox.broker.child import ChildLauncher
-from mcp_toolserver.runtime.sandbox.broker.fd_passing import (
-    Reserve,
-    Truncated,
-    is_out_of_files,
-    receive,
-    refuse,
-    unstartable,
-)
 from mcp_toolserver.runtime.sandbox.broker.fork import drain, handle_polite, wake_on_child_end
-from mcp_toolserver.runtime.sandbox.broker.messages import (
-    CHECK,
-    DESCRIPTORS,
-    RESUME,
-    SUSPEND,
-    Request,
-    session_of,
-)
 from mcp_toolserver.runtime.sandbox.broker.policy import BrokerPolicy
 from mcp_toolserver.runtime.sandbox.broker.resource_limits import Watch
 from mcp_toolserver.runtime.sandbox.broker.resource_usage import descendants, measure, signal_all, sweep
-from mcp_toolserver.runtime.sandbox.broker.supervision import (
-    Descriptors,
-    Supervision,
-    deadline_after,
-    exit_status,
-    planned,
-    preparation_failure,
-    send_event,
-)
 from mcp_toolserver.runtime.sandbox.layers import kernel, landlock
 from mcp_toolserver.runtime.sandbox.layers.confinement import Confinement, RootHandles
 from mcp_toolserver.runtime.sandbox.layers.namespaces import SessionNamespaces
@@ -61,6 +37,8 @@ KILL_SECONDS = 5.0
 
 _REAPED_AT_ONCE = 1000
 
+_NOT_SET_UP = "the sandbox of the command could not be set up"
+
 NOT_VERIFIED = "protected names cannot be verified: the process that does it has ended. Restart the server"
 
 
@@ -73,10 +51,9 @@ class Constants:
     root_handles: RootHandles
     lifeline: int
     """Its end of file is the death of the broker."""
-    broker: int
     verification: socket.socket | None
     """The way to the process that verifies protected names; None where no command can write."""
-    reserve: Reserve
+    reserve: fd_passing.Reserve
     """Of each process its own, by the fork."""
 
 
@@ -94,7 +71,7 @@ def supervise(constants: Constants, calls: socket.socket) -> None:
         constants = replace(
             constants, root_handles=replace(constants.root_handles, working=working_folders())
         )
-        scoped = _scope_signals(constants.broker)
+        scoped = _scope_signals()
         launcher = ChildLauncher.fork(constants.broker_policy, constants.proof)
     except OSError as error:
         # What comes from now on is for another supervisor.
@@ -102,23 +79,23 @@ def supervise(constants: Constants, calls: socket.socket) -> None:
         _received(constants, calls, error)
         return None
     received = _received(constants, calls)
-    if len(received) < DESCRIPTORS:
+    if len(received) < messages.DESCRIPTORS:
         return launcher.dismiss()
-    job = Descriptors(*received[:DESCRIPTORS])
+    job = supervision.Descriptors(*received[: messages.DESCRIPTORS])
     # Added by the broker, where the command is one of a session.
-    session = SessionNamespaces.received(received[DESCRIPTORS:])
+    session = SessionNamespaces.received(received[messages.DESCRIPTORS :])
     with socket.socket(fileno=job.control) as control:
         ready = _ready(constants, job, session)
         if not isinstance(ready, _Ready):
-            send_event(control, ready)
+            supervision.send_event(control, ready)
             return launcher.dismiss()
         failure = _start(launcher, ready, job)
         if session is not None:
             session.close()
         if failure:
             ready.undo.close()
-            return send_event(control, failure)
-        send_event(control, {"started": True})
+            return supervision.send_event(control, failure)
+        supervision.send_event(control, {"started": True})
         bounds = constants.broker_policy.bounds
         program = _Program(
             control=control,
@@ -126,7 +103,7 @@ def supervise(constants: Constants, calls: socket.socket) -> None:
             wake=wake,
             others=() if ready.verification is None else (ready.verification.fileno(),),
             bounds=bounds,
-            deadline=deadline_after(ready.request.timeout),
+            deadline=supervision.deadline_after(ready.request.timeout),
             main=launcher.pid,
             verification=ready.verification,
             scoped=scoped,
@@ -136,7 +113,7 @@ def supervise(constants: Constants, calls: socket.socket) -> None:
         reason, detail = program.first_end(watch)
         gone = program.kill_all()
         end = {"reason": reason, "detail": detail, **ready.tear_down(reason, gone=gone)}
-        program.report(program.status, end, gone=gone)
+        program.report(end, gone=gone)
     return None
 
 
@@ -145,13 +122,13 @@ def _received(constants: Constants, calls: socket.socket, failure: OSError | Non
     constants.reserve.release()
     with calls:
         try:
-            received = receive(calls)
-        except Truncated as error:
+            received = fd_passing.receive(calls)
+        except fd_passing.Truncated as error:
             received, failure = error.descriptors, error
     if failure is None:
         return received
     for control in received[:1]:
-        refuse(control, unstartable(failure))
+        fd_passing.refuse(control, fd_passing.unstartable(failure))
     return []
 
 
@@ -159,7 +136,7 @@ def _received(constants: Constants, calls: socket.socket, failure: OSError | Non
 class _Ready:
     """A request that may be served, and its sandbox."""
 
-    request: Request
+    request: messages.Request
     confinement: Confinement
     verification: Verification | None
     """Where the program may write in the roots."""
@@ -170,23 +147,21 @@ class _Ready:
     def tear_down(self, reason: str, *, gone: bool) -> dict[str, object]:
         """What to report of what the program left. As long as not all of it is `gone`, nothing is verified,
         and the verification goes on."""
-        teardown = self.confinement.tear_down(reason)
+        ran, notes = self.confinement.tear_down(reason)
+        failure = {} if ran else {"reason": "sandbox_failed", "detail": _NOT_SET_UP}
         if self.verification is None:
-            return teardown.fields()
-        if not gone:
-            return replace(teardown, reason="unverified").fields()
-        try:
-            teardown = replace(teardown, notes=(*teardown.notes, *self.verification.end()))
-        except (Unverified, OSError):
-            teardown = replace(teardown, reason="unverified")
-        return teardown.fields()
+            return {**failure, "notes": notes}
+        if gone:
+            with contextlib.suppress(Unverified, OSError):
+                return {**failure, "notes": (*notes, *self.verification.end())}
+        return {**failure, "notes": notes, "reason": "unverified"}
 
 
 def _ready(
-    constants: Constants, job: Descriptors, session: SessionNamespaces | None
+    constants: Constants, job: supervision.Descriptors, session: SessionNamespaces | None
 ) -> _Ready | dict[str, object]:
     """Prepare a request; or return the report on why it is refused."""
-    found = planned(job.request, constants.broker_policy, constants.proof)
+    found = supervision.planned(job.request, constants.broker_policy, constants.proof)
     if isinstance(found, dict):
         return found
     request, plan = found
@@ -195,13 +170,13 @@ def _ready(
         try:
             if constants.verification is not None and plan.sandbox.mode == WRITING:
                 verification = Verification(constants.verification)
-                places = verification.begin(plan.shown_roots, session_of(request))
+                places = verification.begin(plan.shown_roots, messages.session_of(request))
                 undo.callback(_ended, verification)
             confinement = Confinement.ready(plan, constants.root_handles, job.cwd, places, session=session)
-            undo.callback(confinement.abandon)
+            undo.callback(confinement.undo.close)
             _check_room(constants.lifeline)
         except (OSError, Unprotectable) as error:
-            return preparation_failure(error)
+            return supervision.preparation_failure(error)
         except Unverified:
             return {"sandbox_failed": NOT_VERIFIED}
         # Descriptors that are left open end with this process.
@@ -223,12 +198,14 @@ def _ended(verification: Verification) -> None:
         verification.end()
 
 
-def _start(launcher: ChildLauncher, ready: _Ready, job: Descriptors) -> dict[str, object]:
+def _start(launcher: ChildLauncher, ready: _Ready, job: supervision.Descriptors) -> dict[str, object]:
     """Start the main process: why it could not be started, or nothing."""
     try:
         launcher.start(ready.request, job, ready.confinement.launch_plan)
     except OSError as error:
-        why = unstartable(error) if is_out_of_files(error) else "what was to become of it was killed"
+        why = "what was to become of it was killed"
+        if fd_passing.is_out_of_files(error):
+            why = fd_passing.unstartable(error)
         failure: dict[str, object] = {"failed": why}
     else:
         ready.confinement.close_descriptors()
@@ -242,12 +219,13 @@ def _start(launcher: ChildLauncher, ready: _Ready, job: Descriptors) -> dict[str
 # --- before it runs --------------------------------------------------------------------------------------
 
 
-def _scope_signals(outsider: int) -> bool:
+def _scope_signals() -> bool:
     """Narrow whom this process can signal; True when that is proved.
 
-    `kill(-1)` outside of a scope would kill the machine, so the kernel must show both that `outsider` could
+    `kill(-1)` outside of a scope would kill the machine, so the kernel must show both that the broker could
     be signalled before and that it cannot be now.
     """
+    outsider = os.getppid()
     before = _may_signal(outsider)
     try:
         landlock.scope_signals()
@@ -271,11 +249,10 @@ def _may_signal(pid: int) -> bool | None:
 
 
 @dataclass(kw_only=True)
-class _Program(Supervision):
+class _Program(supervision.Supervision):
     """The program of the request, and all that it started."""
 
     main: int
-    status: int | None = None
     verification: Verification | None
     scoped: bool
     """See `_scope_signals`."""
@@ -285,15 +262,9 @@ class _Program(Supervision):
     remaining: float = 0.0
     """... and this is what was left of it then."""
 
-    def reap(self) -> int | None:
-        self._reap_all()
-        return self.status
-
-    def _reap_all(self) -> bool:
-        """Reap ended children; whether none is left.
-
-        Reaps a bounded number per call, so that a fork storm cannot keep the supervisor from its other work.
-        """
+    def reap(self) -> bool:
+        """Whether no child is left. Reaps a bounded number per call, so that a fork storm cannot keep the
+        supervisor from its other work."""
         for _ in range(_REAPED_AT_ONCE):
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -302,7 +273,7 @@ class _Program(Supervision):
             if pid == 0:
                 return False
             if pid == self.main:
-                self.status = exit_status(status)
+                self.status = supervision.exit_status(status)
         return False
 
     def end_from_outside(self, ready: set[int]) -> tuple[str, str] | None:
@@ -311,24 +282,24 @@ class _Program(Supervision):
         if self.verification is not None:
             if self.verification.fileno() in ready:
                 self.verification.receive_notice()
-                send_event(self.control, {"noticed": self.verification.take_notes()})
+                supervision.send_event(self.control, {"noticed": self.verification.take_notes()})
             if self.verification.uncovered:
                 return "uncovered", self.verification.uncovered
         return None
 
     def obey(self) -> bool:
         try:
-            word = self.control.recv(len(CHECK) + 1)
-            if word in (SUSPEND, RESUME):
-                return self._set_suspended(word == SUSPEND)
-            if word != CHECK:
+            word = self.control.recv(len(messages.CHECK) + 1)
+            if word in (messages.SUSPEND, messages.RESUME):
+                return self._set_suspended(word == messages.SUSPEND)
+            if word != messages.CHECK:
                 return False
             notes = () if self.verification is None else self.verification.check()
         except (OSError, Unverified):
             return False
-        send_event(self.control, {"noticed": notes})
+        supervision.send_event(self.control, {"noticed": notes})
         if self.verification is None or not self.verification.uncovered:
-            send_event(self.control, {"checked": True})
+            supervision.send_event(self.control, {"checked": True})
         return True
 
     def _set_suspended(self, suspends: bool) -> bool:
@@ -343,7 +314,7 @@ class _Program(Supervision):
             return False
         if suspends:
             self.remaining, self.deadline = self.deadline - now, math.inf
-            send_event(self.control, {"suspended": True})
+            supervision.send_event(self.control, {"suspended": True})
         else:
             self.deadline = now + self.remaining
         return True
@@ -352,7 +323,7 @@ class _Program(Supervision):
         deadline = time.monotonic() + KILL_SECONDS
         poller = select.poll()
         poller.register(self.wake, select.POLLIN)
-        while not self._reap_all():
+        while not self.reap():
             if time.monotonic() > deadline:
                 return False
             if self.scoped:

@@ -9,30 +9,22 @@ import fcntl
 import os
 import secrets
 import shutil
-from dataclasses import dataclass
+from collections.abc import Generator
+from contextlib import contextmanager
 
 FOLDER = "scratch"
 
 _OPEN = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-@dataclass(frozen=True, kw_only=True)
-class Scratch:
-    """A folder, and the open lock on it."""
-
-    path: str
-    lock: int
-
-    @classmethod
-    def make(cls, state: str) -> "Scratch":
-        """Create a folder in the state folder `state`. Raises: OSError."""
-        path = os.path.join(state, FOLDER, secrets.token_hex(16))
-        return cls(path=path, lock=create(path))
-
-    def remove(self) -> None:
-        """Remove the folder and its content."""
-        shutil.rmtree(self.path, ignore_errors=True)
-        os.close(self.lock)
+@contextmanager
+def scratch(state: str) -> Generator[str]:
+    """A locked folder in the state folder `state`, removed in the end. Raises: OSError."""
+    path = os.path.join(state, FOLDER, secrets.token_hex(16))
+    lock = create(path)
+    yield path
+    shutil.rmtree(path, ignore_errors=True)
+    os.close(lock)
 
 
 def create(path: str) -> int:
@@ -98,19 +90,8 @@ def remove(folder: str) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-# --- in one folder of a broker: for the commands of a session, or for one command -------------------------
-
-
-def of_session(folder: str, session: bytes) -> str:
-    """The folder of a session in that of the broker, created if there is none yet. Raises: OSError."""
-    path = os.path.join(folder, session.decode("ascii"))
-    with contextlib.suppress(FileExistsError):
-        os.mkdir(path, 0o700)
-    return path
-
-
 def of_command(folder: str) -> str:
-    """A new folder for one command in that of the broker. Raises: OSError."""
+    """Create a folder for one command in that of the broker. Raises: OSError."""
     path = os.path.join(folder, f"command-{secrets.token_hex(16)}")
     os.mkdir(path, 0o700)
     return path

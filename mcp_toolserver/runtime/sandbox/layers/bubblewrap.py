@@ -3,12 +3,11 @@
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from mcp_toolserver.runtime.sandbox.layers import inner_program
 from mcp_toolserver.runtime.sandbox.layers.namespaces import mount_point
-from mcp_toolserver.runtime.sandbox.mounts.mounts import SCRATCH, Mount, Mounts, in_order
+from mcp_toolserver.runtime.sandbox.mounts.mounts import SCRATCH, Mount, Mounts
 from mcp_toolserver.runtime.sandbox.protected.open_nofollow import opened
 from mcp_toolserver.runtime.sandbox.protected.snapshot import Snapshot
 from mcp_toolserver.runtime.which import is_executable, is_inside
@@ -45,36 +44,6 @@ _SOURCE = Path(inner_program.__file__).read_text(encoding="utf-8")
 """Passed as an argument: the package may lie where a command sees nothing."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class BwrapArgs:
-    """The start of the argument list that runs a command in bubblewrap."""
-
-    template: tuple[str | int, ...] = ()
-    """From the program to the last option. A number is an index into `descriptors`, whose numbers may
-    differ in the process that becomes bubblewrap."""
-    descriptors: tuple[int, ...] = ()
-    """Opened for it; it closes them before the command runs."""
-    sockets: tuple[str, ...] = ()
-    """To be masked after all other mounts, unless they have gone: a server that ends removes its socket,
-    and bubblewrap cannot mount over what is not there."""
-
-    def arguments(self, *, isolates_network: bool) -> tuple[str, ...]:
-        """The words, spelled out in the process that becomes bubblewrap, which inherits the descriptors.
-
-        `isolates_network` gives the command a network namespace of its own, with loopback.
-        """
-        for descriptor in self.descriptors:
-            os.set_inheritable(descriptor, True)
-        words = (word if isinstance(word, str) else str(self.descriptors[word]) for word in self.template)
-        masks = (word for path in self.sockets if os.path.lexists(path) for word in (*_UNREADABLE, path))
-        return (*words, *(("--unshare-net",) if isolates_network else ()), *masks, "--")
-
-    def close(self) -> None:
-        """Close the descriptors."""
-        for descriptor in self.descriptors:
-            os.close(descriptor)
-
-
 def candidates(path: str, roots: Sequence[str], *, installed: str = "") -> tuple[str, ...]:
     """Where bubblewrap is, best first, `path` being PATH; nothing that a command might have put there.
 
@@ -98,12 +67,13 @@ def bwrap_args(
     *,
     cwd: str,
     passed: Mapping[str, int],
-) -> BwrapArgs:
-    """Put a command, started in the folder `cwd`, in the sandbox of `before`, whose mounts are `made`.
+) -> tuple[str | int, ...]:
+    """The arguments up to the last option that put a command, started in the folder `cwd`, in the sandbox of
+    `before`, whose mounts are `made`, but for sockets: see `spelled`. A number is a descriptor opened for it.
 
     `passed` is what bubblewrap gets by option: with `--seccomp` a filter that nobody else reads, with
     `--json-status-fd` a pipe to which it writes lines of JSON, one with an `exit-code` only when the command
-    was started. They are closed with the rest.
+    was started. Bubblewrap closes all descriptors before the command runs.
 
     Raises:
         OSError: something protected has gone since `before`.
@@ -111,19 +81,28 @@ def bwrap_args(
     protected = {place.absolute: protected.descriptor for place, protected in before.protected.items()}
     known = {**before.roots, **protected}
     words: list[str | int] = [program, *ALWAYS]
-    for path, mount in in_order(made):
+    # Each after what it lies in.
+    for path, mount in sorted(made.items(), key=lambda one: one[0].rstrip("/").split("/")):
         if mount != "socket":
             words += _mount_words(path, mount, before, known)
     words += ["--chdir", cwd]
     for option, descriptor in passed.items():
         words += [option, descriptor]
-    descriptors = tuple(word for word in words if isinstance(word, int))
-    numbers = iter(range(len(descriptors)))
-    return BwrapArgs(
-        template=tuple(next(numbers) if isinstance(word, int) else word for word in words),
-        descriptors=descriptors,
-        sockets=tuple(path for path, mount in made.items() if mount == "socket"),
-    )
+    return tuple(words)
+
+
+def spelled(words: Sequence[str | int], sockets: Sequence[str], *, isolates_network: bool) -> tuple[str, ...]:
+    """The arguments for the process that becomes bubblewrap, which inherits the descriptors in `words`.
+
+    `sockets` are masked after all other mounts, unless they have gone: a server that ends removes its socket,
+    and bubblewrap cannot mount over what is not there. `isolates_network` gives the command a network
+    namespace of its own, with loopback.
+    """
+    for word in words:
+        if isinstance(word, int):
+            os.set_inheritable(word, True)
+    masks = (word for path in sockets if os.path.lexists(path) for word in (*_UNREADABLE, path))
+    return (*map(str, words), *(("--unshare-net",) if isolates_network else ()), *masks, "--")
 
 
 def _mount_words(path: str, mount: Mount, before: Snapshot, known: Mapping[str, int]) -> Iterator[str | int]:

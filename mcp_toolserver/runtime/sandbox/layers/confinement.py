@@ -11,37 +11,22 @@ from dataclasses import dataclass, field, replace
 from typing import NoReturn
 
 from mcp_toolserver.runtime.sandbox.broker.policy import READ_ONLY, BrokerPolicy, SandboxPlan
-from mcp_toolserver.runtime.sandbox.broker.temp_folder import Scratch
-from mcp_toolserver.runtime.sandbox.layers import bubblewrap, kernel, landlock, process_locks, seccomp
-from mcp_toolserver.runtime.sandbox.layers.bubblewrap import BwrapArgs
-from mcp_toolserver.runtime.sandbox.layers.environment import CACHES
-from mcp_toolserver.runtime.sandbox.layers.namespaces import (
-    SessionNamespaces,
-    create_session,
-    fix_devices,
-    mount_point,
-    reopen_null,
+from mcp_toolserver.runtime.sandbox.broker.temp_folder import scratch
+from mcp_toolserver.runtime.sandbox.layers import (
+    bubblewrap,
+    kernel,
+    landlock,
+    namespaces,
+    process_locks,
+    seccomp,
 )
+from mcp_toolserver.runtime.sandbox.layers.environment import with_temporary
 from mcp_toolserver.runtime.sandbox.layers.spec import TEMPORARY, Proof, SandboxSpec
+from mcp_toolserver.runtime.sandbox.mounts import mounts
 from mcp_toolserver.runtime.sandbox.mounts.hidden_paths import HiddenPaths
-from mcp_toolserver.runtime.sandbox.mounts.mounts import (
-    EVERYTHING,
-    Mount,
-    Mounts,
-    Visibility,
-    mounts,
-    scratch_folder,
-)
+from mcp_toolserver.runtime.sandbox.protected import snapshot
 from mcp_toolserver.runtime.sandbox.protected.compare import changes
 from mcp_toolserver.runtime.sandbox.protected.git_dir import git_folders, hooks_and_config
-from mcp_toolserver.runtime.sandbox.protected.snapshot import (
-    WRITING,
-    ProtectedPath,
-    Snapshot,
-    found_now,
-    protected_paths_in,
-    take_snapshot,
-)
 from mcp_toolserver.runtime.sandbox.selftest.probe import Probe, Run
 from mcp_toolserver.runtime.sandbox.selftest.selftest import prove
 from mcp_toolserver.text.file_names import lies_in
@@ -58,7 +43,7 @@ class RootHandles:
     """Open handles of the roots, taken at start."""
 
     roots: Mapping[str, int]
-    """Each by path, open: what is mounted later is what is there now, whatever the name then means."""
+    """By path: what is mounted later is what is there now, whatever the name then means."""
     hidden: HiddenPaths = field(default_factory=HiddenPaths)
     """What rules hide from commands."""
     hides_sockets: bool = True
@@ -68,26 +53,28 @@ class RootHandles:
 
 
 def open_roots(sandbox: SandboxSpec) -> RootHandles:
-    """Open the roots of `sandbox`.
-
-    Raises:
-        OSError: one of them is no folder.
-    """
+    """Raises: OSError: a root is no folder."""
     flags = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
     roots = {root: os.open(root, flags) for root in sandbox.roots}
     return RootHandles(roots=roots)
 
 
-def protected_paths_now(sandbox: SandboxSpec, root_handles: RootHandles) -> tuple[ProtectedPath, ...]:
-    """Scan the roots for the paths to protect from commands."""
-    return protected_paths_in(sandbox, root_handles.roots, found_now(sandbox, root_handles.roots))
+def protected_paths_now(
+    sandbox: SandboxSpec, root_handles: RootHandles
+) -> tuple[snapshot.ProtectedPath, ...]:
+    return snapshot.protected_paths_in(
+        sandbox, root_handles.roots, snapshot.found_now(sandbox, root_handles.roots)
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
 class LaunchPlan:
-    """The values, except descriptors, that a fork of the broker needs to enter the sandbox."""
+    """What a fork of the broker needs to enter the sandbox."""
 
-    bwrap_args: BwrapArgs = field(default_factory=BwrapArgs)
+    bwrap_args: tuple[str | int, ...] = ()
+    """See `bubblewrap.bwrap_args`."""
+    sockets: tuple[str, ...] = ()
+    """Those that bubblewrap masks."""
     inner: tuple[str, ...] = ()
     """What bubblewrap starts in the place of the command, whose arguments follow. See
     `bubblewrap.inner_prefix`."""
@@ -95,30 +82,22 @@ class LaunchPlan:
     """The folder for temporary files; empty where nothing confines the program."""
     hidden: tuple[str, ...] = ()
     """Paths that Landlock hides from this command, in addition to those hidden from every command."""
-    session: SessionNamespaces | None = None
+    session: namespaces.SessionNamespaces | None = None
     """What the commands of a session share; without it, the command has a network and a temporary folder of
     its own."""
 
     @property
-    def caches(self) -> Mapping[str, str]:
-        """Variables that name folders for caches, for a program that has none: its home is read-only."""
-        return {name: f"{self.scratch}/{folder}" for name, folder in CACHES.items()} if self.scratch else {}
-
-    @property
-    def environment(self) -> Mapping[str, str]:
-        """Variables that replace those of the program."""
-        return {"TMPDIR": self.scratch} if self.scratch else {}
+    def descriptors(self) -> tuple[int, ...]:
+        """Those for bubblewrap. Their numbers may differ in the process that becomes it."""
+        return tuple(word for word in self.bwrap_args if isinstance(word, int))
 
     def enter(self, plan: SandboxPlan, cwd: int, argv: tuple[str, ...]) -> tuple[str, ...]:
         """Enter the sandbox, or name the program that does and then starts `argv` in the folder `cwd`.
-
-        Raises:
-            OSError, LockError: the sandbox cannot be set up.
-        """
+        Raises: OSError, LockError: the sandbox cannot be set up."""
         sandbox = plan.sandbox
         if plan.layer == "bubblewrap":
             return (*self._enter_bubblewrap(has_network=sandbox.network), *self.inner, *argv)
-        if plan.layer == "landlock" and plan.helper and _reads_one_folder(plan):
+        if plan.layer == "landlock" and plan.helper and plan.reads_one_folder:
             process_locks.lock_helper(cwd, (argv[0], *plan.helper.places))
         elif plan.layer == "landlock":
             process_locks.lock_command(
@@ -133,13 +112,13 @@ class LaunchPlan:
     def _enter_bubblewrap(self, *, has_network: bool) -> tuple[str, ...]:
         has_network = has_network or (self.session is not None and self.session.network >= 0)
         # Sockets to mask are looked for with all rights of this user.
-        arguments = self.bwrap_args.arguments(isolates_network=not has_network)
+        arguments = bubblewrap.spelled(self.bwrap_args, self.sockets, isolates_network=not has_network)
         if self.session is None:
-            fix_devices()
+            namespaces.fix_devices()
         else:
             # Devices are fixed there.
             self.session.join()
-        reopen_null()
+        namespaces.reopen_null()
         return arguments
 
 
@@ -149,11 +128,11 @@ class Confinement:
 
     plan: SandboxPlan
     launch_plan: LaunchPlan = field(default_factory=LaunchPlan)
-    before: Snapshot | None = None
+    before: snapshot.Snapshot | None = None
     status: int = -1
     """A pipe in which bubblewrap says how far it got."""
-    scratch: Scratch | None = None
-    """The folder for temporary files, where the entrance has one."""
+    undo: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
+    """Lets go of everything, when no program runs any more."""
 
     @classmethod
     def ready(
@@ -161,9 +140,9 @@ class Confinement:
         plan: SandboxPlan,
         root_handles: RootHandles,
         cwd: int,
-        places: Iterable[ProtectedPath],
+        places: Iterable[snapshot.ProtectedPath],
         *,
-        session: SessionNamespaces | None = None,
+        session: namespaces.SessionNamespaces | None = None,
     ) -> "Confinement":
         """Make ready what a fork needs to start a program in the folder open as `cwd`, kept from the
         protected `places`. Behind bubblewrap a command joins `session`, which stays the caller's to close.
@@ -175,79 +154,55 @@ class Confinement:
         if plan.layer == "bubblewrap":
             joined = session if plan.helper is None else None
             return _in_bubblewrap(plan, root_handles, cwd, places, joined)
-        if plan.layer == "landlock" and not _reads_one_folder(plan):
+        if plan.layer != "landlock" or plan.reads_one_folder:
+            return cls(plan=plan)
+        with contextlib.ExitStack() as undo:
             before = None
             if plan.sandbox.mode != READ_ONLY:
-                before = take_snapshot(plan.sandbox, root_handles.roots, places, mounted=False)
+                before = snapshot.take_snapshot(plan.sandbox, root_handles.roots, places, mounted=False)
+                undo.callback(before.close)
             others = (root for root in plan.sandbox.roots if root not in plan.shown_roots)
             hidden = (*_hidden_now(plan, root_handles), *others)
-            scratch = Scratch.make(plan.sandbox.state)
-            launch_plan = LaunchPlan(scratch=scratch.path, hidden=hidden)
-            return cls(plan=plan, launch_plan=launch_plan, before=before, scratch=scratch)
-        return cls(plan=plan)
+            launch_plan = LaunchPlan(scratch=undo.enter_context(scratch(plan.sandbox.state)), hidden=hidden)
+            return cls(plan=plan, launch_plan=launch_plan, before=before, undo=undo.pop_all())
 
     def close_descriptors(self) -> None:
         """The fork has what it needs."""
-        self.launch_plan.bwrap_args.close()
+        for descriptor in self.launch_plan.descriptors:
+            os.close(descriptor)
 
-    def abandon(self) -> None:
-        """Let go of everything, when no program came to run."""
-        if self.scratch is not None:
-            self.scratch.remove()
-        if self.before is not None:
-            self.before.close()
-        if self.status >= 0:
-            os.close(self.status)
-
-    def tear_down(self, reason: str) -> "Teardown":
-        """Look at what the program left, when all of it is gone."""
-        if self.scratch is not None:
-            self.scratch.remove()
-        notes: tuple[str, ...] = ()
-        if self.before is not None:
-            degraded = (DEGRADED,) if self.plan.layer == "landlock" else ()
-            with contextlib.closing(self.before):
+    def tear_down(self, reason: str) -> tuple[bool, tuple[str, ...]]:
+        """Look at what the program left, when all of it is gone; returns whether it ran, and notes on it."""
+        with self.undo:
+            notes: tuple[str, ...] = ()
+            if self.before is not None:
+                degraded = (DEGRADED,) if self.plan.layer == "landlock" else ()
                 notes = (*degraded, *changes(self.before))
-        if self.status >= 0 and reason == "exited" and not _was_started(self.status):
-            return Teardown(reason="sandbox_failed", detail="the sandbox of the command could not be set up")
-        return Teardown(notes=notes)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Teardown:
-    """The notes to report with the exit of a program."""
-
-    notes: tuple[str, ...] = ()
-    reason: str = ""
-    """What really ended it; empty when that is known already."""
-    detail: str = ""
-
-    def fields(self) -> dict[str, object]:
-        """Those that are not empty."""
-        return {name: value for name, value in vars(self).items() if value}
+            if self.status >= 0 and reason == "exited" and not _was_started(self.status):
+                return False, ()
+        return True, notes
 
 
 def _in_bubblewrap(
     plan: SandboxPlan,
     root_handles: RootHandles,
     cwd: int,
-    places: Iterable[ProtectedPath],
-    session: SessionNamespaces | None,
+    places: Iterable[snapshot.ProtectedPath],
+    session: namespaces.SessionNamespaces | None,
 ) -> Confinement:
     # A program of ours and what it reads may lie where commands see nothing.
     own = () if plan.helper is None else (plan.helper.argv[0], *plan.helper.places)
     roots = {**root_handles.roots, **{place: os.open(place, os.O_PATH | os.O_CLOEXEC) for place in own}}
     # Before anything is opened that would have to be closed again.
     visibility = replace(_visibility(plan, root_handles), shares_temporary=session is not None)
-    before = take_snapshot(replace(plan.sandbox, roots=tuple(roots)), roots, places)
-    try:
-        made = dict(mounts(before, visibility))
-        made.update(_writable(plan, root_handles.roots))
-    except BaseException:
-        before.close()
-        raise
+    with contextlib.ExitStack() as undo:
+        before = snapshot.take_snapshot(replace(plan.sandbox, roots=tuple(roots)), roots, places)
+        undo.callback(before.close)
+        made: mounts.Mounts = {**mounts.mounts(before, visibility), **_writable(plan, root_handles.roots)}
+        lasting = undo.pop_all()
     folder = _name_inside(os.readlink(f"/proc/self/fd/{cwd}"), plan.sandbox.state)
     reading, writing = os.pipe2(os.O_CLOEXEC)
+    lasting.callback(os.close, reading)
     passed = {"--json-status-fd": writing}
     if plan.filtered:
         wanted = (
@@ -256,20 +211,20 @@ def _in_bubblewrap(
             else process_locks.SYSTEM_HELPER_FILTER
         )
         passed["--seccomp"] = seccomp.as_descriptor(seccomp.program(wanted))
-    sandbox = bubblewrap.bwrap_args(before, made, plan.program, cwd=folder, passed=passed)
     is_held = plan.helper is None and landlock.abi() > 0
     launch_plan = LaunchPlan(
-        bwrap_args=sandbox,
+        bwrap_args=bubblewrap.bwrap_args(before, made, plan.program, cwd=folder, passed=passed),
+        sockets=tuple(path for path, mount in made.items() if mount == "socket"),
         inner=bubblewrap.inner_prefix(made, scopes_sockets=plan.sandbox.network) if is_held else (),
-        scratch=scratch_folder(made),
+        scratch=mounts.scratch_folder(made),
         session=session,
     )
-    return Confinement(plan=plan, launch_plan=launch_plan, before=before, status=reading)
+    return Confinement(plan=plan, launch_plan=launch_plan, before=before, status=reading, undo=lasting)
 
 
-def _writable(plan: SandboxPlan, roots: Mapping[str, int]) -> Mounts:
+def _writable(plan: SandboxPlan, roots: Mapping[str, int]) -> mounts.Mounts:
     """The mounts of what a helper may write: git folders, without what makes git run programs."""
-    made: dict[str, Mount] = {}
+    made: dict[str, mounts.Mount] = {}
     for place in plan.writes:
         made[place] = "writable"
         root = next(root for root in roots if lies_in(root, place))
@@ -282,17 +237,17 @@ def _writable(plan: SandboxPlan, roots: Mapping[str, int]) -> Mounts:
 
 def _name_inside(folder: str, state: str) -> str:
     """The name that a command has for `folder`, which may be the temporary folder of its session or in it."""
-    own = mount_point(state)
+    own = namespaces.mount_point(state)
     return TEMPORARY + folder.removeprefix(own) if lies_in(own, folder) else folder
 
 
-def _visibility(plan: SandboxPlan, root_handles: RootHandles) -> Visibility:
+def _visibility(plan: SandboxPlan, root_handles: RootHandles) -> mounts.Visibility:
     if plan.helper is not None:
         # A program of ours leaves out by itself what is hidden, and has no sockets.
-        return EVERYTHING
+        return mounts.EVERYTHING
     # With the machine's network, the filter leaves a read-only command no local sockets.
-    has_sockets = plan.sandbox.mode == WRITING or not plan.sandbox.network or not plan.filtered
-    return Visibility(
+    has_sockets = plan.sandbox.mode == snapshot.WRITING or not plan.sandbox.network or not plan.filtered
+    return mounts.Visibility(
         roots=plan.roots,
         hidden=_hidden_now(plan, root_handles),
         hides_sockets=root_handles.hides_sockets and has_sockets,
@@ -302,20 +257,15 @@ def _visibility(plan: SandboxPlan, root_handles: RootHandles) -> Visibility:
 
 
 def _hidden_now(plan: SandboxPlan, root_handles: RootHandles) -> Mapping[str, bool]:
-    """The paths that rules hide from a command now."""
     if plan.helper:
         return {}
     found = root_handles.hidden.find(tuple(root_handles.roots), plan.shown_roots)
     return found | {path: os.path.isdir(path) for path in git_folders(plan.hidden_git)}
 
 
-def _reads_one_folder(plan: SandboxPlan) -> bool:
-    return plan.helper is not None and plan.helper.reach == "folder"
-
-
 def _was_started(status: int) -> bool:
     """Whether bubblewrap got as far as to start its command: only then does it tell how that ended."""
-    with os.fdopen(status, "rb") as lines:
+    with os.fdopen(status, "rb", closefd=False) as lines:
         return any("exit-code" in json.loads(line) for line in lines)
 
 
@@ -323,7 +273,7 @@ def _was_started(status: int) -> bool:
 
 
 def run_selftest(broker_policy: BrokerPolicy) -> Proof:
-    """Run the self-test with the sandbox of `broker_policy`."""
+    """Prove the sandbox of `broker_policy`."""
     return prove(broker_policy.sandbox, probe_runner(broker_policy), abi=landlock.abi())
 
 
@@ -336,14 +286,17 @@ def probe_runner(broker_policy: BrokerPolicy) -> Run:
         if not probe.shares_session:
             return run_in_sandbox(plan, broker_policy, script)
         # As the broker does it, once it knows what layer it uses.
-        with contextlib.closing(create_session(sandbox.state, network=sandbox.network)) as session:
+        with contextlib.closing(namespaces.create_session(sandbox.state, network=sandbox.network)) as session:
             return run_in_sandbox(plan, broker_policy, script, session)
 
     return run
 
 
 def run_in_sandbox(
-    plan: SandboxPlan, broker_policy: BrokerPolicy, script: str, session: SessionNamespaces | None = None
+    plan: SandboxPlan,
+    broker_policy: BrokerPolicy,
+    script: str,
+    session: namespaces.SessionNamespaces | None = None,
 ) -> tuple[int, str]:
     """Run `script` as a command in the first root, one of `session` if given; its exit status and what it
     printed.
@@ -364,7 +317,8 @@ def run_in_sandbox(
             os.fchdir(cwd)
             launch_plan = confinement.launch_plan
             argv = launch_plan.enter(plan, cwd, (*broker_policy.shell, script))
-            os.execve(argv[0], argv, {**broker_policy.environment, **launch_plan.environment})  # noqa: S606  # the request names it
+            environment = with_temporary(broker_policy.environment, launch_plan.scratch)
+            os.execve(argv[0], argv, environment)  # noqa: S606  # the request names it
         except (OSError, process_locks.LockError) as error:
             os.write(1, str(error).encode())
         finally:

@@ -80,6 +80,15 @@ def helper_environment(commands: Mapping[str, str], own: Iterable[tuple[str, str
     return {**passed, **_UNTRUSTING_GIT, **dict(own)}
 
 
+def with_temporary(environment: Mapping[str, str], folder: str) -> dict[str, str]:
+    """`environment` with `folder`, unless empty, for temporary files, and for caches that it names no folder
+    for: the home of a confined program is read-only."""
+    if not folder:
+        return dict(environment)
+    caches = {name: f"{folder}/{cache}" for name, cache in CACHES.items()}
+    return {**caches, **environment, "TMPDIR": folder}
+
+
 def trusted_path(path: str) -> str:
     """`PATH` without the entries that mean "wherever the command runs": empty and relative ones. On macOS
     Homebrew's folders are added at the end.

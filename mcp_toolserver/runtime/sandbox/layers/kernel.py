@@ -48,11 +48,7 @@ def _checked(result: int) -> int:
 
 
 def system_call(number: int, *arguments: bytes | int | None) -> int:
-    """What the kernel answers to system call `number`.
-
-    Raises:
-        OSError: it refused.
-    """
+    """What the kernel answers to system call `number`. Raises: OSError: it refused."""
     words = (ctypes.c_long(one) if isinstance(one, int) else one for one in (number, *arguments))
     return _checked(_libc().syscall(*words))
 
@@ -101,10 +97,7 @@ def setns(namespace: int) -> None:
 
 def mount(source: str | None, target: str, flags: int, *, kind: str | None = None, options: str = "") -> None:
     """Mount a file system of type `kind`, or else bind or change a mount, by `flags`.
-
-    Raises:
-        OSError: the kernel refused.
-    """
+    Raises: OSError: the kernel refused."""
     what, where, file_system, data = (
         None if text is None else os.fsencode(text) for text in (source, target, kind, options or None)
     )
@@ -115,10 +108,7 @@ def keep_capabilities(kept: int) -> None:
     """Give up every capability but those in the bits of `kept`.
 
     With `no_new_privs` set before, no program that is started later has more, root or not.
-
-    Raises:
-        OSError: the kernel refused.
-    """
+    Raises: OSError: the kernel refused."""
     header = ctypes.create_string_buffer(struct.pack("=Ii", _CAPABILITY_VERSION, 0))
     words = ctypes.create_string_buffer(struct.calcsize("=6I"))
     _checked(_libc().capget(header, words))

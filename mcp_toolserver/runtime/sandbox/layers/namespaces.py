@@ -40,10 +40,7 @@ _INTERFACE = struct.Struct("16sh14x")
 
 def fix_devices() -> None:
     """Make the devices that this user owns unchangeable, for this process and what it starts.
-
-    Raises:
-        OSError: the kernel refused.
-    """
+    Raises: OSError: the kernel refused."""
     if owned := _changeable():
         try:
             kernel.unshare(kernel.CLONE_NEWNS)
@@ -89,7 +86,7 @@ def mount_point(state: str) -> str:
     return os.path.join(os.path.realpath(state), "temporary")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class SessionNamespaces:
     """The namespaces, open."""
 
@@ -108,17 +105,11 @@ class SessionNamespaces:
     @classmethod
     def received(cls, descriptors: Sequence[int]) -> "SessionNamespaces | None":
         """Take the `descriptors` that another process passed; None if it passed none."""
-        if not descriptors:
-            return None
-        user, mounts, *network = descriptors
-        return cls(user=user, mounts=mounts, network=network[0] if network else -1)
+        return cls(*descriptors) if descriptors else None
 
     def join(self) -> None:
         """Move this process, which has one thread, into the namespaces, and to the top folder.
-
-        Raises:
-            OSError: the kernel refused; the process may be in a part of them.
-        """
+        Raises: OSError: the kernel refused; the process may be in a part of them."""
         # The power to enter the others comes with the first.
         kernel.setns(self.user)
         if self.network >= 0:
@@ -136,11 +127,7 @@ def create_session(state: str, *, network: bool) -> SessionNamespaces:
     """Create the namespaces of a session in a short-lived fork of this process.
 
     `state` is the state folder. `network` is whether commands have the machine's network, so that they get no
-    other.
-
-    Raises:
-        OSError: they cannot be made, or loopback cannot be brought up.
-    """
+    other. Raises: OSError: they cannot be made, or loopback cannot be brought up."""
     os.makedirs(mount_point(state), mode=0o700, exist_ok=True)
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with ours, theirs:

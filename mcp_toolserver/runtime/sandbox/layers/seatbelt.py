@@ -19,12 +19,7 @@ from pathlib import Path
 
 from mcp_toolserver.runtime.sandbox.broker.policy import READ_ONLY, UNCONFINED, SandboxPlan
 from mcp_toolserver.runtime.sandbox.layers.spec import credentials
-from mcp_toolserver.runtime.sandbox.protected.names import (
-    GIT,
-    IN_GIT_FOLDER,
-    NAMES,
-    NESTED_GIT_FOLDERS,
-)
+from mcp_toolserver.runtime.sandbox.protected import names
 from mcp_toolserver.text.file_names import lies_in
 
 SANDBOX_EXEC = "/usr/bin/sandbox-exec"
@@ -55,15 +50,12 @@ class Profile:
 
     @property
     def text(self) -> str:
-        """The rules in the language of Seatbelt."""
         return "\n".join(self.rules)
 
     def subpath(self, path: str) -> str:
-        """The filter for `path` and all below it."""
         return f"(subpath {self._named(path)})"
 
     def literal(self, path: str) -> str:
-        """The filter for `path` alone."""
         return f"(literal {self._named(path)})"
 
     def _named(self, path: str) -> str:
@@ -86,9 +78,8 @@ def _sections() -> Mapping[str, list[str]]:
     return sections
 
 
-def base(*names: str) -> tuple[str, ...]:
-    """The rules in these sections of `base.sbpl`."""
-    return tuple(rule for name in names for rule in _sections()[name])
+def base(*sections: str) -> tuple[str, ...]:
+    return tuple(rule for section in sections for rule in _sections()[section])
 
 
 def arguments(
@@ -120,13 +111,10 @@ def profile(
     plan: SandboxPlan, argv: Sequence[str], *, temporary: str, cwd: str, hidden: Sequence[str] = ()
 ) -> Profile:
     """The profile of `plan` for the program `argv`.
-
-    Raises:
-        ValueError: as for `arguments`, but for the length.
-    """
+    Raises: ValueError: as for `arguments`, but for the length."""
     _check(plan, (temporary, cwd, *hidden))
     made = Profile()
-    if plan.helper is not None and plan.helper.reach == "folder":
+    if plan.reads_one_folder:
         made.rules.extend(_searching(plan, made, argv, cwd))
     else:
         made.rules.extend(_running(plan, made, argv, temporary, hidden))
@@ -164,7 +152,7 @@ _OTHER = "[^ -~]"
 _FOLDED_TO = ("ff", "fi", "fl", "st", "k", "s")
 """Letters that one character outside ASCII folds to: ligatures, the Kelvin sign, the long s."""
 
-_DANGEROUS = tuple(name for name in IN_GIT_FOLDER if "/" not in name)
+_DANGEROUS = tuple(name for name in names.IN_GIT_FOLDER if "/" not in name)
 _ATTRIBUTES = "info/attributes"
 
 
@@ -192,11 +180,11 @@ def _git_of_commands() -> Iterator[_Pattern]:
 
     Folders of submodules and worktrees are left out entirely: one prepared elsewhere could be moved in.
     """
-    for folder in (GIT, f"{GIT}/info"):
+    for folder in (names.GIT, f"{names.GIT}/info"):
         yield _Pattern(regex=_path(folder), below=False, operations="file-write-create file-write-unlink")
-    yield _Pattern(regex=_path(GIT), below=False, kind="REGULAR-FILE")
-    for name in (*_DANGEROUS, _ATTRIBUTES, *NESTED_GIT_FOLDERS):
-        yield _Pattern(regex=_path(f"{GIT}/{name}"))
+    yield _Pattern(regex=_path(names.GIT), below=False, kind="REGULAR-FILE")
+    for name in (*_DANGEROUS, _ATTRIBUTES, *names.NESTED_GIT_FOLDERS):
+        yield _Pattern(regex=_path(f"{names.GIT}/{name}"))
 
 
 def _git_of_helpers() -> Iterator[_Pattern]:
@@ -204,11 +192,11 @@ def _git_of_helpers() -> Iterator[_Pattern]:
 
     A new worktree has a `commondir`, so that one is left out below `worktrees`.
     """
-    nested = "|".join(map(_spelt, NESTED_GIT_FOLDERS))
+    nested = "|".join(map(_spelt, names.NESTED_GIT_FOLDERS))
     for name in (*_DANGEROUS, _ATTRIBUTES):
-        yield _Pattern(regex=_path(f"{GIT}/{name}"))
+        yield _Pattern(regex=_path(f"{names.GIT}/{name}"))
         if name != "commondir":
-            yield _Pattern(regex=f"{_path(GIT)}/({nested})/(.*/)?{_path(name)[1:]}")
+            yield _Pattern(regex=f"{_path(names.GIT)}/({nested})/(.*/)?{_path(name)[1:]}")
 
 
 def _path(name: str) -> str:
@@ -299,10 +287,10 @@ def _why(views: Mapping[str, str], path: str) -> str | None:
 
 
 def _protected(plan: SandboxPlan, paths: Profile, written: Sequence[str]) -> Iterator[str]:
-    for name in sorted(NAMES.difference((GIT, *plan.sandbox.writable_names))):
+    for name in sorted(names.NAMES.difference((names.GIT, *plan.sandbox.writable_names))):
         yield from _denied(_Pattern(regex=_path(name)), paths, written)
     commands_write_git = plan.sandbox.git_writable and plan.helper is None
-    for pattern in _git_of_commands() if commands_write_git else (_Pattern(regex=_path(GIT)),):
+    for pattern in _git_of_commands() if commands_write_git else (_Pattern(regex=_path(names.GIT)),):
         yield from _denied(pattern, paths, written, except_in=plan.writes)
     for pattern in _git_of_helpers() if plan.writes else ():
         yield from _denied(pattern, paths, written)

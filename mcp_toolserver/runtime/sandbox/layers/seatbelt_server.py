@@ -42,11 +42,7 @@ class ServerProfile:
     """Whether it accepts connections on a socket that it has."""
 
     def rules(self) -> Iterator[str]:
-        """The rules of its profile.
-
-        Raises:
-            LockError: a path cannot be written in a profile.
-        """
+        """The rules of its profile. Raises: LockError: a path cannot be written in a profile."""
         places = (*SYSTEM_PLACES, *python_places(), *self.reads)
         yield from base("basics", "start", "plain devices")
         yield "(allow file-read-metadata)"
@@ -92,10 +88,7 @@ def _on_paths(head: str, paths: Iterable[str]) -> str:
 
 def _quoted(path: str) -> str:
     """A string of the language, which is a Scheme (TinyScheme): a backslash escapes itself and the quote.
-
-    Raises:
-        LockError: it holds what cannot be in one for certain.
-    """
+    Raises: LockError: it holds what cannot be in one for certain."""
     if any(ord(character) < 32 or ord(character) == 127 for character in path):
         raise LockError(f"{path!r} holds a control character, which a Seatbelt profile cannot name")
     escaped = path.replace("\\", "\\\\").replace('"', '\\"')

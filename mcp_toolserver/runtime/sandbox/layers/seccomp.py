@@ -73,11 +73,7 @@ _METADATA_COMMANDS = (
 
 @cache
 def program(wanted: Filter, machine: str | None = None) -> bytes:
-    """The filter for `machine`, or for this one.
-
-    Raises:
-        Unsupported: its system calls are not known here.
-    """
+    """The filter for `machine`, or for this one. Raises: Unsupported: its system calls are not known here."""
     column, audit = _machine(os.uname().machine if machine is None else machine)
     forbidden = {
         **POWERS,

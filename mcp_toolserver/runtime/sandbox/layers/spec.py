@@ -14,8 +14,7 @@ from mcp_toolserver.text.json_values import is_list
 
 Layer = Literal["bubblewrap", "landlock", "seatbelt", "none"]
 """What holds a command: a mount namespace of its own with a seccomp filter; Landlock with a seccomp filter; a
-Seatbelt profile on macOS;
-or nothing."""
+Seatbelt profile on macOS; or nothing."""
 
 Reach = Literal["folder", "system"]
 """What a helper program may read: the folder it is started in, or what a read-only command may."""
@@ -66,9 +65,9 @@ class Check:
 class Proof:
     """What this machine was seen to keep."""
 
-    commands: Layer
+    commands: Layer = "none"
     """What commands of a model run behind; "none" below danger-full-access means that none runs."""
-    helpers: Layer
+    helpers: Layer = "none"
     """What the server's own programs run behind."""
     program: str = ""
     """Bubblewrap, absolute, where it is used."""
@@ -88,12 +87,10 @@ class Proof:
 
 
 def encode_proof(proof: Proof) -> bytes:
-    """The line in which the broker reports the proof to the server."""
     return json.dumps(asdict(proof)).encode() + b"\n"
 
 
 def decode_proof(line: bytes) -> Proof:
-    """The proof in a line of `encode_proof`."""
     message = json.loads(line)
     message["checks"] = [Check(**check) for check in message["checks"]]
     return Proof(**with_tuples(message))

@@ -8,6 +8,7 @@ silently: where there is too much to search or to hide, no command runs.
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from mcp_toolserver.runtime.files.volume import comparison_within, escapes_mounts
 from mcp_toolserver.runtime.sandbox.protected.settled_change import UNSETTLED, settled_change
@@ -19,6 +20,8 @@ MOST_HIDDEN = 256
 """Each costs a mount, and one more for every folder between it and its root."""
 
 MOST_FOLDERS = 200_000
+
+_T = TypeVar("_T")
 
 
 class HiddenPaths:
@@ -43,10 +46,7 @@ class HiddenPaths:
 
         Relative patterns start from each of `roots`, and are looked for only in `seen`: folders that are
         roots or lie in one. Absolute patterns are looked for wherever they start.
-
-        Raises:
-            Unprotectable: too much is hidden or has to be searched, or a folder cannot be searched.
-        """
+        Raises: Unprotectable: too much is hidden or has to be searched, or a folder cannot be searched."""
         if not self._matchers:
             return {}
         search = _Search(
@@ -76,13 +76,14 @@ def _places(start: str, roots: Sequence[str], seen: Sequence[str]) -> list[str]:
     return found
 
 
-def _escapes_mounts(place: str) -> bool:
+def _of_folder(path: str, ask: Callable[[int], _T], otherwise: _T) -> _T:
+    """What `ask` says of the open folder `path`, or `otherwise` if it cannot be opened."""
     try:
-        folder = os.open(os.path.dirname(place), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError:
-        return True
+        return otherwise
     try:
-        return escapes_mounts(folder)
+        return ask(folder)
     finally:
         os.close(folder)
 
@@ -151,7 +152,7 @@ class _Search:
             waiting.extend(f"{inner}/{folder}" for folder in listing.folders)
 
     def _hide(self, place: str, *, is_folder: bool) -> None:
-        if self.for_mounts and not is_folder and _escapes_mounts(place):
+        if self.for_mounts and not is_folder and _of_folder(os.path.dirname(place), escapes_mounts, True):
             raise Unprotectable(
                 f"The operator's deny rules on reading hide {place}, which lies on a volume where commands "
                 "can reach it by other spellings of its name. Put it in a folder and hide that (`folder/**`)."
@@ -222,12 +223,7 @@ class _Search:
         """How names are compared in a root or at the start of a search."""
         if place not in self.comparisons:
             top = place if os.path.isdir(place) else os.path.dirname(place)
-            try:
-                folder = os.open(top, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            except OSError:
-                return NameComparison.CASELESS
-            try:
-                self.comparisons[place] = comparison_within(folder, top)
-            finally:
-                os.close(folder)
+            self.comparisons[place] = _of_folder(
+                top, lambda folder: comparison_within(folder, top), NameComparison.CASELESS
+            )
         return self.comparisons[place]

@@ -111,11 +111,6 @@ def mounts(before: Snapshot, visibility: Visibility = EVERYTHING) -> Mounts:
     return made
 
 
-def in_order(made: Mounts) -> Iterator[tuple[str, Mount]]:
-    """Each after what it lies in."""
-    yield from sorted(made.items(), key=lambda mount: mount[0].rstrip("/").split("/"))
-
-
 def scratch_folder(made: Mounts) -> str:
     """Where temporary files go."""
     return next((folder for folder in SCRATCH if made.get(folder) in ("scratch", "session")), "/dev")
@@ -280,10 +275,7 @@ def socket_paths(working: Sequence[str]) -> Iterator[str]:
     """The paths of all sockets found, absolute and without links; perhaps more than once.
 
     Those bound to a relative name are looked for in the folders `working`.
-
-    Raises:
-        OSError: the kernel's list cannot be read.
-    """
+    Raises: OSError: the kernel's list cannot be read."""
     names = dict(bound_names(Path(LIST).read_bytes()))
     folders: dict[str, str] = {}
     for name, is_guess in names.items():
@@ -303,11 +295,7 @@ def socket_paths(working: Sequence[str]) -> Iterator[str]:
 def working_folders() -> tuple[str, ...]:
     """Where processes work, as far as this one may know, if any socket was bound to a relative name.
 
-    A process that Landlock holds knows of none.
-
-    Raises:
-        OSError: the kernel's list cannot be read.
-    """
+    A process that Landlock holds knows of none. Raises: OSError: the kernel's list cannot be read."""
     if all(name.startswith(b"/") for name, is_guess in bound_names(Path(LIST).read_bytes()) if not is_guess):
         return ()
     found: set[str] = set()

@@ -5,7 +5,6 @@ to the one before, so that each comes alone all the same.
 """
 
 import contextlib
-import gc
 import os
 import secrets
 import signal
@@ -16,15 +15,16 @@ from typing import NoReturn
 
 from mcp_toolserver.runtime.sandbox.broker import temp_folder
 from mcp_toolserver.runtime.sandbox.broker.fd_passing import NO_SIGNAL, refuse, unstartable
-from mcp_toolserver.runtime.sandbox.broker.fork import run_in_fork, wake_on_child_end
+from mcp_toolserver.runtime.sandbox.broker.fork import run_in_fork
 from mcp_toolserver.runtime.sandbox.broker.loop import BrokerLoop, set_up
 from mcp_toolserver.runtime.sandbox.broker.messages import RECEIVED
 from mcp_toolserver.runtime.sandbox.broker.policy import UNCONFINED, BrokerPolicy
 from mcp_toolserver.runtime.sandbox.broker.resource_usage import Unlisted
-from mcp_toolserver.runtime.sandbox.layers.spec import Proof, encode_proof
+from mcp_toolserver.runtime.sandbox.broker.supervision import Descriptors
+from mcp_toolserver.runtime.sandbox.layers.spec import Proof
 from mcp_toolserver.runtime.sandbox.mounts.hidden_paths import HiddenPaths
 from mcp_toolserver.runtime.sandbox.posix.family import KILL_SECONDS, Family, end_family, list_processes
-from mcp_toolserver.runtime.sandbox.posix.supervisor import Constants, Job, supervise
+from mcp_toolserver.runtime.sandbox.posix.supervisor import Constants, supervise
 
 
 def serve(requests: socket.socket, broker_policy: BrokerPolicy) -> NoReturn:
@@ -45,20 +45,14 @@ def _set_up_and_serve(requests: socket.socket, broker_policy: BrokerPolicy) -> N
         reserve=reserve,
         unwatchable=unwatchable,
     )
-    # A server that is gone is seen at the first request.
-    with contextlib.suppress(OSError):
-        requests.sendall(encode_proof(constants.proof))
-    wake = wake_on_child_end()
-    gc.freeze()
     loop = _Loop(
         requests=requests,
         reserve=reserve,
         constants=constants,
-        wake=wake,
         lifeline_end=lifeline_end,
         roots=broker_policy.sandbox.roots,
     )
-    loop.run(2 * KILL_SECONDS)
+    loop.run(constants.proof, 2 * KILL_SECONDS)
     temp_folder.remove(broker_policy.scratch)
 
 
@@ -77,11 +71,11 @@ def prove_layer(broker_policy: BrokerPolicy, unwatchable: str) -> Proof:
     """
     sandbox = broker_policy.sandbox
     if sandbox.mode == UNCONFINED:
-        return _unproven(f"commands run without a sandbox in {UNCONFINED}")
+        return Proof(reasons=(f"commands run without a sandbox in {UNCONFINED}",))
     if unwatchable:
-        return _unproven(unwatchable)
+        return Proof(reasons=(unwatchable,))
     if not sandbox.programs:
-        return _unproven("no sandbox-exec was found, which puts programs behind Seatbelt")
+        return Proof(reasons=("no sandbox-exec was found, which puts programs behind Seatbelt",))
     try:
         # Only a confined mode needs it.
         from mcp_toolserver.runtime.sandbox.selftest.seatbelt_selftest import prove
@@ -89,12 +83,9 @@ def prove_layer(broker_policy: BrokerPolicy, unwatchable: str) -> Proof:
         temp_folder.create(broker_policy.scratch)
         proof = prove(broker_policy)
     except Exception as error:  # noqa: BLE001  # a server without commands is better than none
-        return _unproven(f"the sandbox could not be tested: {str(error) or type(error).__name__}")
+        why = f"the sandbox could not be tested: {str(error) or type(error).__name__}"
+        return Proof(reasons=(why,))
     return replace(proof, shares_session=proof.commands == "seatbelt")
-
-
-def _unproven(reason: str) -> Proof:
-    return Proof(commands="none", helpers="none", reasons=(reason,))
 
 
 @dataclass(kw_only=True)
@@ -109,16 +100,15 @@ class _Loop(BrokerLoop):
             self.requests.send(RECEIVED, NO_SIGNAL | socket.MSG_DONTWAIT)
 
     def serve(self, descriptors: Sequence[int], session: bytes) -> None:
-        control, *others = descriptors
         marker = secrets.token_hex(16)
         try:
-            job = Job(control, *others, marker=marker, session_folder=self._folder(session))
+            folder = self._folder(session)
             pid = os.fork()
         except OSError as error:
-            refuse(control, unstartable(error))
+            refuse(descriptors[0], unstartable(error))
             return
         if pid == 0:
-            self._run_in_fork(lambda: supervise(self.constants, job))
+            self._run_in_fork(lambda: supervise(self.constants, Descriptors(*descriptors), marker, folder))
         self.markers[pid] = marker
         self.running[pid] = session
 
@@ -127,7 +117,10 @@ class _Loop(BrokerLoop):
         if not session or not self.constants.proof.shares_session:
             return ""
         self.idle.discard(session)
-        return temp_folder.of_session(self.constants.broker_policy.scratch, session)
+        path = os.path.join(self.constants.broker_policy.scratch, session.decode("ascii"))
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(path, 0o700)
+        return path
 
     def open_temporary(self, session: bytes) -> int | None:
         path = self._folder(session)

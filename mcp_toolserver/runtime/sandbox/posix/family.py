@@ -78,10 +78,7 @@ class Process:
 
 def list_processes(places: tuple[str, ...] = PLACES) -> dict[int, Process]:
     """All processes by number, without the `ps` that lists them.
-
-    Raises:
-        Unlisted: `ps` is missing, cannot be started or does not end.
-    """
+    Raises: Unlisted: `ps` is missing, cannot be started or does not end."""
     program = next((place for place in places if os.access(place, os.X_OK)), None)
     if program is None:
         raise Unlisted(f"there is no program to list processes at {' or '.join(places)}")
@@ -235,7 +232,6 @@ def session_of(pid: int) -> int:
 
 
 def watch_family(family: Family, bounds: CommandBounds) -> Watch:
-    """Return what looks at the resource usage of `family`."""
     return Watch(bounds, lambda: used_by(family.members(list_processes())), soonest=SOONEST, latest=LATEST)
 
 

@@ -17,28 +17,15 @@ import socket
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import NoReturn
 
 from mcp_toolserver.runtime.descriptor_path import descriptor_path
-from mcp_toolserver.runtime.sandbox.broker import resource_limits, temp_folder
+from mcp_toolserver.runtime.sandbox.broker import resource_limits, supervision, temp_folder
 from mcp_toolserver.runtime.sandbox.broker.fd_passing import Reserve, is_out_of_files, unstartable
 from mcp_toolserver.runtime.sandbox.broker.fork import handle_polite, wake_on_child_end
 from mcp_toolserver.runtime.sandbox.broker.messages import CHECK, Request
 from mcp_toolserver.runtime.sandbox.broker.policy import BrokerPolicy, SandboxPlan
-from mcp_toolserver.runtime.sandbox.broker.supervision import (
-    Descriptors,
-    Supervision,
-    argv_of,
-    deadline_after,
-    environment_of,
-    exit_status,
-    moved_up,
-    planned,
-    preparation_failure,
-    send_event,
-)
 from mcp_toolserver.runtime.sandbox.layers import seatbelt
-from mcp_toolserver.runtime.sandbox.layers.environment import CACHES
+from mcp_toolserver.runtime.sandbox.layers.environment import with_temporary
 from mcp_toolserver.runtime.sandbox.layers.spec import Proof
 from mcp_toolserver.runtime.sandbox.mounts.hidden_paths import HiddenPaths
 from mcp_toolserver.runtime.sandbox.posix.family import MARKER, Family, end_family, watch_family
@@ -72,21 +59,11 @@ class Constants:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Job(Descriptors):
-    """A request, as it came with its descriptors."""
-
-    marker: str
-    """See `Family.marker`."""
-    session_folder: str = ""
-    """The temporary folder of its session; empty without one."""
-
-
-@dataclass(frozen=True, kw_only=True)
 class _Launch:
     """A program that may be started."""
 
     broker_policy: BrokerPolicy
-    job: Job
+    job: supervision.Descriptors
     request: Request
     plan: SandboxPlan
     temporary: str
@@ -96,12 +73,12 @@ class _Launch:
 
     @property
     def is_confined(self) -> bool:
-        """Whether it runs behind sandbox-exec."""
         return self.plan.layer == "seatbelt"
 
 
-def supervise(constants: Constants, job: Job) -> None:
-    """Serve one request, in a process of its own, from start to report."""
+def supervise(constants: Constants, job: supervision.Descriptors, marker: str, session_folder: str) -> None:
+    """Serve one request, in a process of its own, from start to report: `marker` is that of its family, and
+    `session_folder` the temporary folder of its session; empty without one."""
     os.setsid()
     handle_polite(signal.SIG_IGN)
     constants.reserve.release()
@@ -109,18 +86,18 @@ def supervise(constants: Constants, job: Job) -> None:
         control.setblocking(True)
         try:
             wake = wake_on_child_end()
-            launch = _launch(constants, job, leaving)
+            launch = _launch(constants, job, session_folder, leaving)
         except (OSError, Unprotectable) as error:
-            return send_event(control, preparation_failure(error))
+            return supervision.send_event(control, supervision.preparation_failure(error))
         if isinstance(launch, dict):
-            return send_event(control, launch)
+            return supervision.send_event(control, launch)
         program = _Program(
             control=control,
             lifeline=constants.lifeline,
             wake=wake,
             bounds=constants.broker_policy.bounds,
-            deadline=deadline_after(launch.request.timeout),
-            family=Family(supervisor=os.getpid(), marker=job.marker),
+            deadline=supervision.deadline_after(launch.request.timeout),
+            family=Family(supervisor=os.getpid(), marker=marker),
         )
         return _run(launch, program)
 
@@ -128,14 +105,16 @@ def supervise(constants: Constants, job: Job) -> None:
 # --- before it runs --------------------------------------------------------------------------------------
 
 
-def _launch(constants: Constants, job: Job, leaving: contextlib.ExitStack) -> _Launch | dict[str, object]:
+def _launch(
+    constants: Constants, job: supervision.Descriptors, session_folder: str, leaving: contextlib.ExitStack
+) -> _Launch | dict[str, object]:
     """Prepare a request; or return the report on why it is refused.
 
     Raises:
         OSError: something cannot be opened or created.
         Unprotectable: what rules hide cannot be found.
     """
-    found = planned(job.request, constants.broker_policy, constants.proof)
+    found = supervision.planned(job.request, constants.broker_policy, constants.proof)
     if isinstance(found, dict):
         return found
     request, plan = found
@@ -144,7 +123,7 @@ def _launch(constants: Constants, job: Job, leaving: contextlib.ExitStack) -> _L
     temporary, hidden = "", ()
     if plan.layer == "seatbelt":
         # Helpers are ours and share nothing with commands.
-        temporary = job.session_folder if plan.helper is None else ""
+        temporary = session_folder if plan.helper is None else ""
         if not temporary:
             temporary = temp_folder.of_command(constants.broker_policy.scratch)
             leaving.callback(temp_folder.remove, temporary)
@@ -166,27 +145,22 @@ def _launch(constants: Constants, job: Job, leaving: contextlib.ExitStack) -> _L
 
 
 @dataclass(kw_only=True)
-class _Program(Supervision):
+class _Program(supervision.Supervision):
     """The program of the request, and all that it started."""
 
     family: Family
     pid: int = 0
-    status: int | None = None
 
-    def reap(self) -> int | None:
-        self.reap_main()
-        return self.status
-
-    def reap_main(self) -> int:
+    def reap(self) -> int:
         """See `family.Reap`."""
         if self.status is None:
             pid, status = os.waitpid(self.pid, os.WNOHANG)
             if pid:
-                self.status = exit_status(status)
+                self.status = supervision.exit_status(status)
         return self.pid if self.status is None else 0
 
     def kill_all(self) -> bool:
-        gone = end_family(self.family, self.reap_main)
+        gone = end_family(self.family, self.reap)
         self.reap()
         return gone
 
@@ -216,7 +190,7 @@ class _Program(Supervision):
         except OSError:
             return False
         for _ in range(data.count(CHECK)):
-            send_event(self.control, {"checked": True})
+            supervision.send_event(self.control, {"checked": True})
         return bool(data) and not data.replace(CHECK, b"")
 
 
@@ -225,10 +199,10 @@ def _run(launch: _Launch, program: _Program) -> None:
         pipe, writing = os.pipe()
         program.pid = os.fork()
     except OSError as error:
-        return send_event(program.control, {"failed": unstartable(error)})
+        return supervision.send_event(program.control, {"failed": unstartable(error)})
     if program.pid == 0:
         os.close(pipe)
-        _become(launch, writing)
+        supervision.become(writing, lambda status: _exec(launch, program.family, status))
     os.close(writing)
     launch.job.close_all_but_control()
     end, said = program.await_start(pipe)
@@ -239,46 +213,34 @@ def _run(launch: _Launch, program: _Program) -> None:
             failure = {"sandbox_failed": NOT_SET_UP}
         if failure:
             program.kill_all()
-            return send_event(program.control, failure)
-        send_event(program.control, {"started": True})
+            return supervision.send_event(program.control, failure)
+        supervision.send_event(program.control, {"started": True})
         end = program.first_end(watch_family(program.family, program.bounds))
     gone = program.kill_all()
     reason, detail = end
-    program.report(program.status, {"reason": reason, "detail": detail}, gone=gone)
+    program.report({"reason": reason, "detail": detail}, gone=gone)
     return None
 
 
 # --- in the fork -----------------------------------------------------------------------------------------
 
 
-def _become(launch: _Launch, status: int) -> NoReturn:
-    failure: Mapping[str, str] = {"failed": "it could not be prepared"}
-    try:
-        status = moved_up(status)
-        # In the session of its supervisor, where a look finds what it leaves, but no signal meant for it.
-        os.setpgid(0, 0)
-        resource_limits.apply(launch.broker_policy.bounds)
-        signal.set_wakeup_fd(-1)
-        for number in (signal.SIGCHLD, signal.SIGPIPE):
-            signal.signal(number, signal.SIG_DFL)
-        handle_polite(signal.SIG_DFL)
-        failure = _exec(launch, status)
-    except (OSError, ValueError) as error:
-        failure = {"failed": unstartable(error) if isinstance(error, OSError) else str(error)}
-    finally:
-        os.write(status, json.dumps(failure).encode())
-        os._exit(127)
-
-
-def _exec(launch: _Launch, status: int) -> Mapping[str, str]:
+def _exec(launch: _Launch, family: Family, status: int) -> Mapping[str, str]:
     """Replace this fork by the program; returns only on failure, with the reason."""
+    # In the session of its supervisor, where a look finds what it leaves, but no signal meant for it.
+    os.setpgid(0, 0)
+    resource_limits.apply(launch.broker_policy.bounds)
+    signal.set_wakeup_fd(-1)
+    for number in (signal.SIGCHLD, signal.SIGPIPE):
+        signal.signal(number, signal.SIG_DFL)
+    handle_polite(signal.SIG_DFL)
     job, blamed = launch.job, "sandbox_failed" if launch.is_confined else "failed"
     try:
         os.fchdir(job.cwd)
         cwd = descriptor_path(job.cwd) if launch.is_confined else ""
         for number, descriptor in enumerate((job.stdin, job.stdout, job.stderr)):
             os.dup2(descriptor, number)
-        argv = argv_of(launch.broker_policy, launch.request)
+        argv = supervision.argv_of(launch.broker_policy, launch.request)
         if launch.is_confined:
             os.dup2(status, STATUS_DESCRIPTOR)
             argv = seatbelt.arguments(
@@ -288,18 +250,13 @@ def _exec(launch: _Launch, status: int) -> Mapping[str, str]:
                 cwd=cwd,
                 hidden=launch.hidden,
             )
-        os.execve(argv[0], argv, _environment(launch))  # noqa: S606  # this fork exists to do this
+        environment = with_temporary(
+            supervision.environment_of(launch.broker_policy, launch.request), launch.temporary
+        )
+        os.execve(argv[0], argv, environment | {MARKER: family.marker})  # noqa: S606  # this fork exists to do this
     except OSError as error:
         if is_out_of_files(error):
             raise
         return {blamed: os.strerror(error.errno or 0)}
     except ValueError as error:
         return {blamed: str(error) if launch.is_confined else "an argument cannot be passed to a program"}
-
-
-def _environment(launch: _Launch) -> Mapping[str, str]:
-    given = environment_of(launch.broker_policy, launch.request)
-    if launch.temporary:
-        caches = {name: f"{launch.temporary}/{folder}" for name, folder in CACHES.items()}
-        given = {**caches, **given, "TMPDIR": launch.temporary}
-    return {**given, MARKER: launch.job.marker}

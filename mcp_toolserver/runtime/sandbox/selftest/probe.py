@@ -1,7 +1,7 @@
 """How a layer is probed: a script in it tries what the layer must allow and what it must prevent.
 
-The script works on a fixture: a root, a folder outside of it, secrets, a listening socket. `common_script` is
-tried in every layer; `selftest` adds what is tried on Linux, `seatbelt_selftest` what is tried on macOS.
+The script works on a fixture: a root, a folder outside of it, secrets, a listening socket. `selftest` adds
+what is tried on Linux, `seatbelt_selftest` what is tried on macOS.
 
 The process outside judges the result: it compares the files, watches the other end of the connection, and
 searches the output for a secret word. It believes the script only where nobody else can see.
@@ -49,7 +49,6 @@ class Fixture:
     """The names of what no command may read."""
 
     def at(self, name: str) -> str:
-        """The path of a file in the fixture."""
         return f"{self.base}/{name}"
 
     @property
@@ -64,7 +63,6 @@ class Fixture:
         return replace(sandbox, **paths, writable_names=())
 
     def seen(self) -> Seen:
-        """All that is there."""
         return {
             os.path.join(top, name).removeprefix(f"{self.base}/"): _state_of(os.path.join(top, name))
             for top, folders, files in os.walk(self.base)
@@ -72,14 +70,12 @@ class Fixture:
         }
 
     def piped(self) -> bool:
-        """Whether something was written into the named pipe."""
         try:
             return os.read(self.pipe, 1) != b""
         except BlockingIOError:
             return False
 
     def visited(self, *, local: bool = False) -> bool:
-        """Whether a client connected."""
         listener = self.local if local else self.listener
         if listener is None:
             return False
@@ -95,10 +91,7 @@ def make_fixture(state: str, *, hides_in_root: bool = False) -> Generator[Fixtur
     """Create a fixture in the server's own folder, which no command sees, or else among the temporary files.
 
     With `hides_in_root` there is also a hidden file in the root, and a local socket outside of it.
-
-    Raises:
-        OSError: it cannot be made.
-    """
+    Raises: OSError: it cannot be made."""
     with contextlib.ExitStack() as undo:
         base = _private_folder(state)
         undo.callback(shutil.rmtree, base, ignore_errors=True)
@@ -188,7 +181,6 @@ class Probe:
 
     @property
     def writes(self) -> bool:
-        """Whether commands may write in the roots."""
         return self.sandbox.mode == "workspace-write"
 
     @property
@@ -208,8 +200,14 @@ class Outcome:
     """The result of a probe."""
 
     checks: tuple[Check, ...] = ()
-    problem: str = ""
-    """Why the layer is not good enough; empty when every check held."""
+    trouble: str = ""
+    """Why the script did not run to its end."""
+
+    @property
+    def problem(self) -> str:
+        """Why the layer is not good enough; empty when every check held."""
+        failures = (f'it does not hold that "{one.name}": {one.seen}' for one in self.checks if not one.held)
+        return self.trouble or "; ".join(failures)
 
     @property
     def failed(self) -> tuple[str, ...]:
@@ -224,7 +222,7 @@ class Ended:
     probe: Probe
     fixture: Fixture
     printed: Mapping[str, str]
-    """The first word of each line of its output, and the rest."""
+    """See `words_of`."""
     before: Seen
     after: Seen
 
@@ -232,32 +230,33 @@ class Ended:
 def run_probe(
     probe: Probe,
     run: Run,
-    fixture: Fixture,
-    script: str,
+    attempts: Callable[[Probe, Fixture], Iterable[str]],
     checks: Callable[[Ended], Iterable[Check]],
+    *,
+    hides_in_root: bool = False,
 ) -> Outcome:
-    """Run `script` on a fixture that no failed probe has changed, and judge by `checks` what came of it.
+    """Try what is tried in any layer, and `attempts`, on a fixture of its own; judge by `checks` what came of
+    it."""
+    # What failed may have changed the fixture of another probe, so that this one would prove nothing.
+    with make_fixture(probe.sandbox.state, hides_in_root=hides_in_root) as fixture:
+        before = fixture.seen()
+        try:
+            lines = (*_common_attempts(probe, fixture), *attempts(probe, fixture), 'echo "end reached"')
+            status, output = run(fixture.sandbox(probe.sandbox), probe, "\n".join(lines))
+        except Exception as error:  # noqa: BLE001  # whatever it is, this layer holds nothing
+            why = f"it could not be started: {str(error) or type(error).__name__}"
+            return Outcome(trouble=_one_line(why))
+        printed = words_of(output)
+        # Where the script did not come to its end, what it did not print proves nothing.
+        if printed.get("root") != fixture.token or "end" not in printed:
+            return Outcome(trouble=_one_line(f"it ended with status {status}: {output or 'no output'}"))
+        ended = Ended(probe=probe, fixture=fixture, printed=printed, before=before, after=fixture.seen())
+        return Outcome(checks=tuple(checks(ended)))
 
-    It must print `root` with the fixture's token, and `end` as its last step.
-    """
-    before = fixture.seen()
-    try:
-        status, output = run(fixture.sandbox(probe.sandbox), probe, script)
-    except Exception as error:  # noqa: BLE001  # whatever it is, this layer holds nothing
-        return Outcome(problem=_one_line(f"it could not be started: {str(error) or type(error).__name__}"))
-    printed = dict(line.split(" ", 1) for line in output.splitlines() if " " in line)
-    # Where the script did not come to its end, what it did not print proves nothing.
-    if printed.get("root") != fixture.token or "end" not in printed:
-        return Outcome(problem=_one_line(f"it ended with status {status}: {output or 'no output'}"))
-    ended = Ended(probe=probe, fixture=fixture, printed=printed, before=before, after=fixture.seen())
-    return outcome(checks(ended))
 
-
-def outcome(checks: Iterable[Check]) -> Outcome:
-    """The result of a probe whose script ran to its end."""
-    made = tuple(checks)
-    failures = (f'it does not hold that "{one.name}": {one.seen}' for one in made if not one.held)
-    return Outcome(checks=made, problem="; ".join(failures))
+def words_of(output: str) -> dict[str, str]:
+    """The first word of each line, and the rest."""
+    return dict(line.split(" ", 1) for line in output.splitlines() if " " in line)
 
 
 def _one_line(text: str) -> str:
@@ -267,9 +266,10 @@ def _one_line(text: str) -> str:
 # --- what is tried in any layer --------------------------------------------------------------------------
 
 
-def common_script(fixture: Fixture, temporary: str) -> tuple[str, ...]:
-    """What is tried first. `temporary` is the folder for temporary files if the command is told none."""
+def _common_attempts(probe: Probe, fixture: Fixture) -> tuple[str, ...]:
     root, outside, state, hidden = quoted(fixture)
+    # Seatbelt gives no command that is told no folder one of its own.
+    temporary = "/nowhere" if probe.layer == "seatbelt" else "/tmp"  # noqa: S108  # the command's own
     place = f'"${{TMPDIR:-{temporary}}}"'
     scratch = f"{place}/{fixture.token}"
     return (
@@ -300,7 +300,7 @@ def reading(path: str, label: str) -> str:
 
 
 def common_checks(ended: Ended) -> Iterator[Check]:
-    """What came of `common_script`, in files."""
+    """What came of what is tried in any layer, in files."""
     probe, printed = ended.probe, ended.printed
     yield check("files in the root can be read", "")
     read = printed.get("scratch") == WRITTEN

@@ -30,13 +30,12 @@ from mcp_toolserver.runtime.sandbox.selftest.probe import (
     Probe,
     check,
     common_checks,
-    common_script,
     make_fixture,
-    outcome,
     quoted,
     reading,
     run_probe,
     unread,
+    words_of,
 )
 
 PROBE_SECONDS = 20.0
@@ -49,13 +48,10 @@ _OPEN = "(version 1)(allow default)"
 
 def prove(broker_policy: BrokerPolicy) -> Proof:
     """Try Seatbelt in the mode of `broker_policy`, with the first of its programs.
-
-    Raises:
-        OSError: it cannot be tried.
-    """
+    Raises: OSError: it cannot be tried."""
     sandbox = broker_policy.sandbox
     program = sandbox.programs[0]
-    unproven = Proof(commands="none", helpers="none", program=program)
+    unproven = Proof(program=program)
     only_reading = replace(sandbox, mode=READ_ONLY, network=False)
     helpers = _try(Probe(sandbox=only_reading, layer="seatbelt", program=program), broker_policy)
     if helpers.problem:
@@ -81,25 +77,21 @@ def _try(probe: Probe, broker_policy: BrokerPolicy) -> Outcome:
         finally:
             temp_folder.remove(temporary)
 
-    with make_fixture(probe.sandbox.state, hides_in_root=True) as fixture:
-        made = run_probe(probe, run, fixture, script(probe, fixture), _checks)
-        _remove_job()
+    made = run_probe(probe, run, _attempts, _checks, hides_in_root=True)
+    _remove_job()
     if made.problem:
         return made
     # What commands left would prove nothing about helpers.
     with make_fixture(probe.sandbox.state, hides_in_root=True) as fixture:
         helper = _git_that_commits(probe, fixture) if probe.writes else _search(probe, fixture)
-        return outcome((*made.checks, *helper))
+        return Outcome(checks=(*made.checks, *helper))
 
 
 def _run(
     plan: SandboxPlan, argv: Sequence[str], temporary: str, environment: Mapping[str, str]
 ) -> tuple[int, str]:
     """Run a program in the first root of `plan`; its exit status and what it printed.
-
-    Raises:
-        OSError: it was not run, or not to its end.
-    """
+    Raises: OSError: it was not run, or not to its end."""
     cwd, file = plan.sandbox.roots[0], anonymous_file("output")
     words = seatbelt.arguments(plan, argv, temporary=temporary, cwd=cwd)
     with os.fdopen(file, "w+b") as output:
@@ -127,12 +119,10 @@ def _run(
 # --- commands --------------------------------------------------------------------------------------------
 
 
-def script(probe: Probe, fixture: Fixture) -> str:
-    """What is run."""
+def _attempts(probe: Probe, fixture: Fixture) -> tuple[str, ...]:
     root, outside, state, hidden = quoted(fixture)
     made = f'"${{TMPDIR:-/nowhere}}/made-{fixture.token}"'
-    lines = (
-        *common_script(fixture, "/nowhere"),
+    return (
         '/bin/sh -c "exit 7"; echo "program $?"',
         # Files outside of the root.
         f"ln -s {outside} {root}/way && echo {WRITTEN} >{root}/way/through-a-link",
@@ -160,13 +150,10 @@ def script(probe: Probe, fixture: Fixture) -> str:
         'if [ -u /bin/ps ]; then /bin/ps >/dev/null && echo "setuid worked"; fi',
         *_ways_out(probe, fixture),
         _calls(fixture),
-        'echo "end reached"',
     )
-    return "\n".join(lines)
 
 
 def _second_names(fixture: Fixture) -> dict[str, str]:
-    """More names of the hidden file."""
     hidden = fixture.at("hidden")
     look = os.stat(hidden)
     folder, name = os.path.split(hidden)
@@ -325,14 +312,12 @@ def _search(probe: Probe, fixture: Fixture) -> Iterator[Check]:
     """A helper with reach "folder": it reads the root and nothing else."""
     root, outside, state, _ = quoted(fixture)
     lines = (
-        "exec 2>/dev/null",
         reading(f"{root}/kept", "root"),
         reading(f"{outside}/kept", "outside"),
         reading(f"{state}/secret", "state"),
         reading("/private/etc/passwd", "system"),
         f"echo {WRITTEN} >{root}/new; echo {WRITTEN} >{outside}/new",
         '/bin/ls / >/dev/null && echo "program ran"',
-        'echo "end reached"',
     )
     before = fixture.seen()
     printed = _run_helper(probe, fixture, Helper(argv=("/bin/sh",)), lines)
@@ -348,12 +333,10 @@ def _git_that_commits(probe: Probe, fixture: Fixture) -> Iterator[Check]:
     """A helper that writes in `.git` only."""
     root, outside, *_ = quoted(fixture)
     lines = (
-        "exec 2>/dev/null",
         f"echo {WRITTEN} >{root}/.git/index",
         f"echo {WRITTEN} >>{root}/.git/config; echo {WRITTEN} >>{root}/.git/hooks/pre-commit",
         f"mv {root}/.git/hooks {root}/.git/away",
         f"echo {WRITTEN} >{root}/new; echo {WRITTEN} >{outside}/new",
-        'echo "end reached"',
     )
     before = fixture.seen()
     helper = Helper(argv=("/bin/sh",), reach="system", writes=".git")
@@ -369,7 +352,7 @@ def _git_that_commits(probe: Probe, fixture: Fixture) -> Iterator[Check]:
 
 
 def _run_helper(probe: Probe, fixture: Fixture, helper: Helper, lines: tuple[str, ...]) -> dict[str, str]:
-    """What a helper printed: the first word of each line, and the rest; nothing if it did not run."""
+    """What a helper printed; nothing if it did not run."""
     sandbox = replace(fixture.sandbox(probe.sandbox), mode=READ_ONLY, network=False)
     plan = SandboxPlan(
         layer="seatbelt",
@@ -378,9 +361,9 @@ def _run_helper(probe: Probe, fixture: Fixture, helper: Helper, lines: tuple[str
         helper=helper,
         writes=(fixture.at("root/.git"),) if helper.writes else (),
     )
-    argv = (*helper.argv, "-c", "\n".join(lines))
+    argv = (*helper.argv, "-c", "\n".join(("exec 2>/dev/null", *lines, 'echo "end reached"')))
     try:
         _, printed = _run(plan, argv, fixture.at("temporary"), {"PATH": DEFAULT_PATH})
     except OSError:
         return {}
-    return dict(line.split(" ", 1) for line in printed.splitlines() if " " in line)
+    return words_of(printed)

@@ -24,8 +24,6 @@ from mcp_toolserver.runtime.sandbox.selftest.probe import (
     Run,
     check,
     common_checks,
-    common_script,
-    make_fixture,
     quoted,
     reading,
     run_probe,
@@ -62,7 +60,7 @@ def prove(sandbox: SandboxSpec, run: Run, *, abi: int) -> Proof:
         return _SelfTest(sandbox=sandbox, run=run, abi=abi).proof()
     except Exception as error:  # noqa: BLE001  # a server without commands is better than none
         why = f"the sandbox could not be tested: {str(error) or type(error).__name__}"
-        return Proof(commands="none", helpers="none", reasons=(why,))
+        return Proof(reasons=(why,))
 
 
 @dataclass(kw_only=True)
@@ -76,7 +74,6 @@ class _SelfTest:
     failed: list[str] = field(default_factory=list[str])
 
     def proof(self) -> Proof:
-        """The best layers that hold."""
         commands = self._commands()
         return replace(
             commands,
@@ -87,10 +84,9 @@ class _SelfTest:
         )
 
     def _commands(self) -> Proof:
-        """The proof of the best layer for commands."""
         if self.sandbox.mode == UNCONFINED:
             self.reasons.append(f"commands run without a sandbox in {UNCONFINED}")
-            return Proof(commands="none", helpers="none")
+            return Proof()
         for program in self.sandbox.programs if self._may_use_bubblewrap() else ():
             if proof := self._bubblewrap(program):
                 return proof
@@ -98,7 +94,7 @@ class _SelfTest:
         if self._may_use_landlock() and (checks := self._try("Landlock", landlock)):
             self.reasons += [_COMPARED, _SHARED] if self.sandbox.mode == WORKSPACE_WRITE else [_SHARED]
             return Proof(commands="landlock", helpers="landlock", checks=checks)
-        return Proof(commands="none", helpers="none")
+        return Proof()
 
     def _bubblewrap(self, program: str) -> Proof | None:
         """The proof of this program, where commands share what they may; None when it does not hold."""
@@ -110,7 +106,7 @@ class _SelfTest:
             shares_session=True,
             holds_pipes=self.abi > 0,
         )
-        proof = Proof(commands="bubblewrap", helpers="none", program=program)
+        proof = Proof(commands="bubblewrap", program=program)
         if checks := self._try("the commands of a session share nothing", probe):
             return replace(proof, shares_session=True, checks=checks)
         without = self.reasons.pop()
@@ -164,9 +160,7 @@ class _SelfTest:
 
     def _try(self, name: str, probe: Probe) -> tuple[Check, ...]:
         """What was seen; nothing, with a reason more, when it does not hold."""
-        # What failed may have changed the fixture, so that the next probe would prove nothing.
-        with make_fixture(self.sandbox.state) as fixture:
-            outcome = run_probe(probe, self.run, fixture, _script(probe, fixture), _checks)
+        outcome = run_probe(probe, self.run, _attempts, _checks)
         if outcome.problem:
             self.reasons.append(f"{name}: {outcome.problem}")
             self.failed += outcome.failed
@@ -179,16 +173,12 @@ class _SelfTest:
 _STATUS = ("CapEff:", "NoNewPrivs:", "Seccomp:", "Seccomp_filters:")
 
 
-def _script(probe: Probe, fixture: Fixture) -> str:
+def _attempts(probe: Probe, fixture: Fixture) -> Iterator[str]:
     """What is run. It starts as few programs as it can: each costs as much as all the rest."""
-    lines = (
-        *common_script(fixture, "/tmp"),  # noqa: S108  # the command's own
-        'while read -r name value; do echo "$name $value"; done </proc/self/status',
-        reading(f"/proc/{os.getpid()}/stat", "outsider"),
-        *(() if probe.brief else _with_programs(probe, fixture)),
-        'echo "end reached"',
-    )
-    return "\n".join(lines)
+    yield 'while read -r name value; do echo "$name $value"; done </proc/self/status'
+    yield reading(f"/proc/{os.getpid()}/stat", "outsider")
+    if not probe.brief:
+        yield from _with_programs(probe, fixture)
 
 
 def _with_programs(probe: Probe, fixture: Fixture) -> Iterator[str]:
