@@ -83,7 +83,10 @@ def sandbox(settings: Settings) -> SandboxSpec:
 
 def agent_key(settings: Settings) -> str:
     """The key of the model of agents; empty without one.
-    Raises: SettingsError: it is named twice, or is missing or malformed; the message never quotes it."""
+
+    Raises:
+        SettingsError: it is named twice, or is missing or malformed; the message never quotes it.
+    """
     file, variable = settings.agent_key_file, settings.agent_key_variable
     if file and variable:
         raise SettingsError("[agent]: give key-file or key-variable, not both")
@@ -156,7 +159,10 @@ def command_bounds(settings: Settings) -> CommandBounds:
 
 def require_sandbox(settings: Settings, proof: Proof | None) -> None:
     """Hold the operator's `--sandbox required`.
-    Raises: SettingsError: the sandbox of commands was not proven, or something in a root defeats it."""
+
+    Raises:
+        SettingsError: the sandbox of commands was not proven, or something in a root defeats it.
+    """
     if proof is not None and proof.stop:
         raise SettingsError(proof.stop)
     if settings.sandbox == "required" and (proof is None or proof.commands == "none"):
@@ -168,7 +174,10 @@ def lock_server(settings: Settings) -> ServerLock:
     """Confine this process, which must have one thread, to what its mode needs; it cannot be undone.
 
     Returns what holds it.
-    Raises: SettingsError: the kernel cannot, and the operator did not allow to serve without."""
+
+    Raises:
+        SettingsError: the kernel cannot, and the operator did not allow to serve without.
+    """
     # Only a confined mode needs these.
     from mcp_toolserver.runtime.sandbox.layers import kernel, process_locks
 

@@ -48,8 +48,11 @@ def find_zone(name: str) -> tzinfo:
 
 
 def machine_zone(link: str = "/etc/localtime") -> str:
-    """Return the IANA name of the machine's time zone. It is not known where the link does not name it or the
-    variable TZ overrides it."""
+    """Return the IANA name of the machine's time zone.
+
+    Raises:
+        InvalidInput: it is not known, because the link does not name it or the variable TZ overrides it.
+    """
     try:
         name = os.readlink(link).partition("zoneinfo/")[2]
     except FileNotFoundError:

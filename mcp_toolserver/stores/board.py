@@ -145,7 +145,12 @@ class StoredBoard:
         self._closed = False
 
     async def create(self, owner: str, name: str, task: NewTask, rights: str) -> TaskDetail:
-        """Add a task with the new id `name`."""
+        """Add a task with the new id `name`.
+
+        Raises:
+            InvalidInput: a dependency is unknown.
+            Unavailable: the board is full, or the server is shutting down.
+        """
         if self._closed:
             raise Unavailable("The server is shutting down and takes no more tasks.")
 
@@ -167,7 +172,7 @@ class StoredBoard:
         return await self._run(work)
 
     async def get(self, owner: str, task: str) -> StoredTask:
-        """One task of `owner`."""
+        """One task of `owner`. Raises: NotFound."""
         return await self._run(lambda database, _: _stored(database, owner, task))
 
     async def all(self, owner: str) -> tuple[TaskSummary, ...]:
@@ -197,7 +202,13 @@ class StoredBoard:
         return await self._change(owner, (change.id, *change.add_blocks), rights, work)
 
     async def remove(self, owner: str, task: str, rights: Rights) -> TaskSummary:
-        """Remove a task. `rights` are those of the caller."""
+        """Remove a task. `rights` are those of the caller.
+
+        Raises:
+            NotFound: `owner` has no such task.
+            Denied: see `_change`.
+            Conflict: it runs, or a task that has not ended depends on it.
+        """
 
         def work(database: Connection, news: _News) -> TaskSummary:
             found = _stored(database, owner, task).detail.summary
@@ -216,6 +227,11 @@ class StoredBoard:
     ) -> StoredTask:
         """Cancel a task that does not run. `rights` are those of the caller; a task that `runs_here` is left
         to the caller.
+
+        Raises:
+            NotFound: `owner` has no such task.
+            Denied: see `_change`.
+            Conflict: it has ended, or another server runs it.
         """
 
         def work(database: Connection, news: _News) -> StoredTask:

@@ -125,7 +125,11 @@ class StoredSchedules:
         return os.path.lexists(self._database.path)
 
     async def create(self, schedule: StoredSchedule) -> None:
-        """Store a new schedule, unless its owner has too many."""
+        """Store a new schedule, unless its owner has too many.
+
+        Raises:
+            InvalidInput: its owner has too many.
+        """
 
         def work(database: Connection) -> None:
             (count,) = database.execute(

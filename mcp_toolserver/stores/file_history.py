@@ -103,7 +103,11 @@ class FileHistories:
                 self._ended_size += history.size
 
     def make_folder(self) -> tuple[str, int]:
-        """Create a private folder; return its absolute path and an open descriptor."""
+        """Create a private folder; return its absolute path and an open descriptor.
+
+        Raises:
+            OSError: the state folder is not writable or not private.
+        """
         parent = private_folder(self._state_dir, FOLDER)
         name = secrets.token_hex(6)
         parent_fd = os.open(parent, OPEN_FOLDER)
@@ -181,7 +185,11 @@ class FileHistory:
             return any(not any(lies_in(root, kept.path) for root in roots) for kept in self._kept.values())
 
     def content(self, handle: str, path: str) -> bytes:
-        """Return the content kept under `handle`, that of the file at the absolute `path`."""
+        """Return the content kept under `handle`, that of the file at the absolute `path`.
+
+        Raises:
+            NotFound: there is none, or it was the content of another file than `path`.
+        """
         gone = NotFound(
             f"What was kept under '{handle}' was removed or changed in the state folder by somebody else."
         )

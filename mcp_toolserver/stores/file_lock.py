@@ -102,7 +102,10 @@ class ServerLiveness:
 
     def acquire(self, *, removes_dead: bool = True) -> None:
         """Take the lock of this server, if it has none. `removes_dead`: remove the files of dead servers.
-        Raises: OSError."""
+
+        Raises:
+            OSError.
+        """
         if self.is_acquired:
             return
         self._file = os.open(self._prefix + self.name, CREATE, 0o600)

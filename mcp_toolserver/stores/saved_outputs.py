@@ -318,7 +318,11 @@ class OutputStore:
 
 
 def start_session(state_dir: str) -> SessionFolder:
-    """Create a session folder in `state_dir`, an absolute path, and remove those of dead servers."""
+    """Create a session folder in `state_dir`, an absolute path, and remove those of dead servers.
+
+    Raises:
+        OSError: the state folder is not writable or not private.
+    """
     with ExitStack() as closing:
         os.makedirs(state_dir, mode=0o700, exist_ok=True)
         closing.callback(os.close, state := open_owned(state_dir))

@@ -34,7 +34,7 @@ class StoredSkills:
         self._kept = kept
 
     async def all(self, user: str) -> tuple[SavedSkill, ...]:
-        """Return the skills of `user` by name."""
+        """Return the skills of `user` by name. Raises: Conflict, Unavailable: as for `OwnerTodos.change`."""
         rows = await self._database.rows(
             "SELECT name, description, when_to_use, aliases, user_invocable, prompt FROM saved_skills "
             "WHERE user = ? ORDER BY name",
@@ -44,7 +44,12 @@ class StoredSkills:
         return tuple(map(_skill, rows))
 
     async def put(self, user: str, skill: SavedSkill) -> bool:
-        """Save or replace a skill; return whether it is new."""
+        """Save or replace a skill; return whether it is new.
+
+        Raises:
+            Conflict: too many are saved, or as for `OwnerTodos.change`.
+            Unavailable: as for `OwnerTodos.change`.
+        """
         owner = user or LOCAL
 
         def work(database: Connection) -> bool:

@@ -152,11 +152,15 @@ class StoredPreferences:
     """Is called after each change."""
 
     async def kept(self) -> Mapping[str, Preference]:
-        """Return the stored preferences."""
+        """Return the stored preferences. Raises: Conflict, Unavailable: as for `OwnerTodos.change`."""
         return await self.database.run(self._read, _PREFERENCE_TABLES)
 
     async def put(self, key: str, value: Preference) -> Preference | None:
-        """Store `value`; return the previous value."""
+        """Store `value`; return the previous value.
+
+        Raises:
+            Conflict, Unavailable: as for `OwnerTodos.change`.
+        """
 
         def work(database: Connection) -> Preference | None:
             before = self._read(database).get(key)

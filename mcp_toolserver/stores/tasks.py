@@ -83,7 +83,11 @@ class StoredTasks:
         await self._database.run(work, _TABLES)
 
     async def find(self, task: str, principal: str) -> TaskRecord | None:
-        """Return the task with this id, if `principal` owns it."""
+        """Return the task with this id, if `principal` owns it.
+
+        Raises:
+            Unavailable, Conflict: the store cannot be read.
+        """
 
         def work(database: Connection) -> TaskRecord | None:
             self._prepare(database)

@@ -78,7 +78,9 @@ class Places:
 
     def file(self, client: Client, scope: Scope, user: str = "", project: str | None = None) -> Path:
         """The client's file in a scope; `user` and `project` name another one than that of the servers.
-        Raises: SettingsError: the client has no configuration per project.
+
+        Raises:
+            SettingsError: the client has no configuration per project.
         """
         if scope == "user":
             own = client.macos if sys.platform == "darwin" else None

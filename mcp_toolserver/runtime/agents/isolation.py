@@ -30,7 +30,13 @@ class Isolation:
 
 
 async def isolated(context: ProviderContext, request: ServiceRequest, agent: str) -> Isolation:
-    """Create a worktree for the agent with this handle, if the caller may create worktrees."""
+    """Create a worktree for the agent with this handle, if the caller may create worktrees.
+
+    Raises:
+        Denied: the caller may not create worktrees.
+        Unavailable: there are no worktrees here.
+        ToolError: see `CallWorktrees.isolate`.
+    """
     if (why := Capability.WORKTREES.unavailable(context.facts)) is not None:
         raise Unavailable(f"An agent cannot have a worktree here: {why.text}.")
     _check_rights(request)

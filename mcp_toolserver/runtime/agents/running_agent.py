@@ -139,8 +139,7 @@ class RunningAgent:
         return "limited", f"it reached the limit of {self.seconds:g} s"
 
     async def _work(self) -> str | None:
-        """Go on with the conversation until the model makes no call. Returns the limit that ended it before.
-        Raises: ToolError."""
+        """Go on until the model makes no call; returns the limit that ended the conversation before."""
         conversation, entries = self.conversation, self.calls.entries()
         tools = tuple(
             ModelTool(name=spec.name, description=spec.description, schema=spec.schema)
@@ -221,7 +220,11 @@ class RunningAgent:
             await ended(self.task)
 
     def deliver(self, text: str) -> None:
-        """Let the agent have a message with its next turn."""
+        """Let the agent have a message with its next turn.
+
+        Raises:
+            Conflict: it has no next turn, or too many messages wait.
+        """
         if self._is_over:
             raise ended_error(self.record)
         if len(self._inbox) >= MAX_UNREAD:
@@ -232,7 +235,7 @@ class RunningAgent:
         self._inbox.append(text)
 
     def note(self, text: str) -> None:
-        """Add a message for who started the agent."""
+        """Add a message for who started the agent. Raises: Conflict: there are too many."""
         if len(self.record.notes) >= MAX_NOTES:
             raise Conflict(
                 f"The leader has {MAX_NOTES} messages already. Put the rest into your last answer."

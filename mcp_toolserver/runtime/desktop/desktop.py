@@ -60,7 +60,12 @@ class DesktopHelpers:
         self, row: Program, command: Words, *, text: str = "", most: int = 0
     ) -> tuple[bytes, bool]:
         """Return at most `most` bytes of a helper's output, and whether that is all. The limits are those of
-        `row`; `text` is the helper's standard input."""
+        `row`; `text` is the helper's standard input.
+
+        Raises:
+            ToolError: the helper fails; see `explain_failure`.
+            TimedOut: it takes too long.
+        """
         most = most or row.most
         running, printed = await self._start(command), bytearray()
         with anyio.move_on_after(row.seconds):
@@ -82,6 +87,7 @@ class DesktopHelpers:
         raise TimedOut(explain_timeout(row, command))
 
     async def start_detached(self, row: Program, command: Words) -> None:
+        """Start a program that stays. Raises: Unavailable: it fails, or too many programs stay."""
         self._opened = [each for each in self._opened if each.exit is None]
         if len(self._opened) >= _MOST_OPEN:
             raise Unavailable(
@@ -100,7 +106,12 @@ class DesktopHelpers:
 
     async def copy(self, row: Program, command: Words, back: Words, text: str) -> None:
         """Copy a text; the previous clipboard owner ends only after that. `back` prints the clipboard: a copy
-        is verified because helpers do not report success."""
+        is verified because helpers do not report success.
+
+        Raises:
+            Unavailable: the clipboard does not contain the text after that.
+            TimedOut: the text cannot be read back in time.
+        """
         running = await self._start(command)
         try:
             try:

@@ -287,7 +287,7 @@ class Workspace:
         return self._located(path).is_hidden
 
     def kind(self, path: CanonicalPath) -> Kind:
-        """The kind of the object at `path`."""
+        """The kind of the object at `path`. Raises: Denied: if it is hidden."""
         status = self._status(path)
         if status is None:
             return "missing"
@@ -315,6 +315,11 @@ class Workspace:
 
         Where `O_PATH` exists this only looks the folder up, so it waits for no file system that hangs in
         `open`.
+
+        Raises:
+            NotFound: if missing.
+            Denied: if hidden by a rule.
+            InvalidInput: if it is not a folder.
         """
         found = self._open_path(path)
         try:
@@ -328,7 +333,12 @@ class Workspace:
         return found
 
     def open_dir(self, path: CanonicalPath) -> int:
-        """Open a folder for listing. The caller closes it, and is no event loop: this may hang."""
+        """Open a folder for listing. The caller closes it, and is no event loop: this may hang.
+
+        Raises:
+            NotFound, InvalidInput: as for `hold_dir`.
+            Denied: if hidden by a rule, or not readable.
+        """
         found = self.hold_dir(path)
         try:
             with translate(path, self.roots):
@@ -341,6 +351,11 @@ class Workspace:
         does not answer hangs it.
 
         It has no effect on a device or FIFO: only regular files are opened for reading.
+
+        Raises:
+            NotFound: if missing.
+            Denied: if hidden by a rule, or not readable.
+            InvalidInput: if it is not a regular file.
         """
         found = self._open_path(path)
         try:
@@ -352,7 +367,11 @@ class Workspace:
             os.close(found)
 
     def write_target(self, path: CanonicalPath) -> WriteTarget:
-        """The place where the file at `path` is written."""
+        """The place where the file at `path` is written.
+
+        Raises:
+            Denied: if it is hidden, protected or read-only.
+        """
         located = self._located(path)
         if not located.root.writable:
             raise Denied(f"'{path}' belongs to the server and can only be read. Write inside the workspace.")

@@ -86,6 +86,10 @@ class ConfinedFiles:
         """Find out, without changing anything, whether `write` may put a file at `path`.
 
         For work that is wasted when it may not, such as a download. The write checks again.
+
+        Raises:
+            Denied: the path is protected, hidden, or in a folder that can only be read.
+            InvalidInput: a folder or a special file is there.
         """
         self._check_declared()
 

@@ -168,13 +168,21 @@ def build_argv(query: GitInvocation, *, changing: bool = False) -> tuple[str, ..
 
 
 def pathspec_input(paths: Sequence[str]) -> bytes:
-    """Return the standard input of `add` and `commit`: the paths, relative to git's working folder."""
+    """Return the standard input of `add` and `commit`: the paths, relative to git's working folder.
+
+    Raises:
+        InvalidInput: a path could lie outside of it.
+    """
     return b"".join(os.fsencode(_check_path(path)) + b"\0" for path in paths)
 
 
 def check_revision(text: str) -> str:
     """Return `text` if it can only name a revision, or a file in one. Git could read other texts as an option
-    or as a history search."""
+    or as a history search.
+
+    Raises:
+        InvalidInput: git could read it as an option or as a history search.
+    """
     name, colon, path = text.partition(":")
     if (
         len(name) > MAX_REVISION

@@ -85,7 +85,12 @@ class Repository:
         return ", ".join(f"'{showable(self.workspace_path(name))}'" for name in shown[:most]) + more
 
     def name_of(self, path: CanonicalPath, how: str) -> str:
-        """Return the name of a file in the repository. `how` says what to do about one elsewhere."""
+        """Return the name of a file in the repository. `how` says what to do about one elsewhere.
+
+        Raises:
+            Denied: a rule hides the file.
+            InvalidInput: it is in another repository, or in none.
+        """
         workspace = self.access.workspace
         # Raises if a rule hides it.
         workspace.kind(path)

@@ -44,14 +44,23 @@ class TreeEntry:
 
 
 def peeled_commit(revision: str) -> str:
-    """Return `revision` so that git takes it for one commit."""
+    """Return `revision` so that git takes it for one commit.
+
+    Raises:
+        InvalidInput: it names something else.
+    """
     if ".." in revision:
         raise InvalidInput(f"'{revision}' is a range. Name one commit.")
     return peeled(revision)
 
 
 async def file_entry(repository: Repository, path: CanonicalPath, revision: str) -> TreeEntry:
-    """Return the entry of a file in a commit, or in the index if `revision` is empty."""
+    """Return the entry of a file in a commit, or in the index if `revision` is empty.
+
+    Raises:
+        InvalidInput: it is no regular file there, or lies in another repository.
+        NotFound: it is not there.
+    """
     name = repository.name_of(path, "Name files of one repository at a time.")
     if revision:
         answer = await repository.ask("ls-tree", "-z", revisions=[revision], paths=[name])

@@ -112,7 +112,12 @@ class Connection:
         self._tasks = (loop.create_task(self._read_loop()), loop.create_task(self._write_loop()))
 
     async def request(self, method: str, params: object) -> object:
-        """Send a request and wait for the response. If the caller is cancelled, cancel the request."""
+        """Send a request and wait for the response. If the caller is cancelled, cancel the request.
+
+        Raises:
+            ConnectionClosed: there will be no response.
+            ResponseError: the server reports an error.
+        """
         self._check_open()
         self._last += 1
         request_id = self._last

@@ -76,6 +76,8 @@ async def read_text(path: CanonicalPath, files: Workspace, previous: FileText | 
 
 
 async def read_bytes(path: CanonicalPath, files: Workspace) -> bytes:
+    """Read a file that is to be changed. Raises: as for `read_text`."""
+
     def work() -> bytes:
         with os.fdopen(files.open_file(path), "rb") as file:
             return _content(path, file)
@@ -145,6 +147,7 @@ class Documents:
         return changed
 
     async def open(self, path: CanonicalPath, language: str, files: Workspace) -> Document:
+        """Open a file by its absolute path and return its document. Raises: as for `read_text`."""
         if (document := self._open.pop(path, None)) is not None:
             # The last used goes to the end.
             self._open[path] = document

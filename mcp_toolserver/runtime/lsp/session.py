@@ -182,7 +182,11 @@ class Session:
         return any(updated > since for updated in self._progress_tokens.values())
 
     async def document(self, path: CanonicalPath, files: Workspace) -> Document:
-        """Open the document of an absolute path, after sending all changes of open documents."""
+        """Open the document of an absolute path, after sending all changes of open documents.
+
+        Raises:
+            NotFound, Denied, InvalidInput: see `documents.read_text`.
+        """
         async with self._lock:
             if await self.documents.refresh(files):
                 self._changed = monotonic()

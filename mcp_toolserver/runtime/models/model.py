@@ -63,7 +63,11 @@ class ModelOptions:
     """How long one turn may take."""
 
     def chosen(self, name: str, agent_type: str) -> str:
-        """The model for an agent of `agent_type` that asks for `name`: a model, a type, or empty."""
+        """The model for an agent of `agent_type` that asks for `name`: a model, a type, or empty.
+
+        Raises:
+            Unavailable: the operator did not configure a model of this name.
+        """
         if not name:
             return self.models.get(agent_type, self.model)
         known = dict.fromkeys((self.model, *self.models.values()))
@@ -76,7 +80,12 @@ class ModelOptions:
 
 
 def endpoint(provider: ProviderName, base_url: str | None, *, has_key: bool) -> Endpoint:
-    """Parse `base-url`. No error message repeats it, because it may hold a password."""
+    """Parse `base-url`. No error message repeats it, because it may hold a password.
+
+    Raises:
+        SettingsError: it is no address of the web, or a key would be sent to it unencrypted. The text
+            does not repeat the address, because it may hold a password.
+    """
     text = (base_url or BASE_URLS[provider]).rstrip("/")
     try:
         parts = urlsplit(text)
@@ -97,7 +106,11 @@ def endpoint(provider: ProviderName, base_url: str | None, *, has_key: bool) -> 
 
 
 def models_by_type(entries: Sequence[str]) -> dict[str, str]:
-    """Parse `models`: `TYPE=MODEL`, once for each type."""
+    """Parse `models`: `TYPE=MODEL`, once for each type.
+
+    Raises:
+        SettingsError: an entry has another form.
+    """
     found: dict[str, str] = {}
     for entry in entries:
         kind, _, model = (part.strip() for part in entry.partition("="))
@@ -110,7 +123,11 @@ def models_by_type(entries: Sequence[str]) -> dict[str, str]:
 
 
 def prices(per_input: float | None, per_output: float | None) -> tuple[float, float] | None:
-    """The two prices; None if neither is given."""
+    """The two prices; None if neither is given.
+
+    Raises:
+        SettingsError: one of them is missing.
+    """
     if per_input is None and per_output is None:
         return None
     if per_input is None or per_output is None:

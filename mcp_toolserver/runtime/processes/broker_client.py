@@ -100,7 +100,10 @@ class Broker:
     @property
     def proof(self) -> Proof:
         """What this machine was seen to keep. The first look waits until the broker has tried it.
-        Raises: Unavailable: the broker is gone."""
+
+        Raises:
+            Unavailable: the broker is gone.
+        """
         with self._lock:
             if self._proof is None:
                 line = b""
@@ -116,7 +119,10 @@ class Broker:
         """Have every command that starts from now on see nothing of what `patterns` match.
 
         The patterns are globs, relative to a root or absolute. Nothing takes them back.
-        Raises: Unavailable: the broker is gone."""
+
+        Raises:
+            Unavailable: the broker is gone.
+        """
         with _explained(), opened_content("patterns", messages.encode_patterns(patterns)) as body:
             self._send(messages.HIDE, "", (body,))
 
@@ -126,7 +132,10 @@ class Broker:
 
         `descriptors` are its folder, standard input, output and error; the caller closes them. Shutting
         down the sending side of that socket, or closing it, kills the program with all it started.
-        Raises: Unavailable: the broker is gone, or too busy to take one more request."""
+
+        Raises:
+            Unavailable: the broker is gone, or too busy to take one more request.
+        """
         with _explained(), contextlib.ExitStack() as failing:
             ours, theirs = self.pair()
             failing.callback(ours.close)
@@ -141,7 +150,10 @@ class Broker:
     def temporary_folder(self, session: str) -> int | None:
         """Open the temporary folder that the commands of `session` share, which starts with this or with its
         first command; None if they share none. The caller closes it.
-        Raises: Unavailable: the broker is gone, or too busy."""
+
+        Raises:
+            Unavailable: the broker is gone, or too busy.
+        """
         with _explained():
             ours, theirs = self.pair()
             with ours:
@@ -242,7 +254,10 @@ def start_broker(broker_policy: BrokerPolicy) -> Broker:
 
 def start_standalone_broker(broker_policy: BrokerPolicy) -> Broker:
     """Start the broker in an interpreter of its own: slower, but safe where threads exist.
-    Raises: Unavailable: as for `start_broker`."""
+
+    Raises:
+        Unavailable: as for `start_broker`.
+    """
     kind, broker_policy = _on_this_platform(broker_policy)
     ours, theirs = kind.pair()
     with theirs, opened_content("policy", encode_policy(broker_policy)) as policy:

@@ -87,7 +87,10 @@ def spawn(
     broker: Broker, request: Request, *, cwd: int, stdin: int | None = None, separate_stderr: bool = False
 ) -> Spawned:
     """Ask for a program in the folder `cwd`; `separate_stderr` gives standard error a pipe of its own.
-    Raises: Unavailable: no program can be started."""
+
+    Raises:
+        Unavailable: no program can be started.
+    """
     with ExitStack() as ours, ExitStack() as theirs:
         try:
             if stdin is None:
@@ -278,7 +281,10 @@ class Child:
 
 def _received(control: socket.socket) -> bytes:
     """What comes next: a packet on Linux, else a piece of a stream; empty at the end.
-    Raises: BlockingIOError: there is nothing yet."""
+
+    Raises:
+        BlockingIOError: there is nothing yet.
+    """
     for _ in range(2):
         try:
             return control.recv(LONGEST_REPORT)

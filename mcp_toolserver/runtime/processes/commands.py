@@ -45,7 +45,10 @@ class Folders(Protocol):
 
     def hold_dir(self, path: CanonicalPath) -> int:
         """Open a folder; the caller closes it.
-        Raises: NotFound, Denied, InvalidInput: the path is no folder, or not one of these."""
+
+        Raises:
+            NotFound, Denied, InvalidInput: the path is no folder, or not one of these.
+        """
         ...
 
 
@@ -257,6 +260,7 @@ class Commands:
                 self._removed(job.handle)
 
     def find(self, handle: str, owner: str) -> "Job":
+        """Return a background command of `owner`. Raises: NotFound."""
         self._forget()
         job = self._handles.get(handle)
         if job is None or job.owner != owner:
@@ -295,7 +299,10 @@ class CallCommands:
 
     async def run(self, command: Command, report: Report) -> JobState:
         """Run to the end, or hand over to the background when it takes too long for a client to wait.
-        Raises: Unavailable: commands cannot be started here, or too many run already."""
+
+        Raises:
+            Unavailable: commands cannot be started here, or too many run already.
+        """
         try:
             return await self.commands.run_in(self, command, report)
         except child.SetupFailed:

@@ -42,7 +42,10 @@ class Programs:
 
         Standard input is descriptor `stdin`, or empty. After `timeout` seconds the program is killed. Leaving
         the context kills it with all it started.
-        Raises: Unavailable: the broker is gone or the program cannot be started."""
+
+        Raises:
+            Unavailable: the broker is gone or the program cannot be started.
+        """
         return self.start(Program(argv=tuple(argv), timeout=timeout), cwd=cwd, stdin=stdin)
 
     @asynccontextmanager

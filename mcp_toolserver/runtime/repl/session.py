@@ -210,7 +210,11 @@ class Session:
         return not (self._is_closed or self._distrusted) and self._process.exit is None
 
     async def start(self) -> str:
-        """Wait until the session is ready; return the missing program, or an empty string."""
+        """Wait until the session is ready; return the missing program, or an empty string.
+
+        Raises:
+            Unavailable: the interpreter did not start.
+        """
         output = bytearray()
         evaluation = self._new_evaluation("", output.extend)
         with anyio.move_on_after(self._limits.start_seconds):

@@ -56,7 +56,13 @@ class SearchTarget:
 async def open_target(
     workspace: Workspace, path: CanonicalPath, *, ignored: bool
 ) -> AsyncGenerator[SearchTarget]:
-    """Open the folder or file at `path`; add ignore rules from above unless `ignored` files are wanted."""
+    """Open the folder or file at `path`; add ignore rules from above unless `ignored` files are wanted.
+
+    Raises:
+        NotFound: if missing.
+        Denied: if hidden or unreadable.
+        InvalidInput: if neither a file nor a folder.
+    """
     target = await workspace.read(path, partial(_open, workspace, path, ignored))
     try:
         yield target
@@ -103,7 +109,11 @@ class Include:
 
 
 def include(glob: str | None) -> Include:
-    """Compile a glob; with a `!` in front, for everything that it does not match."""
+    """Compile a glob; with a `!` in front, for everything that it does not match.
+
+    Raises:
+        InvalidInput: it leaves the folder, or cannot be compiled.
+    """
     if glob is None:
         return Include()
     alternatives = _expanded(glob.removeprefix("!"))

@@ -76,7 +76,13 @@ class HttpClient:
         uses_cache: bool = False,
     ) -> WebAnswer:
         """Send a request and return the response after at most `MAX_REDIRECTS` redirects. `refuses` returns
-        why a redirect is refused, or None."""
+        why a redirect is refused, or None.
+
+        Raises:
+            Denied: the guard, robots.txt or the caller refuses an address on the way.
+            Unavailable: there is no usable response.
+            TimedOut: the response was not complete in time.
+        """
         send, following = (self._send_cached if uses_cache else self._send), request
         with anyio.move_on_after(request.seconds):
             for hop in range(MAX_REDIRECTS + 1):
@@ -201,7 +207,11 @@ def causes(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def redirect_of(request: WebSend, answer: WebAnswer) -> WebSend | None:
-    """Return the request that follows a redirect; None if the response is final."""
+    """Return the request that follows a redirect; None if the response is final.
+
+    Raises:
+        Denied: the redirect leaves the web, or goes from https to http.
+    """
     if answer.status not in (301, 302, 303, 307, 308) or "location" not in answer.headers:
         return None
     here = parse_url(request.url)
@@ -276,7 +286,11 @@ _GZIP = 31
 
 
 async def read_body(chunks: AsyncIterable[bytes], encoding: str, most: int) -> tuple[bytes, bool]:
-    """Return at most `most` decoded bytes of a body, and whether that is all of it."""
+    """Return at most `most` decoded bytes of a body, and whether that is all of it.
+
+    Raises:
+        Unavailable: the encoding was not requested, or the bytes do not match it.
+    """
     if encoding not in ("", "identity", "gzip", "x-gzip"):
         raise Unavailable(f"the response uses the encoding {encoding[:20]!r}, which was not requested")
     inflate = zlib.decompressobj(_GZIP) if "gzip" in encoding else None

@@ -76,7 +76,7 @@ class SearchBudget:
     _used: OrderedDict[str, tuple[float, int]] = field(default_factory=OrderedDict[str, tuple[float, int]])
 
     def take(self, session: str) -> int:
-        """Count one search; return how many are left."""
+        """Count one search; return how many are left. Raises: Denied: none is left."""
         now = self.clock()
         started, used = self._used.get(session, (now, 0))
         if now - started > _FORGET_AFTER:
@@ -100,6 +100,13 @@ class SearchClient:
     budget: SearchBudget = field(default_factory=SearchBudget)
 
     async def search(self, query: WebQuery, session: str) -> WebHits:
+        """Search with the engine of the session.
+
+        Raises:
+            Denied: no search is left, or the engine may not be contacted.
+            Unavailable: the engine returns no results.
+            TimedOut: the engine takes too long.
+        """
         left = self.budget.take(session)
         # A session always has the same one.
         number = int.from_bytes(sha256(session.encode()).digest()[:8])

@@ -82,7 +82,10 @@ def send(to: socket.socket, descriptors: Sequence[int]) -> None:
 
 def receive(source: socket.socket) -> list[int]:
     """What one `send` passed; nothing when the other end is gone. No program inherits them.
-    Raises: Truncated: this process may not open so many."""
+
+    Raises:
+        Truncated: this process may not open so many.
+    """
     message, descriptors = receive_packet(source)
     while message == _MORE:
         message, more = receive_packet(source)
@@ -92,7 +95,10 @@ def receive(source: socket.socket) -> list[int]:
 
 def receive_packet(source: socket.socket) -> tuple[bytes, list[int]]:
     """The next packet and its descriptors, which no program inherits. No bytes: the other end is gone.
-    Raises: Truncated: as for `receive`."""
+
+    Raises:
+        Truncated: as for `receive`.
+    """
     received = array("i")
     # socket.recv_fds loses its flags before Python 3.13, and with them MSG_CMSG_CLOEXEC.
     space = socket.CMSG_SPACE(MOST_AT_ONCE * received.itemsize)

@@ -136,7 +136,10 @@ class BrokerLoop(abc.ABC):
     @abc.abstractmethod
     def open_temporary(self, session: bytes) -> int | None:
         """Open the temporary folder of a session, which starts with this; None if its commands share none.
-        Raises: OSError: it cannot be opened."""
+
+        Raises:
+            OSError: it cannot be opened.
+        """
 
     @abc.abstractmethod
     def end_session(self, session: bytes) -> None:
@@ -155,7 +158,10 @@ class BrokerLoop(abc.ABC):
 
     def hide(self, descriptors: Sequence[int]) -> None:
         """Add the patterns in the received file to those of hidden paths.
-        Raises: ValueError: no valid patterns came. This process must not go on without them."""
+
+        Raises:
+            ValueError: no valid patterns came. This process must not go on without them.
+        """
         (file,) = descriptors
         self.patterns += messages.decode_patterns(os.pread(file, os.fstat(file).st_size, 0))
         hidden = HiddenPaths(self.patterns)

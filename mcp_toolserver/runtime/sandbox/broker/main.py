@@ -100,7 +100,10 @@ def _check_verifier(
     sandbox: SandboxSpec, root_handles: RootHandles, proof: Proof, calls: socket.socket
 ) -> Proof:
     """`proof`, without commands where protected names cannot be verified.
-    Raises: Unprotectable: a protected place cannot be kept from commands."""
+
+    Raises:
+        Unprotectable: a protected place cannot be kept from commands.
+    """
     try:
         verifier_process.configure(calls, mounted=proof.commands == "bubblewrap")
         with contextlib.closing(Verification(calls)) as asking:

@@ -93,7 +93,10 @@ class LaunchPlan:
 
     def enter(self, plan: SandboxPlan, cwd: int, argv: tuple[str, ...]) -> tuple[str, ...]:
         """Enter the sandbox, or name the program that does and then starts `argv` in the folder `cwd`.
-        Raises: OSError, LockError: the sandbox cannot be set up."""
+
+        Raises:
+            OSError, LockError: the sandbox cannot be set up.
+        """
         sandbox = plan.sandbox
         if plan.layer == "bubblewrap":
             return (*self._enter_bubblewrap(has_network=sandbox.network), *self.inner, *argv)

@@ -18,7 +18,10 @@ SIGPIPE, SIGXFSZ = 13, 25
 
 def restrict(libc: ctypes.CDLL, folders: list[str], *, scoped: bool) -> None:
     """Let this process, and all it starts, open files for writing below `folders` only.
-    Raises: OSError: the kernel refused."""
+
+    Raises:
+        OSError: the kernel refused.
+    """
     version = _call(libc, CREATE_RULESET, None, ctypes.c_size_t(0), VERSION)
     # Two numbers of 64 bits are handled rights to files and ports; the third is the scope.
     scope = ABSTRACT_SOCKETS if scoped and version >= FIRST_WITH_SCOPES else 0

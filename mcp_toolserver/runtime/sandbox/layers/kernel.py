@@ -97,7 +97,10 @@ def setns(namespace: int) -> None:
 
 def mount(source: str | None, target: str, flags: int, *, kind: str | None = None, options: str = "") -> None:
     """Mount a file system of type `kind`, or else bind or change a mount, by `flags`.
-    Raises: OSError: the kernel refused."""
+
+    Raises:
+        OSError: the kernel refused.
+    """
     what, where, file_system, data = (
         None if text is None else os.fsencode(text) for text in (source, target, kind, options or None)
     )
@@ -108,7 +111,10 @@ def keep_capabilities(kept: int) -> None:
     """Give up every capability but those in the bits of `kept`.
 
     With `no_new_privs` set before, no program that is started later has more, root or not.
-    Raises: OSError: the kernel refused."""
+
+    Raises:
+        OSError: the kernel refused.
+    """
     header = ctypes.create_string_buffer(struct.pack("=Ii", _CAPABILITY_VERSION, 0))
     words = ctypes.create_string_buffer(struct.calcsize("=6I"))
     _checked(_libc().capget(header, words))

@@ -127,7 +127,10 @@ def scope_signals() -> None:
 
     The ruleset restricts nothing else. It needs `no_new_privs`, which lasts: a set-user-id program such as
     sudo gains nothing here.
-    Raises: OSError: this kernel has no signal scopes (Linux before 6.12, or Landlock off)."""
+
+    Raises:
+        OSError: this kernel has no signal scopes (Linux before 6.12, or Landlock off).
+    """
     if abi() < FIRST_ABI_WITH_SCOPES:
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
     _enforce(struct.pack("=QQQ", 0, 0, _SIGNAL))

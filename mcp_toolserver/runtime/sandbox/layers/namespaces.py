@@ -40,7 +40,10 @@ _INTERFACE = struct.Struct("16sh14x")
 
 def fix_devices() -> None:
     """Make the devices that this user owns unchangeable, for this process and what it starts.
-    Raises: OSError: the kernel refused."""
+
+    Raises:
+        OSError: the kernel refused.
+    """
     if owned := _changeable():
         try:
             kernel.unshare(kernel.CLONE_NEWNS)
@@ -109,7 +112,10 @@ class SessionNamespaces:
 
     def join(self) -> None:
         """Move this process, which has one thread, into the namespaces, and to the top folder.
-        Raises: OSError: the kernel refused; the process may be in a part of them."""
+
+        Raises:
+            OSError: the kernel refused; the process may be in a part of them.
+        """
         # The power to enter the others comes with the first.
         kernel.setns(self.user)
         if self.network >= 0:

@@ -165,7 +165,10 @@ def lock_helper(cwd: int, program_places: Sequence[str]) -> None:
 
     `program_places` are the program and the files that it reads in addition to the system's libraries; it may
     execute those. It can write no file and open no socket.
-    Raises: LockError: this machine lacks what it takes."""
+
+    Raises:
+        LockError: this machine lacks what it takes.
+    """
     rules = Rules(
         reads=(cwd, *_LIBRARIES, *_RANDOM),
         executes=(*_LOADERS, *program_places),
@@ -184,7 +187,10 @@ def command_filter(mode: str, network: bool, *, shared: bool = False) -> Filter:
     It is narrower for a command that has the machine's own namespaces, `shared`: there no mount keeps modes,
     owners and times, and others see what memory it names. In a network namespace that leads nowhere, a
     command may use every kind of socket that programs need.
-    Raises: ValueError: `mode` is none that is enforced."""
+
+    Raises:
+        ValueError: `mode` is none that is enforced.
+    """
     writes = _writes(mode)
     has_loopback = not network and not shared
     local = {seccomp.UNIX} if writes or has_loopback else set[int]()
@@ -234,7 +240,10 @@ def everything_but(hidden: Collection[str], tops: Sequence[str]) -> Iterator[str
     """Places that together hold all below `tops`, without links, but none of `hidden`.
 
     All paths are absolute and hold no link. A top within something hidden is shown all the same.
-    Raises: LockError: a folder has too many entries next to something hidden."""
+
+    Raises:
+        LockError: a folder has too many entries next to something hidden.
+    """
     above = {str(parent) for path in hidden for parent in Path(path).parents}
     todo = [top for top in tops if top not in hidden]
     while todo:

@@ -111,7 +111,10 @@ def profile(
     plan: SandboxPlan, argv: Sequence[str], *, temporary: str, cwd: str, hidden: Sequence[str] = ()
 ) -> Profile:
     """The profile of `plan` for the program `argv`.
-    Raises: ValueError: as for `arguments`, but for the length."""
+
+    Raises:
+        ValueError: as for `arguments`, but for the length.
+    """
     _check(plan, (temporary, cwd, *hidden))
     made = Profile()
     if plan.reads_one_folder:

@@ -88,7 +88,10 @@ def _on_paths(head: str, paths: Iterable[str]) -> str:
 
 def _quoted(path: str) -> str:
     """A string of the language, which is a Scheme (TinyScheme): a backslash escapes itself and the quote.
-    Raises: LockError: it holds what cannot be in one for certain."""
+
+    Raises:
+        LockError: it holds what cannot be in one for certain.
+    """
     if any(ord(character) < 32 or ord(character) == 127 for character in path):
         raise LockError(f"{path!r} holds a control character, which a Seatbelt profile cannot name")
     escaped = path.replace("\\", "\\\\").replace('"', '\\"')

@@ -46,7 +46,10 @@ class HiddenPaths:
 
         Relative patterns start from each of `roots`, and are looked for only in `seen`: folders that are
         roots or lie in one. Absolute patterns are looked for wherever they start.
-        Raises: Unprotectable: too much is hidden or has to be searched, or a folder cannot be searched."""
+
+        Raises:
+            Unprotectable: too much is hidden or has to be searched, or a folder cannot be searched.
+        """
         if not self._matchers:
             return {}
         search = _Search(

@@ -275,7 +275,10 @@ def socket_paths(working: Sequence[str]) -> Iterator[str]:
     """The paths of all sockets found, absolute and without links; perhaps more than once.
 
     Those bound to a relative name are looked for in the folders `working`.
-    Raises: OSError: the kernel's list cannot be read."""
+
+    Raises:
+        OSError: the kernel's list cannot be read.
+    """
     names = dict(bound_names(Path(LIST).read_bytes()))
     folders: dict[str, str] = {}
     for name, is_guess in names.items():

@@ -78,7 +78,10 @@ class Process:
 
 def list_processes(places: tuple[str, ...] = PLACES) -> dict[int, Process]:
     """All processes by number, without the `ps` that lists them.
-    Raises: Unlisted: `ps` is missing, cannot be started or does not end."""
+
+    Raises:
+        Unlisted: `ps` is missing, cannot be started or does not end.
+    """
     program = next((place for place in places if os.access(place, os.X_OK)), None)
     if program is None:
         raise Unlisted(f"there is no program to list processes at {' or '.join(places)}")

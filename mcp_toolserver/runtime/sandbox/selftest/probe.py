@@ -91,7 +91,10 @@ def make_fixture(state: str, *, hides_in_root: bool = False) -> Generator[Fixtur
     """Create a fixture in the server's own folder, which no command sees, or else among the temporary files.
 
     With `hides_in_root` there is also a hidden file in the root, and a local socket outside of it.
-    Raises: OSError: it cannot be made."""
+
+    Raises:
+        OSError: it cannot be made.
+    """
     with contextlib.ExitStack() as undo:
         base = _private_folder(state)
         undo.callback(shutil.rmtree, base, ignore_errors=True)

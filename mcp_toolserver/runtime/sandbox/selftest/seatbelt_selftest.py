@@ -48,7 +48,10 @@ _OPEN = "(version 1)(allow default)"
 
 def prove(broker_policy: BrokerPolicy) -> Proof:
     """Try Seatbelt in the mode of `broker_policy`, with the first of its programs.
-    Raises: OSError: it cannot be tried."""
+
+    Raises:
+        OSError: it cannot be tried.
+    """
     sandbox = broker_policy.sandbox
     program = sandbox.programs[0]
     unproven = Proof(program=program)
@@ -91,7 +94,10 @@ def _run(
     plan: SandboxPlan, argv: Sequence[str], temporary: str, environment: Mapping[str, str]
 ) -> tuple[int, str]:
     """Run a program in the first root of `plan`; its exit status and what it printed.
-    Raises: OSError: it was not run, or not to its end."""
+
+    Raises:
+        OSError: it was not run, or not to its end.
+    """
     cwd, file = plan.sandbox.roots[0], anonymous_file("output")
     words = seatbelt.arguments(plan, argv, temporary=temporary, cwd=cwd)
     with os.fdopen(file, "w+b") as output:
