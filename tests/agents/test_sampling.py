@@ -355,7 +355,7 @@ async def test_agents_see_tools_that_need_a_model_only_where_there_is_one(tmp_pa
 
 def alone() -> sampling.RoundCall:
     handlers: Any = SimpleNamespace(questions=None, ask_seconds=1, client_ids=SimpleNamespace(id_for=str))
-    context: Any = SimpleNamespace()
+    context: Any = SimpleNamespace(session=SimpleNamespace(client_params=None), request=None)
     return sampling.RoundCall(handlers, context, mcp.CallToolRequestParams(name="x"))
 
 
