@@ -141,7 +141,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class BuiltTool:
-    """A tool made by `build_tool` or `define_tool`."""
+    """A tool made by `build_tool` or `define_tool`; see `Tool` for its members."""
 
     spec: ToolSpec
     """The tool as the server runs it."""
@@ -152,12 +152,10 @@ class BuiltTool:
 
     @property
     def name(self) -> str:
-        """The name for calls."""
         return self.spec.name
 
     @property
     def description(self) -> str:
-        """The description for the model."""
         return self.spec.description
 
     async def execute(self, payload: Payload, context: ToolContext) -> ToolResult:

@@ -25,7 +25,7 @@ from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.server.transport_security import TransportSecuritySettings
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from mcp_toolserver.protocol.http.gate import INNER_HOST, POSTED, HttpOptions, Posted
+from mcp_toolserver.protocol.http.gate import INNER_HOST, POSTED, HttpOptions, Posted, replayed
 from mcp_toolserver.protocol.http.request_checks import Route
 from mcp_toolserver.protocol.rate_limit import ConcurrencyLimiter, ConnectionStats, Incoming, Outgoing
 
@@ -94,26 +94,23 @@ def cancels_when_left(app: ASGIApp) -> ASGIApp:
 
         await app(scope, received, sent)
         if left and not answered:
-            await app(*_cancellation(scope, posted))
+            await app(*_cancellation(scope, receive, posted))
 
     return serve
 
 
-def _cancellation(scope: Scope, posted: Posted) -> tuple[Scope, Receive, Send]:
-    """A notification that cancels `posted` in its session."""
+def _cancellation(scope: Scope, receive: Receive, posted: Posted) -> tuple[Scope, Receive, Send]:
+    """A notification that cancels `posted` in its session, after which `receive` gives the disconnect."""
     params = {"requestId": posted.id, "reason": "the client closed the connection"}
     body = json.dumps({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params}).encode()
     framing = (b"content-length", b"transfer-encoding")
     headers = [(name, value) for name, value in scope["headers"] if name not in framing]
-    messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
-
-    async def receive() -> Message:
-        return messages.pop() if messages else {"type": "http.disconnect"}
+    scope = {**scope, "headers": headers, POSTED: Posted(method="notifications/cancelled")}
 
     async def send(message: Message) -> None:
         """Discard the response: the client disconnected."""
 
-    return {**scope, "headers": headers, POSTED: Posted(method="notifications/cancelled")}, receive, send
+    return scope, replayed(body, receive), send
 
 
 @asynccontextmanager

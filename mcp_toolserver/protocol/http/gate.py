@@ -223,7 +223,7 @@ class Gateway:
                 kept = [(name, value) for name, value in scope["headers"] if name not in _SPENT]
                 headers = [*kept, (b"host", INNER_HOST.encode())]
                 inner = {**scope, "headers": headers, POSTED: posted}
-                await self._pass(inner, _replayed(body, receive), reply, member)
+                await self._pass(inner, replayed(body, receive), reply, member)
 
     async def _pass(self, scope: Scope, receive: Receive, reply: Reply, member: Member) -> None:
         posted: Posted = scope[POSTED]
@@ -269,7 +269,7 @@ def head_of(scope: Scope) -> RequestHead:
     )
 
 
-def _replayed(body: bytes, receive: Receive) -> Receive:
+def replayed(body: bytes, receive: Receive) -> Receive:
     """`receive` for the inner application: first the whole body, then the messages of the connection."""
     whole: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
