@@ -171,12 +171,8 @@ def _add_settings(
             adapt(added, option.choices)
         if group is FILES:
             text = f"TOML file with settings and rules\n[default: none] [env: {PREFIX}CONFIG]"
-            adapt(
-                section.add_argument(
-                    "--config", metavar="FILE", help=text if "config" in shown else argparse.SUPPRESS
-                ),
-                (),
-            )
+            text = text if "config" in shown else argparse.SUPPRESS
+            adapt(section.add_argument("--config", metavar="FILE", help=text), ())
 
 
 Adapt = Callable[[argparse.Action, Sequence[str]], object]
@@ -277,12 +273,7 @@ def _add_setup_arguments(parser: argparse.ArgumentParser) -> argparse.Action:
 
 
 def parse(argv: Sequence[str]) -> Invocation:
-    """Parse the arguments of the program; the result has no settings yet.
-
-    Raises:
-        SettingsError: something is unknown or wrong.
-        SystemExit: `--help` or `--version` was printed.
-    """
+    """Parse the arguments of the program; the result has no settings yet. Raises as `invocation.load`."""
     parsed, unknown = command_parser().parse_known_args(_with_action(argv), namespace=Invocation())
     if unknown:
         raise SettingsError(_unknown_argument(unknown[0], parsed.action))

@@ -7,6 +7,7 @@ the broker is forked and before anything else is imported.
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -118,21 +119,16 @@ def _expanded(text: str, expand: Callable[[str, str], str], environ: Mapping[str
     """`text` with the user's home folder in place of `~`. Raises: SettingsError: it is needed and unknown."""
     if expand(text, "") == text:
         return text
-    home = environ.get("HOME") or _registered_home()
+    home = environ.get("HOME", "")
+    if not home:
+        # Windows has no such module, and is refused later with a better message.
+        with suppress(ImportError, KeyError):
+            import pwd
+
+            home = pwd.getpwuid(os.getuid()).pw_dir
     if not os.path.isabs(home):
         raise SettingsError(f"{text}: the home folder is unknown (HOME is {home!r}); write the whole path")
     return expand(text, home.rstrip("/"))
-
-
-def _registered_home() -> str:
-    """The home folder in the user database; empty where there is none."""
-    try:
-        # Windows has no such module, and is refused later with a better message.
-        import pwd
-
-        return pwd.getpwuid(os.getuid()).pw_dir
-    except (ImportError, KeyError):
-        return ""
 
 
 def _known(place: str, content: Mapping[str, Raw], options: Sequence[Option]) -> dict[str, Value]:

@@ -95,7 +95,9 @@ class Shared:
         self.web = WebOptions() if settings.network == "none" else web_options(settings)
         self.policy = policy = build_policy(settings, self.registry)
         self.state = state = state_folder(settings.state_dir)
-        self.audit = None if held_by is None else _audit(self.facts, state, values=settings.audit_values)
+        layers = {need: need.value.layers(self.facts) for need in Capability}
+        context = AuditContext(mode=self.facts.mode.flag, layers=layers, values=settings.audit_values)
+        self.audit = None if held_by is None else AuditLog(make_state_folder(state), context)
         self.running = None if held_by is None else _running(state)
         """The record of this process in the state folder; None if the server will run no call."""
         self.workspace = Workspace(
@@ -505,14 +507,6 @@ def _excepted(settings: Settings) -> str:
     names = ", ".join(settings.writable_name)
     log.warning("not protected, because of --writable-name: %s", names)
     return f"; not protected (--writable-name): {names}"
-
-
-def _audit(facts: HostFacts, state: str, *, values: bool) -> AuditLog:
-    """Open the audit log; each entry names the layers that enforced the mode."""
-    layers = {need: need.value.layers(facts) for need in Capability}
-    return AuditLog(
-        make_state_folder(state), AuditContext(mode=facts.mode.flag, layers=layers, values=values)
-    )
 
 
 def host_facts(

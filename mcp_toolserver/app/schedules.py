@@ -28,7 +28,6 @@ class Jobs:
 
     app: Application
     grants: GrantFile | None
-    """The named tokens."""
     announce: Callable[[str], None] = lambda _: None
     """Gets a line at the start and at the end of each run."""
 

@@ -64,7 +64,6 @@ class HttpBinding:
     token: str
     """Empty with named tokens."""
     grants: "GrantFile | None"
-    """The named tokens."""
 
 
 def bind_http(settings: Settings) -> HttpBinding | None:

@@ -498,13 +498,11 @@ class Providers:
         return max((one.shutdown_timeout() for one in built if one.shutdown_timeout), default=0.0)
 
     def forget(self, owner: str) -> None:
-        """Drop what belongs to an owner who does not come back."""
         for one in self._built.values():
             if one.forget is not None:
                 one.forget(owner)
 
     async def forgotten(self) -> None:
-        """Wait until what `forget` dropped has ended."""
         async with create_task_group() as tasks:
             for one in self._built.values():
                 if one.forgotten is not None:

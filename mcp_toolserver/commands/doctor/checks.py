@@ -24,8 +24,6 @@ Standing = Literal["holds", "degraded", "missing", "note"]
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing the doctor looked at."""
-
     what: str
     standing: Standing
     detail: str

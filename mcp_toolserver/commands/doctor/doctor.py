@@ -60,7 +60,6 @@ class Report:
     modes: tuple[ModeReport, ...]
     findings: tuple[Finding, ...]
     next: str
-    """What to do now, in one line."""
 
 
 def report(facts: Facts) -> Report:

@@ -50,7 +50,6 @@ class LayerReport:
 
     @property
     def why_not(self) -> str:
-        """Why the layer does not hold."""
         failed = (f'"{check.name}" does not hold' for check in self.checks if not check.held)
         return "; ".join(self.reasons or failed)
 
@@ -128,6 +127,7 @@ def examine(settings: Settings, found: HostExecutables, *, broker: bool) -> Fact
 
         filters = missing_filter()
     hiding_rules, tool_rules = by_reach(settings.deny, rule_context(Registry(discover())))
+    connects = settings.network != "none"
     places = (settings.token_file, state_folder(settings.state_dir))
     return Facts(
         settings=settings,
@@ -141,7 +141,7 @@ def examine(settings: Settings, found: HostExecutables, *, broker: bool) -> Fact
         errata=landlock.mended_errata() if abi else (),
         filters=filters,
         proofs=proofs,
-        servers={mode: _server(settings, mode) if broker else NO_SERVER for mode in CONFINED},
+        servers={mode: try_lock(mode, network=connects) if broker else NO_SERVER for mode in CONFINED},
         unprotectable=_unprotectable(policy) if linux else "",
         ripgrep_version=host.version(found.ripgrep, ("--no-config", "--version")),
         git_version=host.version(found.git),
@@ -172,16 +172,6 @@ def _model(settings: Settings) -> tuple[str, str]:
 def _display_name(need: Capability) -> str:
     """`desktop_open` is to open, among what a desktop can do."""
     return need.label.removeprefix("desktop_").replace("_", " ")
-
-
-def _server(settings: Settings, mode: str) -> LayerReport:
-    try:
-        return try_lock(mode, network=settings.network != "none")
-    except FileNotFoundError as error:
-        raise SettingsError(
-            f"the tests need a folder for temporary files ({error.strerror}). In a container with "
-            "--read-only, add --tmpfs /tmp"
-        ) from None
 
 
 def _proof(policy: BrokerPolicy, mode: str) -> Proof:
@@ -241,7 +231,14 @@ def _unprotectable(policy: BrokerPolicy) -> str:
 def try_lock(mode: str, *, network: bool = False) -> LayerReport:
     """Lock a fork of this process, which must have one thread, and try what a server must not be able to do.
     With `network` it may connect, as the web tools do."""
-    with TemporaryDirectory(prefix="mcp-toolserver-") as folder:
+    try:
+        temporary = TemporaryDirectory(prefix="mcp-toolserver-")
+    except FileNotFoundError as error:
+        raise SettingsError(
+            f"the tests need a folder for temporary files ({error.strerror}). In a container with "
+            "--read-only, add --tmpfs /tmp"
+        ) from None
+    with temporary as folder:
         base = os.path.realpath(folder)
         for name in ("state", "root", "outside"):
             os.mkdir(f"{base}/{name}")

@@ -82,16 +82,13 @@ class Places:
         Raises:
             SettingsError: the client has no configuration per project.
         """
-        if scope == "user":
-            own = client.macos if sys.platform == "darwin" else None
-            return self._user(client, user or own or client.user)
-        relative = project or client.project
-        if relative is None:
-            raise SettingsError(f"{client.title} has no configuration per project; use --scope user")
-        return self.project / relative
-
-    def _user(self, client: Client, pattern: str) -> Path:
-        variable, folder = client.home
+        if scope == "project":
+            relative = project or client.project
+            if relative is None:
+                raise SettingsError(f"{client.title} has no configuration per project; use --scope user")
+            return self.project / relative
+        own = client.macos if sys.platform == "darwin" else None
+        pattern, (variable, folder) = user or own or client.user, client.home
         if moved := self.environ.get(variable):
             # Claude Code keeps both ~/.claude.json and ~/.claude/ in the folder of its variable.
             return Path(moved, pattern.removeprefix(folder).lstrip("/").removeprefix(".claude/"))
