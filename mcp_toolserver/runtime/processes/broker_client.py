@@ -191,7 +191,7 @@ class Broker:
 
 
 class PosixBroker(Broker):
-    """The broker on a stream socket; docs/internals/seatbelt.md says what it does not guarantee."""
+    """The broker on a stream socket; see `runtime.sandbox.posix` for what it guarantees."""
 
     kind = socket.SOCK_STREAM
     module = "mcp_toolserver.runtime.sandbox.posix.broker"
