@@ -193,17 +193,13 @@ class Broker:
 
     def _send(self, kind: bytes, session: str, descriptors: Sequence[int]) -> None:
         """Send a message, see `messages`; `descriptors` stay open here.
-
-        Raises:
-            OSError: the broker is gone, or too busy.
-            Unavailable: it ended early.
-        """
+        Raises: OSError, Unavailable: the broker is gone, or too busy; or it ended early."""
         flags = NO_SIGNAL | (socket.MSG_DONTWAIT if kind == messages.REQUEST else 0)
         socket.send_fds(self._requests, [kind + messages.session_id(session)], descriptors, flags)
 
 
 class PosixBroker(Broker):
-    """The broker on a stream socket; docs/internals/seatbelt.md says what it does not guarantee."""
+    """The broker on a stream socket; see `runtime.sandbox.posix` for what it guarantees."""
 
     kind = socket.SOCK_STREAM
     module = "mcp_toolserver.runtime.sandbox.posix.broker"
