@@ -57,9 +57,6 @@ def names(entries: Sequence[Entry]) -> list[str]:
     return [entry.spec.name for entry in entries]
 
 
-# --- files -----------------------------------------------------------------------------------------------
-
-
 def test_a_file_gives_what_it_assigns_and_prints_nothing_to_a_client(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -132,9 +129,6 @@ def test_no_flag_and_no_variable_adds_tools() -> None:
             load(argv, environ)
 
 
-# --- packages --------------------------------------------------------------------------------------------
-
-
 def package(folder: Path, module: str, *, offers: str = "", name: str = "acme") -> None:
     """An installed distribution, as far as Python sees."""
     folder.mkdir(exist_ok=True)
@@ -189,9 +183,6 @@ def test_a_package_that_does_not_hold_what_it_offers_stops_the_start(offers: str
     package(installed, "acme_seven", offers=offers)
     with pytest.raises(SettingsError, match="cannot be loaded"):
         load_custom_tools((), ["acme"], ())
-
-
-# --- a real server ---------------------------------------------------------------------------------------
 
 
 REACHING = """

@@ -126,9 +126,6 @@ async def test_without_a_branch_the_commit_before_is_named(at: GitTools) -> None
     assert "no branch stays checked out" in text
 
 
-# --- what would be lost ----------------------------------------------------------------------------------
-
-
 async def test_an_uncommitted_change_is_not_overwritten(at: GitTools) -> None:
     at.lair.write("file.txt", "changed\n")
     assert "uncommitted changes of 'file.txt'" in await refused(at, "conflict")
@@ -199,9 +196,6 @@ async def test_more_files_than_can_be_written_are_refused(
     assert "More than 2 files differ" in await refused(at, "invalid_input")
 
 
-# --- bad arguments ---------------------------------------------------------------------------------------
-
-
 NEW = {"name": "x", "create": True}
 
 REFUSED = {
@@ -235,9 +229,6 @@ async def test_a_branch_of_another_work_tree_is_not_taken(at: GitTools) -> None:
 async def test_a_sparse_checkout_is_not_switched(at: GitTools) -> None:
     at.lair.config("core.sparseCheckout true")
     assert "sparse" in await refused(at, "invalid_input")
-
-
-# --- what is not written ---------------------------------------------------------------------------------
 
 
 async def test_rules_hold_for_each_file(at: GitTools) -> None:

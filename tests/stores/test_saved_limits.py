@@ -36,9 +36,6 @@ def saved(setup: Setup) -> list[Path]:
     return sorted((setup.home / "state/sessions").glob("*/outputs/*/*.txt"))
 
 
-# --- a call that succeeded, and what could not be saved of it --------------------------------------------
-
-
 async def test_a_call_whose_long_answer_cannot_be_saved_has_succeeded(setup: Setup) -> None:
     (setup.root / "a").write_text("".join(f"{number}\n" for number in range(100_000)), encoding="utf-8")
     (setup.home / "state").mkdir(mode=0o700)
@@ -61,9 +58,6 @@ async def test_nothing_is_saved_that_would_touch_the_reserve(setup: Setup) -> No
     assert not ran.is_error
     assert "could not be saved, because less than 16777216 MiB would stay free" in text(ran)
     assert saved(setup) == []
-
-
-# --- bounds ----------------------------------------------------------------------------------------------
 
 
 def printing(size: int) -> str:
@@ -133,8 +127,6 @@ async def test_only_so_many_owners_have_a_folder(tmp_path: Path) -> None:
     assert not Path(first.path).parent.exists()
     outputs.close()
 
-
-# --- the audit log ---------------------------------------------------------------------------------------
 
 CALLS = f"""{RECORDED}
 with open(folder / "state/filler", "wb", buffering=0) as filler:
