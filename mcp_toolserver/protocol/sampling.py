@@ -195,7 +195,8 @@ class RoundCall(Client):
         """Cancels the call, and with it all that it runs."""
         self.rounds = 1 if params.request_state else 0
         """The rounds so far; a question to the user takes one."""
-        self._same = (self.owner, params.name, params.arguments)
+        self.call = (self.owner, params.name, params.arguments)
+        """Who calls what; each request of the call has the same."""
         self._turns: dict[str, _Question] = {}
         self._asked = 0
         self._news = anyio.Event()
@@ -206,9 +207,6 @@ class RoundCall(Client):
 
     def sampling(self) -> "RoundCall":
         return self
-
-    def is_for(self, owner: str, params: mcp.CallToolRequestParams) -> bool:
-        return self._same == (owner, params.name, params.arguments)
 
     async def turn(self, request: ModelRequest) -> ModelTurn:
         if self.has_ended:
@@ -282,8 +280,7 @@ class Rounds:
                 await call.run(work)
             finally:
                 self._calls.discard(call)
-                for state in [state for state, one in self._waiting.items() if one is call]:
-                    del self._waiting[state]
+                self._waiting = {state: one for state, one in self._waiting.items() if one is not call}
 
         self._calls.add(call)
         call.cancel = background.start(run, name="a call with the client's model").cancel
@@ -293,10 +290,11 @@ class Rounds:
 
         A state is valid once, for the client that got it and for the same call.
         """
-        call = self._waiting.get(params.request_state or "")
-        if call is None or not call.is_for(owner, params):
+        state = params.request_state or ""
+        call = self._waiting.get(state)
+        if call is None or call.call != (owner, params.name, params.arguments):
             return None
-        del self._waiting[params.request_state or ""]
+        del self._waiting[state]
         call.take(params.input_responses or {})
         return call
 

@@ -400,10 +400,7 @@ async def listening(
     config.load()
     state, limiter = ServerState(), ConnectionLimiter(options)
     loop = asyncio.get_running_loop()
-
-    def accept() -> Connection:
-        return Connection(config, state, limiter, options.header_seconds)
-
+    accept = partial(Connection, config, state, limiter, options.header_seconds)
     servers = [await loop.create_server(accept, sock=sock, backlog=BACKLOG) for sock in sockets]
     try:
         yield

@@ -224,10 +224,7 @@ def open_files(source: int, target: int) -> tuple[LineReader, LineWriter]:
             # The terminal is gone.
             return b""
 
-    async def wait_for_reader_gone() -> None:
-        await to_thread.run_sync(_wait_for_hang_up, target, abandon_on_cancel=True)
-
-    writer = LineWriter(write, wait_for_reader_gone)
+    writer = LineWriter(write, lambda: to_thread.run_sync(_wait_for_hang_up, target, abandon_on_cancel=True))
     return LineReader(writer, line), writer
 
 
