@@ -197,6 +197,8 @@ def write_report(invocation: Invocation, found: HostExecutables, start: Callable
 def _content(
     settings: Settings, found: HostExecutables, start: Callable[[], Broker | None]
 ) -> dict[str, Json]:
+    tools, options = Registry(discover()), (*OPTIONS, *TABLES["rules"], *TABLES["agent"])
+    known = frozenset({*tools.entries, *tools.toolsets, "lean", "default", "all"})
     content: dict[str, Json] = {
         "about": _ABOUT,
         "version": mcp_toolserver.__version__,
@@ -209,7 +211,7 @@ def _content(
             "architecture": platform.machine(),
             "glibc": _version(platform.libc_ver()[1]),
         },
-        "settings": dict(_settings(settings)),
+        "settings": {one.name: _shown(one, getattr(settings, one.attribute), known) for one in options},
         "missing programs": list(found.missing),
         "broker": False,
     }
@@ -307,13 +309,6 @@ def installer(prefix: Path) -> str:
     except PackageNotFoundError:
         return "unknown"
     return name if name in _INSTALLERS else "unknown"
-
-
-def _settings(settings: Settings) -> Iterator[tuple[str, Json]]:
-    tools = Registry(discover())
-    known = frozenset({*tools.entries, *tools.toolsets, "lean", "default", "all"})
-    for option in (*OPTIONS, *TABLES["rules"], *TABLES["agent"]):
-        yield option.name, _shown(option, getattr(settings, option.attribute), known)
 
 
 def _shown(option: Option, value: Value, known: frozenset[str]) -> Json:
