@@ -9,15 +9,17 @@ On another system than Linux the gate runs the portable tests, without coverage,
 """
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import cache
 from pathlib import Path
 
 from tests import ROOT
 from tests.macos.linux_guarantees import SUITES
-from tests.support.extent import VARIABLE, starts_programs
+from tests.support.extent import VARIABLE
 
 SOURCES = ("mcp_toolserver", "tests", "benchmarks", "examples", "packaging")
 
@@ -30,6 +32,9 @@ WRITING = ("project/test_each_example", "setup/test_client_pages", "app/test_wor
 """The tests that write generated files, but for those that read what these write."""
 
 ON_POSIX = ("--process-layer", "posix")
+
+STARTS_PROGRAMS = re.compile(r"\bsys\.executable\b|\bBroker\b")
+"""What a test module says that starts a server, a broker or another Python."""
 
 OF_EVERY_TOOL = ("tests/pipeline/test_every_tool.py", "tests/pipeline/test_registry.py")
 """Part of the fast step although one test starts a program: a new tool is checked here."""
@@ -50,6 +55,19 @@ DESELECTED = (
     "tests/files/test_tree.py::test_a_folder_that_cannot_be_read_is_reported_and_the_rest_is_shown",
 )
 """Single tests of portable files that need `os.setxattr` and /proc."""
+
+IMPORTS = re.compile(r"^from ((?:tests|benchmarks)[\w.]*) import (\w*)", re.MULTILINE)
+
+
+@cache
+def starts_programs(file: Path) -> bool:
+    """Whether a test module, or a module that it imports from `tests` or `benchmarks`, starts programs."""
+    text = file.read_text(encoding="utf-8")
+    named = [ROOT / found[1].replace(".", "/") / found[2] for found in IMPORTS.finditer(text)]
+    imported = (place.with_suffix(".py") for path in named for place in (path, path.parent))
+    return bool(STARTS_PROGRAMS.search(text)) or any(
+        starts_programs(module) for module in imported if module.is_file()
+    )
 
 
 def without_programs() -> list[str]:

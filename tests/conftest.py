@@ -10,7 +10,7 @@ from hypothesis import settings
 from mcp_toolserver.runtime.processes.broker_client import Broker
 from tests.macos import linux_guarantees
 from tests.support import process_layer
-from tests.support.extent import IN_FULL, starts_programs
+from tests.support.extent import IN_FULL
 from tests.support.official import WITHOUT, is_wanted
 
 if TYPE_CHECKING:
@@ -56,9 +56,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             from tests.macos import caseless_volume
 
             caseless_volume.expect(item)
-        if starts_programs(item.path):
-            # Coverage is that of in-process tests; measuring makes the others slower.
-            item.add_marker(pytest.mark.no_cover)
         if item.get_closest_marker("xdist_group"):
             item.add_marker(pytest.mark.xdist_group(item.path.stem))
 
