@@ -193,7 +193,10 @@ class Broker:
 
     def _send(self, kind: bytes, session: str, descriptors: Sequence[int]) -> None:
         """Send a message, see `messages`; `descriptors` stay open here.
-        Raises: OSError, Unavailable: the broker is gone, or too busy; or it ended early."""
+
+        Raises:
+            OSError, Unavailable: the broker is gone, or too busy; or it ended early.
+        """
         flags = NO_SIGNAL | (socket.MSG_DONTWAIT if kind == messages.REQUEST else 0)
         socket.send_fds(self._requests, [kind + messages.session_id(session)], descriptors, flags)
 

@@ -74,7 +74,10 @@ def bwrap_args(
     `passed` is what bubblewrap gets by option: with `--seccomp` a filter that nobody else reads, with
     `--json-status-fd` a pipe to which it writes lines of JSON, one with an `exit-code` only when the command
     was started. Bubblewrap closes all descriptors before the command runs.
-    Raises: OSError: something protected has gone since `before`."""
+
+    Raises:
+        OSError: something protected has gone since `before`.
+    """
     protected = {place.absolute: protected.descriptor for place, protected in before.protected.items()}
     known = {**before.roots, **protected}
     words: list[str | int] = [program, *ALWAYS]

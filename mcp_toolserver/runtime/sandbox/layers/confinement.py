@@ -303,7 +303,10 @@ def run_in_sandbox(
 ) -> tuple[int, str]:
     """Run `script` as a command in the first root, one of `session` if given; its exit status and what it
     printed.
-    Raises: OSError, Unprotectable: no process can be started, or its sandbox cannot be set up."""
+
+    Raises:
+        OSError, Unprotectable: no process can be started, or its sandbox cannot be set up.
+    """
     root_handles = replace(open_roots(plan.sandbox), hides_sockets=False)
     cwd = os.open(plan.sandbox.roots[0], os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     places = protected_paths_now(plan.sandbox, root_handles)

@@ -100,7 +100,10 @@ def program(wanted: Filter, machine: str | None = None) -> bytes:
 
 def load(instructions: bytes) -> None:
     """Hold this process, every thread of it and all it starts to a filter; sets `no_new_privs`.
-    Raises: Unsupported, OSError: this kernel takes no filters, or refused."""
+
+    Raises:
+        Unsupported, OSError: this kernel takes no filters, or refused.
+    """
     column, _ = _machine(os.uname().machine)
     code = ctypes.create_string_buffer(instructions, len(instructions))
     described = struct.pack("@HP", len(instructions) // _INSTRUCTION.size, ctypes.addressof(code))

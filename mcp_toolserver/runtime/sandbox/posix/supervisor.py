@@ -109,7 +109,11 @@ def _launch(
     constants: Constants, job: supervision.Descriptors, session_folder: str, leaving: contextlib.ExitStack
 ) -> _Launch | dict[str, object]:
     """Prepare a request; or return the report on why it is refused.
-    Raises: OSError, Unprotectable: something cannot be opened or made, or what rules hide cannot be found."""
+
+    Raises:
+        OSError, Unprotectable: something cannot be opened or made, or what rules hide cannot be
+            found.
+    """
     found = supervision.planned(job.request, constants.broker_policy, constants.proof)
     if isinstance(found, dict):
         return found
