@@ -3,18 +3,20 @@
 import errno
 import os
 import stat
+import sys
 from contextlib import suppress
 
 from mcp_toolserver.errors import SettingsError
 
-OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-"""Flags to open a folder."""
+if sys.platform != "win32":  # which lacks these flags, and where the start says that WSL is needed
+    OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+    """Flags to open a folder."""
 
-CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-"""Flags to create a file."""
+    CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    """Flags to create a file."""
 
-READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-"""Flags to read a file, without waiting for the writer of a FIFO in its place."""
+    READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    """Flags to read a file, without waiting for the writer of a FIFO in its place."""
 
 
 def state_folder(chosen: str | None) -> str:

@@ -591,7 +591,7 @@ async def test_a_log_that_is_closed_while_a_call_waits_for_its_lock_has_its_line
         async with anyio.create_task_group() as tasks:
             with locked(tmp_path):
                 tasks.start_soon(call, at, "read_file", {"path": "a"})
-                await anyio.wait_all_tasks_blocked()
+                await until(lambda: audit._waiting)
             audit.close()
     assert [line["outcome"] for line in lines(tmp_path)] == ["not_found"]
 
@@ -606,7 +606,7 @@ async def test_a_log_that_is_closed_while_another_process_keeps_it_locked_withho
         async with anyio.create_task_group() as tasks:
 
             async def close() -> None:
-                await anyio.wait_all_tasks_blocked()
+                await until(lambda: audit._waiting)
                 audit.close()
 
             tasks.start_soon(close)

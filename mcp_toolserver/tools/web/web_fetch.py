@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated
 
 from mcp_toolserver import tool as t
 from mcp_toolserver.text.lines.encoding import head_bytes
-from mcp_toolserver.text.tool_search import scores
 from mcp_toolserver.text.web.headers import readable_with
 from mcp_toolserver.text.web.response_text import framed
 from mcp_toolserver.text.web.urls import parse_url
@@ -113,6 +112,8 @@ Part = tuple[int, int]
 
 def relevant(text: str, question: str, most: int) -> tuple[Part, ...]:
     """Return the parts most relevant to `question`, up to `most` characters, in the order of the text."""
+    from mcp_toolserver.text.tool_search import scores
+
     wanted = (word for word in _words(question) if word not in _COMMON)
     parts = _parts(text)
     counts = [Counter(_words(text[start:end])) for start, end in parts]
