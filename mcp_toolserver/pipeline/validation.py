@@ -109,12 +109,11 @@ def _level(schema: Any, place: tuple[int | str, ...]) -> Any:
 def subjects_of(entry: Entry, args: Args, host: HostServices) -> tuple[Subject, ...]:
     """What the call touches, each in all its spellings."""
     spec = entry.spec
-    given = [getattr(args, name) for name in spec.path_fields]
-    paths = [path for value in given for path in _paths(value)]
-    if spec.subjects is None:
-        subjects = (*(getattr(args, name) for name in spec.url_fields), *paths)
-    else:
+    paths = [path for name in spec.path_fields for path in _paths(getattr(args, name))]
+    if spec.subjects is not None:
         subjects = spec.subjects(args)
+    else:
+        subjects = (*(getattr(args, name) for name in spec.url_fields), *paths)
     return tuple(
         [host.workspace.spellings(CanonicalPath(one)) if one in paths else (one,) for one in subjects]
     )

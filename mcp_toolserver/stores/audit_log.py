@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from itertools import chain
 
 import anyio
 from pydantic import JsonValue
@@ -314,7 +315,7 @@ class AuditLog:
 def entry_fields(call: CallRecord, context: AuditContext) -> Fields:
     """Return the entry of a call, without number and hash."""
     text = call.text.encode(errors="surrogatepass")
-    needs = sorted(call.needs, key=lambda need: need.label)
+    layers = [names for need, names in context.layers.items() if need in call.needs]
     entry: Fields = {
         "time": utc(time.time_ns() // 10**6),
         "call": call.id,
@@ -328,7 +329,7 @@ def entry_fields(call: CallRecord, context: AuditContext) -> Fields:
         "permission": None if call.permission is None else call.permission.flag,
         "verdict": call.verdict,
         "rule": call.rule[:_RULE],
-        "layers": list(dict.fromkeys(layer for need in needs for layer in context.layers.get(need, ()))),
+        "layers": list(dict.fromkeys(chain.from_iterable(layers))),
         "outcome": call.outcome,
         "ms": round(call.duration_ms, 3),
         "bytes": len(text),

@@ -160,7 +160,7 @@ class Workspace:
                 f"--root {pair[1].path} lies in --root {pair[0].path}; give only one of them."
             )
         object.__setattr__(self, "held", held)
-        object.__setattr__(self, "roots", tuple(root.path for root in held))
+        object.__setattr__(self, "roots", tuple([root.path for root in held]))
 
     def read_only(self, why: str) -> "Workspace":
         """The same workspace, in which nothing may be written. `why` continues a sentence that begins with
