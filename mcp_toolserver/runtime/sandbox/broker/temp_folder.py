@@ -22,9 +22,11 @@ def scratch(state: str) -> Generator[str]:
     """A locked folder in the state folder `state`, removed in the end. Raises: OSError."""
     path = os.path.join(state, FOLDER, secrets.token_hex(16))
     lock = create(path)
-    yield path
-    shutil.rmtree(path, ignore_errors=True)
-    os.close(lock)
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+        os.close(lock)
 
 
 def create(path: str) -> int:
