@@ -17,7 +17,7 @@ def run(effort: Effort, folder: Path) -> list[Row]:
     del effort  # the figure is asked for as it is
     root = folder / "jobs"
     root.mkdir()
-    with Client(ours(root, mode="workspace-write", toolset="all")) as client:
+    with Client(ours(root, mode="workspace-write", toolset="all", more=("--structured",))) as client:
         # The first task of all costs more than its own.
         _ended(client, _created(client, "echo first"))
         server, family = resident(client.pid), proportional(client.pid)

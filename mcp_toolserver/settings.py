@@ -311,6 +311,9 @@ class Settings:
     allow_unconfined_server: bool = CONFINEMENT(
         _SWITCH, False, "serve although the kernel cannot confine the server's own process (no Landlock)"
     )
+    structured: bool = OUTPUT(
+        _SWITCH, False, "also send the results of lists and records as structured data, with a schema"
+    )
     raw_output: bool = OUTPUT(_SWITCH, False, "send control and invisible characters to clients as they are")
     audit_values: bool = OUTPUT(
         _SWITCH, False, "write the arguments of calls into the audit log too, secrets blanked"
@@ -463,7 +466,14 @@ TABLES: Mapping[str, tuple[Option, ...]] = {
 
 _PUBLIC = (
     *("transport", "toolsets", "tools", "exclude_tools", "sandbox", "network", "git", "writable_name"),
-    *("allow_degraded", "allow_unconfined_server", "desktop_private", "raw_output", "audit_values"),
+    *(
+        "allow_degraded",
+        "allow_unconfined_server",
+        "desktop_private",
+        "structured",
+        "raw_output",
+        "audit_values",
+    ),
     *("ask_seconds", "foreground_seconds", "web_robots", "containers", "command_processes", "command_memory"),
     *("command_file_size", "command_cpu_seconds", "output_size", "output_hours", "disk_reserve"),
     *("max_body", "max_calls", "max_sessions"),

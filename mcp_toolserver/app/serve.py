@@ -168,6 +168,7 @@ def mcp_server(
         only_client=only_client,
         roots=ClientRoots(app.windows, ignored=app.settings.client_roots == "ignore"),
         background=app.background,
+        structured=app.settings.structured,
     )
     own = adapt(resource_feature(app, handlers))
 

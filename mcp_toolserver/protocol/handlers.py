@@ -86,6 +86,9 @@ class Handlers:
     """Runs calls that outlive their request."""
     only_client: str = ""
     """The id of the only client of the transport; empty if there can be several."""
+    structured: bool = False
+    """Whether results have structured data, and tools its schema. Clients that get both, text and data, show
+    their model only one: Claude Code 2.1.330 drops the text."""
 
     @cached_property
     def client_ids(self) -> ClientIds:
@@ -113,7 +116,9 @@ class Handlers:
         protocol is the same for every client."""
         refuse_cursor(params)
         samples = not is_stateless(context) and _offers_model(context)
-        return mcp.ListToolsResult(tools=translate.tools(self.dispatcher, samples=samples))
+        return mcp.ListToolsResult(
+            tools=translate.tools(self.dispatcher, samples=samples, structured=self.structured)
+        )
 
     async def call_tool(
         self, context: Context, params: mcp.CallToolRequestParams
@@ -129,7 +134,7 @@ class Handlers:
                 client.close()
         except UnknownTool:
             raise MCPError(mcp.INVALID_PARAMS, f"Unknown tool: {visible(params.name[:128])}") from None
-        return _response(answer, context, client.pending)
+        return self._response(answer, context, client.pending)
 
     def runs_in_rounds(self, context: Context, params: mcp.CallToolRequestParams) -> bool:
         """Whether a call uses the model of a stateless client. Raises: UnknownTool."""
@@ -162,14 +167,23 @@ class Handlers:
             call.close()
         if isinstance(answer, mcp.InputRequiredResult):
             return answer
-        return _response(answer, context, call.pending)
+        return self._response(answer, context, call.pending)
 
     async def call_as_task(
         self, context: Context, params: mcp.CallToolRequestParams, task: "Task"
     ) -> dict[str, JsonValue]:
         """Run a call of an existing tool as a task."""
         answer = await self._dispatched(params, TaskClient(self, context, params, task))
-        return translate.result(answer, context.protocol_version, context.meta)
+        version = context.protocol_version
+        return translate.result(answer, version, context.meta, structured=self.structured)
+
+    def _response(
+        self, answer: Result, context: Context, pending: mcp.InputRequiredResult | None
+    ) -> dict[str, JsonValue] | mcp.InputRequiredResult:
+        if answer.pending and pending is not None:
+            return pending
+        version = context.protocol_version
+        return translate.result(answer, version, context.meta, structured=self.structured)
 
     async def _dispatched(self, params: mcp.CallToolRequestParams, client: "Client") -> Result:
         options = CallOptions(
@@ -291,14 +305,6 @@ def refuse_cursor(params: mcp.PaginatedRequestParams | None) -> None:
     """Reject a cursor for a list of one page."""
     if params is not None and params.cursor:
         raise MCPError(mcp.INVALID_PARAMS, "Invalid cursor")
-
-
-def _response(
-    answer: Result, context: Context, pending: mcp.InputRequiredResult | None
-) -> dict[str, JsonValue] | mcp.InputRequiredResult:
-    if answer.pending and pending is not None:
-        return pending
-    return translate.result(answer, context.protocol_version, context.meta)
 
 
 def _offers_model(context: Context) -> bool:

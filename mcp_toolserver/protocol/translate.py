@@ -85,9 +85,11 @@ def is_stateless(context: Context) -> bool:
     return is_version_at_least(context.protocol_version, MODERN)
 
 
-def tool(entry: Entry, level: Permission, reaches: frozenset[Capability]) -> mcp.Tool:
+def tool(
+    entry: Entry, level: Permission, reaches: frozenset[Capability], *, structured: bool = True
+) -> mcp.Tool:
     """The declaration of a tool. `level` is the permission that a call needs on this host; `reaches` are its
-    capabilities that go beyond the files of the host."""
+    capabilities that go beyond the files of the host. `structured` declares the schema of its data."""
     spec = entry.spec
     reads = only_reads(entry, level, reaches)
     return mcp.Tool(
@@ -95,7 +97,7 @@ def tool(entry: Entry, level: Permission, reaches: frozenset[Capability]) -> mcp
         title=spec.title or None,
         description=spec.description,
         input_schema=spec.schema,
-        output_schema=spec.output_schema,
+        output_schema=spec.output_schema if structured else None,
         annotations=mcp.ToolAnnotations(
             read_only_hint=reads,
             destructive_hint=spec.destructive and not reads,
@@ -112,14 +114,18 @@ def only_reads(entry: Entry, level: Permission, reaches: frozenset[Capability]) 
     return Permission.READ_ONLY in (level, entry.spec.own_permission) and not reaches & _STARTING
 
 
-def tools(dispatcher: Dispatcher, *, samples: bool = False) -> list[mcp.Tool]:
-    """All listed tools, by name; see `Dispatcher.listed`."""
-    listed = dispatcher.listed(samples=samples)
-    return [tool(entry, dispatcher.level(entry), dispatcher.reach(entry)) for entry in listed]
+def tools(dispatcher: Dispatcher, *, samples: bool = False, structured: bool = True) -> list[mcp.Tool]:
+    """All listed tools, by name; see `Dispatcher.listed` and `tool`."""
+    return [
+        tool(entry, dispatcher.level(entry), dispatcher.reach(entry), structured=structured)
+        for entry in dispatcher.listed(samples=samples)
+    ]
 
 
-def result(answer: Result, version: str, request: Mapping[str, Any] | None = None) -> dict[str, JsonValue]:
-    """A result in the form of this protocol version.
+def result(
+    answer: Result, version: str, request: Mapping[str, Any] | None = None, *, structured: bool = True
+) -> dict[str, JsonValue]:
+    """A result in the form of this protocol version, with its data if `structured`.
 
     It is the JSON of a `CallToolResult`, because the SDK validates JSON anyway. Some clients show `_meta` to
     their model, so it has metadata only where the `_meta` of the `request` traces the call.
@@ -131,7 +137,7 @@ def result(answer: Result, version: str, request: Mapping[str, Any] | None = Non
     }
     if correlation(request):
         wire["_meta"] = {METADATA: answer.metadata()}
-    if answer.data is not None:
+    if structured and answer.data is not None:
         wire["structuredContent"] = answer.data
     return downgrade("tools/call", wire, version)
 

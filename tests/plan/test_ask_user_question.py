@@ -137,7 +137,7 @@ class Human:
 
 def client(folder: Path, era: str, human: Any, *, seconds: float = 10, ask: Sequence[str] = ()) -> Client:
     target = dispatcher(host(folder), ask=ask)
-    served = Handlers(dispatcher=target, ask_seconds=seconds)
+    served = Handlers(dispatcher=target, ask_seconds=seconds, structured=True)
     options: Any = {"mode": era, "read_timeout_seconds": 20}
     return Client(ToolServer(served, "hello"), elicitation_callback=human, **options)
 

@@ -25,7 +25,7 @@ PLAN = "1. Change `a.py`.\n2. Run the tests."
 
 @pytest.fixture
 def setup(tmp_path: Path) -> Setup:
-    made = Setup.below(tmp_path, "workspace-write")
+    made = Setup.below(tmp_path, "workspace-write", "--structured")
     (made.root / "a.py").write_text("x = 1\n", encoding="utf-8")
     return made
 

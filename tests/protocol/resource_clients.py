@@ -49,7 +49,8 @@ class Place:
 
     @cached_property
     def handlers(self) -> Handlers:
-        return Handlers(dispatcher=self.app.dispatcher, ask_seconds=5, changes=self.app.changes)
+        target, changes = self.app.dispatcher, self.app.changes
+        return Handlers(dispatcher=target, ask_seconds=5, changes=changes, structured=True)
 
     @cached_property
     def feature(self) -> ResourceFeature:

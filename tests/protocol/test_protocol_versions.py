@@ -103,7 +103,7 @@ class Raw:
 
 @pytest.fixture(scope="module", params=REVISIONS)
 def raw(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Generator[Raw]:
-    setup = Setup.below(tmp_path_factory.mktemp("revision"), "danger-full-access")
+    setup = Setup.below(tmp_path_factory.mktemp("revision"), "danger-full-access", "--structured")
     (setup.root / "a.txt").write_text("content\n", encoding="utf-8")
     for words in (("init", "--quiet"), ("add", "."), ("commit", "--quiet", "--message=first")):
         git(setup.root, *words)

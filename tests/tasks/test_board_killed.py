@@ -38,7 +38,7 @@ FINAL = ("completed", "failed", "cancelled")
 
 def begun(setup: Setup) -> Client:
     """A server over stdio, to which nobody has connected yet."""
-    return Client(Launch(command=setup.command, cwd=ROOT, environment=setup.environment))
+    return Client(Launch(command=[*setup.command, "--structured"], cwd=ROOT, environment=setup.environment))
 
 
 def call(server: Client, tool: str, **arguments: Any) -> dict[str, Any]:
