@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from functools import cached_property, partial
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
@@ -133,7 +134,10 @@ class Handlers:
             finally:
                 client.close()
         except UnknownTool:
-            raise MCPError(mcp.INVALID_PARAMS, f"Unknown tool: {visible(params.name[:128])}") from None
+            asked = params.name[:128]
+            near = " or ".join(get_close_matches(asked, sorted(self.offered), n=2))
+            hint = f"; did you mean {near}?" if near else ""
+            raise MCPError(mcp.INVALID_PARAMS, f"Unknown tool: {visible(asked)}{hint}") from None
         return self._response(answer, context, client.pending)
 
     def runs_in_rounds(self, context: Context, params: mcp.CallToolRequestParams) -> bool:

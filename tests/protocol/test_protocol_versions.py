@@ -179,8 +179,10 @@ def test_the_whole_of_a_cut_result_is_linked_where_the_revision_has_links(raw: R
 def test_no_arguments_are_an_empty_object_and_an_unknown_tool_is_an_error(raw: Raw) -> None:
     for answer in (raw.call("read_file", None), raw.ask("tools/call", name="read_file")):
         assert "path: Field required" in answer["result"]["content"][0]["text"]
-    error = raw.call("nope", {})["error"]
-    assert (error["code"], error["message"]) == (mcp.INVALID_PARAMS, "Unknown tool: nope")
+    near = "read_fiel; did you mean read_file or edit_file?"
+    for name, words in (("nope", "nope"), ("read_fiel", near)):
+        error = raw.call(name, {})["error"]
+        assert (error["code"], error["message"]) == (mcp.INVALID_PARAMS, f"Unknown tool: {words}")
 
 
 BLOCKS = [
