@@ -92,6 +92,8 @@ async def main() -> None:
             args=[
                 *("-m", "mcp_toolserver", "--permission-mode", "workspace-write", "--toolsets", "all"),
                 *("--root", str(project), "--state-dir", f"{folder}/state"),
+                # This program reads ids out of the data; a model reads them in the text.
+                "--structured",
             ],
         )
         async with Client(server, elicitation_callback=approve) as client:
