@@ -7,11 +7,10 @@ and look-ups have a deadline, so that other clients are not blocked.
 
 import asyncio
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from contextvars import copy_context
 from functools import partial
-from threading import Thread
 from typing import TypeVar
 
 import anyio
@@ -43,6 +42,9 @@ class PathLookups:
         self._seconds = seconds
         self._semaphore = FairSemaphore(THREADS, THREADS_OF_ONE)
         self._computations = FairSemaphore(COMPUTATIONS, 1)
+        # A thread for each slot, so that nothing waits in the pool. A thread that hangs does not keep the
+        # server from its end, because it ends at once (`main.leave`).
+        self._threads = ThreadPoolExecutor(THREADS + COMPUTATIONS, thread_name_prefix="look-up")
 
     async def run(self, client: str, work: Callable[[], T]) -> T:
         """Run `work`, which looks up paths for `client` and changes nothing, and return its result.
@@ -88,8 +90,7 @@ class PathLookups:
         # So that the caller that leaves cannot cancel it.
         done.set_running_or_notify_cancel()
         try:
-            # A daemon: the exit of the server does not wait for a file system.
-            Thread(target=run, daemon=True).start()
+            self._threads.submit(run)
         except RuntimeError:
             semaphore.release(client)
             raise
