@@ -156,9 +156,6 @@ async def test_sessions_and_background_commands_end_with_the_call_in_flight(setu
     assert sorted(outcomes(setup.home)) == [("REPL", "output"), ("bash", "cancelled"), ("bash", "output")]
 
 
-# --- terminals -------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(("way", "status"), [SIGNALS[0], closed(0, "the-terminal-goes")])
 async def test_a_server_at_a_terminal_ends_though_a_thread_waits_for_input(
     way: Way, status: int, setup: Setup

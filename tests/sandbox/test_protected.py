@@ -1,11 +1,14 @@
 """What commands that may write must leave alone: by name, by mounts, and by looking again afterwards."""
 
+import contextlib
 import os
 import re
 import shutil
+import socket
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from threading import Thread
 
 import pytest
 from hypothesis import given
@@ -18,6 +21,7 @@ from mcp_toolserver.runtime.sandbox.protected.names import (
     protected_name,
 )
 from mcp_toolserver.runtime.sandbox.protected.quarantine import ASIDE, set_aside
+from mcp_toolserver.runtime.sandbox.protected.verifier_process import Verification
 from tests import ROOT
 from tests.sandbox.cases import collected
 from tests.sandbox.sandboxed import Ground, Starter, ground
@@ -555,3 +559,12 @@ def test_a_folder_on_the_way_that_became_a_link_is_not_followed(tmp_path: Path) 
     with pytest.raises(OSError, match="Not a directory"):
         _set_aside(tmp_path / "root", "a/.vscode", tmp_path / "q")
     assert (tmp_path / "elsewhere/.vscode").exists()
+
+
+def test_a_supervisor_does_not_wait_for_a_notice_that_a_check_has_taken() -> None:
+    broker, verifier = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with broker, verifier, contextlib.closing(Verification(broker)) as verification:
+        taking = Thread(target=verification.receive_notice, daemon=True)
+        taking.start()
+        taking.join(5)
+        assert not taking.is_alive()
