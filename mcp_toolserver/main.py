@@ -180,7 +180,7 @@ def _tools(invocation: Invocation, broker: Broker | None, found: HostExecutables
 
         held_by = _lock(invocation.settings, broker) if invocation.action == "call" else None
         app = build_application(invocation.settings, broker, found, held_by=held_by)
-    return tools(app.dispatcher, invocation.format) if held_by is None else call(app, invocation)
+    return call(app, invocation) if invocation.action == "call" else tools(app.dispatcher, invocation.format)
 
 
 def _doctor(invocation: Invocation, broker: Broker | None, found: HostExecutables) -> int:

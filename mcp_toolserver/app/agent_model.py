@@ -9,8 +9,11 @@ from mcp_toolserver.settings import Settings
 
 
 def model_options(settings: Settings) -> ModelOptions | None:
-    """The settings of the model that the operator configured; None without one. Raises: SettingsError: one of
-    `[agent]` is invalid or missing, or its packages are not installed; the text holds no address and no key.
+    """The settings of the model that the operator configured; None without one.
+
+    Raises:
+        SettingsError: one of `[agent]` is invalid or missing, or its packages are not
+            installed; the text holds no address and no key.
     """
     provider = settings.agent_provider
     if provider is None:

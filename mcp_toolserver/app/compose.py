@@ -135,7 +135,10 @@ class Shared:
 
     def lower_broker(self, mode: Permission) -> Broker:
         """The broker of a danger-full-access server for commands of a lower mode, started with the first. It
-        confines commands as that of a server in this mode does. Raises: Unavailable: there is none.
+        confines commands as that of a server in this mode does.
+
+        Raises:
+            Unavailable: there is none.
         """
         if mode not in self.lower_brokers:
             lower = replace(self.settings, permission_mode=mode)
@@ -377,8 +380,10 @@ def build_application(
     held_by: ServerLock | None,
     windows: WindowsPaths | None = None,
 ) -> Application:
-    """Build the application, without an audit log if `held_by` is None, as it will run no call then. Raises:
-    SettingsError: a tool, toolset, rule or root is unknown or invalid.
+    """Build the application, without an audit log if `held_by` is None, as it will run no call then.
+
+    Raises:
+        SettingsError: a tool, toolset, rule or root is unknown or invalid.
     """
     shared = Shared(settings, broker, found, held_by=held_by)
     return Application(
@@ -485,8 +490,10 @@ def _clean_up(settings: Settings, state: str, records: str, workspace: Workspace
 
 
 def _registry(settings: Settings) -> Registry:
-    """All tools: the server's, and the operator's own. Raises: SettingsError: one of the operator's cannot be
-    loaded, or its name is taken.
+    """All tools: the server's, and the operator's own.
+
+    Raises:
+        SettingsError: one of the operator's cannot be loaded, or its name is taken.
     """
     if not settings.tool_files and not settings.tool_packages:
         return Registry(discover())

@@ -24,8 +24,12 @@ MIB = 1 << 20
 
 
 def check(settings: Settings) -> None:
-    """Refuse what contradicts itself. Raises: SettingsError: the settings require a sandbox in a mode without
-    one, or none in a mode that needs one."""
+    """Refuse what contradicts itself.
+
+    Raises:
+        SettingsError: the settings require a sandbox in a mode without one, or none in a mode
+            that needs one.
+    """
     full = settings.permission_mode is Permission.DANGER_FULL_ACCESS
     confining = {
         "--sandbox required": settings.sandbox == "required",

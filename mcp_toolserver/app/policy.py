@@ -64,8 +64,11 @@ def hide_from_commands(
 ) -> Mapping[str, str]:
     """Have commands kept from what deny rules on reading hide; in danger-full-access nothing is.
 
-    Returns the `.git` folders that are hidden for the sake of their history, each with the reason, as of the
-    last command. `git` is the program. Raises: SettingsError: commands cannot be kept from it.
+    Returns the `.git` folders that are hidden for the sake of their history, each with the reason, as of
+    the last command. `git` is the program.
+
+    Raises:
+        SettingsError: commands cannot be kept from it.
     """
     if broker is None or settings.permission_mode is Permission.DANGER_FULL_ACCESS:
         return {}

@@ -67,8 +67,11 @@ class HttpBinding:
 
 
 def bind_http(settings: Settings) -> HttpBinding | None:
-    """Listen for HTTP clients; returns None for stdio. Raises: SettingsError: the server cannot listen on the
-    address, or cannot use the file of tokens.
+    """Listen for HTTP clients; returns None for stdio.
+
+    Raises:
+        SettingsError: the server cannot listen on the address, or cannot use the file of
+            tokens.
     """
     if settings.transport == "stdio":
         if settings.tokens is not None:

@@ -39,9 +39,11 @@ _NEW = "# One table for each name. Change it with: mcp-toolserver token add, rot
 def token(request: Invocation) -> int:
     """Do what `request` says with the file that `--tokens` names; returns the exit status.
 
-    A name gets at most what the environment or the config file gives the server: its mode, and folders in its
-    roots; the whole machine where they say nothing. Raises: SettingsError: the file, the name or a value is
-    wrong; nothing was changed.
+    A name gets at most what the environment or the config file gives the server: its mode, and folders in
+    its roots; the whole machine where they say nothing.
+
+    Raises:
+        SettingsError: the file, the name or a value is wrong; nothing was changed.
     """
     if request.settings.tokens is None:
         raise SettingsError("name the file of tokens with --tokens FILE, or in the config file")
@@ -108,8 +110,10 @@ def _terms(request: Invocation) -> dict[str, object]:
 
 
 def expiry(text: str, now: datetime) -> datetime:
-    """The time that `text` means: `90d`, `12h` or `2w` from now, or a date and time with a zone. Raises:
-    SettingsError: it is neither, or in the past.
+    """The time that `text` means: `90d`, `12h` or `2w` from now, or a date and time with a zone.
+
+    Raises:
+        SettingsError: it is neither, or in the past.
     """
     if found := _DURATION.fullmatch(text):
         return (now + int(found[1]) * _UNITS[found[2]]).replace(microsecond=0)

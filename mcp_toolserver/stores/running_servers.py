@@ -141,7 +141,11 @@ def _entries(file: int) -> Iterator[tuple[int, bytes, bytes, tuple[int, int]]]:
 
 def _remove(name: bytes, path: bytes, identity: tuple[int, int], open_folder: Opener) -> bool:
     """Remove a file; return whether it existed. `identity` is that of its folder, whose path may lead
-    elsewhere by now. Raises: PermissionError: this server may not remove it."""
+    elsewhere by now.
+
+    Raises:
+        PermissionError: this server may not remove it.
+    """
     try:
         folder = open_folder(os.fsdecode(path))
     except FileNotFoundError:

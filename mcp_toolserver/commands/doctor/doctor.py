@@ -88,8 +88,10 @@ def _trials(facts: Facts, mode: str) -> Mapping[str, LayerReport]:
 def doctor(
     settings: Settings, broker: Broker | None, found: HostExecutables, *, as_json: bool, verbose: bool
 ) -> int:
-    """Print the report; unless `verbose`, without what holds. Returns its status as the exit status. Raises:
-    SettingsError: a root is no folder.
+    """Print the report; unless `verbose`, without what holds. Returns its status as the exit status.
+
+    Raises:
+        SettingsError: a root is no folder.
     """
     facts = examine(settings, found, broker=broker is not None)
     if broker is not None and facts.hiding_rules:
@@ -177,8 +179,10 @@ Json = str | int | float | bool | list["Json"] | dict[str, "Json"]
 def write_report(invocation: Invocation, found: HostExecutables, start: Callable[[], Broker | None]) -> int:
     """Examine this machine, write the report to a new file, and say where it is; `start` starts the broker.
 
-    Returns the exit status: 0, whatever the report says. Raises: SettingsError: the file exists or cannot be
-    created.
+    Returns the exit status: 0, whatever the report says.
+
+    Raises:
+        SettingsError: the file exists or cannot be created.
     """
     file = Path(invocation.report).absolute()
     text = json.dumps(_content(invocation.settings, found, start), indent=2)

@@ -109,8 +109,11 @@ class ConfigFile:
             raise SettingsError(f"{self.path} belongs to another user; nothing was changed")
 
     def write(self, *, backed_up: bool) -> None:
-        """Replace the file, with the same mode and owner; if `backed_up`, keep it as the backup, unless there
-        is one. Raises: SettingsError: the file changed since it was read, or cannot be written.
+        """Replace the file, with the same mode and owner; if `backed_up`, keep it as the backup, unless
+        there is one.
+
+        Raises:
+            SettingsError: the file changed since it was read, or cannot be written.
         """
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -159,8 +162,11 @@ def replaced(path: Path, content: bytes, status: os.stat_result | None) -> Gener
 
 
 def read(path: Path, *, within: Path | None = None, ending: str | None = None) -> ConfigFile:
-    """Read a file that may be missing; `ending` names its format, and None is that of `path`. Raises:
-    SettingsError: it is not a regular file, too large, not UTF-8 or not readable, or leads out of `within`.
+    """Read a file that may be missing; `ending` names its format, and None is that of `path`.
+
+    Raises:
+        SettingsError: it is not a regular file, too large, not UTF-8 or not readable, or leads
+            out of `within`.
     """
     real = Path(os.path.realpath(path))
     if within is not None and not real.is_relative_to(os.path.realpath(within)):

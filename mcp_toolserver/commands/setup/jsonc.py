@@ -53,9 +53,12 @@ def parse(text: str) -> JsonValue:
 
 
 def put(text: str, path: Sequence[str], value: JsonValue) -> str:
-    """Return the text with `value` at `path`, in objects that are created where they are missing; without the
-    member at `path` if `value` is None. Where a list has items more or less than the one in the text, the
-    others stay. Raises: Broken: the text is not JSON, or something on the way is not an object.
+    """Return the text with `value` at `path`, in objects that are created where they are missing; without
+    the member at `path` if `value` is None. Where a list has items more or less than the one in the text,
+    the others stay.
+
+    Raises:
+        Broken: the text is not JSON, or something on the way is not an object.
     """
     text, plain, root = _read(given := text)
     nodes = _nodes(text, root, path)

@@ -57,8 +57,10 @@ class Places:
 
     @classmethod
     def of_windows(cls, environ: Mapping[str, str]) -> "Places":
-        """Those of the user of Windows, as this distribution of WSL sees them. Raises: SettingsError: this is
-        not WSL, or Windows does not name its folders.
+        """Those of the user of Windows, as this distribution of WSL sees them.
+
+        Raises:
+            SettingsError: this is not WSL, or Windows does not name its folders.
         """
         windows = find_windows_paths(environ)
         if windows is None:

@@ -37,8 +37,11 @@ def mode_of(request: Invocation) -> Permission:
 
 
 def entry(plan: Plan, request: Invocation, program: tuple[str, ...]) -> Entry:
-    """The entry for the client; `program` is the command of the server without its flags. Raises:
-    SettingsError: flags contradict each other, no folder is named, or tools must not work in one.
+    """The entry for the client; `program` is the command of the server without its flags.
+
+    Raises:
+        SettingsError: flags contradict each other, no folder is named, or tools must not work
+            in one.
     """
     client = plan.client
     transport = request.settings.transport if "transport" in request.given else "stdio"
@@ -138,10 +141,12 @@ def _lies_in(path: str, folders: Sequence[str]) -> bool:
 def server_command(environ: Mapping[str, str], started_as: str) -> tuple[str, ...]:
     """Return the command, without the server's own flags; `started_as` is `sys.argv[0]`.
 
-    In a temporary environment of `uvx` or `pipx run` it is that program again. Otherwise it is the link in
-    the user's folder of programs (`pipx install`, `uv tool install`) if the server was started by it, or the
-    program of this Python environment. Raises: SettingsError: the program that made the temporary environment
-    is not on the PATH.
+    In a temporary environment of `uvx` or `pipx run` it is that program again. Otherwise it is the link
+    in the user's folder of programs (`pipx install`, `uv tool install`) if the server was started by it,
+    or the program of this Python environment.
+
+    Raises:
+        SettingsError: the program that made the temporary environment is not on the PATH.
     """
     prefix = Path(sys.prefix)
     if any(part.startswith(("archive-v", "environments-v", "builds-v")) for part in prefix.parts):
@@ -207,9 +212,11 @@ def installed_from(source: str | None) -> str | None:
 def listed_tools(command: Sequence[str], root: str | None, environ: Mapping[str, str]) -> tuple[str, ...]:
     """Return the names of the tools that the server lists.
 
-    It runs with no variable but HOME. If its root is the folder that is open in the client, for which `root`
-    stands, that is an empty temporary folder; else it runs in `/`. Raises: SettingsError: the server does not
-    start; the text holds what it says.
+    It runs with no variable but HOME. If its root is the folder that is open in the client, for which
+    `root` stands, that is an empty temporary folder; else it runs in `/`.
+
+    Raises:
+        SettingsError: the server does not start; the text holds what it says.
     """
     with tempfile.TemporaryDirectory(prefix="mcp-toolserver-") as folder:
         opened = root is not None and root in command

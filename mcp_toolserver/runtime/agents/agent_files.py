@@ -110,7 +110,10 @@ def _text(workspace: Workspace, path: str) -> str:
 
 def custom_type(text: str) -> AgentType:
     """The type that an agent file describes: its front matter has the fields name, description, tools and
-    model, and its body has the instructions. Raises: ValueError: why not, in words that go on from its name.
+    model, and its body has the instructions.
+
+    Raises:
+        ValueError: why not, in words that go on from its name.
     """
     found = front_matter(text)
     name, body = found.fields.get("name"), found.body.strip()

@@ -145,8 +145,12 @@ class GitInvocation:
 
 
 def build_argv(query: GitInvocation, *, changing: bool = False) -> tuple[str, ...]:
-    """Return the arguments after git's global options, of a command that reads or one that changes the `.git`
-    folder. Raises: InvalidInput: it could do more than that, or reach out of this repository."""
+    """Return the arguments after git's global options, of a command that reads or one that changes the
+    `.git` folder.
+
+    Raises:
+        InvalidInput: it could do more than that, or reach out of this repository.
+    """
     forms = CHANGES if changing else FORMS
     shape = forms.get(query.subcommand)
     if shape is None:

@@ -132,8 +132,11 @@ class Repository:
 
 @asynccontextmanager
 async def open_repository(access: RepositoryAccess, path: CanonicalPath) -> AsyncGenerator[Repository]:
-    """Open the repository that contains `path`, which need not exist. Raises: as `Git`, and NotFound, Denied:
-    no repository that may be read contains it."""
+    """Open the repository that contains `path`, which need not exist.
+
+    Raises:
+        as `Git`, and NotFound, Denied: no repository that may be read contains it.
+    """
     workspace = access.workspace
     kind = workspace.kind(path)
     folder = path

@@ -86,8 +86,11 @@ class Git:
         self._cache = RepositoryCache()
 
     async def locate(self, *, cwd: int, timeout: float) -> RepositoryPaths:
-        """Return the repository that contains the folder with descriptor `cwd`. Raises: NotFound: git finds
-        none that it would read; Denied: it redirects git elsewhere."""
+        """Return the repository that contains the folder with descriptor `cwd`.
+
+        Raises:
+            NotFound: git finds none that it would read; Denied: it redirects git elsewhere.
+        """
         try:
             folder = descriptor_path(cwd)
         except OSError as error:

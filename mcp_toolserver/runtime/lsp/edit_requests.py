@@ -61,8 +61,12 @@ class EditRequest:
     refuses: Refusal
 
     async def proposal(self) -> CodeEdit:
-        """Return the change. Raises: as `RequestHandler.answer`; InvalidInput, too: there is no such action;
-        Conflict: see `WorkspaceEditReader.files`."""
+        """Return the change.
+
+        Raises:
+            as `RequestHandler.answer`; InvalidInput, too: there is no such action; Conflict:
+                see `WorkspaceEditReader.files`.
+        """
         operation = self.query.operation
         if not self.session.supports(_METHODS[operation]):
             raise Unavailable(

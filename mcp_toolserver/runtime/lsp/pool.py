@@ -110,8 +110,11 @@ class Pool:
 
     @asynccontextmanager
     async def using(self, project: Project, folder: Callable[[], int]) -> AsyncGenerator[Session]:
-        """Yield the server of a project, started if needed; `folder` opens its folder. Raises:
-        ServerUnavailable."""
+        """Yield the server of a project, started if needed; `folder` opens its folder.
+
+        Raises:
+            ServerUnavailable.
+        """
         slot = self._slots.setdefault(project, _Slot())
         async with slot.lock:
             session = await self._ensure_running(slot, project, folder)
@@ -156,8 +159,11 @@ class Pool:
         return slot is not None and slot.session is not None
 
     def installed(self, language: Language) -> list[tuple[str, ...]]:
-        """Return the installed servers of a language, as absolute paths with arguments. Raises:
-        ServerUnavailable."""
+        """Return the installed servers of a language, as absolute paths with arguments.
+
+        Raises:
+            ServerUnavailable.
+        """
         commands = [
             (program, *arguments)
             for name, *arguments in map(str.split, language.servers)

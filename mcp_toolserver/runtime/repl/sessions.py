@@ -252,6 +252,10 @@ class CallSessions:
     owner: str
 
     async def run(self, snippet: Snippet, report: Report) -> Evaluation:
-        """Run a snippet. At the timeout it is interrupted, and the session continues if it can. Raises:
-        NotFound: there is no such session; Unavailable: none can be started; InvalidInput: wrong language."""
+        """Run a snippet. At the timeout it is interrupted, and the session continues if it can.
+
+        Raises:
+            NotFound: there is no such session; Unavailable: none can be started; InvalidInput:
+                wrong language.
+        """
         return await self.interpreters.run_in(self.folders, self.owner, snippet, report)

@@ -101,8 +101,11 @@ class PrivateHost:
 
 
 def parse_private_host(text: str) -> PrivateHost:
-    """Parse `host`, `*.host`, an address or a network (`10.0.0.0/8`), each optionally with `:port`. Raises:
-    ValueError: the text has none of these forms."""
+    """Parse `host`, `*.host`, an address or a network (`10.0.0.0/8`), each optionally with `:port`.
+
+    Raises:
+        ValueError: the text has none of these forms.
+    """
     wrong = f"{text!r} is not a host, an address or a network, with or without :port"
     found = _ENTRY.fullmatch(text)
     place = found["host"].strip("[]") if found else text

@@ -132,8 +132,12 @@ class SessionNamespaces:
 def create_session(state: str, *, network: bool) -> SessionNamespaces:
     """Create the namespaces of a session in a short-lived fork of this process.
 
-    `state` is the state folder. `network` is whether commands have the machine's network, so that they get no
-    other. Raises: OSError: they cannot be made, or loopback cannot be brought up."""
+    `state` is the state folder. `network` is whether commands have the machine's network, so that they
+    get no other.
+
+    Raises:
+        OSError: they cannot be made, or loopback cannot be brought up.
+    """
     os.makedirs(mount_point(state), mode=0o700, exist_ok=True)
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with ours, theirs:

@@ -271,7 +271,7 @@ def _one_line(text: str) -> str:
 
 def _common_attempts(probe: Probe, fixture: Fixture) -> tuple[str, ...]:
     root, outside, state, hidden = quoted(fixture)
-    # Seatbelt gives no command that is told no folder one of its own.
+    # Under Seatbelt, a command without TMPDIR has no temporary folder.
     temporary = "/nowhere" if probe.layer == "seatbelt" else "/tmp"  # noqa: S108  # the command's own
     place = f'"${{TMPDIR:-{temporary}}}"'
     scratch = f"{place}/{fixture.token}"
