@@ -73,6 +73,8 @@ class Invocation(argparse.Namespace):
     report: str = ""
     """The file that `doctor` writes; empty to print."""
     verbose: bool = False
+    hosts: bool = False
+    """Whether `doctor` prints the hosts of package managers instead."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -243,6 +245,9 @@ def command_parser(adapt: Adapt = lambda _, __: None) -> argparse.ArgumentParser
     )
     adapt(report, ())
     doctor.add_argument("--verbose", action="store_true", help="print every test and every finding")
+    doctor.add_argument(
+        "--hosts", action="store_true", help="print the hosts of your package managers, as flags to copy"
+    )
     for printing in (parsers["call"], doctor, parsers["log"], parsers["cron"]):
         printing.add_argument("--json", action="store_true", help="print everything as JSON")
     return parser

@@ -111,6 +111,10 @@ def _run(invocation: Invocation) -> int:
         from mcp_toolserver.commands.doctor.doctor import write_report
 
         return write_report(invocation, found, lambda: _broker(settings, found))
+    if invocation.hosts:
+        from mcp_toolserver.commands.doctor.package_hosts import package_hosts
+
+        return package_hosts(os.environ, settings.root)
     run = _WITH_BROKER.get(invocation.action)
     broker = _broker(settings, found) if run else None
     _log(settings.log_level.upper(), as_json=settings.log_format == "json")

@@ -13,7 +13,9 @@ from typing import Literal, TypeVar
 
 from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.runtime.sandbox.protected.names import EXCEPTABLE
+from mcp_toolserver.runtime.sandbox.proxy.allowed_hosts import parse_allowed_host
 from mcp_toolserver.text.git.names import parse_author
+from mcp_toolserver.text.web.urls import bracketed
 
 PREFIX = "MCP_TOOLSERVER_"
 
@@ -187,6 +189,12 @@ def _is_host(name: str) -> bool:
     return not address.is_unspecified
 
 
+def _allowed_domains(raw: Raw) -> Texts:
+    """Entries of the list of `--network hosts`, in one spelling."""
+    entries = map(parse_allowed_host, _paths(raw))
+    return tuple(bracketed(one.host) + (f":{one.port}" if one.port else "") for one in entries)
+
+
 def _texts(raw: Raw) -> Texts:
     if not isinstance(raw, list):
         raise ValueError("it must be a list of texts")
@@ -275,9 +283,16 @@ class Settings:
     exclude_tools: Texts = TOOLS(_WORDS, (), "tools to leave out; overrides all other flags")
     sandbox: str = CONFINEMENT(_one_of("WHEN", "auto", "required", "off"), "auto", "confinement of commands")
     network: str = CONFINEMENT(
-        _one_of("WHO", "none", "fetch", "commands"),
+        _one_of("WHO", "none", "fetch", "hosts", "commands"),
         "fetch",
-        "who may use the network: none, fetch (web tools), commands (web tools and commands)",
+        "who may use the network: none, fetch (web tools), hosts (web tools, and commands to the hosts of "
+        "--allow-domain), commands (web tools and commands)",
+    )
+    allow_domain: Texts = CONFINEMENT(
+        Option(_allowed_domains, "NAME", repeatable=True, separator=","),
+        (),
+        "host that commands may reach with --network hosts: NAME or *.NAME on ports 80 and 443, or "
+        "NAME:PORT; repeatable",
     )
     git: str = CONFINEMENT(
         _one_of("ACCESS", "protected", "writable"),
@@ -465,7 +480,8 @@ TABLES: Mapping[str, tuple[Option, ...]] = {
 """Those in its tables."""
 
 _PUBLIC = (
-    *("transport", "toolsets", "tools", "exclude_tools", "sandbox", "network", "git", "writable_name"),
+    *("transport", "toolsets", "tools", "exclude_tools", "sandbox", "network", "allow_domain", "git"),
+    "writable_name",
     *(
         "allow_degraded",
         "allow_unconfined_server",

@@ -40,6 +40,7 @@ from mcp_toolserver.runtime.models.model import ProviderModel
 from mcp_toolserver.runtime.plan.plan_modes import PlanModes
 from mcp_toolserver.runtime.processes.broker_client import Broker, Proof, Writers, start_standalone_broker
 from mcp_toolserver.runtime.processes.commands import CommandLimits, Commands
+from mcp_toolserver.runtime.processes.connections import Connections
 from mcp_toolserver.runtime.processes.sessions import Sessions
 from mcp_toolserver.runtime.providers import ProviderContext, Providers
 from mcp_toolserver.runtime.sandbox.layers.spec import may_share
@@ -98,6 +99,8 @@ class Shared:
         layers = {need: need.value.layers(self.facts) for need in Capability}
         context = AuditContext(mode=self.facts.mode.flag, layers=layers, values=settings.audit_values)
         self.audit = None if held_by is None else AuditLog(make_state_folder(state), context)
+        if broker and self.audit and settings.network == "hosts":
+            broker.connections = Connections(broker.report_connections(), self.audit.add)
         self.running = None if held_by is None else _running(state)
         """The record of this process in the state folder; None if the server will run no call."""
         self.workspace = Workspace(
@@ -237,6 +240,8 @@ class Application:
 
     def record(self) -> None:
         """Record the running calls as cancelled. May be called twice."""
+        if self.shared.broker is not None and self.shared.broker.connections is not None:
+            self.shared.broker.connections.take()
         if self.shared.audit is not None:
             self.shared.audit.close()
 
@@ -359,7 +364,7 @@ class Application:
         return Confined(
             writes=settings.permission_mode is not Permission.READ_ONLY,
             git=settings.git == "writable",
-            network=settings.network == "commands",
+            network=settings.network,
             git_tools=_git_tools(self.registry, self.listed, self.facts),
             token=self.user,
             hidden_git=partial(_hidden_git, self.shared.hidden_git, self.roots),

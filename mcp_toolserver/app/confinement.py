@@ -13,11 +13,12 @@ from mcp_toolserver.runtime.descriptor_path import descriptor_path
 from mcp_toolserver.runtime.executables import HostExecutables
 from mcp_toolserver.runtime.processes.broker_client import BrokerPolicy, Proof
 from mcp_toolserver.runtime.sandbox.broker.limit_settings import CommandBounds
-from mcp_toolserver.runtime.sandbox.layers.environment import command_environment
+from mcp_toolserver.runtime.sandbox.layers.environment import command_environment, proxy_variables
 from mcp_toolserver.runtime.sandbox.layers.spec import SandboxSpec
+from mcp_toolserver.runtime.sandbox.proxy.allowed_hosts import LOOPBACK, parse_allowed_host
 from mcp_toolserver.runtime.search.executable import command_variables
 from mcp_toolserver.runtime.web.options import checked_key, key_files, read_key
-from mcp_toolserver.settings import Settings
+from mcp_toolserver.settings import Settings, Texts
 from mcp_toolserver.stores.state_dir import make_state_folder, state_folder
 
 MIB = 1 << 20
@@ -34,6 +35,7 @@ def check(settings: Settings) -> None:
     confining = {
         "--sandbox required": settings.sandbox == "required",
         "--network none": settings.network == "none",
+        "--network hosts": settings.network == "hosts",
     }
     for option, is_given in confining.items():
         if full and is_given:
@@ -46,6 +48,10 @@ def check(settings: Settings) -> None:
             f"--sandbox off takes away what keeps {settings.permission_mode.flag}; use auto or required, "
             "or --permission-mode danger-full-access"
         )
+    if (settings.network == "hosts") != bool(settings.allow_domain):
+        raise SettingsError(
+            "--network hosts and --allow-domain NAME belong together: name the hosts that commands may reach"
+        )
     secret = settings.agent_key_variable
     if secret and any(fnmatchcase(secret, shown) for shown in settings.command_environment):
         raise SettingsError(
@@ -56,14 +62,31 @@ def check(settings: Settings) -> None:
 
 def broker_policy(settings: Settings, found: HostExecutables) -> BrokerPolicy:
     """What the broker holds constant."""
-    network = settings.network == "commands" or settings.permission_mode is Permission.DANGER_FULL_ACCESS
-    environment = command_environment(os.environ, settings.command_environment, network=network)
+    full = settings.permission_mode is Permission.DANGER_FULL_ACCESS
+    environment = command_environment(
+        os.environ,
+        settings.command_environment,
+        network=full or settings.network in ("commands", "hosts"),
+    )
+    if settings.network == "hosts":
+        # After what the operator passes on, because no other proxy can be reached.
+        environment |= _proxy_variables(settings.allow_domain)
     return BrokerPolicy(
         sandbox=sandbox(settings),
         environment={**environment, **command_variables(environment["PATH"], found.ripgrep)},
         helpers=found.helpers,
         bounds=command_bounds(settings),
     )
+
+
+def _proxy_variables(hosts: Texts) -> dict[str, str]:
+    # Only Linux has these.
+    from mcp_toolserver.runtime.sandbox.layers.namespaces import PROXY_PORT
+
+    listed = {parse_allowed_host(host).host for host in hosts}
+    # Servers of the session are reached under the names that are not listed.
+    direct = [host for host in LOOPBACK if host not in listed]
+    return proxy_variables(f"http://127.0.0.1:{PROXY_PORT}", direct)
 
 
 def sandbox(settings: Settings) -> SandboxSpec:
@@ -77,6 +100,7 @@ def sandbox(settings: Settings) -> SandboxSpec:
         state=_as_stored(state_folder(settings.state_dir)),
         hidden=tuple(_as_stored(os.path.realpath(file)) for file in secrets if file),
         network=settings.network == "commands",
+        hosts=settings.allow_domain if settings.network == "hosts" else (),
         git_writable=settings.git == "writable",
         writable_names=settings.writable_name,
         allow_degraded=settings.allow_degraded,
@@ -169,6 +193,12 @@ def require_sandbox(settings: Settings, proof: Proof | None) -> None:
     """
     if proof is not None and proof.stop:
         raise SettingsError(proof.stop)
+    if settings.network == "hosts" and (proof is None or not proof.shares_session):
+        why = "; ".join(proof.reasons) if proof else f"there is no sandbox on {sys.platform}"
+        raise SettingsError(
+            "--network hosts needs bubblewrap and network namespaces that the commands of a session share, "
+            f"and they do not work here: {why}. Use --network fetch or --network commands"
+        )
     if settings.sandbox == "required" and (proof is None or proof.commands == "none"):
         why = "; ".join(proof.reasons) if proof else f"there are none on {sys.platform}"
         raise SettingsError(f"--sandbox required: commands cannot be confined here: {why}")

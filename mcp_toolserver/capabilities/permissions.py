@@ -74,7 +74,7 @@ class HostFacts:
     @property
     def is_networked(self) -> bool:
         """Whether commands reach beyond this machine."""
-        return self.starts_programs and (self.is_unconfined or self.network == "commands")
+        return self.starts_programs and (self.is_unconfined or self.network in ("commands", "hosts"))
 
     def in_mode(self, mode: Permission) -> "HostFacts":
         """The facts for calls in a mode that is not above the server's."""

@@ -238,7 +238,9 @@ def _clones(context: ProviderContext) -> Provider:
 
     program, access, web = context.programs.git, _access(context), context.web
     assert program is not None
-    guard = Guard(hosts=web.hosts, private=web.private) if context.facts.is_networked else None
+    # A clone looks up names, for which there is only a proxy with --network hosts.
+    is_open = context.facts.is_networked and context.facts.network != "hosts"
+    guard = Guard(hosts=web.hosts, private=web.private) if is_open else None
     return Provider(
         provide=lambda request: GitCloner(
             broker=context.broker, program=program, access=access(request), guard=guard

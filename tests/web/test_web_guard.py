@@ -12,8 +12,9 @@ import pytest
 from benchmarks.memory import Peak
 from mcp_toolserver.capabilities.web import WebSend
 from mcp_toolserver.errors import Denied, TimedOut
+from mcp_toolserver.runtime.web.addresses import address_class
 from mcp_toolserver.runtime.web.client import HttpClient
-from mcp_toolserver.runtime.web.guard import Guard, address_class, parse_private_host
+from mcp_toolserver.runtime.web.guard import Guard, parse_private_host
 from tests.web.authority import Authority
 from tests.web.web import (
     OTHER,

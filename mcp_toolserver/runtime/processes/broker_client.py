@@ -26,6 +26,7 @@ from mcp_toolserver.runtime.sandbox.layers.spec import TEMPORARY, Proof, decode_
 
 if TYPE_CHECKING:
     from mcp_toolserver.runtime.processes.child import Child
+    from mcp_toolserver.runtime.processes.connections import Connections
 
 ANSWER_SECONDS = 5.0
 """How long an answer of the broker may take."""
@@ -94,6 +95,8 @@ class Broker:
         """The process of the broker."""
         self.writers = Writers()
         """What it started that may write."""
+        self.connections: Connections | None = None
+        """What the proxy of commands reports, where there is one."""
         self.hidden_git: Callable[[], Awaitable[Iterable[str]]] = nothing_hidden
         """Finds what `Script.hidden_git` has to be now. Raises: Unavailable: it cannot be found."""
 
@@ -172,6 +175,19 @@ class Broker:
         """Wait until the broker answers. Raises: Unavailable: it is gone, or too busy."""
         # Without a session there is no folder to pass, and nothing is made.
         self.temporary_folder("")
+
+    def report_connections(self) -> socket.socket:
+        """Have the proxy of commands report; returns the socket on which reports come, see
+        `messages.CONNECTIONS`.
+
+        Raises:
+            Unavailable: the broker is gone.
+        """
+        with _explained():
+            ours, theirs = self.pair()
+            with theirs:
+                self._send(messages.CONNECTIONS, "", (theirs.fileno(),))
+        return ours
 
     def end_session(self, session: str, *, when_unused: bool = False) -> None:
         """Let go of what the commands of `session` share: now, or once none of them runs unless another call

@@ -15,7 +15,7 @@ import anyio
 
 from mcp_toolserver.errors import SandboxUnavailable, Unavailable
 from mcp_toolserver.runtime.processes.broker_client import Broker, unstartable
-from mcp_toolserver.runtime.sandbox.broker.messages import CHECK, RESUME, SUSPEND, Request
+from mcp_toolserver.runtime.sandbox.broker.messages import CHECK, RESUME, SUSPEND, Request, session_of
 from mcp_toolserver.text.json_values import is_list, is_object
 
 CHUNK = 1 << 20
@@ -91,6 +91,8 @@ def spawn(
     Raises:
         Unavailable: no program can be started.
     """
+    if broker.connections is not None:
+        broker.connections.watch(session_of(request))
     with ExitStack() as ours, ExitStack() as theirs:
         try:
             if stdin is None:

@@ -10,6 +10,7 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Protocol
 
 import anyio
@@ -206,7 +207,9 @@ class Commands:
                 read_only=call.folders.is_read_only,
                 hidden_git=hidden_git,
             )
-            spawned = child.spawn(call.broker or self._broker, request, cwd=cwd)
+            broker = call.broker or self._broker
+            refusals = _refusals(broker, request.session)
+            spawned = child.spawn(broker, request, cwd=cwd)
         finally:
             os.close(cwd)
 
@@ -216,6 +219,7 @@ class Commands:
 
         capture = Capture(self._sink, self._limits.capture, owner=call.owner)
         job = Job(spawned, capture, conclude, self._note_change, timeout=command.timeout)
+        job.refusals = refusals
         self._running.add(job)
         job.child.can_suspend = not call.is_elsewhere
         if not request.read_only:
@@ -269,6 +273,13 @@ class Commands:
                 "Use the id that bash returned."
             )
         return job
+
+
+def _refusals(broker: Broker, session: str) -> Callable[[], tuple[str, ...]]:
+    """A function that says which connections of the session are refused from now on."""
+    if (connections := broker.connections) is None:
+        return tuple
+    return partial(connections.refusals, session, connections.watch(session))
 
 
 def _refuse_unverified(state: JobState) -> None:
@@ -341,6 +352,8 @@ class Job:
     ) -> None:
         self.handle = ""
         """Empty as long as the job is in the foreground."""
+        self.refusals: Callable[[], tuple[str, ...]] = tuple
+        """Says which connections were refused meanwhile."""
         self.capture = capture
         self.owner = capture.owner
         self.timeout = timeout
@@ -398,7 +411,7 @@ class Job:
             exit_status=end and end.status,
             reason="running" if end is None else end.reason,
             detail=end.detail if end else "",
-            notes=(*self.child.notes, *held, *(end.notes if end else ())),
+            notes=(*self.child.notes, *held, *(end.notes if end else ()), *self.refusals()),
             seconds=self.seconds(),
             timeout=self.timeout,
         )

@@ -143,7 +143,8 @@ class Confined:
     writes: bool
     git: bool
     """Whether `.git` can be written."""
-    network: bool
+    network: str
+    """The setting of that name."""
     hidden_git: Callable[[], Sequence[tuple[str, str]]] = tuple
     """Returns the `.git` folders that commands see empty, each with the reason."""
     git_tools: tuple[str, ...] = ()
@@ -173,9 +174,12 @@ def _refusals(output: str, confined: Confined) -> list[str]:
     notes: list[str] = []
     if _UNWRITABLE.search(output):
         notes.append(_why_unwritable(output, confined))
-    if not confined.network and _NETWORK.search(output):
+    if confined.network != "commands" and _NETWORK.search(output):
         notes.append(
-            "Commands have no network here; the operator can start the server with --network commands."
+            "Commands reach the network only through the proxy in HTTPS_PROXY, and something did not use it."
+            if confined.network == "hosts"
+            else "Commands have no network here; the operator can start the server with --network commands, "
+            "or with --network hosts for some hosts."
         )
     if _NO_REPOSITORY.search(output):
         notes += [

@@ -77,6 +77,11 @@ def _temporary(host: t.HostFacts) -> str:
 
 
 def _network(host: t.HostFacts) -> str:
+    if host.network == "hosts":
+        return (
+            "Programs that use HTTPS_PROXY reach the hosts that the operator listed, others only localhost, "
+            "which the session shares."
+        )
     if host.is_networked:
         return "The network is open."
     if host.shares_loopback:

@@ -121,6 +121,8 @@ class BrokerLoop(abc.ABC):
                 self.serve(descriptors, session)
             case messages.TEMPORARY, 1:
                 self.send_temporary(descriptors[0], session)
+            case messages.CONNECTIONS, 1:
+                self.report_connections(descriptors[0])
             case messages.END, _:
                 self.end_session(session)
             case messages.END_UNUSED, _:
@@ -128,6 +130,10 @@ class BrokerLoop(abc.ABC):
                 self.end_idle()
             case _:
                 pass
+
+    def report_connections(self, to: int) -> None:
+        """Have the proxy report on the socket `to`, where there is a proxy."""
+        return
 
     @abc.abstractmethod
     def serve(self, descriptors: Sequence[int], session: bytes) -> None:

@@ -8,11 +8,13 @@ import contextlib
 import os
 import signal
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import NoReturn
 
-from mcp_toolserver.runtime.sandbox.broker.fd_passing import refuse, send, unstartable
+from mcp_toolserver.runtime.sandbox.broker import messages
+from mcp_toolserver.runtime.sandbox.broker.fd_passing import NO_SIGNAL, refuse, send, unstartable
 from mcp_toolserver.runtime.sandbox.broker.fork import handle_polite, run_in_fork
 from mcp_toolserver.runtime.sandbox.broker.loop import BrokerLoop, set_up
 from mcp_toolserver.runtime.sandbox.broker.policy import BrokerPolicy
@@ -38,7 +40,11 @@ def _set_up_and_serve(requests: socket.socket, broker_policy: BrokerPolicy) -> N
     reserve, broker_policy = set_up(requests, broker_policy)
     kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
     kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
-    root_handles, proof, verifier = _prepared(broker_policy, requests)
+    hosts = broker_policy.sandbox.hosts
+    proxy = _fork(partial(_serve_proxy, hosts), requests) if hosts else None
+    root_handles, proof, verifier = _prepared(broker_policy, requests, *([proxy.calls] if proxy else ()))
+    if proxy is not None and (why := _failure(proxy)):
+        proof = replace(proof, stop=proof.stop or f"--network hosts: the proxy cannot be confined: {why}")
     lifeline, lifeline_end = os.pipe()
     constants = Constants(
         broker_policy=broker_policy,
@@ -54,24 +60,22 @@ def _set_up_and_serve(requests: socket.socket, broker_policy: BrokerPolicy) -> N
         constants=constants,
         lifeline_end=lifeline_end,
         roots=tuple(root_handles.roots),
+        proxy=proxy,
     )
-    if verifier is not None:
-        loop.supervisors.add(verifier.pid)
+    loop.supervisors |= {process.pid for process in (verifier, proxy) if process is not None}
     loop.run(proof, KILL_SECONDS)
 
 
 def _prepared(
-    broker_policy: BrokerPolicy, requests: socket.socket
+    broker_policy: BrokerPolicy, *foreign: socket.socket
 ) -> tuple[RootHandles, Proof, "_Process | None"]:
     no_roots = RootHandles(roots={})
     try:
         root_handles = open_roots(broker_policy.sandbox)
         # It scans the roots while the sandbox is tested.
-        verifier = (
-            _fork_verifier(broker_policy.sandbox, root_handles, requests)
-            if broker_policy.sandbox.mode == WRITING
-            else None
-        )
+        sandbox, roots = broker_policy.sandbox, root_handles.roots
+        verify = partial(verifier_process.serve, sandbox=sandbox, roots=roots)
+        verifier = _fork(verify, *foreign) if sandbox.mode == WRITING else None
         proof = run_selftest(broker_policy)
         if verifier is not None:
             proof = _check_verifier(broker_policy.sandbox, root_handles, proof, verifier.calls)
@@ -83,17 +87,33 @@ def _prepared(
         return no_roots, Proof(reasons=(why,)), None
 
 
-def _fork_verifier(sandbox: SandboxSpec, root_handles: RootHandles, requests: socket.socket) -> "_Process":
+def _fork(work: Callable[[socket.socket], None], *foreign: socket.socket) -> "_Process":
+    """Fork a process that does `work` with its end of a channel, and has none of the sockets `foreign`."""
     ours, theirs = _pair()
     pid = os.fork()
     if pid == 0:
-        ours.close()
-        requests.close()
+        for one in (ours, *foreign):
+            one.close()
         os.setsid()
         handle_polite(signal.SIG_IGN)
-        run_in_fork(lambda: verifier_process.serve(theirs, sandbox, root_handles.roots))
+        run_in_fork(lambda: work(theirs))
     theirs.close()
     return _Process(pid=pid, calls=ours)
+
+
+def _serve_proxy(hosts: Sequence[str], orders: socket.socket) -> None:
+    # Few servers have one; it takes more modules than all else here.
+    from mcp_toolserver.runtime.sandbox.proxy import proxy
+
+    proxy.serve(orders, hosts)
+
+
+def _failure(proxy: "_Process") -> str:
+    """Why the proxy is not confined; empty where it is and serves."""
+    with contextlib.suppress(OSError):
+        if said := proxy.calls.recv(4096):
+            return said.decode().strip()
+    return "its process has ended"
 
 
 def _check_verifier(
@@ -140,6 +160,7 @@ class _Process:
 @dataclass(kw_only=True)
 class _Loop(BrokerLoop):
     constants: Constants
+    proxy: _Process | None
     supervisors: set[int] = field(default_factory=set[int])
     spare: _Process | None = None
     """The supervisor that waits for the next request."""
@@ -157,6 +178,8 @@ class _Loop(BrokerLoop):
     def let_go(self) -> None:
         if self.constants.verification is not None:
             self.constants.verification.close()
+        if self.proxy is not None:
+            self.proxy.calls.close()
         self._drop_spare()
 
     def serve(self, descriptors: Sequence[int], session: bytes) -> None:
@@ -188,8 +211,22 @@ class _Loop(BrokerLoop):
         if session not in self.sessions and len(self.sessions) < MOST_SESSIONS:
             sandbox = self.constants.broker_policy.sandbox
             with contextlib.suppress(OSError):
-                self.sessions[session] = create_session(sandbox.state, network=sandbox.network)
+                made = create_session(sandbox.state, network=sandbox.network, proxied=self.proxy is not None)
+                self.sessions[session] = replace(made, listener=-1)
+                if made.listener >= 0:
+                    self._order(messages.REQUEST + session, made.listener)
+                    os.close(made.listener)
         return self.sessions.get(session)
+
+    def _order(self, message: bytes, *descriptors: int) -> None:
+        """Tell the proxy. If it has ended, or does not read, commands reach nothing."""
+        if self.proxy is not None:
+            with contextlib.suppress(OSError):
+                flags = NO_SIGNAL | socket.MSG_DONTWAIT
+                socket.send_fds(self.proxy.calls, [message], descriptors, flags)
+
+    def report_connections(self, to: int) -> None:
+        self._order(messages.CONNECTIONS, to)
 
     def open_temporary(self, session: bytes) -> int | None:
         shared = self._session(session)
@@ -198,6 +235,7 @@ class _Loop(BrokerLoop):
     def end_session(self, session: bytes) -> None:
         if (ended := self.sessions.pop(session, None)) is not None:
             ended.close()
+            self._order(messages.END + session)
 
     def set_hidden(self, hidden: HiddenPaths) -> None:
         root_handles = replace(self.constants.root_handles, hidden=hidden)
@@ -228,6 +266,8 @@ class _Loop(BrokerLoop):
                 os.close(descriptor)
             for session in self.sessions.values():
                 session.close()
+            if self.proxy is not None:
+                self.proxy.calls.close()
             run_in_fork(lambda: supervise(self.constants, theirs))
         theirs.close()
         self.supervisors.add(supervisor)

@@ -37,6 +37,9 @@ END = b"e"
 END_UNUSED = b"u"
 """The same, once no command of the session runs, unless something else is asked for it before."""
 
+CONNECTIONS = b"c"
+"""With it comes a socket, on which the proxy of commands reports each connection as a packet of JSON."""
+
 RECEIVED = b"a"
 """What the broker of POSIX systems answers to each packet. Until then the sender keeps the descriptors open:
 macOS may close a socket that is on its way and that nobody else has open, and Chromium waits too

@@ -16,7 +16,13 @@ LOCALE = (
 PASSED = ("HOME", "USER", "LOGNAME", "TZ", "TERM", *LOCALE)
 """Passed on as they are."""
 
-PASSED_PATHS = ("SHELL", "TMPDIR")
+CERTIFICATES = (
+    *("SSL_CERT_FILE", "SSL_CERT_DIR", "NODE_EXTRA_CA_CERTS", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"),
+    *("PIP_CERT", "GIT_SSL_CAINFO", "CARGO_HTTP_CAINFO"),
+)
+"""Name files of certificates."""
+
+PASSED_PATHS = ("SHELL", "TMPDIR", *CERTIFICATES)
 """Passed on when they hold an absolute path."""
 
 UNATTENDED = {"TERM": "dumb", "PAGER": "cat", "GIT_PAGER": "cat", "GIT_TERMINAL_PROMPT": "0"}
@@ -59,6 +65,13 @@ def command_environment(
     passed = {name: value for name, value in environ.items() if any(fnmatchcase(name, one) for one in wanted)}
     paths = {name: environ[name] for name in PASSED_PATHS if environ.get(name, "").startswith("/")}
     return {**own, **paths, **passed, "PATH": trusted_path(environ.get("PATH", ""))}
+
+
+def proxy_variables(url: str, direct: Iterable[str]) -> dict[str, str]:
+    """What makes programs use the proxy `url`, but for the hosts `direct`. Node.js does from version 24."""
+    values = {"HTTP_PROXY": url, "HTTPS_PROXY": url, "ALL_PROXY": url, "NO_PROXY": ",".join(direct)}
+    lower = {name.lower(): value for name, value in values.items()}
+    return {**values, **lower, "NODE_USE_ENV_PROXY": "1"}
 
 
 def _user_name() -> str:

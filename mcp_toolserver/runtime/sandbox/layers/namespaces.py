@@ -31,6 +31,9 @@ DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom",
 MAX_FILES = 1 << 18
 """In the temporary folder of a session, folders included."""
 
+PROXY_PORT = 31280
+"""In each session; no port that the kernel gives out by itself."""
+
 _NULL_DEVICE = os.makedev(1, 3)
 _SET_FLAGS, _UP = 0x8914, 0x1
 _INTERFACE = struct.Struct("16sh14x")
@@ -99,6 +102,8 @@ class SessionNamespaces:
     """-1 where commands have the machine's network."""
     temporary: int = -1
     """The temporary folder, open, in the process that made it."""
+    listener: int = -1
+    """There, too: what the proxy accepts on. Its process closes it once the proxy has it."""
 
     @property
     def descriptors(self) -> tuple[int, ...]:
@@ -129,11 +134,11 @@ class SessionNamespaces:
                 os.close(descriptor)
 
 
-def create_session(state: str, *, network: bool) -> SessionNamespaces:
+def create_session(state: str, *, network: bool, proxied: bool = False) -> SessionNamespaces:
     """Create the namespaces of a session in a short-lived fork of this process.
 
     `state` is the state folder. `network` is whether commands have the machine's network, so that they
-    get no other.
+    get no other. `proxied` opens a socket that listens on `PROXY_PORT` in their own.
 
     Raises:
         OSError: they cannot be made, or loopback cannot be brought up.
@@ -143,19 +148,20 @@ def create_session(state: str, *, network: bool) -> SessionNamespaces:
     with ours, theirs:
         child = os.fork()
         if child == 0:
-            _create(theirs, mount_point(state), network=network)
+            _create(theirs, mount_point(state), network=network, proxied=proxied)
         theirs.close()
         try:
             temporary, *namespaces = receive(ours) or [-1]
+            listener = namespaces.pop() if proxied and namespaces else -1
         finally:
             _, status = os.waitpid(child, 0)
     if (received := SessionNamespaces.received(namespaces)) is not None:
-        return replace(received, temporary=temporary)
+        return replace(received, temporary=temporary, listener=listener)
     code = os.waitstatus_to_exitcode(status)
     raise OSError(max(code, 0), os.strerror(code) if code > 0 else "the process that makes it was killed")
 
 
-def _create(to: socket.socket, folder: str, *, network: bool) -> None:
+def _create(to: socket.socket, folder: str, *, network: bool, proxied: bool) -> None:
     """Create the namespaces around this fork, send descriptors of them, and exit with 0 or an errno."""
     status = 1
     with contextlib.suppress(BaseException):
@@ -166,7 +172,10 @@ def _create(to: socket.socket, folder: str, *, network: bool) -> None:
             _fix(_changeable())
             if not network:
                 _bring_up_loopback()
-            send(to, [_mounted(folder), *map(_namespace, ("user", "mnt", *(() if network else ("net",))))])
+            made = [_mounted(folder), *map(_namespace, ("user", "mnt", *(() if network else ("net",))))]
+            if proxied:
+                made.append(socket.create_server(("127.0.0.1", PROXY_PORT), backlog=128).detach())
+            send(to, made)
             status = 0
         except OSError as error:
             status = error.errno or 1

@@ -111,6 +111,18 @@ def lock_server(
     return _hold(rules, wanted, kernel.FILE_CAPABILITIES)
 
 
+@_explained()
+def lock_proxy() -> None:
+    """Hold this process, the proxy of commands, to internet sockets and to reading what looks up names.
+
+    Raises:
+        LockError: this machine lacks what it takes.
+    """
+    names = ("/etc/hosts", "/etc/nsswitch.conf", "/etc/gai.conf", "/etc/host.conf", _resolver_place())
+    wanted = Filter(families=frozenset({seccomp.INET, seccomp.INET6, seccomp.NETLINK}), connects=True)
+    _hold(Rules(reads=(*_LIBRARIES, *_RANDOM, *names), devices=(), connects=True), wanted, 0)
+
+
 def _refuse_threads() -> None:
     """Landlock holds the thread that asks for it, and those that it starts later."""
     try:

@@ -38,6 +38,8 @@ class SandboxSpec:
     """Files and folders that no command sees, because they hold the operator's secrets."""
     network: bool = False
     """Whether commands may use it."""
+    hosts: tuple[str, ...] = ()
+    """Without it, the hosts that they reach through the proxy; see `allowed_hosts`."""
     git_writable: bool = False
     """Whether commands may commit; hooks and configuration stay read-only."""
     writable_names: tuple[str, ...] = ()

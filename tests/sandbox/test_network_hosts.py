@@ -1,0 +1,357 @@
+"""`--network hosts`: commands reach the hosts that the operator listed, and nothing else.
+
+Real servers and real programs, with a registry on loopback; `canary` listens there too and is not listed.
+"""
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Generator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from mcp_toolserver.app.confinement import check
+from mcp_toolserver.errors import SettingsError
+from mcp_toolserver.invocation import load
+from mcp_toolserver.runtime.sandbox.layers.environment import CERTIFICATES
+from mcp_toolserver.runtime.sandbox.layers.namespaces import PROXY_PORT
+from mcp_toolserver.runtime.sandbox.proxy.allowed_hosts import AllowedHosts, parse_allowed_host
+from tests.sandbox.package_registry import Site, fill, site
+from tests.sandbox.sessions import holders
+from tests.support.confinement import BY_USER, WORKSPACE_WRITE, Scene, Server, put, scene, serving
+from tests.web.authority import Authority
+
+PROXY = ("127.0.0.1", PROXY_PORT)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Network:
+    server: Server
+    secure: Site
+    plain: Site
+    canary: Site
+    asked: list[str | None]
+    """The names in the TLS of `secure`."""
+
+    def spelt(self, text: str) -> str:
+        """`text` with the ports of the sites in the place of their names in braces."""
+        ports = {"secure": self.secure, "plain": self.plain, "canary": self.canary}
+        for name, of in ports.items():
+            text = text.replace(f"{{{name}}}", str(of.port))
+        return text
+
+    def bash(self, script: str) -> str:
+        return self.server.bash(self.spelt(script), timeout=120_000)
+
+
+@pytest.fixture(scope="module", params=BY_USER)
+def network(request: pytest.FixtureRequest) -> Generator[Network]:
+    with ExitStack() as stack:
+        made: Scene = stack.enter_context(scene(request.param))
+        folder = made.base / "registry"
+        folder.mkdir()
+        authority = Authority(made.outside, "localhost")
+        authority.file.chmod(0o644)
+        secure, plain, canary = (stack.enter_context(site(folder, one)) for one in (authority, None, None))
+        fill(folder, f"https://localhost:{secure.port}")
+        put(
+            made.root / "hostile/.npmrc",
+            f"registry=http://localhost:{canary.port}/\nproxy=http://127.0.0.1:{canary.port}\n",
+        )
+        put(made.root / "hostile/pip.conf", f"[global]\nindex-url = http://localhost:{canary.port}/\n")
+        made.own()
+        listed = [f"localhost:{one.port}" for one in (secure, plain)]
+        flags = [word for host in listed for word in ("--allow-domain", host)]
+        certificates = dict.fromkeys(CERTIFICATES, str(authority.file))
+        server = stack.enter_context(
+            serving(made, WORKSPACE_WRITE, "--network", "hosts", *flags, environ=certificates)
+        )
+        yield Network(server=server, secure=secure, plain=plain, canary=canary, asked=authority.asked)
+
+
+# --- programs --------------------------------------------------------------------------------------------
+
+UV = Path(sys.executable).with_name("uv")
+
+INSTALLS = {
+    "pip": "python3 -m pip install -q --target $TMPDIR/pip --index-url https://localhost:{secure}/simple tiny"
+    "; PYTHONPATH=$TMPDIR/pip python3 -m tiny",
+    "uv": str(UV) + " pip install -q --target $TMPDIR/uv --index-url https://localhost:{secure}/simple tiny"
+    " && PYTHONPATH=$TMPDIR/uv python3 -m tiny",
+    "npm": "mkdir -p $TMPDIR/npm && cd $TMPDIR/npm && "
+    "npm install --no-audit --registry https://localhost:{secure}/npm/ tiny && "
+    "test -f node_modules/tiny/package.json && echo tiny runs",
+    "cargo": "mkdir -p $TMPDIR/cargo/src && cd $TMPDIR/cargo && touch src/lib.rs && "
+    'printf \'[package]\\nname="a"\\nversion="1.0.0"\\nedition="2021"\\n'
+    '[dependencies]\\ntiny={version="1",registry="here"}\\n\' >Cargo.toml && '
+    "export CARGO_REGISTRIES_HERE_INDEX=sparse+https://localhost:{secure}/cargo/ CARGO_HOME=$TMPDIR/home && "
+    "cargo fetch && ls $TMPDIR/home/registry/src/*/tiny-1.0.0/Cargo.toml && echo tiny runs",
+    "git": "git clone -q https://localhost:{secure}/repository.git $TMPDIR/clone && cat $TMPDIR/clone/file "
+    "&& echo tiny runs",
+    "curl": "curl -sS --fail https://localhost:{secure}/simple/tiny/ && echo tiny runs",
+    "apt-get": "mkdir -p $TMPDIR/apt/lists/partial $TMPDIR/apt/cache/archives/partial && cd $TMPDIR/apt && "
+    "echo 'deb [trusted=yes] http://localhost:{plain}/apt ./' >sources.list && "
+    'options="-o Dir::Etc::sourcelist=$PWD/sources.list -o Dir::Etc::sourceparts=- -o Dir::State=$PWD '
+    '-o Dir::State::status=/dev/null -o Dir::Cache=$PWD/cache -o APT::Sandbox::User= " && '
+    "apt-get $options update && apt-get $options download tiny && test -f tiny_1.0_all.deb && echo tiny runs",
+}
+
+
+@pytest.mark.parametrize("program", INSTALLS)
+def test_a_package_manager_installs_from_a_listed_registry(network: Network, program: str) -> None:
+    named = {"pip": "python3 -m pip", "uv": str(UV)}.get(program, program)
+    # A home folder may be closed to the user of the server.
+    tools = f"export RUSTUP_HOME={Path.home()}/.rustup; " if program == "cargo" else ""
+    if "exit status" in (why := network.server.bash(f"{tools}{named} --version 2>&1")):
+        pytest.skip(f"commands cannot run {program} on this machine: {why[:200]}")
+    said = network.bash(f"exec 2>&1; {tools}{INSTALLS[program]}")
+    assert "tiny runs" in said, said
+    assert "exit status" not in said, said
+
+
+# --- attacks ---------------------------------------------------------------------------------------------
+
+ASK = """
+import json, socket, ssl, sys
+for name, sent in json.load(sys.stdin).items():
+    with socket.create_connection(("127.0.0.1", PROXY_PORT), 60) as one:
+        one.sendall(sent.encode("latin-1"))
+        print(name, "|", one.recv(4096)[:60].decode("latin-1").partition("\\r\\n")[0])
+def hello(name):
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    context = ssl._create_unverified_context()
+    try:
+        context.wrap_bio(incoming, outgoing, server_hostname=name).do_handshake()
+    except ssl.SSLWantReadError:
+        return outgoing.read()
+for name in NAMES:
+    with socket.create_connection(("127.0.0.1", PROXY_PORT), 60) as one:
+        one.sendall(b"CONNECT localhost:{secure} HTTP/1.1\\r\\n\\r\\n")
+        answer = one.recv(4096)
+        one.sendall(hello(name) if name else b"GET / HTTP/1.1\\r\\nHost: localhost\\r\\n\\r\\n")
+        print(name, "|", answer[9:12].decode(), one.recv(4096)[:1].hex())
+"""
+
+REFUSED = {
+    "another name": ("CONNECT evil.example:443 HTTP/1.1", "403"),
+    "another port": ("CONNECT localhost:{canary} HTTP/1.1", "403"),
+    "a usual port": ("CONNECT localhost:443 HTTP/1.1", "403"),
+    "number": ("CONNECT 127.0.0.1:{secure} HTTP/1.1", "403"),
+    "one number": ("CONNECT 2130706433:{secure} HTTP/1.1", "400"),
+    "hexadecimal": ("CONNECT 0x7f.0.0.1:{secure} HTTP/1.1", "400"),
+    "short number": ("CONNECT 127.1:{secure} HTTP/1.1", "400"),
+    "IPv6": ("CONNECT [::1]:{secure} HTTP/1.1", "403"),
+    "mapped": ("CONNECT [::ffff:127.0.0.1]:{secure} HTTP/1.1", "403"),
+    "zone": ("CONNECT [::1%lo]:{secure} HTTP/1.1", "400"),
+    "metadata": ("CONNECT 169.254.169.254:80 HTTP/1.1", "403"),
+    "below": ("CONNECT a.localhost:{secure} HTTP/1.1", "403"),
+    "user": ("CONNECT localhost:{secure}@localhost:{canary} HTTP/1.1", "400"),
+    "null": ("CONNECT localhost\0.evil.example:{secure} HTTP/1.1", "400"),
+    "no port": ("CONNECT localhost HTTP/1.1", "400"),
+    "port 0": ("CONNECT localhost:0 HTTP/1.1", "400"),
+    "HTTP/2": ("PRI * HTTP/2.0", "400"),
+    "to the proxy": ("GET / HTTP/1.1\r\nHost: localhost:{canary}", "400"),
+    "https": ("GET https://localhost:{secure}/ HTTP/1.1", "400"),
+    "ftp": ("GET ftp://localhost:{plain}/ HTTP/1.1", "400"),
+    "plain to another": ("GET http://localhost:{canary}/ HTTP/1.1", "403"),
+    "user in the address": ("GET http://localhost:{plain}@localhost:{canary}/ HTTP/1.1", "400"),
+    "another Host": ("GET http://localhost:{plain}/ HTTP/1.1\r\nHost: localhost:{canary}", "400"),
+    "two Hosts": ("GET http://localhost:{plain}/ HTTP/1.1\r\nHost: localhost:{plain}\r\nHost: x", "400"),
+    "folded": ("GET http://localhost:{plain}/ HTTP/1.1\r\nA: b\r\n Host: x", "400"),
+    "space before the colon": ("GET http://localhost:{plain}/ HTTP/1.1\r\nHost : x", "400"),
+    "bare line feed": ("GET http://localhost:{plain}/ HTTP/1.1\nHost: x", "400"),
+    "chunked": ("POST http://localhost:{plain}/ HTTP/1.1\r\nTransfer-Encoding: chunked", "411"),
+    "two lengths": (
+        "POST http://localhost:{plain}/ HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2",
+        "400",
+    ),
+    "long": ("GET http://localhost:{plain}/ HTTP/1.1\r\nA: " + "a" * 40_000, "431"),
+}
+"""By name what comes before the empty line, and the status that answers it."""
+
+
+def test_nothing_but_what_is_listed_is_reached(network: Network) -> None:
+    before, names = len(network.secure.visits) + len(network.plain.visits), ["evil.example", "localhost", ""]
+    sent = {name: network.spelt(text) + "\r\n\r\n" for name, (text, _) in REFUSED.items()}
+    code = ASK.replace("PROXY_PORT", str(PROXY_PORT)).replace("NAMES", repr(names))
+    put(network.server.scene.root / "sent.json", json.dumps(sent))
+    said = network.bash(f"python3 -I -c {shlex.quote(code)} <sent.json").splitlines()
+    answers = dict(line.split(" | ", 1) for line in said if " | " in line)
+    wrong = [name for name, (_, status) in REFUSED.items() if answers[name][9:12] != status]
+    assert wrong == [], answers
+    # A tunnel carries TLS to the name that it is for (the host answers with a handshake), else an alert comes.
+    assert {name: answers[name] for name in names} == dict(
+        zip(names, ("200 15", "200 16", "200 15"), strict=True)
+    )
+    assert len(network.secure.visits) + len(network.plain.visits) == before
+    assert network.canary.visits == []
+
+
+def test_one_connection_carries_one_request(network: Network) -> None:
+    body = "POST http://localhost:{plain}/ HTTP/1.1\\r\\nContent-Length: 4\\r\\n\\r\\nbody"
+    hidden = "GET http://localhost:{canary}/ HTTP/1.1\\r\\n\\r\\nGET / HTTP/1.1\\r\\n\\r\\n"
+    said = network.bash(f"exec 3<>/dev/tcp/{PROXY[0]}/{PROXY[1]}; printf '{body}{hidden}' >&3; cat <&3")
+    assert said.count("HTTP/1.") == 1, said
+    assert network.plain.visits[-1] == "body"
+    assert network.canary.visits == []
+
+
+def test_what_does_not_use_the_proxy_reaches_nothing(network: Network) -> None:
+    tries = {
+        "listed": "socket.create_connection(('127.0.0.1', {secure}), 5)",
+        "another": "socket.create_connection(('127.0.0.1', {canary}), 5)",
+        "IPv6": "socket.create_connection(('::1', {canary}), 5)",
+        "names": "socket.getaddrinfo('example.com', 443)",
+        "name server": "socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b'x', ('192.0.2.1', 53))",
+    }
+    for name, code in tries.items():
+        said = network.bash(f'python3 -I -c "import socket; {code}" 2>&1 && echo reached')
+        assert "Error" in said, (name, said)
+    assert "HTTPS_PROXY" in network.bash("curl -sS --noproxy '*' https://example.com 2>&1")
+
+
+def test_a_refused_host_is_named_with_the_flag_that_allows_it(network: Network) -> None:
+    said = network.bash("curl -sS -L http://localhost:{plain}/to/http://localhost:{canary}/x; echo done")
+    assert network.spelt("--allow-domain localhost:{canary}") in said, said
+    assert network.canary.visits == []
+    assert "--allow-domain" not in network.bash("curl -sS --fail http://localhost:{plain}/simple/tiny/")
+    job = network.server.start("curl -sS https://other.example; sleep 60")
+    printed = network.server.call("TaskOutput", task_id=job, until="output").text
+    network.server.call("TaskStop", task_id=job)
+    assert "--allow-domain other.example" in printed, printed
+
+
+def test_the_configuration_of_a_hostile_workspace_leads_nowhere(network: Network) -> None:
+    for script in ("npm install tiny", "PIP_CONFIG_FILE=pip.conf python3 -m pip download --retries 0 tiny"):
+        assert "exit status" in network.server.bash(f"cd hostile && {script} 2>&1", timeout=120_000), script
+    assert network.canary.visits == []
+
+
+def test_many_and_slow_connections_keep_nobody_from_the_network(network: Network) -> None:
+    """The kernel queues those above the bound; what a program leaves open is closed with it."""
+    code = (
+        "import socket\nheld = []\nfor _ in range(1000):\n    one = socket.socket()\n    held.append(one)\n"
+        f"    one.setblocking(False)\n    one.connect_ex({PROXY})\n"
+        "for one in held[:32]:\n    one.setblocking(True)\n    one.sendall(b'CONNECT localhost')\nprint('held')"
+    )
+    fetch = "curl -sS --fail --retry 5 --retry-connrefused http://localhost:{plain}/simple/tiny/"
+    assert "held" in network.bash(f"python3 -I -c {shlex.quote(code)}")
+    assert "tiny-1.0" in network.bash(fetch)
+    slow = network.server.start(f"exec 3<>/dev/tcp/{PROXY[0]}/{PROXY[1]}; printf 'GET http:' >&3; sleep 60")
+    assert "tiny-1.0" in network.bash(fetch)
+    network.server.call("TaskStop", task_id=slow)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root sees whose a connection is")
+def test_the_proxy_is_held(network: Network) -> None:
+    job = network.server.start(network.spelt(f"exec 3<>/dev/tcp/{PROXY[0]}/{PROXY[1]}; {OPEN} >&3; head -1 <&3; sleep 60"))
+    assert "200" in network.server.call("TaskOutput", task_id=job, until="output").text
+    rows = [line.split() for line in Path("/proc/net/tcp").read_text(encoding="ascii").splitlines()]
+    port = f":{network.secure.peers[-1]:04X}"
+    (inode,) = (row[9] for row in rows if row[1].endswith(port))
+    (pid,) = holders(lambda link: link == f"socket:[{inode}]")
+    status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
+    network.server.call("TaskStop", task_id=job)
+    assert re.search(r"CapEff:\t0+\n(.*\n)*NoNewPrivs:\t1\nSeccomp:\t2", status), status
+
+
+OPEN = r"printf 'CONNECT localhost:{secure} HTTP/1.1\r\n\r\n'"
+
+HELD = """
+import os, socket, sys
+from mcp_toolserver.runtime.sandbox.layers.process_locks import lock_proxy
+"a".encode("idna")
+listening = socket.create_server(("127.0.0.1", 0))
+lock_proxy()
+for attempt in (
+    "socket.getaddrinfo('localhost', 80)",
+    "socket.create_connection(listening.getsockname())",
+    "open('/etc/passwd').close()",
+    "os.listdir('/')",
+    "open(sys.argv[1], 'w').close()",
+    "os.posix_spawn('/bin/true', ['true'], {})",
+    "socket.socket(socket.AF_UNIX)",
+):
+    try:
+        eval(attempt)
+        print("works")
+    except OSError:
+        print("refused")
+"""
+
+
+def test_the_lock_of_the_proxy_leaves_it_sockets_only(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", HELD, str(tmp_path / "file")], capture_output=True, text=True
+    )
+    assert done.stdout.split() == ["works"] * 2 + ["refused"] * 5, done.stderr
+
+
+def test_every_connection_is_in_the_audit_log(network: Network) -> None:
+    network.bash("curl -sS -d 12345 http://localhost:{plain}/; curl -sS https://[::1]:{secure}/; true")
+    lines = [
+        json.loads(line)
+        for file in sorted((network.server.scene.state / "audit").glob("*.jsonl"))
+        for line in file.read_text(encoding="utf-8").splitlines()
+    ]
+    entries = {one["name"]: one for one in lines if one["tool"] == "connection"}
+    allowed = entries[network.spelt("localhost:{plain}")]
+    assert (allowed["verdict"], allowed["bytes"] > 0, allowed["sent"] > 5) == ("allowed", True, True)
+    assert entries[network.spelt("::1:{secure}")]["verdict"] == "refused-host"
+
+
+# --- settings --------------------------------------------------------------------------------------------
+
+
+def test_the_list_decides_by_name_port_and_address() -> None:
+    listed = AllowedHosts.of(["git.corp", "*.example.com", "10.0.0.5:8443", "localhost:8080", "[fd00::1]"])
+    cases = {
+        ("git.corp", 443): True,
+        ("git.corp", 80): True,
+        ("git.corp", 22): False,
+        ("a.git.corp", 443): False,
+        ("a.b.example.com", 443): True,
+        ("example.com", 443): False,
+        ("evilexample.com", 443): False,
+        ("10.0.0.5", 8443): True,
+        ("10.0.0.5", 443): False,
+        ("localhost", 8080): True,
+        ("127.0.0.1", 8080): False,
+        ("fd00::1", 443): True,
+    }
+    assert {case: listed.allows(*case) for case in cases} == cases
+    addresses = {
+        ("93.184.215.14", "a.example.com"): True,
+        ("10.1.1.1", "git.corp"): True,
+        ("10.1.1.1", "a.example.com"): False,
+        ("127.0.0.1", "git.corp"): False,
+        ("::1", "git.corp"): False,
+        ("::ffff:127.0.0.1", "git.corp"): False,
+        ("169.254.169.254", "git.corp"): False,
+        ("0.0.0.0", "git.corp"): False,
+    }
+    assert {case: listed.permits(*case, 443) for case in addresses} == addresses
+    assert listed.permits("127.0.0.1", "localhost", 8080)
+    assert listed.permits("10.0.0.5", "10.0.0.5", 8443)
+    for wrong in ("", "*", "https://a", "a/b", "a:0", "a:b", "domain:a", "a b", "127.1", "user@a"):
+        with pytest.raises(ValueError, match="is not a host"):
+            parse_allowed_host(wrong)
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        (["--network", "hosts"], "--allow-domain"),
+        (["--allow-domain", "a"], "--network hosts"),
+        (["--network", "hosts", "--allow-domain", "a", "--permission-mode", "danger-full-access"], "sandbox"),
+    ],
+)
+def test_what_cannot_be_kept_is_refused_at_the_start(flags: list[str], says: str) -> None:
+    with pytest.raises(SettingsError, match=says):
+        check(load(["--root", "/srv", *flags], {}).settings)
