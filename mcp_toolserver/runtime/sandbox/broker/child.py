@@ -90,7 +90,7 @@ def _wait_and_exec(
     orders: int, supervisor: int, broker_policy: BrokerPolicy, proof: Proof
 ) -> Mapping[str, str]:
     """Replace this fork by the program that `orders` tells; returns only on failure, with the reason."""
-    _detach_from_supervisor(supervisor)
+    _detach_from_supervisor(supervisor, proof)
     resource_limits.apply(broker_policy.bounds)
     with socket.socket(fileno=os.dup(orders)) as incoming:
         given = receive(incoming)
@@ -99,13 +99,14 @@ def _wait_and_exec(
     return _exec(broker_policy, proof, [supervision.moved_up(descriptor) for descriptor in given])
 
 
-def _detach_from_supervisor(supervisor: int) -> None:
+def _detach_from_supervisor(supervisor: int, proof: Proof) -> None:
     kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != supervisor:
         os._exit(127)
     os.setsid()
-    with contextlib.suppress(OSError):
-        landlock.scope_signals()
+    if proof.commands != "bubblewrap":
+        with contextlib.suppress(OSError):
+            landlock.scope_signals(moves=proof.commands == "landlock")
     handle_polite(signal.SIG_DFL)
 
 

@@ -71,7 +71,7 @@ def supervise(constants: Constants, calls: socket.socket) -> None:
         constants = replace(
             constants, root_handles=replace(constants.root_handles, working=working_folders())
         )
-        scoped = _scope_signals()
+        scoped = _scope_signals(constants.proof)
         launcher = ChildLauncher.fork(constants.broker_policy, constants.proof)
     except OSError as error:
         # What comes from now on is for another supervisor.
@@ -219,16 +219,18 @@ def _start(launcher: ChildLauncher, ready: _Ready, job: supervision.Descriptors)
 # --- before it runs --------------------------------------------------------------------------------------
 
 
-def _scope_signals() -> bool:
+def _scope_signals(proof: Proof) -> bool:
     """Narrow whom this process can signal; True when that is proved.
 
     `kill(-1)` outside of a scope would kill the machine, so the kernel must show both that the broker could
-    be signalled before and that it cannot be now.
+    be signalled before and that it cannot be now. Behind bubblewrap a command has process ids of its own.
     """
+    if proof.commands == "bubblewrap":
+        return False
     outsider = os.getppid()
     before = _may_signal(outsider)
     try:
-        landlock.scope_signals()
+        landlock.scope_signals(moves=proof.commands == "landlock")
     except OSError:
         return False
     return before is True and _may_signal(outsider) is False

@@ -7,17 +7,17 @@ import ctypes
 import os
 import sys
 
-WRITE_FILE = 1 << 1
+WRITE_FILE, REFER = 1 << 1, 1 << 13
 ABSTRACT_SOCKETS = 1 << 0
 VERSION = 1
-FIRST_WITH_SCOPES = 6
+FIRST_WITH_REFER, FIRST_WITH_SCOPES = 2, 6
 CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446
 NO_NEW_PRIVS = 38
 SIGPIPE, SIGXFSZ = 13, 25
 
 
 def restrict(libc: ctypes.CDLL, folders: list[str], *, scoped: bool) -> None:
-    """Let this process, and all it starts, open files for writing below `folders` only.
+    """Let this process, and all it starts, open files for writing and move them below `folders` only.
 
     Raises:
         OSError: the kernel refused.
@@ -25,7 +25,9 @@ def restrict(libc: ctypes.CDLL, folders: list[str], *, scoped: bool) -> None:
     version = _call(libc, CREATE_RULESET, None, ctypes.c_size_t(0), VERSION)
     # Two numbers of 64 bits are handled rights to files and ports; the third is the scope.
     scope = ABSTRACT_SOCKETS if scoped and version >= FIRST_WITH_SCOPES else 0
-    handled = (ctypes.c_uint64 * 3)(WRITE_FILE, 0, scope)
+    # Unless it is handled and allowed, nothing can be moved or linked from one folder to another.
+    rights = WRITE_FILE | (REFER if version >= FIRST_WITH_REFER else 0)
+    handled = (ctypes.c_uint64 * 3)(rights, 0, scope)
     size = 8 if version < FIRST_WITH_SCOPES else 24
     ruleset = _call(libc, CREATE_RULESET, handled, ctypes.c_size_t(size), 0)
     for folder in folders:
@@ -33,7 +35,7 @@ def restrict(libc: ctypes.CDLL, folders: list[str], *, scoped: bool) -> None:
             place = os.open(folder, os.O_PATH | os.O_CLOEXEC)
         except FileNotFoundError:
             continue
-        rule = WRITE_FILE.to_bytes(8, sys.byteorder) + place.to_bytes(4, sys.byteorder)
+        rule = rights.to_bytes(8, sys.byteorder) + place.to_bytes(4, sys.byteorder)
         _call(libc, ADD_RULE, ruleset, 1, rule, 0)
         os.close(place)
     if libc.prctl(NO_NEW_PRIVS, 1, 0, 0, 0):

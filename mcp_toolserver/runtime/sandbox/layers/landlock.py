@@ -122,18 +122,24 @@ def _since(table: Iterable[tuple[int, int]], abi: int) -> int:
     return sum(bits for since, bits in table if abi >= since)
 
 
-def scope_signals() -> None:
+def scope_signals(*, moves: bool = False) -> None:
     """From now on this process, and all it starts, can signal only each other.
 
-    The ruleset restricts nothing else. It needs `no_new_privs`, which lasts: a set-user-id program such as
-    sudo gains nothing here.
+    The ruleset restricts nothing else. Under another one for files, the kernel would take it to forbid moving
+    files between folders; with `moves` it allows them, and forbids mounting. It needs `no_new_privs`, which
+    lasts: a set-user-id program such as sudo gains nothing here.
 
     Raises:
         OSError: this kernel has no signal scopes (Linux before 6.12, or Landlock off).
     """
     if abi() < FIRST_ABI_WITH_SCOPES:
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
-    _enforce(struct.pack("=QQQ", 0, 0, _SIGNAL))
+    top = os.open("/", os.O_PATH | os.O_CLOEXEC)
+    try:
+        rules = ((_PATH_BENEATH, struct.pack("=Qi", REFER, top)),) if moves else ()
+        _enforce(struct.pack("=QQQ", REFER if moves else 0, 0, _SIGNAL), rules)
+    finally:
+        os.close(top)
 
 
 def restrict(rules: Rules) -> int:
