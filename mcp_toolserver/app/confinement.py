@@ -13,7 +13,11 @@ from mcp_toolserver.runtime.descriptor_path import descriptor_path
 from mcp_toolserver.runtime.executables import HostExecutables
 from mcp_toolserver.runtime.processes.broker_client import BrokerPolicy, Proof
 from mcp_toolserver.runtime.sandbox.broker.limit_settings import CommandBounds
-from mcp_toolserver.runtime.sandbox.layers.environment import command_environment, proxy_variables
+from mcp_toolserver.runtime.sandbox.layers.environment import (
+    CERTIFICATES,
+    command_environment,
+    proxy_variables,
+)
 from mcp_toolserver.runtime.sandbox.layers.spec import SandboxSpec
 from mcp_toolserver.runtime.sandbox.proxy.allowed_hosts import LOOPBACK, parse_allowed_host
 from mcp_toolserver.runtime.search.executable import command_variables
@@ -100,6 +104,9 @@ def sandbox(settings: Settings) -> SandboxSpec:
         state=_as_stored(state_folder(settings.state_dir)),
         hidden=tuple(_as_stored(os.path.realpath(file)) for file in secrets if file),
         network=settings.network == "commands",
+        certificates=tuple(
+            path for one in CERTIFICATES if os.path.isfile(path := os.path.realpath(os.environ.get(one, "/")))
+        ),
         hosts=settings.allow_domain if settings.network == "hosts" else (),
         git_writable=settings.git == "writable",
         writable_names=settings.writable_name,

@@ -49,7 +49,10 @@ def site(folder: Path, authority: Authority | None = None) -> Generator[Site]:
             self.send_response(204)
             self.end_headers()
 
-        def log_message(self, format: str, *args: Any) -> None:
+        def log_request(self, code: Any = "-", size: Any = "-") -> None:
+            return
+
+        def log_error(self, format: str, *args: Any) -> None:  # noqa: A002  # as in the base
             return
 
     class Server(ThreadingHTTPServer):

@@ -113,6 +113,12 @@ def test_a_sandbox_that_is_required_and_missing_stops_the_start(scene: Scene) ->
     refused(run(scene, "--sandbox", "required", mode=WORKSPACE_WRITE, before=missing), "bubblewrap")
 
 
+def test_without_namespaces_to_share_no_server_starts_that_is_to_reach_hosts(scene: Scene) -> None:
+    flags = ("--network", "hosts", "--allow-domain", "a.example")
+    for lacking in ("bubblewrap", "user-namespaces"):
+        refused(run(scene, *flags, before=around(lacking)), "--network hosts needs bubblewrap")
+
+
 def test_the_operator_may_allow_landlock_alone_and_every_result_says_so(scene: Scene) -> None:
     outside = scene.around()
     with serving(scene, WORKSPACE_WRITE, "--allow-degraded", around=around("user-namespaces")) as server:

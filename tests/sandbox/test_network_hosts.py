@@ -23,8 +23,20 @@ from mcp_toolserver.runtime.sandbox.layers.environment import CERTIFICATES
 from mcp_toolserver.runtime.sandbox.layers.namespaces import PROXY_PORT
 from mcp_toolserver.runtime.sandbox.proxy.allowed_hosts import AllowedHosts, parse_allowed_host
 from tests.sandbox.package_registry import Site, fill, site
-from tests.sandbox.sessions import holders
-from tests.support.confinement import BY_USER, WORKSPACE_WRITE, Scene, Server, put, scene, serving
+from tests.sandbox.sessions import called, holders, two_sessions
+from tests.support import live
+from tests.support.confinement import (
+    BY_USER,
+    USERS,
+    WORKSPACE_WRITE,
+    Scene,
+    Server,
+    as_user,
+    put,
+    scene,
+    serving,
+)
+from tests.support.process_layer import server_command
 from tests.web.authority import Authority
 
 PROXY = ("127.0.0.1", PROXY_PORT)
@@ -185,10 +197,8 @@ def test_nothing_but_what_is_listed_is_reached(network: Network) -> None:
     answers = dict(line.split(" | ", 1) for line in said if " | " in line)
     wrong = [name for name, (_, status) in REFUSED.items() if answers[name][9:12] != status]
     assert wrong == [], answers
-    # A tunnel carries TLS to the name that it is for (the host answers with a handshake), else an alert comes.
-    assert {name: answers[name] for name in names} == dict(
-        zip(names, ("200 15", "200 16", "200 15"), strict=True)
-    )
+    # The host answers TLS to the name that the tunnel is for; else an alert comes.
+    assert [answers[name] for name in names] == ["200 15", "200 16", "200 15"]
     assert len(network.secure.visits) + len(network.plain.visits) == before
     assert network.canary.visits == []
 
@@ -242,7 +252,7 @@ def test_many_and_slow_connections_keep_nobody_from_the_network(network: Network
     code = (
         "import socket\nheld = []\nfor _ in range(1000):\n    one = socket.socket()\n    held.append(one)\n"
         f"    one.setblocking(False)\n    one.connect_ex({PROXY})\n"
-        "for one in held[:32]:\n    one.setblocking(True)\n    one.sendall(b'CONNECT localhost')\nprint('held')"
+        "for one in held[:32]:\n    one.setblocking(True)\n    one.sendall(b'CONNECT local')\nprint('held')"
     )
     fetch = "curl -sS --fail --retry 5 --retry-connrefused http://localhost:{plain}/simple/tiny/"
     assert "held" in network.bash(f"python3 -I -c {shlex.quote(code)}")
@@ -361,3 +371,60 @@ def test_the_list_decides_by_name_port_and_address() -> None:
 def test_what_cannot_be_kept_is_refused_at_the_start(flags: list[str], says: str) -> None:
     with pytest.raises(SettingsError, match=says):
         check(load(["--root", "/srv", *flags], {}).settings)
+
+
+@pytest.mark.parametrize("era", live.ERAS)
+async def test_a_refusal_is_told_to_the_session_that_it_concerns(era: str) -> None:
+    flags = ("--network", "hosts", "--allow-domain", "a.example")
+    with scene(USERS[0]) as made:
+        setup = live.Setup(root=made.root, home=made.base, around=as_user(made), flags=flags)
+        with live.serving(setup, "http") as url:
+            async with two_sessions(url, era) as (one, other):
+                job = re.search(
+                    r"bg_\w+", await called(other, "bash", command="sleep 60", run_in_background=True)
+                )
+                assert job is not None
+                assert "--allow-domain b.example" in await called(
+                    one, "bash", command="curl -sS http://b.example"
+                )
+                state = await called(other, "TaskOutput", task_id=job[0], until="now")
+                assert "b.example" not in state + await called(other, "bash", command="true")
+
+
+def test_a_file_of_certificates_is_shown_where_others_are_hidden() -> None:
+    with scene(USERS[0]) as made:
+        certificates = put(made.home / ".docker/ca.pem", "certificates\n")
+        put(made.home / ".docker/config.json", "secret\n")
+        made.own()
+        hidden = put(made.root / "certs/ca.pem", "hidden\n")
+        environ = {"CURL_CA_BUNDLE": str(certificates), "PIP_CERT": str(hidden)}
+        config = put(made.base / "config.toml", '[rules]\ndeny = ["Read(certs/**)"]\n')
+        with serving(made, WORKSPACE_WRITE, "--config", str(config), environ=environ) as server:
+            said = server.bash("cat $CURL_CA_BUNDLE; cat $PIP_CERT; ls -A ~/.docker 2>&1")
+    assert "certificates" in said
+    assert "hidden\n" not in said
+    assert "config.json" not in said
+
+
+def test_doctor_prints_the_hosts_of_package_managers_outside_of_the_roots(tmp_path: Path) -> None:
+    root, home = tmp_path / "root", tmp_path / "home"
+    put(home / ".config/pip/pip.conf", "[global]\nindex-url = https://user:word@pip.corp:8443/simple\n")
+    put(home / ".npmrc", "@corp:registry=https://npm.corp/\n")
+    put(home / ".config/uv/uv.toml", '[[index]]\nurl = "https://extra.corp/simple"\n')
+    for name in (".npmrc", "pip.conf"):
+        put(root / name, "registry=https://evil.example/\n[global]\nindex-url=https://evil.example/\n")
+    environ = {name: value for name, value in os.environ.items() if not name.startswith(("PIP_", "npm_"))}
+    path = f"{UV.parent}:{os.environ['PATH']}"
+    done = subprocess.run(
+        [*server_command(), "doctor", "--hosts", "--root", str(root)],
+        capture_output=True, encoding="utf-8", cwd=root, env={**environ, "HOME": str(home), "PATH": path},
+    )  # fmt: skip
+    lines = dict(line.split(": ") for line in done.stdout.splitlines()[:-1])
+    assert lines["uv"] == "pypi.org files.pythonhosted.org extra.corp"
+    if "npm" in lines:
+        assert "npm.corp" in lines["npm"]
+    if "pip" in lines:
+        assert lines["pip"].split() in (["pip.corp:8443"], ["pypi.org", "files.pythonhosted.org"])
+    assert "evil" not in done.stdout
+    assert "word" not in done.stdout
+    assert done.stdout.splitlines()[-1].startswith("--network hosts --allow-domain ")

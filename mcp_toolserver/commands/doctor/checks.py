@@ -85,6 +85,8 @@ def layers(facts: Facts, mode: str) -> Mapping[str, str]:
         "landlock": "none: seccomp",
         "seatbelt": "none: Seatbelt",
     }
+    if facts.policy.sandbox.hosts:
+        by_network["bubblewrap"] = "loopback, and the listed hosts through a proxy"
     is_open = not confined or facts.policy.sandbox.network
     by = "openat2" if facts.openat2 else "a path walk"
     unconfined_search = "Landlock + seccomp" if facts.abi and not facts.filters else "not confined"
@@ -176,6 +178,11 @@ def _network(facts: Facts) -> Iterator[Finding]:
     what, proof = "network of commands", facts.proof
     if facts.mode == FULL or facts.policy.sandbox.network:
         yield Finding(what, "note", "that of this machine")
+    elif facts.policy.sandbox.hosts and not proof.shares_session:
+        detail = "--network hosts needs bubblewrap and namespaces that a session shares; no server starts"
+        yield Finding(what, "missing", detail, "--network fetch, or allow user namespaces to the server")
+    elif hosts := facts.policy.sandbox.hosts:
+        yield Finding(what, "note", f"loopback, and through a proxy {', '.join(hosts)}")
     elif proof.commands == "bubblewrap" and proof.shares_session:
         detail = "loopback only, shared by the commands of a session; no route to anywhere else"
         yield Finding(what, "holds", detail)

@@ -64,6 +64,8 @@ def command_environment(
     wanted = (*PASSED, *extra_names)
     passed = {name: value for name, value in environ.items() if any(fnmatchcase(name, one) for one in wanted)}
     paths = {name: environ[name] for name in PASSED_PATHS if environ.get(name, "").startswith("/")}
+    # Certificates are shown under the name that they have without links.
+    paths |= {name: os.path.realpath(path) for name, path in paths.items() if name in CERTIFICATES}
     return {**own, **paths, **passed, "PATH": trusted_path(environ.get("PATH", ""))}
 
 

@@ -40,6 +40,8 @@ class SandboxSpec:
     """Whether commands may use it."""
     hosts: tuple[str, ...] = ()
     """Without it, the hosts that they reach through the proxy; see `allowed_hosts`."""
+    certificates: tuple[str, ...] = ()
+    """Files that commands read also where others are hidden, links resolved."""
     git_writable: bool = False
     """Whether commands may commit; hooks and configuration stay read-only."""
     writable_names: tuple[str, ...] = ()

@@ -99,6 +99,7 @@ def mounts(before: Snapshot, visibility: Visibility = EVERYTHING) -> Mounts:
     made |= dict.fromkeys(roots, kind)
     _hide(made, visibility.hidden)
     _cover(made, before)
+    _show_certificates(made, before, visibility.hidden)
     if visibility.hides_sockets:
         # What a command asks a service of the machine for may be a change.
         _hide_sockets(made, roots if kind == "writable" else (), visibility.working)
@@ -209,6 +210,15 @@ def _cover(made: dict[str, Mount], before: Snapshot) -> None:
     resolver = os.path.realpath(RESOLVER)
     if before.sandbox.network and _containing(made, resolver) in _BARE and os.path.isfile(resolver):
         made[resolver] = "read-only"
+
+
+def _show_certificates(made: dict[str, Mount], before: Snapshot, hidden: Iterable[str]) -> None:
+    # A mount in the temporary folder would keep a session from sharing it.
+    others = (TEMPORARY, *before.roots, *hidden)
+    for path in before.sandbox.certificates:
+        bare = _containing(made, path) in _BARE and os.path.isfile(path)
+        if bare and not any(lies_in(one, path) for one in others):
+            made.setdefault(path, "read-only")
 
 
 def _pin(made: dict[str, Mount], roots: Iterable[str]) -> None:

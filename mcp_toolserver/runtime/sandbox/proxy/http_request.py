@@ -16,7 +16,7 @@ _OWN = {b"host", b"connection", b"content-length", b"keep-alive", b"te", b"trail
 
 
 class Rejected(Exception):
-    """The text is for the client; `status` is that of the answer."""
+    """The text is for the client; `status` is that of the answer, empty where TLS answers."""
 
     def __init__(self, why: str, status: str = "400 Bad Request") -> None:
         super().__init__(why)

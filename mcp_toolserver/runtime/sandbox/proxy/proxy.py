@@ -1,8 +1,7 @@
 """The process of the proxy: accepts on a listening socket of each session, and connects to allowed hosts.
 
 It speaks HTTP: CONNECT for TLS to the host of the same name, and one request for an `http://` address per
-connection. TLS is not opened. It is confined to sockets and to what looks up names, and answers no connection
-whose report the server would not get.
+connection. TLS is not opened. It is confined to sockets and to what looks up names.
 """
 
 import asyncio
@@ -18,8 +17,8 @@ from dataclasses import dataclass, field
 from mcp_toolserver.runtime.sandbox.broker import messages
 from mcp_toolserver.runtime.sandbox.broker.fd_passing import Truncated, receive_packet
 from mcp_toolserver.runtime.sandbox.layers.process_locks import LockError, lock_proxy
-from mcp_toolserver.runtime.sandbox.proxy import client_hello
 from mcp_toolserver.runtime.sandbox.proxy.allowed_hosts import AllowedHosts, is_number, spelled
+from mcp_toolserver.runtime.sandbox.proxy.client_hello import ACCESS_DENIED, server_name
 from mcp_toolserver.runtime.sandbox.proxy.http_request import ProxyRequest, Rejected, parse_request
 
 MOST_CONNECTIONS, MOST_OF_A_SESSION = 512, 64
@@ -28,9 +27,9 @@ MOST_CONNECTIONS, MOST_OF_A_SESSION = 512, 64
 PAUSE_SECONDS = 0.01
 """Between two connections of a session, because each adds an entry to the audit log."""
 
-HEAD_SECONDS, CONNECT_SECONDS, IDLE_SECONDS, LINGER_SECONDS = 10.0, 20.0, 300.0, 1.0
-"""For a request, and for the first message of TLS; for looking up and connecting; without any byte in either
-direction; and for the client to read what is still to be written."""
+HEAD_SECONDS, CONNECT_SECONDS, IDLE_SECONDS = 10.0, 20.0, 300.0
+"""For a request, and for the first message of TLS; for looking up and connecting; and without any byte in
+either direction."""
 
 LONGEST_HEAD = 32 << 10
 _CHUNK = 1 << 16
@@ -52,11 +51,8 @@ def serve(orders: socket.socket, hosts: Sequence[str]) -> None:
         orders.send(str(error).encode())
         return
     orders.send(b" ")
-    asyncio.run(_run(orders, AllowedHosts.of(hosts)))
-
-
-async def _run(orders: socket.socket, allowed: AllowedHosts) -> None:
-    await _Proxy(orders, allowed).run()
+    with asyncio.Runner() as runner:
+        runner.run(_Proxy(orders, AllowedHosts.of(hosts), runner.get_loop()).run())
 
 
 @dataclass(kw_only=True)
@@ -80,20 +76,19 @@ class _Connection:
 
 
 class _Proxy:
-    def __init__(self, orders: socket.socket, allowed: AllowedHosts) -> None:
-        self.orders, self.allowed = orders, allowed
-        self.reports: asyncio.Future[socket.socket] = asyncio.get_running_loop().create_future()
+    def __init__(self, orders: socket.socket, allowed: AllowedHosts, loop: asyncio.AbstractEventLoop) -> None:
+        self.orders, self.allowed, self.loop = orders, allowed, loop
+        self.reports: asyncio.Future[socket.socket] = loop.create_future()
         self.sessions: dict[bytes, asyncio.Task[None]] = {}
         self.connections: set[asyncio.Task[None]] = set()
         self.slots = asyncio.Semaphore(MOST_CONNECTIONS)
         self.ended = asyncio.Event()
 
     async def run(self) -> None:
-        loop = asyncio.get_running_loop()
-        loop.set_default_executor(ThreadPoolExecutor(_LOOKUPS))
-        loop.add_reader(self.orders, self._obey)
+        self.loop.set_default_executor(ThreadPoolExecutor(_LOOKUPS))
+        self.loop.add_reader(self.orders, self._obey)
         await self.ended.wait()
-        loop.remove_reader(self.orders)
+        self.loop.remove_reader(self.orders)
         tasks = (*self.sessions.values(), *self.connections)
         for task in tasks:
             task.cancel()
@@ -118,7 +113,7 @@ class _Proxy:
             self.sessions[session] = asyncio.create_task(self._accept(session.decode(), sockets[0]))
 
     async def _accept(self, session: str, listener: socket.socket) -> None:
-        slots, loop = asyncio.Semaphore(MOST_OF_A_SESSION), asyncio.get_running_loop()
+        slots = asyncio.Semaphore(MOST_OF_A_SESSION)
 
         def free(task: asyncio.Task[None]) -> None:
             self.connections.discard(task)
@@ -128,7 +123,7 @@ class _Proxy:
         with listener:
             while True:
                 await slots.acquire()
-                accepted, _ = await loop.sock_accept(listener)
+                accepted, _ = await self.loop.sock_accept(listener)
                 await self.slots.acquire()
                 task = asyncio.create_task(self._answer(session, accepted))
                 self.connections.add(task)
@@ -138,53 +133,45 @@ class _Proxy:
     async def _answer(self, session: str, accepted: socket.socket) -> None:
         seen = _Connection(session=session)
         with contextlib.suppress(OSError, asyncio.IncompleteReadError, TimeoutError):
-            reader, writer = await asyncio.open_connection(sock=accepted, limit=LONGEST_HEAD)
-            async with _closing(writer):
+            client = await asyncio.open_connection(sock=accepted, limit=LONGEST_HEAD)
+            async with _closing(client[1]):
                 try:
-                    await self._serve(seen, reader, writer)
-                except Rejected as error:
-                    await self._refuse(seen, (reader, writer), error.status, str(error))
-                except asyncio.LimitOverrunError:
-                    status = "431 Request Header Fields Too Large"
-                    await self._refuse(seen, (reader, writer), status, "the header is too long")
+                    await self._serve(seen, client)
+                except (Rejected, asyncio.LimitOverrunError) as error:
+                    await self._reject(seen, client, error)
 
-    async def _refuse(self, seen: _Connection, client: Streams, status: str, why: str) -> None:
-        seen.refused = why
+    async def _reject(self, seen: _Connection, client: Streams, error: Exception) -> None:
+        status = error.status if isinstance(error, Rejected) else "431 Request Header Fields Too Large"
+        seen.refused = str(error)
+        # First, so that the server has it when the command goes on.
         await self._report(seen)
-        reader, writer = client
-        text = f"mcp-toolserver: {why}\n".encode()
+        text = f"mcp-toolserver: {error}\n".encode()
         head = f"HTTP/1.1 {status}\r\nContent-Type: text/plain\r\nContent-Length: {len(text)}\r\n"
-        writer.write(head.encode() + b"Connection: close\r\n\r\n" + text)
-        writer.write_eof()
+        client[1].write(head.encode() + b"Connection: close\r\n\r\n" + text if status else ACCESS_DENIED)
+        client[1].write_eof()
         # Closing with something unread resets the connection, and the answer would be lost.
-        async with asyncio.timeout(LINGER_SECONDS):
-            while await reader.read(_CHUNK):
+        async with asyncio.timeout(HEAD_SECONDS):
+            while await client[0].read(_CHUNK):
                 pass
 
     async def _report(self, seen: _Connection) -> None:
-        await asyncio.get_running_loop().sock_sendall(await self.reports, seen.report())
+        await self.loop.sock_sendall(await self.reports, seen.report())
 
-    async def _serve(
-        self, seen: _Connection, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
+    async def _serve(self, seen: _Connection, client: Streams) -> None:
         async with asyncio.timeout(HEAD_SECONDS):
-            request = parse_request(await reader.readuntil(b"\r\n\r\n"))
+            request = parse_request(await client[0].readuntil(b"\r\n\r\n"))
         seen.host, seen.port = request.host, request.port
         host = await self._connect(seen, request)
         async with _closing(host[1]):
+            if first := request.head:
+                body = request.body
+            else:
+                client[1].write(b"HTTP/1.1 200 Connection established\r\n\r\n")
+                first, body = await _checked_hello(seen, client[0]), None
             try:
-                if request.head:
-                    host[1].write(request.head)
-                    seen.sent += len(request.head)
-                    await self._relay(seen, (reader, writer), host, request.body)
-                    return
-                writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
-                if hello := await _checked_hello(seen, reader):
-                    host[1].write(hello)
-                    seen.sent += len(hello)
-                    await self._relay(seen, (reader, writer), host, None)
-                else:
-                    writer.write(client_hello.ACCESS_DENIED)
+                host[1].write(first)
+                seen.sent += len(first)
+                await self._relay(seen, client, host, body)
             finally:
                 await self._report(seen)
 
@@ -194,13 +181,12 @@ class _Proxy:
         entry = spelled(host, port)
         if not self.allowed.allows(host, port):
             seen.add = entry
-            raise Rejected(f"{entry} is not among the hosts that the operator allows", "403 Forbidden")
+            raise Rejected(f"{entry} is not among the allowed hosts", "403 Forbidden")
         failure = f"{host} has no address; check the name"
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
                 with contextlib.suppress(OSError, UnicodeError):
-                    loop = asyncio.get_running_loop()
-                    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+                    found = await self.loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
                     failure = f"{host} cannot be reached on port {port}"
                     addresses = tuple(dict.fromkeys(str(one[4][0]) for one in found))
                     self._check_addresses(seen, addresses)
@@ -222,7 +208,6 @@ class _Proxy:
 
     async def _relay(self, seen: _Connection, client: Streams, host: Streams, body: int | None) -> None:
         """Pass on what comes until the host ends its side; of the client `body` bytes, None for all."""
-        loop = asyncio.get_running_loop()
         with contextlib.suppress(ConnectionError):
             async with asyncio.timeout(IDLE_SECONDS) as idle:
 
@@ -238,7 +223,7 @@ class _Proxy:
                         host[1].close()
 
                 async def passed(data: bytes, to: asyncio.StreamWriter) -> None:
-                    idle.reschedule(loop.time() + IDLE_SECONDS)
+                    idle.reschedule(self.loop.time() + IDLE_SECONDS)
                     to.write(data)
                     await to.drain()
 
@@ -253,21 +238,19 @@ class _Proxy:
 
 
 async def _checked_hello(seen: _Connection, reader: asyncio.StreamReader) -> bytes:
-    """The first message of TLS to the host of the connection; empty, with the reason in `seen`, if it is to
-    another, or none."""
-    data, expected = b"", "" if is_number(seen.host) else seen.host
+    """The first message of TLS, with all that came with it. Raises: Rejected: it is not to the host that the
+    tunnel is for."""
+    data = b""
     try:
         async with asyncio.timeout(HEAD_SECONDS):
-            while (name := client_hello.server_name(data)) is None:
+            while (name := server_name(data)) is None:
                 if not (more := await reader.read(_CHUNK)):
                     raise ValueError("no TLS came")
                 data += more
-    except (ValueError, TimeoutError) as error:
-        seen.refused = f"a tunnel carries TLS to the host that it is for: {error or 'no TLS came in time'}"
-        return b""
-    if name != expected:
-        seen.refused = f"TLS names {name!a:.260} as the server, and the tunnel is to {seen.host}"
-        return b""
+    except (ValueError, OSError) as error:
+        raise Rejected(f"a tunnel to {seen.host} has to carry TLS: {error or 'none came'}", "") from None
+    if name != ("" if is_number(seen.host) else seen.host):
+        raise Rejected(f"TLS in a tunnel to {seen.host} names another server, or none", "")
     return data
 
 
@@ -279,7 +262,7 @@ async def _closing(writer: asyncio.StreamWriter) -> AsyncGenerator[None]:
     finally:
         writer.close()
         try:
-            async with asyncio.timeout(LINGER_SECONDS):
+            async with asyncio.timeout(IDLE_SECONDS):
                 await writer.wait_closed()
         except (OSError, TimeoutError):
             writer.transport.abort()
