@@ -15,15 +15,16 @@ SHARED = HostFacts(starts_programs=True, command_sandbox="bubblewrap", shares_lo
 NOWHERE = "write nothing outside $TMPDIR"
 ROOTS = "write only in the roots and $TMPDIR"
 LASTS, NEW = "lasts for the session", "new and empty for each command"
-ANSWERS, OWN, NONE, OPEN = (
+ANSWERS, OWN, NONE, OPEN, LISTED = (
     "answers later commands",
     "localhost of its own for each command",
     "No network, not even localhost",
     "The network is open",
+    "the hosts that the operator listed",
 )
 GIT = ".git and files"
 FULL = "all rights of the user"
-ALL = {NOWHERE, ROOTS, LASTS, NEW, ANSWERS, OWN, NONE, OPEN, GIT, FULL}
+ALL = {NOWHERE, ROOTS, LASTS, NEW, ANSWERS, OWN, NONE, OPEN, LISTED, GIT, FULL}
 
 
 HOSTS: Mapping[str, tuple[HostFacts, set[str]]] = {
@@ -31,6 +32,7 @@ HOSTS: Mapping[str, tuple[HostFacts, set[str]]] = {
     "workspace-write": (replace(SHARED, mode=WRITE), {ROOTS, GIT, LASTS, ANSWERS}),
     "git-writable": (replace(SHARED, mode=WRITE, git_writable=True), {ROOTS, LASTS, ANSWERS}),
     "network": (replace(SHARED, network="commands"), {NOWHERE, LASTS, OPEN}),
+    "hosts": (replace(SHARED, network="hosts"), {NOWHERE, LASTS, LISTED}),
     "root-in-tmp": (replace(SHARED, shares_tmp=False), {NOWHERE, NEW, ANSWERS}),
     "not-shared": (replace(SHARED, shares_tmp=False, shares_loopback=False), {NOWHERE, NEW, OWN}),
     "landlock": (HostFacts(starts_programs=True, command_sandbox="landlock"), {NOWHERE, NEW, NONE}),

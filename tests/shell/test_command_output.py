@@ -33,10 +33,10 @@ async def test_a_command_is_shown_as_on_a_terminal(tmp_path: Path) -> None:
     assert result.text.endswith("x" * 9_000)
 
 
-READING = Confined(writes=False, git=False, network=False)
-WRITING = Confined(writes=True, git=False, network=False)
+READING = Confined(writes=False, git=False, network="fetch")
+WRITING = Confined(writes=True, git=False, network="fetch")
 WITH_TOOLS = replace(WRITING, git_tools=("git_branch", "git_commit"))
-COMMITTING = Confined(writes=True, git=True, network=True)
+COMMITTING = Confined(writes=True, git=True, network="commands")
 
 
 LOCKED = "fatal: Unable to create '/w/.git/index.lock': Read-only file system"

@@ -160,7 +160,7 @@ class _Process:
 @dataclass(kw_only=True)
 class _Loop(BrokerLoop):
     constants: Constants
-    proxy: _Process | None
+    proxy: _Process | None = None
     supervisors: set[int] = field(default_factory=set[int])
     spare: _Process | None = None
     """The supervisor that waits for the next request."""
