@@ -157,13 +157,9 @@ class Broker:
         Raises:
             Unavailable: the broker is gone, or too busy.
         """
-        with _explained():
-            ours, theirs = self.pair()
-            with ours:
-                ours.settimeout(ANSWER_SECONDS)
-                with theirs:
-                    self._send(messages.TEMPORARY, session, (theirs.fileno(),))
-                received = receive(ours)
+        with _explained(), self._channel(messages.TEMPORARY, session) as ours:
+            ours.settimeout(ANSWER_SECONDS)
+            received = receive(ours)
         return received[0] if received else None
 
     def temporary_path(self, session: str) -> str:
@@ -184,10 +180,7 @@ class Broker:
             Unavailable: the broker is gone.
         """
         with _explained():
-            ours, theirs = self.pair()
-            with theirs:
-                self._send(messages.CONNECTIONS, "", (theirs.fileno(),))
-        return ours
+            return self._channel(messages.CONNECTIONS, "")
 
     def end_session(self, session: str, *, when_unused: bool = False) -> None:
         """Let go of what the commands of `session` share: now, or once none of them runs unless another call
@@ -206,6 +199,15 @@ class Broker:
     def pair(cls) -> tuple[socket.socket, socket.socket]:
         """The two ends of a channel to the broker."""
         return socket.socketpair(socket.AF_UNIX, cls.kind)
+
+    def _channel(self, kind: bytes, session: str) -> socket.socket:
+        """Send a message with one end of a channel; returns the other. Raises: as `_send`."""
+        ours, theirs = self.pair()
+        with theirs, contextlib.ExitStack() as failing:
+            failing.callback(ours.close)
+            self._send(kind, session, (theirs.fileno(),))
+            failing.pop_all()
+        return ours
 
     def _send(self, kind: bytes, session: str, descriptors: Sequence[int]) -> None:
         """Send a message, see `messages`; `descriptors` stay open here.

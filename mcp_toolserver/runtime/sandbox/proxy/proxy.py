@@ -181,7 +181,7 @@ class _Proxy:
         entry = spelled(host, port)
         if not self.allowed.allows(host, port):
             seen.add = entry
-            raise Rejected(f"{entry} is not among the allowed hosts", "403 Forbidden")
+            raise Rejected(f"{entry} is not among the allowed hosts")
         failure = f"{host} has no address; check the name"
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
@@ -189,22 +189,16 @@ class _Proxy:
                     found = await self.loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
                     failure = f"{host} cannot be reached on port {port}"
                     addresses = tuple(dict.fromkeys(str(one[4][0]) for one in found))
-                    self._check_addresses(seen, addresses)
+                    if refused := [one for one in addresses if not self.allowed.permits(one, host, port)]:
+                        if AllowedHosts.of((entry,)).permits(refused[0], host, port):
+                            seen.add = entry
+                        raise Rejected(f"{host} has the address {refused[0]}, which is not public")
                     for address in addresses:
                         with contextlib.suppress(OSError):
                             return await asyncio.open_connection(address, port)
         except TimeoutError:
             failure = f"{host} did not answer within {CONNECT_SECONDS:g} s"
         raise Rejected(failure, "502 Bad Gateway")
-
-    def _check_addresses(self, seen: _Connection, addresses: Sequence[str]) -> None:
-        """Raises: Rejected: the host has an address that the list does not permit."""
-        for address in addresses:
-            if not self.allowed.permits(address, seen.host, seen.port):
-                entry = spelled(seen.host, seen.port)
-                if AllowedHosts.of((entry,)).permits(address, seen.host, seen.port):
-                    seen.add = entry
-                raise Rejected(f"{seen.host} resolves to {address}, which is not public", "403 Forbidden")
 
     async def _relay(self, seen: _Connection, client: Streams, host: Streams, body: int | None) -> None:
         """Pass on what comes until the host ends its side; of the client `body` bytes, None for all."""
