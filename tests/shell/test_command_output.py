@@ -51,6 +51,7 @@ DENIALS = [
     ("touch: '/w/.gitmodules': Read-only file system", WRITING, "act upon"),
     ("touch: '/w/.git/hooks/x': Read-only file system", COMMITTING, "act upon"),
     ("curl: (6) Could not resolve host: a", WRITING, "--network commands"),
+    ("curl: (6) Could not resolve host: a", replace(WRITING, network="hosts"), "HTTPS_PROXY"),
     ("bash: kill: (7) - Operation not permitted", COMMITTING, "it started"),
     ("pkill: killing pid 7 failed: Operation not permitted", COMMITTING, "it started"),
 ]

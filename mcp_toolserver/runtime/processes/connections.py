@@ -75,7 +75,7 @@ class Connections:
             # Of what a command chose, it has only what has the form of a host.
             advice = f"; the operator can allow it with --allow-domain {add}" if add else ""
             self._count += 1
-            self._refusals.append((self._count, session, f"A connection was refused: {refused}{advice}."))
+            self._refusals.append((self._count, session, f"A connection failed: {refused}{advice}."))
 
     def refusals(self, session: str, since: int) -> tuple[str, ...]:
         """Sentences on the connections of `session` that were refused after `watch` returned `since`.
@@ -87,5 +87,5 @@ class Connections:
         named = session_id(session).decode()
         found = [note for number, of, note in self._refusals if number > since and of == named]
         notes = tuple(dict.fromkeys(found))
-        more = (f"{len(notes) - _NAMED} more were refused.",) if len(notes) > _NAMED else ()
+        more = (f"{len(notes) - _NAMED} more failed.",) if len(notes) > _NAMED else ()
         return (*notes[:_NAMED], *more)

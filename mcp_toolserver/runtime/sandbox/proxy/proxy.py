@@ -7,12 +7,14 @@ connection. TLS is not opened. It is confined to sockets and to what looks up na
 import asyncio
 import contextlib
 import json
+import os
 import resource
 import socket
 import time
 from collections.abc import AsyncGenerator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from typing import NoReturn
 
 from mcp_toolserver.runtime.sandbox.broker import messages
 from mcp_toolserver.runtime.sandbox.broker.fd_passing import Truncated, receive_packet
@@ -27,9 +29,9 @@ MOST_CONNECTIONS, MOST_OF_A_SESSION = 512, 64
 PAUSE_SECONDS = 0.01
 """Between two connections of a session, because each adds an entry to the audit log."""
 
-HEAD_SECONDS, CONNECT_SECONDS, IDLE_SECONDS = 10.0, 20.0, 300.0
-"""For a request, and for the first message of TLS; for looking up and connecting; and without any byte in
-either direction."""
+HEAD_SECONDS, CONNECT_SECONDS, IDLE_SECONDS, END_SECONDS = 10.0, 20.0, 300.0, 0.3
+"""For a request, and for the first message of TLS; for looking up and connecting; without any byte in either
+direction; and for the last reports."""
 
 LONGEST_HEAD = 32 << 10
 _CHUNK = 1 << 16
@@ -51,8 +53,7 @@ def serve(orders: socket.socket, hosts: Sequence[str]) -> None:
         orders.send(str(error).encode())
         return
     orders.send(b" ")
-    with asyncio.Runner() as runner:
-        runner.run(_Proxy(orders, AllowedHosts.of(hosts), runner.get_loop()).run())
+    asyncio.run(_Proxy(orders, AllowedHosts.of(hosts)).run())
 
 
 @dataclass(kw_only=True)
@@ -68,6 +69,7 @@ class _Connection:
     """What the operator can add to the list for it to be allowed."""
     sent: int = 0
     received: int = 0
+    is_reported: bool = False
     began: float = field(default_factory=time.monotonic)
 
     def report(self) -> bytes:
@@ -76,23 +78,25 @@ class _Connection:
 
 
 class _Proxy:
-    def __init__(self, orders: socket.socket, allowed: AllowedHosts, loop: asyncio.AbstractEventLoop) -> None:
-        self.orders, self.allowed, self.loop = orders, allowed, loop
-        self.reports: asyncio.Future[socket.socket] = loop.create_future()
+    def __init__(self, orders: socket.socket, allowed: AllowedHosts) -> None:
+        self.orders, self.allowed = orders, allowed
+        self.reports: socket.socket | None = None
+        self.is_reporting, self.ended = asyncio.Event(), asyncio.Event()
         self.sessions: dict[bytes, asyncio.Task[None]] = {}
         self.connections: set[asyncio.Task[None]] = set()
         self.slots = asyncio.Semaphore(MOST_CONNECTIONS)
-        self.ended = asyncio.Event()
 
-    async def run(self) -> None:
-        self.loop.set_default_executor(ThreadPoolExecutor(_LOOKUPS))
-        self.loop.add_reader(self.orders, self._obey)
+    async def run(self) -> NoReturn:
+        loop = asyncio.get_running_loop()
+        loop.set_default_executor(ThreadPoolExecutor(_LOOKUPS))
+        loop.add_reader(self.orders, self._obey)
         await self.ended.wait()
-        self.loop.remove_reader(self.orders)
-        tasks = (*self.sessions.values(), *self.connections)
-        for task in tasks:
+        for task in self.connections:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        # Each reports what it has passed on.
+        await asyncio.wait((asyncio.create_task(asyncio.sleep(0)), *self.connections), timeout=END_SECONDS)
+        # Look-ups and slow hosts are not waited for.
+        os._exit(0)
 
     def _obey(self) -> None:
         try:
@@ -107,8 +111,9 @@ class _Proxy:
             self.ended.set()
         elif kind == messages.END and (task := self.sessions.pop(session, None)):
             task.cancel()
-        elif kind == messages.CONNECTIONS and sockets and not self.reports.done():
-            self.reports.set_result(sockets[0])
+        elif kind == messages.CONNECTIONS and sockets:
+            self.reports = sockets[0]
+            self.is_reporting.set()
         elif kind == messages.REQUEST and sockets:
             self.sessions[session] = asyncio.create_task(self._accept(session.decode(), sockets[0]))
 
@@ -121,9 +126,10 @@ class _Proxy:
             slots.release()
 
         with listener:
+            await self.is_reporting.wait()
             while True:
                 await slots.acquire()
-                accepted, _ = await self.loop.sock_accept(listener)
+                accepted, _ = await asyncio.get_running_loop().sock_accept(listener)
                 await self.slots.acquire()
                 task = asyncio.create_task(self._answer(session, accepted))
                 self.connections.add(task)
@@ -155,7 +161,12 @@ class _Proxy:
                 pass
 
     async def _report(self, seen: _Connection) -> None:
-        await self.loop.sock_sendall(await self.reports, seen.report())
+        """Report a connection, unless that is done."""
+        assert self.reports is not None
+        if seen.is_reported:
+            return
+        seen.is_reported = True
+        await asyncio.get_running_loop().sock_sendall(self.reports, seen.report())
 
     async def _serve(self, seen: _Connection, client: Streams) -> None:
         async with asyncio.timeout(HEAD_SECONDS):
@@ -163,12 +174,11 @@ class _Proxy:
         seen.host, seen.port = request.host, request.port
         host = await self._connect(seen, request)
         async with _closing(host[1]):
-            if first := request.head:
-                body = request.body
-            else:
-                client[1].write(b"HTTP/1.1 200 Connection established\r\n\r\n")
-                first, body = await _checked_hello(seen, client[0]), None
             try:
+                first, body = request.head, request.body
+                if not first:
+                    client[1].write(b"HTTP/1.1 200 Connection established\r\n\r\n")
+                    first, body = await _checked_hello(seen, client[0]), None
                 host[1].write(first)
                 seen.sent += len(first)
                 await self._relay(seen, client, host, body)
@@ -186,7 +196,8 @@ class _Proxy:
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
                 with contextlib.suppress(OSError, UnicodeError):
-                    found = await self.loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+                    loop = asyncio.get_running_loop()
+                    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
                     failure = f"{host} cannot be reached on port {port}"
                     addresses = tuple(dict.fromkeys(str(one[4][0]) for one in found))
                     if refused := [one for one in addresses if not self.allowed.permits(one, host, port)]:
@@ -217,7 +228,7 @@ class _Proxy:
                         host[1].close()
 
                 async def passed(data: bytes, to: asyncio.StreamWriter) -> None:
-                    idle.reschedule(self.loop.time() + IDLE_SECONDS)
+                    idle.reschedule(asyncio.get_running_loop().time() + IDLE_SECONDS)
                     to.write(data)
                     await to.drain()
 
@@ -242,9 +253,11 @@ async def _checked_hello(seen: _Connection, reader: asyncio.StreamReader) -> byt
                     raise ValueError("no TLS came")
                 data += more
     except (ValueError, OSError) as error:
-        raise Rejected(f"a tunnel to {seen.host} has to carry TLS: {error or 'none came'}", "") from None
+        seen.refused = f"a tunnel to {seen.host} has to carry TLS: {error or 'none came'}"
+        raise Rejected(seen.refused, "") from None
     if name != ("" if is_number(seen.host) else seen.host):
-        raise Rejected(f"TLS in a tunnel to {seen.host} names another server, or none", "")
+        seen.refused = f"TLS in a tunnel to {seen.host} names another server, or none"
+        raise Rejected(seen.refused, "")
     return data
 
 
