@@ -121,7 +121,7 @@ def prove(at: Ground, server: Server) -> None:
     Raises:
         Escaped: it does not, or no command runs, which would prove nothing.
     """
-    places = [at.scene.outside, at.unseen, at.scene.home, at.scene.root / ".git"]
+    places = [at.scene.outside, at.unseen, at.scene.home, at.scene.root / ".git/hooks"]
     if server.mode == READ_ONLY:
         places.append(at.scene.root)
     for place in places:

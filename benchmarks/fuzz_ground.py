@@ -29,7 +29,11 @@ class Ground:
 
     def watched(self, mode: str) -> Snapshot:
         """All that must stay as it is."""
-        inside = [self.scene.root] if mode == READ_ONLY else [self.scene.root / ".git"]
+        inside = (
+            [self.scene.root]
+            if mode == READ_ONLY
+            else [self.scene.root / ".git/hooks", self.scene.root / ".git/config"]
+        )
         return {**self.scene.around(), **snapshot(self.unseen, *inside)}
 
     def renew(self) -> None:

@@ -20,7 +20,7 @@ from benchmarks.client import Unanswered
 from benchmarks.protected_sequences import KNOWN
 from benchmarks.protected_steps import Step, random_sequence
 from mcp_toolserver.runtime.sandbox.protected.names import NAMES
-from tests.support.confinement import USERS, WORKSPACE_WRITE, Scene, Server, git, put, scene, serving
+from tests.support.confinement import PROTECTED_GIT, USERS, Scene, Server, git, put, scene, serving
 from tests.support.snapshot import Snapshot, differences, snapshot
 
 PER_SERVER = 100
@@ -191,7 +191,7 @@ def planted(user: str, *, count: int, seed: int) -> Tally:
         with scene(user) as at:
             prepare(at)
             try:
-                with serving(at, WORKSPACE_WRITE) as server:
+                with serving(at, *PROTECTED_GIT.split()) as server:
                     player = Player(server=server, workspace=Workspace(at=at))
                     for number, sequence in enumerate(sequences[start : start + PER_SERVER], start):
                         _play(player, sequence, f"seed {seed}, as {user}, sequence {number - len(KNOWN)}")

@@ -7,6 +7,7 @@ else is imported.
 import ipaddress
 import os
 import re
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Literal, TypeVar
@@ -296,8 +297,9 @@ class Settings:
     )
     git: str = CONFINEMENT(
         _one_of("ACCESS", "protected", "writable"),
-        "protected",
-        "whether confined commands may write the .git folder",
+        "protected" if sys.platform == "darwin" else "writable",
+        "whether confined commands may write the .git folder, but for hooks and configuration",
+        "writable; protected on macOS",
     )
     writable_name: Texts = CONFINEMENT(
         Option(_writable_names, "NAME", repeatable=True, separator=","),

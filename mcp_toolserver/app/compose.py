@@ -458,7 +458,6 @@ def _protection(settings: Settings) -> Callable[[str], str | None]:
     return protection(
         settings.root,
         mode=settings.permission_mode,
-        git_writable=settings.git == "writable",
         writable_names=settings.writable_name,
     )
 

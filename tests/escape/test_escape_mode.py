@@ -41,7 +41,7 @@ def assert_still(server: Server) -> None:
     """The server has the mode it was started with: it says so, and it is so."""
     target = server.scene.outside / "kept"
     before = server.scene.around(), snapshot(server.scene.root / "f", server.scene.root / ".git")
-    server.bash(f"echo x > {target}; echo x > .git/x; true")
+    server.bash(f"echo x > {target}; echo x > .git/hooks/x; true")
     if server.mode == READ_ONLY:
         assert "write_file" not in server.tools()
         server.bash("echo x > f; chmod 777 f; true")
@@ -148,7 +148,7 @@ def test_a_background_command_keeps_the_sandbox_it_was_started_in(servers: Serve
     server = servers(USERS[0], mode)
     at = server.scene
     before = at.around()
-    late = f"echo x > {at.outside}/late; echo x > .git/late; find ~ -delete; echo tried"
+    late = f"echo x > {at.outside}/late; echo x > .git/hooks/late; find ~ -delete; echo tried"
     task = server.start(f"until [ -e go ]; do sleep 0.05; done; {late}")
     (at.root / "go").touch()
     said = ""
@@ -157,7 +157,7 @@ def test_a_background_command_keeps_the_sandbox_it_was_started_in(servers: Serve
     (at.root / "go").unlink()
     assert "tried" in said
     assert differences(before, at.around()) == []
-    assert not (at.root / ".git/late").exists()
+    assert not (at.root / ".git/hooks/late").exists()
 
 
 # --- approvals -------------------------------------------------------------------------------------------

@@ -1,8 +1,9 @@
 """Tables of cases in one test, which runs them all and reports every failure, and waiting, bounded."""
 
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -32,3 +33,19 @@ def until(condition: Callable[[], object], seconds: float = 20) -> None:
     while not condition():
         assert time.monotonic() < end, "it did not become so"
         time.sleep(0.02)
+
+
+def rows(file: Path, words: Mapping[str, str]) -> dict[str, list[str]]:
+    """The lines of each `[name]` in a file, by the `# heading` above and the name, with `{WORD}` replaced."""
+    found: dict[str, list[str]] = {}
+    heading, lines = "", list[str]()
+    for line in filter(None, file.read_text(encoding="utf-8").splitlines()):
+        if line.startswith("# "):
+            heading = line[2:]
+        elif line.startswith("[") and line.endswith("]"):
+            lines = found.setdefault(f"{heading}: {line[1:-1]}", [])
+        else:
+            for word, text in words.items():
+                line = line.replace(f"{{{word}}}", text)
+            lines.append(line)
+    return found

@@ -13,7 +13,17 @@ import pytest
 from mcp_toolserver.runtime.sandbox.protected.git_dir import is_git_directory
 from tests.sandbox.cases import collected
 from tests.sandbox.test_protected_served import user_runs
-from tests.support.confinement import AS_NOBODY, BY_USER, USERS, WORKSPACE_WRITE, Server, git, scene, serving
+from tests.support.confinement import (
+    AS_NOBODY,
+    BY_USER,
+    PROTECTED_GIT,
+    USERS,
+    WORKSPACE_WRITE,
+    Server,
+    git,
+    scene,
+    serving,
+)
 
 REF, EVIL = "echo 'ref: refs/heads/x' > HEAD", "printf '[core]\\nfsmonitor = ./evil\\n'"
 PARTS = f"mkdir objects refs; {EVIL} > config"
@@ -119,7 +129,7 @@ def test_our_answer_is_that_of_git(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("user", BY_USER)
 def test_a_command_leaves_no_folder_that_git_takes_for_a_repository(user: str) -> None:
-    with scene(user) as at, serving(at, WORKSPACE_WRITE) as server, collected() as case:
+    with scene(user) as at, serving(at, *PROTECTED_GIT.split()) as server, collected() as case:
         numbered = list(enumerate(ALL))
         for names in (numbered[start : start + 15] for start in range(0, len(ALL), 15)):
             script = "\n".join(built(name, number) for number, name in names)
@@ -140,7 +150,7 @@ def test_a_command_leaves_no_folder_that_git_takes_for_a_repository(user: str) -
 def test_no_order_and_no_time_between_commands_completes_a_layout(
     servers: Callable[[str, str], Server], user: str
 ) -> None:
-    server = servers(user, WORKSPACE_WRITE)
+    server = servers(user, PROTECTED_GIT)
     root = server.scene.root
     steps = {"HEAD": REF, "config": f"{EVIL} > config", "refs": "mkdir refs", "objects": "mkdir objects"}
     for number, order in enumerate(permutations(steps)):
@@ -188,7 +198,7 @@ def test_a_repository_of_the_user_keeps_its_configuration_and_is_used(
 
 
 def test_a_new_bare_repository_stays_when_git_is_writable_without_what_runs_programs() -> None:
-    with scene(USERS[-1]) as at, serving(at, WORKSPACE_WRITE, "--git", "writable") as server:
+    with scene(USERS[-1]) as at, serving(at, WORKSPACE_WRITE) as server:
         server.bash(f"git init -q --bare good; git init -q --bare bad; {EVIL} >> bad/config")
         assert repositories(at.root) == {"good", "bad"}
         assert (at.root / "good/config").exists()

@@ -15,6 +15,7 @@ from tests.sandbox.cases import collected, until
 from tests.support.confinement import (
     AS_NOBODY,
     BY_USER,
+    PROTECTED_GIT,
     READ_ONLY,
     USERS,
     WORKSPACE_WRITE,
@@ -30,7 +31,7 @@ from tests.support.processes import arguments, processes, state, status
 @pytest.fixture
 def server(request: pytest.FixtureRequest, servers: Callable[[str, str], Server]) -> Generator[Server]:
     """The shared server of a user, whose root has afterwards what it had before."""
-    shared = servers(request.param, WORKSPACE_WRITE)
+    shared = servers(request.param, PROTECTED_GIT)
     before = set(shared.scene.root.iterdir())
     yield shared
     for new in set(shared.scene.root.iterdir()) - before:
@@ -40,7 +41,7 @@ def server(request: pytest.FixtureRequest, servers: Callable[[str, str], Server]
 @pytest.fixture
 def fresh(request: pytest.FixtureRequest) -> Generator[Server]:
     """A server of its own, in a scene of its own, for a test that damages it."""
-    with scene(request.param) as at, serving(at, WORKSPACE_WRITE) as server:
+    with scene(request.param) as at, serving(at, *PROTECTED_GIT.split()) as server:
         yield server
 
 

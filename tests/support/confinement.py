@@ -40,6 +40,7 @@ AS_ROOT_IN_LONG = [
 """For tests of features, which hardly depend on who runs the server. Those of the sandbox take `BY_USER`."""
 
 READ_ONLY, WORKSPACE_WRITE, FULL = "read-only", "workspace-write", "danger-full-access"
+PROTECTED_GIT = f"{WORKSPACE_WRITE} --git protected"
 CONFINED = (READ_ONLY, WORKSPACE_WRITE)
 
 by_mode = pytest.mark.parametrize("mode", CONFINED)
@@ -323,14 +324,14 @@ def changed(before: Snapshot, after: Snapshot) -> str:
 
 @contextmanager
 def servers_when_needed() -> Generator[Callable[[str, str], Server]]:
-    """A server for each user and mode, started when it is first asked for."""
+    """A server for each user and mode, which may have flags after it, started when it is first asked for."""
     with ExitStack() as stack:
         started: dict[tuple[str, str], Server] = {}
 
         def server(user: str, mode: str) -> Server:
             if (user, mode) not in started:
                 made = stack.enter_context(scene(user))
-                started[user, mode] = stack.enter_context(serving(made, mode))
+                started[user, mode] = stack.enter_context(serving(made, *mode.split()))
             return started[user, mode]
 
         yield server

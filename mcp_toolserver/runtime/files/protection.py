@@ -12,7 +12,7 @@ _PROTECTED = "is protected: programs act upon it unasked, so no tool changes it 
 
 
 def protection(
-    roots: Sequence[str], *, mode: Permission, git_writable: bool, writable_names: Container[str]
+    roots: Sequence[str], *, mode: Permission, writable_names: Container[str]
 ) -> Callable[[str], str | None]:
     """A function that says why an absolute path must not be written; None where it may."""
     real_roots = tuple(map(os.path.realpath, roots))
@@ -21,10 +21,10 @@ def protection(
         if mode is not Permission.WORKSPACE_WRITE:
             return None
         inner = next((found for root in real_roots if (found := _relative(root, absolute)) is not None), "")
-        if not is_protected(inner, git_writable=git_writable, writable_names=writable_names):
+        if not is_protected(inner, git_writable=False, writable_names=writable_names):
             return None
         git = not is_protected(inner, git_writable=True, writable_names=writable_names)
-        remedy = "The operator can start the server with --git writable." if git else "Tell the user instead."
+        remedy = "Use git in bash." if git else "Tell the user instead."
         return _PROTECTED + remedy
 
     return protects

@@ -113,6 +113,7 @@ def as_on_terminal(text: str) -> str:
 
 
 _UNWRITABLE = re.compile(r"read-only file system|\berofs\b", re.IGNORECASE)
+_GIT_CONFIG = re.compile(r"could not (?:write|lock) config file \S*config\b")
 _GIT = re.compile(r"(?:^|[\s'\"/:])\.git(?:/|['\"\s:]|$)", re.MULTILINE)
 _NETWORK = re.compile(
     r"could not resolve host|temporary failure in name resolution|network is unreachable"
@@ -172,7 +173,7 @@ def explain(output: str, status: int | None, confined: Confined | None) -> tuple
 
 def _refusals(output: str, confined: Confined) -> list[str]:
     notes: list[str] = []
-    if _UNWRITABLE.search(output):
+    if _UNWRITABLE.search(output) or _GIT_CONFIG.search(output):
         notes.append(_why_unwritable(output, confined))
     if confined.network != "commands" and _NETWORK.search(output):
         notes.append(
@@ -197,6 +198,11 @@ def _why_unwritable(output: str, confined: Confined) -> str:
         if confined.token:
             source, advice = f"The token {confined.token!r}", "change the token"
         return f"{source} is read-only: commands write to $TMPDIR only. The operator can {advice}."
+    if confined.git and _GIT_CONFIG.search(output):
+        return (
+            "The configuration of a repository is read-only for commands, because it names programs; git went "
+            "on without the change. Ask the user to make it."
+        )
     if confined.git or not _GIT.search(output):
         return (
             "Commands write to the roots and to $TMPDIR only, where the call may write; and not to what "
@@ -209,6 +215,6 @@ def _why_unwritable(output: str, confined: Confined) -> str:
     if confined.git_tools:
         return f"{why} Use these tools: {', '.join(confined.git_tools)}."
     return (
-        f"{why} The operator can offer tools for it with --toolsets default,git, or start the server with "
-        "--git writable."
+        f"{why} The operator can offer tools for it with --toolsets default,git, or start the server without "
+        "--git protected."
     )

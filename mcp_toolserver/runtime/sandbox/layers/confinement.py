@@ -26,7 +26,7 @@ from mcp_toolserver.runtime.sandbox.mounts import mounts
 from mcp_toolserver.runtime.sandbox.mounts.hidden_paths import HiddenPaths
 from mcp_toolserver.runtime.sandbox.protected import snapshot
 from mcp_toolserver.runtime.sandbox.protected.compare import changes
-from mcp_toolserver.runtime.sandbox.protected.git_dir import git_folders, hooks_and_config
+from mcp_toolserver.runtime.sandbox.protected.git_dir import git_folders, steering
 from mcp_toolserver.runtime.sandbox.selftest.probe import Probe, Run
 from mcp_toolserver.runtime.sandbox.selftest.selftest import prove
 from mcp_toolserver.text.file_names import lies_in
@@ -231,7 +231,7 @@ def _writable(plan: SandboxPlan, roots: Mapping[str, int]) -> mounts.Mounts:
     for place in plan.writes:
         made[place] = "writable"
         root = next(root for root in roots if lies_in(root, place))
-        inner = hooks_and_config(roots[root], os.path.relpath(place, root))
+        inner = steering(roots[root], os.path.relpath(place, root))
         # A link cannot be mounted; what it leads to outside of the git folder is read-only anyway.
         paths = (os.path.join(root, path) for path in inner)
         made |= {path: "read-only" for path in paths if not os.path.islink(path)}

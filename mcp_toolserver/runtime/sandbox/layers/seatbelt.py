@@ -155,9 +155,6 @@ _OTHER = "[^ -~]"
 _FOLDED_TO = ("ff", "fi", "fl", "st", "k", "s")
 """Letters that one character outside ASCII folds to: ligatures, the Kelvin sign, the long s."""
 
-_DANGEROUS = tuple(name for name in names.IN_GIT_FOLDER if "/" not in name)
-_ATTRIBUTES = "info/attributes"
-
 
 @dataclass(frozen=True, kw_only=True)
 class _Pattern:
@@ -186,7 +183,7 @@ def _git_of_commands() -> Iterator[_Pattern]:
     for folder in (names.GIT, f"{names.GIT}/info"):
         yield _Pattern(regex=_path(folder), below=False, operations="file-write-create file-write-unlink")
     yield _Pattern(regex=_path(names.GIT), below=False, kind="REGULAR-FILE")
-    for name in (*_DANGEROUS, _ATTRIBUTES, *names.NESTED_GIT_FOLDERS):
+    for name in (*names.IN_GIT_FOLDER, *names.NESTED_GIT_FOLDERS):
         yield _Pattern(regex=_path(f"{names.GIT}/{name}"))
 
 
@@ -196,7 +193,7 @@ def _git_of_helpers() -> Iterator[_Pattern]:
     A new worktree has a `commondir`, so that one is left out below `worktrees`.
     """
     nested = "|".join(map(_spelt, names.NESTED_GIT_FOLDERS))
-    for name in (*_DANGEROUS, _ATTRIBUTES):
+    for name in names.IN_GIT_FOLDER:
         yield _Pattern(regex=_path(f"{names.GIT}/{name}"))
         if name != "commondir":
             yield _Pattern(regex=f"{_path(names.GIT)}/({nested})/(.*/)?{_path(name)[1:]}")

@@ -3,7 +3,9 @@
 import os
 import re
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from typing import Literal
 
 from mcp_toolserver.runtime.sandbox.protected.names import (
     GIT,
@@ -11,7 +13,8 @@ from mcp_toolserver.runtime.sandbox.protected.names import (
     NESTED_GIT_FOLDERS,
     protected_name,
 )
-from mcp_toolserver.runtime.sandbox.protected.open_nofollow import opened
+from mcp_toolserver.runtime.sandbox.protected.open_nofollow import NO_FOLDER, opened
+from mcp_toolserver.text.file_names import lies_in
 
 LONGEST_PATH = 3_500
 """Bytes of a path from its root. A folder with a longer one is not looked into but reported as a whole: the
@@ -20,26 +23,66 @@ kernel takes at most 4,096 bytes at once, which has to do for the quarantine as 
 LONGEST_POINTER = 4_096
 LONGEST_CONFIG = 65_536
 
+CONFIGS = ("config", "config.worktree")
+
 SHARED = "../..\n"
 """The file `commondir` of a linked work tree, as git writes it."""
 
-_NO_FOLDER = -1
-"""For absolute paths, with which openat(2) ignores the folder."""
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 _TAME = re.compile(
     r"""\s*(?:
         [#;].*
-      | \[core\] | \[(?:remote|branch)\ "[\w./-]+"\]
-      | (?:repositoryformatversion|filemode|bare|logallrefupdates|ignorecase|precomposeunicode|symlinks)
-        \ =\ (?:true|false|0)
-      | url\ =\ (?:https?|ssh|git)://[\w./:@~%+-]+
+      | \[(?:core|user|init|pull|push|merge|rebase|commit|tag|gc|fetch|extensions)\]
+      | \[(?:remote|branch)\ "[^"\\]+"\]
+      | (?:repositoryformatversion|filemode|bare|logallrefupdates|ignorecase|precomposeunicode|symlinks|rebase
+          |prune|autosquash|autostash|autosetupremote|followtags|gpgsign|mirror|worktreeconfig|promisor|ff
+          |relativeworktrees)
+        \ =\ (?:true|false|\d+|only)
+      | (?:name|email)\ =\ [^\\"\#;]*
+      | (?:autocrlf|eol|safecrlf|objectformat|defaultbranch|default|conflictstyle|partialclone|pushremote
+          |remote|tagopt|auto)
+        \ =\ [\w.-]+
+      | partialclonefilter\ =\ [\w:=]+
       | fetch\ =\ \+?refs/[\w./*-]+:refs/[\w./*-]+
-      | remote\ =\ \w[\w./-]*
       | merge\ =\ refs/[\w./-]+
+      | (?:push)?url\ =\ (?:(?:https?|ssh|git)://\w[\w./:@~%+-]* | \w[\w.-]*@\w[\w.-]*:[\w./~+-]+
+        | (?P<path>(?:file://)?[./][^\\"\#;]*))
     )?\s*""",
-    re.VERBOSE | re.ASCII,
+    re.VERBOSE | re.ASCII | re.IGNORECASE,
 )
-"""A line of the configuration that `git init` and `git clone` write; git runs nothing because of it."""
+"""A line of a configuration because of which git runs nothing and reads nothing of elsewhere: what `git init`
+and `git clone` write, and what is often set in a new repository. A path is good only within the roots."""
+
+PACKED_REFS = "packed-refs"
+"""Holds most branches and tags."""
+
+_HARM: Mapping[str, re.Pattern[bytes]] = {
+    "rebase-merge/git-rebase-todo": re.compile(rb"^[ \t]*(?:x|exec)\b", re.MULTILINE),
+    # Part of the name of a program: a path leads to one in the work tree.
+    "rebase-merge/strategy": re.compile(rb"/"),
+    "sequencer/opts": re.compile(rb"^\s*strategy\s*=.*/", re.MULTILINE | re.IGNORECASE),
+    # Other options let a patch write outside of the work tree.
+    "rebase-apply/apply-opt": re.compile(rb"--(?!whitespace=|ignore-|reject|3way)"),
+    # Scripts of older versions evaluate it.
+    "BISECT_NAMES": re.compile(rb"\A(?!(?:\s*'[^']*')*\s*\Z)"),
+    PACKED_REFS: re.compile(rb"^\S+ refs/replace/.*\n?(?:\^.*\n?)?", re.MULTILINE),
+}
+"""What commands may write in the folder of a repository, and what in it makes a later git run a program,
+write outside of the work tree or show other commits."""
+
+MOST_STATE = 64 << 20
+"""Bytes of such a file; a longer one counts as harmful."""
+
+REBASE_TODO = "/rebase-merge/git-rebase-todo"
+
+_UNVISITED = frozenset(("lfs", "annex"))
+"""Folders of other programs in that of a repository, which have very many files."""
+
+MOST_GIT_FOLDERS = 50_000
+"""Folders that are looked through in that of a repository, not counting objects."""
 
 
 _HEAD = re.compile(rb"ref:[ \t\n\r]*refs/|[0-9a-fA-F]{40}")
@@ -79,18 +122,69 @@ def _is_link(path: str, root: int | None) -> bool:
     return _exists(root, path) and stat.S_ISLNK(os.stat(path, dir_fd=root, follow_symlinks=False).st_mode)
 
 
-def hooks_and_config(root: int, folder: str) -> Iterator[str]:
-    """What exists of `IN_GIT_FOLDER` in `folder` and in those of its submodules and worktrees.
+def steering(root: int, folder: str) -> Iterator[str]:
+    """What in the repository `folder`, its submodules and worktrees makes git run programs or act elsewhere.
 
-    A folder among these that lies too deep to be looked into counts as one of them.
+    That is what exists of `IN_GIT_FOLDER`; files with `_HARM`; links, through which git writes; and a folder
+    that lies too deep, or after too many, to be looked into.
     """
-    for each in (folder, *_nested(root, folder)):
-        if len(os.fsencode(each)) > LONGEST_PATH:
-            yield each
-        for name in IN_GIT_FOLDER:
-            path = os.path.join(each, name)
-            if _exists(root, path):
+    waiting = [(folder, True)]
+    stores = set[str]()
+    left = MOST_GIT_FOLDERS
+    while waiting:
+        path, may_be_git_dir = waiting.pop()
+        left -= 1
+        if len(os.fsencode(path)) > LONGEST_PATH or left < 0:
+            yield path
+            continue
+        entries = dict(_entries(root, path))
+        is_git_dir = path == folder or (may_be_git_dir and "HEAD" in entries)
+        if is_git_dir:
+            stores.add(f"{path}/objects")
+            yield from _steering_here(root, path)
+        for name, kind in entries.items():
+            inner = f"{path}/{name}"
+            if kind == "link" and not (is_git_dir and name in _OWN_LINKS):
+                yield inner
+            elif kind == "folder" and not (is_git_dir and name in _UNVISITED):
+                nested = name in NESTED_GIT_FOLDERS if is_git_dir else may_be_git_dir
+                # Objects lie in 256 folders, and are named by what they hold.
+                if len(name) > 2 or path not in stores:
+                    waiting.append((inner, nested))
+
+
+_OWN_LINKS = frozenset(("HEAD", *IN_GIT_FOLDER))
+"""What is yielded as one of `IN_GIT_FOLDER`, or may be a link to a branch."""
+
+
+def _steering_here(root: int, folder: str) -> Iterator[str]:
+    for name in IN_GIT_FOLDER:
+        path = os.path.join(folder, name)
+        # New repositories have empty folders for addresses.
+        if _exists(root, path) and not (name in ("remotes", "branches") and _names(root, path) == []):
+            yield path
+    for name, harm in _HARM.items():
+        path = os.path.join(folder, name)
+        if _exists(root, path):
+            body = read(root, path, MOST_STATE)
+            if body is None or harm.search(body):
                 yield path
+
+
+def put_back(root: int, path: str, moved: str, config: str | None) -> None:
+    """Make the file at `path` below `root` again that was `moved` away: one with branches without harm, the
+    configuration of a repository as it was, if it is known as `config`."""
+    body = None if config is None else config.encode()
+    if os.path.basename(path) == PACKED_REFS and (refs := read(NO_FOLDER, moved, MOST_STATE)):
+        body = _HARM[PACKED_REFS].sub(b"", refs)
+    if body is not None:
+        with suppress(OSError):
+            folder = opened(root, os.path.dirname(path))
+            try:
+                with os.fdopen(os.open(os.path.basename(path), _CREATE, 0o644, dir_fd=folder), "wb") as made:
+                    made.write(body)
+            finally:
+                os.close(folder)
 
 
 def _exists(root: int | None, path: str) -> bool:
@@ -101,31 +195,17 @@ def _exists(root: int | None, path: str) -> bool:
     return True
 
 
-def _nested(root: int, folder: str) -> Iterator[str]:
-    """The folders of submodules and worktrees, which lie in folders of any depth."""
-    waiting = [os.path.join(folder, name) for name in NESTED_GIT_FOLDERS]
-    while waiting:
-        path = waiting.pop()
-        if len(os.fsencode(path)) > LONGEST_PATH:
-            yield path
-            continue
-        names = _folders_and_head(root, path)
-        if "HEAD" in names:
-            yield path
-            names = [name for name in names if name in NESTED_GIT_FOLDERS]
-        waiting += [f"{path}/{name}" for name in names if name != "HEAD"]
-
-
-def _folders_and_head(root: int, path: str) -> list[str]:
+def _entries(root: int, path: str) -> Iterator[tuple[str, Literal["link", "folder", "file"]]]:
+    """What lies in a folder, by name; nothing if it is none."""
     try:
-        folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=root)
+        folder = os.open(path, _FOLDER, dir_fd=root)
     except OSError:
-        return []
+        return
     try:
         with os.scandir(folder) as entries:
-            return [
-                entry.name for entry in entries if entry.name == "HEAD" or entry.is_dir(follow_symlinks=False)
-            ]
+            for entry in entries:
+                is_folder = entry.is_dir(follow_symlinks=False)
+                yield entry.name, "link" if entry.is_symlink() else "folder" if is_folder else "file"
     finally:
         os.close(folder)
 
@@ -138,7 +218,7 @@ def git_folder(path: str) -> str | None:
     for that of the repository it belongs to.
     """
     if not os.path.isdir(path):
-        text = read_text(_NO_FOLDER, path, LONGEST_POINTER) or ""
+        text = read_text(NO_FOLDER, path, LONGEST_POINTER) or ""
         target = text.removeprefix("gitdir:").strip("\n").strip()
         if not text.startswith("gitdir:") or not target or "\0" in target:
             return None
@@ -148,7 +228,7 @@ def git_folder(path: str) -> str | None:
     names = [protected_name(part) for part in parts[:-1]]
     if GIT in names:
         return "/".join(parts[: names.index(GIT) + 1])
-    shared = read_text(_NO_FOLDER, f"{folder}/commondir", LONGEST_POINTER)
+    shared = read_text(NO_FOLDER, f"{folder}/commondir", LONGEST_POINTER)
     if shared is None or "\0" in shared:
         return folder
     return os.path.realpath(os.path.join(folder, shared.strip("\n").strip()))
@@ -187,43 +267,77 @@ def linked_repository(root: int, place: str, path: str) -> str | None:
     return folder if back == f"{os.path.join(place, path)}\n" and shared == SHARED else None
 
 
-def is_harmless(root: int, path: str) -> bool:
-    """Whether `path`, one of `IN_GIT_FOLDER`, is just what git puts into every new repository."""
+def is_harmless(root: int, path: str, roots: Mapping[str, int], known: str = "") -> bool:
+    """Whether `path`, below `root` and one of `IN_GIT_FOLDER`, makes git run nothing and read nothing outside
+    of the `roots`, but for what was in the configuration when it was `known`."""
     folder, _, name = path.rpartition("/")
     if name == "hooks":
-        return _holds_only_samples(root, path)
+        names = _names(root, path)
+        return names is not None and all(name.endswith(".sample") for name in names)
     if name == "commondir":
         is_in_place = folder.rpartition("/")[0].endswith(f"{GIT}/worktrees")
         return is_in_place and read_text(root, path, LONGEST_POINTER) == SHARED
-    if name == "config":
-        text = read_text(root, path, LONGEST_CONFIG)
-        return text is not None and all(_TAME.fullmatch(line) for line in text.split("\n"))
+    text = read_text(root, path, LONGEST_CONFIG)
+    place = next(at for at, descriptor in roots.items() if descriptor == root)
+    if text is not None and name in CONFIGS:
+        added = set(_in_sections(text)).difference(_in_sections(known))
+        lines = [_TAME.fullmatch(section) and _TAME.fullmatch(line) for section, line in added]
+        work_tree = os.path.join(place, folder.removesuffix(GIT))
+        return all(line and _is_inside(roots, work_tree, line["path"]) for line in lines)
+    if text is not None and name == "alternates":
+        objects = os.path.join(place, os.path.dirname(folder))
+        # A quoted path is another one for git.
+        return all(line[:1] != '"' and _is_inside(roots, objects, line) for line in text.split("\n"))
     return False
 
 
-def _holds_only_samples(root: int, path: str) -> bool:
+def _in_sections(text: str) -> Iterator[tuple[str, str]]:
+    """The lines of a configuration, each with that of its section; one that goes on in the next is like no
+    other."""
+    section = ""
+    for number, line in enumerate(text.split("\n")):
+        section = line if line.lstrip().startswith("[") else section
+        yield f"{number} {text}" if line.endswith("\\") else section, line
+
+
+def _is_inside(roots: Iterable[str], folder: str, path: str | None) -> bool:
+    """Whether `path`, from `folder`, leads into one of the `roots`; also if there is none."""
+    target = os.path.realpath(os.path.join(folder, (path or "").removeprefix("file://").strip()))
+    return not path or any(lies_in(root, target) for root in map(os.path.realpath, roots))
+
+
+def _names(root: int, path: str) -> list[str] | None:
+    """What lies in a folder; None if it is none."""
     try:
-        folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=root)
+        folder = os.open(path, _FOLDER, dir_fd=root)
     except OSError:
-        return False
+        return None
     try:
-        return all(name.endswith(".sample") for name in os.listdir(folder))
+        return os.listdir(folder)
     finally:
         os.close(folder)
 
 
 def read_text(root: int, path: str, most: int) -> str | None:
     """The text of a file of at most `most` bytes; None when it is longer, not text, or no file."""
+    body = read(root, path, most)
+    try:
+        return None if body is None else body.decode("utf-8")
+    except UnicodeDecodeError:
+        return None
+
+
+def read(root: int, path: str, most: int) -> bytes | None:
+    """A file of at most `most` bytes; None when it is longer or no file."""
     try:
         file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=root)
     except OSError:
         return None
     try:
-        if not stat.S_ISREG(os.fstat(file).st_mode):
-            return None
-        body = os.read(file, most + 1)
-        return body.decode("utf-8") if len(body) <= most else None
-    except (OSError, UnicodeDecodeError):
+        with os.fdopen(file, "rb") as opened_file:
+            if not stat.S_ISREG(os.fstat(file).st_mode):
+                return None
+            body = opened_file.read(most + 1)
+            return body if len(body) <= most else None
+    except OSError:
         return None
-    finally:
-        os.close(file)

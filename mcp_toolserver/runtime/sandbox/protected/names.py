@@ -68,8 +68,16 @@ a name in a folder of `_SHARED`. docs/protected-names.md has the program that ac
 EXCEPTABLE = NAMES - {GIT}
 """The names that the operator can except with --writable-name."""
 
-IN_GIT_FOLDER = ("hooks", "config", "config.worktree", "commondir", "info/attributes")
-"""What git runs, or takes the names of programs from, in the folder of a repository, module or worktree."""
+IN_GIT_FOLDER = (
+    *("hooks", "config", "config.worktree", "commondir", "info/attributes"),
+    # Addresses from before there was a `config`; objects of elsewhere; other commits under the same ids.
+    *("remotes", "branches", "objects/info/alternates", "objects/info/http-alternates"),
+    *("info/grafts", "refs/replace"),
+    # Where it exists, a PATH with `.git/safe/../../bin` finds the programs of the work tree.
+    "safe",
+)
+"""What git runs, or takes the names of programs and places from, in the folder of a repository, module or
+worktree. Only who sets the repository up changes it."""
 
 NESTED_GIT_FOLDERS = ("modules", "worktrees")
 """Where the folders of submodules and worktrees lie, themselves nested."""

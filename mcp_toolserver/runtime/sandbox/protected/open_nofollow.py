@@ -5,6 +5,9 @@ import stat
 
 LOOK: int = getattr(os, "O_PATH", os.O_RDONLY) | os.O_NOFOLLOW | os.O_CLOEXEC
 
+NO_FOLDER = -1
+"""For absolute paths, with which openat(2) ignores the folder."""
+
 _RIGHTS = "system.posix_acl_access"
 
 

@@ -3,18 +3,24 @@
 import errno
 import os
 import stat
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
 from mcp_toolserver.runtime.files.volume import escapes_mounts
 from mcp_toolserver.runtime.sandbox.layers.spec import SandboxSpec
+from mcp_toolserver.runtime.sandbox.protected.dependencies import (
+    is_settings_folder,
+    is_tracked,
+    package_folder,
+)
 from mcp_toolserver.runtime.sandbox.protected.fingerprint import Fingerprint, fingerprint
 from mcp_toolserver.runtime.sandbox.protected.folder_scan import FolderScan, Kind
-from mcp_toolserver.runtime.sandbox.protected.git_dir import hooks_and_config
+from mcp_toolserver.runtime.sandbox.protected.git_dir import steering
 from mcp_toolserver.runtime.sandbox.protected.names import GIT, protected_name
 from mcp_toolserver.runtime.sandbox.protected.open_nofollow import is_out_of_reach, opened
 from mcp_toolserver.runtime.sandbox.protected.unprotectable import Unprotectable
+from mcp_toolserver.text.file_names import lies_in
 
 WRITING = "workspace-write"
 """The one mode in which there is a sandbox and something to guard within the roots."""
@@ -26,8 +32,9 @@ MOST_FOLDERS = 200_000
 """With more, each check would take half a second or longer. A command that makes more is stopped; with twice
 as many none is started."""
 
-Role = Literal["whole", "repository", "git_hooks_and_config"]
-"""All of it is protected; it is the folder of a repository; it lies in one and makes git run programs."""
+Role = Literal["whole", "repository", "steers_git"]
+"""All of it is protected; it is the folder of a repository; it lies in one and makes git run programs or act
+elsewhere."""
 
 
 class TooMany(Unprotectable):
@@ -75,10 +82,12 @@ class Snapshot:
         default_factory=dict[ProtectedPath, ProtectedState]
     )
     """The protected places that commands could reach."""
+    closed: set[ProtectedPath] = field(default_factory=set[ProtectedPath])
+    """Repositories in which something cannot be protected alone."""
 
     def is_pinned_only(self, place: ProtectedPath) -> bool:
         """Whether commands may write in a place, though they cannot move it."""
-        return place.role == "repository" and self.sandbox.git_writable
+        return place.role == "repository" and self.sandbox.git_writable and place not in self.closed
 
     def close(self) -> None:
         """Close the handles of the paths. The roots stay open."""
@@ -125,11 +134,24 @@ def take_snapshot(
     """
     protected: dict[ProtectedPath, ProtectedState] = {}
     before = Snapshot(sandbox=sandbox, roots=roots, mounted=mounted, protected=protected)
+    places = tuple(places)
+    repositories = [place for place in places if mounted and place.role == "repository"]
+    if len(places) > MOST_PLACES and sandbox.git_writable:
+        # Each repository as a whole costs fewer.
+        before.closed.update(repositories)
+        places = tuple(place for place in places if not mounted or place.role != "steers_git")
     try:
         for place in places:
             descriptor = _open(roots, place)
-            if descriptor >= 0:
+            if descriptor < 0:
+                continue
+            around = [one for one in repositories if lies_in(one.absolute, place.absolute)]
+            try:
                 protected[place] = _record(before, place, descriptor)
+            except Unprotectable as error:
+                if place.role != "steers_git" or not around or isinstance(error, TooMany):
+                    raise
+                before.closed.update(around)
     except Unprotectable:
         before.close()
         raise
@@ -202,23 +224,32 @@ def fingerprint_of(before: Snapshot, place: ProtectedPath, *, is_folder: bool) -
     return fingerprint(before.roots[place.root], place.path, contents=contents)
 
 
+def lies_in_package(root: str, path: str) -> bool:
+    """Whether `path`, from `root`, lies in a folder of installed packages, none of which git tracks."""
+    folder = package_folder(path)
+    return folder is not None and not is_tracked(os.path.join(root, folder))
+
+
 def protected_paths_in(
     sandbox: SandboxSpec,
     roots: Mapping[str, int],
     found: Found,
     *,
     thorough: bool = False,
+    is_package: Callable[[str, str], bool] = lies_in_package,
 ) -> tuple[ProtectedPath, ...]:
     """The protected places among what was `found`, and those in repositories.
 
-    Where commands cannot write in repositories, only a `thorough` search looks into them.
+    Where commands cannot write in repositories, only a `thorough` search looks into them. `is_package` tells
+    whether a path of a root lies in a folder of installed packages.
     """
     places: dict[tuple[str, str], ProtectedPath] = {}
     private = f"{os.path.realpath(sandbox.state)}/"
     inward = thorough or sandbox.git_writable
     for root, entries in found.items():
         for path, kind in entries:
-            if not f"{os.path.join(root, path)}/".startswith(private):
+            spared = is_settings_folder(path) and is_package(root, path)
+            if not spared and not f"{os.path.join(root, path)}/".startswith(private):
                 is_git = kind == "folder" and protected_name(path.rpartition("/")[2]) == GIT
                 is_repository = is_git or kind == "repository"
                 # A root as a whole can be neither protected nor moved.
@@ -226,7 +257,7 @@ def protected_paths_in(
                 place = ProtectedPath(root=root, path=path or "HEAD", role=role)
                 places.setdefault(place.key, place)
                 if is_repository and (inward or not path):
-                    for inner in hooks_and_config(roots[root], path):
-                        place = ProtectedPath(root=root, path=inner, role="git_hooks_and_config")
+                    for inner in steering(roots[root], path):
+                        place = ProtectedPath(root=root, path=inner, role="steers_git")
                         places.setdefault(place.key, place)
     return tuple(places.values())

@@ -15,13 +15,23 @@ from dataclasses import dataclass, field, replace
 from mcp_toolserver.runtime.sandbox.layers.spec import SandboxSpec
 from mcp_toolserver.runtime.sandbox.protected import snapshot
 from mcp_toolserver.runtime.sandbox.protected.compare import LONGEST_SHOWN, bounded, shortened
+from mcp_toolserver.runtime.sandbox.protected.dependencies import content, is_tracked, package_folder
 from mcp_toolserver.runtime.sandbox.protected.folder_scan import FolderScan
-from mcp_toolserver.runtime.sandbox.protected.git_dir import is_harmless, linked_repository
+from mcp_toolserver.runtime.sandbox.protected.git_dir import (
+    CONFIGS,
+    LONGEST_CONFIG,
+    REBASE_TODO,
+    is_harmless,
+    linked_repository,
+    put_back,
+    read_text,
+)
 from mcp_toolserver.runtime.sandbox.protected.names import GIT, protected_name
 from mcp_toolserver.runtime.sandbox.protected.open_nofollow import is_out_of_reach, opened
 from mcp_toolserver.runtime.sandbox.protected.quarantine import bytes_of, is_aside, new_name, set_aside
 from mcp_toolserver.runtime.sandbox.protected.snapshot import (
     ProtectedPath,
+    Role,
     protected_paths_in,
     refuse_too_many,
 )
@@ -38,14 +48,26 @@ AGAIN_SECONDS = 30.0
 """How soon after a place was set aside another command of the session is stopped that makes it again. Later
 it may be a second installation of what brings such a name along."""
 
+LONGEST_REBASE = 600.0
+"""Seconds that a command may run a rebase which executes commands. The user's own `git rebase --continue`
+would execute what is left of it."""
+
 MOST_REMEMBERED = 4_096
 """Places that sessions made."""
+
+_REASONS: Mapping[Role, str] = {
+    "whole": "which programs act upon unasked",
+    "repository": "which programs act upon unasked",
+    "steers_git": "which makes git run programs, write elsewhere or show other commits",
+}
 
 Key = tuple[str, str]
 """Root and path of a place."""
 
 Identity = tuple[int, int] | None
 """Device and inode; None when it has gone."""
+
+UNKNOWN = (-1, -1)
 
 
 @dataclass(kw_only=True, eq=False)
@@ -66,6 +88,9 @@ class Watched:
     """With more in its roots it is stopped."""
     before: Activity
     """What its processes had done when the last check began."""
+    began: float
+    """By the monotonic clock."""
+    has_ended: bool = False
     notes: list[str] = field(default_factory=list[str])
     """Not reported yet."""
     noted: set[Key] = field(default_factory=set[Key])
@@ -98,7 +123,17 @@ class Verifier:
         self._roots = roots
         self._mounted = mounted
         self._scans = scans
-        self._accepted = {place.key for place in self.places()}
+        self._accepted: dict[Key, Identity] = {}
+        """What was there before any command, or is the user's, as it was then."""
+        self._configs: dict[Key, str] = {}
+        """What was in the configuration of its repositories."""
+        self._by_content = set[Key]()
+        """What commands made that they may make, and what lies among installed packages: no mount keeps them
+        from it, every check looks at it."""
+        self._packaged: dict[Key, str] = {}
+        """What lay among installed packages."""
+        self._tracked = set[str]()
+        """Folders of packages in which git tracked a file once: commands can make it forget that."""
         self._unmoved: dict[Key, Identity] = {}
         """What a command made and could not be set aside."""
         self._made: dict[tuple[str, Key], float] = {}
@@ -108,6 +143,8 @@ class Verifier:
         self._running: set[Watched] = set()
         self.due = 0.0
         """When the next check has to be while commands run, by the monotonic clock."""
+        for place in self.places():
+            self._accept(place)
 
     @property
     def is_busy(self) -> bool:
@@ -117,12 +154,34 @@ class Verifier:
     def places(self) -> tuple[ProtectedPath, ...]:
         """The protected paths, as of the last check."""
         found = {root: scan.found() for root, scan in self._scans.items()}
-        places = protected_paths_in(self._sandbox, self._roots, found, thorough=not self._mounted)
+        places = protected_paths_in(
+            self._sandbox, self._roots, found, thorough=not self._mounted, is_package=self._is_package
+        )
         if os.geteuid() != 0:
             return places
         # Commands of root have none of its powers. What they cannot reach they cannot have made; what takes
         # its place later they can.
         return tuple(place for place in places if not self._is_out_of_reach(place))
+
+    def _is_package(self, root: str, path: str) -> bool:
+        folder = package_folder(path)
+        if folder is None:
+            return False
+        absolute = os.path.join(root, folder)
+        if absolute not in self._tracked and is_tracked(absolute):
+            self._tracked.add(absolute)
+        return absolute not in self._tracked
+
+    def _accept(self, place: ProtectedPath) -> None:
+        """Take what is there for the user's."""
+        if self._is_package(*place.key) and (held := content(self._roots[place.root], place.path)):
+            self._packaged[place.key] = held
+            self._by_content.add(place.key)
+            return
+        self._by_content.discard(place.key)
+        self._accepted[place.key] = self._identity(place)
+        if place.role == "steers_git" and _name(place) in CONFIGS:
+            self._configs[place.key] = read_text(self._roots[place.root], place.path, LONGEST_CONFIG) or ""
 
     def begin(
         self, folders: Iterable[str], sample: Callable[[], Activity], session: str = ""
@@ -137,7 +196,9 @@ class Verifier:
         reached = frozenset(folders)
         count = self._count(reached)
         refuse_too_many(count)
-        places = tuple(place for place in self.places() if _reaches(reached, place))
+        self._accept_what_is_settled()
+        accepted = (place for place in self.places() if place.key in self._accepted)
+        places = tuple(place for place in accepted if _reaches(reached, place))
         watched = Watched(
             folders=reached,
             session=session,
@@ -146,9 +207,22 @@ class Verifier:
             covered={place.key: self._identity(place) for place in places},
             most_folders=max(count, snapshot.MOST_FOLDERS),
             before=sample(),
+            began=time.monotonic(),
         )
         self._running.add(watched)
         return watched, places
+
+    def _accept_what_is_settled(self) -> None:
+        """Accept what commands made and no running one can change any more: where git is writable only the
+        repository of a root, so that commands can move and remove what else they made."""
+        for place in self.places():
+            stays = (self._sandbox.git_writable and not _is_main(place)) or place.key in self._packaged
+            if place.key not in self._by_content or stays:
+                continue
+            writers = (one for one in self._running if one.writes_in(place.root))
+            identity = self._identity(place)
+            if all(one.covered.get(place.key) == identity for one in writers):
+                self._accept(place)
 
     def _count(self, folders: Iterable[str]) -> int:
         """How many folders there are in `folders`, which lie in roots."""
@@ -162,13 +236,10 @@ class Verifier:
     def end(self, watched: Watched) -> tuple[str, ...]:
         """Check, stop watching the command, and return its notes. Call it once all its processes are gone."""
         watched.before = None
+        watched.has_ended = True
         self.check()
         self._running.discard(watched)
         self._room = None
-        if not self._running:
-            # What commands may make cannot change any more.
-            made = (place for place in self.places() if self._is_allowed(place) or self._is_work_tree(place))
-            self._accepted.update(place.key for place in made)
         return self.take_notes(watched)
 
     def take_notes(self, watched: Watched) -> tuple[str, ...]:
@@ -186,7 +257,13 @@ class Verifier:
             scan.update(make_readable=bool(self._running))
         active = [watched for watched in self._running if has_run(watched.before, watched.sample())]
         places = self.places()
-        self._accepted &= {place.key for place in places}
+        keys = {place.key for place in places}
+        self._accepted = {key: identity for key, identity in self._accepted.items() if key in keys}
+        self._by_content &= keys
+        for place in places:
+            # No mount keeps a command from what somebody has put in the place of a mounted file.
+            if place.role == "steers_git" and self._accepted.get(place.key, UNKNOWN) != self._identity(place):
+                self._accepted.pop(place.key, None)
         fresh = sorted((place for place in places if place.key not in self._accepted), key=_by_parts)
         for place in _outermost(fresh):
             found |= self._judge(place, [one for one in active if one.writes_in(place.root)])
@@ -203,17 +280,27 @@ class Verifier:
 
     def _judge(self, place: ProtectedPath, suspects: list[Watched]) -> bool:
         """Accept what no command can have made, and set aside what one may have made, again and again where
-        that fails. Returns whether it was to be set aside."""
-        if self._is_work_tree(place):
-            # Until no command runs, it is judged again and again: a command could change it.
+        that fails. Returns whether it was to be set aside.
+
+        What commands may make is judged again by every check, because a command could change it.
+        """
+        writers = [one for one in self._running if one.writes_in(place.root)]
+        is_known = place.key in self._by_content
+        if place.path.endswith(REBASE_TODO) and (suspects or is_known):
+            # A rebase with --exec may be under way.
+            self._by_content.add(place.key)
+            if not any(map(_may_leave, writers)):
+                return False
+            suspects = writers
+        elif (writers or is_known) and self._is_allowed(place):
+            self._by_content.add(place.key)
             return False
         unmoved = self._unmoved.get(place.key)
-        if not suspects and (unmoved is None or unmoved != self._identity(place)):
-            self._accepted.add(place.key)
-        elif not self._is_allowed(place):
+        if suspects or (unmoved is not None and unmoved == self._identity(place)):
             self._stop_who_made_it_before(place, suspects)
             self._remove(place, suspects)
             return True
+        self._accept(place)
         return False
 
     def _stop_who_made_it_before(self, place: ProtectedPath, suspects: list[Watched]) -> None:
@@ -237,30 +324,35 @@ class Verifier:
             )
 
     def _is_allowed(self, place: ProtectedPath) -> bool:
-        """Whether commands may make such a place. It is accepted when none runs, because it may change."""
-        if not self._sandbox.git_writable:
-            return False
-        if place.role == "git_hooks_and_config":
-            return is_harmless(self._roots[place.root], place.path)
-        return place.role == "repository"
+        """Whether commands may make such a place with what it holds, or the server may while commands run."""
+        if place.key in self._packaged and self._is_package(*place.key):
+            return content(self._roots[place.root], place.path) == self._packaged[place.key]
+        if place.role == "repository":
+            return self._sandbox.git_writable
+        if place.role == "steers_git" and self._sandbox.git_writable:
+            known = self._configs.get(place.key, "")
+            return is_harmless(self._roots[place.root], place.path, self._roots, known)
+        return self._is_work_tree(place)
 
     def _is_work_tree(self, place: ProtectedPath) -> bool:
-        """Whether it is what the server makes while commands run: part of a linked work tree of a repository
-        that was there before. No command can make the other part of it."""
+        """Whether it is part of a linked work tree of a repository that commands may make or that was there
+        before. No command can make the other part of it where it cannot write in that repository."""
         root, repository = self._roots[place.root], None
-        if place.role == "git_hooks_and_config":
-            if _name(place) == "commondir" and is_harmless(root, place.path):
+        if place.role == "steers_git":
+            if _name(place) == "commondir" and is_harmless(root, place.path, self._roots):
                 repository = place.path.rpartition("/worktrees/")[0]
-        elif place.role == "whole" and _name(place) == GIT:
+        elif _name(place) == GIT:
             repository = linked_repository(root, place.root, place.path)
-        return repository is not None and (place.root, repository) in self._accepted
+        return repository is not None and (
+            self._sandbox.git_writable or (place.root, repository) in self._accepted
+        )
 
     def _remove(self, place: ProtectedPath, suspects: list[Watched]) -> None:
         made, appeared = place, "appeared"
         if place.role == "repository" and protected_name(_name(place)) != GIT:
             # Without this file it is an ordinary folder, which may hold work.
             made, appeared = replace(place, path=f"{place.path}/HEAD"), "made its folder a git repository"
-        shown = f"While the command ran, {self._shown(made)} {appeared}, which programs act upon unasked."
+        shown = f"While the command ran, {self._shown(made)} {appeared}, {_REASONS[place.role]}."
         try:
             where = self._set_aside(made)
         except OSError as error:
@@ -273,7 +365,7 @@ class Verifier:
             there = where
             if not where.startswith("/"):
                 there = os.path.join(place.root, where)
-                self._accepted.add((place.root, where))
+                self._accepted[place.root, where] = None
             restore = f"mv -- {shlex.quote(there)} {shlex.quote(made.absolute)}"
             if len(restore) > 3 * LONGEST_SHOWN:
                 restore = f"move it back from {shortened(there)}"
@@ -293,6 +385,7 @@ class Verifier:
         root = self._roots[place.root]
         where, size = set_aside(root, place.path, os.path.join(quarantine, new_name()), self._room)
         self._room -= size
+        put_back(root, place.path, os.path.join(place.root, where), self._configs.get(place.key))
         return where
 
     def _remember(self, place: ProtectedPath, suspects: list[Watched]) -> None:
@@ -337,9 +430,18 @@ class Verifier:
         return shortened(place.path if len(self._roots) == 1 else place.absolute)
 
 
+def _may_leave(watched: Watched) -> bool:
+    """Whether what it does meanwhile may lie there for long."""
+    return watched.has_ended or time.monotonic() - watched.began > LONGEST_REBASE
+
+
 def _by_parts(place: ProtectedPath) -> tuple[str, list[str]]:
     """Sorts what lies in a place directly after it."""
     return place.root, place.path.split("/")
+
+
+def _is_main(place: ProtectedPath) -> bool:
+    return place.path.partition("/")[0] == GIT and "/worktrees/" not in place.path
 
 
 def _reaches(folders: Iterable[str], place: ProtectedPath) -> bool:
