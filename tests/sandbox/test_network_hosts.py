@@ -176,6 +176,7 @@ REFUSED = {
     "folded": ("GET http://localhost:{plain}/ HTTP/1.1\r\nA: b\r\n Host: x", "400"),
     "space before the colon": ("GET http://localhost:{plain}/ HTTP/1.1\r\nHost : x", "400"),
     "bare line feed": ("GET http://localhost:{plain}/ HTTP/1.1\nHost: x", "400"),
+    "another letter": ("GET http://localhost:{plain}/ HTTP/1.1\r\nHost: \xff", "400"),
     "chunked": ("POST http://localhost:{plain}/ HTTP/1.1\r\nTransfer-Encoding: chunked", "411"),
     "two lengths": (
         "POST http://localhost:{plain}/ HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2",

@@ -9,7 +9,7 @@ from mcp_toolserver.text.web.urls import bracketed, canonical_host
 _LINE = re.compile(rb"([A-Z-]{1,32}) ([\x21-\x7e]+) HTTP/1\.[01]")
 _FIELD = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([\t\x20-\x7e\x80-\xff]*)")
 _ABSOLUTE = re.compile(r"http://(?P<place>[^/?#@]+)(?P<target>(?:/[^#]*)?)", re.IGNORECASE)
-_PLACE = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[^:\[\]]+)(?::(?P<port>[0-9]{1,5}))?")
+_PLACE = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[0-9A-Za-z._-]+)(?::(?P<port>[0-9]{1,5}))?")
 
 _OWN = frozenset(
     b"host connection content-length transfer-encoding keep-alive te trailer upgrade proxy-connection "
