@@ -16,7 +16,6 @@ from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.runtime.sandbox.protected.names import EXCEPTABLE
 from mcp_toolserver.runtime.sandbox.proxy.allowed_hosts import parse_allowed_host
 from mcp_toolserver.text.git.names import parse_author
-from mcp_toolserver.text.web.urls import bracketed
 
 PREFIX = "MCP_TOOLSERVER_"
 
@@ -191,9 +190,7 @@ def _is_host(name: str) -> bool:
 
 
 def _allowed_domains(raw: Raw) -> Texts:
-    """Entries of the list of `--network hosts`, in one spelling."""
-    entries = map(parse_allowed_host, _paths(raw))
-    return tuple(bracketed(one.host) + (f":{one.port}" if one.port else "") for one in entries)
+    return tuple(text for text in _paths(raw) if parse_allowed_host(text))
 
 
 def _texts(raw: Raw) -> Texts:

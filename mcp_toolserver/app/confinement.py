@@ -18,11 +18,11 @@ from mcp_toolserver.runtime.sandbox.layers.environment import (
     command_environment,
     proxy_variables,
 )
-from mcp_toolserver.runtime.sandbox.layers.spec import SandboxSpec
-from mcp_toolserver.runtime.sandbox.proxy.allowed_hosts import LOOPBACK, parse_allowed_host
+from mcp_toolserver.runtime.sandbox.layers.spec import PROXY_PORT, SandboxSpec
+from mcp_toolserver.runtime.sandbox.proxy.allowed_hosts import AllowedHosts
 from mcp_toolserver.runtime.search.executable import command_variables
 from mcp_toolserver.runtime.web.options import checked_key, key_files, read_key
-from mcp_toolserver.settings import Settings, Texts
+from mcp_toolserver.settings import Settings
 from mcp_toolserver.stores.state_dir import make_state_folder, state_folder
 
 MIB = 1 << 20
@@ -74,23 +74,14 @@ def broker_policy(settings: Settings, found: HostExecutables) -> BrokerPolicy:
     )
     if settings.network == "hosts":
         # After what the operator passes on, because no other proxy can be reached.
-        environment |= _proxy_variables(settings.allow_domain)
+        direct = AllowedHosts.of(settings.allow_domain).unlisted_loopback
+        environment |= proxy_variables(f"http://127.0.0.1:{PROXY_PORT}", direct)
     return BrokerPolicy(
         sandbox=sandbox(settings),
         environment={**environment, **command_variables(environment["PATH"], found.ripgrep)},
         helpers=found.helpers,
         bounds=command_bounds(settings),
     )
-
-
-def _proxy_variables(hosts: Texts) -> dict[str, str]:
-    # Only Linux has these.
-    from mcp_toolserver.runtime.sandbox.layers.namespaces import PROXY_PORT
-
-    listed = {parse_allowed_host(host).host for host in hosts}
-    # Servers of the session are reached under the names that are not listed.
-    direct = [host for host in LOOPBACK if host not in listed]
-    return proxy_variables(f"http://127.0.0.1:{PROXY_PORT}", direct)
 
 
 def sandbox(settings: Settings) -> SandboxSpec:

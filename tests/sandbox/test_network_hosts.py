@@ -20,7 +20,7 @@ from mcp_toolserver.app.confinement import check
 from mcp_toolserver.errors import SettingsError
 from mcp_toolserver.invocation import load
 from mcp_toolserver.runtime.sandbox.layers.environment import CERTIFICATES
-from mcp_toolserver.runtime.sandbox.layers.namespaces import PROXY_PORT
+from mcp_toolserver.runtime.sandbox.layers.spec import PROXY_PORT
 from mcp_toolserver.runtime.sandbox.proxy.allowed_hosts import AllowedHosts, parse_allowed_host
 from tests.sandbox.package_registry import Site, fill, site
 from tests.sandbox.sessions import called, holders, two_sessions

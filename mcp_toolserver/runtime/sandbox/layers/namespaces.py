@@ -25,14 +25,12 @@ from dataclasses import dataclass, replace
 from mcp_toolserver.runtime.sandbox.broker.fd_passing import receive, send
 from mcp_toolserver.runtime.sandbox.broker.limit_settings import session_size
 from mcp_toolserver.runtime.sandbox.layers import kernel
+from mcp_toolserver.runtime.sandbox.layers.spec import PROXY_PORT
 
 DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty")
 
 MAX_FILES = 1 << 18
 """In the temporary folder of a session, folders included."""
-
-PROXY_PORT = 31280
-"""In each session; no port that the kernel gives out by itself."""
 
 _NULL_DEVICE = os.makedev(1, 3)
 _SET_FLAGS, _UP = 0x8914, 0x1

@@ -19,6 +19,9 @@ Seatbelt profile on macOS; or nothing."""
 Reach = Literal["folder", "system"]
 """What a helper program may read: the folder it is started in, or what a read-only command may."""
 
+PROXY_PORT = 31280
+"""That of the proxy, in each session; the kernel gives it to nobody by itself."""
+
 TEMPORARY = "/tmp"  # noqa: S108  # the session's own
 """The temporary folder that the commands of a session may share, as they and the file tools call it."""
 

@@ -10,7 +10,7 @@ from mcp_toolserver.text.web.urls import UrlPattern, bracketed, url_pattern
 USUAL_PORTS = (80, 443)
 """Those of a host that is listed without a port."""
 
-LOOPBACK = ("localhost", "127.0.0.1", "::1")
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 def parse_allowed_host(text: str) -> UrlPattern:
@@ -46,6 +46,11 @@ class AllowedHosts:
     @classmethod
     def of(cls, texts: Sequence[str]) -> "AllowedHosts":
         return cls(tuple(map(parse_allowed_host, texts)))
+
+    @property
+    def unlisted_loopback(self) -> tuple[str, ...]:
+        """The names under which commands reach servers of their session."""
+        return tuple(name for name in _LOOPBACK if all(entry.host != name for entry in self.entries))
 
     def allows(self, host: str, port: int) -> bool:
         """Whether `host`, in its one spelling, may be reached on `port`, if its addresses permit it."""

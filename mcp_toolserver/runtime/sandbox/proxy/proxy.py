@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import NoReturn
 
 from mcp_toolserver.runtime.sandbox.broker import messages
-from mcp_toolserver.runtime.sandbox.broker.fd_passing import Truncated, receive_packet
+from mcp_toolserver.runtime.sandbox.broker.fd_passing import receive_packet
 from mcp_toolserver.runtime.sandbox.layers.process_locks import LockError, lock_proxy
 from mcp_toolserver.runtime.sandbox.proxy.allowed_hosts import AllowedHosts, is_number, spelled
 from mcp_toolserver.runtime.sandbox.proxy.client_hello import ACCESS_DENIED, server_name
@@ -99,10 +99,7 @@ class _Proxy:
         os._exit(0)
 
     def _obey(self) -> None:
-        try:
-            message, descriptors = receive_packet(self.orders)
-        except Truncated as error:
-            message, descriptors = error.message, error.descriptors
+        message, descriptors = receive_packet(self.orders)
         sockets = [socket.socket(fileno=one) for one in descriptors]
         for one in sockets:
             one.setblocking(False)
