@@ -241,7 +241,7 @@ class Application:
     def record(self) -> None:
         """Record the running calls as cancelled. May be called twice."""
         if self.shared.broker is not None and self.shared.broker.connections is not None:
-            self.shared.broker.connections.take()
+            self.shared.broker.connections.take(at_end=True)
         if self.shared.audit is not None:
             self.shared.audit.close()
 

@@ -157,12 +157,13 @@ class AuditLog:
         self._is_failing = False
         return None
 
-    def add(self, fields: Fields) -> None:
-        """Write an entry that is not of a call: at once, or else before the next call runs."""
+    def add(self, fields: Fields) -> bool:
+        """Write an entry that is not of a call: at once, which is returned, or else before the next call."""
         shared: Fields = {"time": utc(time.time_ns() // 10**6), "server": self._context.server}
         self._waiting.append({**shared, **fields})
         with suppress(OSError):
-            self._is_written(self._written + len(self._waiting))
+            return self._is_written(self._written + len(self._waiting))
+        return False
 
     def close(self) -> None:
         """Write running calls as cancelled and flush everything to disk; further calls do nothing."""

@@ -19,6 +19,8 @@ import pytest
 from mcp_toolserver.app.confinement import check
 from mcp_toolserver.errors import SettingsError
 from mcp_toolserver.invocation import load
+from mcp_toolserver.runtime.processes.broker_client import Broker
+from mcp_toolserver.runtime.processes.connections import Connections
 from mcp_toolserver.runtime.sandbox.layers.environment import CERTIFICATES
 from mcp_toolserver.runtime.sandbox.layers.spec import PROXY_PORT
 from mcp_toolserver.runtime.sandbox.proxy.allowed_hosts import AllowedHosts, parse_allowed_host
@@ -327,6 +329,30 @@ def test_every_connection_is_in_the_audit_log_when_the_server_has_ended() -> Non
     entry = entries[f"localhost:{used.port}"]
     assert entry["sent"] > len("12345")
     assert entry["bytes"] > 0
+
+
+async def test_no_report_is_taken_while_the_audit_log_cannot_be_written() -> None:
+    ours, theirs = Broker.pair()
+    written: list[bool] = [False, True, True]
+    with ours, theirs:
+        connections = Connections(ours, lambda _: written.pop(0))
+        connections.watch("a")
+        report = {
+            "session": "a",
+            "host": "a",
+            "port": 1,
+            "refused": "",
+            "add": "",
+            "ms": 1,
+            "received": 0,
+            "sent": 0,
+        }
+        for _ in range(3):
+            theirs.send(json.dumps(report).encode())
+        connections.take()
+        assert len(written) == 2
+        connections.take()
+        assert written == []
 
 
 # --- settings --------------------------------------------------------------------------------------------

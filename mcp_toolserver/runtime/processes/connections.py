@@ -21,14 +21,17 @@ LONGEST_REPORT = 4096
 _REFUSALS, _SESSIONS = 4096, 1024
 """What is kept of all sessions."""
 
+_RETRY_SECONDS = 1.0
+
 _NAMED = 5
 """Refusals that one answer names."""
 
 
 class Connections:
-    """The connections of all sessions. `record` stores the audit entry of one."""
+    """The connections of all sessions. `record` stores the audit entry of one, and returns whether it is
+    written. Until it is, no further report is taken; the proxy then waits with each connection that ends."""
 
-    def __init__(self, reports: socket.socket, record: Callable[[dict[str, JsonValue]], None]) -> None:
+    def __init__(self, reports: socket.socket, record: Callable[[dict[str, JsonValue]], bool]) -> None:
         self._reports = reports
         reports.setblocking(False)
         self._record = record
@@ -47,18 +50,30 @@ class Connections:
             del self._names[next(iter(self._names))]
         return self._count
 
-    def take(self) -> None:
-        """Take the reports that have come."""
+    def take(self, *, at_end: bool = False) -> None:
+        """Take the reports that have come; `at_end` all of them."""
         with contextlib.suppress(OSError):
             while data := self._reports.recv(LONGEST_REPORT):
-                self._take(json.loads(data))
-            if self._loop is not None:
-                self._loop.remove_reader(self._reports)
+                if not self._take(json.loads(data)) and not at_end:
+                    return self._pause(_RETRY_SECONDS)
+            self._pause()
+        return None
 
-    def _take(self, report: dict[str, JsonValue]) -> None:
+    def _pause(self, seconds: float | None = None) -> None:
+        if self._loop is not None:
+            self._loop.remove_reader(self._reports)
+            if seconds is not None:
+                self._loop.call_later(seconds, self._loop.add_reader, self._reports, self.take)
+
+    def _take(self, report: dict[str, JsonValue]) -> bool:
         session, refused, add = (str(report[name]) for name in ("session", "refused", "add"))
         place = f"{report['host']}:{report['port']}"
-        self._record(
+        if refused:
+            # Of what a command chose, it has only what has the form of a host.
+            advice = f"; the operator can allow it with --allow-domain {add}" if add else ""
+            self._count += 1
+            self._refusals.append((self._count, session, f"A connection failed: {refused}{advice}."))
+        return self._record(
             {
                 "session": self._names.get(session, session),
                 "tool": "connection",
@@ -71,11 +86,6 @@ class Connections:
                 "sent": report["sent"],
             }
         )
-        if refused:
-            # Of what a command chose, it has only what has the form of a host.
-            advice = f"; the operator can allow it with --allow-domain {add}" if add else ""
-            self._count += 1
-            self._refusals.append((self._count, session, f"A connection failed: {refused}{advice}."))
 
     def refusals(self, session: str, since: int) -> tuple[str, ...]:
         """Sentences on the connections of `session` that were refused after `watch` returned `since`.
