@@ -1,8 +1,9 @@
 """`python -m benchmarks.protected_names`: random sequences of commands that try to plant protected names.
 
 After each sequence, when all its calls have ended, no protected name may be in the workspace that was not
-there before, and what was there must be the same to the inode. The tree is listed by `find`, which knows
-nothing of the product and has no limit of depth. The same seed makes the same run.
+there before, and what was there must be the same to the inode. Where commands may write in `.git`, that goes
+for hooks and configuration in every folder that may be a repository. The tree is listed by `find`, which
+knows nothing of the product and has no limit of depth. The same seed makes the same run.
 """
 
 import argparse
@@ -14,13 +15,24 @@ import time
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
 
 from benchmarks.client import Unanswered
 from benchmarks.protected_sequences import KNOWN
 from benchmarks.protected_steps import Step, random_sequence
 from mcp_toolserver.runtime.sandbox.protected.names import NAMES
-from tests.support.confinement import PROTECTED_GIT, USERS, Scene, Server, git, put, scene, serving
+from tests.support.confinement import (
+    PROTECTED_GIT,
+    USERS,
+    WORKSPACE_WRITE,
+    Scene,
+    Server,
+    git,
+    put,
+    scene,
+    serving,
+)
 from tests.support.snapshot import Snapshot, differences, snapshot
 
 PER_SERVER = 100
@@ -30,6 +42,7 @@ CALL_MILLISECONDS = 20_000
 SHOWN_OF_A_PATH = 200
 SHOWN_OF_A_SCRIPT = 2_000
 
+_PLANTED = re.compile(rb"fsmonitor|^x$|^run$", re.MULTILINE)
 _HANDLE = re.compile(r"\bsession ([\w-]{8,})")
 _JOB = re.compile(r"\bbg_[0-9a-f]+")
 
@@ -40,9 +53,22 @@ class Planted(AssertionError):
 
 def is_protected_name(name: str) -> bool:
     """Whether `name` is a protected one in some spelling: case, width, invisible or trailing characters."""
+    return _plain(name) in (*NAMES, "git~1", "vscode~1", "claude~1")
+
+
+def _plain(name: str) -> str:
     visible = "".join(character for character in name if unicodedata.category(character) != "Cf")
-    plain = unicodedata.normalize("NFKC", visible).casefold().partition(":")[0].rstrip(". ")
-    return plain in NAMES or plain in ("git~1", "vscode~1", "claude~1")
+    return unicodedata.normalize("NFKC", visible).casefold().partition(":")[0].rstrip(". ")
+
+
+def is_git_name(name: str) -> bool:
+    """Whether `name` is that of a repository's folder, in some spelling."""
+    return _plain(name) in (".git", "git~1")
+
+
+def is_settings_name(name: str) -> bool:
+    """Whether `name` is that of an editor's folder, in some spelling."""
+    return _plain(name) in (".vscode", ".idea", ".husky", ".devcontainer", ".zed", "vscode~1")
 
 
 @dataclass(kw_only=True)
@@ -50,6 +76,7 @@ class Workspace:
     """The root of a scene and the protected places that were there from the start."""
 
     at: Scene
+    has_writable_git: bool
     before: Snapshot = field(init=False)
     places: frozenset[str] = field(init=False)
     """From the root."""
@@ -86,8 +113,7 @@ class Workspace:
     def _protected(self) -> frozenset[str]:
         """The outermost protected names."""
         found = sorted(
-            (path for path in self._listed() if is_protected_name(path.rpartition("/")[2])),
-            key=lambda path: path.count("/"),
+            (path for path in self._listed() if self._is_protected(path)), key=lambda path: path.count("/")
         )
         outermost: set[str] = set()
         for path in found:
@@ -95,6 +121,32 @@ class Workspace:
             if not any("/".join(ways[:count]) in outermost for count in range(1, len(ways))):
                 outermost.add(path)
         return frozenset(outermost)
+
+    def _is_protected(self, path: str) -> bool:
+        folder, _, name = path.rpartition("/")
+        if is_settings_name(name) and "/node_modules/" in f"/{folder}/":
+            return False
+        if self.has_writable_git and is_git_name(name):
+            return not (self.at.root / path).is_dir() and not self._is_work_tree(path)
+        return is_protected_name(name) or (self.has_writable_git and self._steers_git(path))
+
+    def _is_work_tree(self, path: str) -> bool:
+        """Whether it is the `.git` file of a worktree, which its repository knows."""
+        try:
+            git_dir = (self.at.root / path).read_text(encoding="utf-8").removeprefix("gitdir: ").strip()
+            return Path(git_dir, "gitdir").read_text(encoding="utf-8").strip() == str(self.at.root / path)
+        except (OSError, ValueError):
+            return False
+
+    def _steers_git(self, path: str) -> bool:
+        """Whether it is a hook, or a configuration that names what sequences plant."""
+        place = self.at.root / path
+        git_dir = place.parent if place.name == "config" else place.parent.parent
+        if not is_git_name(git_dir.name) and not (git_dir / "HEAD").is_file():
+            return False
+        if place.parent.name == "hooks":
+            return not place.name.endswith(".sample")
+        return place.name == "config" and _PLANTED.search(place.read_bytes()) is not None
 
     def _listed(self, deepest: int = 1_000_000) -> list[str]:
         """Every path from the root.
@@ -179,8 +231,8 @@ class Tally:
     seconds: float
 
 
-def planted(user: str, *, count: int, seed: int) -> Tally:
-    """Play the known sequences and `count` random ones as `user`.
+def planted(user: str, *, count: int, seed: int, mode: str = WORKSPACE_WRITE) -> Tally:
+    """Play the known sequences and `count` random ones as `user`, in workspace-write with further flags.
 
     Raises:
         Planted: a protected name was planted or changed.
@@ -191,8 +243,9 @@ def planted(user: str, *, count: int, seed: int) -> Tally:
         with scene(user) as at:
             prepare(at)
             try:
-                with serving(at, *PROTECTED_GIT.split()) as server:
-                    player = Player(server=server, workspace=Workspace(at=at))
+                with serving(at, *mode.split()) as server:
+                    workspace = Workspace(at=at, has_writable_git=mode == WORKSPACE_WRITE)
+                    player = Player(server=server, workspace=workspace)
                     for number, sequence in enumerate(sequences[start : start + PER_SERVER], start):
                         _play(player, sequence, f"seed {seed}, as {user}, sequence {number - len(KNOWN)}")
                     calls, errors = calls + player.calls, errors + player.errors
@@ -232,14 +285,14 @@ def main(arguments: Sequence[str]) -> int:
     asked = parser.parse_args(arguments)
     seed = random.SystemRandom().randrange(10**9) if asked.seed is None else asked.seed
     print(f"seed {seed}", flush=True)
-    for user in asked.user or USERS:
+    for user, mode in product(asked.user or USERS, (WORKSPACE_WRITE, PROTECTED_GIT)):
         try:
-            tally = planted(user, count=asked.count, seed=seed)
+            tally = planted(user, count=asked.count // 2, seed=seed, mode=mode)
         except Planted as error:
             print(error)
             return 1
         print(
-            f"{user}: {tally.sequences} sequences with {tally.calls} calls in {tally.seconds:.0f} s, "
+            f"{user}, {mode}: {tally.sequences} sequences with {tally.calls} calls in {tally.seconds:.0f} s, "
             f"{tally.errors} answered by an error; nothing was planted",
             flush=True,
         )

@@ -96,6 +96,16 @@ PLAIN = (
     "git -C {f} config core.fsmonitor x",
     "mkdir -p {f} && echo 'gitdir: ../{g}' > {f}/.git && mkdir -p {g} && echo x > {g}/config",
     "git mv kept {g}; git stash -q; git checkout -q HEAD~1; git clean -qfdx",
+    "git -C {f} -c user.name=A -c user.email=a@b commit -q --allow-empty -m x",
+    "git -c user.name=A -c user.email=a@b stash -q; git stash pop -q; git gc -q",
+    "git -C hostile replace HEAD HEAD~1; git -C hostile pack-refs --all",
+    "git clone -q hostile {f}; git -C {f} remote add x {g}",
+    "git clone -q --bare hostile {f}; echo run > {f}/hooks/post-receive",
+    "mkdir -p {f}/.git/rebase-merge && echo 'exec run' > {f}/.git/rebase-merge/git-rebase-todo",
+    "ln -sfn / {f}/.git/logs; ln -sf ../../x {f}/.git/COMMIT_EDITMSG",
+    "echo run > {f}/.git/hooks/pre-push; mv {f} {g}",
+    "rm -rf node_modules; mkdir -p node_modules/dep/.vscode node_modules/{n}; mv node_modules/dep {f}",
+    "rm -rf .git/objects .git/refs",
     "tar cf t.tar {p} {f}; mkdir -p {g}; tar xf t.tar -C {g}",
 )
 RARE = (

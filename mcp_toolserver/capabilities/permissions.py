@@ -137,8 +137,8 @@ def _online(host: HostFacts) -> Reason | None:
 def _makes_git_folders(host: HostFacts) -> Reason | None:
     if host.mode is not Permission.WORKSPACE_WRITE or host.git_writable:
         return None
-    why = "a clone has a .git folder, and no command may make one unless the server is started with "
-    return Reason("configuration", f"{why}--git writable")
+    why = "a clone has a .git folder, and this server was started with --git protected"
+    return Reason("configuration", why)
 
 
 def _private_allowed(host: HostFacts) -> Reason | None:

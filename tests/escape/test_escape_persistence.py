@@ -20,6 +20,7 @@ from tests.support.confinement import (
     BY_USER,
     EVIL,
     FULL,
+    PROTECTED_GIT,
     READ_ONLY,
     USERS,
     WORKSPACE_WRITE,
@@ -38,6 +39,8 @@ Servers = Callable[[str, str], Server]
 MODES = (READ_ONLY, WORKSPACE_WRITE)
 PROTECTED = (".git", ".mcp.json", ".vscode", "hostile/.git")
 """In every scene."""
+STEERING = (".git/hooks", ".git/config", ".mcp.json", ".vscode", "hostile/.git/hooks", "hostile/.git/config")
+"""What of it commands keep as it is where they may write in `.git`."""
 
 
 def new(harms: str, script: str) -> Case:
@@ -113,16 +116,19 @@ def kept(server: Server) -> Snapshot:
     around = at.around()
     if server.mode == READ_ONLY:
         return {**around, **at.seen()}
-    return {**around, **snapshot(*(at.root / name for name in PROTECTED))}
+    names = PROTECTED if "protected" in server.flags else STEERING
+    return {**around, **snapshot(*(at.root / name for name in names))}
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", [*MODES, PROTECTED_GIT])
 @pytest.mark.parametrize("user", BY_USER)
-def test_a_command_leaves_nothing_that_acts_later(servers: Servers, user: str, mode: str) -> None:
-    server = servers(user, mode)
-    with collected() as case:
+def test_a_command_leaves_nothing_that_acts_later(user: str, mode: str) -> None:
+    with scene(user) as at, serving(at, *mode.split()) as server, collected() as case:
         before = kept(server)
         for name, one in CASES.items():
+            if name == "refs" and mode == WORKSPACE_WRITE:
+                # Commands may change branches.
+                continue
             target = place(server.scene, one.harms)
             said = ""
             with case(name):
@@ -132,7 +138,7 @@ def test_a_command_leaves_nothing_that_acts_later(servers: Servers, user: str, m
                 assert differences(earlier, before) == []
                 if target != server.scene.root / ".git":
                     assert (str(target) in earlier) == os.path.lexists(target)
-                if one.reported and mode == WORKSPACE_WRITE:
+                if one.reported and mode != READ_ONLY:
                     assert one.harms in said
 
 
@@ -218,7 +224,9 @@ def test_a_protected_file_that_the_user_replaces_meanwhile_stays_the_users(
     here = target.read_text(encoding="utf-8") if target.exists() else ""
     assert "evil" not in here or name in said
     if name.startswith(".git"):
-        assert "theirs" in here
+        # If the command came to write in it, it is as it was before, and theirs in quarantine.
+        aside = (server.scene.state / "quarantine").rglob("config")
+        assert any("theirs" in text for text in (here, *(file.read_text(encoding="utf-8") for file in aside)))
         assert "evil" not in here
     else:
         target.unlink(missing_ok=True)
@@ -240,7 +248,7 @@ def test_a_repository_kept_elsewhere_in_the_roots_is_protected_too(user: str) ->
         git(second, "init", "--quiet", f"--separate-git-dir={second}/store", str(second))
         git(at.root, "worktree", "add", "--quiet", str(second / "tree"), "other")
         at.own()
-        with serving(at, WORKSPACE_WRITE, roots=[at.root, second]) as server:
+        with serving(at, *PROTECTED_GIT.split(), roots=[at.root, second]) as server:
             before = snapshot(second / "store", second / ".git", second / "tree/.git", at.root / ".git")
             server.bash(f"cd {second} && git config core.hooksPath x; echo x > store/hooks/x; mv store s")
             server.bash(f"cd {second}/tree && git config core.hooksPath x; echo x > .git; rm -f .git")

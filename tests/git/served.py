@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.support.confinement import WORKSPACE_WRITE, Said, Scene, Server, git, put, scene, serving
+from tests.support.confinement import PROTECTED_GIT, Said, Scene, Server, git, put, scene, serving
 
 AUTHOR = ("--git-author", "U <u@example.org>")
 
@@ -68,7 +68,7 @@ def git_servers() -> Generator[Callable[[str], Server]]:
         def server(user: str) -> Server:
             if user not in started:
                 made = stack.enter_context(scene(user))
-                started[user] = stack.enter_context(serving(made, WORKSPACE_WRITE, *AUTHOR))
+                started[user] = stack.enter_context(serving(made, *PROTECTED_GIT.split(), *AUTHOR))
             return started[user]
 
         yield server

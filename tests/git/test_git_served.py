@@ -33,6 +33,7 @@ from tests.sandbox.cases import until
 from tests.support.confinement import (
     AS_ROOT_IN_LONG,
     FULL,
+    PROTECTED_GIT,
     READ_ONLY,
     USERS,
     WORKSPACE_WRITE,
@@ -104,7 +105,7 @@ def test_every_question_is_answered_and_nothing_runs_or_changes(
         assert sprung(at.own), "the attack is not one"
 
 
-@pytest.mark.parametrize("flags", [(WORKSPACE_WRITE, "--git", "writable"), (FULL,)], ids=lambda one: one[-1])
+@pytest.mark.parametrize("flags", [(WORKSPACE_WRITE,), (FULL,)], ids=lambda one: one[-1])
 def test_nothing_of_a_repository_runs_where_commands_could_run_it(flags: tuple[str, ...]) -> None:
     """And where they may write in git folders, a worktree comes and goes while they run."""
     with scene(USERS[0]) as made, serving(made, *flags, *AUTHOR) as server:
@@ -219,7 +220,7 @@ def test_the_hint_names_what_is_offered(anywhere: Place) -> None:
     assert set(CHANGING) <= set(anywhere.server.tools())
     said = anywhere.server.call("bash", command="cd own; git commit -qam x")
     assert "--toolsets default,git" not in said.text
-    with serving(anywhere.scene, WORKSPACE_WRITE, "--toolsets", "default") as server:
+    with serving(anywhere.scene, *PROTECTED_GIT.split(), "--toolsets", "default") as server:
         assert not set(CHANGING) & set(server.tools())
         said = server.call("bash", command="cd own; git commit -qam x")
     assert "--toolsets default,git" in said.text
@@ -235,14 +236,15 @@ def test_they_need_workspace_write(servers: Callable[[str, str], Server]) -> Non
     assert not changed(before, server.scene.seen())
 
 
-def test_the_user_is_the_author_and_settings_of_the_repository_are_not() -> None:
+def test_the_author_is_that_of_git_in_the_repository() -> None:
     with scene(USERS[-1]) as made:
         put(made.home / ".gitconfig", "[user]\n\tname = Own\n\temail = own@example.org\n")
         made.own()
         with serving(made, WORKSPACE_WRITE) as server:
-            git(made.root, "config", "user.name", "Evil")
+            git(made.root, "config", "--unset", "user.email")
+            git(made.root, "config", "user.name", "Here")
             said = done(server.call("git_commit", message="m", paths=["d/tracked"]))
-            assert "Author: Own <own@example.org>" in said
+            assert "Author: Here <own@example.org>" in said
             (made.home / ".gitconfig").unlink()
             refused(server.call("git_commit", message="m", paths=["d/hard"]), "--git-author")
 

@@ -269,7 +269,7 @@ async def test_a_cancelled_clone_leaves_nothing(server: Dispatcher, lair: Lair) 
 async def test_where_commands_have_no_network_only_folders_are_cloned() -> None:
     with visible_folder() as folder:
         lair = scene(folder)
-        async with workshop(folder, WRITE, found=FOUND, git="writable") as server:
+        async with workshop(folder, WRITE, found=FOUND) as server:
             result = await clone(server, source="https://example.org/x.git")
             assert (result.error, "--network commands" in result.text) == ("unavailable", True)
             result = await clone(server)
@@ -285,7 +285,7 @@ async def test_what_programs_act_upon_is_set_aside_and_reported() -> None:
         (lair / ".envrc").write_text("touch evil\n", encoding="utf-8")
         git(lair, "add", ".envrc")
         git(lair, "commit", "-qm", "trap")
-        async with workshop(folder, WRITE, found=FOUND, git="writable") as server:
+        async with workshop(folder, WRITE, found=FOUND) as server:
             result = await clone(server)
         assert result.error is None, result.text
         assert ".envrc" in result.text
@@ -295,10 +295,10 @@ async def test_what_programs_act_upon_is_set_aside_and_reported() -> None:
 async def test_where_no_git_folder_may_be_made_it_is_not_offered() -> None:
     with visible_folder() as folder:
         scene(folder)
-        async with workshop(folder, WRITE, found=FOUND) as server:
+        async with workshop(folder, WRITE, found=FOUND, git="protected") as server:
             assert "repo_clone" not in names(server)
             result = await clone(server)
-        assert (result.error, "--git writable" in result.text) == ("unavailable", True)
+        assert (result.error, "--git protected" in result.text) == ("unavailable", True)
         async with workshop(folder, READ_ONLY, found=FOUND) as server:
             assert (await clone(server)).error == "denied"
 

@@ -3,19 +3,20 @@
 import pytest
 
 from benchmarks.protected_names import planted
-from tests.support.confinement import BY_USER, USERS
+from tests.support.confinement import BY_USER, PROTECTED_GIT, USERS, WORKSPACE_WRITE
 from tests.support.extent import rounds
 
 SEED = 2026
 
 
 @pytest.mark.rounds
+@pytest.mark.parametrize("mode", [WORKSPACE_WRITE, PROTECTED_GIT])
 @pytest.mark.parametrize("user", BY_USER)
-def test_no_sequence_plants_or_changes_a_protected_name(user: str) -> None:
+def test_no_sequence_plants_or_changes_a_protected_name(user: str, mode: str) -> None:
     """Slow: every sequence runs several commands, and the whole workspace is compared after each sequence.
 
     Each user has sequences of its own.
     """
-    tally = planted(user, count=rounds(8, 200), seed=SEED + USERS.index(user))
+    tally = planted(user, count=rounds(8, 100), seed=SEED + USERS.index(user), mode=mode)
     assert tally.calls > 2 * tally.sequences
     assert tally.errors < tally.calls / 10

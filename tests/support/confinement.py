@@ -212,6 +212,7 @@ class Server:
     scene: Scene
     client: Client
     mode: str
+    flags: tuple[str, ...] = ()
 
     def call(self, tool: str, **arguments: Any) -> Said:
         result = self.client.request("tools/call", {"name": tool, "arguments": arguments}).result
@@ -252,7 +253,7 @@ def serving(
     ]  # fmt: skip
     launch = Launch(command=command, cwd=ROOT, environment={**of.environment, **(environ or {})})
     with Client(launch) as client:
-        yield Server(scene=of, client=client, mode=mode)
+        yield Server(scene=of, client=client, mode=mode, flags=flags)
 
 
 AS_NOBODY = ("setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups")

@@ -14,7 +14,7 @@ from mcp_toolserver.errors import Conflict, Denied, InvalidInput, Unavailable
 from mcp_toolserver.runtime.git.allowed_commands import pathspec_input
 from mcp_toolserver.runtime.git.changing import MAX_STATUS, ChangeAccess, ChangingRepository, changing
 from mcp_toolserver.runtime.git.hardening import parse_config
-from mcp_toolserver.runtime.git.repository import MAX_PATHS, SECONDS
+from mcp_toolserver.runtime.git.repository import MAX_PATHS
 from mcp_toolserver.runtime.git.switch import change_branch
 from mcp_toolserver.runtime.git.versions import filters, refuse_filtered
 from mcp_toolserver.runtime.search.display_path import showable
@@ -45,7 +45,7 @@ class GitWriter(ChangeAccess):
     async def commit(self, query: CommitQuery) -> Committed:
         anchor = query.paths[0] if query.paths else self.repositories.workspace.canonical(".")
         async with changing(self, anchor) as at:
-            author = await _author(at)
+            author = _author(at)
             if query.amend:
                 await _check_amendable(at, author)
             chosen = await _choose(at, query)
@@ -64,18 +64,15 @@ class GitWriter(ChangeAccess):
         return await change_branch(self, query)
 
 
-async def _author(at: ChangingRepository) -> Author:
-    """Return the operator's author, or else the one of the user's own configuration.
+def _author(at: ChangingRepository) -> Author:
+    """Return the operator's author, or else the one that git commits as in the repository.
 
     Raises:
         InvalidInput: there is neither.
     """
     given = at.access.author
     if not given:
-        repository = at.repository
-        settings = await repository.access.git.user_settings(
-            repository.location, cwd=repository.top_fd, timeout=SECONDS
-        )
+        settings = dict(parse_config(at.repository.location.config))
         given = f"{settings.get('user.name', '')} <{settings.get('user.email', '')}>"
     try:
         return parse_author(given)
@@ -83,7 +80,7 @@ async def _author(at: ChangingRepository) -> Author:
         raise InvalidInput(
             "There is no author for a commit. The user can set one: git config --global user.name NAME, and "
             "git config --global user.email ADDRESS; or the operator can start the server with "
-            "--git-author 'NAME <ADDRESS>'. The configuration of the repository does not count."
+            "--git-author 'NAME <ADDRESS>'."
         ) from None
 
 

@@ -149,23 +149,6 @@ class Git:
         program = replace(self._program(location, words, variables, timeout), writes=(location.common_dir,))
         return await self._run(program, cwd=cwd, limit=MAX_OUTPUT, stdin=query.stdin)
 
-    async def user_settings(
-        self, location: RepositoryPaths, *, cwd: int, timeout: float
-    ) -> Mapping[str, str]:
-        """Return the settings of the user, without those of the repository `location`."""
-        words = (*_LIST, "--show-scope")
-        program = self._program(location, words, environment(location.config), timeout)
-        listed = await self._run(program, cwd=cwd, limit=MAX_LISTING)
-        if listed.status != 0 or listed.truncated:
-            raise Denied("The user's git configuration cannot be read. Ask the user to look at ~/.gitconfig.")
-        parts = listed.stdout.decode("utf-8", "surrogateescape").split("\0")
-        items = (
-            item.partition("\n")
-            for scope, item in zip(parts[::2], parts[1::2], strict=False)
-            if scope == "global"
-        )
-        return {name: value for name, _, value in items}
-
     def _program(
         self,
         location: RepositoryPaths | None,

@@ -200,8 +200,8 @@ def _why_unwritable(output: str, confined: Confined) -> str:
         return f"{source} is read-only: commands write to $TMPDIR only. The operator can {advice}."
     if confined.git and _GIT_CONFIG.search(output):
         return (
-            "The configuration of a repository is read-only for commands, because it names programs; git went "
-            "on without the change. Ask the user to make it."
+            "The configuration of a repository is read-only for commands, because it names programs. Ask the "
+            "user to change it."
         )
     if confined.git or not _GIT.search(output):
         return (

@@ -63,10 +63,10 @@ def sandbox_facts(host: t.HostFacts) -> str:
 def _writes(host: t.HostFacts) -> str:
     if host.mode is t.Permission.READ_ONLY:
         return "commands write nothing outside $TMPDIR."
-    git = "" if host.git_writable else ".git and "
+    git = "git's hooks and configuration" if host.git_writable else ".git"
     return (
-        f"commands write only in the roots and $TMPDIR; {git}files that editors, shells and agents start "
-        "from are read-only."
+        f"commands write only in the roots and $TMPDIR; {git} and files that editors, shells and agents "
+        "start from are read-only."
     )
 
 

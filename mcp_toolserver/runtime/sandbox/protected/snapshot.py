@@ -135,11 +135,11 @@ def take_snapshot(
     protected: dict[ProtectedPath, ProtectedState] = {}
     before = Snapshot(sandbox=sandbox, roots=roots, mounted=mounted, protected=protected)
     places = tuple(places)
-    repositories = [place for place in places if mounted and place.role == "repository"]
-    if len(places) > MOST_PLACES and sandbox.git_writable:
+    repositories = [place for place in places if place.role == "repository"]
+    if len(places) > MOST_PLACES and mounted and sandbox.git_writable:
         # Each repository as a whole costs fewer.
         before.closed.update(repositories)
-        places = tuple(place for place in places if not mounted or place.role != "steers_git")
+        places = tuple(place for place in places if place.role != "steers_git")
     try:
         for place in places:
             descriptor = _open(roots, place)
