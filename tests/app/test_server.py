@@ -97,10 +97,10 @@ ELSEWHERE = {name for name, programs in PROGRAMS.items() if not any(map(shutil.w
 DESKTOP = {entry.spec.name for entry in discover() if entry.toolset == "desktop"}
 """Switched off: whoever runs the tests may have one."""
 MISSING = ELSEWHERE | DESKTOP | MODEL
-IN_FULL_MODE = {"RemoteTrigger", "container_shell", "curl", "repo_clone"}
+IN_FULL_MODE = {"RemoteTrigger", "container_shell", "curl"}
 WRITES = {
     *("Config", "NotebookEdit", "PowerShell", "TodoWrite", "apply_patch", "download"),
-    *("edit_file", "lsp_edit", "mkdir", "write_file"),
+    *("edit_file", "lsp_edit", "mkdir", "repo_clone", "write_file"),
 }
 LISTED = {
     "read-only": set(CALLS) - MISSING - IN_FULL_MODE - WRITES,
@@ -190,8 +190,6 @@ def why_not(name: str, mode: str) -> tuple[str, ...]:
         return ("configure one in [agent]",)
     if name in ELSEWHERE:
         return ("was found on the PATH",)
-    if (name, mode) == ("repo_clone", "workspace-write"):
-        return ("--git writable",)
     return ("requires", "--permission-mode")
 
 

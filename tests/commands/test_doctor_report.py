@@ -81,7 +81,7 @@ def test_nothing_private_reaches_the_report(tmp_path: Path, *, fails: bool) -> N
     content, _ = run(tmp_path, ("-m", "mcp_toolserver"), *flags, **environ)
     settings = content["settings"]
     assert settings.keys() == {option.name for option in (*OPTIONS, *TABLES["rules"], *TABLES["agent"])}
-    shown = {"max-calls": 9, "port": "set", "host": "set", "container-image": "set", "git": "protected"}
+    shown = {"max-calls": 9, "port": "set", "host": "set", "container-image": "set", "git": "writable"}
     shown |= {"exclude-tools": ["other", "read_file"], "deny": "2 given", "permission-mode": "read-only"}
     assert {name: settings[name] for name in shown} == shown
     if fails:

@@ -44,14 +44,15 @@ LOCKED = "fatal: Unable to create '/w/.git/index.lock': Read-only file system"
 DENIALS = [
     ("bash: f: Read-only file system", READING, "--permission-mode workspace-write"),
     ("Error: EROFS, open 'x'", READING, "--permission-mode workspace-write"),
-    (LOCKED, WRITING, "--git writable"),
+    (LOCKED, WRITING, "--git protected"),
     (LOCKED, WITH_TOOLS, "Use these tools: git_branch, git_commit."),
-    ("error: could not lock config file .git/config: Read-only file system", WRITING, "--git writable"),
+    ("error: could not lock config file .git/config: Read-only file system", WRITING, "--git protected"),
     ("touch: '/usr/x': Read-only file system", WRITING, "roots"),
     ("touch: '/w/.gitmodules': Read-only file system", WRITING, "act upon"),
     ("touch: '/w/.git/hooks/x': Read-only file system", COMMITTING, "act upon"),
     ("curl: (6) Could not resolve host: a", WRITING, "--network commands"),
     ("curl: (6) Could not resolve host: a", replace(WRITING, network="hosts"), "HTTPS_PROXY"),
+    ("error: could not write config file .git/config: Device or resource busy", COMMITTING, "names programs"),
     ("bash: kill: (7) - Operation not permitted", COMMITTING, "it started"),
     ("pkill: killing pid 7 failed: Operation not permitted", COMMITTING, "it started"),
 ]
