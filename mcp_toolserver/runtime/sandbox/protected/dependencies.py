@@ -60,7 +60,10 @@ def _holds(place: str, stamp: tuple[int, ...], wanted: bytes) -> bool:  # stands
     index = read(NO_FOLDER, f"{place}/index", MOST_STATE)
     if index is None or int.from_bytes(index[4:8]) not in _INDEX_VERSIONS:
         return True
-    is_split = any(name.startswith("sharedindex") for name in os.listdir(place))
+    try:
+        is_split = any(name.startswith("sharedindex") for name in os.listdir(place))
+    except OSError:
+        return True
     return is_split or any(_begins_entry(index, at) for at in _places(index, wanted))
 
 

@@ -33,7 +33,7 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 _TAME = re.compile(
-    r"""\s*(?:
+    r"""(?:
         [#;].*
       | \[(?:core|user|init|pull|push|merge|rebase|commit|tag|gc|fetch|extensions)\]
       | \[(?:remote|branch)\ "[^"\\]+"\]
@@ -41,7 +41,7 @@ _TAME = re.compile(
           |prune|autosquash|autostash|autosetupremote|followtags|gpgsign|mirror|worktreeconfig|promisor|ff
           |relativeworktrees)
         \ =\ (?:true|false|\d+|only)
-      | (?:name|email)\ =\ [^\\"\#;]*
+      | (?:name|email)\ =\ [^\\"\#;\0]*
       | (?:autocrlf|eol|safecrlf|objectformat|defaultbranch|default|conflictstyle|partialclone|pushremote
           |remote|tagopt|auto)
         \ =\ [\w.-]+
@@ -49,8 +49,8 @@ _TAME = re.compile(
       | fetch\ =\ \+?refs/[\w./*-]+:refs/[\w./*-]+
       | merge\ =\ refs/[\w./-]+
       | (?:push)?url\ =\ (?:(?:https?|ssh|git)://\w[\w./:@~%+-]* | \w[\w.-]*@\w[\w.-]*:[\w./~+-]+
-        | (?P<path>(?:file://)?[./][^\\"\#;]*))
-    )?\s*""",
+        | (?P<path>(?:file://)?[./][^\\"\#;\0]*))
+    )?""",
     re.VERBOSE | re.ASCII | re.IGNORECASE,
 )
 """A line of a configuration because of which git runs nothing and reads nothing of elsewhere: what `git init`
@@ -63,11 +63,11 @@ _HARM: Mapping[str, re.Pattern[bytes]] = {
     "rebase-merge/git-rebase-todo": re.compile(rb"^[ \t]*(?:x|exec)\b", re.MULTILINE),
     # Part of the name of a program: a path leads to one in the work tree.
     "rebase-merge/strategy": re.compile(rb"/"),
-    "sequencer/opts": re.compile(rb"^\s*strategy\s*=.*/", re.MULTILINE | re.IGNORECASE),
+    "sequencer/opts": re.compile(rb"^[ \t]*strategy[ \t]*=.*/", re.MULTILINE | re.IGNORECASE),
     # Other options let a patch write outside of the work tree.
     "rebase-apply/apply-opt": re.compile(rb"--(?!whitespace=|ignore-|reject|3way)"),
     # Scripts of older versions evaluate it.
-    "BISECT_NAMES": re.compile(rb"\A(?!(?:\s*'[^']*')*\s*\Z)"),
+    "BISECT_NAMES": re.compile(rb"\A(?!(?:\s*+'[^']*+')*+\s*+\Z)"),
     PACKED_REFS: re.compile(rb"^\S+ refs/replace/.*\n?(?:\^.*\n?)?", re.MULTILINE),
 }
 """What commands may write in the folder of a repository, and what in it makes a later git run a program,
@@ -280,24 +280,27 @@ def is_harmless(root: int, path: str, roots: Mapping[str, int], known: str = "")
     text = read_text(root, path, LONGEST_CONFIG)
     place = next(at for at, descriptor in roots.items() if descriptor == root)
     if text is not None and name in CONFIGS:
-        added = set(_in_sections(text)).difference(_in_sections(known))
+        # What goes on in the next line may be another setting here.
+        known_lines = set[tuple[str, str]]() if "\\\n" in text else set(_in_sections(known))
+        added = set(_in_sections(text)) - known_lines
         lines = [_TAME.fullmatch(section) and _TAME.fullmatch(line) for section, line in added]
         work_tree = os.path.join(place, folder.removesuffix(GIT))
         return all(line and _is_inside(roots, work_tree, line["path"]) for line in lines)
     if text is not None and name == "alternates":
         objects = os.path.join(place, os.path.dirname(folder))
         # A quoted path is another one for git.
-        return all(line[:1] != '"' and _is_inside(roots, objects, line) for line in text.split("\n"))
+        return "\0" not in text and all(
+            line[:1] != '"' and _is_inside(roots, objects, line) for line in text.split("\n")
+        )
     return False
 
 
 def _in_sections(text: str) -> Iterator[tuple[str, str]]:
-    """The lines of a configuration, each with that of its section; one that goes on in the next is like no
-    other."""
+    """The lines of a configuration, each with that of its section."""
     section = ""
-    for number, line in enumerate(text.split("\n")):
-        section = line if line.lstrip().startswith("[") else section
-        yield f"{number} {text}" if line.endswith("\\") else section, line
+    for line in (line.strip(" \t\r\v\f") for line in text.split("\n")):
+        section = line if line.startswith("[") else section
+        yield section, line
 
 
 def _is_inside(roots: Iterable[str], folder: str, path: str | None) -> bool:
