@@ -19,6 +19,7 @@ import pytest
 from pydantic import JsonValue
 
 from mcp_toolserver.capabilities.permissions import Capability, HostFacts, Permission, ServerLock
+from mcp_toolserver.command_line import Invocation
 from mcp_toolserver.commands.log import log
 from mcp_toolserver.errors import SettingsError, UnknownTool
 from mcp_toolserver.pipeline.call import InputRequired, Result
@@ -643,7 +644,7 @@ def test_log_prints_a_row_for_each_call(tmp_path: Path, capsys: pytest.CaptureFi
     audit.close()
     with only_file(tmp_path).open("ab") as file:
         file.write(b"\x1b[2J\n")
-    assert log(str(tmp_path / "state"), follow=False, verify=False, as_json=False) == 0
+    assert log(str(tmp_path / "state"), Invocation()) == 0
     head, row, bad = capsys.readouterr().out.splitlines()
     assert head.split() == ["time", "tool", "verdict", "outcome", "ms", "bytes", "user", "session", "rule"]
     assert "unknown_tool" in row
@@ -653,7 +654,7 @@ def test_log_prints_a_row_for_each_call(tmp_path: Path, capsys: pytest.CaptureFi
 
 def test_log_prints_the_lines_themselves_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     written(tmp_path, "a", "ü\u202e", file_bytes=1)
-    assert log(str(tmp_path / "state"), follow=False, verify=False, as_json=True) == 0
+    assert log(str(tmp_path / "state"), Invocation(json=True)) == 0
     printed = capsys.readouterr().out
     assert printed.isascii()
     assert [json.loads(line)["name"] for line in printed.splitlines()] == ["a", "ü\u202e"]
@@ -663,14 +664,14 @@ def test_log_says_so_when_there_is_none_or_it_cannot_be_read(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     state = str(tmp_path / "state")
-    assert log(state, follow=False, verify=False, as_json=False) == 0
+    assert log(state, Invocation()) == 0
     assert "Nothing is recorded" in capsys.readouterr().err
-    assert log(state, follow=False, verify=True, as_json=False) == 0
+    assert log(state, Invocation(verify=True)) == 0
     said = capsys.readouterr().out
     assert "Nothing is recorded" in said
     assert "chain" not in said
     (tmp_path / "state/audit/000001.jsonl").mkdir(parents=True)
-    assert log(state, follow=False, verify=False, as_json=False) == 1
+    assert log(state, Invocation()) == 1
     assert "cannot be read" in capsys.readouterr().err
 
 
@@ -679,23 +680,24 @@ def test_verify_exits_with_1_and_says_what_is_wrong_and_where(
 ) -> None:
     written(tmp_path, "a", "b", "c")
     state = str(tmp_path / "state")
-    assert log(state, follow=False, verify=True, as_json=False) == 0
+    assert log(state, Invocation(verify=True)) == 0
     assert capsys.readouterr().out == "3 lines in 1 files: the chain is whole.\n"
     file = only_file(tmp_path)
     with file.open("ab") as out:
         out.write(b"{")
-    assert log(state, follow=False, verify=True, as_json=False) == 0
+    assert log(state, Invocation(verify=True)) == 0
     assert "note: 000001.jsonl ends with a piece of a line" in capsys.readouterr().out
     file.write_bytes(file.read_bytes().replace(b'"b"', b'"x"').removesuffix(b"{"))
-    assert log(state, follow=False, verify=True, as_json=False) == 1
+    assert log(state, Invocation(verify=True)) == 1
     assert "WRONG: 000001.jsonl line 3: it or the line before it was changed" in capsys.readouterr().out
-    assert log(state, follow=False, verify=True, as_json=True) == 1
+    assert log(state, Invocation(verify=True, json=True)) == 1
     assert json.loads(capsys.readouterr().out)["ok"] is False
 
 
 SHOW = (
+    "from mcp_toolserver.command_line import Invocation\n"
     "from mcp_toolserver.commands.log import log\n"
-    "sys.exit(log(sys.argv[1], follow=sys.argv[2] == 'follow', verify=False, as_json=True))\n"
+    "sys.exit(log(sys.argv[1], Invocation(follow=sys.argv[2] == 'follow', json=True)))\n"
 )
 
 
