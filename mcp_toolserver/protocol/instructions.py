@@ -1,4 +1,4 @@
-"""The MCP instructions: the permission mode, what is enforced, how to work, and the roots."""
+"""The MCP instructions: the permission mode, how to work, and the roots."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,12 +12,25 @@ _MODES = {
     Permission.DANGER_FULL_ACCESS: "Files inside the roots can be read, searched and changed.",
 }
 _COMMANDS = {
-    Permission.READ_ONLY: "Commands run where the kernel lets them change nothing but a /tmp of their own.",
-    Permission.WORKSPACE_WRITE: "Commands run where the kernel lets them change only the roots and a /tmp of "
-    "their own; there, .git and what editors, shells and agents start from is read-only.",
+    Permission.READ_ONLY: "Commands can change nothing but $TMPDIR.",
+    Permission.WORKSPACE_WRITE: "Commands can change the roots and $TMPDIR, but not what editors, shells, "
+    "agents and git hooks start from.",
     Permission.DANGER_FULL_ACCESS: "Commands run with the full rights of the user who started this server.",
 }
 _NO_COMMANDS = "No command runs."
+_COMMITS = {
+    True: " Commit with git in bash.",
+    False: " Git can read the repository there, not commit; the tool git_commit can, if it is listed.",
+}
+_INSTALLS = {
+    True: " Install packages there as usual.",
+    False: " They have no network but a loopback interface of their own: for packages to install, ask the "
+    "user, who can open it with --network.",
+}
+_WAITING = (
+    " A command that takes long goes on in the background: TaskOutput waits for it, TaskStop ends it. Start "
+    "servers with run_in_background."
+)
 _MANNERS = (
     "Look first with glob_search and grep_search, then read the lines you need with read_file. "
     "An error says what to change; a result that was cut says how to get the rest."
@@ -41,8 +54,12 @@ class EnforcementStatus:
     """Whether commands are offered."""
     network: bool
     """Whether commands have a network."""
+    git: bool = False
+    """Whether commands may commit."""
     summary: str
     """The enforcing layers, in one line."""
+    is_weakened: bool = False
+    """Whether one is missing that this server has elsewhere."""
 
 
 def instructions(
@@ -55,13 +72,15 @@ def instructions(
     read this, but most clients start a server in the folder that they work in.
     """
     mode = status.mode
-    network = "" if status.network else " They have no network but a loopback interface of their own."
-    commands = f"{_COMMANDS[mode]}{network}" if status.commands else _NO_COMMANDS
+    commits = _COMMITS[status.git] if mode is Permission.WORKSPACE_WRITE else ""
+    installs = "" if mode is Permission.READ_ONLY and status.network else _INSTALLS[status.network]
+    commands = f"{_COMMANDS[mode]}{commits}{installs}{_WAITING}" if status.commands else _NO_COMMANDS
+    weakened = f"Not all of that is enforced here: {status.summary}.\n" if status.is_weakened else ""
     origin = f"that of the token {user!r}" if user else "fixed when the server started"
     start = (
         f"Tools for working on files. Permission mode: {mode.flag}, {origin}; nothing "
         f"in a call changes it. {_MODES[mode]} {commands}\n"
-        f"Enforced: {status.summary}.\n{_MANNERS}\n{_apart(roots, started_in)}"
+        f"{weakened}{_MANNERS}\n{_apart(roots, started_in)}"
         "Roots (relative paths start at the first):\n"
     )
     return start + _named(roots, LONGEST - len(start))

@@ -73,12 +73,12 @@ ROOTS: Sequence[Sequence[str]] = (
 def test_nothing_is_cut_from_the_instructions_but_whole_roots() -> None:
     summary = "y" * enforcement_summary.LONGEST
     for mode, roots in product(Permission, ROOTS):
-        status = EnforcementStatus(mode=mode, commands=True, network=False, summary=summary)
+        status = EnforcementStatus(mode=mode, commands=True, network=False, summary=summary, is_weakened=True)
         said = instructions(status, roots)
         assert len(said) <= LONGEST
         start, _, named = said.partition("Roots (relative paths start at the first):\n")
         assert mode.flag in start
-        assert f"Enforced: {summary}." in start
+        assert f"enforced here: {summary}." in start
         assert "says how to get the rest" in start
         shown = [line for line in named.splitlines() if not line.startswith("- and ")]
         assert all(
