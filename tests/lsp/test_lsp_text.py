@@ -37,8 +37,9 @@ from mcp_toolserver.text.code.positions import (
     to_index,
     to_units,
 )
+from mcp_toolserver.text.edit.unified_diff import cut_middle
 from mcp_toolserver.text.search.glob import matcher
-from mcp_toolserver.tools.lsp.lsp_edit import cut_middle, edit_text
+from mcp_toolserver.tools.lsp.lsp_edit import edit_text
 
 LINES = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r\n"))
 ENCODINGS = st.sampled_from(["utf-8", "utf-16", "utf-32"])
