@@ -190,7 +190,6 @@ class Application:
             mode=settings.permission_mode,
             commands=Capability.PROCESS in self.dispatcher.host.permissions,
             network=self.facts.is_networked,
-            git=self.facts.git_writable,
             summary=summary(self.facts) + (excepted := _excepted(settings)),
             is_weakened=is_weakened(self.facts) or bool(excepted),
         )

@@ -14,19 +14,14 @@ _MODES = {
 _COMMANDS = {
     Permission.READ_ONLY: "Commands can change nothing but $TMPDIR.",
     Permission.WORKSPACE_WRITE: "Commands can change the roots and $TMPDIR, but not what editors, shells, "
-    "agents and git hooks start from.",
+    "agents and git hooks start from. Commit with git in bash, or with git_commit where .git is read-only.",
     Permission.DANGER_FULL_ACCESS: "Commands run with the full rights of the user who started this server.",
 }
 _NO_COMMANDS = "No command runs."
-_COMMITS = {
-    True: " Commit with git in bash.",
-    False: " Git can read the repository there, not commit; the tool git_commit can, if it is listed.",
-}
-_INSTALLS = {
-    True: " Install packages there as usual.",
-    False: " They have no network but a loopback interface of their own: for packages to install, ask the "
-    "user, who can open it with --network.",
-}
+_NO_NETWORK = (
+    " They have no network but a loopback interface of their own: to install packages, ask the user, who can "
+    "open it with --network."
+)
 _WAITING = (
     " A command that takes long goes on in the background: TaskOutput waits for it, TaskStop ends it. Start "
     "servers with run_in_background."
@@ -54,8 +49,6 @@ class EnforcementStatus:
     """Whether commands are offered."""
     network: bool
     """Whether commands have a network."""
-    git: bool = False
-    """Whether commands may commit."""
     summary: str
     """The enforcing layers, in one line."""
     is_weakened: bool = False
@@ -72,9 +65,8 @@ def instructions(
     read this, but most clients start a server in the folder that they work in.
     """
     mode = status.mode
-    commits = _COMMITS[status.git] if mode is Permission.WORKSPACE_WRITE else ""
-    installs = "" if mode is Permission.READ_ONLY and status.network else _INSTALLS[status.network]
-    commands = f"{_COMMANDS[mode]}{commits}{installs}{_WAITING}" if status.commands else _NO_COMMANDS
+    network = "" if status.network else _NO_NETWORK
+    commands = f"{_COMMANDS[mode]}{network}{_WAITING}" if status.commands else _NO_COMMANDS
     weakened = f"Not all of that is enforced here: {status.summary}.\n" if status.is_weakened else ""
     origin = f"that of the token {user!r}" if user else "fixed when the server started"
     start = (

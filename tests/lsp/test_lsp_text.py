@@ -316,7 +316,7 @@ def test_a_long_diff_is_cut_in_the_middle_and_many_files_are_listed_up_to_a_boun
     assert cut.endswith("line 999\n")
     assert len(cut) < 200
     left_out = 1_000 - (len(cut.splitlines()) - 1)
-    assert f"[{left_out} lines in the middle of the diff are left out]" in cut
+    assert f"[{left_out} lines in the middle of the diff are left out; read_file shows them]" in cut
     files = tuple(
         ProposedFile(path=CanonicalPath(f"{number}.py"), before=b"a\n", after=b"b\n", edits=1)
         for number in range(120)
@@ -324,3 +324,8 @@ def test_a_long_diff_is_cut_in_the_middle_and_many_files_are_listed_up_to_a_boun
     listed = edit_text(CodeEdit(title="x", files=files, source="s"), {})
     assert "Done: x, by s. Changed 120 files." in listed
     assert "- 99.py: 1 edit\n- and 20 more files\n" in listed
+    diffs = [
+        edit_text(CodeEdit(title="x", files=files, source="s"), made).rpartition("files\n")[2]
+        for made in ({}, None)
+    ]
+    assert [len(diff) // 500 for diff in diffs] == [8, 10]

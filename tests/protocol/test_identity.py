@@ -88,6 +88,21 @@ def test_nothing_is_cut_from_the_instructions_but_whole_roots() -> None:
         assert (f"- and {left} more" in named) is (left > 0)
 
 
+def test_the_instructions_say_how_to_commit_install_and_wait_and_nothing_of_the_kernel() -> None:
+    def said(mode: Permission, **more: Any) -> str:
+        asked = {"commands": True, "network": False, "summary": "Landlock", **more}
+        return instructions(EnforcementStatus(mode=mode, **asked), ["/r"])
+
+    write, read, full = Permission.WORKSPACE_WRITE, Permission.READ_ONLY, Permission.DANGER_FULL_ACCESS
+    assert "Commit with git in bash" in said(write)
+    assert "to install packages, ask the user" in said(write)
+    assert "to install" not in said(full, network=True)
+    assert "ommit" not in said(read)
+    assert all("TaskOutput waits" in said(mode) for mode in Permission)
+    assert "TaskOutput" not in said(write, commands=False)
+    assert "Landlock" not in said(write)
+
+
 def test_two_servers_say_the_same_byte_by_byte(tmp_path: Path) -> None:
     setup = Setup.below(tmp_path, "workspace-write")
     messages = [

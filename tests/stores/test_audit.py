@@ -646,10 +646,53 @@ def test_log_prints_a_row_for_each_call(tmp_path: Path, capsys: pytest.CaptureFi
         file.write(b"\x1b[2J\n")
     assert log(str(tmp_path / "state"), Invocation()) == 0
     head, row, bad = capsys.readouterr().out.splitlines()
-    assert head.split() == ["time", "tool", "verdict", "outcome", "ms", "bytes", "user", "session", "rule"]
+    assert head.split() == [
+        "time",
+        "tool",
+        "verdict",
+        "outcome",
+        "ms",
+        "bytes",
+        "user",
+        "session",
+        "about",
+        "rule",
+    ]
     assert "unknown_tool" in row
     assert "evil\\u{1b}[2J\\u{202e}\\n" in row
     assert bad == "(no line of the log: '\\\\u{1b}[2J')"
+
+
+def test_log_prints_the_last_calls_that_are_asked_for_and_what_they_are_about(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    audit = opened(tmp_path, values=True)
+    for number in range(60):
+        sent: dict[str, JsonValue] = (
+            {"content": "text", "path": f"p{number}"} if number % 2 else {"x": "TOKEN=t"}
+        )
+        one = CallRecord(name="n", session=f"editor {number % 3}", arguments=sent, tool="bash" * (number % 2))
+        one.verdict = "refused-rule" if number % 5 else "allowed"
+        at_once(audit.begin(one))
+        at_once(audit.end(one))
+    audit.close()
+    with only_file(tmp_path).open("ab") as file:
+        file.write(b"\n")
+
+    def rows(**asked: Any) -> list[str]:
+        assert log(str(tmp_path / "state"), Invocation(**asked)) == 0
+        *found, bad = capsys.readouterr().out.splitlines()[1:]
+        assert bad == "(no line of the log: ' ')"
+        return found
+
+    assert len(rows()) == 49
+    assert rows()[-1].endswith("editor 2              p59")
+    assert rows()[-2].endswith("TOKEN=[redacted]")
+    assert len(rows(last=0)) == 60
+    assert len(rows(last=3)) == 2
+    for asked, count in (({"tool": "bash"}, 30), ({"session": "editor 1"}, 20), ({"verdict": "refused"}, 48)):
+        assert len(rows(last=0, **asked)) == count
+    assert len(rows(last=0, tool="bash", session="editor 1", verdict="allowed")) == 2
 
 
 def test_log_prints_the_lines_themselves_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -20,10 +20,11 @@ FILE, EXECUTABLE, LINK, SUBMODULE = "100644", "100755", "120000", "160000"
 MAX_CONTENTS = 64 << 20
 """Bytes of all files that one call reads from a repository."""
 
+MAX_FILES = 1_000
+"""Files in one folder that one call reads."""
+
 MAX_CONVERTED = 200
 """Files with converted content that one call reads; git is started for each of them."""
-
-_ONE_REPOSITORY = "Name files of one repository at a time."
 
 _CONVERSIONS = ("crlf", "eol", "ident", "working-tree-encoding")
 _NO_CONVERSION = frozenset({"unspecified", "unset", "lf"})
@@ -64,7 +65,8 @@ async def file_entries(repository: Repository, path: CanonicalPath, revision: st
         InvalidInput: one is no regular file there, or it lies in another repository.
         NotFound: it is not there.
     """
-    name = repository.name_of(path, _ONE_REPOSITORY)
+    how = "Name files of one repository at a time."
+    name = repository.name_of(path, how)
     if revision:
         answer = await repository.ask("ls-tree", "-r", "-z", revisions=[revision], paths=[name])
     else:
@@ -75,8 +77,11 @@ async def file_entries(repository: Repository, path: CanonicalPath, revision: st
         raise NotFound(
             f"'{path}' is not in {place}. git_log with this path lists the commits that changed it."
         )
+    lines = answer.stdout.decode("utf-8", "surrogateescape").split("\0")[:-1]
+    if len(lines) > MAX_FILES:
+        raise InvalidInput(f"'{path}' has {len(lines)} files in {place}, more than {MAX_FILES}. Name a part.")
     found: list[TreeEntry] = []
-    for line in answer.stdout.decode("utf-8", "surrogateescape").split("\0")[:-1]:
+    for line in lines:
         head, _, inner = line.partition("\t")
         # `ls-tree` prints mode, kind and id, `ls-files` mode, id and stage.
         mode, *words = head.split(" ")
@@ -84,10 +89,8 @@ async def file_entries(repository: Repository, path: CanonicalPath, revision: st
         if repository.is_hidden(inner):
             continue
         here = repository.access.workspace.canonical(repository.workspace_path(inner))
-        is_here = repository.name_of(here, _ONE_REPOSITORY) == inner and ".git" not in inner.lower().split(
-            "/"
-        )
-        if not (is_here and entry.is_file) or (not revision and words[1] != "0"):
+        is_file = entry.is_file and (revision or words[1] == "0") and ".git" not in inner.lower().split("/")
+        if not is_file or repository.name_of(here, how) != inner:
             raise InvalidInput(
                 f"{repository.named([inner])} is no regular file in {place}: it is or lies behind a link, is "
                 "a submodule or has conflicts. Name the files without it."

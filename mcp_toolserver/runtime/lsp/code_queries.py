@@ -127,24 +127,25 @@ class CodeQueries:
             return ()
         searching = _TextSearch(workspace=self.workspace, search=self.search, why="")
         query = CodeQuery(operation="findReferences", path=path, symbol=edit.symbol, limit=_MOST_USES)
-        try:
-            found = await searching.answer(query)
-        except ToolError:
-            return ()
+        found: Sequence[CodePlace] = ()
+        with suppress(ToolError):
+            found = (await searching.answer(query)).places
         changed = {file.path for file in edit.files}
         missed, others = (
             list(dict.fromkeys(f"{one.path}:{one.line}" for one in places if one.path not in changed))
-            for places in (edit.references, found.places)
+            for places in (edit.references, found)
         )
+        others = [place for place in others if place not in missed]
+        unknown = "it is another symbol, a comment or a string, or it has not read these files."
         notes: list[str] = []
-        if missed:
-            uses = f"uses of {edit.symbol} that it does not change"
-            notes.append(f"{edit.source} finds {uses}: {_named(missed)}. Change them with edit_file.")
-        if others := [one for one in others if one not in missed]:
-            notes.append(
-                f"Text in other files has the name {edit.symbol} too and is not changed: {_named(others)}. "
-                f"For {edit.source} it is another symbol, a comment or a string, or it has not read them."
-            )
+        for places, why in (
+            (missed, f"{edit.source} finds these uses but does not change them; edit_file can."),
+            (others, f"For {edit.source} {unknown}"),
+        ):
+            named = ", ".join(places[:_NAMED_UNCHANGED])
+            more = f" and {len(places) - _NAMED_UNCHANGED} more" * (len(places) > _NAMED_UNCHANGED)
+            note = f"Text in other files has the name {edit.symbol} too and is not changed: {named}{more}."
+            notes += [f"{note} {why}"] * bool(places)
         return tuple(notes)
 
     def _check_file(self, query: CodeQuery | CodeEditQuery) -> None:
@@ -212,7 +213,7 @@ class CodeQueries:
             symbol=query.symbol,
             limit=_MOST_USES,
         )
-        with suppress(Unavailable, ResponseError, TimeoutError):
+        with suppress(Unavailable, ProtocolError, ResponseError, TimeoutError):
             edit = replace(edit, references=(await self._query(asked, session, document)).places)
         return edit
 
@@ -367,11 +368,6 @@ class _TextSearch:
         return CodeAnswer(
             places=tuple(places), total=total, text=text, source="a text search", fallback=self.why
         )
-
-
-def _named(places: Sequence[str]) -> str:
-    more = f" and {len(places) - _NAMED_UNCHANGED} more" * (len(places) > _NAMED_UNCHANGED)
-    return f"{', '.join(places[:_NAMED_UNCHANGED])}{more}"
 
 
 def _place(path: str, line: int, index: int, text: str) -> CodePlace:

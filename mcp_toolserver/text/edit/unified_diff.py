@@ -84,16 +84,11 @@ def _rows(before: str, after: str) -> tuple[list[str], int]:
     start = place + 1
     first = before.count("\n", 0, start)
     removed, added = before[start:end], after[start : len(after) - (len(before) - end)]
-    sizes = [line_count(text) for text in (removed, added)]
+    sizes = [text.count("\n") + (text[-1:] not in ("", "\n")) for text in (removed, added)]
     if sum(sizes) > _LINES:
         return [_header(first, sizes[0], first, sizes[1])], sum(sizes)
     matcher = _Matcher(list(StringIO(removed, newline="\n")), list(StringIO(added, newline="\n")))
     return [row for hunk in matcher.get_grouped_opcodes(_CONTEXT) for row in _hunk(matcher, first, hunk)], 0
-
-
-def line_count(text: str) -> int:
-    """Return the number of lines; the last one may lack its line feed."""
-    return text.count("\n") + (text[-1:] not in ("", "\n"))
 
 
 class _Matcher(SequenceMatcher[str]):

@@ -59,7 +59,7 @@ async def run(args: WriteFile, rt: t.Runtime) -> t.Output:
 
 
 def _diff(args: WriteFile, written: t.Written) -> str:
-    from mcp_toolserver.text.edit.unified_diff import ECHOED, line_count, unified
+    from mcp_toolserver.text.edit.unified_diff import ECHOED, unified
 
     old, new = detect(written.before), detect(written.after)
     if old is None or new is None:
@@ -68,7 +68,8 @@ def _diff(args: WriteFile, written: t.Written) -> str:
     diff = unified(before, after, args.path, limit=2 * ECHOED)
     if len(diff.encode()) <= ECHOED:
         return diff
-    return f"It had {line_count(before)} lines and now has {line_count(after)}; their diff is not shown."
+    had, has = (len(text.splitlines()) for text in (before, after))
+    return f"It had {had} lines and now has {has}; their diff is not shown."
 
 
 def _notes(path: str, written: t.Written) -> list[str]:
