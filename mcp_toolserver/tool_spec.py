@@ -114,7 +114,7 @@ class Output:
             images=images,
             truncated=is_cut,
             saved_output=state.saved_output if is_cut else None,
-            exit_status=state.exit_status or (not state.running and state.reason != "exited"),
+            exit_status=state.exit_status or int(not state.running and state.reason != "exited"),
         )
 
 

@@ -102,14 +102,14 @@ async def test_the_text_of_an_output_is_bounded_with_its_start_and_end(bench: Be
     assert len(result.text) < 5_000
     assert "\tstart\n" in result.text
     assert "\tend\n" in result.text
-    assert "characters of it are left out]" in result.text
+    assert "characters of it are left out;" in result.text
 
 
 async def test_more_outputs_than_twenty_are_counted(bench: Bench) -> None:
     outputs = [{"output_type": "stream", "name": "stderr", "text": f"{number}\n"} for number in range(25)]
     result = await shown(bench, written(made(code(*outputs))))
     assert result.text.count("[output stderr]") == 20
-    assert "[5 more outputs are left out]" in result.text
+    assert "[5 more outputs are left out;" in result.text
 
 
 async def test_an_error_shows_its_traceback_without_colours(bench: Bench) -> None:

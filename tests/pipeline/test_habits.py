@@ -45,7 +45,6 @@ ACCEPTED: tuple[tuple[str, dict[str, Any], str], ...] = (
     ("bash", {"command": "echo $((6 * 7))", "timeout_ms": 5_000}, "42"),
     ("bash", {"cmd": "echo $((6 * 7))", "timeout": "5000", "workdir": "src"}, "42"),
     ("bash", {"command": "echo $((6 * 7))", "run_in_background": "false"}, "42"),
-    ("bash", {"command": "true", "timeout": 900_000}, "[a timeout of 600000 ms is the longest, 900000 was"),
     (
         "REPL",
         {"code": "1", "language": "sh", "timeout_ms": 600_001},

@@ -41,7 +41,6 @@ _MAX_TRANSCODED = 64 << 20
 _LEAD = 200
 """Bytes of a long line shown before its first match."""
 _LINE = re.compile(rb"(\d+)(?::(\d+):|-)(\d+)[:-]([^\n]*)\n")
-_OMISSION = re.compile(rb" \[\.\.\. [^\]]+\]\Z")
 
 
 class FileMatches(NamedTuple):
@@ -366,9 +365,9 @@ def _opened(workspace: Workspace, path: CanonicalPath) -> Generator[_Read]:
 
 
 def _is_at(line: Line, read: _Read) -> bool:
-    there = read(len(line.text), line.offset)
-    cut = _OMISSION.search(line.text)
-    return there == line.text or (cut is not None and there.startswith(line.text[: cut.start()]))
+    # Of a longer line, ripgrep shows at least so many bytes.
+    size = min(len(line.text), MAX_COLUMNS)
+    return read(size, line.offset) == line.text[:size]
 
 
 def _around_match(line: Line, read: _Read) -> Line:
