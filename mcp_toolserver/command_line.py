@@ -109,7 +109,6 @@ _EPILOGS: Mapping[Action, str] = {
     ),
     "token": "The flags of `token add` are for the user: a mode, roots and limits within\n"
     "those of the server. Without --root, all roots of the server are meant.",
-    "log": "Paths and commands are in the log of a server with --audit-values.",
     "completion": f"""\
 Write the script to the file from which the shell loads it:
   bash  ~/.local/share/bash-completion/completions/{PROGRAM}

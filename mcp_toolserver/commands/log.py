@@ -8,13 +8,11 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict
-from itertools import chain
 from pathlib import Path
 
 from mcp_toolserver.command_line import Invocation
 from mcp_toolserver.stores.audit_chain import FOLDER, VerificationReport, file_name, file_numbers, parse_line
 from mcp_toolserver.stores.audit_chain import verify as verified
-from mcp_toolserver.text.json_values import is_object
 from mcp_toolserver.text.lines.escape_invisible import visible
 
 POLL_SECONDS = 0.25
@@ -31,8 +29,6 @@ _COLUMNS = (
     ("about", 0),
     ("rule", 0),
 )
-_SUBJECTS = ("command", "path", "file_path", "url", "code")
-"""Arguments that say what a call is about; of others, the first text does."""
 
 
 def log(state_folder: str, invocation: Invocation) -> int:
@@ -94,9 +90,9 @@ def _print(folder: str, asked: Invocation) -> int:
 
 def _is_asked(line: bytes, asked: Invocation) -> bool:
     """Whether the filters let a line through. What is no line of the log is always shown."""
-    wanted = {"session": asked.session, "tool": asked.tool, "verdict": asked.verdict}
-    fields = parse_line(line) or wanted
-    return all(str(fields.get(name)).startswith(start) for name, start in wanted.items())
+    fields, starts = parse_line(line), {"session": asked.session, "verdict": asked.verdict}
+    is_near = all(str(fields.get(name)).startswith(start) for name, start in starts.items())
+    return not fields or (is_near and asked.tool in ("", fields.get("tool")))
 
 
 def _lines(folder: str, *, follow: bool) -> Iterator[bytes]:
@@ -124,16 +120,7 @@ def _row(line: bytes) -> str:
     fields = parse_line(line)
     if not fields:
         return f"(no line of the log: {visible(line[:60].decode(errors='replace'))!r})"
-    fields |= {"about": _about(fields.get("arguments"))}
     return "  ".join(f"{_cell(fields.get(name)):{width}}" for name, width in _COLUMNS).rstrip()
-
-
-def _about(arguments: object) -> str | None:
-    """The path, command or address of a call whose arguments are in the log."""
-    if not is_object(arguments):
-        return None
-    values = chain(map(arguments.get, _SUBJECTS), arguments.values())
-    return next((value[:100] for value in values if value and isinstance(value, str)), None)
 
 
 def _cell(value: object) -> str:

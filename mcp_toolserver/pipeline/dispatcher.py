@@ -49,7 +49,7 @@ from mcp_toolserver.pipeline.fair_semaphore import FairSemaphore, Overdue
 from mcp_toolserver.pipeline.narrowings import Narrowings
 from mcp_toolserver.pipeline.nested_calls import NestedCalls
 from mcp_toolserver.pipeline.registry import Entry, Registry
-from mcp_toolserver.pipeline.validation import checked, respelt, subjects_of
+from mcp_toolserver.pipeline.validation import about, checked, respelt, subjects_of
 from mcp_toolserver.policy.dangerous_commands import objection
 from mcp_toolserver.policy.rules import Narrowing, Policy, Request, Rule
 from mcp_toolserver.text.lines.escape_invisible import visible, visible_values
@@ -301,12 +301,12 @@ class Dispatcher:
         spec = entry.spec
         call.tool, call.needs, call.permission = spec.name, spec.needs, spec.level(self.host.permissions)
         args = checked(entry, arguments)
-        call.verdict = "undecided"
+        call.verdict, call.about = "undecided", about(spec, args)
         context, args = await self._located(entry, args, call, caller, options)
         request = Request(
             tool=spec.name,
             level=spec.level(context.host.permissions),
-            subjects=subjects_of(entry, args, context.host),
+            subjects=subjects_of(spec, args, context.host),
             needs=spec.needs,
             through=through,
         )
