@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+from mcp_toolserver.pipeline.registry import discover
 from tests.support.confinement import git
 from tests.support.live import Setup, connected, text
 
@@ -60,3 +61,4 @@ async def test_no_answer_is_too_long_and_none_shows_the_cr_of_a_line_end(tmp_pat
         assert error.is_error
         assert len(text(error)) <= 48_000
     assert faults == []
+    assert {entry.spec.name for entry in discover() if entry.spec.limits.output_bytes > 48_000} == set()

@@ -127,10 +127,14 @@ async def test_a_long_line_is_shown_around_its_match_and_read_file_goes_on(
             assert start in line
             assert (len(start.encode()), rest) == (500, "4302]")
             assert [one[-1] for one in lines if "needle" not in one][:1] == ["a"]
-    (tmp_path / "root/end").write_text(f"{'x' * 600} needle [... y]", encoding="utf-8")
-    found = await ask(at, "grep_search", pattern="needle", path="end", output_mode="content")
-    assert found.text.startswith("1:[...] xxx")
-    assert "needle [... y]\n[1 matching" in found.text
+    for line, start, end in (
+        (f"{'x' * 600} needle [... y]", "1:[...] xxx", "needle [... y]"),
+        ("needle " + "é" * 5_000, "1:needle éé", "é [... read_file goes on with offset=0, column=499]"),
+    ):
+        (tmp_path / "root/one").write_text(line, encoding="utf-8")
+        found = await ask(at, "grep_search", pattern="needle", path="one", output_mode="content")
+        assert found.text.startswith(start)
+        assert f"{end}\n[1 matching" in found.text
 
 
 async def test_finding_nothing_says_what_was_not_searched(at: Dispatcher, tmp_path: Path) -> None:

@@ -54,7 +54,8 @@ async def run(args: GlobSearch, rt: t.Runtime) -> t.Output:
 
 async def _folders(query: t.FileQuery, rt: t.Runtime) -> list[str]:
     """Folders with files that match the pattern, each with a slash at its end."""
-    found = await rt.search.files(replace(query, pattern=f"{query.pattern}/**", limit=10 * _FOLDERS))
+    inside = replace(query, pattern=f"{query.pattern}/**", limit=10 * _FOLDERS, offset=0)
+    found = await rt.search.files(inside)
     matches = matcher(query.pattern)
     start = "" if query.path == "." else f"{query.path.rstrip('/')}/"
     above = {parent for file in found.files for parent in _parents(file.removeprefix(start))}
