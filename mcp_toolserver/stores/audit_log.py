@@ -52,7 +52,7 @@ Fields = dict[str, JsonValue]
 
 _NAME = 128
 
-_ABOUT = 1_000
+_ABOUT = 500
 """Characters in which secrets are looked for before the text is cut to its final length."""
 
 _RULE = 1_000
