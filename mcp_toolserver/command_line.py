@@ -50,6 +50,10 @@ class Invocation(argparse.Namespace):
     format: str = "table"
     follow: bool = False
     verify: bool = False
+    last: int = 50
+    """Lines that `log` prints first; 0 for all."""
+    session: str = ""
+    verdict: str = ""
     shell: str = ""
     client: str | None = None
     """None with `list` and `print_entry` only."""
@@ -226,6 +230,15 @@ def command_parser(adapt: Adapt = lambda _, __: None) -> argparse.ArgumentParser
     )
     parsers["completion"].add_argument("shell", metavar="SHELL", choices=SHELLS, help=", ".join(SHELLS))
     parsers["log"].add_argument("--follow", action="store_true", help="keep printing new calls until Ctrl-C")
+    for name, text in (
+        ("--tool", "only calls of this tool"),
+        ("--session", "only calls of clients whose name begins so"),
+        ("--verdict", "only calls whose verdict begins so, such as refused"),
+    ):
+        parsers["log"].add_argument(name, metavar="NAME", help=text)
+    parsers["log"].add_argument(
+        "--last", type=int, metavar="N", help="most calls to print, 0 for all\n[default: 50]"
+    )
     parsers["log"].add_argument(
         "--verify", action="store_true", help="verify the audit log instead of printing it"
     )

@@ -230,8 +230,7 @@ def _run_without_broker(invocation: Invocation) -> int:
             from mcp_toolserver.commands.log import log
             from mcp_toolserver.stores.state_dir import state_folder
 
-            state = state_folder(settings.state_dir)
-            return log(state, follow=invocation.follow, verify=invocation.verify, as_json=invocation.json)
+            return log(state_folder(settings.state_dir), invocation)
         case "token":
             from mcp_toolserver.commands.token import token
 

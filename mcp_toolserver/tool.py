@@ -17,6 +17,7 @@ from pydantic import StringConstraints
 from pydantic import WithJsonSchema as WithJsonSchema
 from pydantic import model_serializer as model_serializer
 from pydantic import model_validator as model_validator
+from pydantic.json_schema import SkipJsonSchema as SkipJsonSchema
 
 from mcp_toolserver.capabilities.agents import *
 from mcp_toolserver.capabilities.call_scope import *

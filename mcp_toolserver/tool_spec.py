@@ -102,11 +102,20 @@ class Output:
     sha256: Mapping[CanonicalPath, str] = field(default_factory=dict["CanonicalPath", str])
     """Of each written file, in hexadecimal, by path; sent as metadata."""
 
+    exit_status: int = 0
+    """Of the command that was run, as far as it has ended; 1 where it was ended without one."""
+
     @classmethod
     def of_job(cls, text: str, state: JobState, images: tuple[Image, ...] = ()) -> Output:
         """Return the output of a command, formatted as `text`."""
         is_cut = state.omitted > 0
-        return cls(text, images=images, truncated=is_cut, saved_output=state.saved_output if is_cut else None)
+        return cls(
+            text,
+            images=images,
+            truncated=is_cut,
+            saved_output=state.saved_output if is_cut else None,
+            exit_status=state.exit_status or int(not state.running and state.reason != "exited"),
+        )
 
 
 class ToolContext(BaseModel):
@@ -208,8 +217,9 @@ class Limits:
 
     deadline: float = 60.0
     """Seconds that a call may run, without the time in the queue."""
-    output_bytes: int = 60_000
-    """Maximum UTF-8 bytes of text. A longer text is truncated, and the whole is saved."""
+    output_bytes: int = 48_000
+    """Maximum UTF-8 bytes of text, so also of characters. A longer text is truncated, and the whole is saved.
+    Claude Code shows the first 2 KB of a result of more than 50,000 characters."""
 
 
 @dataclass(frozen=True)

@@ -64,7 +64,7 @@ from mcp_toolserver.stores.saved_outputs import OutputLimits, OutputStore
 from mcp_toolserver.stores.state_dir import make_state_folder, state_folder
 from mcp_toolserver.telemetry import observers
 from mcp_toolserver.text.documents.file_type import PARSERS
-from mcp_toolserver.text.enforcement_summary import summary
+from mcp_toolserver.text.enforcement_summary import is_weakened, summary
 from mcp_toolserver.text.file_names import lies_in
 from mcp_toolserver.text.shell.command_output import Confined, explain
 from mcp_toolserver.tool_spec import Profile
@@ -193,7 +193,8 @@ class Application:
             mode=settings.permission_mode,
             commands=Capability.PROCESS in self.dispatcher.host.permissions,
             network=self.facts.is_networked,
-            summary=summary(self.facts) + _excepted(settings),
+            summary=summary(self.facts) + (excepted := _excepted(settings)),
+            is_weakened=is_weakened(self.facts) or bool(excepted),
         )
         started = [part for part in (self.commands, shared.sessions) if part is not None]
         own, stores = (self.plans, self.providers), (shared.outputs, shared.histories)

@@ -114,6 +114,8 @@ class CodeEdit:
     symbol: str = ""
     """The name before it is renamed."""
     files: tuple[ProposedFile, ...] = ()
+    references: tuple[CodePlace, ...] = ()
+    """Of a renamed symbol, as the program finds them; none where it cannot."""
     actions: tuple[str, ...] = ()
     """Titles of what can be proposed, with their kind in brackets, where no action was named."""
     source: str

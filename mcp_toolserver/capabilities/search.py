@@ -16,6 +16,8 @@ class FileQuery:
     ignored: bool = False
     """Whether to include files that .gitignore and similar files exclude."""
     limit: int
+    offset: int = 0
+    """Number of files to skip."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,11 +4,13 @@ import json
 import os
 import sys
 import time
+from collections import deque
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 
+from mcp_toolserver.command_line import Invocation
 from mcp_toolserver.stores.audit_chain import FOLDER, VerificationReport, file_name, file_numbers, parse_line
 from mcp_toolserver.stores.audit_chain import verify as verified
 from mcp_toolserver.text.lines.escape_invisible import visible
@@ -24,17 +26,18 @@ _COLUMNS = (
     ("bytes", 8),
     ("user", 12),
     ("session", 20),
+    ("about", 0),
     ("rule", 0),
 )
 
 
-def log(state_folder: str, *, follow: bool, verify: bool, as_json: bool) -> int:
+def log(state_folder: str, invocation: Invocation) -> int:
     """Print the log, or check it; exit status 1 when the check finds something wrong."""
-    folder = f"{state_folder}/{FOLDER}"
+    folder, as_json = f"{state_folder}/{FOLDER}", invocation.json
     try:
-        if verify:
+        if invocation.verify:
             return _verify(folder, as_json=as_json)
-        return _print(folder, follow=follow, as_json=as_json)
+        return _print(folder, invocation)
     except KeyboardInterrupt:
         return 0
     except BrokenPipeError:
@@ -66,21 +69,34 @@ def _verify(folder: str, *, as_json: bool) -> int:
     return 0
 
 
-def _print(folder: str, *, follow: bool, as_json: bool) -> int:
-    if not follow and not os.path.isdir(folder):
+def _print(folder: str, asked: Invocation) -> int:
+    if not asked.follow and not os.path.isdir(folder):
         print(f"Nothing is recorded in {folder} yet.", file=sys.stderr)
         return 0
-    if not as_json:
+    if not asked.json:
         print("  ".join(f"{name:{width}}" for name, width in _COLUMNS).rstrip(), flush=True)
-    for line in _lines(folder, follow=follow):
-        # What is in the file was written by us, or by somebody who means harm.
-        print(visible(line.decode(errors="replace")) if as_json else _row(line), flush=follow)
+    waiting = deque[bytes](maxlen=asked.last or None)
+    for line in _lines(folder, follow=asked.follow):
+        if line:
+            waiting.extend([line] * _is_asked(line, asked))
+            continue
+        for each in waiting:
+            # What is in the file was written by us, or by somebody who means harm.
+            print(visible(each.decode(errors="replace")) if asked.json else _row(each), flush=asked.follow)
+        waiting = deque[bytes]()
     sys.stdout.flush()
     return 0
 
 
+def _is_asked(line: bytes, asked: Invocation) -> bool:
+    """Whether the filters let a line through. What is no line of the log is always shown."""
+    fields, starts = parse_line(line), {"session": asked.session, "verdict": asked.verdict}
+    is_near = all(str(fields.get(name)).startswith(start) for name, start in starts.items())
+    return not fields or (is_near and asked.tool in ("", fields.get("tool")))
+
+
 def _lines(folder: str, *, follow: bool) -> Iterator[bytes]:
-    """Every whole line once, from the oldest file on; if `follow`, also those that are added, without end."""
+    """Every whole line once, from the oldest file on, then an empty one; if `follow`, without end."""
     number = place = 0
     while True:
         for newer in file_numbers(folder) if os.path.isdir(folder) else []:
@@ -93,7 +109,8 @@ def _lines(folder: str, *, follow: bool) -> Iterator[bytes]:
                 for line in file:
                     if line.endswith(b"\n"):
                         place += len(line)
-                        yield line.removesuffix(b"\n")
+                        yield line.removesuffix(b"\n") or b" "
+        yield b""
         if not follow:
             return
         time.sleep(POLL_SECONDS)

@@ -104,7 +104,8 @@ async def _report(message: str) -> None:
 
 
 def call(app: Application, invocation: Invocation) -> int:
-    """Print the result; exit status 1 on a tool error, 2 on arguments that are no JSON or an unknown tool."""
+    """Print the result; exit status that of the command that was run, 1 on a tool error, 2 on arguments that
+    are no JSON or an unknown tool."""
     return anyio.run(_call, app, invocation)
 
 
@@ -121,7 +122,7 @@ async def _call(app: Application, invocation: Invocation) -> int:
         return _wrong(f"unknown tool {invocation.tool!r}; choose from {choices}")
     else:
         _print_result(result, as_json=invocation.json)
-        return 0 if result.error is None else 1
+        return result.exit_status if result.error is None else 1
     finally:
         await app.aclose()
 

@@ -92,6 +92,8 @@ class Result:
     """Of each file that was written, in hexadecimal, by its path."""
     duration_ms: float = 0.0
     call_id: str = ""
+    exit_status: int = 0
+    """See `Output`."""
 
     def metadata(self) -> dict[str, JsonValue]:
         """Duration and id; truncation, the path of the saved output and hashes only if they apply."""
@@ -205,16 +207,13 @@ _END_BYTES = 2_000
 
 
 async def fit(output: Output, limit: int, save: Callable[[str], Awaitable[SavedOutput]]) -> Output:
-    """Cut `output.text` in the middle, to `limit` UTF-8 bytes; exactly at the limit is not cut.
+    """Cut `output.text` in the middle, so that it has `limit` UTF-8 bytes at most.
 
     A line in place of what is cut says how much it was, and the path of the whole text or why it could not be
     saved. An `OSError` of `save` does not fail the call.
     """
     if len(head_bytes(output.text, limit)) == len(output.text):
         return output
-    end = tail_bytes(output.text, min(_END_BYTES, limit // 4))
-    start = head_bytes(output.text, limit - len(end.encode()))
-    left = len(output.text.encode()) - len(start.encode()) - len(end.encode())
     try:
         saved_output = output.saved_output or await save(output.text)
     except OSError as error:
@@ -222,5 +221,9 @@ async def fit(output: Output, limit: int, save: Callable[[str], Awaitable[SavedO
         how = f"could not be saved, because {error.strerror or error}"
     else:
         how = f'are left out; read all of it with read_file, path "{saved_output.path}"'
+    end = tail_bytes(output.text, min(_END_BYTES, limit // 4))
+    room = limit - len(f"\n[{len(output.text) * 4} bytes {how}]\n{end}".encode())
+    start = head_bytes(output.text, max(0, room))
+    left = len(output.text.encode()) - len(start.encode()) - len(end.encode())
     text = f"{start}\n[{left} bytes {how}]\n{end}"
     return replace(output, text=text, truncated=True, saved_output=saved_output)

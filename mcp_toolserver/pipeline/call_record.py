@@ -56,6 +56,8 @@ class CallRecord:
     tool: str = ""
     """The canonical name."""
     needs: frozenset[Capability] = field(default_factory=frozenset[Capability])
+    about: tuple[str, ...] = ()
+    """The paths, commands or addresses that it touches, as they were sent."""
     permission: Permission | None = None
     """The permission that the call needs on this host."""
     mode: str = ""

@@ -49,11 +49,11 @@ from mcp_toolserver.pipeline.fair_semaphore import FairSemaphore, Overdue
 from mcp_toolserver.pipeline.narrowings import Narrowings
 from mcp_toolserver.pipeline.nested_calls import NestedCalls
 from mcp_toolserver.pipeline.registry import Entry, Registry
-from mcp_toolserver.pipeline.validation import checked, respelt, subjects_of
+from mcp_toolserver.pipeline.validation import about, checked, respelt, subjects_of
 from mcp_toolserver.policy.dangerous_commands import objection
 from mcp_toolserver.policy.rules import Narrowing, Policy, Request, Rule
 from mcp_toolserver.text.lines.escape_invisible import visible, visible_values
-from mcp_toolserver.tool_spec import Args, Forward, Output, Profile, Runtime, ToolSpec
+from mcp_toolserver.tool_spec import Args, Forward, Limits, Output, Profile, Runtime, ToolSpec
 
 if TYPE_CHECKING:
     from mcp_toolserver.capabilities.permissions import Reason
@@ -248,7 +248,7 @@ class Dispatcher:
             # The one place where a bug becomes an answer.
             if entry is None:
                 raise
-            result = self._failure(error, call)
+            result = await self._failure(error, call, caller)
         finally:
             call.duration_ms = (time.perf_counter() - started) * 1000
             call.outcome = result.error or ("pending" if result.pending else "output")
@@ -283,11 +283,13 @@ class Dispatcher:
         """Escape the invisible characters of a text for the client, unless the operator turned that off."""
         return text if self.raw else visible(text)
 
-    def _failure(self, error: Exception, call: CallRecord) -> Result:
+    async def _failure(self, error: Exception, call: CallRecord, caller: Caller) -> Result:
         if isinstance(error, InputRequired):
             return Result(text="", pending=True)
         if isinstance(error, ToolError):
-            return Result(text=self.shown(str(error)), error=error.kind)
+            output = Output(self.shown(str(error)))
+            output = await fit(output, Limits().output_bytes, self.host.owned_by(caller.owner).save)
+            return replace(self._enveloped(output), error=error.kind)
         # The text of a bug stays in the log.
         log.error("%s failed; reference %s", call.tool, call.id, exc_info=error)
         text = f"{call.tool} failed inside the server. The server's log has the details under {call.id}."
@@ -299,12 +301,12 @@ class Dispatcher:
         spec = entry.spec
         call.tool, call.needs, call.permission = spec.name, spec.needs, spec.level(self.host.permissions)
         args = checked(entry, arguments)
-        call.verdict = "undecided"
+        call.verdict, call.about = "undecided", about(spec, args)
         context, args = await self._located(entry, args, call, caller, options)
         request = Request(
             tool=spec.name,
             level=spec.level(context.host.permissions),
-            subjects=subjects_of(entry, args, context.host),
+            subjects=subjects_of(spec, args, context.host),
             needs=spec.needs,
             through=through,
         )
@@ -339,7 +341,8 @@ class Dispatcher:
             limits = replace(spec.limits, output_bytes=output_override.output_bytes)
             spec = replace(spec, run=output_override.run, limits=limits)
         output = await self._run(spec, args, runtime, request=request, client=f"{self.user} {caller.name}")
-        if (text := self.shown(output.text)) != output.text:
+        # The last line feed of a text is often taken away: what is left of a CRLF is no character of its own.
+        if (text := self.shown(output.text.removesuffix("\r"))) != output.text:
             output = replace(output, text=text)
         return self._enveloped(await fit(output, spec.limits.output_bytes, host.save))
 
@@ -454,6 +457,7 @@ class Dispatcher:
             truncated=output.truncated,
             saved_output=output.saved_output,
             sha256=output.sha256,
+            exit_status=output.exit_status,
         )
 
     def _check_offered(self, request: Request, call: CallRecord) -> None:

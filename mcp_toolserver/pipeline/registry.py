@@ -161,7 +161,7 @@ def _described(entry: Entry, host: HostFacts) -> Entry:
 
 def _is_in(spec: ToolSpec, profile: Profile) -> bool:
     # With `default` nothing is unlisted, so there is nothing to find.
-    finds_nothing = profile is Profile.DEFAULT and Capability.CATALOGUE in spec.needs
+    finds_nothing = profile is Profile.DEFAULT and (spec.forwards or Capability.CATALOGUE in spec.needs)
     return spec.profile <= profile and not finds_nothing
 
 

@@ -14,7 +14,7 @@ from mcp_toolserver.errors import InvalidInput
 from mcp_toolserver.pipeline.registry import Entry
 from mcp_toolserver.policy.rules import Subject
 from mcp_toolserver.text.argument_cleanup import lenient, placeholders, refusal
-from mcp_toolserver.tool_spec import Args, Pathful
+from mcp_toolserver.tool_spec import Args, Pathful, ToolSpec
 
 if TYPE_CHECKING:
     from mcp_toolserver.runtime.host_services import HostServices
@@ -106,14 +106,23 @@ def _level(schema: Any, place: tuple[int | str, ...]) -> Any:
     return schema
 
 
-def subjects_of(entry: Entry, args: Args, host: HostServices) -> tuple[Subject, ...]:
-    """What the call touches, each in all its spellings."""
-    spec = entry.spec
-    paths = [path for name in spec.path_fields for path in _paths(getattr(args, name))]
+def about(spec: ToolSpec, args: Args) -> tuple[str, ...]:
+    """The paths, commands or addresses that the call touches."""
     if spec.subjects is not None:
-        subjects = spec.subjects(args)
-    else:
-        subjects = (*(getattr(args, name) for name in spec.url_fields), *paths)
+        return spec.subjects(args)
+    return (*(getattr(args, name) for name in spec.url_fields), *_all_paths(spec, args))
+
+
+def _all_paths(spec: ToolSpec, args: Args) -> list[str]:
+    return [path for name in spec.path_fields for path in _paths(getattr(args, name))]
+
+
+def subjects_of(spec: ToolSpec, args: Args, host: HostServices) -> tuple[Subject, ...]:
+    """What the call touches, each in all its spellings."""
+    paths = _all_paths(spec, args)
     return tuple(
-        [host.workspace.spellings(CanonicalPath(one)) if one in paths else (one,) for one in subjects]
+        [
+            host.workspace.spellings(CanonicalPath(one)) if one in paths else (one,)
+            for one in about(spec, args)
+        ]
     )

@@ -1,4 +1,4 @@
-"""The MCP instructions: the permission mode, what is enforced, how to work, and the roots."""
+"""The MCP instructions: the permission mode, how to work, and the roots."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,12 +12,20 @@ _MODES = {
     Permission.DANGER_FULL_ACCESS: "Files inside the roots can be read, searched and changed.",
 }
 _COMMANDS = {
-    Permission.READ_ONLY: "Commands run where the kernel lets them change nothing but a /tmp of their own.",
-    Permission.WORKSPACE_WRITE: "Commands run where the kernel lets them change only the roots and a /tmp of "
-    "their own; there, .git and what editors, shells and agents start from is read-only.",
+    Permission.READ_ONLY: "Commands can change nothing but $TMPDIR.",
+    Permission.WORKSPACE_WRITE: "Commands can change the roots and $TMPDIR, but not what editors, shells, "
+    "agents and git hooks start from. Commit with git in bash, or with git_commit where .git is read-only.",
     Permission.DANGER_FULL_ACCESS: "Commands run with the full rights of the user who started this server.",
 }
 _NO_COMMANDS = "No command runs."
+_NO_NETWORK = (
+    " They have no network but a loopback interface of their own: to install packages, ask the user, who can "
+    "open it with --network."
+)
+_WAITING = (
+    " A command that takes long goes on in the background: TaskOutput waits for it, TaskStop ends it. Start "
+    "servers with run_in_background."
+)
 _MANNERS = (
     "Look first with glob_search and grep_search, then read the lines you need with read_file. "
     "An error says what to change; a result that was cut says how to get the rest."
@@ -43,6 +51,8 @@ class EnforcementStatus:
     """Whether commands have a network."""
     summary: str
     """The enforcing layers, in one line."""
+    is_weakened: bool = False
+    """Whether one is missing that this server has elsewhere."""
 
 
 def instructions(
@@ -55,13 +65,14 @@ def instructions(
     read this, but most clients start a server in the folder that they work in.
     """
     mode = status.mode
-    network = "" if status.network else " They have no network but a loopback interface of their own."
-    commands = f"{_COMMANDS[mode]}{network}" if status.commands else _NO_COMMANDS
+    network = "" if status.network else _NO_NETWORK
+    commands = f"{_COMMANDS[mode]}{network}{_WAITING}" if status.commands else _NO_COMMANDS
+    weakened = f"Not all of that is enforced here: {status.summary}.\n" if status.is_weakened else ""
     origin = f"that of the token {user!r}" if user else "fixed when the server started"
     start = (
         f"Tools for working on files. Permission mode: {mode.flag}, {origin}; nothing "
         f"in a call changes it. {_MODES[mode]} {commands}\n"
-        f"Enforced: {status.summary}.\n{_MANNERS}\n{_apart(roots, started_in)}"
+        f"{weakened}{_MANNERS}\n{_apart(roots, started_in)}"
         "Roots (relative paths start at the first):\n"
     )
     return start + _named(roots, LONGEST - len(start))

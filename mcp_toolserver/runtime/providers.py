@@ -218,7 +218,7 @@ def _git(context: ProviderContext) -> Provider:
     from mcp_toolserver.runtime.git.git import GitReader
 
     access = _access(context)
-    return Provider(provide=lambda request: GitReader(access=access(request)))
+    return Provider(provide=lambda request: GitReader(access=access(request), scope=request.scope))
 
 
 def _git_write(context: ProviderContext) -> Provider:

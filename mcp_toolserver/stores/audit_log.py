@@ -52,6 +52,9 @@ Fields = dict[str, JsonValue]
 
 _NAME = 128
 
+_ABOUT = 500
+"""Characters in which secrets are looked for before the text is cut to its final length."""
+
 _RULE = 1_000
 
 
@@ -333,6 +336,7 @@ def entry_fields(call: CallRecord, context: AuditContext) -> Fields:
         "session": call.session[:_NAME],
         "tool": call.tool,
         "name": call.name[:_NAME],
+        "about": str(redacted("; ".join(call.about)[:_ABOUT]))[:_NAME],
         "mode": call.mode or context.mode,
         "permission": None if call.permission is None else call.permission.flag,
         "verdict": call.verdict,

@@ -161,9 +161,12 @@ _HABITS: Sequence[tuple[str, str, Sequence[JsonValue], _Arguments]] = (
     ("dry_run", "old_string", (False,), {}),
     ("expected_replacements", "old_string", (1,), {}),
     ("mode", "content", ("rewrite", "overwrite"), {}),
+    ("mode", "content", ("append",), {"append": True}),
     ("should_read_entire_file", "offset", (False,), {}),
     ("depth", "details", (1,), {}),
     ("recursive", "details", (False,), {}),
+    ("hidden", "include_ignored", (False,), {}),
+    ("hidden", "include_ignored", (True,), {"include_ignored": True}),
     ("respect_git_ignore", "include_ignored", (True,), {}),
     ("respect_git_ignore", "include_ignored", (False,), {"include_ignored": True}),
     ("case_sensitive", "-i", (True,), {}),
@@ -224,6 +227,8 @@ def _meaning(name: str, value: JsonValue, properties: _Arguments) -> _Arguments 
     return None
 
 
+_PAGES = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?", re.ASCII)
+
 _LINES = (
     ("start_line", "end_line"),
     ("start_line_one_indexed", "end_line_one_indexed_inclusive"),
@@ -232,9 +237,22 @@ _LINES = (
 
 
 def _range_of_lines(sent: _Sent, properties: _Arguments) -> None:
-    """The first and the last line, counted from 1, are an offset and a limit."""
+    """The first and the last line or page, counted from 1, are an offset and a limit."""
     if not {"offset", "limit"} <= set(properties) or {"offset", "limit"} & set(sent):
         return
+    pages = _PAGES.fullmatch(str(sent.get("pages")))
+    if pages and str(sent.get("path", sent.get("file_path"))).lower().endswith(".pdf"):
+        sent["view_range"] = [int(pages[1]), int(pages[2] or pages[1])]
+        del sent["pages"]
+    match sent.get("view_range"), sent.get("tail"):
+        case [int(first), int(last)], None if first >= 1 and (last >= first or last == -1):
+            del sent["view_range"]
+            sent |= {"offset": first - 1} | ({} if last == -1 else {"limit": last - first + 1})
+        case None, int(lines) if lines >= 1 and "column" in properties:
+            del sent["tail"]
+            sent["offset"] = -lines
+        case _:
+            pass
     for start, end in _LINES:
         first, last = sent.get(start), sent.get(end)
         if type(first) is int and type(last) is int and 1 <= first <= last:
@@ -316,7 +334,7 @@ _GROUPS: tuple[frozenset[str], ...] = tuple(
         "pattern regex query search_pattern",
         "pattern glob",
         "glob include file_pattern include_pattern",
-        "cwd workdir working_directory working_dir directory",
+        "cwd workdir working_directory working_dir directory dir_path",
         "timeout timeout_ms",
         "max_depth depth",
         "head_limit limit max_count max_results count",

@@ -22,3 +22,10 @@ def summary(facts: HostFacts) -> str:
     landlock = f"Landlock {server} {'+ seccomp' if facts.filters_syscalls else 'alone'}"
     by = {"seatbelt": "Seatbelt", 0: "nothing"}.get(server, landlock)
     return f"{mode}, enforced by {paths}, {by} (server), {commands} (commands)"
+
+
+def is_weakened(facts: HostFacts) -> bool:
+    """Whether a layer is missing that enforces the mode elsewhere."""
+    if facts.is_unconfined or facts.server_lock == "seatbelt":
+        return False
+    return not (facts.server_lock and facts.filters_syscalls) or facts.command_sandbox == "landlock"

@@ -2,17 +2,20 @@
 
 from collections.abc import Iterable
 
-from mcp_toolserver.capabilities.files import Previous
+from mcp_toolserver.capabilities.files import Previous, Written
 
 
-def undo_notes(path: str, previous: Previous | None) -> list[str]:
-    """Return a line on how to put the previous content of `path` back, or why it is not kept; none if there
-    was none."""
-    if previous is None:
-        return []
-    if previous.why:
-        return [f"The previous content of {path} is not kept for undo: {previous.why}."]
-    return [f'To undo: write_file, path "{path}", restore "{previous.handle}".']
+def undo_notes(path: str, written: Written) -> list[str]:
+    """Return a line on how to put the previous content of `path` back, or why it is not kept, if there was
+    any, and one on other names of the file, if it had any."""
+    notes: list[str] = []
+    if (previous := written.previous) is not None and previous.why:
+        notes.append(f"The previous content of {path} is not kept for undo: {previous.why}.")
+    elif previous is not None:
+        notes.append(f'To undo: write_file, path "{path}", restore "{previous.handle}".')
+    if written.links > 1:
+        notes.append(f"The file had {written.links} hard links; the other names keep the old content.")
+    return notes
 
 
 def undo_help(replaced: Iterable[Previous | None]) -> list[str]:

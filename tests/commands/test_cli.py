@@ -130,7 +130,12 @@ def test_call_runs_a_command_and_leaves_nothing_behind(workspace: Path, tmp_path
     left = {path.name for path in (tmp_path / "state").rglob("*") if path.is_file()}
     # The record of calls is what the state folder is for.
     assert left == {"000001.jsonl", "head"}
-    assert run("call", "read_file", '{"path": "b.txt"}', *places, home=tmp_path).returncode == 1
+    failing = run("call", "bash", '{"command": "exit 3"}', *arguments[3:], *places, home=tmp_path)
+    assert (failing.returncode, failing.stdout) == (3, "(no output)\n[exit status 3]\n")
+    killed = run(
+        "call", "bash", '{"command": "sleep 9", "timeout": 9}', *arguments[3:], *places, home=tmp_path
+    )
+    assert killed.returncode not in (0, 3)
 
 
 def helped(capsys: pytest.CaptureFixture[str], *words: str) -> str:

@@ -79,7 +79,8 @@ def test_what_a_cut_diff_shows_stands_in_the_whole_one() -> None:
         assert start == whole[: len(start)]
         assert end == whole[len(whole) - len(end) :]
         left = whole[len(start) : len(whole) - len(end)]
-        assert diff[cut] == f"[{sum(row[0] in '+-' for row in left)} more changed lines are left out here]\n"
+        count = sum(row[0] in "+-" for row in left)
+        assert diff[cut] == f"[{count} more changed lines are left out here; read_file shows them]\n"
 
 
 def test_a_long_path_leaves_room_for_the_changes() -> None:

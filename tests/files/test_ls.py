@@ -57,10 +57,11 @@ async def test_a_long_folder_comes_in_pages(tmp_path: Path) -> None:
     first = await bench.result()
     assert first.truncated
     lines = first.text.split("\n")
-    assert (lines[0], lines[999], len(lines)) == ("0000", "0999", 1_001)
-    assert lines[1_000] == "[entries 1-1,000 of 1,002; go on with offset=1000]"
+    assert (lines[0], lines[199], len(lines)) == ("0000", "0199", 201)
+    assert lines[200] == "[entries 1-200 of 1,002; go on with offset=200]"
     second = await bench.result(offset=1_000)
     assert (second.text, second.truncated) == ("1000\n1001", False)
+    assert await bench.text(offset=900, limit=102) == "\n".join(f"{n:04}" for n in range(900, 1_002))
     assert await bench.text(offset=2_000) == "[nothing at offset 2000: the folder has 1,002 entries]"
 
 

@@ -74,8 +74,8 @@ def test_what_is_accepted_comes_back_byte_by_byte_with_its_mark(content: bytes, 
 PLENTY = 1_000_000
 
 
-def of(content: bytes, *, skip: int = 0, take: int = 2000, max_bytes: int = PLENTY) -> Page:
-    return page(io.BytesIO(content), len(content), skip=skip, take=take, max_bytes=max_bytes)
+def of(content: bytes, **asked: int) -> Page:
+    return page(io.BytesIO(content), **{"skip": 0, "take": 2000, "max_bytes": PLENTY, **asked})
 
 
 @given(
@@ -97,7 +97,10 @@ def test_a_page_is_a_slice_of_all_lines(
         patch.setattr(module, "_SAMPLE", 4)
         patch.setattr(module, "_CHUNK", chunk)
         found = of(content, skip=skip, take=take)
+        inside = of(content, skip=skip, take=take, column=2)
     assert list(found.lines) == lines[skip : skip + take]
+    rest = [line.encode()[2:].decode(errors="ignore") for line in lines[skip : skip + 1]]
+    assert list(inside.lines) == [*rest, *lines[skip + 1 : skip + take]]
     assert found.total == len(lines)
     assert found.next_skip == (skip + take if skip + take < len(lines) else None) or not found.lines
 
@@ -117,7 +120,7 @@ def test_a_line_longer_than_a_page_is_cut_between_characters() -> None:
             (shown,) = found.lines
             assert line.startswith(shown)
             assert room - 6 <= len(shown.encode()) <= room - 3
-            assert (found.long_line, found.cut_by_bytes) == (len(line.encode()), True)
+            assert (found.long_line, found.cut_by_bytes) == ((len(shown.encode()), len(line.encode())), True)
             assert found.next_skip == 2
             assert of(f"short\n{line}\nlast\n".encode(), max_bytes=room).lines == ("short",)
 
@@ -151,13 +154,13 @@ def test_a_slice_of_a_huge_file_costs_constant_memory(tmp_path: Path) -> None:
     tracemalloc.start()
     try:
         with path.open("rb") as file:
-            found = page(file, size, skip=20_001 + 450, take=100, max_bytes=PLENTY)
+            found = page(file, skip=20_001 + 450, take=100, max_bytes=PLENTY)
         assert tracemalloc.get_traced_memory()[1] < 20_000_000
     finally:
         tracemalloc.stop()
     assert found.lines == tuple(f"line {number}" for number in range(450, 550))
     assert (found.first, found.last, found.total) == (20_452, 20_551, 21_003)
     with path.open("rb") as file:
-        long = page(file, size, skip=20_000, take=1, max_bytes=1000)
-    assert long.long_line == size // 2 - 100_000
+        long = page(file, skip=20_000, take=1, max_bytes=1000)
+    assert long.long_line == (1000 - 7, size // 2 - 100_000)
     assert len(long.lines[0]) == 1000 - 7

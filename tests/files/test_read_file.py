@@ -64,13 +64,29 @@ async def test_pages_cut_by_size_fit_the_limit_of_the_answer_and_join_up(bench: 
     assert seen == lines
 
 
-async def test_a_line_longer_than_an_answer_is_cut_and_measured(bench: Bench) -> None:
-    (bench.root / "f").write_bytes(b"x" * 300_000 + b"\nlast\n")
-    output = await bench.result(path="f")
-    assert output.truncated
-    assert "300000 bytes" in output.text
-    assert output.text.endswith("[lines 1-1 of 2; go on with offset=1]")
-    assert len(output.text) <= TOOL.limits.output_bytes
+async def test_a_line_longer_than_an_answer_comes_in_pages_that_join_up(bench: Bench) -> None:
+    line = "".join(f"{number} é" for number in range(20_000))
+    (bench.root / "f").write_text(f"first\n{line}\r\nlast\r\n", encoding="utf-8")
+    seen, note, where = "", "", {"offset": 1}
+    while where:
+        output = await bench.result(path="f", **where)
+        shown, note, *_ = output.text.split("\n")
+        seen += shown.removeprefix("2\t")
+        assert len(output.text.encode()) <= 41_000
+        found = re.search(r"of line 2; go on inside it with offset=1, column=(\d+)\]", note)
+        assert output.truncated is (found is not None)
+        where = {"offset": 1, "column": int(found[1])} if found else {}
+    assert seen == line
+    assert note == "3\tlast"
+    past = await bench.text(path="f", offset=2, column=99)
+    assert past == "3\t\n[bytes 5-5 of the 5 of line 3]"
+
+
+async def test_a_negative_offset_counts_from_the_end(bench: Bench) -> None:
+    (bench.root / "f").write_bytes(b"a\nb\nc\n")
+    for asked in ({"offset": -2}, {"tail": 2}, {"view_range": [2, -1]}):
+        assert await bench.text(path="f", **asked) == "2\tb\n3\tc"
+    assert await bench.text(path="f", offset=-9) == "1\ta\n2\tb\n3\tc"
 
 
 async def test_an_empty_file_and_an_offset_past_the_end_are_reported(bench: Bench) -> None:
@@ -105,6 +121,7 @@ async def test_a_big_file_is_read_in_slices_only(bench: Bench) -> None:
     assert (await bench.result(path="big", offset=3, limit=1)).text.startswith(
         "4\thead\n[lines 4-4 of 20001;"
     )
+    assert (await bench.result(path="big", offset=-1)).text.startswith("20001\t")
 
 
 async def test_images_are_shown_by_content_not_by_name(bench: Bench) -> None:
@@ -151,7 +168,6 @@ async def test_other_names_count_lines_from_one_and_take_file_path(bench: Bench)
             assert (await bench.result(name, path="f", offset=offset, limit=1)).text.split("\n")[0] == first
         own = await bench.result(path="f", offset=offset, limit=1)
         assert own.text.startswith(f"{offset + 1}\t")
-    assert (await bench.result("Read", path="f", offset=-1)).error == "invalid_input"
     for tool in ("read_file", "Read", "read"):
         assert (await bench.result(tool, file_path="f")).text == "1\ta\n2\tb\n3\tc"
 

@@ -35,6 +35,20 @@ async def test_a_change_is_reported_with_a_diff(bench: Bench) -> None:
     assert text.endswith("--- a/f\n+++ b/f\n@@ -1,2 +1,2 @@\n one\n-two\n+2")
 
 
+async def test_a_long_diff_is_a_summary_of_what_was_replaced(bench: Bench) -> None:
+    (bench.root / "f").write_bytes(b"old\n" * 600)
+    text = await call(bench, "f", "new\n" * 500 + "end")
+    assert text.startswith("Updated f (2003 bytes).\nTo undo: ")
+    assert text.endswith("\nIt had 600 lines and now has 501; their diff is not shown.")
+
+
+async def test_content_is_appended_when_asked_for(bench: Bench) -> None:
+    (bench.root / "f").write_bytes(b"one\n" * 600)
+    assert (await bench.text(path="f", content="two\n", append=True)).endswith(" one\n one\n one\n+two")
+    assert (bench.root / "f").read_bytes() == b"one\n" * 600 + b"two\n"
+    await bench.refusal("invalid_input", path="f", restore="x", append=True)
+
+
 async def test_the_same_content_is_reported_as_unchanged(bench: Bench) -> None:
     (bench.root / "f").write_bytes(b"one\n")
     assert (await call(bench, "f", "one\n")).startswith("Unchanged: f (4 bytes)")

@@ -126,7 +126,7 @@ def git_tools(
 
     needs = required(Capability.GIT, Capability.GIT_WRITE, Capability.FS_WRITE)
     provide = {
-        Capability.GIT: lambda request: GitReader(access=access(request)),
+        Capability.GIT: lambda request: GitReader(access=access(request), scope=request.scope),
         Capability.GIT_WRITE: writer,
     }
     host = replace(with_services(machine(lair.folder), needs, provide), view=lambda: workspace)

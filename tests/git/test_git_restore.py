@@ -48,6 +48,32 @@ async def test_several_files_come_from_an_older_commit(at: GitTools) -> None:
     assert lair.git("diff", "--cached") == ""
 
 
+async def test_a_folder_is_restored_but_for_what_a_rule_hides_and_none_if_one_forbids_a_file(
+    at: GitTools,
+) -> None:
+    lair = at.lair
+    for name in ("deep/inner.txt", "deep/secret", "deep/er/gone", "deep/same"):
+        lair.write(name, "one\n")
+    lair.commit()
+    for name in ("deep/inner.txt", "deep/secret", "deep/new"):
+        lair.write(name, "two\n")
+    (lair.repository / "deep/er/gone").unlink()
+    hiding = at.like(hides=["deep/secret"])
+    forbidding = at.like(hides=["deep/secret"], deny=["capability:fs_write(deep/inner.txt)"])
+    assert "deep/inner.txt" in await refused(forbidding, "denied", "deep")
+    text = HANDLE.sub("", await hiding.text("git_restore", paths=["deep"]))
+    assert text.splitlines()[2:] == [
+        "- deep/er/gone, 4 bytes (created)",
+        '- deep/inner.txt, 4 bytes (restore "")',
+    ]
+    assert lair.git("status", "--porcelain", "deep").splitlines() == [" M deep/secret", "?? deep/new"]
+    lair.git("restore", "deep")
+    (lair.repository / "deep/er/gone").unlink()
+    (lair.repository / "deep/er").rmdir()
+    (lair.repository / "deep/er").symlink_to("..")
+    assert "behind a link" in await refused(at, "invalid_input", "deep")
+
+
 async def test_what_is_staged_can_be_taken(at: GitTools) -> None:
     lair = at.lair
     lair.git("add", "file.txt")
@@ -74,7 +100,7 @@ async def test_all_are_restored_or_none(at: GitTools) -> None:
 
 REFUSED = {
     "invalid_input": (
-        *(("deep", {}), ("link", {}), ("nested/file.txt", {}), ("both.txt", {"staged": True})),
+        *((".", {}), ("link", {}), ("nested/file.txt", {}), ("both.txt", {"staged": True})),
         *(("file.txt", {"commit": "HEAD~1..HEAD"}), ("file.txt", {"commit": "unknown"})),
         *(("file.txt", {"commit": "HEAD:file.txt"}), ("file.txt", {"commit": "--output=x"})),
         *(("file.txt", {"commit": "a\nb"}), ("a\nb", {})),

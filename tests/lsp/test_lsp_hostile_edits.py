@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from typing import Any
@@ -231,6 +232,18 @@ async def test_a_rename_waits_until_the_server_has_read_the_project(place: Place
         assert error == "unavailable"
         assert "still reading the project and could miss a place" in text
         assert content(at) == FILES
+
+
+async def test_uses_that_the_server_finds_but_does_not_change_are_named_as_such(place: Place) -> None:
+    uses = on(
+        rename='send(id=number, result=steps(document("/a.py", edit())))',
+        references="send(id=number, result=[place(root + path) for path in ('/a.py', '/sub/c.py')])",
+    )
+    async with talking_to(place, uses) as at:
+        error, text = await rename(at)
+    assert error is None
+    assert re.search(r"is not changed: sub/c.py:1. \S+ finds these uses but does not change them", text)
+    assert "is not changed: b.py:1. For " in text
 
 
 async def test_an_earlier_version_that_had_the_same_text_is_as_good_even_without_a_search(

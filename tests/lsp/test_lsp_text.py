@@ -37,8 +37,9 @@ from mcp_toolserver.text.code.positions import (
     to_index,
     to_units,
 )
+from mcp_toolserver.text.edit.unified_diff import cut_middle
 from mcp_toolserver.text.search.glob import matcher
-from mcp_toolserver.tools.lsp.lsp_edit import cut_middle, edit_text
+from mcp_toolserver.tools.lsp.lsp_edit import edit_text
 
 LINES = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r\n"))
 ENCODINGS = st.sampled_from(["utf-8", "utf-16", "utf-32"])
@@ -315,7 +316,7 @@ def test_a_long_diff_is_cut_in_the_middle_and_many_files_are_listed_up_to_a_boun
     assert cut.endswith("line 999\n")
     assert len(cut) < 200
     left_out = 1_000 - (len(cut.splitlines()) - 1)
-    assert f"[{left_out} lines in the middle of the diff are left out]" in cut
+    assert f"[{left_out} lines in the middle of the diff are left out; read_file shows them]" in cut
     files = tuple(
         ProposedFile(path=CanonicalPath(f"{number}.py"), before=b"a\n", after=b"b\n", edits=1)
         for number in range(120)
@@ -323,3 +324,8 @@ def test_a_long_diff_is_cut_in_the_middle_and_many_files_are_listed_up_to_a_boun
     listed = edit_text(CodeEdit(title="x", files=files, source="s"), {})
     assert "Done: x, by s. Changed 120 files." in listed
     assert "- 99.py: 1 edit\n- and 20 more files\n" in listed
+    diffs = [
+        edit_text(CodeEdit(title="x", files=files, source="s"), made).rpartition("files\n")[2]
+        for made in ({}, None)
+    ]
+    assert [len(diff) // 500 for diff in diffs] == [8, 10]

@@ -201,12 +201,14 @@ async def test_a_tool_that_declares_reading_cannot_write(
 
 async def test_a_tool_error_keeps_its_kind_and_text(tmp_path: Path) -> None:
     async def fail(args: Words, _: Runtime) -> Output:
-        raise NotFound("no such thing") if args.word == "a" else Conflict("changed")
+        raise NotFound("no such thing") if args.word == "a" else Conflict(args.word)
 
     target = dispatcher(machine(tmp_path), tool(fail, Words))
-    first, second = await call(target, {"word": "a"}), await call(target, {"word": "b"})
+    first, second = await call(target, {"word": "a"}), await call(target, {"word": "b" * 50_000})
     assert (first.error, first.text) == ("not_found", "no such thing")
-    assert (second.error, second.text) == ("conflict", "changed")
+    assert second.error == "conflict"
+    assert len(second.text) <= 48_000
+    assert f'read all of it with read_file, path "{second.metadata()["output_path"]}"' in second.text
     assert first.envelope() == {
         "type": "error", "kind": "not_found", "error_text": "no such thing", "metadata": first.metadata(),
     }  # fmt: skip

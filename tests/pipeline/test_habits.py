@@ -25,6 +25,9 @@ ACCEPTED: tuple[tuple[str, dict[str, Any], str], ...] = (
         "2 replacements",
     ),
     ("write_file", {"file_path": "new", "text": "x"}, "Created new (1 bytes)"),
+    ("write_file", {"path": "new", "content": "y\n", "append": True}, "@@ -1 +1 @@\n-x"),
+    ("write_file", {"path": "log", "content": "y", "mode": "append"}, "Created log (1 bytes)"),
+    ("read_file", {"path": "new", "tail": 1}, "1\txy"),
     ("glob_search", {"pattern": "*.js,*.ts"}, "b.ts"),
     ("glob_search", {"pattern": "*.js, *.ts"}, "b.ts"),
     ("glob_search", {"glob": "*.ts"}, "b.ts"),
@@ -42,6 +45,11 @@ ACCEPTED: tuple[tuple[str, dict[str, Any], str], ...] = (
     ("bash", {"command": "echo $((6 * 7))", "timeout_ms": 5_000}, "42"),
     ("bash", {"cmd": "echo $((6 * 7))", "timeout": "5000", "workdir": "src"}, "42"),
     ("bash", {"command": "echo $((6 * 7))", "run_in_background": "false"}, "42"),
+    (
+        "REPL",
+        {"code": "1", "language": "sh", "timeout_ms": 600_001},
+        "[a timeout of 600000 ms is the longest",
+    ),
     ("bash", {"command": "sleep 5", "timeout": 100}, "timeout (100 ms; for seconds send 100000)"),
     # What is sent empty beside another way to say the same, and nothing but empty where all is optional.
     ("TodoWrite", {"todos": [{"content": "tidy up", "activeForm": ""}], "id": 0}, "tidy up"),

@@ -46,11 +46,14 @@ async def test_one_byte_over_the_limit_is_cut_and_kept_whole() -> None:
     whole = await fit(Output("é" * 50), 100, saver.save)
     assert (whole.text, whole.truncated, whole.saved_output, saver.kept) == ("é" * 50, False, None, [])
     cut = await fit(Output("é" * 50 + "x"), 100, saver.save)
-    assert cut.text.startswith("é" * 37 + "\n[2 bytes are left out; read all of it with read_file")
-    assert cut.text.endswith("]\n" + "é" * 12 + "x")
-    assert "/state/h.txt" in cut.text
+    assert cut.text.endswith(', path "/state/h.txt"]\n' + "é" * 12 + "x")
     assert cut.truncated
     assert saver.kept == ["é" * 50 + "x"]
+
+
+@given(st.text(min_size=200), st.integers(140, 700))
+async def test_what_is_cut_keeps_the_limit_with_its_note(text: str, limit: int) -> None:
+    assert len((await fit(Output(text), limit, StoredTexts().save)).text.encode()) <= limit
 
 
 async def test_what_the_tool_itself_kept_or_cut_is_not_kept_twice_and_stays_marked() -> None:
@@ -63,6 +66,6 @@ async def test_what_the_tool_itself_kept_or_cut_is_not_kept_twice_and_stays_mark
 
 
 async def test_what_cannot_be_saved_is_cut_all_the_same_and_the_reason_is_given() -> None:
-    fitted = await fit(Output("x" * 120), 100, StoredTexts(is_full=True).save)
-    assert fitted.text == "x" * 75 + "\n[20 bytes could not be saved, because the disk is full]\n" + "x" * 25
+    fitted = await fit(Output("x" * 220), 200, StoredTexts(is_full=True).save)
+    assert fitted.text.endswith("x\n[78 bytes could not be saved, because the disk is full]\n" + "x" * 50)
     assert (fitted.truncated, fitted.saved_output) == (True, None)

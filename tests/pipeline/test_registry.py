@@ -52,7 +52,7 @@ def test_two_owners_of_one_name_stop_the_start() -> None:
 
 def test_the_profiles_are_nested() -> None:
     lean, default, everything = (REGISTRY.select([name], [], []) for name in ("lean", "default", "all"))
-    assert CORE <= lean <= default | {"ToolSearch"} <= everything == set(REGISTRY.entries)
+    assert CORE <= lean <= default | {"ToolSearch", "CallTool"} <= everything == set(REGISTRY.entries)
 
 
 def test_a_selection_without_unlisted_tools_has_none_that_looks_for_them() -> None:

@@ -73,12 +73,12 @@ ROOTS: Sequence[Sequence[str]] = (
 def test_nothing_is_cut_from_the_instructions_but_whole_roots() -> None:
     summary = "y" * enforcement_summary.LONGEST
     for mode, roots in product(Permission, ROOTS):
-        status = EnforcementStatus(mode=mode, commands=True, network=False, summary=summary)
+        status = EnforcementStatus(mode=mode, commands=True, network=False, summary=summary, is_weakened=True)
         said = instructions(status, roots)
         assert len(said) <= LONGEST
         start, _, named = said.partition("Roots (relative paths start at the first):\n")
         assert mode.flag in start
-        assert f"Enforced: {summary}." in start
+        assert f"enforced here: {summary}." in start
         assert "says how to get the rest" in start
         shown = [line for line in named.splitlines() if not line.startswith("- and ")]
         assert all(
@@ -86,6 +86,21 @@ def test_nothing_is_cut_from_the_instructions_but_whole_roots() -> None:
         )
         left = len(roots) - len(shown)
         assert (f"- and {left} more" in named) is (left > 0)
+
+
+def test_the_instructions_say_how_to_commit_install_and_wait_and_nothing_of_the_kernel() -> None:
+    def said(mode: Permission, **more: Any) -> str:
+        asked = {"commands": True, "network": False, "summary": "Landlock", **more}
+        return instructions(EnforcementStatus(mode=mode, **asked), ["/r"])
+
+    write, read, full = Permission.WORKSPACE_WRITE, Permission.READ_ONLY, Permission.DANGER_FULL_ACCESS
+    assert "Commit with git in bash" in said(write)
+    assert "to install packages, ask the user" in said(write)
+    assert "to install" not in said(full, network=True)
+    assert "ommit" not in said(read)
+    assert all("TaskOutput waits" in said(mode) for mode in Permission)
+    assert "TaskOutput" not in said(write, commands=False)
+    assert "Landlock" not in said(write)
 
 
 def test_two_servers_say_the_same_byte_by_byte(tmp_path: Path) -> None:

@@ -5,17 +5,16 @@ from pathlib import Path
 
 from tests.support.live import Setup, connected, text
 
-CORE = {"bash", "edit_file", "glob_search", "grep_search", "read_file", "write_file", "ToolSearch"}
+CORE = {"bash", "edit_file", "glob_search", "grep_search", "read_file", "write_file"}
 
 
 async def test_a_tool_is_found_then_called_by_its_name_or_through_another_unless_it_is_excluded(
     tmp_path: Path,
 ) -> None:
-    flags = ("--toolsets", "lean", "--tools", "CallTool", "--exclude-tools", "tail")
-    setup = Setup.below(tmp_path, "danger-full-access", *flags)
+    setup = Setup.below(tmp_path, "danger-full-access", "--toolsets", "lean", "--exclude-tools", "tail")
     (setup.root / "a.txt").write_text("one\ntwo\n", encoding="utf-8")
     async with connected(setup) as client:
-        assert {tool.name for tool in (await client.list_tools()).tools} == CORE | {"CallTool"}
+        assert {tool.name for tool in (await client.list_tools()).tools} == CORE | {"CallTool", "ToolSearch"}
         found = text(await client.call_tool("ToolSearch", {"query": "first lines of a file"}))
         tools = [json.loads(line) for line in found.splitlines() if line.startswith("{")]
         (head,) = [tool for tool in tools if tool["name"] == "head"]

@@ -32,17 +32,20 @@ async def test_the_newest_file_comes_first(at: Dispatcher, tmp_path: Path) -> No
         assert (await ask(at, name, pattern="d.*", **arguments)).text == "d.js"
 
 
-async def test_a_thousand_files_are_all_shown_and_one_more_is_not(at: Dispatcher, tmp_path: Path) -> None:
-    put(tmp_path, *(f"f{number:04}" for number in range(1_000)))
+async def test_two_hundred_files_are_all_shown_and_more_come_in_pages(at: Dispatcher, tmp_path: Path) -> None:
+    names = [f"f{number:04}" for number in range(201)]
+    put(tmp_path, *names[:200])
     whole = await ask(at, "glob_search", pattern="*")
-    assert not whole.truncated
-    assert len(whole.text.splitlines()) == 1_000
-    put(tmp_path, "one-more")
+    assert (whole.text.splitlines(), whole.truncated) == (names[:200], False)
+    put(tmp_path, *names)
     cut = await ask(at, "glob_search", pattern="*")
-    assert cut.truncated
-    *names, note = cut.text.splitlines()
-    assert len(names) == 1_000
-    assert "1,001" in note
+    note = "[files 1-200 of 201, the newest first; go on with offset=200]"
+    assert (cut.text.splitlines(), cut.truncated) == ([*names[:200], note], True)
+    last = await ask(at, "glob_search", pattern="*", offset=199, limit=2)
+    assert last.text == "f0199\nf0200\n[files 200-201 of 201, the newest first]"
+    assert not last.truncated
+    past = await ask(at, "glob_search", pattern="*", offset=300)
+    assert past.text == "[nothing after offset=300: there are 201 files]"
 
 
 async def test_finding_nothing_says_what_was_not_looked_at(at: Dispatcher, tmp_path: Path) -> None:

@@ -112,6 +112,31 @@ async def test_more_than_can_be_counted_is_said_so(at: Dispatcher, tmp_path: Pat
     assert result.text.endswith("go on with offset=2]")
 
 
+async def test_a_long_line_is_shown_around_its_match_and_read_file_goes_on(
+    at: Dispatcher, tmp_path: Path
+) -> None:
+    line = "é" * 2_000 + " needle " + "x" * 2_000
+    for name, text, codec in (("long", f"a\n{line}\nb\n", "utf-8"), ("wide", f"a\r\n{line}", "utf-16")):
+        (tmp_path / "root" / name).write_bytes(text.encode(codec))
+        for path in (name, "."):
+            given = {"pattern": "needle", "path": path, "glob": name, "-C": 1, "output_mode": "content"}
+            lines = (await ask(at, "grep_search", **given)).text.splitlines()
+            (found,) = (one for one in lines if "needle" in one)
+            shown, _, rest = found.partition(" [... read_file goes on with offset=1, column=")
+            start = shown.partition("[...] ")[2]
+            assert start in line
+            assert (len(start.encode()), rest) == (500, "4302]")
+            assert [one[-1] for one in lines if "needle" not in one][:1] == ["a"]
+    for line, start, end in (
+        (f"{'x' * 600} needle [... y]", "1:[...] xxx", "needle [... y]"),
+        ("needle " + "é" * 5_000, "1:needle éé", "é [... read_file goes on with offset=0, column=499]"),
+    ):
+        (tmp_path / "root/one").write_text(line, encoding="utf-8")
+        found = await ask(at, "grep_search", pattern="needle", path="one", output_mode="content")
+        assert found.text.startswith(start)
+        assert f"{end}\n[1 matching" in found.text
+
+
 async def test_finding_nothing_says_what_was_not_searched(at: Dispatcher, tmp_path: Path) -> None:
     (tmp_path / "root/.hidden").write_text("needle", encoding="utf-8")
     everything = await ask(at, "grep_search", pattern="needle", include_ignored=True)

@@ -112,14 +112,6 @@ async def test_a_line_end_can_be_searched_for_across_lines(grounds: Grounds) -> 
         await grounds.lines(r"one\ntwo")
 
 
-async def test_a_long_line_is_cut(grounds: Grounds) -> None:
-    grounds.write(a="needle " + "é" * 5_000 + "\n")
-    (line,) = await grounds.shown("needle")
-    assert line.startswith("a:1:needle éé")
-    assert line.endswith("]")
-    assert len(line) < 600
-
-
 async def test_text_in_any_encoding_is_found(grounds: Grounds) -> None:
     contents = {
         "UTF-8 with a mark": (b"\xef\xbb\xbfone\nneedle\n", "a:2:needle"),

@@ -19,6 +19,7 @@ import pytest
 from pydantic import JsonValue
 
 from mcp_toolserver.capabilities.permissions import Capability, HostFacts, Permission, ServerLock
+from mcp_toolserver.command_line import Invocation
 from mcp_toolserver.commands.log import log
 from mcp_toolserver.errors import SettingsError, UnknownTool
 from mcp_toolserver.pipeline.call import InputRequired, Result
@@ -114,7 +115,7 @@ async def test_a_call_leaves_a_line_that_says_who_did_what_and_how_it_ended(tmp_
     (line,) = lines(tmp_path)
     assert line | {"time": "", "call": "", "server": "", "ms": 0} == {
         "n": 1, "time": "", "call": "", "parent": None, "server": "", "user": None, "session": "editor 1.2",
-        "tool": "read_file", "name": "Read", "mode": "workspace-write",
+        "tool": "read_file", "name": "Read", "about": "a", "mode": "workspace-write",
         "permission": "read-only", "verdict": "allowed", "rule": "",
         "layers": ["openat2", "landlock"], "outcome": "output", "ms": 0, "bytes": len(result.text),
         "arguments_sha256": sha256('{"file_path":"a"}'), "result_sha256": sha256(result.text),
@@ -227,6 +228,7 @@ async def test_values_are_recorded_when_the_operator_wants_them_also_what_no_too
             await call(at, "read_file", {"x": value})
     written(tmp_path, "a\ud800")
     first, outside, *invalid, last = lines(tmp_path)
+    assert (first["about"], outside["about"]) == ("a", "/etc/passwd")
     assert first["arguments"] == {"path": "a", "content": "TOKEN=[redacted] ok"}
     assert outside["verdict"] == "refused-path"
     assert [line["verdict"] for line in invalid] == ["invalid"] * len(UNSEEN)
@@ -643,17 +645,58 @@ def test_log_prints_a_row_for_each_call(tmp_path: Path, capsys: pytest.CaptureFi
     audit.close()
     with only_file(tmp_path).open("ab") as file:
         file.write(b"\x1b[2J\n")
-    assert log(str(tmp_path / "state"), follow=False, verify=False, as_json=False) == 0
+    assert log(str(tmp_path / "state"), Invocation()) == 0
     head, row, bad = capsys.readouterr().out.splitlines()
-    assert head.split() == ["time", "tool", "verdict", "outcome", "ms", "bytes", "user", "session", "rule"]
+    assert head.split() == [
+        "time",
+        "tool",
+        "verdict",
+        "outcome",
+        "ms",
+        "bytes",
+        "user",
+        "session",
+        "about",
+        "rule",
+    ]
     assert "unknown_tool" in row
     assert "evil\\u{1b}[2J\\u{202e}\\n" in row
     assert bad == "(no line of the log: '\\\\u{1b}[2J')"
 
 
+def test_log_prints_the_last_calls_that_are_asked_for_and_what_they_are_about(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    audit = opened(tmp_path)
+    for number in range(60):
+        about = (f"p{number}", "ls") if number % 2 else ("curl -H 'Authorization: Bearer abcdefgh'",)
+        one = CallRecord(name="n", session=f"editor {number % 3}", arguments={}, about=about)
+        one.tool, one.verdict = "bash" * (number % 2), "refused-rule" if number % 5 else "allowed"
+        at_once(audit.begin(one))
+        at_once(audit.end(one))
+    audit.close()
+
+    def rows(**asked: Any) -> list[str]:
+        assert log(str(tmp_path / "state"), Invocation(**asked)) == 0
+        return capsys.readouterr().out.splitlines()[1:]
+
+    assert len(rows()) == 50
+    assert rows(last=1)[0].endswith("editor 2              p59; ls")
+    assert rows(last=2)[0].endswith("curl -H 'Authorization: Bearer [redacted]'")
+    for asked, count in (
+        ({}, 60),
+        ({"tool": "bash"}, 30),
+        ({"tool": "bas"}, 0),
+        ({"session": "editor 1"}, 20),
+        ({"verdict": "refused"}, 48),
+        ({"tool": "bash", "session": "editor 1", "verdict": "allowed"}, 2),
+    ):
+        assert len(rows(last=0, **asked)) == count
+
+
 def test_log_prints_the_lines_themselves_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     written(tmp_path, "a", "ü\u202e", file_bytes=1)
-    assert log(str(tmp_path / "state"), follow=False, verify=False, as_json=True) == 0
+    assert log(str(tmp_path / "state"), Invocation(json=True)) == 0
     printed = capsys.readouterr().out
     assert printed.isascii()
     assert [json.loads(line)["name"] for line in printed.splitlines()] == ["a", "ü\u202e"]
@@ -663,14 +706,14 @@ def test_log_says_so_when_there_is_none_or_it_cannot_be_read(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     state = str(tmp_path / "state")
-    assert log(state, follow=False, verify=False, as_json=False) == 0
+    assert log(state, Invocation()) == 0
     assert "Nothing is recorded" in capsys.readouterr().err
-    assert log(state, follow=False, verify=True, as_json=False) == 0
+    assert log(state, Invocation(verify=True)) == 0
     said = capsys.readouterr().out
     assert "Nothing is recorded" in said
     assert "chain" not in said
     (tmp_path / "state/audit/000001.jsonl").mkdir(parents=True)
-    assert log(state, follow=False, verify=False, as_json=False) == 1
+    assert log(state, Invocation()) == 1
     assert "cannot be read" in capsys.readouterr().err
 
 
@@ -679,23 +722,24 @@ def test_verify_exits_with_1_and_says_what_is_wrong_and_where(
 ) -> None:
     written(tmp_path, "a", "b", "c")
     state = str(tmp_path / "state")
-    assert log(state, follow=False, verify=True, as_json=False) == 0
+    assert log(state, Invocation(verify=True)) == 0
     assert capsys.readouterr().out == "3 lines in 1 files: the chain is whole.\n"
     file = only_file(tmp_path)
     with file.open("ab") as out:
         out.write(b"{")
-    assert log(state, follow=False, verify=True, as_json=False) == 0
+    assert log(state, Invocation(verify=True)) == 0
     assert "note: 000001.jsonl ends with a piece of a line" in capsys.readouterr().out
     file.write_bytes(file.read_bytes().replace(b'"b"', b'"x"').removesuffix(b"{"))
-    assert log(state, follow=False, verify=True, as_json=False) == 1
+    assert log(state, Invocation(verify=True)) == 1
     assert "WRONG: 000001.jsonl line 3: it or the line before it was changed" in capsys.readouterr().out
-    assert log(state, follow=False, verify=True, as_json=True) == 1
+    assert log(state, Invocation(verify=True, json=True)) == 1
     assert json.loads(capsys.readouterr().out)["ok"] is False
 
 
 SHOW = (
+    "from mcp_toolserver.command_line import Invocation\n"
     "from mcp_toolserver.commands.log import log\n"
-    "sys.exit(log(sys.argv[1], follow=sys.argv[2] == 'follow', verify=False, as_json=True))\n"
+    "sys.exit(log(sys.argv[1], Invocation(follow=sys.argv[2] == 'follow', json=True)))\n"
 )
 
 

@@ -5,6 +5,7 @@ import secrets
 from pathlib import Path
 from typing import Any
 
+from mcp_toolserver.command_line import Invocation
 from mcp_toolserver.commands.log import log
 from tests.support.processes import arguments, processes
 
@@ -36,7 +37,7 @@ class Family:
 
 def lines(home: Path) -> list[dict[str, Any]]:
     """The audit log of a server, which must be whole."""
-    assert log(str(home / "state"), follow=False, verify=True, as_json=False) == 0
+    assert log(str(home / "state"), Invocation(verify=True)) == 0
     files = sorted((home / "state/audit").glob("*.jsonl"))
     return [json.loads(line) for file in files for line in file.read_bytes().splitlines()]
 

@@ -107,8 +107,9 @@ class ConfinedFiles:
         *,
         expected_sha256: str | None = None,
         overwrite: bool = False,
+        append: bool = False,
     ) -> Written:
-        """Create or replace a file atomically, with its parents; mode bits are kept.
+        """Create, replace or `append` to a file atomically, with its parents; mode bits are kept.
 
         Raises:
             Conflict: `expected_sha256` is given and the file is gone or has other content. Without it and
@@ -116,7 +117,9 @@ class ConfinedFiles:
                 of it would go, or it cannot be kept for undo.
         """
         may_lose = overwrite or expected_sha256 is not None
-        return await self._replace(path, lambda _: content, expected_sha256, may_lose=may_lose)
+        return await self._replace(
+            path, lambda old: old * append + content, expected_sha256, may_lose=may_lose
+        )
 
     async def restore(
         self, path: CanonicalPath, handle: str, *, expected_sha256: str | None = None

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from mcp_toolserver.capabilities.call_scope import Scope
 from mcp_toolserver.capabilities.files import CanonicalPath
 from mcp_toolserver.capabilities.git import (
     DiffForm,
@@ -21,10 +22,10 @@ from mcp_toolserver.capabilities.git import (
     HistoryQuery,
     ShowForm,
 )
-from mcp_toolserver.errors import InvalidInput, NotFound
+from mcp_toolserver.errors import Denied, InvalidInput, NotFound
 from mcp_toolserver.runtime.git.hardening import parse_config
 from mcp_toolserver.runtime.git.repository import MAX_PATHS, Repository, RepositoryAccess, open_repository
-from mcp_toolserver.runtime.git.versions import EXECUTABLE, contents, file_entry, peeled_commit
+from mcp_toolserver.runtime.git.versions import EXECUTABLE, contents, file_entries, peeled_commit
 from mcp_toolserver.runtime.search.display_path import showable
 from mcp_toolserver.text.git.log import BRANCH_FORMAT, COMMIT_FORMAT, blamed, commits, references, remotes
 from mcp_toolserver.text.git.names import peeled, plain
@@ -55,6 +56,7 @@ class GitReader:
     """
 
     access: RepositoryAccess
+    scope: Scope
 
     async def status(self, path: CanonicalPath) -> GitState:
         async with open_repository(self.access, path) as repository:
@@ -121,14 +123,20 @@ class GitReader:
     async def versions(
         self, paths: Sequence[CanonicalPath], revision: str, *, staged: bool
     ) -> tuple[FileVersion, ...]:
-        """Return the files of one repository in the commit `revision`, or if `staged` in the index.
+        """Return files of one repository, also those in folders, in the commit `revision`, or if `staged` in
+        the index.
 
         Raises:
             InvalidInput: one of them is no regular file there, or is stored through a filter.
+            Denied: a rule forbids one of them.
         """
         async with open_repository(self.access, paths[0]) as repository:
             revision = "" if staged else peeled_commit(revision)
-            entries = {path: await file_entry(repository, path, revision) for path in paths}
+            named = [entry for path in paths for entry in await file_entries(repository, path, revision)]
+            entries = {repository.workspace_path(entry.path): entry for entry in named}
+            for path in entries:
+                if why := self.scope.forbids(*self.access.workspace.spellings(path)):
+                    raise Denied(f"'{showable(path)}': {why}")
             found = await contents(repository, list(entries.values()))
             return tuple(
                 FileVersion(path=path, content=found[entry.path], executable=entry.mode == EXECUTABLE)

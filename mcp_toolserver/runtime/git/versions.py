@@ -20,6 +20,9 @@ FILE, EXECUTABLE, LINK, SUBMODULE = "100644", "100755", "120000", "160000"
 MAX_CONTENTS = 64 << 20
 """Bytes of all files that one call reads from a repository."""
 
+MAX_FILES = 1_000
+"""Files in one folder that one call reads."""
+
 MAX_CONVERTED = 200
 """Files with converted content that one call reads; git is started for each of them."""
 
@@ -54,34 +57,46 @@ def peeled_commit(revision: str) -> str:
     return peeled(revision)
 
 
-async def file_entry(repository: Repository, path: CanonicalPath, revision: str) -> TreeEntry:
-    """Return the entry of a file in a commit, or in the index if `revision` is empty.
+async def file_entries(repository: Repository, path: CanonicalPath, revision: str) -> list[TreeEntry]:
+    """Return the entries of a file, or of those in a folder that no rule hides, in a commit, or in the index
+    if `revision` is empty.
 
     Raises:
-        InvalidInput: it is no regular file there, or lies in another repository.
+        InvalidInput: one is no regular file there, or it lies in another repository.
         NotFound: it is not there.
     """
-    name = repository.name_of(path, "Name files of one repository at a time.")
+    how = "Name files of one repository at a time."
+    name = repository.name_of(path, how)
     if revision:
-        answer = await repository.ask("ls-tree", "-z", revisions=[revision], paths=[name])
+        answer = await repository.ask("ls-tree", "-r", "-z", revisions=[revision], paths=[name])
     else:
         answer = await repository.ask("ls-files", "--stage", "-z", paths=[name])
     await repository.check(answer, [revision] if revision else [])
-    head, _, found = answer.stdout.decode("utf-8", "surrogateescape").partition("\0")[0].partition("\t")
     place = plain(revision) if revision else "the index"
-    if not head:
+    if not answer.stdout:
         raise NotFound(
             f"'{path}' is not in {place}. git_log with this path lists the commits that changed it."
         )
-    # `ls-tree` prints mode, kind and id, `ls-files` mode, id and stage.
-    mode, *words = head.split(" ")
-    entry = TreeEntry(path=name, mode=mode, id=words[1] if revision else words[0])
-    if found != name or not entry.is_file or (not revision and words[1] != "0"):
-        raise InvalidInput(
-            f"'{path}' is no regular file in {place}: it is a folder, a link, a submodule or a file with "
-            "conflicts. Name single files."
-        )
-    return entry
+    lines = answer.stdout.decode("utf-8", "surrogateescape").split("\0")[:-1]
+    if len(lines) > MAX_FILES:
+        raise InvalidInput(f"'{path}' has {len(lines)} files in {place}, more than {MAX_FILES}. Name a part.")
+    found: list[TreeEntry] = []
+    for line in lines:
+        head, _, inner = line.partition("\t")
+        # `ls-tree` prints mode, kind and id, `ls-files` mode, id and stage.
+        mode, *words = head.split(" ")
+        entry = TreeEntry(path=inner, mode=mode, id=words[1] if revision else words[0])
+        if repository.is_hidden(inner):
+            continue
+        here = repository.access.workspace.canonical(repository.workspace_path(inner))
+        is_file = entry.is_file and (revision or words[1] == "0") and ".git" not in inner.lower().split("/")
+        if not is_file or repository.name_of(here, how) != inner:
+            raise InvalidInput(
+                f"{repository.named([inner])} is no regular file in {place}: it is or lies behind a link, is "
+                "a submodule or has conflicts. Name the files without it."
+            )
+        found.append(entry)
+    return found
 
 
 async def contents(repository: Repository, entries: Sequence[TreeEntry]) -> Mapping[str, bytes]:

@@ -6,6 +6,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
@@ -42,8 +43,8 @@ _HANDLERS = tuple(f"mcp_toolserver.runtime.lsp.{name}" for name in ("requests", 
 _MAX_ATTEMPTS = 2
 """How often a query is tried; a server that ends is restarted."""
 
-_MOST_UNCHANGED = 200
-"""Places with the old name of a renamed symbol that are looked at."""
+_MOST_USES = 1_000
+"""References of a renamed symbol, and places with its old name, that are looked at."""
 
 _NAMED_UNCHANGED = 5
 """Those of them that are named."""
@@ -125,19 +126,27 @@ class CodeQueries:
         if not edit.symbol:
             return ()
         searching = _TextSearch(workspace=self.workspace, search=self.search, why="")
-        query = CodeQuery(operation="findReferences", path=path, symbol=edit.symbol, limit=_MOST_UNCHANGED)
-        try:
-            found = await searching.answer(query)
-        except ToolError:
-            return ()
+        query = CodeQuery(operation="findReferences", path=path, symbol=edit.symbol, limit=_MOST_USES)
+        found: Sequence[CodePlace] = ()
+        with suppress(ToolError):
+            found = (await searching.answer(query)).places
         changed = {file.path for file in edit.files}
-        if not (others := [f"{one.path}:{one.line}" for one in found.places if one.path not in changed]):
-            return ()
-        named = ", ".join(others[:_NAMED_UNCHANGED])
-        more = f" and {len(others) - _NAMED_UNCHANGED} more" * (len(others) > _NAMED_UNCHANGED)
-        note = f"Text in other files has the name {edit.symbol} too and is not changed: {named}{more}."
-        why = "it is another symbol, a comment or a string, or it has not read these files."
-        return (f"{note} For {edit.source} {why}",)
+        missed, others = (
+            list(dict.fromkeys(f"{one.path}:{one.line}" for one in places if one.path not in changed))
+            for places in (edit.references, found)
+        )
+        others = [place for place in others if place not in missed]
+        unknown = "it is another symbol, a comment or a string, or it has not read these files."
+        notes: list[str] = []
+        for places, why in (
+            (missed, f"{edit.source} finds these uses but does not change them; edit_file can."),
+            (others, f"For {edit.source} {unknown}"),
+        ):
+            named = ", ".join(places[:_NAMED_UNCHANGED])
+            more = f" and {len(places) - _NAMED_UNCHANGED} more" * (len(places) > _NAMED_UNCHANGED)
+            note = f"Text in other files has the name {edit.symbol} too and is not changed: {named}{more}."
+            notes += [f"{note} {why}"] * bool(places)
+        return tuple(notes)
 
     def _check_file(self, query: CodeQuery | CodeEditQuery) -> None:
         kind = self.workspace.kind(query.path)
@@ -193,7 +202,20 @@ class CodeQueries:
     async def _propose(self, query: CodeEditQuery, session: Session, document: Document) -> CodeEdit:
         from mcp_toolserver.runtime.lsp.edit_requests import EditRequest
 
-        return await EditRequest(session, document, query, self.workspace, self.refuses).proposal()
+        edit = await EditRequest(session, document, query, self.workspace, self.refuses).proposal()
+        if not edit.symbol:
+            return edit
+        asked = CodeQuery(
+            operation="findReferences",
+            path=query.path,
+            line=query.line,
+            character=query.character,
+            symbol=query.symbol,
+            limit=_MOST_USES,
+        )
+        with suppress(Unavailable, ProtocolError, ResponseError, TimeoutError):
+            edit = replace(edit, references=(await self._query(asked, session, document)).places)
+        return edit
 
     async def _file(self, asked: CanonicalPath, pool: Pool) -> tuple[CanonicalPath, Language]:
         """Return the absolute path of the file to query, and its language; for a folder, the newest of its

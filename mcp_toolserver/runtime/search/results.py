@@ -9,8 +9,9 @@ import codecs
 import os
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from mcp_toolserver.capabilities.files import CanonicalPath
@@ -18,7 +19,9 @@ from mcp_toolserver.capabilities.search import FoundLines, LineQuery
 from mcp_toolserver.errors import ToolError
 from mcp_toolserver.runtime.files.workspace import Workspace
 from mcp_toolserver.runtime.search.display_path import inside, showable
+from mcp_toolserver.runtime.search.ripgrep_args import MAX_COLUMNS
 from mcp_toolserver.runtime.search.target import Filter, SearchTarget
+from mcp_toolserver.text.lines.encoding import decode_page, without_cut_start
 
 MAX_KEPT = 32 << 20
 """Bytes of matches kept."""
@@ -35,8 +38,9 @@ _MATCHING = re.compile(rb"^\d+:", re.MULTILINE)
 _BINARY = re.compile(rb"^<stdin>: binary file matches[^\n]*\n\Z", re.MULTILINE)
 
 _MAX_TRANSCODED = 64 << 20
-_LINE = re.compile(rb"(\d+)([:-])(\d+)[:-]([^\n]*)\n")
-_OMISSION = re.compile(rb" \[\.\.\. [^\]]+\]\Z")
+_LEAD = 200
+"""Bytes of a long line shown before its first match."""
+_LINE = re.compile(rb"(\d+)(?::(\d+):|-)(\d+)[:-]([^\n]*)\n")
 
 
 class FileMatches(NamedTuple):
@@ -217,29 +221,23 @@ class Line:
     """A line of a file, as ripgrep printed it."""
 
     number: int
-    matched: bool
+    column: int
+    """Of its first match in bytes, from 1; 0 without one."""
     offset: int
     """Bytes before it in the file, without a byte order mark."""
     text: bytes
 
 
 def format_result(
-    workspace: Workspace | None,
-    place: SearchTarget,
-    query: LineQuery,
-    found: Results,
-    errors: Sequence[str],
+    check: "Check", place: SearchTarget, query: LineQuery, found: Results, errors: Sequence[str]
 ) -> FoundLines:
-    """Format the entries of `found` that `query` asks for.
-
-    Each line is first looked up in `workspace`; files that no longer contain it are listed as errors instead.
-    None skips that, for where ripgrep could read nothing else.
-    """
+    """Format the entries of `found` that `query` asks for. Files that `check` rejects are listed as errors
+    instead."""
     problems = list(errors)
     if found.is_binary:
         problems.append(f"{showable(query.path)}: matches, but is binary; its lines are not shown")
     if query.mode == "content":
-        text = _content(workspace, place, query, _windows(found, query), problems)
+        text = _content(check, place, query, _windows(found, query), problems)
     else:
         text = _names(place, query, found)
     left = max(0, found.total - query.offset)
@@ -278,7 +276,7 @@ def _windows(found: Results, query: LineQuery) -> Iterator[tuple[FileMatches, in
 
 
 def _content(
-    workspace: Workspace | None,
+    check: "Check",
     place: SearchTarget,
     query: LineQuery,
     windows: Iterable[tuple[FileMatches, int, int]],
@@ -286,28 +284,27 @@ def _content(
 ) -> str:
     pieces: list[str] = []
     for hit, skip, take in windows:
-        near = _around(tuple(_lines(hit)), skip, take, query)
         path = place.file or inside(place.path, hit.name)
-        # A single file was searched through its own descriptor.
-        if place.file or workspace is None or _is_there(workspace, path, near):
+        near = check(path, _around(tuple(_lines(hit)), skip, take, query))
+        if near is None:
+            problems.append(f"{showable(path)}: changed during the search")
+        else:
             name = None if place.file else showable(path)
             pieces.append("\n".join(_shown_lines(name, near, query)))
-        else:
-            problems.append(f"{showable(path)}: changed during the search")
     return ("\n--\n" if query.before + query.after else "\n").join(pieces)
 
 
 def _lines(hit: FileMatches) -> Iterator[Line]:
     """The lines of a file in content mode, without the CR that ripgrep adds where a file has none."""
-    for number, sign, offset, text in _LINE.findall(hit.body):
+    for number, column, offset, text in _LINE.findall(hit.body):
         yield Line(
-            number=int(number), matched=sign == b":", offset=int(offset), text=text.removesuffix(b"\r")
+            number=int(number), column=int(column or 0), offset=int(offset), text=text.removesuffix(b"\r")
         )
 
 
 def _around(found: Sequence[Line], skip: int, take: int, query: LineQuery) -> Sequence[Line]:
     """`take` of the matching lines after the first `skip`, with their context."""
-    numbers = [line.number for line in found if line.matched][skip : skip + take]
+    numbers = [line.number for line in found if line.column][skip : skip + take]
     if len(numbers) == len(found):
         return found
 
@@ -324,27 +321,62 @@ def _shown_lines(path: str | None, near: Sequence[Line], query: LineQuery) -> It
         has_context = query.before + query.after > 0
         if has_context and position and line.number != near[position - 1].number + 1:
             yield "--"
-        sign = ":" if line.matched else "-"
+        sign = ":" if line.column else "-"
         parts = (path, str(line.number) if query.line_numbers else None, line.text.decode("utf-8", "replace"))
         yield sign.join(part for part in parts if part is not None)
 
 
-def _is_there(workspace: Workspace, path: CanonicalPath, near: Sequence[Line]) -> bool:
-    """Whether there is a regular file in the workspace that contains these lines at their offsets."""
+Check = Callable[[CanonicalPath, Sequence[Line]], Sequence[Line] | None]
+"""Path and lines of a file → the lines as they are to be shown; None if they are no longer there."""
+
+
+def checked(
+    workspace: Workspace, path: CanonicalPath, near: Sequence[Line], *, recheck: bool
+) -> Sequence[Line] | None:
+    """A `Check` that shows long lines around their first match. Without `recheck`, which is not needed where
+    ripgrep could read nothing else, it rejects none."""
+    if not recheck and all(len(line.text) <= MAX_COLUMNS for line in near):
+        return near
     try:
-        fd = workspace.open_file(path)
+        with _opened(workspace, path) as read:
+            if recheck and not all(_is_at(line, read) for line in near):
+                return None
+            return [line if len(line.text) <= MAX_COLUMNS else _around_match(line, read) for line in near]
     except ToolError:
-        return False
+        return None if recheck else near
+
+
+_Read = Callable[[int, int], bytes]
+"""A number of bytes, and an offset as ripgrep counts it → what the file has there."""
+
+
+@contextmanager
+def _opened(workspace: Workspace, path: CanonicalPath) -> Generator[_Read]:
+    """Raises: ToolError: there is no such regular file in the workspace."""
+    fd = workspace.open_file(path)
     with os.fdopen(fd, "rb"):
         head = os.pread(fd, len(codecs.BOM_UTF8), 0)
         if head[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
             data = os.pread(fd, _MAX_TRANSCODED, 0).decode("utf-16", "replace").encode()
-            return all(_is_at(line, lambda size, start: data[start : start + size], 0) for line in near)
-        mark = len(head) if head == codecs.BOM_UTF8 else 0
-        return all(_is_at(line, lambda size, start: os.pread(fd, size, start), mark) for line in near)
+            yield lambda size, start: data[start : start + size]
+        else:
+            mark = len(head) if head == codecs.BOM_UTF8 else 0
+            yield lambda size, start: os.pread(fd, size, start + mark)
 
 
-def _is_at(line: Line, read: Callable[[int, int], bytes], shift: int) -> bool:
-    there = read(len(line.text), line.offset + shift)
-    cut = _OMISSION.search(line.text)
-    return there == line.text or (cut is not None and there.startswith(line.text[: cut.start()]))
+def _is_at(line: Line, read: _Read) -> bool:
+    # Of a longer line, ripgrep shows at least so many bytes.
+    size = min(len(line.text), MAX_COLUMNS)
+    return read(size, line.offset) == line.text[:size]
+
+
+def _around_match(line: Line, read: _Read) -> Line:
+    """A part of a long line, and where read_file goes on with it."""
+    start = max(0, line.column - _LEAD)
+    part, line_feed, _ = read(MAX_COLUMNS + 1, line.offset + start).partition(b"\n")
+    is_end = bool(line_feed) or len(part) <= MAX_COLUMNS
+    whole = without_cut_start(part) if start else part
+    text, size = decode_page(whole if is_end else whole[:MAX_COLUMNS], last=is_end)
+    end = start + len(part) - len(whole) + size
+    more = "" if is_end else f" [... read_file goes on with offset={line.number - 1}, column={end}]"
+    return replace(line, text=f"{'[...] ' * (start > 0)}{text.removesuffix(chr(13))}{more}".encode())

@@ -17,6 +17,8 @@ STDIN = "-"
 MAX_PATTERN = 10_000
 FAILED = 2
 """The exit status when some or all files could not be searched."""
+MAX_COLUMNS = 500
+"""Bytes of a line; ripgrep shows the start of a longer one."""
 _EXCERPT = 40
 """Characters shown on each side of the place where a pattern fails."""
 
@@ -45,13 +47,13 @@ _LINES = (
     "--crlf",
     "--regex-size-limit=10M",
     "--dfa-size-limit=64M",
-    "--max-columns=500",
+    f"--max-columns={MAX_COLUMNS}",
     "--max-columns-preview",
 )
 _MODES = {
     "files_with_matches": ("--files-with-matches",),
     "count": ("--count",),
-    "content": ("--heading", "--byte-offset", "--no-context-separator"),
+    "content": ("--heading", "--byte-offset", "--column", "--no-context-separator"),
 }
 
 

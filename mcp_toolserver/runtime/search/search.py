@@ -20,7 +20,7 @@ from mcp_toolserver.runtime.processes.helper_launcher import Programs
 from mcp_toolserver.runtime.search import ripgrep_args
 from mcp_toolserver.runtime.search.display_path import inside, showable
 from mcp_toolserver.runtime.search.executable import start
-from mcp_toolserver.runtime.search.results import NewestFiles, Results, format_result
+from mcp_toolserver.runtime.search.results import NewestFiles, Results, checked, format_result
 from mcp_toolserver.runtime.search.target import Filter, SearchTarget, Wanted, include, open_target
 
 DEADLINE = 50.0
@@ -74,10 +74,11 @@ class Ripgrep:
             if place.file is not None:
                 raise InvalidInput(f"'{query.path}' is a file. Give a folder as `path`.")
             matches = None if including.names_suffice else including.matches
-            listing = NewestFiles(place.folder, self._wanted(matches, place, query.hidden), query.limit)
+            wanted = self._wanted(matches, place, query.hidden)
+            listing = NewestFiles(place.folder, wanted, query.offset + query.limit)
             arguments = ripgrep_args.list_files(query, names=including.names, rules=place.has_rules)
             errors = await self._run(arguments, place, listing, query)
-        names = (inside(place.path, name) for name in listing.newest())
+        names = (inside(place.path, name) for name in listing.newest()[query.offset :])
         return FoundFiles(files=tuple(map(showable, names)), total=listing.total, errors=errors)
 
     async def lines(self, query: LineQuery) -> FoundLines:
@@ -104,9 +105,11 @@ class Ripgrep:
             if found.is_full:
                 found = Results(query, is_wanted, ordered=True)
                 errors = await self._run(ask(ordered=True), place, found, query)
-            recheck_in = None if self.landlocked and not self.may_hide else self.workspace
+            # A single file was searched through its own descriptor.
+            recheck = (self.may_hide or not self.landlocked) and place.file is None
+            check = partial(checked, self.workspace, recheck=recheck)
             return await self.workspace.read(
-                place.path, partial(format_result, recheck_in, place, query, found, errors)
+                place.path, partial(format_result, check, place, query, found, errors)
             )
 
     async def _run(

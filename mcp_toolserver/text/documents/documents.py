@@ -3,7 +3,7 @@ cells, PDF pages) as fit into a result.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mcp_toolserver.errors import InvalidInput
 from mcp_toolserver.text.documents.file_type import DocumentKind, Image
@@ -32,6 +32,8 @@ class Wanted:
     """Maximum number of blocks; None for as many as fit."""
     room: int
     """Maximum UTF-8 bytes of text."""
+    column: int = 0
+    """Bytes to skip in the first block."""
 
 
 Kind = tuple[str, str, int]
@@ -44,6 +46,8 @@ def blocks(kind: Kind, total: int, wanted: Wanted, make: Callable[[int], Block |
     `make` gets the place of a part, from 0, and gives None where it is time to stop. A first part that is
     too long alone is cut.
     """
+    if wanted.skip < 0:
+        wanted = replace(wanted, skip=max(0, total + wanted.skip))
     end = total if wanted.take is None else min(total, wanted.skip + wanted.take)
     texts: list[str] = []
     pictures: list[Image] = []
@@ -52,6 +56,8 @@ def blocks(kind: Kind, total: int, wanted: Wanted, make: Callable[[int], Block |
     place = min(wanted.skip, total)
     while place < end and not cut and (block := make(place)) is not None:
         text, shown_with = block
+        if place == wanted.skip and wanted.column:
+            text = text.encode(errors="surrogatepass")[wanted.column :].decode(errors="ignore")
         size = len(text.encode(errors="surrogatepass")) + 1
         if size > room and texts:
             break
@@ -62,7 +68,9 @@ def blocks(kind: Kind, total: int, wanted: Wanted, make: Callable[[int], Block |
         room -= size
         place += 1
     if cut:
-        texts.append(f"[{cut} more characters of this {kind[1]} are cut; grep_search may find parts of it]")
+        following = wanted.column + len(texts[0].encode(errors="surrogatepass"))
+        rest = f"go on inside it with offset={wanted.skip}, column={following}"
+        texts.append(f"[{cut} more characters of this {kind[1]} are cut; {rest}]")
     texts.append(_note(kind, total, wanted.skip, place))
     return Shown(text="\n".join(texts), pictures=tuple(pictures), truncated=bool(cut) or place < end)
 

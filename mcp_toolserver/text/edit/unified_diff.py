@@ -22,8 +22,11 @@ _NOTE_BYTES = 160
 """Room for the lines that say what is not shown."""
 _GAP = "[…]"
 
+ECHOED = 4_000
+"""Default bytes of a diff that tells a model what it has just changed."""
 
-def unified(before: str, after: str, path: str, *, to: str | None = None, limit: int = 20_000) -> str:
+
+def unified(before: str, after: str, path: str, *, to: str | None = None, limit: int = ECHOED) -> str:
     """Return a unified diff, as of `git diff`, of at most `limit` UTF-8 bytes; "" for equal texts.
 
     `to` is where the new text lies, if elsewhere. Lines end at "\\n" only. Lines over 1,000 characters are
@@ -42,10 +45,21 @@ def unified(before: str, after: str, path: str, *, to: str | None = None, limit:
         start = _fitting(rows, room - room // 4)
         end = _fitting(rows[max(2, len(start)) :][::-1], room - sum(map(_size, start)))[::-1]
     missing = hidden + sum(row[0] in "-+" for row in rows[max(2, len(start)) : len(rows) - len(end)])
-    notes = [f"[{missing} more changed lines are left out here]\n"] * (missing > 0)
+    notes = [f"[{missing} more changed lines are left out here; read_file shows them]\n"] * (missing > 0)
     if is_shortened and any(map(_is_shortened, (*start, *end))):
         end.append(f"[lines over {_LINE_CHARACTERS} characters are shortened at {_GAP}]\n")
     return head_bytes("".join((*start, *notes, *end)), limit)
+
+
+def cut_middle(text: str, limit: int) -> str:
+    """Return `text` with whole lines left out in the middle, where it has more than `limit` characters."""
+    if len(text) <= limit:
+        return text
+    start = text.rfind("\n", 0, limit // 2) + 1
+    end = text.find("\n", len(text) - limit // 2) + 1
+    left_out = text.count("\n", start, end)
+    gap = f"[{left_out} lines in the middle of the diff are left out; read_file shows them]\n"
+    return f"{text[:start]}{gap}{text[end:]}"
 
 
 def _fitting(rows: list[str], room: int) -> list[str]:

@@ -144,8 +144,8 @@ def decode_page(data: bytes, *, last: bool) -> tuple[str, int]:
 
 def without_cut_start(data: bytes) -> bytes:
     """Return `data` without the end of a character whose start is missing."""
-    start = next((index for index, byte in enumerate(data[:_LONGEST]) if byte & 0xC0 != 0x80), 0)
-    return data[start:]
+    others = (index for index, byte in enumerate(data[:_LONGEST]) if byte & 0xC0 != 0x80)
+    return data[next(others, len(data) if len(data) < _LONGEST else 0) :]
 
 
 def head_bytes(text: str, limit: int) -> str:

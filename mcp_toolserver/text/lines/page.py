@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import BinaryIO, Literal
 
-from mcp_toolserver.text.lines.encoding import UTF_8, Encoding, detect, encoding_of_lines
+from mcp_toolserver.text.lines.encoding import UTF_8, Encoding, detect, encoding_of_lines, without_cut_start
 
 _CHUNK = 1024 * 1024
 _SAMPLE = 64 * 1024
@@ -33,8 +33,8 @@ class Page:
     """Of the lines of this page."""
     cut_by_bytes: bool
     """Whether more lines were asked for than fit."""
-    long_line: int | None
-    """The length in bytes of the only line, when even that did not fit whole."""
+    long_line: tuple[int, int] | None
+    """Where the first line is shown to, and its length, both in bytes, if it is not shown whole."""
 
     @property
     def last(self) -> int:
@@ -47,18 +47,18 @@ class Page:
         return self.last if self.last < self.total else None
 
 
-def page(file: BinaryIO, size: int, *, skip: int, take: int, max_bytes: int) -> Page:
+def page(file: BinaryIO, *, skip: int, column: int = 0, take: int, max_bytes: int) -> Page:
     """Return the `take` lines after the first `skip`, or as many as fit `max_bytes` when numbered.
 
-    A line counts with its UTF-8 bytes, its number, a tab and a line feed. A first line that is too long alone
-    is cut.
+    A line counts with its UTF-8 bytes, its number, a tab and a line feed. The first one starts after `column`
+    bytes of it; if it is too long alone, it is cut.
 
     Raises:
         InvalidInput: the file is not text.
     """
     sample = file.read(_SAMPLE)
-    encoding = encoding_of_lines(sample, complete=size <= _SAMPLE)
-    taken = _Taken(skip=skip, take=take, room=max_bytes)
+    encoding = encoding_of_lines(sample, complete=len(sample) < _SAMPLE)
+    taken = _Taken(skip=skip, column=column, take=take, room=max_bytes)
     chunks = chain((sample,), iter(lambda: file.read(_CHUNK), b""))
     for chunk in _utf_8(encoding, chunks):
         taken.feed(chunk)
@@ -110,13 +110,14 @@ def _line_endings(taken: "_Taken", raw: bytes) -> LineEndings:
 class _Taken:
     """Collects lines out of a stream of UTF-8 in three stages: skip, take, and only count."""
 
-    def __init__(self, *, skip: int, take: int, room: int) -> None:
+    def __init__(self, *, skip: int, column: int, take: int, room: int) -> None:
         self.lines: list[bytes] = []
         self.ended = 0
         """How many of `lines` end with a line feed."""
         self.is_full = False
-        self.long_line: int | None = None
+        self.long_line: tuple[int, int] | None = None
         self._skip = skip
+        self._column = column
         self._take = take
         self._room = room
         self._line_feeds = 0
@@ -140,7 +141,7 @@ class _Taken:
         if found < missing or not self._wants_more():
             return
         *whole, rest = chunk.split(b"\n", missing + wanted)[missing:]
-        if whole and self._open_length:
+        if whole and (self._open_length or self._is_inside):
             self._end_line(whole.pop(0))
         if not self._take_all(whole):
             for line in whole:
@@ -161,7 +162,7 @@ class _Taken:
         last = first + len(lines) - 1
         digits = sum(max(0, last - max(first, 10**power) + 1) for power in range(len(str(last))))
         size = sum(map(len, lines)) + digits + 2 * len(lines)
-        if self.is_full or size > self._room:
+        if self.is_full or size > self._room or self._is_inside:
             return False
         self.lines += lines
         self.ended += len(lines)
@@ -173,22 +174,31 @@ class _Taken:
             self._extend(end)
             self._close(ended=True)
 
+    @property
+    def _is_inside(self) -> bool:
+        """Whether the next line is to be shown from its column on."""
+        return bool(self._column) and not self.lines
+
     def _extend(self, part: bytes) -> None:
+        start = max(0, self._column - self._open_length) if self._is_inside else 0
         self._open_length += len(part)
-        self._open += part[: max(0, self._room + 1 - len(self._open))]
+        self._open += part[start : start + max(0, self._room + 1 - len(self._open))]
 
     def _close(self, *, ended: bool) -> None:
         """Take the open line if there is room."""
         room = self._room - len(str(self._skip + len(self.lines) + 1)) - 2
-        if self._open_length <= room:
-            self._room = room - self._open_length
-            self.lines.append(bytes(self._open))
-            self.ended += ended
-        else:
+        start = min(self._column, self._open_length) if self._is_inside else 0
+        line = bytes(self._open)
+        fits = self._open_length - start <= room
+        if not fits:
             self.is_full = True
-            if not self.lines:
-                self.long_line = self._open_length
-                self.lines.append(_head(bytes(self._open), room))
+            line = _head(line, room)
+        if not self.lines and (start or not fits):
+            self.long_line = start + len(line), self._open_length
+        if fits or not self.lines:
+            self._room = room - len(line)
+            self.ended += fits and ended
+            self.lines.append(without_cut_start(line) if start else line)
         self._open.clear()
         self._open_length = 0
 

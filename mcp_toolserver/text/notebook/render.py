@@ -126,7 +126,7 @@ def _cell(number: int, cell: Fields, pictures: list[Image], *, has_ids: bool) ->
     for output in found[:_OUTPUTS]:
         lines += _output(_mapping(output), pictures)
     if len(found) > _OUTPUTS:
-        lines.append(f"[{len(found) - _OUTPUTS} more outputs are left out]")
+        lines.append(f"[{len(found) - _OUTPUTS} more outputs are left out; grep_search finds them]")
     return lines
 
 
@@ -200,6 +200,6 @@ def _truncated(text: str) -> list[str]:
     head, tail = head_bytes(plain, _HEAD_BYTES), tail_bytes(plain, _TAIL_BYTES)
     return [
         indented(head),
-        f"[{len(plain) - len(head) - len(tail)} characters of it are left out]",
+        f"[{len(plain) - len(head) - len(tail)} characters of it are left out; grep_search finds them]",
         indented(tail),
     ]

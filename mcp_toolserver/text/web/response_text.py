@@ -25,7 +25,10 @@ def answered(method: str, answer: WebAnswer, *, headers: bool) -> str:
     ]
     parts = [*(["\n".join(header_lines)] if headers else []), *filter(None, [_body(answer)])]
     shown = framed("\n\n".join(parts), answer.mark) if parts else "(no body)"
-    cut = "" if answer.complete else f"\n[only the first {len(answer.body)} bytes of the body were read]"
+    rest = "; download saves all of it" * (method == "GET")
+    cut = (
+        "" if answer.complete else f"\n[only the first {len(answer.body)} bytes of the body were read{rest}]"
+    )
     return f"{said}\n{shown}{cut}"
 
 

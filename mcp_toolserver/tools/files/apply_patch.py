@@ -13,9 +13,6 @@ from mcp_toolserver.text.undo_note import undo_help
 if TYPE_CHECKING:
     from mcp_toolserver.text.patch.plan import Outcome, Plan
 
-_DIFF_BYTES = 50_000
-"""Of all diffs together that are shown because a hunk did not fit exactly."""
-
 
 def _parsed(value: object) -> object:
     from mcp_toolserver.text.patch.formats import parse
@@ -30,6 +27,7 @@ class ApplyPatch(t.Args):
 
 
 async def run(args: ApplyPatch, rt: t.Runtime) -> t.Output:
+    from mcp_toolserver.text.edit.unified_diff import ECHOED, cut_middle
     from mcp_toolserver.text.patch.plan import plan
 
     plans: list[Plan] = []
@@ -47,7 +45,9 @@ async def run(args: ApplyPatch, rt: t.Runtime) -> t.Output:
     patched = f"Patched {count} file{'s' * (count != 1)}."
     headline = patched if count else "Nothing changed: the files are so already."
     summary = (headline, *_lines(outcomes, written))
-    return t.Output("\n".join((*summary, "".join(_diffs(outcomes)))).rstrip("\n"), sha256=digests)
+    # Shown where a hunk did not match exactly.
+    diffs = cut_middle("".join(outcome.diff for outcome in outcomes), ECHOED)
+    return t.Output("\n".join((*summary, diffs)).rstrip("\n"), sha256=digests)
 
 
 def _lines(outcomes: "Sequence[Outcome]", written: Mapping[t.CanonicalPath, t.Written]) -> Iterator[str]:
@@ -76,15 +76,6 @@ def _undo(outcome: "Outcome", previous: t.Previous) -> str:
     return f'restore "{previous.handle}"{place}'
 
 
-def _diffs(outcomes: "Sequence[Outcome]") -> Iterator[str]:
-    """The diffs of files where a hunk did not match exactly, up to a size."""
-    room = _DIFF_BYTES
-    for outcome in outcomes:
-        room -= len(outcome.diff.encode())
-        if outcome.diff and room >= 0:
-            yield outcome.diff
-
-
 TOOL = t.ToolSpec(
     name="apply_patch",
     title="Apply patch",
@@ -94,4 +85,5 @@ TOOL = t.ToolSpec(
     kind="edit",
     destructive=True,
     aliases=(t.Alias("apply_patch", renames={"input": "patch", "patchText": "patch", "diff": "patch"}),),
+    profile=t.Profile.DEFAULT,
 )

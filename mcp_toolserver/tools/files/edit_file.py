@@ -83,10 +83,7 @@ def _notes(path: str, edited: "Edited", written: t.Written) -> list[str]:
     if written.after == written.before:
         notes.append("The content is the same as before.")
         return notes
-    notes += undo_notes(path, written.previous)
-    if written.links > 1:
-        notes.append(f"The file had {written.links} hard links; the other names keep the old content.")
-    return notes
+    return notes + undo_notes(path, written)
 
 
 TOOL = t.ToolSpec(

@@ -7,7 +7,7 @@ from typing import BinaryIO
 from mcp_toolserver import tool as t
 from mcp_toolserver.text.lines.encoding import Encoding, encoding_of_lines, head_bytes, tail_bytes
 
-_MOST_BYTES = 59_000
+_MOST_BYTES = 40_000
 """Below the limit of the answer, which also holds the notes at its end."""
 
 

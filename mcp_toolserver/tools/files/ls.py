@@ -7,13 +7,14 @@ from collections.abc import Iterator
 from mcp_toolserver import tool as t
 from mcp_toolserver.text.folder_listing import detailed, named
 
-_ENTRIES = 1_000
+_ENTRIES = 200
 
 
 class Ls(t.Args):
     path: t.WorkspacePath = t.Field(default=t.ROOT, description="Folder to list; default: the first root")
     hidden: bool = t.Field(default=False, description="Include dot files")
     details: bool = t.Field(default=False, description="Show size and modification time")
+    limit: int = t.Field(default=_ENTRIES, ge=1, description=f"Most entries to return ({_ENTRIES})")
     offset: int = t.Field(default=0, ge=0, description="Entries to skip, for the next page")
 
 
@@ -22,8 +23,8 @@ async def run(args: Ls, rt: t.Runtime) -> t.Output:
         path=args.path,
         hidden=args.hidden,
         details=args.details,
-        limit=_ENTRIES,
-        each=_ENTRIES,
+        limit=args.limit,
+        each=args.limit,
         skip=args.offset,
     )
     content = (await rt.fs.folders(query))["."]

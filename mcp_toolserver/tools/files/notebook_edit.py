@@ -105,10 +105,7 @@ def _notes(path: str, edited: "EditedNotebook", written: t.Written) -> list[str]
         notes.append(f"Its outputs ({edited.cleared}) are cleared.")
     if edited.detached:
         notes.append("Its attachments are gone: a code cell has none.")
-    notes += undo_notes(path, written.previous)
-    if written.links > 1:
-        notes.append(f"The file had {written.links} hard links; the other names keep the old content.")
-    return notes
+    return notes + undo_notes(path, written)
 
 
 TOOL = t.ToolSpec(

@@ -18,8 +18,7 @@ from mcp_toolserver.text.documents.file_type import (
 from mcp_toolserver.text.lines.page import Page, page
 
 _LINES = 2_000
-_TEXT_BYTES = 59_000
-"""Below the limit of the answer, which also holds the notes at its end."""
+_TEXT_BYTES = 40_000
 _WHOLE_BYTES = 10 * 1024 * 1024
 _DOCUMENT_BYTES = 50 * 1024 * 1024
 
@@ -28,14 +27,15 @@ class ReadFile(t.Args):
     path: t.WorkspacePath = t.Field(description="Path of the file, relative to the first root or absolute")
     offset: int = t.Field(
         default=0,
-        ge=0,
-        description="Lines to skip: 199 starts at line 200; cells in a notebook, pages otherwise",
+        description="Lines to skip: 199 starts at line 200, -20 shows the last 20; cells of a notebook, "
+        "pages of a PDF",
     )
     limit: int | None = t.Field(
         default=None,
         ge=1,
         description=f"Most lines, cells or pages to return; default for text: {_LINES} lines",
     )
+    column: int = t.Field(default=0, ge=0, description="Bytes of a long first line to skip")
 
 
 async def run(args: ReadFile, rt: t.Runtime) -> t.Output:
@@ -58,19 +58,19 @@ def _shown(args: ReadFile, file: BinaryIO, size: int) -> t.Output | tuple[Docume
                 "apart. Ask the user for a smaller one, or for its text."
             )
         return kind, file.read(_DOCUMENT_BYTES)
-    if size > _WHOLE_BYTES and args.limit is None:
+    if size > _WHOLE_BYTES and args.limit is None and args.offset >= 0:
         raise t.InvalidInput(
             f"'{args.path}' has {size} bytes. Set `limit` (and `offset`) to read a part of it, or find the "
             "place with grep_search."
         )
-    return _lines(args, file, size)
+    return _lines(args, file)
 
 
 def _document(args: ReadFile, kind: DocumentKind, content: bytes) -> t.Output:
     from mcp_toolserver.text.documents.documents import Shown, Wanted
     from mcp_toolserver.text.documents.documents import shown as taken_apart
 
-    wanted = Wanted(skip=args.offset, take=args.limit, room=_TEXT_BYTES)
+    wanted = Wanted(skip=args.offset, take=args.limit, room=_TEXT_BYTES, column=args.column)
     try:
         shown = taken_apart(kind, content, wanted)
     except t.ToolError as error:
@@ -78,23 +78,28 @@ def _document(args: ReadFile, kind: DocumentKind, content: bytes) -> t.Output:
     if isinstance(shown, Shown):
         return t.Output(shown.text, images=shown.pictures, truncated=shown.truncated)
     text, note = shown
-    output = _lines(args, BytesIO(text), len(text))
+    output = _lines(args, BytesIO(text))
     return replace(output, text=f"{output.text}\n[{note}]") if note else output
 
 
-def _lines(args: ReadFile, file: BinaryIO, size: int) -> t.Output:
-    found = page(file, size, skip=args.offset, take=args.limit or _LINES, max_bytes=_TEXT_BYTES)
+def _lines(args: ReadFile, file: BinaryIO) -> t.Output:
+    skip = args.offset
+    if skip < 0:
+        skip = max(0, page(file, skip=0, take=1, max_bytes=_TEXT_BYTES).total + skip)
+        file.seek(0)
+    take = args.limit or _LINES
+    found = page(file, skip=skip, column=args.column, take=take, max_bytes=_TEXT_BYTES)
     is_cut = found.cut_by_bytes or (args.limit is None and found.next_skip is not None)
     numbered = (f"{number}\t{line}" for number, line in enumerate(found.lines, found.first))
-    return t.Output("\n".join((*numbered, *_notes(found))), truncated=is_cut)
+    return t.Output("\n".join((*numbered, *_notes(args, found))), truncated=is_cut)
 
 
-def _notes(found: Page) -> list[str]:
+def _notes(args: ReadFile, found: Page) -> list[str]:
     notes: list[str] = []
     if found.long_line is not None:
-        notes.append(
-            f"[line {found.first} has {found.long_line} bytes and is cut; grep_search finds parts of it]"
-        )
+        end, size = found.long_line
+        more = f"; go on inside it with offset={found.first - 1}, column={end}" if end < size else ""
+        notes.append(f"[bytes {min(args.column, size)}-{end} of the {size} of line {found.first}{more}]")
     # What matters for editing.
     about = [found.encoding] * (found.encoding != "utf-8")
     about += [f"{found.line_endings} line endings"] * (found.line_endings in ("CRLF", "mixed"))

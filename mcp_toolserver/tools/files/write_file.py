@@ -1,5 +1,6 @@
-"""Create or overwrite a whole file, with missing parent folders, and return the diff. To change part of a
-file, use edit_file. The replaced content is kept for undo; the answer says how to restore it.
+"""Create or overwrite a whole file, with missing parent folders, and return the diff if it is short.
+To change part of a file, use edit_file. The replaced content is kept for undo; the answer says how to
+restore it.
 """
 
 from mcp_toolserver import tool as t
@@ -27,10 +28,14 @@ class WriteFile(t.Args):
         description="Instead of content: id from an earlier answer, to put that previous content back",
     )
 
+    append: t.SkipJsonSchema[bool] = t.Field(default=False, description="Put content at the end of the file")
+
     @t.model_validator(mode="after")
     def _one_source(self) -> "WriteFile":
         if (self.content is None) == (self.restore is None):
             raise ValueError("give content, which may be empty, or restore, and not both")
+        if self.append and self.restore is not None:
+            raise ValueError("append goes with content, not with restore")
         return self
 
 
@@ -39,9 +44,8 @@ async def run(args: WriteFile, rt: t.Runtime) -> t.Output:
         written = await rt.fs.restore(args.path, args.restore, expected_sha256=args.expected_sha256)
     else:
         content = (args.content or "").encode()
-        written = await rt.fs.write(
-            args.path, content, expected_sha256=args.expected_sha256, overwrite=args.overwrite
-        )
+        how = {"overwrite": args.overwrite, "append": args.append}
+        written = await rt.fs.write(args.path, content, expected_sha256=args.expected_sha256, **how)
     digest = {args.path: written.sha256}
     about = f"{args.path} ({len(written.after)} bytes)"
     if written.created:
@@ -55,18 +59,23 @@ async def run(args: WriteFile, rt: t.Runtime) -> t.Output:
 
 
 def _diff(args: WriteFile, written: t.Written) -> str:
-    from mcp_toolserver.text.edit.unified_diff import unified
+    from mcp_toolserver.text.edit.unified_diff import ECHOED, unified
 
     old, new = detect(written.before), detect(written.after)
     if old is None or new is None:
         return f"It replaced {len(written.before)} bytes; the old or the new content is not text."
-    return unified(old.decode(written.before), new.decode(written.after), args.path)
+    before, after = old.decode(written.before), new.decode(written.after)
+    diff = unified(before, after, args.path, limit=2 * ECHOED)
+    if len(diff.encode()) <= ECHOED:
+        return diff
+    had, has = (len(text.splitlines()) for text in (before, after))
+    return f"It had {had} lines and now has {has}; their diff is not shown."
 
 
 def _notes(path: str, written: t.Written) -> list[str]:
     """Changes other than the text, and how to undo them."""
     old, new = detect(written.before), detect(written.after)
-    notes = undo_notes(path, written.previous)
+    notes = undo_notes(path, written)
     if written.previous and written.previous.path:
         notes.append(f"read_file shows the previous content: path {written.previous.path}")
     if old is not None and new is not None and written.before and old.name != new.name:
@@ -74,8 +83,6 @@ def _notes(path: str, written: t.Written) -> list[str]:
     was, now = _line_endings(written.before), _line_endings(written.after)
     if was and now and was != now:
         notes.append(f"The line endings were {was} and are now {now}.")
-    if written.links > 1:
-        notes.append(f"The file had {written.links} hard links; the other names keep the old content.")
     return notes
 
 

@@ -1,6 +1,7 @@
-"""Restore files of the work tree to their content in a commit, or in the index. This discards uncommitted
-changes of these files and brings deleted files back. All files are restored or none. The index,
-other files and the branch stay as they are; files stored through a filter (Git LFS) are refused.
+"""Restore files or folders of the work tree to their content in a commit, or in the index. This discards
+uncommitted changes of these files and brings deleted files back; files that the commit lacks stay. All files
+are restored or none. The index, other files and the branch stay as they are; files stored through a filter
+(Git LFS) are refused.
 """
 
 from collections.abc import Sequence
@@ -16,7 +17,7 @@ class GitRestore(t.Args):
     paths: t.WorkspacePaths = t.Field(
         min_length=1,
         max_length=_PATHS,
-        description=f"Files to restore, at most {_PATHS}; no folders or patterns",
+        description=f"Files or folders to restore, at most {_PATHS}; no patterns",
     )
     commit: str = t.Field(
         default="HEAD",
@@ -45,6 +46,7 @@ async def run(args: GitRestore, rt: t.Runtime) -> t.Output:
     lines = [
         f"- {_line(one, same=path in same, created=path in created)}{brief_undo_note(written[path].previous)}"
         for path, one in versions.items()
+        if path in args.paths or path not in same
     ]
     undo = undo_help(one.previous for one in written.values())
     return t.Output("\n".join((f"Restored {counted(len(lines), 'file')} from {source}.", *undo, *lines)))

@@ -86,8 +86,8 @@ def _listed(edit: t.CodeEdit) -> str:
     return "\n".join((*lines, last if edit.actions else f"No code actions here, says {edit.source}."))
 
 
-DIFF_CHARACTERS = 20_000
-"""Of the diffs of all files together."""
+_PREVIEW = 20_000
+"""Characters of the diffs of all files together, if the diff is what was asked for."""
 
 _FILE_BYTES = 200_000
 """Of the diff of one file before the whole is cut."""
@@ -102,6 +102,8 @@ def edit_text(edit: t.CodeEdit, replaced: Mapping[t.CanonicalPath, t.Previous | 
 
 
 def _parts(edit: t.CodeEdit, replaced: Mapping[t.CanonicalPath, t.Previous | None] | None) -> Iterator[str]:
+    from mcp_toolserver.text.edit.unified_diff import ECHOED, cut_middle
+
     count = len({one.path for one in edit.files if one.after is not None})
     files = f"{count} file{'s' * (count != 1)}"
     if not edit.files:
@@ -117,7 +119,7 @@ def _parts(edit: t.CodeEdit, replaced: Mapping[t.CanonicalPath, t.Previous | Non
     yield from (f"{_line(one)}{brief_undo_note(undo.get(one.path))}" for one in shown[:_MOST_FILES])
     if len(shown) > _MOST_FILES:
         yield f"- and {len(shown) - _MOST_FILES} more files"
-    yield cut_middle("".join(_diffs(edit.files)), DIFF_CHARACTERS)
+    yield cut_middle("".join(_diffs(edit.files)), _PREVIEW if replaced is None else ECHOED)
 
 
 def _line(file: t.ProposedFile) -> str:
@@ -135,16 +137,6 @@ def _diffs(files: Sequence[t.ProposedFile]) -> Iterator[str]:
         if one.after is not None:
             source, after = one.like or one.path, one.after.decode("utf-8-sig", "replace")
             yield unified(texts[source], after, source, to=one.path, limit=_FILE_BYTES)
-
-
-def cut_middle(text: str, limit: int) -> str:
-    """Return `text` with whole lines left out in the middle, where it has more than `limit` characters."""
-    if len(text) <= limit:
-        return text
-    start = text.rfind("\n", 0, limit // 2) + 1
-    end = text.find("\n", len(text) - limit // 2) + 1
-    left_out = text.count("\n", start, end)
-    return f"{text[:start]}[{left_out} lines in the middle of the diff are left out]\n{text[end:]}"
 
 
 TOOL = t.ToolSpec(

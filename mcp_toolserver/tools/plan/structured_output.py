@@ -43,5 +43,4 @@ TOOL = t.ToolSpec(
     args=StructuredOutput,
     run=run,
     idempotent=True,
-    profile=t.Profile.DEFAULT,
 )

@@ -8,7 +8,7 @@ from mcp_toolserver import tool as t
 class CallTool(t.Args):
     name: str = t.Field(min_length=1, max_length=128, description="Name of the tool to call")
     arguments: dict[str, t.JsonValue] = t.Field(
-        default_factory=dict, description="Arguments, as the schema of that tool describes them"
+        default_factory=dict, description="Arguments by the schema of that tool"
     )
 
 
@@ -22,4 +22,5 @@ TOOL = t.ToolSpec(
     run=t.Forward(lambda args: (args.name, args.arguments)),
     destructive=True,
     aliases=(t.Alias("call_tool"),),
+    profile=t.Profile.LEAN,
 )

@@ -9,7 +9,7 @@ from mcp_toolserver import tool as t
 from mcp_toolserver.text.search.glob import listed, matcher, rooted
 from mcp_toolserver.tools.search.grep_search import nothing, unsearched
 
-_ENTRIES = 1_000
+_ENTRIES = 200
 _FOLDERS = 100
 _SWITCHES = {"hidden": "dot files", "include_ignored": "what .gitignore lists"}
 
@@ -21,6 +21,8 @@ class GlobSearch(t.Args):
     path: t.WorkspacePath = t.Field(default=t.ROOT, description="Folder to search; default: the first root")
     hidden: bool = t.Field(default=False, description="Include dot files")
     include_ignored: bool = t.Field(default=False, description="Include files excluded by .gitignore")
+    limit: int = t.Field(default=_ENTRIES, ge=1, description=f"Most files to return ({_ENTRIES})")
+    offset: int = t.Field(default=0, ge=0, description="Files to skip")
 
     @t.model_validator(mode="before")
     @classmethod
@@ -39,19 +41,21 @@ async def run(args: GlobSearch, rt: t.Runtime) -> t.Output:
         path=args.path,
         hidden=args.hidden,
         ignored=args.include_ignored,
-        limit=_ENTRIES,
+        limit=args.limit,
+        offset=args.offset,
     )
     found = await rt.search.files(query)
-    if not found.files and (folders := await _folders(query, rt)):
+    if not found.total and (folders := await _folders(query, rt)):
         return t.Output("\n".join(("No file matches, but these folders do:", *folders)))
-    is_cut = found.total > len(found.files)
+    is_cut = args.offset + len(found.files) < found.total
     text = "\n".join((*_lines(args, found), *unsearched(found.errors)))
     return t.Output(text, truncated=is_cut)
 
 
 async def _folders(query: t.FileQuery, rt: t.Runtime) -> list[str]:
     """Folders with files that match the pattern, each with a slash at its end."""
-    found = await rt.search.files(replace(query, pattern=f"{query.pattern}/**"))
+    inside = replace(query, pattern=f"{query.pattern}/**", limit=10 * _FOLDERS, offset=0)
+    found = await rt.search.files(inside)
     matches = matcher(query.pattern)
     start = "" if query.path == "." else f"{query.path.rstrip('/')}/"
     above = {parent for file in found.files for parent in _parents(file.removeprefix(start))}
@@ -65,14 +69,17 @@ def _parents(path: str) -> Iterator[str]:
 
 
 def _lines(args: GlobSearch, found: t.FoundFiles) -> Iterator[str]:
-    if not found.files:
+    if not found.total:
         yield nothing(
             "file matches", {"hidden": args.hidden, "include_ignored": args.include_ignored}, _SWITCHES
         )
     yield from found.files
-    if found.total > len(found.files):
-        shown = f"the newest {len(found.files):,} of {found.total:,} files"
-        yield f"[{shown}; narrow the pattern or the path to see others]"
+    end = args.offset + len(found.files)
+    if found.total and not found.files:
+        yield f"[nothing after offset={args.offset}: there are {found.total:,} files]"
+    elif len(found.files) < found.total:
+        more = f"; go on with offset={end}" if end < found.total else ""
+        yield f"[files {args.offset + 1:,}-{end:,} of {found.total:,}, the newest first{more}]"
 
 
 TOOL = t.ToolSpec(

@@ -10,8 +10,11 @@ from math import isfinite
 from typing import Any
 
 from mcp_toolserver import tool as t
-from mcp_toolserver.text.shell.command_output import command_text, describing
+from mcp_toolserver.text.shell.command_output import command_text, describing, noted
 from mcp_toolserver.text.shell.words import simple_parts
+
+_MOST_TIMEOUT = 600_000
+"""Milliseconds."""
 
 
 class Bash(t.Args):
@@ -19,7 +22,6 @@ class Bash(t.Args):
     timeout: int = t.Field(
         default=120_000,
         ge=1,
-        le=600_000,
         description="Milliseconds until the script is killed (120000); at most 600000",
     )
     cwd: t.WorkspacePath = t.Field(default=t.ROOT, description="Working directory; default: the first root")
@@ -37,15 +39,22 @@ def run(args: Bash, rt: t.Runtime) -> Awaitable[t.Output]:
 
 async def ran(args: Bash, rt: t.Runtime, script: str) -> t.Output:
     """Run the bash `script`, with all else as `args` say."""
+    timeout, notes = bounded(args.timeout)
     unlimited = args.run_in_background and "timeout" not in args.model_fields_set
     command = t.Command(
         script=script,
         cwd=args.cwd,
-        timeout=None if unlimited else args.timeout / 1000,
+        timeout=None if unlimited else timeout,
         background=args.run_in_background,
     )
     state = await rt.processes.run(command, describing(rt.report, args.description))
-    return t.Output.of_job(command_text(state), state)
+    return t.Output.of_job(noted(command_text(state), notes), state)
+
+
+def bounded(timeout: int) -> tuple[float, list[str]]:
+    """Return a timeout in seconds from one in milliseconds, and a note if it is shorter than asked for."""
+    note = f"a timeout of {_MOST_TIMEOUT} ms is the longest, {timeout} was asked for"
+    return min(timeout, _MOST_TIMEOUT) / 1000, [note] * (timeout > _MOST_TIMEOUT)
 
 
 def _milliseconds(seconds: Any) -> Any:

@@ -8,6 +8,7 @@ from typing import Annotated
 from mcp_toolserver import tool as t
 from mcp_toolserver.text.shell.command_output import command_text, noted
 from mcp_toolserver.text.shell.words import argument, simple_parts
+from mcp_toolserver.tools.shell.bash import bounded
 
 
 class ContainerShell(t.Args):
@@ -17,15 +18,15 @@ class ContainerShell(t.Args):
     timeout: int = t.Field(
         default=120_000,
         ge=1,
-        le=600_000,
         description="Milliseconds until the script is killed; at most 600000",
     )
 
 
 async def run(args: ContainerShell, rt: t.Runtime) -> t.Output:
-    state, on_host = await rt.containers.run(args.command, args.timeout / 1000, rt.report)
-    note = f"Sandbox unavailable - ran in the local shell instead. {on_host}"
-    return t.Output.of_job(noted(command_text(state), [note] if on_host else []), state)
+    timeout, notes = bounded(args.timeout)
+    state, on_host = await rt.containers.run(args.command, timeout, rt.report)
+    notes += [f"Sandbox unavailable - ran in the local shell instead. {on_host}"] if on_host else []
+    return t.Output.of_job(noted(command_text(state), notes), state)
 
 
 TOOL = t.ToolSpec(

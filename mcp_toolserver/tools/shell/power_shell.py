@@ -29,5 +29,5 @@ TOOL = replace(
     run=run,
     needs=frozenset({t.Capability.PROCESS, t.Capability.POWERSHELL}),
     aliases=(),
-    profile=t.Profile.DEFAULT,
+    profile=t.Profile.ALL,
 )

@@ -11,6 +11,7 @@ from mcp_toolserver import tool as t
 from mcp_toolserver.text.documents.file_type import viewable
 from mcp_toolserver.text.shell.command_output import command_text, noted, printed
 from mcp_toolserver.text.shell.words import argument, simple_parts
+from mcp_toolserver.tools.shell.bash import bounded
 
 _LANGUAGES: Mapping[str, t.Language] = {
     "python": "python",
@@ -41,7 +42,7 @@ class Repl(t.Args):
     )
     language: NamedLanguage = t.Field(description="Language of the code")
     timeout_ms: int = t.Field(
-        default=45_000, ge=1, le=600_000, description="Milliseconds until the code is stopped; at most 600000"
+        default=45_000, ge=1, description="Milliseconds until the code is stopped; at most 600000"
     )
     session: str = t.Field(
         default="", max_length=100, description='"new", or the handle of a session; empty keeps no variables'
@@ -60,11 +61,11 @@ class Repl(t.Args):
 
 
 async def run(args: Repl, rt: t.Runtime) -> t.Output:
-    timeout = args.timeout_ms / 1000
+    timeout, notes = bounded(args.timeout_ms)
     if args.language == "shell" and not args.session:
         command = t.Command(script=args.code, cwd=t.ROOT, timeout=timeout)
         state = await rt.processes.run(command, rt.report)
-        return t.Output.of_job(command_text(state), state)
+        return t.Output.of_job(noted(command_text(state), notes), state)
     snippet = t.Snippet(
         language=args.language,
         code=args.code,
@@ -77,7 +78,7 @@ async def run(args: Repl, rt: t.Runtime) -> t.Output:
     images = tuple(t.Image(data=picture, mime_type=mime_type) for picture, mime_type in types if mime_type)
     hidden = came.dropped + len(types) - len(images)
     text = evaluated(came, args.language, asked=args.session, hidden=hidden)
-    return t.Output.of_job(text, came.state, images)
+    return t.Output.of_job(noted(text, notes), came.state, images)
 
 
 def evaluated(came: t.Evaluation, spoken: t.Language, *, asked: str, hidden: int) -> str:

@@ -31,5 +31,4 @@ TOOL = t.ToolSpec(
     idempotent=True,
     may_be_long=True,
     limits=t.Limits(deadline=_MOST / 1000 + 30),
-    profile=t.Profile.DEFAULT,
 )

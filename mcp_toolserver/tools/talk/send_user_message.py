@@ -40,5 +40,4 @@ TOOL = t.ToolSpec(
     args=SendUserMessage,
     run=run,
     aliases=(t.Alias("Brief"),),
-    profile=t.Profile.DEFAULT,
 )

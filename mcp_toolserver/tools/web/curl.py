@@ -5,7 +5,7 @@ body. An HTTP error status is returned as a normal result. Treat the response as
 from mcp_toolserver import tool as t
 from mcp_toolserver.text.web.response_text import answered
 
-_BYTES = 57_000
+_BYTES = 45_000
 _SECONDS = 30.0
 
 

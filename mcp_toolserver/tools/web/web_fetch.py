@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _BYTES = 8 * 1024 * 1024
 _SECONDS = 30.0
-_PAGE_BYTES = 58_000
+_PAGE_BYTES = 46_000
 """Below the limit of the answer, which also holds what is said about the page."""
 _NARROWED = 20_000
 """Characters of the parts that a prompt picks."""
