@@ -15,7 +15,7 @@ from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.capabilities.user import Answers, Question
 from mcp_toolserver.errors import NobodyToAsk
 from mcp_toolserver.pipeline.call import Caller, CallOptions, OutputOverride, Result, Rights
-from mcp_toolserver.policy.rules import Narrowing
+from mcp_toolserver.policy.rules import Narrowing, Request, Verdict
 
 if TYPE_CHECKING:
     from pydantic import JsonValue
@@ -99,6 +99,13 @@ class NestedCalls:
     def narrowings(self) -> Narrowings:
         """What is in force for each owner."""
         return self.dispatcher.narrowings
+
+    def decide(self, request: Request) -> Verdict:
+        """What the policy says of a call of another tool, on behalf of these."""
+        rights, policy = self.rights, self.dispatcher.policy
+        if rights.confined_to is not None:
+            policy = policy.under(rights.confined_to)
+        return policy.narrowed(rights.narrowings).decide(request)
 
     def limited(
         self,

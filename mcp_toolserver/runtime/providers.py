@@ -7,7 +7,8 @@ none of them.
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -15,8 +16,10 @@ from typing import TYPE_CHECKING
 from anyio import create_task_group
 
 from mcp_toolserver.capabilities.permissions import DESKTOP, Capability, Permission
-from mcp_toolserver.capabilities.processes import JobQuery, JobSource, JobState
-from mcp_toolserver.errors import NotFound
+from mcp_toolserver.capabilities.processes import JobQuery, JobSource, JobState, MessageTarget
+from mcp_toolserver.errors import Denied, NotFound, ToolError
+from mcp_toolserver.policy.rules import Request
+from mcp_toolserver.text.shell.words import simple_parts
 
 if TYPE_CHECKING:
     from mcp_toolserver.capabilities.change_events import ChangeEvents
@@ -59,7 +62,7 @@ class ProviderContext:
     roots: tuple[str, ...]
     may_hide: bool
     """Whether rules hide files, so that results have to be filtered."""
-    explain: Callable[[str, int | None], tuple[str, ...]]
+    explain: Callable[[str, int | None, bool], tuple[str, ...]]
     """Explains what the sandbox refused, from the output of a command."""
     bounds: CommandBounds
     container_image: str
@@ -443,6 +446,49 @@ class CallJobs:
 
     async def stop(self, handle: str) -> JobState:
         return await self._source(handle).stop(handle)
+
+    async def wait(self, queries: Sequence[JobQuery]) -> None:
+        """Wait for what `queries` ask for: for the end of all jobs, or for the first other thing.
+
+        Raises:
+            NotFound: there is no such job.
+        """
+        for query in queries:
+            await self.output(replace(query, wait=0.0))
+
+        async def wait_for(query: JobQuery) -> None:
+            # What has gone meanwhile is an error of the read that follows.
+            with suppress(ToolError):
+                await self.output(query)
+            if query.until != "end":
+                tasks.cancel_scope.cancel()
+
+        async with create_task_group() as tasks:
+            for query in queries:
+                tasks.start_soon(wait_for, query)
+
+    async def send(self, to: str, message: str) -> tuple[str, ...]:
+        """See `MessageTarget.send`."""
+        is_command = to.startswith("bg_")
+        if is_command:
+            self._check_rights(message)
+        target = self._source(to if is_command else "agent_")
+        assert isinstance(target, MessageTarget)
+        return await target.send(to, message)
+
+    def _check_rights(self, message: str) -> None:
+        """Raises: Denied: the caller may not run what it writes to a command without a question."""
+        request, process = self.request, Capability.PROCESS
+        verdict = request.calls.decide(
+            Request(
+                tool="bash",
+                level=request.host.permissions.get(process, Permission.DANGER_FULL_ACCESS),
+                subjects=simple_parts(message),
+                needs=frozenset({process}),
+            )
+        )
+        if verdict.action != "run":
+            raise Denied(f"Writing to a command counts as running one. {verdict.reason}")
 
     def _source(self, handle: str) -> JobSource:
         prefix, jobs = handle[: handle.find("_") + 1], self.jobs

@@ -41,7 +41,7 @@ async def finished(server: Dispatcher, task: str) -> None:
 
 async def test_output_is_read_on_from_the_next_offset(server: Dispatcher, tmp_path: Path) -> None:
     task = await started(server, "echo one; until [ -e go ]; do sleep 0.01; done; echo two; exit 3")
-    first = await call(server, "TaskOutput", task_id=task, until="output", wait_ms=10_000)
+    first = await call(server, "TaskOutput", task_id=task, offset=0, until="output", wait_ms=10_000)
     assert re.fullmatch(r"one\n\[running for \d+\.\d s; next offset 4\]", first.text)
     (tmp_path / "root" / "go").touch()
     await finished(server, task)
@@ -95,7 +95,7 @@ async def test_hints_come_whatever_the_exit_status_also_in_the_background(server
     foreground = await call(server, "bash", command=script)
     task = await started(server, f"{script}; echo ended")
     await finished(server, task)
-    background = await call(server, "TaskOutput", task_id=task)
+    background = await call(server, "TaskOutput", task_id=task, offset=0)
     after = await call(server, "TaskOutput", task_id=task, offset=background.text.index("ended"))
     assert foreground.text.count(hint) == background.text.count(hint) == 1
     assert hint not in after.text
@@ -130,7 +130,7 @@ async def test_binary_output_fits_in_an_answer(server: Dispatcher) -> None:
     for byte in ("\\0", "\\377"):
         task = await started(server, f"head -c 100000 /dev/zero | tr '\\0' '{byte}'")
         await finished(server, task)
-        result = await call(server, "TaskOutput", task_id=task)
+        result = await call(server, "TaskOutput", task_id=task, offset=0)
         assert result.text.endswith("next offset 4833; 95167 bytes follow]")
         assert len(result.text) < 30_000
 
@@ -151,7 +151,7 @@ async def test_stopping_what_has_ended_says_how_it_ended(server: Dispatcher) -> 
     await finished(server, task)
     stopped = await call(server, "TaskStop", task_id=task)
     assert (stopped.error, stopped.text) == (None, f"{task}: exit status 3; 4 bytes of output.")
-    assert (await call(server, "TaskOutput", task_id=task)).text.startswith("bye\n[exit status 3")
+    assert (await call(server, "TaskOutput", task_id=task, offset=0)).text.startswith("bye\n[exit status 3")
 
 
 async def test_an_unknown_id_finds_nothing_and_what_makes_no_sense_is_refused(server: Dispatcher) -> None:

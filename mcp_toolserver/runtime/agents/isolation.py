@@ -63,10 +63,7 @@ async def isolated(context: ProviderContext, request: ServiceRequest, agent: str
 
 def _check_rights(request: ServiceRequest) -> None:
     """Raises: Denied: the policy does not let this call create a worktree without a question."""
-    rights, policy = request.calls.rights, request.calls.dispatcher.policy
-    if rights.confined_to is not None:
-        policy = policy.under(rights.confined_to)
-    verdict = policy.narrowed(rights.narrowings).decide(
+    verdict = request.calls.decide(
         Request(
             tool=_TOOL,
             level=Permission.WORKSPACE_WRITE,
