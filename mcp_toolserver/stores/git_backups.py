@@ -187,13 +187,13 @@ def digest(files: Mapping[str, bytes]) -> str:
 def load(folder: str) -> list[Backup]:
     """The backups in a folder, oldest first; what is damaged is none."""
     found: list[Backup] = []
-    for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else ():
+    for name in os.listdir(folder) if os.path.isdir(folder) else ():
         with suppress(OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile):
             if name.endswith(".zip"):
                 with zipfile.ZipFile(f"{folder}/{name}") as archive:
                     meta = json.loads(archive.read(META))
                 found.append(Backup(**{**meta, "path": f"{folder}/{name}", "tips": tuple(meta["tips"])}))
-    return found
+    return sorted(found, key=lambda backup: backup.time)
 
 
 def user_folder(state: str, user: str) -> str:

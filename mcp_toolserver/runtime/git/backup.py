@@ -51,6 +51,10 @@ MAX_LISTING = 64 * MIB
 _ID = re.compile(rb"\b(?:[0-9a-f]{64}|[0-9a-f]{40})\b")
 
 
+_TREE = "HEAD^{tree}"
+"""One of the objects of a full backup: without it, others would get all files of the index again."""
+
+
 class GitBackups:
     """The backups of the repositories in `roots` for the clients of `user`, which is empty without names."""
 
@@ -109,9 +113,10 @@ class GitBackups:
         if place.backups and place.backups[-1].state == digest(files):
             return
         named = {name.decode() for content in files.values() for name in _ID.findall(content)}
-        full = place.full
-        existing = await self._existing(place.git_dir, named.union(full.tips if full else ()))
-        tips, is_old = sorted(named & existing), full is not None and full.time < before
+        full, is_old = place.full, place.full is not None and place.full.time < before
+        known = set(full.tips if full else ())
+        existing = await self._existing(place.git_dir, {*named, *known, _TREE})
+        tips = sorted(existing - (known - named))
         # Where a new full one has no room, the old one goes on.
         for base in dict.fromkeys((None if is_old else full, full)):
             lines = [*tips, *(f"^{tip}" for tip in (base.tips if base else ()) if tip in existing)]
@@ -128,11 +133,11 @@ class GitBackups:
                     raise
 
     async def _existing(self, git_dir: str, ids: Collection[str]) -> set[str]:
-        """Those of `ids` that name an object of the repository."""
+        """The objects of the repository that `ids` name."""
         listing = bytearray()
         words = ("cat-file", "--batch-check=%(objectname)")
         await self._ask(git_dir, words, ids, listing.extend, MAX_LISTING)
-        return {line for line in listing.decode().splitlines() if line in ids}
+        return {line for line in listing.decode().splitlines() if not line.endswith(" missing")}
 
     async def _ask(
         self,
