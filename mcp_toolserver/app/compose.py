@@ -185,8 +185,8 @@ class Application:
         )
         self.broker = self._broker()
         confined = self._confined()
-        self.explained = lambda output, status, read_only: explain(
-            output, status, confined, read_only=read_only
+        self.explained: Callable[[str, int | None, bool], tuple[str, ...]] = (
+            lambda output, status, read_only: explain(output, status, confined, read_only=read_only)
         )
         self.commands = self._commands()
         self.providers = Providers(self._provider_context())

@@ -19,7 +19,6 @@ from typing import IO
 
 from mcp_toolserver.errors import SettingsError
 from mcp_toolserver.runtime.descriptor_path import descriptor_path
-from mcp_toolserver.stores.disk import MIB
 from mcp_toolserver.stores.git_backups import (
     META,
     PACK,
@@ -51,8 +50,8 @@ def list_backups(state: str, roots: Sequence[str]) -> int:
         print(visible(repository))
         for backup in (backup for backup in backups if backup.repository == repository):
             head, count = _summary(_files(backup))
-            size = os.path.getsize(backup.path) / MIB
-            print(visible(f"  {backup.id}  {head}, {count} references, {size:.1f} MiB"))
+            size = os.path.getsize(backup.path) >> 10
+            print(visible(f"  {backup.id}  {head}, {count} references, {size:,} KiB"))
         if repository in failed:
             print(visible(f"  its present state has no backup, because {failed[repository]}"))
     return 0

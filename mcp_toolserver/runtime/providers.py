@@ -483,7 +483,7 @@ class CallJobs:
             Request(
                 tool="bash",
                 level=request.host.permissions.get(process, Permission.DANGER_FULL_ACCESS),
-                subjects=simple_parts(message),
+                subjects=tuple((part,) for part in simple_parts(message)),
                 needs=frozenset({process}),
             )
         )

@@ -192,7 +192,8 @@ def load(folder: str) -> list[Backup]:
             if name.endswith(".zip"):
                 with zipfile.ZipFile(f"{folder}/{name}") as archive:
                     meta = json.loads(archive.read(META))
-                found.append(Backup(**{**meta, "path": f"{folder}/{name}", "tips": tuple(meta["tips"])}))
+                meta |= {"path": f"{folder}/{name}", "tips": tuple(meta["tips"])}
+                found.append(Backup(**meta))
     return sorted(found, key=lambda backup: backup.time)
 
 

@@ -221,7 +221,7 @@ async def test_a_hostile_repository_is_named_and_nothing_of_it_runs_or_reaches_o
 async def test_a_repository_over_the_limit_is_named_and_its_older_backup_stays(tmp_path: Path) -> None:
     setup = Setup.below(tmp_path, "workspace-write", "--git", "writable", "--config", f"{tmp_path}/c.toml")
     (tmp_path / "c.toml").write_text("history-size = 1\n", encoding="utf-8")
-    at = repository(setup.root / "one")
+    at, said = repository(setup.root / "one"), ""
     for _ in range(2):
         async with connected(setup) as client:
             said = await bash(client, "head -c 2000000 /dev/urandom > one/noise; git -C one add noise")

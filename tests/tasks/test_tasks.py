@@ -15,6 +15,7 @@ from mcp_toolserver.runtime.processes.commands import CommandLimits
 from mcp_toolserver.runtime.processes.output_capture import CaptureLimits
 from mcp_toolserver.text.shell.command_output import ending, printed
 from tests.support.processes import Daemons, call, served, until
+from tests.support.workbench import Person
 
 
 @pytest.fixture
@@ -87,6 +88,57 @@ async def test_waiting_ends_in_time_for_the_client(tmp_path: Path) -> None:
         for until in ("end", "output"):
             said = await call(server, "TaskOutput", task_id=task, until=until, wait_ms=600_000)
             assert said.text.startswith("[running")
+
+
+async def test_new_output_and_then_silence_end_the_wait_and_are_read_once(
+    server: Dispatcher, tmp_path: Path
+) -> None:
+    task = await started(server, "until [ -e go ]; do sleep 0.01; done; echo one; echo two; sleep 100")
+    (tmp_path / "root" / "go").touch()
+    said = await call(server, "TaskOutput", task_id=task, wait_ms=600_000)
+    assert re.fullmatch(r"one\ntwo\n\[running for \d+\.\d s; next offset 8\]", said.text)
+    assert (await call(server, "BashOutput", bash_id=task, wait_ms=600_000)).text.startswith("[running")
+    assert (await call(server, "TaskOutput", task_id=task, offset=4)).text.startswith("two\n[running")
+
+
+async def test_several_jobs_are_read_in_one_call_and_the_first_with_news_ends_the_wait(
+    server: Dispatcher,
+) -> None:
+    silent, speaking, brief = [
+        await started(server, one) for one in ("sleep 100", "echo x; sleep 100", "sleep 0.1")
+    ]
+    said = await call(server, "TaskOutput", task_id=f"{silent}, {speaking}", offset=0, wait_ms=600_000)
+    assert re.fullmatch(rf"{silent}:\n\[running.*\]\n\n{speaking}:\nx\n\[running.*\]", said.text)
+    ended = await call(server, "TaskOutput", task_id=[brief, brief], until="end", wait_ms=600_000)
+    assert ended.text == "[exit status 0; next offset 0]"
+    for wrong, error in ((f"{brief},bg_000000", "not_found"), (",", "invalid_input")):
+        assert (await call(server, "TaskOutput", task_id=wrong)).error == error
+
+
+async def test_a_message_is_a_line_of_the_input_of_a_command(server: Dispatcher) -> None:
+    script = 'read -r a; read -r b; echo "<$a><$b>"; cat; exit 3'
+    result = await call(server, "bash", command=script, run_in_background=True, open_stdin=True)
+    task = re.findall(r"bg_[0-9a-f]{6}", result.text)[0]
+    for message in ("one two", "\n", "rest"):
+        assert (await call(server, "SendMessage", to=task, message=message)).text == f"Sent to {task}."
+    assert (await call(server, "TaskOutput", task_id=task, wait_ms=600_000)).text.startswith(
+        "<one two><>\nrest\n[r"
+    )
+    assert (
+        await call(server, "SendMessage", to=task, message="x", person=Person(owner="b"))
+    ).error == "not_found"
+    await call(server, "SendMessage", to=task, message="\x04")
+    assert "[exit status 3" in (await call(server, "TaskOutput", task_id=task, until="end")).text
+    for other in (task, await started(server, "sleep 100")):
+        assert (await call(server, "SendMessage", to=other, message="x")).error == "conflict"
+    assert (await call(server, "bash", command="cat", open_stdin=True)).error == "invalid_input"
+
+
+async def test_a_command_that_does_not_read_keeps_no_message_waiting(server: Dispatcher) -> None:
+    result = await call(server, "bash", command="sleep 100", run_in_background=True, open_stdin=True)
+    task = re.findall(r"bg_[0-9a-f]{6}", result.text)[0]
+    errors = [(await call(server, "SendMessage", to=task, message="x" * 19_999)).error for _ in range(4)]
+    assert errors == [None, None, None, "timed_out"]
 
 
 async def test_hints_come_whatever_the_exit_status_also_in_the_background(server: Dispatcher) -> None:

@@ -23,9 +23,9 @@ def _until(blocks: Any) -> Any:
     return {"true": "end", "false": "now"}.get(str(blocks).lower(), blocks)
 
 
-def _joined(ids: Any) -> Any:
+def _joined(ids: object) -> object:
     """A list of ids is one text; anything else is left to validation."""
-    return ",".join(map(str, ids)) if isinstance(ids, list) else ids
+    return ",".join(map(str, ids)) if t.is_list(ids) else ids
 
 
 class TaskOutput(t.Args):
