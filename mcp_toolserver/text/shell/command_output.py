@@ -176,7 +176,7 @@ def explain(
 
 
 _QUOTED = re.compile(r"'[^']*'|\"(?:\\.|[^\"\\])*\"|\\.|(?<!\S)#[^\n]*", re.DOTALL)
-_BACKGROUND = re.compile(r"([^;&|\n()]*[^;&|\n()<>\s])\s*&(?![&>])")
+_BACKGROUND = re.compile(r"((?:[<>]&|[^;&|\n()])*[^;&|\n()<>\s])\s*&(?![&>])")
 _WAITS = re.compile(r"\b(?:wait|kill|fg)\b|<<")
 _MOVES = re.compile(r"(?:^|[;&|\n])\s*(?:cd|pushd)\b[^;&|\n]*$")
 

@@ -33,11 +33,11 @@ class TaskOutput(t.Args):
         min_length=1, max_length=200, description="Id of a command, agent or task; several with commas"
     )
     offset: int | None = t.Field(
-        default=None, ge=0, description="Bytes of output to skip; default: what was read before"
+        default=None, ge=0, description="Bytes of output to skip; default: what was read before, 0: none"
     )
     until: Annotated[Literal["news", "end", "output", "now"], t.BeforeValidator(_until)] = t.Field(
         default="news",
-        description="What to wait for: news (default; output, then 2 s without), output, end, or now",
+        description="What to wait for: new output and then 2 s without (default), end, output, or nothing",
     )
     wait_ms: int = t.Field(
         default=30_000,
