@@ -132,6 +132,8 @@ def _unpacked(backup: Backup, bases: Sequence[Backup], git: str, scratch: str) -
 
     kind = "sha256" if any(len(tip) == 64 for tip in backup.tips) else "sha1"
     run("init", "--quiet", "--template=", f"--object-format={kind}", "--bare")
+    if shallow := _files(backup).get("shallow"):
+        Path(scratch, "git/shallow").write_bytes(shallow)
     for one in (*bases, backup):
         with zipfile.ZipFile(one.path) as archive, Path(scratch, "pack").open("w+b") as file:
             with archive.open(PACK) as pack:

@@ -28,6 +28,9 @@ PACK, META = "objects.pack", "backup.json"
 FAILED = "not-copied.json"
 """Why a repository has no backup of its present state, in its folder."""
 
+UNFINISHED_SECONDS = 3600.0
+"""After so long, an unfinished backup is that of a killed server."""
+
 MAX_FILES = 1_000_000
 MAX_BYTES = 64 * MIB
 """Of the files that a backup has besides objects."""
@@ -149,6 +152,9 @@ class BackupFolder:
             if backup.id not in needed:
                 os.unlink(backup.path)
         self.backups = [backup for backup in self.backups if backup.id in needed]
+        for unfinished in Path(self.path).glob("*.tmp"):
+            if unfinished.stat().st_mtime < time.time() - UNFINISHED_SECONDS:
+                unfinished.unlink()
 
     @contextmanager
     def writing(

@@ -8,7 +8,7 @@ command reads or writes. What git runs or borrows because of files in the reposi
 import os
 import re
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 
 import anyio
@@ -64,33 +64,29 @@ class GitBackups:
         self._search = HiddenPaths((".git", "HEAD"), for_mounts=False)
         self._copied: dict[str, float] = {}
         """When the repositories were copied for an owner, in monotonic seconds."""
+        self._notes: dict[str, tuple[str, ...]] = {}
+        """What is still to be told to an owner."""
         self._lock = anyio.Lock()
 
-    async def before_command(self, owner: str) -> tuple[str, ...]:
-        """Copy what is new, unless that was done for `owner` within the last hour; returns sentences on what
-        could not be copied."""
-        async with self._lock:
-            now = time.monotonic()
-            self._copied = {one: at for one, at in self._copied.items() if now - at < FRESH_SECONDS}
-            if owner in self._copied:
-                return ()
-            failed = await self._copy_all()
-            self._copied[owner] = time.monotonic()
-        named = "; ".join(f"{showable(place)}, because {why}" for place, why in list(failed.items())[:NAMED])
-        more = f"; and {len(failed) - NAMED} more" if len(failed) > NAMED else ""
-        said = f"No backup of the git history before this command: {named}{more}. Tell the user."
-        return (said,) if failed else ()
+    async def before_command(self, owner: str, tells: bool) -> tuple[str, ...]:
+        """Copy what is new, unless that was done for `owner` within the last hour. Who `tells` it on gets a
+        sentence on what could not be copied, once."""
+        now = time.monotonic()
+        if now - self._copied.get(owner, -FRESH_SECONDS) >= FRESH_SECONDS:
+            async with self._lock:
+                self._copied = {one: at for one, at in self._copied.items() if now - at < FRESH_SECONDS}
+                self._notes = {one: note for one, note in self._notes.items() if one in self._copied}
+                self._notes[owner] = _note(await self._copy_all())
+                self._copied[owner] = time.monotonic()
+        return self._notes.pop(owner, ()) if tells else ()
 
     async def _copy_all(self) -> dict[str, str]:
         """Copy every repository; returns why not, by git folder or root."""
         try:
             folder = user_folder(self._state, self._user)
-            _, found = await run_sync(find_repositories, self._search, self._roots)
-            places = [BackupFolder(folder, one) for git_dir in found for one in _with_submodules(git_dir)]
+            places = await run_sync(self._places, folder)
         except (Unprotectable, OSError) as error:
             return dict.fromkeys(self._roots, str(error))
-        # However many repositories a command makes, those that were copied before come first.
-        places.sort(key=lambda place: (not place.backups, place.git_dir.count("/"), place.git_dir))
         late = f"copying takes over {SECONDS:.0f} s, or there are over {MOST} repositories"
         failed = {place.git_dir: late for place in places}
         with anyio.move_on_after(SECONDS):
@@ -105,6 +101,12 @@ class GitBackups:
             with suppress(OSError):
                 place.record(failed.get(place.git_dir, ""))
         return failed
+
+    def _places(self, folder: str) -> list[BackupFolder]:
+        """All repositories; however many a command makes, those that have backups come first."""
+        _, found = find_repositories(self._search, self._roots)
+        places = [BackupFolder(folder, one) for git_dir in found for one in _with_submodules(git_dir)]
+        return sorted(places, key=lambda at: (not at.backups, at.git_dir.count("/"), at.git_dir))
 
     async def _copy(self, folder: str, place: BackupFolder) -> None:
         """Make a backup if anything has changed. Raises: NotCopied, ToolError, OSError, ValueError."""
@@ -165,6 +167,14 @@ class GitBackups:
             )
         if answer.status != 0:
             raise NotCopied("git cannot read all of it (`git fsck` names what is missing)")
+
+
+def _note(failed: Mapping[str, str]) -> tuple[str, ...]:
+    """Say which repositories could not be copied."""
+    named = "; ".join(f"{showable(place)}, because {why}" for place, why in list(failed.items())[:NAMED])
+    more = f"; and {len(failed) - NAMED} more" if len(failed) > NAMED else ""
+    said = f"No backup of the git history before this command: {named}{more}. Tell the user."
+    return (said,) if failed else ()
 
 
 def _with_submodules(git_dir: str) -> Iterator[str]:

@@ -76,7 +76,7 @@ async def nothing_hidden() -> tuple[str, ...]:
     return ()
 
 
-async def no_backup(_: str) -> tuple[str, ...]:
+async def no_backup(_: str, __: bool) -> tuple[str, ...]:
     """For a broker whose commands do not write in git folders."""
     return ()
 
@@ -101,9 +101,8 @@ class Broker:
         """What it started that may write."""
         self.hidden_git: Callable[[], Awaitable[Iterable[str]]] = nothing_hidden
         """Finds what `Script.hidden_git` has to be now. Raises: Unavailable: it cannot be found."""
-        self.back_up: Callable[[str], Awaitable[tuple[str, ...]]] = no_backup
-        """Copies the git histories that a command of this owner could destroy; returns sentences on failures.
-        To be called before each command that may write in the roots."""
+        self.back_up: Callable[[str, bool], Awaitable[tuple[str, ...]]] = no_backup
+        """See `GitBackups.before_command`; to be called before each command that may write in the roots."""
 
     @property
     def proof(self) -> Proof:

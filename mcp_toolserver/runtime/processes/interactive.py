@@ -109,7 +109,8 @@ async def start_interactive(  # noqa: PLR0913  what it may use has no use togeth
         cwd = os.open("/", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     with contextlib.ExitStack() as opened:
         opened.callback(os.close, cwd)
-        notes = () if read_only else await broker.back_up(owner)
+        if not read_only:
+            await broker.back_up(owner, False)
         script = Script(
             script=f"exec {shlex.join(argv)}",
             timeout=None,
@@ -126,7 +127,7 @@ async def start_interactive(  # noqa: PLR0913  what it may use has no use togeth
             writing.close()
             raise
     process = InteractiveProcess(spawned, writing)
-    process.child.name, process.child.notes = name, notes
+    process.child.name = name
     if owner and not read_only:
         broker.writers.add(process.child, owner)
     try:

@@ -180,6 +180,7 @@ class Interpreters:
         except BaseException:
             await session.end()
             raise
+        process.child.notes += () if folders.is_read_only else await self._broker.back_up(owner, True)
         if missing:
             await session.end()
             raise Unavailable(
