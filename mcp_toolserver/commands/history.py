@@ -74,7 +74,7 @@ def restore(state: str, wanted: str, git: str | None) -> int:
             packs = _unpacked(backup, [every[backup.base]] if backup.base else [], git, scratch)
             files = _files(backup)
             kept = _replace(backup.repository, files, packs, stamp)
-        except (OSError, KeyError, ValueError, subprocess.CalledProcessError, zipfile.BadZipFile) as error:
+        except (OSError, KeyError, ValueError, zipfile.BadZipFile) as error:
             raise SettingsError(f"backup {wanted} cannot be restored: {error}") from None
         except NotCopied as error:
             raise SettingsError(
@@ -95,18 +95,12 @@ def _files(backup: Backup) -> dict[str, bytes]:
 
 
 def _references(files: Mapping[str, bytes]) -> dict[str, str]:
-    """The ids of references, by name; symbolic ones are left out."""
-    found = {
-        name: one for one, name in _PACKED.findall(files.get("packed-refs", b"").decode(errors="replace"))
-    }
-    loose = {name: content.decode(errors="replace").strip() for name, content in files.items()}
-    found |= {name: one for name, one in loose.items() if name.startswith("refs/")}
-    head = loose.get("HEAD", "")
-    return {
-        name: one
-        for name, one in {**found, "refs/HEAD": head}.items()
-        if re.fullmatch("[0-9a-f]{40,64}", one)
-    }
+    """The ids of references, by name; symbolic ones are left out. That of a detached HEAD is `refs/HEAD`."""
+    texts = {name: content.decode(errors="replace").strip() for name, content in files.items()}
+    found = {name: one for one, name in _PACKED.findall(texts.get("packed-refs", ""))}
+    found |= {name: one for name, one in texts.items() if name.startswith("refs/")}
+    found["refs/HEAD"] = texts.get("HEAD", "")
+    return {name: one for name, one in found.items() if re.fullmatch("[0-9a-f]{40,64}", one)}
 
 
 def _summary(files: Mapping[str, bytes]) -> tuple[str, int]:
@@ -118,35 +112,26 @@ def _unpacked(backup: Backup, bases: Sequence[Backup], git: str, scratch: str) -
     """Index the packs of a backup in a new repository, and verify that it is whole; returns the files.
 
     Raises:
-        subprocess.CalledProcessError, OSError, KeyError, zipfile.BadZipFile: it is damaged.
+        ValueError, OSError, KeyError, zipfile.BadZipFile: it is damaged.
     """
     environment = {"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": "/dev/null", "PATH": os.defpath}
 
-    def run(*words: str, stdin: IO[bytes] | None = None, given: bytes | None = None) -> None:
+    def run(*words: str, reads: str = os.devnull) -> None:
         argv = [git, f"--git-dir={scratch}/git", *words]
-        output = subprocess.run(
-            argv, stdin=stdin, input=given, env=environment, capture_output=True, check=False
-        )
-        if output.returncode:
-            raise ValueError(f"git {words[0]}: {output.stderr.decode(errors='replace').strip()[:500]}")
+        with Path(reads).open("rb") as file:
+            done = subprocess.run(argv, stdin=file, env=environment, capture_output=True, check=False)
+        if done.returncode:
+            raise ValueError(f"git {words[0]}: {done.stderr.decode(errors='replace').strip()[:500]}")
 
     kind = "sha256" if any(len(tip) == 64 for tip in backup.tips) else "sha1"
     run("init", "--quiet", "--template=", f"--object-format={kind}", "--bare")
     if shallow := _files(backup).get("shallow"):
         Path(scratch, "git/shallow").write_bytes(shallow)
     for one in (*bases, backup):
-        with zipfile.ZipFile(one.path) as archive, Path(scratch, "pack").open("w+b") as file:
-            with archive.open(PACK) as pack:
-                shutil.copyfileobj(pack, file)
-            file.seek(0)
-            run("index-pack", "--stdin", stdin=file)
-    run(
-        "rev-list",
-        "--objects",
-        "--stdin",
-        "--quiet",
-        given="".join(f"{tip}\n" for tip in backup.tips).encode(),
-    )
+        with zipfile.ZipFile(one.path) as archive:
+            run("index-pack", "--stdin", reads=archive.extract(PACK, scratch))
+    Path(scratch, "tips").write_text("".join(f"{tip}\n" for tip in backup.tips), encoding="utf-8")
+    run("rev-list", "--objects", "--stdin", "--quiet", reads=f"{scratch}/tips")
     folder = f"{scratch}/git/objects/pack"
     return [f"{folder}/{name}" for name in sorted(os.listdir(folder), key=lambda name: name.endswith(".idx"))]
 

@@ -14,7 +14,8 @@ from mcp import Client
 
 from mcp_toolserver.stores.git_backups import PACK, BackupFolder, NotCopied, load, user_folder
 from tests.git.hostile_git import GIT, user_environment
-from tests.support.live import Setup, connected, text
+from tests.support.live import Setup, connected, connected_to, text
+from tests.support.named import file_of_tokens
 from tests.support.process_layer import server_command
 
 ONE = ("-c", "user.name=n", "-c", "user.email=n@example.org", "-c", "commit.gpgSign=false")
@@ -98,6 +99,36 @@ async def test_what_a_command_destroys_is_restored(tmp_path: Path, mode: str) ->
         assert history(at) == expected, name
         assert git(at, "fsck", "--full", "--strict") == ""
         assert ("Replaced files" in said) is not is_gone, said
+
+
+async def test_shallow_clones_and_submodules_are_backed_up(tmp_path: Path) -> None:
+    setup = Setup.below(tmp_path, "workspace-write", "--git", "writable")
+    outside = repository(tmp_path / "outside")
+    at = repository(setup.root / "one")
+    git(at, "-c", "protocol.file.allow=always", "submodule", "add", "-q", str(outside), "sub")
+    git(setup.root, "clone", "-q", "--depth=1", f"file://{outside}", "shallow")
+    shallow, inner = setup.root / "shallow", at / "sub"
+    tips = [git(one, "rev-parse", "HEAD") for one in (shallow, inner)]
+    async with connected(setup) as client:
+        said = await bash(client, f"rm -rf {at}/.git/modules/sub/objects/* {shallow}/.git/objects/*")
+    assert said == "(no output)"
+    user = user_folder(str(setup.home / "state"), "")
+    for git_dir in (shallow / ".git", at / ".git/modules/sub"):
+        restore(setup, BackupFolder(user, str(git_dir)).backups[0].id)
+    for one, tip in zip((shallow, inner), tips, strict=True):
+        assert git(one, "rev-parse", "HEAD") == tip
+        assert git(one, "fsck") == ""
+
+
+async def test_each_name_of_a_token_has_backups_of_its_own(tmp_path: Path) -> None:
+    setup = Setup.below(tmp_path, "workspace-write", "--git", "writable")
+    repository(setup.root / "one")
+    names = file_of_tokens(setup.home, {"ann": {}, "ben": {}, "cleo": {"permission-mode": "read-only"}})
+    with names.serving(setup) as url:
+        for token in names.tokens.values():
+            async with connected_to(url, "http", token=token) as client:
+                await bash(client, "true")
+    assert sorted(os.listdir(setup.home / "state/history")) == ["ann", "ben"]
 
 
 async def test_what_a_restore_replaces_is_kept(tmp_path: Path) -> None:

@@ -237,7 +237,7 @@ def _rules(facts: Facts) -> Iterator[Finding]:
         yield Finding("git in commands", "note", detail, remedy)
     for folder, why in facts.no_backup.items():
         detail = f"the history of {folder} has no backup, because {why}"
-        yield Finding("git history", "degraded", detail, "make room (history-size), or what it names right")
+        yield Finding("git history", "degraded", detail, "raise history-size, or correct what it names")
     if unbound and confined:
         remedy = "deny the tools that run commands as well, or deny reading (`Read(...)`)"
     else:

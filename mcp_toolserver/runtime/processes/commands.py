@@ -178,7 +178,10 @@ class Commands:
             job.capture.close()
             raise
         if command.background or job.child.exit is None:
-            return self._publish(job)
+            state = self._publish(job)
+            # Nobody may have seen the answer to a start in the background, as of a task of the board.
+            job.read_to = 0 if command.background else state.next_offset
+            return state
         state = job.whole()
         job.capture.close()
         if state.reason == "sandbox_failed":
@@ -247,7 +250,6 @@ class Commands:
         job.capture.keep()
         self._handles[job.handle] = job
         state = job.whole()
-        job.read_to = state.next_offset
         self._changed(job.handle)
         if job.child.exit is not None:
             self._ended(job)
