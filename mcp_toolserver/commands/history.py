@@ -20,6 +20,7 @@ from typing import IO
 from mcp_toolserver.errors import SettingsError
 from mcp_toolserver.runtime.descriptor_path import descriptor_path
 from mcp_toolserver.stores.git_backups import (
+    DAMAGED,
     META,
     PACK,
     Backup,
@@ -49,9 +50,11 @@ def list_backups(state: str, roots: Sequence[str]) -> int:
     for repository in chosen:
         print(visible(repository))
         for backup in (backup for backup in backups if backup.repository == repository):
-            head, count = _summary(_files(backup))
-            size = os.path.getsize(backup.path) >> 10
-            print(visible(f"  {backup.id}  {head}, {count} references, {size:,} KiB"))
+            said = "damaged"
+            with suppress(*DAMAGED):
+                head, count = _summary(_files(backup))
+                said = f"{head}, {count} references, {os.path.getsize(backup.path) >> 10:,} KiB"
+            print(visible(f"  {backup.id}  {said}"))
         if repository in failed:
             print(visible(f"  its present state has no backup, because {failed[repository]}"))
     return 0
@@ -74,7 +77,7 @@ def restore(state: str, wanted: str, git: str | None) -> int:
             packs = _unpacked(backup, [every[backup.base]] if backup.base else [], git, scratch)
             files = _files(backup)
             kept = _replace(backup.repository, files, packs, stamp)
-        except (OSError, KeyError, ValueError, zipfile.BadZipFile) as error:
+        except DAMAGED as error:
             raise SettingsError(f"backup {wanted} cannot be restored: {error}") from None
         except NotCopied as error:
             raise SettingsError(
@@ -112,7 +115,7 @@ def _unpacked(backup: Backup, bases: Sequence[Backup], git: str, scratch: str) -
     """Index the packs of a backup in a new repository, and verify that it is whole; returns the files.
 
     Raises:
-        ValueError, OSError, KeyError, zipfile.BadZipFile: it is damaged.
+        one of DAMAGED: it is damaged.
     """
     environment = {"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": "/dev/null", "PATH": os.defpath}
 

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 from mcp_toolserver.capabilities.call_scope import LOCAL
 from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.capabilities.user import Answers, Question
-from mcp_toolserver.errors import NobodyToAsk
+from mcp_toolserver.errors import Denied, NobodyToAsk
 from mcp_toolserver.pipeline.call import Caller, CallOptions, OutputOverride, Result, Rights
-from mcp_toolserver.policy.rules import Narrowing, Request, Verdict
+from mcp_toolserver.policy.rules import Narrowing, Request
 
 if TYPE_CHECKING:
     from pydantic import JsonValue
@@ -100,12 +100,17 @@ class NestedCalls:
         """What is in force for each owner."""
         return self.dispatcher.narrowings
 
-    def decide(self, request: Request) -> Verdict:
-        """What the policy says of a call of another tool, on behalf of these."""
+    def require(self, request: Request, what: str) -> None:
+        """Raises: Denied: the policy does not let these calls do, without a question, what this one does.
+
+        The error begins with the sentence `what`.
+        """
         rights, policy = self.rights, self.dispatcher.policy
         if rights.confined_to is not None:
             policy = policy.under(rights.confined_to)
-        return policy.narrowed(rights.narrowings).decide(request)
+        verdict = policy.narrowed(rights.narrowings).decide(request)
+        if verdict.action != "run":
+            raise Denied(f"{what} {verdict.reason}")
 
     def limited(
         self,

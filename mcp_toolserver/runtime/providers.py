@@ -17,7 +17,7 @@ from anyio import create_task_group
 
 from mcp_toolserver.capabilities.permissions import DESKTOP, Capability, Permission
 from mcp_toolserver.capabilities.processes import JobQuery, JobSource, JobState, MessageTarget
-from mcp_toolserver.errors import Denied, NotFound, ToolError
+from mcp_toolserver.errors import NotFound, ToolError, Unavailable
 from mcp_toolserver.policy.rules import Request
 from mcp_toolserver.text.shell.words import simple_parts
 
@@ -468,27 +468,21 @@ class CallJobs:
                 tasks.start_soon(wait_for, query)
 
     async def send(self, to: str, message: str) -> tuple[str, ...]:
-        """See `MessageTarget.send`."""
-        is_command = to.startswith("bg_")
+        """See `MessageTarget.send`. Who writes to a command needs the right to run that."""
+        is_command, process = to.startswith("bg_"), Capability.PROCESS
         if is_command:
-            self._check_rights(message)
-        target = self._source(to if is_command else "agent_")
-        assert isinstance(target, MessageTarget)
-        return await target.send(to, message)
-
-    def _check_rights(self, message: str) -> None:
-        """Raises: Denied: the caller may not run what it writes to a command without a question."""
-        request, process = self.request, Capability.PROCESS
-        verdict = request.calls.decide(
-            Request(
+            if process not in self.request.host.permissions:
+                raise Unavailable("This call may run no command, so it may write to none.")
+            needed = Request(
                 tool="bash",
-                level=request.host.permissions.get(process, Permission.DANGER_FULL_ACCESS),
+                level=self.request.host.permissions[process],
                 subjects=tuple((part,) for part in simple_parts(message)),
                 needs=frozenset({process}),
             )
-        )
-        if verdict.action != "run":
-            raise Denied(f"Writing to a command counts as running one. {verdict.reason}")
+            self.request.calls.require(needed, "Writing to a command counts as running one.")
+        target = self._source(to if is_command else "agent_")
+        assert isinstance(target, MessageTarget)
+        return await target.send(to, message)
 
     def _source(self, handle: str) -> JobSource:
         prefix, jobs = handle[: handle.find("_") + 1], self.jobs

@@ -13,6 +13,7 @@ import secrets
 import stat
 import time
 import zipfile
+import zlib
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
@@ -30,6 +31,9 @@ FAILED = "not-copied.json"
 
 UNFINISHED_SECONDS = 3600.0
 """After so long, an unfinished backup is that of a killed server."""
+
+DAMAGED = (OSError, KeyError, TypeError, ValueError, zipfile.BadZipFile, zlib.error)
+"""What reading a damaged backup raises."""
 
 MAX_FILES = 1_000_000
 MAX_BYTES = 64 * MIB
@@ -194,7 +198,7 @@ def load(folder: str) -> list[Backup]:
     """The backups in a folder, oldest first; what is damaged is none."""
     found: list[Backup] = []
     for name in os.listdir(folder) if os.path.isdir(folder) else ():
-        with suppress(OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile):
+        with suppress(*DAMAGED):
             if name.endswith(".zip"):
                 with zipfile.ZipFile(f"{folder}/{name}") as archive:
                     meta = json.loads(archive.read(META))

@@ -280,24 +280,23 @@ async def test_interpreters_and_agents_of_reading_modes_are_told_apart(tmp_path:
     assert len(backups(setup, at)) == 1
 
 
-def test_old_backups_go_but_not_what_newer_ones_need(tmp_path: Path) -> None:
+def test_old_and_unfinished_backups_go_but_not_what_newer_ones_need(tmp_path: Path) -> None:
     folder = BackupFolder(user_folder(str(tmp_path), "ann"), "/x/.git")
     for base in ("", "first", "first", "", "last"):
         known = {"first": 0, "last": 3}
         with folder.writing({"HEAD": b"x"}, (), folder.backups[known[base]].id if base else ""):
             pass
+    with pytest.raises(NotCopied), folder.writing({"HEAD": b"x"}, (), ""):
+        raise NotCopied("no")
+    killed = Path(folder.path, "killed.zip.tmp")
+    killed.touch()
+    os.utime(killed, (0, 0))
     old = [replace(one, time=0.0) for one in folder.backups[:4]]
     folder.backups[:4] = old
     folder.prune(time.time() - 60)
     assert [one.id for one in folder.backups] == [old[3].id, folder.backups[-1].id]
     assert [one.id for one in load(folder.path)] == [one.id for one in folder.backups]
-
-
-def test_a_failed_backup_leaves_nothing(tmp_path: Path) -> None:
-    folder = BackupFolder(user_folder(str(tmp_path), ""), "/x/.git")
-    with pytest.raises(NotCopied), folder.writing({"HEAD": b"x"}, (), ""):
-        raise NotCopied("no")
-    assert os.listdir(folder.path) == []
+    assert len(os.listdir(folder.path)) == 2
 
 
 async def test_a_damaged_backup_or_a_hostile_folder_is_refused(tmp_path: Path) -> None:
@@ -322,5 +321,9 @@ async def test_a_damaged_backup_or_a_hostile_folder_is_refused(tmp_path: Path) -
             archive.writestr(name, content[:-100] if name == PACK else content)
     refused = program(setup, "history", "restore", backup)
     assert (refused.returncode, "git index-pack" in refused.stderr) == (2, True)
+    damaged = bytearray(Path(path).read_bytes())
+    damaged[len(damaged) // 2 :: 7] = bytes(len(damaged[len(damaged) // 2 :: 7]))
+    Path(path).write_bytes(damaged)
+    assert program(setup, "history", "list").returncode == 0
     assert history(at) == before
     assert program(setup, "history", "restore", "no-such").returncode == 2
