@@ -176,22 +176,26 @@ def explain(
 
 
 _QUOTED = re.compile(r"'[^']*'|\"(?:\\.|[^\"\\])*\"|\\.|(?<!\S)#[^\n]*", re.DOTALL)
-_BACKGROUND = re.compile(r"((?:[<>]&|[^;&|\n()])*[^;&|\n()<>\s])\s*&(?![&>])")
+_SEPARATOR = re.compile(r"&&|\|&|&>|[<>]&|[;&|\n()]")
+_MOVES = re.compile(r"\s*(?:cd|pushd)\b")
 _WAITS = re.compile(r"\b(?:wait|kill|fg)\b|<<")
-_MOVES = re.compile(r"(?:^|[;&|\n])\s*(?:cd|pushd)\b[^;&|\n]*$")
 
 
 def script_notes(script: str) -> tuple[str, ...]:
     """What the end of a bash script undoes, as far as its text tells: processes and the working folder."""
     notes: list[str] = []
-    bare = _QUOTED.sub(lambda quoted: "_" * len(quoted[0]), script.rstrip())
-    if (left := _BACKGROUND.search(bare)) and not _WAITS.search(bare):
-        name = " ".join(script[left.start(1) : left.end(1)].split())
+    bare, start, left = _QUOTED.sub(lambda quoted: "_" * len(quoted[0]), script.rstrip()), 0, ""
+    for found in _SEPARATOR.finditer(bare):
+        if found[0] == "&":
+            left = left or " ".join(script[start : found.start()].split())
+        if found[0] not in ("&>", "<&", ">&"):
+            start = found.end()
+    if left and not _WAITS.search(bare):
         notes.append(
-            f"`{name[:80]}` was stopped with the script if it still ran. Start what should go on with "
+            f"`{left[:80]}` was stopped with the script if it still ran. Start what should go on with "
             "run_in_background."
         )
-    if _MOVES.search(bare):
+    if _MOVES.match(bare, start):
         notes.append("The working folder is not kept: send `cwd` with the next call.")
     return tuple(notes)
 
