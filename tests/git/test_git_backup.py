@@ -13,12 +13,10 @@ import pytest
 from mcp import Client
 
 from mcp_toolserver.stores.git_backups import PACK, BackupFolder, NotCopied, load, user_folder
-from tests.git.hostile_git import GIT, user_environment
+from tests.support.confinement import git
 from tests.support.live import Setup, connected, connected_to, text
 from tests.support.named import file_of_tokens
 from tests.support.process_layer import server_command
-
-ONE = ("-c", "user.name=n", "-c", "user.email=n@example.org", "-c", "commit.gpgSign=false")
 
 DESTROYED = {
     "removed": "rm -rf .git",
@@ -27,14 +25,6 @@ DESTROYED = {
     "filtered": "FILTER_BRANCH_SQUELCH_WARNING=1 git filter-branch -f --msg-filter 'echo x' -- --all;"
     " rm -rf .git/refs/original .git/logs; git gc -q --prune=now",
 }
-
-
-def git(at: Path, *words: str) -> str:
-    command = [GIT, *ONE, *words]
-    environment = user_environment(at.parent)
-    return subprocess.run(
-        command, cwd=at, env=environment, check=True, capture_output=True, encoding="utf-8"
-    ).stdout
 
 
 def repository(at: Path) -> Path:

@@ -109,7 +109,7 @@ async def start_interactive(  # noqa: PLR0913  what it may use has no use togeth
         cwd = os.open("/", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     with contextlib.ExitStack() as opened:
         opened.callback(os.close, cwd)
-        if not read_only:
+        if owner and not read_only:
             await broker.back_up(owner, False)
         script = Script(
             script=f"exec {shlex.join(argv)}",
