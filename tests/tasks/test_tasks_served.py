@@ -103,7 +103,8 @@ async def whole(client: Client, handle: str) -> str:
     """What a background command prints, once it has ended."""
     with anyio.fail_after(PATIENCE):
         while True:
-            state = text(await client.call_tool("TaskOutput", {"task_id": handle, "offset": 0, "wait_ms": 2000}))
+            query = {"task_id": handle, "offset": 0, "until": "end", "wait_ms": 2000}
+            state = text(await client.call_tool("TaskOutput", query))
             if "exit status" in state:
                 return state
 
