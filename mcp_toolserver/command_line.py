@@ -11,7 +11,9 @@ from mcp_toolserver import __version__
 from mcp_toolserver.errors import SettingsError
 from mcp_toolserver.settings import FILES, GROUPS, OPTIONS, PREFIX, TABLES, Settings, Value
 
-Action = Literal["serve", "setup", "tools", "call", "doctor", "log", "token", "cron", "demo", "completion"]
+Action = Literal[
+    "serve", "setup", "tools", "call", "doctor", "log", "token", "cron", "history", "demo", "completion"
+]
 
 ACTIONS: Mapping[Action, str] = {
     "serve": "serve MCP (the default)",
@@ -22,6 +24,7 @@ ACTIONS: Mapping[Action, str] = {
     "log": "print the audit log, or verify that nobody changed it",
     "token": "add, rotate, list or revoke the users in a file of tokens",
     "cron": "run the schedules of a workspace without a client, or list them",
+    "history": "list the backups of git histories, or restore one",
     "demo": "show a client that uses a read-only server on a folder",
     "completion": "print a script that completes commands, flags and values in a shell",
 }
@@ -71,9 +74,11 @@ class Invocation(argparse.Namespace):
     yes: bool = False
     list: bool = False
     what: str = ""
-    """What `token` or `cron` does."""
+    """What `token`, `cron` or `history` does."""
     token_name: str = ""
     expires: str = ""
+    backup: str = ""
+    """The id of the backup that `history` restores."""
     report: str = ""
     """The file that `doctor` writes; empty to print."""
     verbose: bool = False
@@ -97,6 +102,7 @@ _SHOWN: Mapping[Action, Container[str]] = {
     "log": ("state-dir",),
     "token": ("tokens", "permission-mode", "root", "calls-per-minute", "max-calls", "config"),
     "cron": ("permission-mode", "root", "tokens", "state-dir", "config"),
+    "history": ("root", "state-dir"),
     "demo": ("root",),
     "completion": (),
 }
@@ -250,6 +256,8 @@ def command_parser(adapt: Adapt = lambda _, __: None) -> argparse.ArgumentParser
     token.add_argument("token_name", metavar="NAME", nargs="?", help="who gets or loses the token")
     token.add_argument("--expires", metavar="WHEN", help="12h, 90d, 4w, or a date and time with a zone")
     parsers["cron"].add_argument("what", choices=("run", "list"), help="what to do with the schedules")
+    parsers["history"].add_argument("what", choices=("list", "restore"), help="what to do with the backups")
+    parsers["history"].add_argument("backup", metavar="ID", nargs="?", help="the backup to restore")
     doctor = parsers["doctor"].add_mutually_exclusive_group()
     report = doctor.add_argument(
         "--report",

@@ -120,7 +120,7 @@ def _run(invocation: Invocation) -> int:
     _log(settings.log_level.upper(), as_json=settings.log_format == "json")
     # The handshake protocol uses features that the SDK deprecates, which users need not know.
     warnings.filterwarnings("ignore", module=r"mcp(_types)?\b")
-    return run(invocation, broker, found) if run else _run_without_broker(invocation)
+    return run(invocation, broker, found) if run else _run_without_broker(invocation, found)
 
 
 def _log(level: str, *, as_json: bool) -> None:
@@ -219,7 +219,7 @@ _WITH_BROKER: Mapping[Action, Callable[[Invocation, Broker | None, HostExecutabl
 """Each command imports only what it needs, to keep the start of `serve` fast."""
 
 
-def _run_without_broker(invocation: Invocation) -> int:
+def _run_without_broker(invocation: Invocation, found: HostExecutables) -> int:
     settings = invocation.settings
     match invocation.action:
         case "demo":
@@ -231,6 +231,14 @@ def _run_without_broker(invocation: Invocation) -> int:
             from mcp_toolserver.stores.state_dir import state_folder
 
             return log(state_folder(settings.state_dir), invocation)
+        case "history":
+            from mcp_toolserver.commands.history import list_backups, restore
+            from mcp_toolserver.stores.state_dir import state_folder
+
+            state = state_folder(settings.state_dir)
+            if invocation.what == "list":
+                return list_backups(state, settings.root)
+            return restore(state, invocation.backup, found.git)
         case "token":
             from mcp_toolserver.commands.token import token
 

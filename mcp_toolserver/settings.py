@@ -446,7 +446,12 @@ class Settings:
     quarantine_days: int = LIMITS(_number(1, 3650), 30, "days in quarantine; a start deletes what is older")
     undo_size: int = LIMITS(_number(0, 2**24), 256, "MiB of replaced contents kept for undo; 0 keeps none")
     undo_days: int = LIMITS(
-        _number(1, 3650), 7, "days that replaced contents are kept; a start deletes what is older"
+        _number(1, 3650),
+        7,
+        "days that replaced contents and git histories are kept; a start deletes older ones",
+    )
+    history_size: int = LIMITS(
+        _number(0, 2**24), 2048, "MiB of copied git histories of each user; 0 copies none"
     )
     max_body: int = TRANSPORT(_number(1024, 2**30), 4 * 1024 * 1024, "bytes of one HTTP request", "4 MiB")
     max_calls: int = LIMITS(_number(1, 10_000, "N"), 256, "requests in progress at once")

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     # What `Runtime` returns. The layers of the architecture hold at run time: nothing here imports these.
     from mcp_toolserver.capabilities.call_scope import Catalogue, Report, SavedOutput
     from mcp_toolserver.capabilities.files import CanonicalPath
-    from mcp_toolserver.capabilities.processes import JobSource, JobState
+    from mcp_toolserver.capabilities.processes import JobState
     from mcp_toolserver.capabilities.user import Ask, Tell
     from mcp_toolserver.runtime.agents.agents import CallAgents
     from mcp_toolserver.runtime.clock import SystemClock
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from mcp_toolserver.runtime.lsp.code_queries import CodeQueries
     from mcp_toolserver.runtime.plan.plan_modes import OwnerPlans
     from mcp_toolserver.runtime.processes.commands import CallCommands
+    from mcp_toolserver.runtime.providers import CallJobs
     from mcp_toolserver.runtime.repl.sessions import CallSessions
     from mcp_toolserver.runtime.search.search import Ripgrep
     from mcp_toolserver.runtime.skills.skills import CallSkills
@@ -163,7 +164,7 @@ class Runtime:
     git_changes: ClassVar[Service[GitWriter]] = Service(Capability.GIT_WRITE)
     clones: ClassVar[Service[GitCloner]] = Service(Capability.CLONES)
     processes: ClassVar[Service[CallCommands]] = Service(Capability.PROCESS)
-    jobs: ClassVar[Service[JobSource]] = Service(Capability.JOBS)
+    jobs: ClassVar[Service[CallJobs]] = Service(Capability.JOBS)
     sessions: ClassVar[Service[CallSessions]] = Service(Capability.SESSIONS)
     powershell: ClassVar[Service[Sequence[str]]] = Service(Capability.POWERSHELL)
     """The first arguments of every PowerShell command; the script follows."""
@@ -209,6 +210,8 @@ class Alias:
     """Argument name under this alias → argument name of the tool."""
     converts: Mapping[str, Callable[[Any], Any]] = field(default_factory=dict[str, Callable[[Any], Any]])
     """Argument name of the tool → function that converts its value from the unit of this alias."""
+    defaults: Mapping[str, JsonValue] = field(default_factory=dict[str, "JsonValue"])
+    """Argument name of the tool → its value where a call by this alias sends none."""
 
 
 @dataclass(frozen=True, kw_only=True)

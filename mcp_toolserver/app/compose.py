@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from importlib.util import find_spec
@@ -184,7 +186,11 @@ class Application:
             self.policy.ceiling,
             self.user,
         )
-        self.explained = partial(explain, confined=self._confined())
+        self.broker = self._broker()
+        confined = self._confined()
+        self.explained: Callable[[str, int | None, bool], tuple[str, ...]] = (
+            lambda output, status, read_only: explain(output, status, confined, read_only=read_only)
+        )
         self.commands = self._commands()
         self.providers = Providers(self._provider_context())
         self.tasks = Lazy(partial(_tasks, shared.database))
@@ -261,12 +267,34 @@ class Application:
         for name in removed.stuck:
             log.warning("over the bounds of the quarantine, and could not be removed: %s", name)
 
+    def _broker(self) -> Broker | None:
+        """The broker of the server, with the backups of this application."""
+        settings, shared, git = self.settings, self.shared, self.shared.found.git
+        broker = shared.broker and copy(shared.broker)
+        may_write = settings.permission_mode is Permission.DANGER_FULL_ACCESS or (
+            settings.permission_mode is Permission.WORKSPACE_WRITE and settings.git == "writable"
+        )
+        if broker and git and may_write and settings.history_size:
+            from mcp_toolserver.runtime.git.backup import GitBackups
+            from mcp_toolserver.runtime.git.runner import Git
+            from mcp_toolserver.runtime.processes.helper_launcher import Programs
+            from mcp_toolserver.stores.git_backups import BackupLimits
+
+            runner = Git(Programs(broker), git, os.path.expanduser("~"))
+            limits = BackupLimits(
+                total=settings.history_size * MIB,
+                seconds=settings.undo_days * 86400.0,
+                reserve=settings.disk_reserve * MIB,
+            )
+            broker.back_up = GitBackups(runner, shared.state, self.user, self.roots, limits).before_command
+        return broker
+
     def _commands(self) -> Commands | None:
         shared = self.shared
-        if shared.broker is None:
+        if self.broker is None:
             return None
         limits = CommandLimits(foreground_seconds=self.settings.foreground_seconds)
-        commands = Commands(shared.broker, self.workspace, shared.outputs, limits, explain=self.explained)
+        commands = Commands(self.broker, self.workspace, shared.outputs, limits, explain=self.explained)
         commands.on_change(partial(self.changes.changed, "job"), partial(self.changes.removed, "job"))
         if shared.sessions is not None:
             commands.session_of = shared.sessions.of
@@ -277,7 +305,7 @@ class Application:
         return ProviderContext(
             facts=facts,
             programs=shared.found,
-            broker_or_none=shared.broker,
+            broker_or_none=self.broker,
             lower_broker=shared.lower_broker if facts.is_unconfined else None,
             commands_or_none=self.commands,
             outputs=shared.outputs,
@@ -490,6 +518,12 @@ def _clean_up(settings: Settings, state: str, records: str, workspace: Workspace
     since = oldest_start(records)
     total, seconds = settings.undo_size * MIB, settings.undo_days * 86400.0
     enforce_limits(f"{state}/{UNDO_FOLDER}", total=total, seconds=seconds, since=since)
+    # Few servers have backups.
+    from mcp_toolserver.stores.git_backups import users
+
+    for folder in users(state):
+        # A user who filled the room keeps what is there.
+        enforce_limits(folder, total=sys.maxsize, seconds=seconds, since=since)
     total, seconds = settings.quarantine_size * MIB, settings.quarantine_days * 86400.0
     return enforce_limits(f"{state}/{QUARANTINE_FOLDER}", total=total, seconds=seconds, since=since)
 

@@ -16,6 +16,11 @@ class Command:
     timeout: float | None
     """Seconds until it is killed; None is no limit (background only)."""
     background: bool = False
+    open_stdin: bool = False
+    """Whether its standard input stays open for `JobSource.send` (background only)."""
+
+
+QUIET_SECONDS = 2.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,14 +28,22 @@ class JobQuery:
     """What to read of a job, and how long to wait for it."""
 
     handle: str
-    offset: int = 0
-    """Byte of the output to start from."""
+    offset: int | None = None
+    """Byte of the output to start from; None: for a command where the last read ended, for others 0."""
     limit: int
     """Bytes to read at most."""
     wait: float = 0.0
     """Seconds to wait at most; never longer than the client waits for an answer."""
-    until: Literal["end", "output"] = "end"
-    """What to wait for: the end of the job, or output after `offset`."""
+    until: Literal["news", "end", "output"] = "end"
+    """What to wait for: new output followed by `QUIET_SECONDS` without any, the end of the job, or output. A
+    job that is no command has output when it ends."""
+    is_read: bool = False
+    """Whether the next read without an offset goes on after this one."""
+
+    @property
+    def start(self) -> int:
+        """`offset` for a job that keeps no position."""
+        return self.offset or 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,6 +112,22 @@ class JobSource(Protocol):
             NotFound: as for `output`.
             Conflict: the job cannot be stopped, because it is a task that has ended or that another server
                 runs.
+        """
+        ...
+
+
+@runtime_checkable
+class MessageTarget(Protocol):
+    """Agents, and commands with an open standard input."""
+
+    async def send(self, to: str, message: str) -> tuple[str, ...]:
+        """Send a message to agents, or a line to the command with the handle `to`; returns who got it.
+
+        Raises:
+            NotFound: the caller has no such command, or nobody of this name.
+            Conflict: the command has no open input.
+            Denied: the caller may not run this in a command.
+            TimedOut: the command does not read.
         """
         ...
 

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 from mcp_toolserver.capabilities.call_scope import LOCAL
 from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.capabilities.user import Answers, Question
-from mcp_toolserver.errors import NobodyToAsk
+from mcp_toolserver.errors import Denied, NobodyToAsk
 from mcp_toolserver.pipeline.call import Caller, CallOptions, OutputOverride, Result, Rights
-from mcp_toolserver.policy.rules import Narrowing
+from mcp_toolserver.policy.rules import Narrowing, Request
 
 if TYPE_CHECKING:
     from pydantic import JsonValue
@@ -99,6 +99,18 @@ class NestedCalls:
     def narrowings(self) -> Narrowings:
         """What is in force for each owner."""
         return self.dispatcher.narrowings
+
+    def require(self, request: Request, what: str) -> None:
+        """Raises: Denied: the policy does not let these calls do, without a question, what this one does.
+
+        The error begins with the sentence `what`.
+        """
+        rights, policy = self.rights, self.dispatcher.policy
+        if rights.confined_to is not None:
+            policy = policy.under(rights.confined_to)
+        verdict = policy.narrowed(rights.narrowings).decide(request)
+        if verdict.action != "run":
+            raise Denied(f"{what} {verdict.reason}")
 
     def limited(
         self,

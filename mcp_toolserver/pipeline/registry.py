@@ -98,7 +98,7 @@ class Registry:
                 raise InvalidInput(f"`{own}` is given twice, also as `{given}`; send it once.")
             convert = alias.converts.get(own)
             renamed[own] = value if convert is None else _converted(schema, own, value, convert)
-        return renamed
+        return {**alias.defaults, **renamed}
 
     def needing_a_model(self) -> frozenset[str]:
         """Names of the tools that need a language model."""

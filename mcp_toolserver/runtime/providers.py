@@ -7,7 +7,8 @@ none of them.
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -15,8 +16,10 @@ from typing import TYPE_CHECKING
 from anyio import create_task_group
 
 from mcp_toolserver.capabilities.permissions import DESKTOP, Capability, Permission
-from mcp_toolserver.capabilities.processes import JobQuery, JobSource, JobState
-from mcp_toolserver.errors import NotFound
+from mcp_toolserver.capabilities.processes import JobQuery, JobSource, JobState, MessageTarget
+from mcp_toolserver.errors import NotFound, ToolError, Unavailable
+from mcp_toolserver.policy.rules import Request
+from mcp_toolserver.text.shell.words import simple_parts
 
 if TYPE_CHECKING:
     from mcp_toolserver.capabilities.change_events import ChangeEvents
@@ -59,7 +62,7 @@ class ProviderContext:
     roots: tuple[str, ...]
     may_hide: bool
     """Whether rules hide files, so that results have to be filtered."""
-    explain: Callable[[str, int | None], tuple[str, ...]]
+    explain: Callable[[str, int | None, bool], tuple[str, ...]]
     """Explains what the sandbox refused, from the output of a command."""
     bounds: CommandBounds
     container_image: str
@@ -445,6 +448,43 @@ class CallJobs:
 
     async def stop(self, handle: str) -> JobState:
         return await self._source(handle).stop(handle)
+
+    async def wait(self, queries: Sequence[JobQuery]) -> None:
+        """Wait for what `queries` ask for: for the end of all jobs, or for the first other thing.
+
+        Raises:
+            NotFound: there is no such job.
+        """
+        for query in queries:
+            await self.output(replace(query, wait=0.0))
+
+        async def wait_for(query: JobQuery) -> None:
+            # What has gone meanwhile is an error of the read that follows.
+            with suppress(ToolError):
+                await self.output(query)
+            if query.until != "end":
+                tasks.cancel_scope.cancel()
+
+        async with create_task_group() as tasks:
+            for query in queries:
+                tasks.start_soon(wait_for, query)
+
+    async def send(self, to: str, message: str) -> tuple[str, ...]:
+        """See `MessageTarget.send`. Who writes to a command needs the right to run that."""
+        is_command, process = to.startswith("bg_"), Capability.PROCESS
+        if is_command:
+            if process not in self.request.host.permissions:
+                raise Unavailable("This call may run no command, so it may write to none.")
+            needed = Request(
+                tool="bash",
+                level=self.request.host.permissions[process],
+                subjects=tuple((part,) for part in simple_parts(message)),
+                needs=frozenset({process}),
+            )
+            self.request.calls.require(needed, "Writing to a command counts as running one.")
+        target = self._source(to if is_command else "agent_")
+        assert isinstance(target, MessageTarget)
+        return await target.send(to, message)
 
     def _source(self, handle: str) -> JobSource:
         prefix, jobs = handle[: handle.find("_") + 1], self.jobs

@@ -87,7 +87,7 @@ async def test_without_a_model_the_tools_are_not_listed_and_a_call_says_what_to_
 ) -> None:
     async with place(tmp_path) as made, made.client(era) as client:
         names = {tool.name for tool in (await client.list_tools()).tools}
-        assert not names & {"Agent", "TeamCreate", "TeamDelete", "SendMessage"}
+        assert not names & {"Agent", "TeamCreate", "TeamDelete"}
         result = await client.call_tool("Agent", TASK)
         assert result.is_error
         assert "[agent]" in text(result)

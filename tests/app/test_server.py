@@ -56,6 +56,7 @@ CALLS: dict[str, dict[str, Any]] = {
     "bash": {"command": "echo shell > made-by-shell; cat made-by-shell"},
     "TaskOutput": {"task_id": "bg_none"},
     "TaskStop": {"task_id": "bg_none"},
+    "SendMessage": {"to": "bg_none", "message": "x"},
     "TaskCreate": {"command": "true"},
     "TaskGet": {"task_id": "task_none"},
     "TaskList": {},
@@ -88,7 +89,7 @@ CALLS: dict[str, dict[str, Any]] = {
 }
 ASKS = {"AskUserQuestion", "pause_for_human"}
 WEB = {"WebFetch", "WebSearch", "download", "curl", "RemoteTrigger"}
-UNKNOWN_TASK = {"TaskGet", "TaskUpdate", "TaskOutput", "TaskStop"}
+UNKNOWN_TASK = {"TaskGet", "TaskUpdate", "TaskOutput", "TaskStop", "SendMessage"}
 MODEL = {entry.spec.name for entry in discover() if any(need.value.needs_model for need in entry.spec.needs)}
 """What needs a model, which is not configured."""
 PROGRAMS = {"PowerShell": ("pwsh", "powershell"), "container_shell": ("docker", "podman", "container")}

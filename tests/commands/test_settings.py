@@ -277,7 +277,14 @@ def test_the_help_of_a_command_shows_its_own_flags(helped: Helped) -> None:
 
 
 def test_every_command_accepts_the_flags_of_a_server() -> None:
-    own = {"setup": "zed", "call": "ls", "completion": "bash", "token": "list", "cron": "list"}
+    own = {
+        "setup": "zed",
+        "call": "ls",
+        "completion": "bash",
+        "token": "list",
+        "cron": "list",
+        "history": "list",
+    }
     for action in ACTIONS:
         words = [own[action]] if action in own else []
         assert load([action, *words, "--max-calls", "3"], {}).settings.max_calls == 3

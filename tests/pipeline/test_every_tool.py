@@ -35,7 +35,7 @@ MEANT = defaultdict[str, set[tuple[str, JsonValue]]](
     set,
     {
         "NotebookEdit": {("cell_number", 0), ("new_source", "")},
-        "TaskOutput": {("wait_ms", 0)},
+        "TaskOutput": {("wait_ms", 0), ("offset", 0)},
         "edit_file": {("new_string", "")},
         "grep_search": {("head_limit", 0), ("-A", 0), ("-B", 0)},
         "write_file": {("content", "")},

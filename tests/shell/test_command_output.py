@@ -3,7 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
-from mcp_toolserver.text.shell.command_output import Confined, explain
+from mcp_toolserver.text.shell.command_output import Confined, explain, script_notes
 from tests.support import processes
 from tests.support.processes import served
 
@@ -25,7 +25,7 @@ async def test_a_command_is_shown_as_on_a_terminal(tmp_path: Path) -> None:
             assert result.text.rstrip("\n") == shown.rstrip("\n"), name
             started = await processes.call(at, "bash", command=f"printf '{printed}'", run_in_background=True)
             task = started.text.split("bg_")[1][:6]
-            followed = await processes.call(at, "TaskOutput", task_id=f"bg_{task}", until="end")
+            followed = await processes.call(at, "TaskOutput", task_id=f"bg_{task}", offset=0, until="end")
             assert followed.text.startswith(shown.rstrip("\n")), name
         # Collapsing a progress bar takes time in proportion to its length.
         megabyte = "head -c 1000000 /dev/zero | tr '\\0' '\\r'; echo; head -c 9000 /dev/zero | tr '\\0' x"
@@ -53,6 +53,7 @@ DENIALS = [
     ("curl: (6) Could not resolve host: a", WRITING, "--network commands"),
     ("curl: (6) Could not resolve host: a", replace(WRITING, network="hosts"), "HTTPS_PROXY"),
     ("error: could not write config file .git/config: Device or resource busy", COMMITTING, "names programs"),
+    ("ERROR: No matching version of x (from versions: none)", WRITING, "--network commands"),
     ("bash: kill: (7) - Operation not permitted", COMMITTING, "it started"),
     ("pkill: killing pid 7 failed: Operation not permitted", COMMITTING, "it started"),
 ]
@@ -62,6 +63,40 @@ def test_a_denial_names_what_lifts_it_or_how_far_it_goes() -> None:
     for output, confined, says in DENIALS:
         (note,) = explain(output, 0, confined)
         assert says in note
+
+
+def test_no_path_is_advised_to_a_call_that_does_not_write() -> None:
+    for output in (LOCKED, "touch: '/usr/x': Read-only file system"):
+        (note,) = explain(output, 1, WRITING, read_only=True)
+        assert "plan mode" in note
+        assert "roots" not in note
+
+
+SCRIPTS = {
+    "python3 -m http.server > log 2>&1 & ls": "`python3 -m http.server > log 2>&1` was stopped",
+    "make && (cd a; ./serve &)": "`./serve` was stopped",
+    "mkdir x; cd x": "`cwd`",
+    "cd 'a & b' # there": "`cwd`",
+}
+NOTHING_UNDONE = (
+    *("cd a && make", "a & wait", "make 2>&1 | tail", "make &> log", "echo 'x &' \\&", "a && b", "a |& b"),
+    *("a & kill %1", "cat <<EOF\na & b\nEOF", "echo cd", "# cd x"),
+)
+
+
+def test_what_the_end_of_a_script_undoes_is_said() -> None:
+    for script, says in SCRIPTS.items():
+        (note,) = script_notes(script)
+        assert says in note, script
+    for script in NOTHING_UNDONE:
+        assert script_notes(script) == (), script
+
+
+async def test_what_a_script_undoes_is_in_the_answer(tmp_path: Path) -> None:
+    async with served(tmp_path) as at:
+        result = await processes.call(at, "bash", command="sleep 100 & cd /tmp")
+    assert "`sleep 100` was stopped" in result.text
+    assert "`cwd`" in result.text
 
 
 def test_other_failures_are_left_to_speak_for_themselves() -> None:

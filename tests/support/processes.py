@@ -24,6 +24,7 @@ from mcp_toolserver.pipeline.registry import Entry
 from mcp_toolserver.runtime.host_services import Provide
 from mcp_toolserver.runtime.processes.broker_client import Broker, BrokerPolicy, start_standalone_broker
 from mcp_toolserver.runtime.processes.commands import CallCommands, CommandLimits, Commands
+from mcp_toolserver.runtime.providers import BackgroundJobs, CallJobs
 from mcp_toolserver.runtime.sandbox.broker.limit_settings import CommandBounds
 from mcp_toolserver.runtime.sandbox.broker.messages import Request, Script
 from mcp_toolserver.runtime.sandbox.broker.policy import Helper
@@ -32,6 +33,7 @@ from mcp_toolserver.runtime.sandbox.layers.spec import SandboxSpec
 from mcp_toolserver.stores.saved_outputs import OutputStore
 from mcp_toolserver.text.json_values import is_object
 from mcp_toolserver.text.shell.command_output import explain
+from mcp_toolserver.tools.agents.send_message import TOOL as SEND_MESSAGE
 from mcp_toolserver.tools.shell.bash import TOOL as BASH
 from mcp_toolserver.tools.tasks.task_output import TOOL as TASK_OUTPUT
 from mcp_toolserver.tools.tasks.task_stop import TOOL as TASK_STOP
@@ -270,15 +272,24 @@ async def served(
     """The shell and task tools on the real machine, with `folder/root` as the one root."""
     host, outputs = machine(folder), OutputStore(str(folder / "outputs"))
     with broker(bounds=bounds) as started:
-        commands = Commands(started, host.workspace, outputs, limits, explain=partial(explain, confined=None))
+        commands = Commands(
+            started,
+            host.workspace,
+            outputs,
+            limits,
+            explain=lambda output, status, _: explain(output, status, None),
+        )
         within: Provide = lambda request: commands.for_call(request.workspace, request.scope)  # noqa: E731
         services = (Capability.PROCESS, Capability.JOBS, Capability.TASK_RUNS)
         permissions = {**host.permissions, **required(*services)}
         shell = with_services(replace(host, outputs=outputs), permissions, dict.fromkeys(services, within))
+        jobs = BackgroundJobs({"bg_": within})
+        shell = replace(shell, providers={**shell.providers, Capability.JOBS: partial(CallJobs, jobs)})
         tools = (
             Entry(BASH, toolset="shell"),
             Entry(TASK_OUTPUT, toolset="tasks"),
             Entry(TASK_STOP, toolset="tasks"),
+            Entry(SEND_MESSAGE, toolset="agents"),
         )
         try:
             yield dispatcher(shell, *tools)

@@ -90,7 +90,7 @@ async def test_the_output_of_a_running_task_is_live_and_stopping_kills_it(server
     assert re.fullmatch(r"Task created: task_\w+ \[pending\] Greet \(runs a command\)", made.text)
     name = task(made)["task_id"]
     await shows(server, name, "begun")
-    live = await call(server, "TaskOutput", task_id=name, until="output", wait_ms=20_000)
+    live = await call(server, "TaskOutput", task_id=name, offset=0, until="output", wait_ms=20_000)
     assert re.fullmatch(r"begun\n\[running for \d+\.\d s; next offset 6\]", live.text)
     stopped = await call(server, "TaskStop", taskId=name, reason="enough")
     assert stopped.text == f"{name}: cancelled: It was stopped with TaskStop; 6 bytes of output."

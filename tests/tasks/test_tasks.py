@@ -15,6 +15,7 @@ from mcp_toolserver.runtime.processes.commands import CommandLimits
 from mcp_toolserver.runtime.processes.output_capture import CaptureLimits
 from mcp_toolserver.text.shell.command_output import ending, printed
 from tests.support.processes import Daemons, call, served, until
+from tests.support.workbench import Person
 
 
 @pytest.fixture
@@ -41,7 +42,7 @@ async def finished(server: Dispatcher, task: str) -> None:
 
 async def test_output_is_read_on_from_the_next_offset(server: Dispatcher, tmp_path: Path) -> None:
     task = await started(server, "echo one; until [ -e go ]; do sleep 0.01; done; echo two; exit 3")
-    first = await call(server, "TaskOutput", task_id=task, until="output", wait_ms=10_000)
+    first = await call(server, "TaskOutput", task_id=task, offset=0, until="output", wait_ms=10_000)
     assert re.fullmatch(r"one\n\[running for \d+\.\d s; next offset 4\]", first.text)
     (tmp_path / "root" / "go").touch()
     await finished(server, task)
@@ -89,13 +90,64 @@ async def test_waiting_ends_in_time_for_the_client(tmp_path: Path) -> None:
             assert said.text.startswith("[running")
 
 
+async def test_new_output_and_then_silence_end_the_wait_and_are_read_once(
+    server: Dispatcher, tmp_path: Path
+) -> None:
+    task = await started(server, "until [ -e go ]; do sleep 0.01; done; echo one; echo two; sleep 100")
+    (tmp_path / "root" / "go").touch()
+    said = await call(server, "TaskOutput", task_id=task, wait_ms=600_000)
+    assert re.fullmatch(r"one\ntwo\n\[running for \d+\.\d s; next offset 8\]", said.text)
+    assert (await call(server, "BashOutput", bash_id=task, wait_ms=600_000)).text.startswith("[running")
+    assert (await call(server, "TaskOutput", task_id=task, offset=4)).text.startswith("two\n[running")
+
+
+async def test_several_jobs_are_read_in_one_call_and_the_first_with_news_ends_the_wait(
+    server: Dispatcher,
+) -> None:
+    silent, speaking, brief = [
+        await started(server, one) for one in ("sleep 100", "echo x; sleep 100", "sleep 0.1")
+    ]
+    said = await call(server, "TaskOutput", task_id=f"{silent}, {speaking}", offset=0, wait_ms=600_000)
+    assert re.fullmatch(rf"{silent}:\n\[running.*\]\n\n{speaking}:\nx\n\[running.*\]", said.text)
+    ended = await call(server, "TaskOutput", task_id=[brief, brief], until="end", wait_ms=600_000)
+    assert ended.text == "[exit status 0; next offset 0]"
+    for wrong, error in ((f"{brief},bg_000000", "not_found"), (",", "invalid_input")):
+        assert (await call(server, "TaskOutput", task_id=wrong)).error == error
+
+
+async def test_a_message_is_a_line_of_the_input_of_a_command(server: Dispatcher) -> None:
+    script = 'read -r a; read -r b; echo "<$a><$b>"; cat; exit 3'
+    result = await call(server, "bash", command=script, run_in_background=True, open_stdin=True)
+    task = re.findall(r"bg_[0-9a-f]{6}", result.text)[0]
+    for message in ("one two", "\n", "rest"):
+        assert (await call(server, "SendMessage", to=task, message=message)).text == f"Sent to {task}."
+    assert (await call(server, "TaskOutput", task_id=task, wait_ms=600_000)).text.startswith(
+        "<one two><>\nrest\n[r"
+    )
+    assert (
+        await call(server, "SendMessage", to=task, message="x", person=Person(owner="b"))
+    ).error == "not_found"
+    await call(server, "SendMessage", to=task, message="\x04")
+    assert "[exit status 3" in (await call(server, "TaskOutput", task_id=task, until="end")).text
+    for other in (task, await started(server, "sleep 100")):
+        assert (await call(server, "SendMessage", to=other, message="x")).error == "conflict"
+    assert (await call(server, "bash", command="cat", open_stdin=True)).error == "invalid_input"
+
+
+async def test_a_command_that_does_not_read_keeps_no_message_waiting(server: Dispatcher) -> None:
+    result = await call(server, "bash", command="sleep 100", run_in_background=True, open_stdin=True)
+    task = re.findall(r"bg_[0-9a-f]{6}", result.text)[0]
+    errors = [(await call(server, "SendMessage", to=task, message="x" * 19_999)).error for _ in range(4)]
+    assert errors == [None, None, None, "timed_out"]
+
+
 async def test_hints_come_whatever_the_exit_status_also_in_the_background(server: Dispatcher) -> None:
     hint = "[no-such-program is not on the PATH of commands here"
     script = "no-such-program 2>&1 | cat"
     foreground = await call(server, "bash", command=script)
     task = await started(server, f"{script}; echo ended")
     await finished(server, task)
-    background = await call(server, "TaskOutput", task_id=task)
+    background = await call(server, "TaskOutput", task_id=task, offset=0)
     after = await call(server, "TaskOutput", task_id=task, offset=background.text.index("ended"))
     assert foreground.text.count(hint) == background.text.count(hint) == 1
     assert hint not in after.text
@@ -130,7 +182,7 @@ async def test_binary_output_fits_in_an_answer(server: Dispatcher) -> None:
     for byte in ("\\0", "\\377"):
         task = await started(server, f"head -c 100000 /dev/zero | tr '\\0' '{byte}'")
         await finished(server, task)
-        result = await call(server, "TaskOutput", task_id=task)
+        result = await call(server, "TaskOutput", task_id=task, offset=0)
         assert result.text.endswith("next offset 4833; 95167 bytes follow]")
         assert len(result.text) < 30_000
 
@@ -151,7 +203,7 @@ async def test_stopping_what_has_ended_says_how_it_ended(server: Dispatcher) -> 
     await finished(server, task)
     stopped = await call(server, "TaskStop", task_id=task)
     assert (stopped.error, stopped.text) == (None, f"{task}: exit status 3; 4 bytes of output.")
-    assert (await call(server, "TaskOutput", task_id=task)).text.startswith("bye\n[exit status 3")
+    assert (await call(server, "TaskOutput", task_id=task, offset=0)).text.startswith("bye\n[exit status 3")
 
 
 async def test_an_unknown_id_finds_nothing_and_what_makes_no_sense_is_refused(server: Dispatcher) -> None:

@@ -103,6 +103,24 @@ async def whole(client: Client, handle: str) -> str:
     """What a background command prints, once it has ended."""
     with anyio.fail_after(PATIENCE):
         while True:
-            state = text(await client.call_tool("TaskOutput", {"task_id": handle, "wait_ms": 2000}))
+            query = {"task_id": handle, "offset": 0, "until": "end", "wait_ms": 2000}
+            state = text(await client.call_tool("TaskOutput", query))
             if "exit status" in state:
                 return state
+
+
+async def test_what_rules_forbid_in_a_command_is_not_written_to_one(setup: Setup) -> None:
+    config = setup.home / "config.toml"
+    config.write_text('[rules]\ndeny = ["bash(rm *)"]\n', encoding="utf-8")
+    (setup.root / "kept").touch()
+    async with connected(replace(setup, flags=("--config", str(config)))) as client:
+        shell = {"command": "bash", "run_in_background": True, "open_stdin": True}
+        task = re.findall(r"bg_\w{6}", text(await client.call_tool("bash", shell)))[0]
+        refused, sent = [
+            await client.call_tool("SendMessage", {"to": task, "message": message})
+            for message in ("true; rm kept", "ls")
+        ]
+        assert "bash(rm *)" in text(refused)
+        assert refused.is_error
+        assert not sent.is_error
+        assert "kept" in text(await client.call_tool("TaskOutput", {"task_id": task}))

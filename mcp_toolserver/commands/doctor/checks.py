@@ -242,6 +242,9 @@ def _rules(facts: Facts) -> Iterator[Finding]:
         detail = f"{folder} is an empty folder for commands: {why}"
         remedy = "use the git tools (--toolsets default,git), which check paths"
         yield Finding("git in commands", "note", detail, remedy)
+    for folder, why in facts.no_backup.items():
+        detail = f"the history of {folder} has no backup, because {why}"
+        yield Finding("git history", "degraded", detail, "raise history-size, or correct what it names")
     if unbound and confined:
         remedy = "deny the tools that run commands as well, or deny reading (`Read(...)`)"
     else:
@@ -340,6 +343,7 @@ def _output_and_limits(facts: Facts) -> Iterator[Finding]:
         f"left free on the disk of the state folder: {settings.disk_reserve} MiB",
         f"quarantine: {settings.quarantine_size} MiB, for {settings.quarantine_days} days",
         f"replaced contents, for undo: {settings.undo_size} MiB, at start for {settings.undo_days} days",
+        f"git histories: {settings.history_size} MiB for each user, for {settings.undo_days} days",
     )
     yield Finding("limits of what is saved", "note", "; ".join(saved))
     environment = facts.policy.environment

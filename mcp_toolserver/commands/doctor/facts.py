@@ -30,7 +30,9 @@ from mcp_toolserver.runtime.sandbox.layers import landlock
 from mcp_toolserver.runtime.sandbox.layers.process_locks import LockError, lock_server
 from mcp_toolserver.runtime.sandbox.layers.spec import Check, Proof, with_tuples
 from mcp_toolserver.settings import Settings
+from mcp_toolserver.stores.git_backups import failures
 from mcp_toolserver.stores.state_dir import state_folder
+from mcp_toolserver.text.file_names import lies_in
 
 READ_ONLY, WORKSPACE_WRITE, FULL = "read-only", "workspace-write", "danger-full-access"
 MODES = (READ_ONLY, WORKSPACE_WRITE, FULL)
@@ -96,6 +98,8 @@ class Facts:
     """Deny rules that bind only calls of the tool they name, and not what commands do."""
     hidden_git: Mapping[str, str] = field(default_factory=dict[str, str])
     """The `.git` folders that these rules hide from commands for their history, each with the reason."""
+    no_backup: Mapping[str, str] = field(default_factory=dict[str, str])
+    """The git folders in the roots whose history has no backup, each with the reason."""
     model: str = ""
     """The provider and the name of the model for agents, without address and key; empty without one."""
     no_model: str = ""
@@ -154,6 +158,11 @@ def examine(settings: Settings, found: HostExecutables, *, broker: bool) -> Fact
         if linux
         else {},
         hiding_rules=hiding_rules,
+        no_backup={
+            path: why
+            for path, why in failures(state_folder(settings.state_dir)).items()
+            if any(lies_in(root, path) for root in policy.sandbox.roots)
+        },
         tool_rules=tool_rules,
         model=model,
         no_model=no_model,

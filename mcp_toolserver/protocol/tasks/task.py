@@ -223,7 +223,7 @@ class TaskJobs:
 def _state(record: TaskRecord, query: JobQuery) -> JobState:
     running = record.status not in _ENDED
     data = b"" if running else _text(record).encode(errors="replace")
-    start = min(query.offset, len(data))
+    start = min(query.start, len(data))
     page = data[start : start + query.limit]
     text, used = decode_page(page, last=start + len(page) == len(data))
     status = record.status.replace("_", " ")

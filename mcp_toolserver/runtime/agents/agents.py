@@ -419,7 +419,7 @@ def _job(state: AgentState, query: JobQuery) -> JobState:
     """An agent as a background job. It has no output before its end, so that offsets stay valid."""
     is_running = state.status == "running"
     result = b"" if is_running else result_text(state).encode(errors="replace")
-    start = min(query.offset, len(result))
+    start = min(query.start, len(result))
     text, used = decode_page(result[start : start + query.limit], last=start + query.limit >= len(result))
     said = head_bytes(state.text, _SO_FAR)
     return JobState(

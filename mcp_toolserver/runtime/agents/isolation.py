@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from mcp_toolserver.capabilities.permissions import Capability, Permission
-from mcp_toolserver.errors import Denied, Unavailable
+from mcp_toolserver.errors import Unavailable
 from mcp_toolserver.policy.rules import Request
 
 if TYPE_CHECKING:
@@ -39,7 +39,13 @@ async def isolated(context: ProviderContext, request: ServiceRequest, agent: str
     """
     if (why := Capability.WORKTREES.unavailable(context.facts)) is not None:
         raise Unavailable(f"An agent cannot have a worktree here: {why.text}.")
-    _check_rights(request)
+    needed = Request(
+        tool=_TOOL,
+        level=Permission.WORKSPACE_WRITE,
+        subjects=(),
+        needs=frozenset({Capability.WORKTREES}),
+    )
+    request.calls.require(needed, "An agent cannot have a worktree for this call.")
     # Most agents need none.
     from mcp_toolserver.runtime.worktrees.worktrees import CallWorktrees
 
@@ -59,20 +65,3 @@ async def isolated(context: ProviderContext, request: ServiceRequest, agent: str
         )
 
     return Isolation(worktree.path, end)
-
-
-def _check_rights(request: ServiceRequest) -> None:
-    """Raises: Denied: the policy does not let this call create a worktree without a question."""
-    rights, policy = request.calls.rights, request.calls.dispatcher.policy
-    if rights.confined_to is not None:
-        policy = policy.under(rights.confined_to)
-    verdict = policy.narrowed(rights.narrowings).decide(
-        Request(
-            tool=_TOOL,
-            level=Permission.WORKSPACE_WRITE,
-            subjects=(),
-            needs=frozenset({Capability.WORKTREES}),
-        )
-    )
-    if verdict.action != "run":
-        raise Denied(f"An agent cannot have a worktree for this call. {verdict.reason}")

@@ -72,8 +72,8 @@ class DesktopHelpers:
             try:
                 # A helper that ended early says why by its status and standard error.
                 with contextlib.suppress(Unavailable):
-                    await running.write(text.encode())
-                running.finish()
+                    await running.stdin.write(text.encode())
+                running.stdin.close()
                 while (data := await running.read()) and len(printed) <= most:
                     printed += data
                 if len(printed) > most:
@@ -115,8 +115,8 @@ class DesktopHelpers:
         running = await self._start(command)
         try:
             try:
-                await running.write(text.encode())
-                running.finish()
+                await running.stdin.write(text.encode())
+                running.stdin.close()
             except Unavailable:
                 raise explain_failure(command) from None
             with anyio.move_on_after(row.seconds) as limit:

@@ -89,6 +89,11 @@ FORMS: Mapping[str, _Form] = {
         r"-[petse]|--batch|--filters|--path=.*|--(batch-all-objects|unordered|buffer)|--batch-check=.*",
         layout=_OBJECTS,
     ),
+    # Of what its input names, and the index.
+    "pack-objects": _Form(
+        hardened="--revs --stdout --indexed-objects --window=0 --no-use-bitmap-index --delta-base-offset -q",
+        layout="",
+    ),
     # Of the commits in its input.
     "diff-tree": _Form(
         r"-[rcz]|--(root|raw|no-renames|no-abbrev|no-commit-id)", hardened=f"{_PLAIN} --stdin", layout=""

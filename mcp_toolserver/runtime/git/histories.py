@@ -75,7 +75,7 @@ class GitHistories:
         """
         async with self._lock:
             try:
-                hidden, repositories = await run_sync(self._repositories)
+                hidden, repositories = await run_sync(find_repositories, self._search, self._roots)
             except (Unprotectable, OSError) as error:
                 raise SandboxUnavailable(str(error)) from None
             whys = {git_dir: await self._why(git_dir, tops) for git_dir, tops in repositories.items()}
@@ -85,30 +85,6 @@ class GitHistories:
             self.hidden.clear()
             self.hidden.update(hidden)
             return tuple(hidden)
-
-    def _repositories(self) -> tuple[dict[str, str], Mapping[str, frozenset[str]]]:
-        """What is hidden in any case, with the reason, and the other repositories with their work trees.
-
-        A repository without a work tree could have any of those.
-        """
-        above = (str(folder / ".git") for root in self._roots for folder in Path(root).parents)
-        hidden = dict.fromkeys(filter(os.path.lexists, above), "its work tree begins above a root")
-        tops: dict[str, set[str]] = {}
-        for path, is_folder in self._search.find(self._roots, self._roots).items():
-            folder, name = os.path.split(path)
-            is_named = name.lower() == ".git"
-            # Next to a `HEAD`.
-            is_git_folder = any(os.path.lexists(f"{folder}/{part}") for part in ("objects", "commondir"))
-            place = path if is_named else folder if is_git_folder else ""
-            git_dir = place and git_folder(place)
-            if git_dir and any(lies_in(root, git_dir) for root in self._roots):
-                tops.setdefault(git_dir, set()).update((folder,) if is_named else ())
-            elif git_dir:
-                hidden[place] = f"its data lies outside the roots, in {showable(git_dir)}"
-            elif is_folder:
-                hidden[path] = "it cannot be searched for repositories"
-        every = frozenset(self._roots).union(*tops.values())
-        return hidden, {git_dir: frozenset(own) or every for git_dir, own in tops.items()}
 
     async def _why(self, git_dir: str, tops: frozenset[str]) -> str:
         """Why commands must not see a repository; empty if they may."""
@@ -178,6 +154,37 @@ class GitHistories:
         if not blobs:
             return ""
         return f"{len(blobs)} of its blobs are in no commit and no index (`git gc --prune=now` removes them)"
+
+
+def find_repositories(
+    search: HiddenPaths, roots: Sequence[str]
+) -> tuple[dict[str, str], Mapping[str, frozenset[str]]]:
+    """What of the repositories in and above `roots` git would find elsewhere, with the reason, and the others
+    with their work trees. `search` finds `.git` and `HEAD`.
+
+    A repository without a work tree could have any of those.
+
+    Raises:
+        Unprotectable, OSError: the roots cannot be searched.
+    """
+    above = (str(folder / ".git") for root in roots for folder in Path(root).parents)
+    hidden = dict.fromkeys(filter(os.path.lexists, above), "its work tree begins above a root")
+    tops: dict[str, set[str]] = {}
+    for path, is_folder in search.find(roots, roots).items():
+        folder, name = os.path.split(path)
+        is_named = name.lower() == ".git"
+        # Next to a `HEAD`.
+        is_git_folder = any(os.path.lexists(f"{folder}/{part}") for part in ("objects", "commondir"))
+        place = path if is_named else folder if is_git_folder else ""
+        git_dir = place and git_folder(place)
+        if git_dir and any(lies_in(root, git_dir) for root in roots):
+            tops.setdefault(git_dir, set()).update((folder,) if is_named else ())
+        elif git_dir:
+            hidden[place] = f"its data lies outside the roots, in {showable(git_dir)}"
+        elif is_folder:
+            hidden[path] = "it cannot be searched for repositories"
+    every = frozenset(roots).union(*tops.values())
+    return hidden, {git_dir: frozenset(own) or every for git_dir, own in tops.items()}
 
 
 def _with_index(git_dir: str) -> list[str]:

@@ -10,7 +10,7 @@ can depend on any file.
 import os
 import stat
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 
@@ -121,7 +121,7 @@ class Git:
             )
         return replace(found, config=config.stdout)
 
-    async def ask(
+    async def ask(  # noqa: PLR0913  where it runs, what, and its bounds
         self,
         location: RepositoryPaths,
         query: GitInvocation,
@@ -129,11 +129,12 @@ class Git:
         cwd: int,
         timeout: float,
         limit: int = MAX_OUTPUT,
+        take: Callable[[bytes], object] | None = None,
     ) -> GitResult:
         """Run a command that only reads the repository `location`, in the folder with descriptor `cwd`, for
-        at most `timeout` seconds and `limit` bytes."""
+        at most `timeout` seconds and `limit` bytes; `take` gets its output in place of the result."""
         program = self._program(location, build_argv(query), environment(location.config), timeout)
-        return await self._run(program, cwd=cwd, limit=limit, stdin=query.stdin)
+        return await self._run(program, cwd=cwd, limit=limit, stdin=query.stdin, take=take)
 
     async def change(
         self,
@@ -159,14 +160,24 @@ class Git:
         argv = (*self._argv_prefix, *(location.pinned if location else ()), *words)
         return Program(argv=argv, timeout=timeout, environment=tuple(variables))
 
-    async def _run(self, program: Program, *, cwd: int, limit: int, stdin: bytes = b"") -> GitResult:
+    async def _run(
+        self,
+        program: Program,
+        *,
+        cwd: int,
+        limit: int,
+        stdin: bytes = b"",
+        take: Callable[[bytes], object] | None = None,
+    ) -> GitResult:
         """Run git until it exits or has printed more than `limit` bytes."""
-        output = bytearray()
+        output, size = bytearray(), 0
+        take = take or output.extend
         with opened_content("input", stdin) if stdin else nullcontext() as file:
             async with self._programs.start(program, cwd=cwd, stdin=file) as running:
                 async for chunk in running.chunks():
-                    output += chunk
-                    if len(output) > limit:
+                    take(chunk)
+                    size += len(chunk)
+                    if size > limit:
                         cut = bytes(output[:limit])
                         return GitResult(status=0, stdout=cut, stderr=running.stderr(), truncated=True)
                 ended = await running.wait()

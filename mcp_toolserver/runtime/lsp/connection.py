@@ -163,7 +163,7 @@ class Connection:
         data = encode_message(message)
         if not self._unsent_bytes:
             # Write now instead of waiting for the event loop.
-            data = data[self._process.try_write(data) :]
+            data = data[self._process.stdin.try_write(data) :]
         if not data:
             return
         self._unsent_bytes += len(data)
@@ -176,7 +176,7 @@ class Connection:
         try:
             while not self.close_reason:
                 data = await self._unsent.get()
-                await self._process.write(data)
+                await self._process.stdin.write(data)
                 self._unsent_bytes -= len(data)
         except Unavailable:
             self._mark_closed("ended")

@@ -77,6 +77,11 @@ async def nothing_hidden() -> tuple[str, ...]:
     return ()
 
 
+async def no_backup(_: str, __: bool) -> tuple[str, ...]:
+    """For a broker whose commands do not write in git folders."""
+    return ()
+
+
 class Broker:
     """A running broker, here of Linux. It ends, with every command it started, when this end is closed or
     dies."""
@@ -99,6 +104,8 @@ class Broker:
         """What the proxy of commands reports, where there is one."""
         self.hidden_git: Callable[[], Awaitable[Iterable[str]]] = nothing_hidden
         """Finds what `Script.hidden_git` has to be now. Raises: Unavailable: it cannot be found."""
+        self.back_up: Callable[[str, bool], Awaitable[tuple[str, ...]]] = no_backup
+        """See `GitBackups.before_command`; to be called before each command that may write in the roots."""
 
     @property
     def proof(self) -> Proof:

@@ -123,6 +123,57 @@ def _pipe(ours: ExitStack, theirs: ExitStack) -> tuple[int, int]:
     return reading, writing
 
 
+class PipeWriter:
+    """Writes to a program through a pipe; at most one task may write at a time."""
+
+    def __init__(self, pipe: int) -> None:
+        self._pipe = pipe
+        self.written = 0
+        """Bytes so far."""
+
+    def try_write(self, data: bytes) -> int:
+        """Write what fits without blocking; returns the number of bytes.
+
+        Must not be called while a task is in `write`.
+        """
+        try:
+            return os.write(self._pipe, data)
+        except OSError:
+            return 0
+
+    async def write(self, data: bytes) -> None:
+        """Write all of `data`. Raises: Unavailable: the program no longer reads."""
+        rest = memoryview(data)
+        while rest:
+            try:
+                count = os.write(self._pipe, rest)
+            except BlockingIOError:
+                # After `close`, the next attempt to write says that nobody reads.
+                with contextlib.suppress(anyio.ClosedResourceError):
+                    await anyio.wait_writable(self._pipe)
+            except OSError:
+                raise Unavailable("The program that was talked to has ended.") from None
+            else:
+                self.written, rest = self.written + count, rest[count:]
+
+    def close(self) -> None:
+        """Let the program read the end of its input."""
+        if self._pipe >= 0:
+            anyio.notify_closing(self._pipe)
+            os.close(self._pipe)
+            self._pipe = -1
+
+
+def input_pipe() -> tuple[int, PipeWriter]:
+    """A standard input for `spawn`, which the caller closes, and its writer. Raises: Unavailable."""
+    try:
+        reading, writing = os.pipe()
+    except OSError as error:
+        raise unstartable(error) from None
+    os.set_blocking(writing, False)
+    return reading, PipeWriter(writing)
+
+
 # --- what it prints and how it ends ------------------------------------------------------------------------
 
 

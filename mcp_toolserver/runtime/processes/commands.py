@@ -17,8 +17,8 @@ import anyio
 
 from mcp_toolserver.capabilities.call_scope import LOCAL, Report, Scope, longest_wait
 from mcp_toolserver.capabilities.files import CanonicalPath
-from mcp_toolserver.capabilities.processes import Command, JobQuery, JobState
-from mcp_toolserver.errors import NotFound, Unavailable
+from mcp_toolserver.capabilities.processes import QUIET_SECONDS, Command, JobQuery, JobState
+from mcp_toolserver.errors import Conflict, NotFound, TimedOut, Unavailable
 from mcp_toolserver.runtime.processes import child
 from mcp_toolserver.runtime.processes.broker_client import Broker
 from mcp_toolserver.runtime.processes.output_capture import Capture, CaptureLimits
@@ -26,6 +26,12 @@ from mcp_toolserver.runtime.sandbox.broker.messages import Script
 from mcp_toolserver.runtime.short_handle import short_handle
 from mcp_toolserver.stores.saved_outputs import OutputStore
 from mcp_toolserver.text.lines.encoding import decode_page
+
+SEND_SECONDS = 5.0
+"""How long a message waits for a command to read it."""
+
+CTRL_D = "\x04"
+"""As in a terminal, this message is the end of input."""
 
 END_SECONDS = 8.0
 """How long to wait for a kill, which is longer than the supervisor's own limit."""
@@ -73,7 +79,8 @@ class CommandLimits:
 class Commands:
     """All commands of the server. See `CallCommands`.
 
-    `explain` returns sentences on what failed in a command, from its output and exit status.
+    `explain` returns sentences on what failed in a command, from its output, its exit status and whether it
+    was read-only.
     """
 
     def __init__(
@@ -83,7 +90,7 @@ class Commands:
         sink: OutputStore,
         limits: CommandLimits | None = None,
         *,
-        explain: Callable[[str, int | None], tuple[str, ...]] = lambda _, __: (),
+        explain: Callable[[str, int | None, bool], tuple[str, ...]] = lambda _, __, ___: (),
     ) -> None:
         self._explain = explain
         self._broker = broker
@@ -156,9 +163,13 @@ class Commands:
     ) -> JobState:
         """Run a command of `call`; calls `ended` once, when the command is gone, however it ended."""
         hidden_git = tuple(await (call.broker or self._broker).hidden_git())
+        if not call.folders.is_read_only:
+            await self._broker.back_up(call.owner, False)
         job = self._start(call, command, hidden_git, ended)
         try:
             await job.child.started()
+            if not job.read_only:
+                job.child.notes += await self._broker.back_up(call.owner, True)
             if not command.background:
                 await job.watch(
                     report, self.longest_wait(call.seconds_to_answer), every=self._limits.progress_seconds
@@ -168,18 +179,21 @@ class Commands:
             job.capture.close()
             raise
         if command.background or job.child.exit is None:
-            return self._publish(job)
+            state = self._publish(job)
+            # Nobody may have seen the answer to a start in the background, as of a task of the board.
+            job.read_to = 0 if command.background else state.next_offset
+            return state
         state = job.whole()
         job.capture.close()
         if state.reason == "sandbox_failed":
             raise child.sandbox_error(state.exit_status, state.detail)
         _refuse_unverified(state)
-        return self.explained(state)
+        return self.explained(job, state)
 
-    def explained(self, state: JobState) -> JobState:
+    def explained(self, job: "Job", state: JobState) -> JobState:
         """The state with hints on what failed, as far as its text tells."""
         status = state.exit_status if state.reason == "exited" else None
-        why = self._explain(f"{state.text}\n{state.tail}", status)
+        why = self._explain(f"{state.text}\n{state.tail}", status, job.read_only)
         return replace(state, notes=(*state.notes, *why))
 
     def _start(
@@ -196,8 +210,9 @@ class Commands:
                 f"{self._limits.running} commands run already, and no more may. Stop one with TaskStop, or "
                 "wait for one to end."
             )
-        cwd = call.folders.hold_dir(command.cwd)
+        cwd, stdin, writer = call.folders.hold_dir(command.cwd), None, None
         try:
+            stdin, writer = child.input_pipe() if command.open_stdin else (None, None)
             request = Script(
                 script=command.script,
                 timeout=command.timeout,
@@ -209,9 +224,15 @@ class Commands:
             )
             broker = call.broker or self._broker
             refusals = _refusals(broker, request.session)
-            spawned = child.spawn(broker, request, cwd=cwd)
+            spawned = child.spawn(broker, request, cwd=cwd, stdin=stdin)
+        except BaseException:
+            if writer is not None:
+                writer.close()
+            raise
         finally:
             os.close(cwd)
+            if stdin is not None:
+                os.close(stdin)
 
         def conclude(job: Job) -> None:
             self._ended(job)
@@ -221,6 +242,7 @@ class Commands:
         job = Job(spawned, capture, conclude, self._note_change, timeout=command.timeout)
         job.refusals = refusals
         self._running.add(job)
+        job.stdin, job.read_only = writer, request.read_only
         job.child.can_suspend = not call.is_elsewhere
         if not request.read_only:
             self._broker.writers.add(job.child, call.owner)
@@ -323,9 +345,29 @@ class CallCommands:
         job = self.commands.find(query.handle, self.owner)
         longest = self.commands.longest_wait(self.seconds_to_answer)
         await job.wait(query, min(query.wait, longest))
-        state = job.page(query.offset, query.limit)
+        state = job.page(job.start_of(query), query.limit)
+        if query.is_read:
+            job.read_to = state.next_offset
         _refuse_unverified(state)
-        return self.commands.explained(state)
+        return self.commands.explained(job, state)
+
+    async def send(self, to: str, message: str) -> tuple[str, ...]:
+        """See `MessageTarget.send`. Each message is a line; that of Ctrl-D alone closes the input."""
+        job = self.commands.find(to, self.owner)
+        if job.stdin is None or job.child.exit is not None:
+            why = "has ended" if job.child.exit else "has no open input; start it with open_stdin"
+            raise Conflict(f"{to} {why}.")
+        data = message if message.endswith("\n") else f"{message}\n"
+        async with job.turn:
+            before = job.stdin.written
+            with anyio.move_on_after(SEND_SECONDS) as scope:
+                if message == CTRL_D:
+                    job.stdin.close()
+                else:
+                    await job.stdin.write(data.encode())
+        if scope.cancelled_caught:
+            raise TimedOut(f"{to} does not read: {job.stdin.written - before} bytes were written.")
+        return (to,)
 
     async def stop(self, handle: str) -> JobState:
         job = self.commands.find(handle, self.owner)
@@ -357,10 +399,19 @@ class Job:
         self.capture = capture
         self.owner = capture.owner
         self.timeout = timeout
+        self.read_only = False
+        """Whether it may not write, although the mode allows it."""
+        self.stdin: child.PipeWriter | None = None
+        """Its open standard input."""
+        self.turn = anyio.Lock()
+        """Of who writes to it."""
         self._on_end = ended
         self._printed = printed
         self._began = time.monotonic()
         self._end = 0.0
+        self._printed_at = 0.0
+        self.read_to = 0
+        """Byte of the output where the next read goes on that names none."""
         self._news = asyncio.Event()
         self._drain = child.PipeReader(spawned.output, self._take)
         self.child = child.Child(spawned.control, self._conclude)
@@ -378,9 +429,19 @@ class Job:
         """Wait for the end of the command or for the output that `query` asks for, at most `seconds`."""
         if not seconds:
             return
+        start = self.start_of(query)
         with anyio.move_on_after(seconds):
-            while self.child.exit is None and (query.until == "end" or self.capture.total <= query.offset):
+            while self.child.exit is None and (query.until == "end" or self.capture.total <= start):
                 await self._news.wait()
+            while query.until == "news" and self.child.exit is None and (left := self._until_quiet()) > 0:
+                with anyio.move_on_after(left):
+                    await self._news.wait()
+
+    def start_of(self, query: JobQuery) -> int:
+        return self.read_to if query.offset is None else query.offset
+
+    def _until_quiet(self) -> float:
+        return self._printed_at + QUIET_SECONDS - time.monotonic()
 
     def seconds(self) -> float:
         """How long it ran, or has run so far."""
@@ -418,6 +479,7 @@ class Job:
 
     def _take(self, data: bytes) -> None:
         self.capture.add(data)
+        self._printed_at = time.monotonic()
         self._announce()
         self._printed(self)
 
@@ -425,6 +487,8 @@ class Job:
         self._end = time.monotonic()
         # All writers are gone, so what is in the pipe now is the rest.
         self._drain.finish()
+        if self.stdin is not None:
+            self.stdin.close()
         self._announce()
         self._on_end(self)
 

@@ -10,9 +10,17 @@ from collections.abc import Sequence
 
 import anyio
 
-from mcp_toolserver.errors import Unavailable
-from mcp_toolserver.runtime.processes.broker_client import Broker, unstartable
-from mcp_toolserver.runtime.processes.child import CHUNK, Child, Exit, PipeReader, Spawned, spawn
+from mcp_toolserver.runtime.processes.broker_client import Broker
+from mcp_toolserver.runtime.processes.child import (
+    CHUNK,
+    Child,
+    Exit,
+    PipeReader,
+    PipeWriter,
+    Spawned,
+    input_pipe,
+    spawn,
+)
 from mcp_toolserver.runtime.sandbox.broker.messages import Script
 
 MAX_STDERR = 64 << 10
@@ -25,10 +33,9 @@ END_SECONDS = 5.0
 class InteractiveProcess:
     """A running process. At most one task may write and one may read at a time."""
 
-    def __init__(self, spawned: Spawned, stdin: int = -1) -> None:
-        """`stdin` is the end that writes to its standard input; -1: it has none from here."""
+    def __init__(self, spawned: Spawned, stdin: PipeWriter | None = None) -> None:
         assert spawned.errors is not None
-        self._stdin = stdin
+        self.stdin = PipeWriter(-1) if stdin is None else stdin
         self._output = spawned.output
         self._stderr = bytearray()
         self._errors = PipeReader(spawned.errors, self._add_stderr)
@@ -39,36 +46,6 @@ class InteractiveProcess:
     def exit(self) -> Exit | None:
         """How it ended; None while it runs."""
         return self.child.exit
-
-    def try_write(self, data: bytes) -> int:
-        """Write what fits into its standard input without blocking; returns the number of bytes.
-
-        Must not be called while a task is in `write`.
-        """
-        try:
-            return os.write(self._stdin, data)
-        except OSError:
-            return 0
-
-    async def write(self, data: bytes) -> None:
-        """Write all of `data` to its standard input. Raises: Unavailable: the process no longer reads."""
-        rest = memoryview(data)
-        while rest:
-            try:
-                rest = rest[os.write(self._stdin, rest) :]
-            except BlockingIOError:
-                # After `finish`, the next attempt to write says that nobody reads.
-                with contextlib.suppress(anyio.ClosedResourceError):
-                    await anyio.wait_writable(self._stdin)
-            except OSError:
-                raise Unavailable("The program that was talked to has ended.") from None
-
-    def finish(self) -> None:
-        """Close its standard input."""
-        if self._stdin >= 0:
-            anyio.notify_closing(self._stdin)
-            os.close(self._stdin)
-            self._stdin = -1
 
     async def read(self) -> bytes:
         """Read the next chunk of standard output, at most 1 MiB; empty at end of file and after `end`."""
@@ -101,7 +78,7 @@ class InteractiveProcess:
         self._open = False
         await self.child.end(END_SECONDS)
         self._errors.close()
-        self.finish()
+        self.stdin.close()
         anyio.notify_closing(self._output)
         os.close(self._output)
         self._output = -1
@@ -132,6 +109,8 @@ async def start_interactive(  # noqa: PLR0913  what it may use has no use togeth
         cwd = os.open("/", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     with contextlib.ExitStack() as opened:
         opened.callback(os.close, cwd)
+        if owner and not read_only:
+            await broker.back_up(owner, False)
         script = Script(
             script=f"exec {shlex.join(argv)}",
             timeout=None,
@@ -140,16 +119,12 @@ async def start_interactive(  # noqa: PLR0913  what it may use has no use togeth
             read_only=read_only,
             hidden_git=tuple(await broker.hidden_git()),
         )
-        try:
-            reading, writing = os.pipe()
-        except OSError as error:
-            raise unstartable(error) from None
+        reading, writing = input_pipe()
         opened.callback(os.close, reading)
-        os.set_blocking(writing, False)
         try:
             spawned = spawn(broker, script, cwd=cwd, stdin=reading, separate_stderr=True)
         except BaseException:
-            os.close(writing)
+            writing.close()
             raise
     process = InteractiveProcess(spawned, writing)
     process.child.name = name

@@ -328,7 +328,7 @@ class Session:
     async def _send(self, message: Mapping[str, object]) -> None:
         # The next read reports that the process ended.
         with contextlib.suppress(Unavailable):
-            await self._process.write(json.dumps(message).encode() + b"\n")
+            await self._process.stdin.write(json.dumps(message).encode() + b"\n")
 
     async def _receive(self, evaluation: OngoingEvaluation) -> None:
         data = await self._process.read()

@@ -53,7 +53,7 @@ class Interpreters:
         sink: OutputStore,
         limits: InterpreterLimits | None = None,
         *,
-        explain: Callable[[str, int | None], tuple[str, ...]] = lambda _, __: (),
+        explain: Callable[[str, int | None, bool], tuple[str, ...]] = lambda _, __, ___: (),
     ) -> None:
         self._broker = broker
         self._sink = sink
@@ -109,7 +109,7 @@ class Interpreters:
 
     def _finish(self, evaluation: Evaluation, session: Session, notes: tuple[str, ...]) -> Evaluation:
         state = evaluation.state
-        why = self._explain(f"{state.text}\n{state.tail}", state.exit_status)
+        why = self._explain(f"{state.text}\n{state.tail}", state.exit_status, session.is_read_only)
         return replace(
             evaluation,
             state=replace(state, notes=(*state.notes, *notes, *why)),
@@ -180,6 +180,7 @@ class Interpreters:
         except BaseException:
             await session.end()
             raise
+        process.child.notes += () if folders.is_read_only else await self._broker.back_up(owner, True)
         if missing:
             await session.end()
             raise Unavailable(

@@ -94,7 +94,7 @@ class OwnerTasks:
             stored = await self.runner.board.get(self._owner, query.handle)
             run, left = self.runner.runs.get(query.handle), deadline - current_time()
             state = await self._state(stored, run, query, max(left, 0.0))
-            has_news = query.until == "output" and state.total > query.offset
+            has_news = query.until != "end" and state.total > state.start
             if left <= 0 or not state.running or has_news:
                 return state
             await wait_for(news, left)
@@ -147,7 +147,7 @@ def _stored_state(stored: StoredTask, query: JobQuery) -> JobState:
     """The state of a task that does not run, with its stored output."""
     summary = stored.detail.summary
     total, first = stored.detail.output_bytes, stored.output_start
-    start = min(max(query.offset, first), total)
+    start = min(max(query.start, first), total)
     page = stored.output[start - first : start - first + query.limit]
     text, used = decode_page(page, last=start + len(page) == total)
     running = bool(summary.runs) and summary.status not in FINAL and not summary.is_blocked

@@ -4,7 +4,7 @@ what probably went wrong, such as a refused write or a missing program: a hint, 
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mcp_toolserver.capabilities.call_scope import Report
 from mcp_toolserver.capabilities.processes import JobState
@@ -117,7 +117,8 @@ _GIT_CONFIG = re.compile(r"could not (?:write|lock) config file \S*config\b")
 _GIT = re.compile(r"(?:^|[\s'\"/:])\.git(?:/|['\"\s:]|$)", re.MULTILINE)
 _NETWORK = re.compile(
     r"could not resolve host|temporary failure in name resolution|network is unreachable"
-    r"|name or service not known|socket: (?:permission|operation not permitted)|enetunreach|eai_again",
+    r"|name or service not known|\(from versions: none\)|enetunreach|eai_again"
+    r"|socket: (?:permission|operation not permitted)",
     re.IGNORECASE,
 )
 
@@ -146,6 +147,8 @@ class Confined:
     """Whether `.git` can be written."""
     network: str
     """The setting of that name."""
+    read_only: bool = False
+    """Whether the call may not write."""
     hidden_git: Callable[[], Sequence[tuple[str, str]]] = tuple
     """Returns the `.git` folders that commands see empty, each with the reason."""
     git_tools: tuple[str, ...] = ()
@@ -154,13 +157,16 @@ class Confined:
     """The name of the caller's token, where it limits the commands more than the server does."""
 
 
-def explain(output: str, status: int | None, confined: Confined | None) -> tuple[str, ...]:
+def explain(
+    output: str, status: int | None, confined: Confined | None, *, read_only: bool = False
+) -> tuple[str, ...]:
     """Explain in sentences why parts of a command failed, as far as its output and exit status tell.
 
     The whole command need not have failed: a pipeline hides the failure of its first part. `status` is None
-    while it runs, and `confined` None where nothing confines commands.
+    while it runs, and `confined` None where nothing confines commands; `read_only` says that this call may
+    not write where others may.
     """
-    notes = [] if confined is None else _refusals(output, confined)
+    notes = [] if confined is None else _refusals(output, replace(confined, read_only=read_only))
     if missing := _MISSING.search(output):
         name = missing["name"] or missing["started"]
         notes.append(
@@ -168,6 +174,31 @@ def explain(output: str, status: int | None, confined: Confined | None) -> tuple
         )
     if status == _KILLED_STATUS or _KILLED.search(output):
         notes.append("A process was killed with SIGKILL, as the kernel does when memory runs out.")
+    return tuple(notes)
+
+
+_QUOTED = re.compile(r"'[^']*'|\"(?:\\.|[^\"\\])*\"|\\.|(?<!\S)#[^\n]*", re.DOTALL)
+_SEPARATOR = re.compile(r"&&|\|&|&>|[<>]&|[;&|\n()]")
+_MOVES = re.compile(r"\s*(?:cd|pushd)\b")
+_WAITS = re.compile(r"\b(?:wait|kill|fg)\b|<<")
+
+
+def script_notes(script: str) -> tuple[str, ...]:
+    """What the end of a bash script undoes, as far as its text tells: processes and the working folder."""
+    notes: list[str] = []
+    bare, start, left = _QUOTED.sub(lambda quoted: "_" * len(quoted[0]), script.rstrip()), 0, ""
+    for found in _SEPARATOR.finditer(bare):
+        if found[0] == "&":
+            left = left or " ".join(script[start : found.start()].split())
+        if found[0] not in ("&>", "<&", ">&"):
+            start = found.end()
+    if left and not _WAITS.search(bare):
+        notes.append(
+            f"`{left[:80]}` was stopped with the script if it still ran. Start what should go on with "
+            "run_in_background."
+        )
+    if _MOVES.match(bare, start):
+        notes.append("The working folder is not kept: send `cwd` with the next call.")
     return tuple(notes)
 
 
@@ -198,6 +229,11 @@ def _why_unwritable(output: str, confined: Confined) -> str:
         if confined.token:
             source, advice = f"The token {confined.token!r}", "change the token"
         return f"{source} is read-only: commands write to $TMPDIR only. The operator can {advice}."
+    if confined.read_only:
+        return (
+            "This call does not write: plan mode is in force, or its agent, task or client may only read. "
+            "Commands of it write to $TMPDIR only."
+        )
     if confined.git and _GIT_CONFIG.search(output):
         return (
             "The configuration of a repository is read-only for commands, because it names programs. Ask the "

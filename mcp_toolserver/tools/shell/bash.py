@@ -1,16 +1,17 @@
 """Run a script in a new bash process and return its output (stdout and stderr together) and exit status.
 After 45 s, or later if the client is known to wait longer, it continues in the background and the call
 returns a task id for TaskOutput and TaskStop. A finished script leaves no process behind: start servers
-with run_in_background. There is no terminal and no input. Of long output the start and the end are shown,
+with run_in_background. There is no terminal. Of long output the start and the end are shown,
 with the path of all of it.
 """
 
 from collections.abc import Awaitable
+from dataclasses import replace
 from math import isfinite
-from typing import Any
+from typing import Any, Self
 
 from mcp_toolserver import tool as t
-from mcp_toolserver.text.shell.command_output import command_text, describing, noted
+from mcp_toolserver.text.shell.command_output import command_text, describing, noted, script_notes
 from mcp_toolserver.text.shell.words import simple_parts
 
 _MOST_TIMEOUT = 600_000
@@ -28,9 +29,18 @@ class Bash(t.Args):
     run_in_background: bool = t.Field(
         default=False, description="Return a task id at once instead of waiting for the end"
     )
+    open_stdin: bool = t.Field(
+        default=False, description="In the background: keep standard input open for SendMessage"
+    )
     description: str = t.Field(
         default="", max_length=500, description="Purpose of the command in a few words, shown to the user"
     )
+
+    @t.model_validator(mode="after")
+    def _makes_sense(self) -> Self:
+        if self.open_stdin and not self.run_in_background:
+            raise ValueError("open_stdin needs run_in_background: in the foreground nobody writes")
+        return self
 
 
 def run(args: Bash, rt: t.Runtime) -> Awaitable[t.Output]:
@@ -46,8 +56,11 @@ async def ran(args: Bash, rt: t.Runtime, script: str) -> t.Output:
         cwd=args.cwd,
         timeout=None if unlimited else timeout,
         background=args.run_in_background,
+        open_stdin=args.open_stdin,
     )
     state = await rt.processes.run(command, describing(rt.report, args.description))
+    if not state.running:
+        state = replace(state, notes=(*state.notes, *script_notes(script)))
     return t.Output.of_job(noted(command_text(state), notes), state)
 
 
