@@ -181,11 +181,14 @@ class HostServices:
             return None if resolved.writes(absolute) else why
 
         removed = resolved.removed_capabilities(self.permissions, self.open_world, held=held)
-        if any(".git" in kept.split("/") for root in roots for kept in resolved.protected_paths(root)):
+        keeps_git = any(
+            ".git" in path.split("/") for root in roots for path in resolved.protected_paths(root)
+        )
+        if keeps_git:
             why = f"{resolved.source} protects .git"
             removed |= {Capability.GIT_WRITE: why, Capability.WORKTREES: why}
         unavailable = {**self.unavailable, **{need: Reason("client", why) for need, why in removed.items()}}
-        guarded = place.guarded(objects)
+        guarded = replace(place.guarded(objects), keeps_git=place.keeps_git or keeps_git)
         return replace(self, view=lambda: guarded, unavailable=unavailable)
 
     def lowered(self, ceiling: Permission, source: str) -> HostServices:

@@ -1,6 +1,7 @@
 """A client that says how it is sandboxed itself gets no more than that, nor more than the server gives."""
 
 import os
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from mcp_toolserver.protocol.handlers import Handlers
 from mcp_toolserver.protocol.mcp_server import ToolServer, sandbox_state
 from mcp_toolserver.runtime.host_services import HostServices
 from mcp_toolserver.text.file_names import lies_in
+from tests.support.confinement import git
 from tests.support.families import lines
 from tests.support.live import ERAS, Setup, SharedServers, connected, text
 from tests.support.workbench import Person, dispatcher, machine, required
@@ -308,6 +310,22 @@ async def test_the_stricter_of_server_and_client_counts(
         line = lines(setup.home)[-1]
         assert line["mode"] == (mode if state in (workspace, part) else "read-only"), name
         assert (line["outcome"] == "denied") == (denied is not None), name
+
+
+@in_session
+async def test_commands_leave_a_repository_alone_where_the_client_protects_it(
+    places: dict[str, Setup], shared: SharedServers
+) -> None:
+    setup = places["workspace-write"]
+    git(setup.root, "init", "-q")
+    client = await shared.client(setup)
+    commit = "git -c user.name=A -c user.email=a@b commit -q --allow-empty -m x && echo committed"
+    for kept in (True, False):
+        meta: Any = {KEY: workspace(setup.root)} if kept else None
+        for call in (("bash", {"command": commit}), ("REPL", {"language": "shell", "code": commit})):
+            said = text(await client.call_tool(*call, meta=meta))
+            assert ("committed" in said) == (not kept), said
+    shutil.rmtree(setup.root / ".git")
 
 
 async def test_a_server_that_is_to_ignore_it_asks_for_none_and_still_applies_one(tmp_path: Path) -> None:

@@ -20,8 +20,6 @@ PAGES = ROOT / "docs" / "clients"
 
 OBSERVED = ROOT / "tests" / "client_programs" / "observed.json"
 """By client what `test_client_programs.py` saw of it."""
-DOCUMENTED = OBSERVED.with_name("documented.json")
-"""By client, of those that are not run, what it supports besides tools by the protocol's list of clients."""
 
 PROJECT = "/home/you/project"
 PROGRAM = "/home/you/.local/bin/mcp-toolserver"
@@ -80,7 +78,9 @@ def _lines(client: Client, printed: str, confined: str | None) -> Iterator[str]:
     else:
         yield f"* With `--confine`, {client.keeps}. It writes"
         yield from (file for file in _files(confined) if file not in plain)
-    yield f"* {_support(client)}"
+    observed: dict[str, Any] = json.loads(OBSERVED.read_text(encoding="utf-8"))
+    if client.name in observed:
+        yield f"* {_observed(**observed[client.name])}"
     yield from (f"* {one}" for one in (*client.next, *client.notes))
 
 
@@ -93,15 +93,6 @@ def _places(client: Client, files: list[str]) -> Iterator[str]:
         yield f"`{client.home[0]}`, if set, names the folder of the file"
     if not files[0].startswith(f"`{on_macos(client)}`"):
         yield f"macOS (not tried): `{on_macos(client)}`"
-
-
-def _support(client: Client) -> str:
-    observed: dict[str, Any] = json.loads(OBSERVED.read_text(encoding="utf-8"))
-    if client.name in observed:
-        return _observed(**observed[client.name])
-    documented: dict[str, list[str]] = json.loads(DOCUMENTED.read_text(encoding="utf-8"))
-    features = ", ".join(["tools", *documented[client.name]])
-    return f"Said to support {features}."
 
 
 def _observed(

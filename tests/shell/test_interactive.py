@@ -48,7 +48,7 @@ async def heard(dialogue: InteractiveProcess, count: int) -> bytes:
 async def test_what_is_said_is_answered_until_it_is_ended(talk: Talk) -> None:
     async with talk("cat") as dialogue:
         for word in (b"one\n", b"'two' $three\n"):
-            await dialogue.write(word)
+            await dialogue.stdin.write(word)
             assert await heard(dialogue, len(word)) == word
         assert dialogue.exit is None
     assert dialogue.exit is not None
@@ -65,7 +65,7 @@ async def test_arguments_arrive_as_they_are(talk: Talk) -> None:
 async def test_more_than_the_pipes_hold_is_said_while_the_answer_is_heard(talk: Talk) -> None:
     data = os.urandom(1 << 20) * 4
     async with talk("cat") as dialogue, anyio.create_task_group() as tasks:
-        tasks.start_soon(dialogue.write, data)
+        tasks.start_soon(dialogue.stdin.write, data)
         assert await heard(dialogue, len(data)) == data
 
 
@@ -78,7 +78,7 @@ async def test_a_program_that_ended_is_no_partner(talk: Talk) -> None:
         assert dialogue.exit.status == 3
         assert dialogue.stderr() == b"why\n"
         with pytest.raises(Unavailable, match="has ended"):
-            await dialogue.write(b"hello")
+            await dialogue.stdin.write(b"hello")
 
 
 async def test_only_the_last_complaints_are_kept(talk: Talk) -> None:
@@ -110,7 +110,7 @@ async def test_who_uses_a_job_that_does_not_end_in_time_gets_a_note(
 
     async def say(dialogue: InteractiveProcess) -> None:
         try:
-            await dialogue.write(b"x" * (8 << 20))
+            await dialogue.stdin.write(b"x" * (8 << 20))
         except Unavailable as error:
             refused.append(str(error))
 
@@ -144,7 +144,7 @@ async def test_what_was_ended_is_not_read_or_written_under_a_descriptor_used_aga
                 os.write(writing, b"of another")
             assert await dialogue.read() == b""
             with pytest.raises(Unavailable):
-                await dialogue.write(b"hello")
+                await dialogue.stdin.write(b"hello")
             assert [os.read(reading, 100) for reading, _ in pipes] == [b"of another"] * 8
         finally:
             for pair in pipes:

@@ -204,6 +204,7 @@ class Anywhere:
 
     roots = None
     is_read_only = False
+    keeps_git = False
 
     def hold_dir(self, path: CanonicalPath) -> int:
         return os.open(path, os.O_RDONLY | os.O_DIRECTORY)

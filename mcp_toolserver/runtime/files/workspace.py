@@ -140,6 +140,8 @@ class Workspace:
     """Records the temporary files of writes."""
     is_read_only: bool = False
     """Whether no tool and no command may write here, although the server's mode allows it."""
+    keeps_git: bool = False
+    """Whether no command may write in the repositories here, although the server's settings allow it."""
     git_folders: tuple[str, ...] = ()
     """Absolute paths of folders outside the roots that hold the repositories of worktrees in them; only the
     git tools use them."""

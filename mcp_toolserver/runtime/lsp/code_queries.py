@@ -171,6 +171,7 @@ class CodeQueries:
             roots=self.workspace.roots,
             owner=self.owner,
             is_read_only=self.workspace.is_read_only,
+            keeps_git=self.workspace.keeps_git,
         )
         if not self.pool.has(project):
             self.pool.installed(language)

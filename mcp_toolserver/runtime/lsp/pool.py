@@ -36,6 +36,8 @@ class Project:
     """Shares a loopback interface with the server, so each owner gets a separate one."""
     is_read_only: bool = False
     """See `Folders.is_read_only`."""
+    keeps_git: bool = False
+    """See `Folders.keeps_git`."""
 
 
 StartServer = Callable[[Sequence[str], int, Project], Awaitable[InteractiveProcess]]
@@ -72,6 +74,7 @@ async def start_server(
         cwd=cwd,
         roots=project.roots,
         read_only=project.is_read_only,
+        keeps_git=project.keeps_git,
         owner=project.owner,
         name=name,
     )

@@ -50,6 +50,11 @@ class Folders(Protocol):
         """Whether commands there run as in read-only mode, although the server's mode allows more."""
         ...
 
+    @property
+    def keeps_git(self) -> bool:
+        """Whether commands there may not write in repositories, although the server lets commands do so."""
+        ...
+
     def hold_dir(self, path: CanonicalPath) -> int:
         """Open a folder; the caller closes it.
 
@@ -220,6 +225,7 @@ class Commands:
                 # Only the server's own broker is told when a session ends.
                 session="" if call.broker else self.session_of(call.owner),
                 read_only=call.folders.is_read_only,
+                keeps_git=call.folders.keeps_git,
                 hidden_git=hidden_git,
             )
             broker = call.broker or self._broker

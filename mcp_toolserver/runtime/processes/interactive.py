@@ -95,6 +95,7 @@ async def start_interactive(  # noqa: PLR0913  what it may use has no use togeth
     cwd: int | None = None,
     roots: tuple[str, ...] | None = None,
     read_only: bool = False,
+    keeps_git: bool = False,
     owner: str = "",
     name: str = "",
 ) -> InteractiveProcess:
@@ -117,6 +118,7 @@ async def start_interactive(  # noqa: PLR0913  what it may use has no use togeth
             roots=roots,
             session=owner,
             read_only=read_only,
+            keeps_git=keeps_git,
             hidden_git=tuple(await broker.hidden_git()),
         )
         reading, writing = input_pipe()

@@ -186,6 +186,7 @@ class Session:
         """The roots that the session can access; None for all."""
         self.is_read_only = folders.is_read_only
         """See `Folders.is_read_only`."""
+        self.keeps_git = folders.keeps_git
         self.expiry: asyncio.TimerHandle | None = None
         self.is_ended = False
         self.is_handle_unsent = False

@@ -163,6 +163,7 @@ class Interpreters:
             cwd=folders.hold_dir(CanonicalPath(".")),
             roots=folders.roots,
             read_only=folders.is_read_only,
+            keeps_git=folders.keeps_git,
             owner=owner,
             name=handle,
         )
@@ -203,7 +204,7 @@ class Interpreters:
                 "The folders of this client have changed since this session started, or it has entered or "
                 f'left a worktree, and the session stays where it is. Start another with session "{NEW}".'
             )
-        if folders.is_read_only and not session.is_read_only:
+        if (folders.is_read_only, folders.keeps_git) > (session.is_read_only, session.keeps_git):
             raise Denied(
                 "This session was started with the right to write, which this call does not have. Start "
                 f'another with session "{NEW}".'

@@ -15,28 +15,26 @@ class GrepSearch(t.Args):
     path: t.WorkspacePath = t.Field(
         default=t.ROOT, description="File or folder to search; default: the first root"
     )
-    glob: str | None = t.Field(
-        default=None, description="Search only files whose path matches this glob, such as `*.ts`"
-    )
-    type: str | None = t.Field(default=None, description="Search only this ripgrep file type, such as `py`")
+    glob: str | None = t.Field(default=None, description="Only files whose path matches this glob: `*.ts`")
+    type: str | None = t.Field(default=None, description="Only this ripgrep file type: `py`")
     output_mode: t.SearchMode = t.Field(
         default="files_with_matches",
         description="What to return: paths of matching files (default), matching lines, or matches per file",
     )
     after: int | None = t.Field(
-        default=None, ge=0, alias="-A", description="Lines to show after each match (content mode)"
+        default=None, ge=0, alias="-A", description="Lines after each match (content mode)"
     )
     before: int | None = t.Field(
-        default=None, ge=0, alias="-B", description="Lines to show before each match (content mode)"
+        default=None, ge=0, alias="-B", description="Lines before each match (content mode)"
     )
     around: int = t.Field(
-        default=0, ge=0, alias="-C", description="Lines to show before and after each match (content mode)"
+        default=0, ge=0, alias="-C", description="Lines before and after each match (content mode)"
     )
     line_numbers: bool = t.Field(
         default=True, alias="-n", description="Show line numbers in content mode (true)"
     )
     ignore_case: bool = t.Field(default=False, alias="-i", description="Ignore upper and lower case")
-    multiline: bool = t.Field(default=False, description="Let the pattern match across line breaks")
+    multiline: bool = t.Field(default=False, description="Match across line breaks")
     head_limit: int = t.Field(default=200, ge=0, description="Most results to return (200); 0 for all")
     offset: int = t.Field(default=0, ge=0, description="Results to skip, for the next page")
     include_ignored: bool = t.Field(

@@ -30,7 +30,7 @@ class Bash(t.Args):
         default=False, description="Return a task id at once instead of waiting for the end"
     )
     open_stdin: bool = t.Field(
-        default=False, description="In the background: keep standard input open for SendMessage"
+        default=False, description="In the background: keep stdin open for SendMessage"
     )
     description: str = t.Field(
         default="", max_length=500, description="Purpose of the command in a few words, shown to the user"

@@ -72,6 +72,8 @@ class Script:
     loopback interface; without a session, each has its own."""
     read_only: bool = False
     """Whether it runs as in read-only mode, where the broker's own mode lets commands write in the roots."""
+    keeps_git: bool = False
+    """Whether it may not write in repositories, although the broker lets commands do so."""
     hidden_git: tuple[str, ...] = ()
     """Absolute paths of repositories that the command sees empty: git folders, or `.git` files that lead to
     them."""
@@ -127,6 +129,7 @@ def decode(body: bytes) -> Request:
                 roots=_folders(get("roots")),
                 session=_text(get("session", "")),
                 read_only=_flag(get("read_only", False)),
+                keeps_git=_flag(get("keeps_git", False)),
                 hidden_git=_folders(get("hidden_git")) or (),
             )
         case "helper", None, argv if argv:

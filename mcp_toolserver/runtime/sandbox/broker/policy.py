@@ -100,6 +100,7 @@ def _command(sandbox: SandboxSpec, proof: Proof, request: Script) -> SandboxPlan
         return "a command may work only in the roots that this server was started with, or in folders of them"
     if request.read_only and sandbox.mode == UNCONFINED:
         return f"no command is kept from writing in {UNCONFINED}, where commands run without a sandbox"
+    sandbox = replace(sandbox, git_writable=sandbox.git_writable and not request.keeps_git)
     return SandboxPlan(
         roots=roots,
         layer=proof.commands,
