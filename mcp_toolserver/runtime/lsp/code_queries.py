@@ -24,6 +24,7 @@ from mcp_toolserver.runtime.lsp.connection import ConnectionClosed, ProtocolErro
 from mcp_toolserver.runtime.lsp.documents import MOST_TEXT, Document, read_text
 from mcp_toolserver.runtime.lsp.pool import Pool, Project, ServerUnavailable
 from mcp_toolserver.runtime.lsp.session import Session
+from mcp_toolserver.runtime.search.results import CUT
 from mcp_toolserver.runtime.search.search import Ripgrep as Search
 from mcp_toolserver.text.code.languages import CODE_GLOB, Language, code_glob, code_language
 from mcp_toolserver.text.code.positions import (
@@ -358,7 +359,10 @@ class _TextSearch:
         found = await self.search.lines(wanted)
         hits = [hit for hit in map(_FOUND.fullmatch, found.text.split("\n")) if hit is not None]
         places = [
-            _place(hit["path"], int(hit["line"]) - 1, start, hit["text"])
+            # Where a part of the line is left out, nobody knows how far into it the name is.
+            _place(
+                hit["path"], int(hit["line"]) - 1, 0 if hit["text"].startswith(CUT) else start, hit["text"]
+            )
             for hit in hits
             if (start := index(hit["text"])) is not None
         ]

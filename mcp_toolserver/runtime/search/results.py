@@ -26,6 +26,9 @@ from mcp_toolserver.text.lines.encoding import decode_page, without_cut_start
 MAX_KEPT = 32 << 20
 """Bytes of matches kept."""
 
+CUT = "[...] "
+"""Stands for what is left out at the start of a line."""
+
 _CUT_AT = 8
 """Candidates for the newest files before the older ones are dropped, in multiples of the limit."""
 
@@ -379,4 +382,4 @@ def _around_match(line: Line, read: _Read) -> Line:
     text, size = decode_page(whole if is_end else whole[:MAX_COLUMNS], last=is_end)
     end = start + len(part) - len(whole) + size
     more = "" if is_end else f" [... read_file goes on with offset={line.number - 1}, column={end}]"
-    return replace(line, text=f"{'[...] ' * (start > 0)}{text.removesuffix(chr(13))}{more}".encode())
+    return replace(line, text=f"{CUT * (start > 0)}{text.removesuffix(chr(13))}{more}".encode())

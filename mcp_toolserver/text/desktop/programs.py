@@ -32,7 +32,7 @@ FORMATTED = ("{\\rtf", "%!PS")
 """pbcopy stores text that begins like this as RTF or EPS."""
 
 MAX_PICTURE = 5 << 20
-MAX_CLIPBOARD = 50_000
+MAX_CLIPBOARD = 40_000
 """Maximum bytes that are read."""
 
 NONE, X, WAYLAND, EITHER, ONLY_X = "none", "DISPLAY", "WAYLAND_DISPLAY", "either", "X without Wayland"

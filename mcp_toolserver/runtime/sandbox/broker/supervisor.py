@@ -37,6 +37,9 @@ KILL_SECONDS = 5.0
 
 _REAPED_AT_ONCE = 1000
 
+_SIGNALLED_AT_MOST = 20
+"""Times that all processes of a command are signalled, to stop or continue them."""
+
 _NOT_SET_UP = "the sandbox of the command could not be set up"
 
 NOT_VERIFIED = "protected names cannot be verified: the process that does it has ended. Restart the server"
@@ -312,7 +315,10 @@ class _Program(supervision.Supervision):
         if self.scoped:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(-1, number)
-        elif not descendants(os.getpid()) <= signal_all(os.getpid(), number):
+        # Again, because what was not signalled yet may have started others, or have ended.
+        elif not any(
+            descendants(os.getpid()) <= signal_all(os.getpid(), number) for _ in range(_SIGNALLED_AT_MOST)
+        ):
             return False
         if suspends:
             self.remaining, self.deadline = self.deadline - now, math.inf
