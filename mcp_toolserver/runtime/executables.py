@@ -3,6 +3,7 @@
 This module is imported before the broker forks, so its imports are few.
 """
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -58,7 +59,8 @@ def find_host_executables(environ: Mapping[str, str], roots: Sequence[str]) -> H
     path_entries = program_folders(environ.get("PATH", ""))
     return HostExecutables(
         ripgrep=search_executable.find_ripgrep(path_entries, roots),
-        git=find_program(("git",), path_entries, roots),
+        # A link cannot be mounted.
+        git=(git := find_program(("git",), path_entries, roots)) and os.path.realpath(git),
         desktop=find_desktop(path_entries, roots, environ),
         path=path_entries,
         powershell=find_program(POWERSHELLS, path_entries, roots),
