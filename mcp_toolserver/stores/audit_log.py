@@ -9,6 +9,7 @@ import hashlib
 import json
 import logging
 import os
+import re
 import secrets
 import time
 from collections import deque
@@ -51,6 +52,9 @@ from mcp_toolserver.text.timestamps import utc
 Fields = dict[str, JsonValue]
 
 _NAME = 128
+
+_HANDLE = re.compile(r"\b((?:[a-z]+_)?[0-9a-f]{7})[0-9a-f]{9,}\b")
+"""What whoever knows it may use, such as the id of a schedule: the log has its start."""
 
 _ABOUT = 500
 """Characters in which secrets are looked for before the text is cut to its final length."""
@@ -336,7 +340,7 @@ def entry_fields(call: CallRecord, context: AuditContext) -> Fields:
         "session": call.session[:_NAME],
         "tool": call.tool,
         "name": call.name[:_NAME],
-        "about": str(redacted("; ".join(call.about)[:_ABOUT]))[:_NAME],
+        "about": str(redacted(_HANDLE.sub(r"\1…", "; ".join(call.about))[:_ABOUT]))[:_NAME],
         "mode": call.mode or context.mode,
         "permission": None if call.permission is None else call.permission.flag,
         "verdict": call.verdict,

@@ -308,7 +308,7 @@ for attempt in (
 
 def test_the_lock_of_the_proxy_leaves_it_sockets_only(tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", HELD, str(tmp_path / "file")], capture_output=True, text=True
+        [sys.executable, "-c", HELD, str(tmp_path / "file")], capture_output=True, encoding="utf-8"
     )
     assert done.stdout.split() == ["works"] * 2 + ["refused"] * 5, done.stderr
 

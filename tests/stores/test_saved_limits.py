@@ -84,7 +84,7 @@ async def test_the_oldest_outputs_make_room_for_new_ones(setup: Setup) -> None:
         for tool, arguments, says in (
             ("read_file", {"path": path}, "no longer there. Saved outputs are removed"),
             # The output of an ended job made room too.
-            ("TaskOutput", {"task_id": job}, "was removed. Saved outputs are removed"),
+            ("TaskOutput", {"task_id": job, "offset": 0}, "was removed. Saved outputs are removed"),
         ):
             result = await client.call_tool(tool, arguments)
             assert (result.is_error, says in text(result)) == (True, True), text(result)
