@@ -179,22 +179,20 @@ def test_a_root_becomes_no_repository() -> None:
             assert "evil" not in (plain / "config").read_text(encoding="utf-8")
 
 
-def test_a_repository_of_the_user_keeps_its_configuration_and_is_used(
-    servers: Callable[[str, str], Server],
-) -> None:
-    server = servers(USERS[-1], WORKSPACE_WRITE)
-    user_runs(server.scene, "git init -q --bare kept && git clone -q kept copy 2>&1")
-    config = (server.scene.root / "kept/config").read_bytes()
-    said = server.bash(
-        f"{EVIL} >> kept/config; touch kept/hooks/x; mv kept k; git -C kept rev-parse --git-dir"
-    )
-    assert "\n.\n" in said
-    assert (server.scene.root / "kept/config").read_bytes() == config
-    assert not (server.scene.root / "kept/hooks/x").exists()
-    for path in ("kept/config", "kept/hooks/x", "kept/HEAD", "kept/info/attributes", "kept/commondir"):
-        assert server.call("write_file", path=path, content="x", overwrite=True).is_error, path
-    assert not server.call("write_file", path="copy/config", content="x").is_error
-    user_runs(server.scene, "rm -rf kept copy")
+def test_a_repository_of_the_user_keeps_its_configuration_and_is_used() -> None:
+    # While a command runs, as one may on a shared server, a new repository is judged by its content alone.
+    with scene(USERS[-1]) as at, serving(at, WORKSPACE_WRITE) as server:
+        user_runs(at, "git init -q --bare kept && git clone -q kept copy 2>&1")
+        config = (at.root / "kept/config").read_bytes()
+        said = server.bash(
+            f"{EVIL} >> kept/config; touch kept/hooks/x; mv kept k; git -C kept rev-parse --git-dir"
+        )
+        assert "\n.\n" in said
+        assert (at.root / "kept/config").read_bytes() == config
+        assert not (at.root / "kept/hooks/x").exists()
+        for path in ("kept/config", "kept/hooks/x", "kept/HEAD", "kept/info/attributes", "kept/commondir"):
+            assert server.call("write_file", path=path, content="x", overwrite=True).is_error, path
+        assert not server.call("write_file", path="copy/config", content="x").is_error
 
 
 def test_a_new_bare_repository_stays_when_git_is_writable_without_what_runs_programs() -> None:
