@@ -58,7 +58,7 @@ from mcp_toolserver.runtime.windows_paths import WindowsPaths
 from mcp_toolserver.settings import Settings
 from mcp_toolserver.stores.audit_log import AuditContext, AuditLog
 from mcp_toolserver.stores.database import Database
-from mcp_toolserver.stores.disk import MIB, QUARANTINE_FOLDER, Removed, enforce_limits
+from mcp_toolserver.stores.disk import HISTORY_FOLDER, MIB, QUARANTINE_FOLDER, Removed, enforce_limits
 from mcp_toolserver.stores.file_history import FOLDER as UNDO_FOLDER
 from mcp_toolserver.stores.file_history import FileHistories, HistoryLimits
 from mcp_toolserver.stores.running_servers import RunningServer, oldest_start, sweep
@@ -72,6 +72,7 @@ from mcp_toolserver.text.shell.command_output import Confined, explain
 from mcp_toolserver.tool_spec import Profile
 
 if TYPE_CHECKING:
+    from mcp_toolserver.runtime.git.backup import GitBackups
     from mcp_toolserver.stores.tasks import StoredTasks
 
 
@@ -275,19 +276,28 @@ class Application:
             settings.permission_mode is Permission.WORKSPACE_WRITE and settings.git == "writable"
         )
         if broker and git and may_write and settings.history_size:
-            from mcp_toolserver.runtime.git.backup import GitBackups
-            from mcp_toolserver.runtime.git.runner import Git
-            from mcp_toolserver.runtime.processes.helper_launcher import Programs
-            from mcp_toolserver.stores.git_backups import BackupLimits
+            backups = Lazy(partial(self._backups, broker, git))
 
-            runner = Git(Programs(broker), git, os.path.expanduser("~"))
-            limits = BackupLimits(
-                total=settings.history_size * MIB,
-                seconds=settings.undo_days * 86400.0,
-                reserve=settings.disk_reserve * MIB,
-            )
-            broker.back_up = GitBackups(runner, shared.state, self.user, self.roots, limits).before_command
+            async def back_up(owner: str, tells: bool) -> tuple[str, ...]:  # as `Broker` has it
+                return await backups().before_command(owner, tells)
+
+            broker.back_up = back_up
         return broker
+
+    def _backups(self, broker: Broker, git: str) -> GitBackups:
+        # The first command that may write needs them.
+        from mcp_toolserver.runtime.git.backup import GitBackups
+        from mcp_toolserver.runtime.git.runner import Git
+        from mcp_toolserver.runtime.processes.helper_launcher import Programs
+        from mcp_toolserver.stores.git_backups import BackupLimits
+
+        limits = BackupLimits(
+            total=self.settings.history_size * MIB,
+            seconds=self.settings.undo_days * 86400.0,
+            reserve=self.settings.disk_reserve * MIB,
+        )
+        runner = Git(Programs(broker), git, os.path.expanduser("~"))
+        return GitBackups(runner, self.shared.state, self.user, self.roots, limits)
 
     def _commands(self) -> Commands | None:
         shared = self.shared
@@ -518,12 +528,12 @@ def _clean_up(settings: Settings, state: str, records: str, workspace: Workspace
     since = oldest_start(records)
     total, seconds = settings.undo_size * MIB, settings.undo_days * 86400.0
     enforce_limits(f"{state}/{UNDO_FOLDER}", total=total, seconds=seconds, since=since)
-    # Few servers have backups.
-    from mcp_toolserver.stores.git_backups import users
+    if os.path.isdir(f"{state}/{HISTORY_FOLDER}"):
+        from mcp_toolserver.stores.git_backups import users
 
-    for folder in users(state):
-        # A user who filled the room keeps what is there.
-        enforce_limits(folder, total=sys.maxsize, seconds=seconds, since=since)
+        for folder in users(state):
+            # A user who filled the room keeps what is there.
+            enforce_limits(folder, total=sys.maxsize, seconds=seconds, since=since)
     total, seconds = settings.quarantine_size * MIB, settings.quarantine_days * 86400.0
     return enforce_limits(f"{state}/{QUARANTINE_FOLDER}", total=total, seconds=seconds, since=since)
 

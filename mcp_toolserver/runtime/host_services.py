@@ -172,18 +172,15 @@ class HostServices:
         """
         resolved = restrictions.resolved(os.path.realpath)
         place, roots = self.workspace, self.workspace.roots
-        held = all(map(resolved.writes, roots)) and all(
-            place.is_protected(kept) for root in roots for kept in resolved.protected_paths(root)
-        )
+        kept = [path for root in roots for path in resolved.protected_paths(root)]
+        held = all(map(resolved.writes, roots)) and all(map(place.is_protected, kept))
 
         def objects(absolute: str) -> str | None:
             why = f"may not be written: {resolved.source} allows that elsewhere only. Ask the user."
             return None if resolved.writes(absolute) else why
 
         removed = resolved.removed_capabilities(self.permissions, self.open_world, held=held)
-        keeps_git = any(
-            ".git" in path.split("/") for root in roots for path in resolved.protected_paths(root)
-        )
+        keeps_git = any(".git" in path.split("/") for path in kept)
         if keeps_git:
             why = f"{resolved.source} protects .git"
             removed |= {Capability.GIT_WRITE: why, Capability.WORKTREES: why}

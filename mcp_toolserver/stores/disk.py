@@ -78,6 +78,7 @@ def sync(descriptor: int, control: Callable[[int, int], object] | None = None) -
     os.fsync(descriptor)
 
 
+HISTORY_FOLDER = "history"
 QUARANTINE_FOLDER = "quarantine"
 
 

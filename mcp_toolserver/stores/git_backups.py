@@ -19,10 +19,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from mcp_toolserver.stores.disk import MIB, free_bytes, size_of, too_little_stays
+from mcp_toolserver.stores.disk import HISTORY_FOLDER, MIB, free_bytes, size_of, too_little_stays
 from mcp_toolserver.stores.state_dir import CREATE, READ, private_folder
-
-FOLDER = "history"
 
 PACK, META = "objects.pack", "backup.json"
 
@@ -210,7 +208,7 @@ def load(folder: str) -> list[Backup]:
 def user_folder(state: str, user: str) -> str:
     """The folder for the backups of a user; empty is all clients together. Raises: OSError."""
     # No name of a token begins like this.
-    return private_folder(private_folder(state, FOLDER), user or "_all")
+    return private_folder(private_folder(state, HISTORY_FOLDER), user or "_all")
 
 
 def room(folder: str, limits: BackupLimits) -> int:
@@ -228,7 +226,7 @@ def room(folder: str, limits: BackupLimits) -> int:
 
 def users(state: str) -> list[str]:
     """The folders of all users."""
-    top = f"{state}/{FOLDER}"
+    top = f"{state}/{HISTORY_FOLDER}"
     return [f"{top}/{user}" for user in sorted(os.listdir(top))] if os.path.isdir(top) else []
 
 

@@ -1,6 +1,6 @@
 """`--network hosts`: commands reach the hosts that the operator listed, and nothing else.
 
-Real servers and real programs, with a registry on loopback; `canary` listens there too and is not listed.
+Real servers and real programs, with a registry on loopback; `unlisted` listens there too and is not listed.
 """
 
 import json
@@ -49,11 +49,11 @@ class Network:
     server: Server
     secure: Site
     plain: Site
-    canary: Site
+    unlisted: Site
 
     def spelt(self, text: str) -> str:
         """`text` with the ports of the sites in the place of their names in braces."""
-        ports = {"secure": self.secure, "plain": self.plain, "canary": self.canary}
+        ports = {"secure": self.secure, "plain": self.plain, "unlisted": self.unlisted}
         for name, of in ports.items():
             text = text.replace(f"{{{name}}}", str(of.port))
         return text
@@ -70,13 +70,13 @@ def network(request: pytest.FixtureRequest) -> Generator[Network]:
         folder.mkdir()
         authority = Authority(made.outside, "localhost")
         authority.file.chmod(0o644)
-        secure, plain, canary = (stack.enter_context(site(folder, one)) for one in (authority, None, None))
+        secure, plain, unlisted = (stack.enter_context(site(folder, one)) for one in (authority, None, None))
         fill(folder, f"https://localhost:{secure.port}")
         put(
             made.root / "hostile/.npmrc",
-            f"registry=http://localhost:{canary.port}/\nproxy=http://127.0.0.1:{canary.port}\n",
+            f"registry=http://localhost:{unlisted.port}/\nproxy=http://127.0.0.1:{unlisted.port}\n",
         )
-        put(made.root / "hostile/pip.conf", f"[global]\nindex-url = http://localhost:{canary.port}/\n")
+        put(made.root / "hostile/pip.conf", f"[global]\nindex-url = http://localhost:{unlisted.port}/\n")
         made.own()
         listed = [f"localhost:{one.port}" for one in (secure, plain)]
         flags = [word for host in listed for word in ("--allow-domain", host)]
@@ -84,7 +84,7 @@ def network(request: pytest.FixtureRequest) -> Generator[Network]:
         server = stack.enter_context(
             serving(made, WORKSPACE_WRITE, "--network", "hosts", *flags, environ=certificates)
         )
-        yield Network(server=server, secure=secure, plain=plain, canary=canary)
+        yield Network(server=server, secure=secure, plain=plain, unlisted=unlisted)
 
 
 # --- programs --------------------------------------------------------------------------------------------
@@ -152,7 +152,7 @@ for name in NAMES:
 
 REFUSED = {
     "another name": ("CONNECT evil.example:443 HTTP/1.1", "403"),
-    "another port": ("CONNECT localhost:{canary} HTTP/1.1", "403"),
+    "another port": ("CONNECT localhost:{unlisted} HTTP/1.1", "403"),
     "a usual port": ("CONNECT localhost:443 HTTP/1.1", "403"),
     "number": ("CONNECT 127.0.0.1:{secure} HTTP/1.1", "403"),
     "one number": ("CONNECT 2130706433:{secure} HTTP/1.1", "400"),
@@ -163,17 +163,17 @@ REFUSED = {
     "zone": ("CONNECT [::1%lo]:{secure} HTTP/1.1", "400"),
     "metadata": ("CONNECT 169.254.169.254:80 HTTP/1.1", "403"),
     "below": ("CONNECT a.localhost:{secure} HTTP/1.1", "403"),
-    "user": ("CONNECT localhost:{secure}@localhost:{canary} HTTP/1.1", "400"),
+    "user": ("CONNECT localhost:{secure}@localhost:{unlisted} HTTP/1.1", "400"),
     "null": ("CONNECT localhost\0.evil.example:{secure} HTTP/1.1", "400"),
     "no port": ("CONNECT localhost HTTP/1.1", "400"),
     "port 0": ("CONNECT localhost:0 HTTP/1.1", "400"),
     "HTTP/2": ("PRI * HTTP/2.0", "400"),
-    "to the proxy": ("GET / HTTP/1.1\r\nHost: localhost:{canary}", "400"),
+    "to the proxy": ("GET / HTTP/1.1\r\nHost: localhost:{unlisted}", "400"),
     "https": ("GET https://localhost:{secure}/ HTTP/1.1", "400"),
     "ftp": ("GET ftp://localhost:{plain}/ HTTP/1.1", "400"),
-    "plain to another": ("GET http://localhost:{canary}/ HTTP/1.1", "403"),
-    "user in the address": ("GET http://localhost:{plain}@localhost:{canary}/ HTTP/1.1", "400"),
-    "another Host": ("GET http://localhost:{plain}/ HTTP/1.1\r\nHost: localhost:{canary}", "400"),
+    "plain to another": ("GET http://localhost:{unlisted}/ HTTP/1.1", "403"),
+    "user in the address": ("GET http://localhost:{plain}@localhost:{unlisted}/ HTTP/1.1", "400"),
+    "another Host": ("GET http://localhost:{plain}/ HTTP/1.1\r\nHost: localhost:{unlisted}", "400"),
     "two Hosts": ("GET http://localhost:{plain}/ HTTP/1.1\r\nHost: localhost:{plain}\r\nHost: x", "400"),
     "folded": ("GET http://localhost:{plain}/ HTTP/1.1\r\nA: b\r\n Host: x", "400"),
     "space before the colon": ("GET http://localhost:{plain}/ HTTP/1.1\r\nHost : x", "400"),
@@ -201,23 +201,23 @@ def test_nothing_but_what_is_listed_is_reached(network: Network) -> None:
     # The host answers TLS to the name that the tunnel is for; else an alert comes.
     assert [answers[name] for name in names] == ["200 15", "200 16", "200 15"]
     assert len(network.secure.visits) + len(network.plain.visits) == before
-    assert network.canary.visits == []
+    assert network.unlisted.visits == []
 
 
 def test_one_connection_carries_one_request(network: Network) -> None:
     body = "POST http://localhost:{plain}/ HTTP/1.1\\r\\nContent-Length: 4\\r\\n\\r\\nbody"
-    hidden = "GET http://localhost:{canary}/ HTTP/1.1\\r\\n\\r\\nGET / HTTP/1.1\\r\\n\\r\\n"
+    hidden = "GET http://localhost:{unlisted}/ HTTP/1.1\\r\\n\\r\\nGET / HTTP/1.1\\r\\n\\r\\n"
     said = network.bash(f"exec 3<>/dev/tcp/{PROXY[0]}/{PROXY[1]}; printf '{body}{hidden}' >&3; cat <&3")
     assert said.count("HTTP/1.") == 1, said
     assert network.plain.visits[-1] == "body"
-    assert network.canary.visits == []
+    assert network.unlisted.visits == []
 
 
 def test_what_does_not_use_the_proxy_reaches_nothing(network: Network) -> None:
     tries = {
         "listed": "socket.create_connection(('127.0.0.1', {secure}), 5)",
-        "another": "socket.create_connection(('127.0.0.1', {canary}), 5)",
-        "IPv6": "socket.create_connection(('::1', {canary}), 5)",
+        "another": "socket.create_connection(('127.0.0.1', {unlisted}), 5)",
+        "IPv6": "socket.create_connection(('::1', {unlisted}), 5)",
         "names": "socket.getaddrinfo('example.com', 443)",
         "name server": "socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b'x', ('192.0.2.1', 53))",
     }
@@ -229,9 +229,9 @@ def test_what_does_not_use_the_proxy_reaches_nothing(network: Network) -> None:
 
 
 def test_a_refused_host_is_named_with_the_flag_that_allows_it(network: Network) -> None:
-    said = network.bash("curl -sS -L http://localhost:{plain}/to/http://localhost:{canary}/x; echo done")
-    assert network.spelt("--allow-domain localhost:{canary}") in said, said
-    assert network.canary.visits == []
+    said = network.bash("curl -sS -L http://localhost:{plain}/to/http://localhost:{unlisted}/x; echo done")
+    assert network.spelt("--allow-domain localhost:{unlisted}") in said, said
+    assert network.unlisted.visits == []
     assert "--allow-domain" not in network.bash("curl -sS --fail http://localhost:{plain}/simple/tiny/")
     job = network.server.start("curl -sS https://other.example; sleep 60")
     printed = network.server.call("TaskOutput", task_id=job, until="output").text
@@ -245,7 +245,7 @@ def test_the_configuration_of_a_hostile_workspace_leads_nowhere(network: Network
         "PIP_CONFIG_FILE=pip.conf python3 -m pip download --retries 0 tiny",
     ):
         assert "exit status" in network.server.bash(f"cd hostile && {script} 2>&1", timeout=120_000), script
-    assert network.canary.visits == []
+    assert network.unlisted.visits == []
 
 
 def test_many_and_slow_connections_keep_nobody_from_the_network(network: Network) -> None:

@@ -65,7 +65,7 @@ class GitBackups:
         self._copied: dict[str, float] = {}
         """When the repositories were copied for an owner, in monotonic seconds."""
         self._notes: dict[str, tuple[str, ...]] = {}
-        """What is still to be told to an owner."""
+        """What no answer to an owner has said yet."""
         self._lock = anyio.Lock()
 
     async def before_command(self, owner: str, tells: bool) -> tuple[str, ...]:

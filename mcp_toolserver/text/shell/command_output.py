@@ -4,7 +4,7 @@ what probably went wrong, such as a refused write or a missing program: a hint, 
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from mcp_toolserver.capabilities.call_scope import Report
 from mcp_toolserver.capabilities.processes import JobState
@@ -147,8 +147,6 @@ class Confined:
     """Whether `.git` can be written."""
     network: str
     """The setting of that name."""
-    read_only: bool = False
-    """Whether the call may not write."""
     hidden_git: Callable[[], Sequence[tuple[str, str]]] = tuple
     """Returns the `.git` folders that commands see empty, each with the reason."""
     git_tools: tuple[str, ...] = ()
@@ -166,7 +164,7 @@ def explain(
     while it runs, and `confined` None where nothing confines commands; `read_only` says that this call may
     not write where others may.
     """
-    notes = [] if confined is None else _refusals(output, replace(confined, read_only=read_only))
+    notes = [] if confined is None else _refusals(output, confined, read_only=read_only)
     if missing := _MISSING.search(output):
         name = missing["name"] or missing["started"]
         notes.append(
@@ -202,10 +200,10 @@ def script_notes(script: str) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _refusals(output: str, confined: Confined) -> list[str]:
+def _refusals(output: str, confined: Confined, *, read_only: bool) -> list[str]:
     notes: list[str] = []
     if _UNWRITABLE.search(output) or _GIT_CONFIG.search(output):
-        notes.append(_why_unwritable(output, confined))
+        notes.append(_why_unwritable(output, confined, read_only=read_only))
     if confined.network != "commands" and _NETWORK.search(output):
         notes.append(
             "Commands reach the network only through the proxy in HTTPS_PROXY, and something did not use it."
@@ -223,13 +221,13 @@ def _refusals(output: str, confined: Confined) -> list[str]:
     return notes
 
 
-def _why_unwritable(output: str, confined: Confined) -> str:
+def _why_unwritable(output: str, confined: Confined, *, read_only: bool) -> str:
     if not confined.writes:
         source, advice = "This server", "start it with --permission-mode workspace-write"
         if confined.token:
             source, advice = f"The token {confined.token!r}", "change the token"
         return f"{source} is read-only: commands write to $TMPDIR only. The operator can {advice}."
-    if confined.read_only:
+    if read_only:
         return (
             "This call does not write: plan mode is in force, or its agent, task or client may only read. "
             "Commands of it write to $TMPDIR only."

@@ -104,10 +104,22 @@ def _detach_from_supervisor(supervisor: int, proof: Proof) -> None:
     if os.getppid() != supervisor:
         os._exit(127)
     os.setsid()
-    if proof.commands != "bubblewrap":
-        with contextlib.suppress(OSError):
-            landlock.scope_signals(moves=proof.commands == "landlock")
+    scope_signals(proof)
     handle_polite(signal.SIG_DFL)
+
+
+def scope_signals(proof: Proof) -> bool:
+    """Narrow whom this process, and all it starts, can signal; whether that was done.
+
+    Behind bubblewrap a command has process ids of its own.
+    """
+    if proof.commands == "bubblewrap":
+        return False
+    try:
+        landlock.scope_signals(moves=proof.commands == "landlock")
+    except OSError:
+        return False
+    return True
 
 
 def _exec(broker_policy: BrokerPolicy, proof: Proof, given: list[int]) -> Mapping[str, str]:

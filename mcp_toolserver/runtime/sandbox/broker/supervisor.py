@@ -15,12 +15,12 @@ import time
 from dataclasses import dataclass, replace
 
 from mcp_toolserver.runtime.sandbox.broker import fd_passing, messages, supervision
-from mcp_toolserver.runtime.sandbox.broker.child import ChildLauncher
+from mcp_toolserver.runtime.sandbox.broker.child import ChildLauncher, scope_signals
 from mcp_toolserver.runtime.sandbox.broker.fork import drain, handle_polite, wake_on_child_end
 from mcp_toolserver.runtime.sandbox.broker.policy import BrokerPolicy
 from mcp_toolserver.runtime.sandbox.broker.resource_limits import Watch
 from mcp_toolserver.runtime.sandbox.broker.resource_usage import descendants, measure, signal_all, sweep
-from mcp_toolserver.runtime.sandbox.layers import kernel, landlock
+from mcp_toolserver.runtime.sandbox.layers import kernel
 from mcp_toolserver.runtime.sandbox.layers.confinement import Confinement, RootHandles
 from mcp_toolserver.runtime.sandbox.layers.namespaces import SessionNamespaces
 from mcp_toolserver.runtime.sandbox.layers.spec import Proof
@@ -226,17 +226,11 @@ def _scope_signals(proof: Proof) -> bool:
     """Narrow whom this process can signal; True when that is proved.
 
     `kill(-1)` outside of a scope would kill the machine, so the kernel must show both that the broker could
-    be signalled before and that it cannot be now. Behind bubblewrap a command has process ids of its own.
+    be signalled before and that it cannot be now.
     """
-    if proof.commands == "bubblewrap":
-        return False
     outsider = os.getppid()
     before = _may_signal(outsider)
-    try:
-        landlock.scope_signals(moves=proof.commands == "landlock")
-    except OSError:
-        return False
-    return before is True and _may_signal(outsider) is False
+    return scope_signals(proof) and before is True and _may_signal(outsider) is False
 
 
 def _may_signal(pid: int) -> bool | None:

@@ -63,7 +63,7 @@ def protected_paths_now(
     sandbox: SandboxSpec, root_handles: RootHandles
 ) -> tuple[snapshot.ProtectedPath, ...]:
     return snapshot.protected_paths_in(
-        sandbox, root_handles.roots, snapshot.found_now(sandbox, root_handles.roots)
+        sandbox, root_handles.roots, snapshot.found_now(sandbox, root_handles.roots), set()
     )
 
 

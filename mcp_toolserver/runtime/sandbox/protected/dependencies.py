@@ -2,8 +2,8 @@
 
 import hashlib
 import os
+import re
 import stat
-from collections.abc import Iterator
 from functools import lru_cache
 
 from mcp_toolserver.runtime.sandbox.protected.git_dir import LONGEST_POINTER, MOST_STATE, read, read_text
@@ -23,11 +23,19 @@ _INDEX_VERSIONS = (2, 3)
 """Those in which a path is written in full (git, Documentation/gitformat-index.txt)."""
 
 
-def package_folder(path: str) -> str | None:
-    """The outermost folder of packages that `path`, from its root, lies in; None if there is none."""
+def lies_in_package(root: str, path: str, tracked: set[str]) -> bool:
+    """Whether `path`, from `root`, lies in a folder of installed packages in which git tracks no file.
+
+    A folder in which it tracks one is added to `tracked`, and stays one: commands can make git forget that.
+    """
     folders = path.split("/")[:-1]
     first = next((number for number, name in enumerate(folders) if name in FOLDERS), None)
-    return None if first is None else "/".join(folders[: first + 1])
+    if first is None:
+        return False
+    outermost = os.path.join(root, *folders[: first + 1])
+    if outermost not in tracked and _is_tracked(outermost):
+        tracked.add(outermost)
+    return outermost not in tracked
 
 
 def is_settings_folder(path: str) -> bool:
@@ -35,7 +43,7 @@ def is_settings_folder(path: str) -> bool:
     return protected_name(path.rpartition("/")[2]) in SETTINGS
 
 
-def is_tracked(folder: str) -> bool:
+def _is_tracked(folder: str) -> bool:
     """Whether git tracks a file in the absolute `folder`, or nobody can tell."""
     above: str = os.path.dirname(folder)
     while not os.path.lexists(f"{above}/{GIT}"):
@@ -64,14 +72,11 @@ def _holds(place: str, stamp: tuple[int, ...], wanted: bytes) -> bool:  # stands
         is_split = any(name.startswith("sharedindex") for name in os.listdir(place))
     except OSError:
         return True
-    return is_split or any(_begins_entry(index, at) for at in _places(index, wanted))
-
-
-def _places(body: bytes, wanted: bytes) -> Iterator[int]:
-    at = body.find(wanted)
-    while at >= 0:
-        yield at
-        at = body.find(wanted, at + 1)
+    return is_split or any(
+        # One may begin in another.
+        _begins_entry(index, found.start())
+        for found in re.finditer(b"(?=%s)" % re.escape(wanted), index)
+    )
 
 
 def _begins_entry(index: bytes, at: int) -> bool:

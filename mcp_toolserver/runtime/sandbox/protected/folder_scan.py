@@ -14,12 +14,13 @@ from typing import Literal
 
 from mcp_toolserver.runtime.sandbox.protected.git_dir import LONGEST_PATH, is_git_directory
 from mcp_toolserver.runtime.sandbox.protected.names import protected_name
+from mcp_toolserver.runtime.sandbox.protected.open_nofollow import EntryKind, entry_kind
 from mcp_toolserver.runtime.sandbox.protected.quarantine import is_aside
 from mcp_toolserver.runtime.sandbox.protected.settled_change import UNSETTLED, settled_change
 
-Kind = Literal["folder", "file", "link", "unreadable", "too deep", "repository"]
-"""A file is whatever is neither folder nor link. The last three are folders whatever their names: two that
-cannot be looked into, and what git takes for a repository."""
+Kind = EntryKind | Literal["unreadable", "too deep", "repository"]
+"""The last three are folders whatever their names: two that cannot be looked into, and what git takes for a
+repository."""
 
 _LIST = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _REOPEN = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
@@ -205,7 +206,7 @@ class FolderScan:
                     name = protected_name(entry.name, folder)
                     is_folder = entry.is_dir(follow_symlinks=False)
                     if (name and name not in self._writable_names) or (is_folder and is_aside(entry.name)):
-                        found.append((below(path, entry.name), _kind(entry)))
+                        found.append((below(path, entry.name), entry_kind(entry)))
                     elif is_folder:
                         folders.append(below(path, entry.name))
                     elif entry.name.lower() == "head":
@@ -256,9 +257,3 @@ def _closed_again(known: _Folder, now: _Folder) -> _Folder:
 def below(folder: str, name: str) -> str:
     """`name` in `folder`, which may be the root itself."""
     return f"{folder}/{name}" if folder else name
-
-
-def _kind(entry: os.DirEntry[str]) -> Kind:
-    if entry.is_symlink():
-        return "link"
-    return "folder" if entry.is_dir(follow_symlinks=False) else "file"

@@ -5,7 +5,6 @@ import re
 import stat
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from typing import Literal
 
 from mcp_toolserver.runtime.sandbox.protected.names import (
     GIT,
@@ -13,7 +12,7 @@ from mcp_toolserver.runtime.sandbox.protected.names import (
     NESTED_GIT_FOLDERS,
     protected_name,
 )
-from mcp_toolserver.runtime.sandbox.protected.open_nofollow import NO_FOLDER, opened
+from mcp_toolserver.runtime.sandbox.protected.open_nofollow import NO_FOLDER, EntryKind, entry_kind, opened
 from mcp_toolserver.text.file_names import lies_in
 
 LONGEST_PATH = 3_500
@@ -137,7 +136,7 @@ def steering(root: int, folder: str) -> Iterator[str]:
         if len(os.fsencode(path)) > LONGEST_PATH or left < 0:
             yield path
             continue
-        entries = dict(_entries(root, path))
+        entries = _entries(root, path) or {}
         is_git_dir = path == folder or (may_be_git_dir and "HEAD" in entries)
         if is_git_dir:
             stores.add(f"{path}/objects")
@@ -161,7 +160,7 @@ def _steering_here(root: int, folder: str) -> Iterator[str]:
     for name in IN_GIT_FOLDER:
         path = os.path.join(folder, name)
         # New repositories have empty folders for addresses.
-        if _exists(root, path) and not (name in ("remotes", "branches") and _names(root, path) == []):
+        if _exists(root, path) and not (name in ("remotes", "branches") and _entries(root, path) == {}):
             yield path
     for name, harm in _HARM.items():
         path = os.path.join(folder, name)
@@ -195,17 +194,15 @@ def _exists(root: int | None, path: str) -> bool:
     return True
 
 
-def _entries(root: int, path: str) -> Iterator[tuple[str, Literal["link", "folder", "file"]]]:
-    """What lies in a folder, by name; nothing if it is none."""
+def _entries(root: int, path: str) -> dict[str, EntryKind] | None:
+    """What lies in a folder, by name; None if it is none."""
     try:
         folder = os.open(path, _FOLDER, dir_fd=root)
     except OSError:
-        return
+        return None
     try:
         with os.scandir(folder) as entries:
-            for entry in entries:
-                is_folder = entry.is_dir(follow_symlinks=False)
-                yield entry.name, "link" if entry.is_symlink() else "folder" if is_folder else "file"
+            return {entry.name: entry_kind(entry) for entry in entries}
     finally:
         os.close(folder)
 
@@ -272,7 +269,7 @@ def is_harmless(root: int, path: str, roots: Mapping[str, int], known: str = "")
     of the `roots`, but for what was in the configuration when it was `known`."""
     folder, _, name = path.rpartition("/")
     if name == "hooks":
-        names = _names(root, path)
+        names = _entries(root, path)
         return names is not None and all(name.endswith(".sample") for name in names)
     if name == "commondir":
         is_in_place = folder.rpartition("/")[0].endswith(f"{GIT}/worktrees")
@@ -307,18 +304,6 @@ def _is_inside(roots: Iterable[str], folder: str, path: str | None) -> bool:
     """Whether `path`, from `folder`, leads into one of the `roots`; also if there is none."""
     target = os.path.realpath(os.path.join(folder, (path or "").removeprefix("file://").strip()))
     return not path or any(lies_in(root, target) for root in map(os.path.realpath, roots))
-
-
-def _names(root: int, path: str) -> list[str] | None:
-    """What lies in a folder; None if it is none."""
-    try:
-        folder = os.open(path, _FOLDER, dir_fd=root)
-    except OSError:
-        return None
-    try:
-        return os.listdir(folder)
-    finally:
-        os.close(folder)
 
 
 def read_text(root: int, path: str, most: int) -> str | None:

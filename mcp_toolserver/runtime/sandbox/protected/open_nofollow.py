@@ -2,6 +2,7 @@
 
 import os
 import stat
+from typing import Literal
 
 LOOK: int = getattr(os, "O_PATH", os.O_RDONLY) | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -9,6 +10,17 @@ NO_FOLDER = -1
 """For absolute paths, with which openat(2) ignores the folder."""
 
 _RIGHTS = "system.posix_acl_access"
+
+
+EntryKind = Literal["folder", "file", "link"]
+"""A file is whatever is neither folder nor link."""
+
+
+def entry_kind(entry: os.DirEntry[str]) -> EntryKind:
+    """What lies under a name."""
+    if entry.is_symlink():
+        return "link"
+    return "folder" if entry.is_dir(follow_symlinks=False) else "file"
 
 
 def opened(root: int, path: str) -> int:

@@ -3,17 +3,13 @@
 import errno
 import os
 import stat
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
 from mcp_toolserver.runtime.files.volume import escapes_mounts
 from mcp_toolserver.runtime.sandbox.layers.spec import SandboxSpec
-from mcp_toolserver.runtime.sandbox.protected.dependencies import (
-    is_settings_folder,
-    is_tracked,
-    package_folder,
-)
+from mcp_toolserver.runtime.sandbox.protected.dependencies import is_settings_folder, lies_in_package
 from mcp_toolserver.runtime.sandbox.protected.fingerprint import Fingerprint, fingerprint
 from mcp_toolserver.runtime.sandbox.protected.folder_scan import FolderScan, Kind
 from mcp_toolserver.runtime.sandbox.protected.git_dir import steering
@@ -145,10 +141,10 @@ def take_snapshot(
             descriptor = _open(roots, place)
             if descriptor < 0:
                 continue
-            around = [one for one in repositories if lies_in(one.absolute, place.absolute)]
             try:
                 protected[place] = _record(before, place, descriptor)
             except Unprotectable as error:
+                around = [one for one in repositories if lies_in(one.absolute, place.absolute)]
                 if place.role != "steers_git" or not around or isinstance(error, TooMany):
                     raise
                 before.closed.update(around)
@@ -224,31 +220,25 @@ def fingerprint_of(before: Snapshot, place: ProtectedPath, *, is_folder: bool) -
     return fingerprint(before.roots[place.root], place.path, contents=contents)
 
 
-def lies_in_package(root: str, path: str) -> bool:
-    """Whether `path`, from `root`, lies in a folder of installed packages, none of which git tracks."""
-    folder = package_folder(path)
-    return folder is not None and not is_tracked(os.path.join(root, folder))
-
-
 def protected_paths_in(
     sandbox: SandboxSpec,
     roots: Mapping[str, int],
     found: Found,
+    tracked: set[str],
     *,
     thorough: bool = False,
-    is_package: Callable[[str, str], bool] = lies_in_package,
 ) -> tuple[ProtectedPath, ...]:
     """The protected places among what was `found`, and those in repositories.
 
-    Where commands cannot write in repositories, only a `thorough` search looks into them. `is_package` tells
-    whether a path of a root lies in a folder of installed packages.
+    Where commands cannot write in repositories, only a `thorough` search looks into them. For `tracked`
+    see `lies_in_package`.
     """
     places: dict[tuple[str, str], ProtectedPath] = {}
     private = f"{os.path.realpath(sandbox.state)}/"
     inward = thorough or sandbox.git_writable
     for root, entries in found.items():
         for path, kind in entries:
-            spared = is_settings_folder(path) and is_package(root, path)
+            spared = is_settings_folder(path) and lies_in_package(root, path, tracked)
             if not spared and not f"{os.path.join(root, path)}/".startswith(private):
                 is_git = kind == "folder" and protected_name(path.rpartition("/")[2]) == GIT
                 is_repository = is_git or kind == "repository"

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from mcp_toolserver.runtime.sandbox.layers.spec import SandboxSpec
 from mcp_toolserver.runtime.sandbox.protected import snapshot
 from mcp_toolserver.runtime.sandbox.protected.compare import LONGEST_SHOWN, bounded, shortened
-from mcp_toolserver.runtime.sandbox.protected.dependencies import content, is_tracked, package_folder
+from mcp_toolserver.runtime.sandbox.protected.dependencies import content, lies_in_package
 from mcp_toolserver.runtime.sandbox.protected.folder_scan import FolderScan
 from mcp_toolserver.runtime.sandbox.protected.git_dir import (
     CONFIGS,
@@ -66,8 +66,6 @@ Key = tuple[str, str]
 
 Identity = tuple[int, int] | None
 """Device and inode; None when it has gone."""
-
-UNKNOWN = (-1, -1)
 
 
 @dataclass(kw_only=True, eq=False)
@@ -155,7 +153,7 @@ class Verifier:
         """The protected paths, as of the last check."""
         found = {root: scan.found() for root, scan in self._scans.items()}
         places = protected_paths_in(
-            self._sandbox, self._roots, found, thorough=not self._mounted, is_package=self._is_package
+            self._sandbox, self._roots, found, self._tracked, thorough=not self._mounted
         )
         if os.geteuid() != 0:
             return places
@@ -163,18 +161,11 @@ class Verifier:
         # its place later they can.
         return tuple(place for place in places if not self._is_out_of_reach(place))
 
-    def _is_package(self, root: str, path: str) -> bool:
-        folder = package_folder(path)
-        if folder is None:
-            return False
-        absolute = os.path.join(root, folder)
-        if absolute not in self._tracked and is_tracked(absolute):
-            self._tracked.add(absolute)
-        return absolute not in self._tracked
-
     def _accept(self, place: ProtectedPath) -> None:
         """Take what is there for the user's."""
-        if self._is_package(*place.key) and (held := content(self._roots[place.root], place.path)):
+        if lies_in_package(*place.key, self._tracked) and (
+            held := content(self._roots[place.root], place.path)
+        ):
             self._packaged[place.key] = held
             self._by_content.add(place.key)
             return
@@ -196,9 +187,9 @@ class Verifier:
         reached = frozenset(folders)
         count = self._count(reached)
         refuse_too_many(count)
-        self._accept_what_is_settled()
-        accepted = (place for place in self.places() if place.key in self._accepted)
-        places = tuple(place for place in accepted if _reaches(reached, place))
+        present = self.places()
+        self._accept_what_is_settled(present)
+        places = tuple(place for place in present if place.key in self._accepted and _reaches(reached, place))
         watched = Watched(
             folders=reached,
             session=session,
@@ -212,10 +203,10 @@ class Verifier:
         self._running.add(watched)
         return watched, places
 
-    def _accept_what_is_settled(self) -> None:
+    def _accept_what_is_settled(self, places: Iterable[ProtectedPath]) -> None:
         """Accept what commands made and no running one can change any more: where git is writable only the
         repository of a root, so that commands can move and remove what else they made."""
-        for place in self.places():
+        for place in places:
             stays = (self._sandbox.git_writable and not _is_main(place)) or place.key in self._packaged
             if place.key not in self._by_content or stays:
                 continue
@@ -262,8 +253,9 @@ class Verifier:
         self._by_content &= keys
         for place in places:
             # No mount keeps a command from what somebody has put in the place of a mounted file.
-            if place.role == "steers_git" and self._accepted.get(place.key, UNKNOWN) != self._identity(place):
-                self._accepted.pop(place.key, None)
+            is_mounted = place.role == "steers_git" and place.key in self._accepted
+            if is_mounted and self._accepted[place.key] != self._identity(place):
+                del self._accepted[place.key]
         fresh = sorted((place for place in places if place.key not in self._accepted), key=_by_parts)
         for place in _outermost(fresh):
             found |= self._judge(place, [one for one in active if one.writes_in(place.root)])
@@ -325,7 +317,7 @@ class Verifier:
 
     def _is_allowed(self, place: ProtectedPath) -> bool:
         """Whether commands may make such a place with what it holds, or the server may while commands run."""
-        if place.key in self._packaged and self._is_package(*place.key):
+        if place.key in self._packaged and lies_in_package(*place.key, self._tracked):
             return content(self._roots[place.root], place.path) == self._packaged[place.key]
         if place.role == "repository":
             return self._sandbox.git_writable

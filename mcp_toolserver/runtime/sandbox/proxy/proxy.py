@@ -58,7 +58,7 @@ def serve(orders: socket.socket, hosts: Sequence[str]) -> None:
 
 @dataclass(kw_only=True)
 class _Connection:
-    """What the server is told of a connection."""
+    """What the proxy reports of a connection."""
 
     session: str
     host: str = ""
