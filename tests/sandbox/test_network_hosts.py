@@ -275,8 +275,9 @@ def _hold_open(server: Server, port: int) -> str:
 def test_the_proxy_is_held(network: Network) -> None:
     job = _hold_open(network.server, network.secure.port)
     rows = [line.split() for line in Path("/proc/net/tcp").read_text(encoding="ascii").splitlines()]
-    port = f":{network.secure.peers[-1]:04X}"
-    (inode,) = (row[9] for row in rows if row[1].endswith(port))
+    # Other tests may use the same port for connections elsewhere.
+    ends = [f":{port:04X}" for port in (network.secure.peers[-1], network.secure.port)]
+    (inode,) = (row[9] for row in rows if row[1].endswith(ends[0]) and row[2].endswith(ends[1]))
     (pid,) = holders(lambda link: link == f"socket:[{inode}]")
     status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
     network.server.call("TaskStop", task_id=job)
