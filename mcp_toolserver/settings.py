@@ -448,10 +448,13 @@ class Settings:
     undo_days: int = LIMITS(
         _number(1, 3650),
         7,
-        "days that replaced contents and git histories are kept; a start deletes older ones",
+        "days that replaced contents, git histories and unused caches are kept; a start deletes older ones",
     )
     history_size: int = LIMITS(
         _number(0, 2**24), 2048, "MiB of copied git histories of each user; 0 copies none"
+    )
+    cache_size: int = LIMITS(
+        _number(0, 2**24), 4096, "MiB of package caches; a start deletes the longest unused beyond that"
     )
     max_body: int = TRANSPORT(_number(1024, 2**30), 4 * 1024 * 1024, "bytes of one HTTP request", "4 MiB")
     max_calls: int = LIMITS(_number(1, 10_000, "N"), 256, "requests in progress at once")

@@ -58,7 +58,14 @@ from mcp_toolserver.runtime.windows_paths import WindowsPaths
 from mcp_toolserver.settings import Settings
 from mcp_toolserver.stores.audit_log import AuditContext, AuditLog
 from mcp_toolserver.stores.database import Database
-from mcp_toolserver.stores.disk import HISTORY_FOLDER, MIB, QUARANTINE_FOLDER, Removed, enforce_limits
+from mcp_toolserver.stores.disk import (
+    CACHES_FOLDER,
+    HISTORY_FOLDER,
+    MIB,
+    QUARANTINE_FOLDER,
+    Removed,
+    enforce_limits,
+)
 from mcp_toolserver.stores.file_history import FOLDER as UNDO_FOLDER
 from mcp_toolserver.stores.file_history import FileHistories, HistoryLimits
 from mcp_toolserver.stores.running_servers import RunningServer, oldest_start, sweep
@@ -269,7 +276,7 @@ class Application:
             log.warning("over the bounds of the quarantine, and could not be removed: %s", name)
 
     def _broker(self) -> Broker | None:
-        """The broker of the server, with the backups of this application."""
+        """The broker of the server, with the name and the backups of this application."""
         settings, shared, git = self.settings, self.shared, self.shared.found.git
         broker = shared.broker and copy(shared.broker)
         may_write = settings.permission_mode is Permission.DANGER_FULL_ACCESS or (
@@ -282,6 +289,8 @@ class Application:
                 return await backups().before_command(owner, tells)
 
             broker.back_up = back_up
+        if broker:
+            broker.user = self.user
         return broker
 
     def _backups(self, broker: Broker, git: str) -> GitBackups:
@@ -534,6 +543,9 @@ def _clean_up(settings: Settings, state: str, records: str, workspace: Workspace
         for folder in users(state):
             # A user who filled the room keeps what is there.
             enforce_limits(folder, total=sys.maxsize, seconds=seconds, since=since)
+    # A cache is made anew by what needs it, so it stays no longer than what can be undone.
+    total, seconds = settings.cache_size * MIB, settings.undo_days * 86400.0
+    enforce_limits(f"{state}/{CACHES_FOLDER}", total=total, seconds=seconds, since=since)
     total, seconds = settings.quarantine_size * MIB, settings.quarantine_days * 86400.0
     return enforce_limits(f"{state}/{QUARANTINE_FOLDER}", total=total, seconds=seconds, since=since)
 

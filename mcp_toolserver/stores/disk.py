@@ -4,8 +4,9 @@ of power.
 """
 
 import ctypes
+import errno
 import os
-import shutil
+import secrets
 import stat
 import sys
 import time
@@ -80,6 +81,7 @@ def sync(descriptor: int, control: Callable[[int, int], object] | None = None) -
 
 HISTORY_FOLDER = "history"
 QUARANTINE_FOLDER = "quarantine"
+CACHES_FOLDER = "caches"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,39 +118,58 @@ def enforce_limits(folder: str, *, total: int, seconds: float, since: float) -> 
         if moment >= since or (now - moment <= seconds and left <= total):
             continue
         left -= sizes[name]
-        shutil.rmtree(f"{folder}/{name}", onerror=_permit_and_retry)
+        remove_tree(f"{folder}/{name}")
         names.append(name)
     stuck = tuple(name for name in names if os.path.lexists(f"{folder}/{name}"))
     return Removed(names=tuple(name for name in names if name not in stuck), stuck=stuck)
 
 
 def size_of(path: str, onerror: Callable[[OSError], object] | None = None) -> int:
-    """Return the total size of a folder or file. Links are not followed, and what is gone counts nothing;
-    `onerror` gets the errors of folders that cannot be listed."""
+    """Return the total size of a folder or file; `sys.maxsize` if it is nested too deeply for a path. Links
+    are not followed, and what is gone counts nothing; `onerror` gets the errors of folders that cannot be
+    listed."""
     total = _entry_size(path)
     # To open a pipe would wait for somebody to write.
-    if os.path.isdir(path) and not os.path.islink(path):
-        for _, folders, files, descriptor in os.fwalk(path, onerror=onerror):
-            total += sum(_entry_size(name, descriptor) for name in (*folders, *files))
+    waiting = [path] if os.path.isdir(path) and not os.path.islink(path) else []
+    while waiting:
+        try:
+            with os.scandir(waiting.pop()) as entries:
+                for entry in entries:
+                    total += _entry_size(entry.path)
+                    waiting += [entry.path] * entry.is_dir(follow_symlinks=False)
+        except OSError as error:
+            if error.errno == errno.ENAMETOOLONG:
+                return sys.maxsize
+            if onerror is not None:
+                onerror(error)
     return total
 
 
-def _entry_size(name: str, folder: int | None = None) -> int:
+def _entry_size(path: str) -> int:
     with suppress(FileNotFoundError):
-        status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+        status = os.lstat(path)
         return ENTRY_BYTES + (status.st_size if stat.S_ISREG(status.st_mode) else 0)
     return 0
 
 
-def _permit_and_retry(act: Callable[..., object], path: str, _: object) -> None:
-    """Restore permissions that a command removed, then retry."""
-    try:
-        for place in (os.path.dirname(path), path):
-            if not os.path.islink(place):
-                os.chmod(place, stat.S_IRWXU)
-        if os.path.isdir(path) and not os.path.islink(path):
-            shutil.rmtree(path, ignore_errors=True)
-        else:
-            os.unlink(path)
-    except OSError:
-        return
+def remove_tree(path: str) -> None:
+    """Remove a folder that no command uses any more, as far as possible: also what a command left without
+    permissions, or nested too deeply for a path, because each folder is moved to the top before its turn."""
+    waiting = [path]
+    while waiting:
+        folder = waiting.pop()
+        with suppress(OSError):
+            os.chmod(folder, stat.S_IRWXU)
+            for entry in [*os.scandir(folder)]:
+                with suppress(OSError):
+                    if entry.is_dir(follow_symlinks=False):
+                        # Without permissions it cannot be moved.
+                        os.chmod(entry.path, stat.S_IRWXU)
+                        os.rename(entry.path, moved := f"{path}/{secrets.token_hex(8)}")
+                        waiting.append(moved)
+                    else:
+                        os.unlink(entry.path)
+            if folder != path:
+                os.rmdir(folder)
+    with suppress(OSError):
+        os.rmdir(path)

@@ -79,6 +79,7 @@ def office(tmp_path_factory: pytest.TempPathFactory) -> Generator[Office]:
     terms: dict[str, dict[str, Any]] = {
         "ann": {"roots": [str(setup.root / "a")]},
         "ben": {"permission-mode": "read-only", "roots": [str(setup.root / "b")]},
+        "dora": {"roots": [str(setup.root / "a")]},
         "cleo": {"calls-per-minute": 3, "max-calls": 2},
         "late": {"expires": "2020-01-01T00:00:00+01:00"},
         "revoked": {},
@@ -193,6 +194,14 @@ async def test_each_name_sees_its_own_tools_mode_and_roots(office: Office) -> No
         await ann.call_tool("Config", {"setting": "editorMode", "value": "vim"})
         assert "vim" in await said(ann, "Config", setting="editorMode")
         assert "vim" not in await said(ben, "Config", setting="editorMode")
+
+
+async def test_a_name_gets_nothing_from_the_package_caches_of_another(office: Office) -> None:
+    seen: list[str] = []
+    for name in ("ann", "dora", "ann"):
+        async with office.client(name) as client:
+            seen.append(await said(client, "bash", command="mkdir $UV_CACHE_DIR && echo new"))
+    assert [one.startswith("new") for one in seen] == [True, True, False], seen
 
 
 async def test_wrong_and_expired_tokens_are_refused(office: Office) -> None:

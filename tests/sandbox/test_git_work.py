@@ -4,6 +4,7 @@
 """
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from tests.sandbox.cases import collected, rows
 from tests.support.confinement import (
     AS_ROOT_IN_LONG,
+    USERS,
     WORKSPACE_WRITE,
     Scene,
     copy_of,
@@ -75,3 +77,20 @@ def test_work_gives_the_same_answers_and_files_as_without_a_sandbox(user: str) -
                         said = same(server.bash(script, timeout=20_000), at)
                         assert said == same(free(outside, script).stdout, outside)
                     assert tree(at.root, folder) == tree(outside.root, folder)
+
+
+def test_git_that_cannot_write_a_protected_file_says_which_and_the_advice_works() -> None:
+    editing = "mkdir -p .vscode && echo 1 > .vscode/s && git add . && git commit -qm v"
+    changing = (
+        "git switch -qc side && echo 2 > .vscode/s && echo 2 > a && git commit -qam s && git switch -q main"
+    )
+    with scene(USERS[0]) as at:
+        shutil.rmtree(at.root / ".git")
+        assert free(at, f"{FIXED}{NEW} && {editing} && {changing}").returncode == 0
+        with serving(at, WORKSPACE_WRITE) as server:
+            switched = server.bash(f"{FIXED}git switch side && git status --short && cat a")
+            assert "Git did not change .vscode/s:" in switched
+            assert "\n M .vscode/s\n2\n" in switched
+            server.bash(f"{FIXED}git switch -f main")
+            assert "git stopped halfway" in server.bash(f"{FIXED}git merge side; git status --short")
+            assert "no output" in server.bash(f"{FIXED}git stash -q -u; git status --short")

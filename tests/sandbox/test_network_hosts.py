@@ -102,8 +102,8 @@ INSTALLS = {
     "cargo": "mkdir -p $TMPDIR/cargo/src && cd $TMPDIR/cargo && touch src/lib.rs && "
     'printf \'[package]\\nname="a"\\nversion="1.0.0"\\nedition="2021"\\n'
     '[dependencies]\\ntiny={version="1",registry="here"}\\n\' >Cargo.toml && '
-    "export CARGO_REGISTRIES_HERE_INDEX=sparse+https://localhost:{secure}/cargo/ CARGO_HOME=$TMPDIR/home && "
-    "cargo fetch && ls $TMPDIR/home/registry/src/*/tiny-1.0.0/Cargo.toml && echo tiny runs",
+    "export CARGO_REGISTRIES_HERE_INDEX=sparse+https://localhost:{secure}/cargo/ && "
+    "cargo fetch && ls $CARGO_HOME/registry/src/*/tiny-1.0.0/Cargo.toml && echo tiny runs",
     "git": "git clone -q https://localhost:{secure}/repository.git $TMPDIR/clone && cat $TMPDIR/clone/file "
     "&& echo tiny runs",
     "curl": "curl -sS --fail https://localhost:{secure}/simple/tiny/ && echo tiny runs",
@@ -125,6 +125,18 @@ def test_a_package_manager_installs_from_a_listed_registry(network: Network, pro
     said = network.bash(f"exec 2>&1; {tools}{INSTALLS[program]}")
     assert "tiny runs" in said, said
     assert "exit status" not in said, said
+
+
+def test_what_was_downloaded_is_there_for_later_servers_of_the_same_workspace_alone(network: Network) -> None:
+    install = INSTALLS["uv"].replace("install", "install --offline")
+    network.bash(INSTALLS["uv"])
+    made = network.server.scene
+    with serving(made, WORKSPACE_WRITE) as later:
+        assert "tiny runs" in later.bash(network.spelt(install))
+    with serving(made, WORKSPACE_WRITE, roots=[made.root / "hostile"]) as elsewhere:
+        assert "tiny runs" not in elsewhere.bash(network.spelt(install))
+    with serving(made, "read-only") as reading:
+        assert reading.bash("ls -d /var/tmp/caches; echo $UV_CACHE_DIR").endswith("/tmp/.caches/uv\n")
 
 
 # --- attacks ---------------------------------------------------------------------------------------------

@@ -243,6 +243,21 @@ async def test_the_quarantine_is_bounded_in_age_and_size_when_a_server_starts(se
     assert later.exists()
 
 
+async def test_a_package_cache_that_nobody_used_for_long_is_removed_however_deep_it_is(setup: Setup) -> None:
+    cache = setup.home / "state/caches" / secrets.token_hex(8)
+    (cache / "files").mkdir(parents=True)
+    folder = os.open(cache / "files", os.O_PATH)
+    for _ in range(3_000):
+        os.mkdir("d", dir_fd=folder)
+        above, folder = folder, os.open("d", os.O_PATH, dir_fd=folder)
+        os.close(above)
+    os.close(folder)
+    week = time.time() - 8 * 86400
+    os.utime(cache, (week, week))
+    async with connected(setup):
+        await until(lambda: not cache.exists())
+
+
 async def test_what_was_quarantined_while_a_server_runs_stays_until_it_has_ended(setup: Setup) -> None:
     config = setup.home / "config.toml"
     config.write_text("quarantine-size = 1\n", encoding="utf-8")

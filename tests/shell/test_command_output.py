@@ -50,6 +50,8 @@ DENIALS = [
     ("touch: '/usr/x': Read-only file system", WRITING, "roots"),
     ("touch: '/w/.gitmodules': Read-only file system", WRITING, "act upon"),
     ("touch: '/w/.git/hooks/x': Read-only file system", COMMITTING, "act upon"),
+    ("error: unable to unlink old '.vscode/a': Read-only file system", COMMITTING, "not change .vscode/a:"),
+    ("error: unable to create file .envrc: Read-only file system", COMMITTING, "not change .envrc:"),
     ("curl: (6) Could not resolve host: a", WRITING, "--network commands"),
     ("curl: (6) Could not resolve host: a", replace(WRITING, network="hosts"), "HTTPS_PROXY"),
     ("error: could not write config file .git/config: Device or resource busy", COMMITTING, "names programs"),

@@ -343,6 +343,7 @@ def _output_and_limits(facts: Facts) -> Iterator[Finding]:
         f"left free on the disk of the state folder: {settings.disk_reserve} MiB",
         f"quarantine: {settings.quarantine_size} MiB, for {settings.quarantine_days} days",
         f"replaced contents, for undo: {settings.undo_size} MiB, at start for {settings.undo_days} days",
+        f"package caches: {settings.cache_size} MiB",
         f"git histories: {settings.history_size} MiB for each user, for {settings.undo_days} days",
     )
     yield Finding("limits of what is saved", "note", "; ".join(saved))

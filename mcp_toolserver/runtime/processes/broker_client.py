@@ -104,6 +104,8 @@ class Broker:
         """What the proxy of commands reports, where there is one."""
         self.hidden_git: Callable[[], Awaitable[Iterable[str]]] = nothing_hidden
         """Finds what `Script.hidden_git` has to be now. Raises: Unavailable: it cannot be found."""
+        self.user = ""
+        """See `Script.user`."""
         self.back_up: Callable[[str, bool], Awaitable[tuple[str, ...]]] = no_backup
         """See `GitBackups.before_command`; to be called before each command that may write in the roots."""
 
@@ -146,6 +148,8 @@ class Broker:
         Raises:
             Unavailable: the broker is gone, or too busy to take one more request.
         """
+        if isinstance(request, messages.Script):
+            request = replace(request, user=self.user)
         with _explained(), contextlib.ExitStack() as failing:
             ours, theirs = self.pair()
             failing.callback(ours.close)

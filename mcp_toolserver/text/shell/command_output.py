@@ -114,6 +114,11 @@ def as_on_terminal(text: str) -> str:
 
 _UNWRITABLE = re.compile(r"read-only file system|\berofs\b", re.IGNORECASE)
 _GIT_CONFIG = re.compile(r"could not (?:write|lock) config file \S*config\b")
+_NOT_SWITCHED = re.compile(
+    r"^(?:error|warning): unable to (?:unlink old|unlink|create file) '?(.+?)'?: read-only file system$",
+    re.MULTILINE | re.IGNORECASE,
+)
+"""What git says of a tracked file that it cannot replace."""
 _GIT = re.compile(r"(?:^|[\s'\"/:])\.git(?:/|['\"\s:]|$)", re.MULTILINE)
 _NETWORK = re.compile(
     r"could not resolve host|temporary failure in name resolution|network is unreachable"
@@ -231,6 +236,14 @@ def _why_unwritable(output: str, confined: Confined, *, read_only: bool) -> str:
         return (
             "This call does not write: plan mode is in force, or its agent, task or client may only read. "
             "Commands of it write to $TMPDIR only."
+        )
+    if kept := list(dict.fromkeys(_NOT_SWITCHED.findall(output))):
+        named = f"{', '.join(kept[:3])}{' and others' if kept[3:] else ''}"
+        return (
+            f"Git did not change {named}: commands cannot write what editors, shells, agents and git act "
+            "upon by themselves. `git status` shows that as changed; leave it out of commits. If it shows "
+            "other changes too, git stopped halfway, and `git stash -u` undoes that. Ask the user to run the "
+            "git command outside of this server."
         )
     if confined.git and _GIT_CONFIG.search(output):
         return (

@@ -134,7 +134,12 @@ def _exec(broker_policy: BrokerPolicy, proof: Proof, given: list[int]) -> Mappin
         for number, descriptor in enumerate((stdin, stdout, stderr)):
             os.dup2(descriptor, number)
         argv = launch_plan.enter(plan, cwd, supervision.argv_of(broker_policy, request))
-        environment = with_temporary(supervision.environment_of(broker_policy, request), launch_plan.scratch)
+        environment = with_temporary(
+            supervision.environment_of(broker_policy, request),
+            launch_plan.scratch,
+            launch_plan.caches,
+            downloads=plan.sandbox.network or bool(plan.sandbox.hosts),
+        )
         os.execve(argv[0], argv, environment | _working_folder())  # noqa: S606  # this fork exists to do this
     except LockError as error:
         return {"sandbox_failed": str(error)}

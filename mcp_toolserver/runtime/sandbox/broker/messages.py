@@ -77,6 +77,8 @@ class Script:
     hidden_git: tuple[str, ...] = ()
     """Absolute paths of repositories that the command sees empty: git folders, or `.git` files that lead to
     them."""
+    user: str = ""
+    """Whose package caches it uses: the name of a token, or empty for all clients together."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,6 +133,7 @@ def decode(body: bytes) -> Request:
                 read_only=_flag(get("read_only", False)),
                 keeps_git=_flag(get("keeps_git", False)),
                 hidden_git=_folders(get("hidden_git")) or (),
+                user=_text(get("user", "")),
             )
         case "helper", None, argv if argv:
             return Program(

@@ -66,6 +66,8 @@ class SandboxPlan:
     """Folders in the roots that a helper may write in."""
     hidden_git: tuple[str, ...] = ()
     """See `Script.hidden_git`."""
+    user: str = ""
+    """See `Script.user`."""
 
     @property
     def reads_one_folder(self) -> bool:
@@ -108,6 +110,7 @@ def _command(sandbox: SandboxSpec, proof: Proof, request: Script) -> SandboxPlan
         program=proof.program,
         filtered=proof.filtered,
         hidden_git=request.hidden_git,
+        user=request.user,
     )
 
 

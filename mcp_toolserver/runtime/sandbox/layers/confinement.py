@@ -1,6 +1,7 @@
 """Sets up, enters and tears down the sandbox of one program."""
 
 import contextlib
+import hashlib
 import json
 import os
 import signal
@@ -21,7 +22,7 @@ from mcp_toolserver.runtime.sandbox.layers import (
     seccomp,
 )
 from mcp_toolserver.runtime.sandbox.layers.environment import with_temporary
-from mcp_toolserver.runtime.sandbox.layers.spec import TEMPORARY, Proof, SandboxSpec
+from mcp_toolserver.runtime.sandbox.layers.spec import CACHES_PATH, TEMPORARY, Proof, SandboxSpec
 from mcp_toolserver.runtime.sandbox.mounts import mounts
 from mcp_toolserver.runtime.sandbox.mounts.hidden_paths import HiddenPaths
 from mcp_toolserver.runtime.sandbox.protected import snapshot
@@ -29,6 +30,7 @@ from mcp_toolserver.runtime.sandbox.protected.compare import changes
 from mcp_toolserver.runtime.sandbox.protected.git_dir import git_folders, steering
 from mcp_toolserver.runtime.sandbox.selftest.probe import Probe, Run
 from mcp_toolserver.runtime.sandbox.selftest.selftest import prove
+from mcp_toolserver.stores.disk import CACHES_FOLDER
 from mcp_toolserver.text.file_names import lies_in
 
 DEGRADED = (
@@ -80,6 +82,8 @@ class LaunchPlan:
     `bubblewrap.inner_prefix`."""
     scratch: str = ""
     """The folder for temporary files; empty where nothing confines the program."""
+    caches: str = ""
+    """That for package caches; empty where they are temporary too."""
     hidden: tuple[str, ...] = ()
     """Paths that Landlock hides from this command, in addition to those hidden from every command."""
     session: namespaces.SessionNamespaces | None = None
@@ -215,14 +219,37 @@ def _in_bubblewrap(
         )
         passed["--seccomp"] = seccomp.as_descriptor(seccomp.program(wanted))
     is_held = plan.helper is None and landlock.abi() > 0
+    caches = _package_caches(plan, made)
     launch_plan = LaunchPlan(
-        bwrap_args=bubblewrap.bwrap_args(before, made, plan.program, cwd=folder, passed=passed),
+        bwrap_args=(
+            *bubblewrap.bwrap_args(before, made, plan.program, cwd=folder, passed=passed),
+            *(("--bind", caches, CACHES_PATH) if caches else ()),
+        ),
         sockets=tuple(path for path, mount in made.items() if mount == "socket"),
         inner=bubblewrap.inner_prefix(made, scopes_sockets=plan.sandbox.network) if is_held else (),
         scratch=mounts.scratch_folder(made),
+        caches=CACHES_PATH if caches else "",
         session=session,
     )
     return Confinement(plan=plan, launch_plan=launch_plan, before=before, status=reading, undo=lasting)
+
+
+def _package_caches(plan: SandboxPlan, made: mounts.Mounts) -> str:
+    """The folder with the package caches of the workspace, created if needed; empty for a command that may
+    not write in the roots, and where it cannot be created or mounted."""
+    is_free = made.get(os.path.dirname(CACHES_PATH)) == "scratch"
+    if plan.helper or plan.sandbox.mode != snapshot.WRITING or not is_free or CACHES_PATH in made:
+        return ""
+    words = json.dumps([plan.user, *sorted(plan.shown_roots)])
+    name = hashlib.sha256(words.encode()).hexdigest()[:16]
+    folder = f"{plan.sandbox.state}/{CACHES_FOLDER}/{name}"
+    try:
+        # Commands cannot reach the outer folder, by whose time a start knows what is not used any more.
+        os.makedirs(f"{folder}/files", mode=0o700, exist_ok=True)
+        os.utime(folder)
+    except OSError:
+        return ""
+    return f"{folder}/files"
 
 
 def _writable(plan: SandboxPlan, roots: Mapping[str, int]) -> mounts.Mounts:
@@ -319,7 +346,7 @@ def run_in_sandbox(
             os.fchdir(cwd)
             launch_plan = confinement.launch_plan
             argv = launch_plan.enter(plan, cwd, (*broker_policy.shell, script))
-            environment = with_temporary(broker_policy.environment, launch_plan.scratch)
+            environment = with_temporary(broker_policy.environment, launch_plan.scratch, launch_plan.caches)
             os.execve(argv[0], argv, environment)  # noqa: S606  # the request names it
         except (OSError, process_locks.LockError) as error:
             os.write(1, str(error).encode())

@@ -31,8 +31,11 @@ UNATTENDED = {"TERM": "dumb", "PAGER": "cat", "GIT_PAGER": "cat", "GIT_TERMINAL_
 OFFLINE = {"npm_config_fetch_retries": "0", "PIP_RETRIES": "0", "CARGO_NET_RETRY": "0"}
 """What makes package managers fail at once where there is no network; npm would try again for 70 s."""
 
-CACHES = {"GOCACHE": ".go-build", "UV_CACHE_DIR": ".uv", "npm_config_cache": ".npm"}
-"""By variable the folder, in that of temporary files, for programs that fail without a cache to write."""
+CACHES = {"GOCACHE": "go-build", "UV_CACHE_DIR": "uv", "npm_config_cache": "npm", "PIP_CACHE_DIR": "pip"}
+"""By variable the folder, in that of caches: the home of a confined program is read-only."""
+
+DOWNLOADS = {"CARGO_HOME": "cargo", "GOMODCACHE": "go"}
+"""The same where there is a network. Without one, packages are read from the home folder."""
 
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -95,13 +98,17 @@ def helper_environment(commands: Mapping[str, str], own: Iterable[tuple[str, str
     return {**passed, **_UNTRUSTING_GIT, **dict(own)}
 
 
-def with_temporary(environment: Mapping[str, str], folder: str) -> dict[str, str]:
-    """`environment` with `folder`, unless empty, for temporary files, and for caches that it names no folder
-    for: the home of a confined program is read-only."""
+def with_temporary(
+    environment: Mapping[str, str], folder: str, caches: str = "", *, downloads: bool = False
+) -> dict[str, str]:
+    """`environment` with `folder`, unless empty, for temporary files, and with `caches`, or else a part of
+    `folder`, for caches that it names no folder for; `downloads` is whether there is a network."""
     if not folder:
         return dict(environment)
-    caches = {name: f"{folder}/{cache}" for name, cache in CACHES.items()}
-    return {**caches, **environment, "TMPDIR": folder}
+    wanted = {**CACHES, **DOWNLOADS} if downloads else CACHES
+    named = {name: f"{caches or f'{folder}/.caches'}/{cache}" for name, cache in wanted.items()}
+    # From a cache on another mount, uv cannot link files.
+    return {"UV_LINK_MODE": "copy", **named, **environment, "TMPDIR": folder}
 
 
 def trusted_path(path: str) -> str:

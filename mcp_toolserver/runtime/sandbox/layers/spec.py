@@ -22,6 +22,9 @@ Reach = Literal["folder", "system"]
 PROXY_PORT = 31280
 """That of the proxy, in each session; the kernel gives it to nobody by itself."""
 
+CACHES_PATH = "/var/tmp/caches"  # noqa: S108  # of the command's own
+"""Where commands that may write in the roots find the package caches of their workspace."""
+
 TEMPORARY = "/tmp"  # noqa: S108  # the session's own
 """The temporary folder that the commands of a session may share, as they and the file tools call it."""
 

@@ -81,7 +81,7 @@ def bytes_of(path: str, room: int) -> int:
         if os.path.isdir(path) and not os.path.islink(path):
             os.chmod(path, stat.S_IRWXU)
         return size_of(path, _refuse)
-    except (OSError, RecursionError):
+    except OSError:
         return room + 1
 
 
