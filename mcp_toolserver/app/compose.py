@@ -23,7 +23,6 @@ from mcp_toolserver.app.policy import build_policy, command_tools, hide_from_com
 from mcp_toolserver.capabilities.change_events import ChangeEvents
 from mcp_toolserver.capabilities.permissions import Capability, HostFacts, Permission, ServerLock
 from mcp_toolserver.errors import RegistrationError, SettingsError, Unavailable
-from mcp_toolserver.lazy import Lazy
 from mcp_toolserver.pipeline.dispatcher import Dispatcher, Slots
 from mcp_toolserver.pipeline.narrowings import PLAN_MODE, Narrowings
 from mcp_toolserver.pipeline.nested_calls import calls_without_client
@@ -201,7 +200,7 @@ class Application:
         )
         self.commands = self._commands()
         self.providers = Providers(self._provider_context())
-        self.tasks = Lazy(partial(_tasks, shared.database))
+        self.tasks = cache(partial(_tasks, shared.database))
         self.dispatcher = self._dispatcher()
         self.status = EnforcementStatus(
             mode=settings.permission_mode,
@@ -245,8 +244,8 @@ class Application:
         await self.background.aclose()
         self.plans.close()
         # Killing commands would make their tasks look failed, so these are stored as cancelled before.
-        if self.tasks.made is not None:
-            await self.tasks.made.aclose()
+        if self.tasks.cache_info().currsize:
+            await self.tasks().aclose()
         await self.providers.aclose(before_commands=True)
         async with create_task_group() as tasks:
             tasks.start_soon(partial(self.providers.aclose, before_commands=False))
@@ -283,10 +282,10 @@ class Application:
             settings.permission_mode is Permission.WORKSPACE_WRITE and settings.git == "writable"
         )
         if broker and git and may_write and settings.history_size:
-            backups = Lazy(partial(self._backups, broker, git))
+            backups = cache(partial(self._backups, broker, git))
 
-            async def back_up(owner: str, tells: bool) -> tuple[str, ...]:  # as `Broker` has it
-                return await backups().before_command(owner, tells)
+            async def back_up(owner: str) -> list[str]:  # as `Broker` has it
+                return await backups().before_command(owner)
 
             broker.back_up = back_up
         if broker:

@@ -4,7 +4,7 @@ import logging
 from base64 import b64encode
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,6 @@ from pydantic import ValidationError
 
 from mcp_toolserver import __version__
 from mcp_toolserver.capabilities.permissions import Capability
-from mcp_toolserver.lazy import Lazy
 from mcp_toolserver.pipeline.dispatcher import Dispatcher
 from mcp_toolserver.protocol import codex_sandbox_state
 from mcp_toolserver.protocol.elicitation import set_level
@@ -94,7 +93,7 @@ class ToolServer(Server[Any]):
         if _offers(dispatcher, Capability.TELL):
             self.add_request_handler("logging/setLevel", mcp.SetLevelRequestParams, set_level)
         can_ask = dispatcher.policy.may_ask or _offers(dispatcher, Capability.ASK)
-        seal = Lazy(_boundary) if can_ask or dispatcher.without_model else None
+        seal = cache(_boundary) if can_ask or dispatcher.without_model else None
         if not is_tracing():
             # The only default middleware creates spans, which nothing collects.
             self.middleware.clear()
@@ -190,7 +189,7 @@ def _boundary() -> ServerMiddleware[Any]:
 
 
 async def answered(
-    ctx: Context, call_next: CallNext, seal: Lazy[ServerMiddleware[Any]] | None = None
+    ctx: Context, call_next: CallNext, seal: Callable[[], ServerMiddleware[Any]] | None = None
 ) -> HandlerResult:
     """The only middleware: the result of a request as its client knows it. Hides the text of unexpected
     exceptions, which the SDK would send in the handshake protocol.

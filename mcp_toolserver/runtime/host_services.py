@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from mcp_toolserver.capabilities.call_scope import LOCAL
 from mcp_toolserver.capabilities.permissions import Capability, Permission, Reason
-from mcp_toolserver.lazy import Lazy
 from mcp_toolserver.policy.client_restrictions import ClientRestrictions
 from mcp_toolserver.runtime.clock import SystemClock
 from mcp_toolserver.runtime.files.lookups import PathLookups
@@ -141,7 +140,7 @@ class HostServices:
             entered = self.worktrees.get(owner)
             return workspace if entered is None else workspace.within(entered)
 
-        return replace(self, owner=owner, view=Lazy(view))
+        return replace(self, owner=owner, view=cache(view))
 
     def restricted_to(self, *lists: Sequence[str]) -> HostServices:
         """The same host, restricted to what of its own roots lies in the folders of each list.
@@ -161,7 +160,7 @@ class HostServices:
                 workspace = workspace.without(kept)
             return workspace
 
-        host = replace(self, view=Lazy(view))
+        host = replace(self, view=cache(view))
         _ = host.workspace
         return host
 
@@ -207,7 +206,7 @@ class HostServices:
                 if need in self.permissions
             },
             unavailable={**available.unavailable, **by_client},
-            view=Lazy(view),
+            view=cache(view),
             lowered_to=ceiling,
         )
 

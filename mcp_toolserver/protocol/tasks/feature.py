@@ -7,6 +7,7 @@ for the start.
 import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -15,7 +16,6 @@ from mcp.server.lowlevel import Server
 from mcp.shared.exceptions import MCPError
 from mcp.shared.inbound import MCP_METHOD_HEADER, MCP_NAME_HEADER, decode_header_value
 
-from mcp_toolserver.lazy import Lazy
 from mcp_toolserver.protocol.mcp_server import ToolServer
 from mcp_toolserver.protocol.translate import Context, is_stateless
 
@@ -43,7 +43,7 @@ class TaskFeature:
     """Wraps the handlers of calls and subscriptions, so it joins after them. `make` runs on first use."""
 
     def __init__(self, make: "Callable[[], Tasks]") -> None:
-        self.tasks: Lazy[Tasks] = Lazy(make)
+        self.tasks = cache(make)
 
     def join(self, server: ToolServer) -> None:
         server.extensions[EXTENSION] = {}
@@ -98,8 +98,8 @@ class TaskFeature:
                     yield {**state, EXTENSION: self, GROUP: group}
                 finally:
                     group.cancel_scope.cancel()
-                    if self.tasks.made is not None:
-                        await self.tasks.made.cancel_running()
+                    if self.tasks.cache_info().currsize:
+                        await self.tasks().cancel_running()
 
         return extended
 

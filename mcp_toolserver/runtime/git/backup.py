@@ -64,13 +64,13 @@ class GitBackups:
         self._search = HiddenPaths((".git", "HEAD"), for_mounts=False)
         self._copied: dict[str, float] = {}
         """When the repositories were copied for an owner, in monotonic seconds."""
-        self._notes: dict[str, tuple[str, ...]] = {}
+        self._notes: dict[str, list[str]] = {}
         """What no answer to an owner has said yet."""
         self._lock = anyio.Lock()
 
-    async def before_command(self, owner: str, tells: bool) -> tuple[str, ...]:
-        """Copy what is new, unless that was done for `owner` within the last hour. Who `tells` it on gets a
-        sentence on what could not be copied, once."""
+    async def before_command(self, owner: str) -> list[str]:
+        """Copy what is new, unless that was done for `owner` within the last hour. Returns sentences on what
+        could not be copied; who passes them on empties the list."""
         now = time.monotonic()
         if now - self._copied.get(owner, -FRESH_SECONDS) >= FRESH_SECONDS:
             async with self._lock:
@@ -78,7 +78,7 @@ class GitBackups:
                 self._notes = {one: note for one, note in self._notes.items() if one in self._copied}
                 self._notes[owner] = _note(await self._copy_all())
                 self._copied[owner] = time.monotonic()
-        return self._notes.pop(owner, ()) if tells else ()
+        return self._notes[owner]
 
     async def _copy_all(self) -> dict[str, str]:
         """Copy every repository; returns why not, by git folder or root."""
@@ -169,12 +169,12 @@ class GitBackups:
             raise NotCopied("git cannot read all of it (`git fsck` names what is missing)")
 
 
-def _note(failed: Mapping[str, str]) -> tuple[str, ...]:
+def _note(failed: Mapping[str, str]) -> list[str]:
     """Say which repositories could not be copied."""
     named = "; ".join(f"{showable(place)}, because {why}" for place, why in list(failed.items())[:NAMED])
     more = f"; and {len(failed) - NAMED} more" if len(failed) > NAMED else ""
     said = f"No backup of the git history before this command: {named}{more}. Tell the user."
-    return (said,) if failed else ()
+    return [said] if failed else []
 
 
 def _with_submodules(git_dir: str) -> Iterator[str]:

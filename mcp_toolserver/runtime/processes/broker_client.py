@@ -77,9 +77,9 @@ async def nothing_hidden() -> tuple[str, ...]:
     return ()
 
 
-async def no_backup(_: str, __: bool) -> tuple[str, ...]:
+async def no_backup(_: str) -> list[str]:
     """For a broker whose commands do not write in git folders."""
-    return ()
+    return []
 
 
 class Broker:
@@ -106,7 +106,7 @@ class Broker:
         """Finds what `Script.hidden_git` has to be now. Raises: Unavailable: it cannot be found."""
         self.user = ""
         """See `Script.user`."""
-        self.back_up: Callable[[str, bool], Awaitable[tuple[str, ...]]] = no_backup
+        self.back_up: Callable[[str], Awaitable[list[str]]] = no_backup
         """See `GitBackups.before_command`; to be called before each command that may write in the roots."""
 
     @property

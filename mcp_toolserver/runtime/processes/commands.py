@@ -168,13 +168,12 @@ class Commands:
     ) -> JobState:
         """Run a command of `call`; calls `ended` once, when the command is gone, however it ended."""
         hidden_git = tuple(await (call.broker or self._broker).hidden_git())
-        if not call.folders.is_read_only:
-            await self._broker.back_up(call.owner, False)
+        unsaid = [] if call.folders.is_read_only else await self._broker.back_up(call.owner)
         job = self._start(call, command, hidden_git, ended)
         try:
             await job.child.started()
-            if not job.read_only:
-                job.child.notes += await self._broker.back_up(call.owner, True)
+            job.child.notes += (*unsaid,)
+            unsaid.clear()
             if not command.background:
                 await job.watch(
                     report, self.longest_wait(call.seconds_to_answer), every=self._limits.progress_seconds

@@ -111,7 +111,7 @@ async def start_interactive(  # noqa: PLR0913  what it may use has no use togeth
     with contextlib.ExitStack() as opened:
         opened.callback(os.close, cwd)
         if owner and not read_only:
-            await broker.back_up(owner, False)
+            await broker.back_up(owner)
         script = Script(
             script=f"exec {shlex.join(argv)}",
             timeout=None,

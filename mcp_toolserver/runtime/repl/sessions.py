@@ -181,7 +181,9 @@ class Interpreters:
         except BaseException:
             await session.end()
             raise
-        process.child.notes += () if folders.is_read_only else await self._broker.back_up(owner, True)
+        if not folders.is_read_only and (unsaid := await self._broker.back_up(owner)):
+            process.child.notes += (*unsaid,)
+            unsaid.clear()
         if missing:
             await session.end()
             raise Unavailable(

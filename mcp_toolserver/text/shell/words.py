@@ -31,6 +31,7 @@ LONGEST_ARGUMENT = (128 << 10) - 1
 """Bytes that Linux takes as one argument of a program."""
 
 
+@lru_cache(maxsize=1)  # the record of a call and the rules both ask
 def simple_parts(command: str) -> tuple[str, ...]:
     """Return the command, then each simple command within it, without keywords and assignments before it.
 
