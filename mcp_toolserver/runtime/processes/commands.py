@@ -228,7 +228,8 @@ class Commands:
                 hidden_git=hidden_git,
             )
             broker = call.broker or self._broker
-            refusals = _refusals(broker, request.session)
+            session, known = request.session, broker.connections
+            refusals = partial(known.refusals, session, known.watch(session)) if known else tuple
             spawned = child.spawn(broker, request, cwd=cwd, stdin=stdin)
         except BaseException:
             if writer is not None:
@@ -300,13 +301,6 @@ class Commands:
                 "Use the id that bash returned."
             )
         return job
-
-
-def _refusals(broker: Broker, session: str) -> Callable[[], tuple[str, ...]]:
-    """A function that says which connections of the session are refused from now on."""
-    if (connections := broker.connections) is None:
-        return tuple
-    return partial(connections.refusals, session, connections.watch(session))
 
 
 def _refuse_unverified(state: JobState) -> None:
