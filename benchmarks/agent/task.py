@@ -72,5 +72,34 @@ def tests_pass(place: Place, *tests: str) -> bool:
     return succeeds(place, [".venv/bin/python", "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests])
 
 
+def git(place: Place, *arguments: str) -> None:
+    """Run git in the project, outside of any server."""
+    identity = ("-c", "user.name=Ada", "-c", "user.email=ada@example.org", "-c", "gc.auto=0")
+    subprocess.run(["git", *identity, *arguments], cwd=place.root, stdin=subprocess.DEVNULL, check=True)
+
+
+def make_repository(place: Place) -> None:
+    """Commit the project as it is, on the branch `main`."""
+    git(place, "init", "--quiet", "--initial-branch=main")
+    git(place, "config", "user.name", "Ada")
+    git(place, "config", "user.email", "ada@example.org")
+    (place.root / ".gitignore").write_text(".venv/\n", encoding="utf-8")
+    git(place, "add", "--all")
+    git(place, "commit", "--quiet", "--message=As released")
+
+
+INSTALL = ".venv/bin/python -m pip install -q --no-index --no-deps --no-build-isolation . 2>&1"
+"""Installs the project, built anew, into its own Python."""
+
+FINISH = f"{INSTALL} && git commit -am Done"
+
+
+def is_finished(place: Place) -> bool:
+    """Whether `FINISH` was carried out after the last change."""
+    installed = (place.root / ".venv").glob("lib/*/site-packages/click/core.py")
+    committed = succeeds(place, ["git", "rev-parse", "--quiet", "HEAD~1"])
+    return any(installed) and committed and succeeds(place, ["git", "diff", "--quiet", "HEAD"])
+
+
 def nothing(_place: Place) -> None:
     """For a project that is used as it is."""

@@ -1,17 +1,18 @@
 """A test of click fails; the bug is in the check of ranges."""
 
 from benchmarks.agent.agent import Agent
-from benchmarks.agent.task import Place, Task, replace, tests_pass
+from benchmarks.agent.task import FINISH, Place, Task, is_finished, make_repository, replace, tests_pass
 from benchmarks.agent.tasks.click_project import CLICK
 
 RIGHT = "operator.ge if self.max_open else operator.gt"
 WRONG = "operator.gt if self.max_open else operator.ge"
 TESTS = ".venv/bin/python -m pytest -q 2>&1 | tail -n 30"
-AGAIN = ".venv/bin/python -m pytest -q 2>&1 | tail -n 3"
+AGAIN = f".venv/bin/python -m pytest -q 2>&1 | tail -n 3; {FINISH}"
 
 
 def prepare(place: Place) -> None:
     replace(place.root / "src/click/types.py", RIGHT, WRONG)
+    make_repository(place)
 
 
 def ours(agent: Agent, _place: Place) -> str:
@@ -38,12 +39,12 @@ def other(agent: Agent, place: Place) -> str:
 
 
 def is_done(place: Place, _answer: str) -> bool:
-    return tests_pass(place)
+    return tests_pass(place) and is_finished(place)
 
 
 TASK = Task(
     name="bug with a failing test, click",
-    prompt="The test suite fails. Find the bug and fix it.",
+    prompt="The test suite fails. Find the bug and fix it; install the project and commit.",
     project=CLICK,
     prepare=prepare,
     ours=ours,

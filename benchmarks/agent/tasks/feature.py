@@ -1,13 +1,13 @@
 """A new argument of a function of click, with its documentation and its test."""
 
 from benchmarks.agent.agent import Agent
-from benchmarks.agent.task import Place, Task, nothing, succeeds, tests_pass
+from benchmarks.agent.task import FINISH, Place, Task, is_finished, make_repository, succeeds, tests_pass
 from benchmarks.agent.tasks.click_project import CLICK
 
 SOURCE = "src/click/utils.py"
 TESTS = "tests/test_utils.py"
 READ = f"grep -n -A 42 'def format_filename' {SOURCE}; grep -n format_filename tests/*.py"
-RUN = f".venv/bin/python -m pytest -q {TESTS} 2>&1 | tail -n 5"
+RUN = f".venv/bin/python -m pytest -q {TESTS} 2>&1 | tail -n 5; {FINISH}"
 
 SIGNATURE = '    shorten: bool = False,\n) -> str:\n    """Format a filename as'
 NEW_SIGNATURE = '    shorten: bool = False,\n    home: bool = False,\n) -> str:\n    """Format a filename as'
@@ -58,14 +58,16 @@ def other(agent: Agent, place: Place) -> str:
 
 def is_done(place: Place, _answer: str) -> bool:
     has_test = "def test_filename_formatting_home" in (place.root / TESTS).read_text(encoding="utf-8")
-    return has_test and succeeds(place, [".venv/bin/python", "-c", ACCEPTED]) and tests_pass(place)
+    works = succeeds(place, [".venv/bin/python", "-c", ACCEPTED]) and tests_pass(place)
+    return has_test and works and is_finished(place)
 
 
 TASK = Task(
     name="feature with its test, click",
-    prompt="Give format_filename an argument `home` that shows the home folder as ~, with a test.",
+    prompt="Give format_filename an argument `home` that shows the home folder as ~, with a test. Install "
+    "and commit it.",
     project=CLICK,
-    prepare=nothing,
+    prepare=make_repository,
     ours=ours,
     other=other,
     is_done=is_done,

@@ -1,10 +1,8 @@
 """A branch of itsdangerous is reviewed: one of its two changes opens a timing attack."""
 
-import subprocess
-
 from benchmarks.agent.agent import Agent
 from benchmarks.agent.projects import SourceDistribution
-from benchmarks.agent.task import Place, Task, replace, succeeds
+from benchmarks.agent.task import Place, Task, git, make_repository, replace, succeeds
 
 SIGNER = "src/itsdangerous/signer.py"
 RIGHT = "return hmac.compare_digest(sig, self.get_signature(key, value))"
@@ -23,16 +21,13 @@ TESTS = ".venv/bin/python -m pytest -q tests/test_itsdangerous/test_signer.py 2>
 
 
 def prepare(place: Place) -> None:
-    _git(place, "init", "--quiet", "--initial-branch=main")
-    (place.root / ".gitignore").write_text(".venv/\n", encoding="utf-8")
-    _git(place, "add", "--all")
-    _git(place, "commit", "--quiet", "--message=itsdangerous 2.2.0")
-    _git(place, "switch", "--quiet", "--create", "faster-verify")
+    make_repository(place)
+    git(place, "switch", "--quiet", "--create", "faster-verify")
     replace(place.root / SIGNER, RIGHT, WRONG)
-    _git(place, "commit", "--quiet", "--all", "--message=Compare signatures faster")
+    git(place, "commit", "--quiet", "--all", "--message=Compare signatures faster")
     encoding = place.root / "src/itsdangerous/encoding.py"
     replace(encoding, "or text. The result is\n    bytes.\n", "or text to bytes.\n")
-    _git(place, "commit", "--quiet", "--all", "--message=Shorten a docstring")
+    git(place, "commit", "--quiet", "--all", "--message=Shorten a docstring")
 
 
 def ours(agent: Agent, place: Place) -> str:
@@ -53,11 +48,6 @@ def is_done(place: Place, _answer: str) -> bool:
     written = (place.root / REVIEW).read_text(encoding="utf-8")
     named = f"{SIGNER}:{1 + next(n for n, line in enumerate(lines) if WRONG in line)}"
     return named in written and succeeds(place, ["git", "diff", "--quiet", "HEAD"])
-
-
-def _git(place: Place, *arguments: str) -> None:
-    identity = ("-c", "user.name=Ada", "-c", "user.email=ada@example.org", "-c", "gc.auto=0")
-    subprocess.run(["git", *identity, *arguments], cwd=place.root, stdin=subprocess.DEVNULL, check=True)
 
 
 TASK = Task(
