@@ -27,6 +27,11 @@ KNOWN: Mapping[str, Sequence[Step]] = {
         "mv proj a/old",
         "mv a/b/c/d/y proj",
     ),
+    "in a new repository": _commands(
+        "git init -q n; echo run > n/.git/.envrc; mkdir -p m/.git. n/.git/logs/.vscode",
+        "echo run > m/.git./.envrc",
+        "mv n/.git/logs/.vscode n; mv n/.git/.envrc n",
+    ),
     "skipped folder": _commands(
         f"mkdir proj; {_HOOK.format('node_modules/q')}", "rm -r proj", "mv node_modules/q proj"
     ),

@@ -124,8 +124,8 @@ def _is_link(path: str, root: int | None) -> bool:
 def steering(root: int, folder: str) -> Iterator[str]:
     """What in the repository `folder`, its submodules and worktrees makes git run programs or act elsewhere.
 
-    That is what exists of `IN_GIT_FOLDER`; files with `_HARM`; links, through which git writes; and a folder
-    that lies too deep, or after too many, to be looked into.
+    That is what exists of `IN_GIT_FOLDER`; files with `_HARM`; links, through which git writes; what has a
+    protected name; and a folder that lies too deep, or after too many, to be looked into.
     """
     waiting = [(folder, True)]
     stores = set[str]()
@@ -143,7 +143,9 @@ def steering(root: int, folder: str) -> Iterator[str]:
             yield from _steering_here(root, path)
         for name, kind in entries.items():
             inner = f"{path}/{name}"
-            if kind == "link" and not (is_git_dir and name in _OWN_LINKS):
+            is_foreign_link = kind == "link" and not (is_git_dir and name in _OWN_LINKS)
+            # Other protected names could be those of branches, which have no dot in front.
+            if is_foreign_link or (protected_name(name) or "").startswith("."):
                 yield inner
             elif kind == "folder" and not (is_git_dir and name in _UNVISITED):
                 nested = name in NESTED_GIT_FOLDERS if is_git_dir else may_be_git_dir

@@ -344,7 +344,8 @@ class Verifier:
         if place.role == "repository" and protected_name(_name(place)) != GIT:
             # Without this file it is an ordinary folder, which may hold work.
             made, appeared = replace(place, path=f"{place.path}/HEAD"), "made its folder a git repository"
-        shown = f"While the command ran, {self._shown(made)} {appeared}, {_REASONS[place.role]}."
+        reason = _REASONS["whole" if protected_name(_name(place)) else place.role]
+        shown = f"While the command ran, {self._shown(made)} {appeared}, {reason}."
         try:
             where = self._set_aside(made)
         except OSError as error:
