@@ -123,8 +123,10 @@ class Workspace:
         return frozenset(outermost)
 
     def _is_protected(self, path: str) -> bool:
-        folder, _, name = path.rpartition("/")
-        if is_settings_name(name) and "/node_modules/" in f"/{folder}/":
+        name = path.rpartition("/")[2]
+        _, packages, inner = f"/{path}".partition("/node_modules/")
+        if packages and any(map(is_settings_name, inner.split("/"))):
+            # Nothing acts upon what lies in such a folder there.
             return False
         if self.has_writable_git and is_git_name(name):
             return not (self.at.root / path).is_dir() and not self._is_work_tree(path)

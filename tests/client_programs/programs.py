@@ -38,7 +38,10 @@ class Program:
     """Its own tools that `--confine` removes from what the model sees."""
 
 
-TOOLS = ("ls", "read_file", "edit_file", "write_file", "bash", "view_image")
+TOOLS = (
+    *("ls", "read_file", "edit_file", "write_file", "bash", "view_image"),
+    *("grep_search", "glob_search", "TodoWrite"),
+)
 """The server's tools that the turn calls."""
 
 _PATCH = "*** Begin Patch\n*** Add File: own-2\n+x\n*** End Patch\n"

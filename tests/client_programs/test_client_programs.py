@@ -10,7 +10,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -46,10 +46,13 @@ class Home:
     """A user with a new home folder, and the project that the client is started in."""
 
     def __init__(self, folder: Path, program: Program, model: ScriptedModel) -> None:
-        self.home, self.project, self.received = folder / "home", folder / "project", folder / "received"
+        self.home, self.project = folder / "home", folder / "project"
+        self.received, self.sent = folder / "received", folder / "sent"
         self.home.mkdir()
         self.project.mkdir()
         (self.project / "a.txt").write_text("one\ntwo\n", encoding="utf-8")
+        lines = "".join(f"line {number} of a long file\n" for number in range(4_000))
+        (self.project / "long.txt").write_text(lines, encoding="utf-8")
         (self.project / "dot.png").write_bytes(base64.b64decode(PIXEL))
         if program.file is not None:
             file = self.home / program.file
@@ -93,9 +96,10 @@ class Home:
         return printed
 
     def record(self) -> None:
-        """Put a program before the configured server that writes down what the client sends to it."""
+        """Put a program around the configured server that writes down what the client sends and gets."""
         recorder = self.home / "recorder"
-        recorder.write_text(f'#!/bin/sh\ntee -a "{self.received}" | "{SERVER}" "$@"\n', encoding="utf-8")
+        script = f'#!/bin/sh\ntee -a "{self.received}" | "{SERVER}" "$@" | tee -a "{self.sent}"\n'
+        recorder.write_text(script, encoding="utf-8")
         recorder.chmod(0o700)
         client = CLIENTS[self._program.client]
         config = client.user.format(config=self.home / ".config", application=self.home / ".config")
@@ -122,6 +126,11 @@ def script(program: Program, outside: Path) -> list[Call]:
         ("write_file", {"path": ".vscode/tasks.json", "content": "{}"}),
         ("bash", {"command": "cat a.txt; echo made > b.txt; echo x > .mcp.json"}),
         ("view_image", {"path": "dot.png"}),
+        ("read_file", {"path": "long.txt"}),
+        ("bash", {"command": "seq 100000"}),
+        ("grep_search", {"pattern": "7", "path": "long.txt", "output_mode": "content", "head_limit": 0}),
+        ("glob_search", {"pattern": "*.txt"}),
+        ("TodoWrite", {"todos": [{"content": "Build", "activeForm": "Building", "status": "pending"}]}),
     )
     assert {tool for tool, _ in arguments} == set(TOOLS)
     calls = [Call(tool=program.prefix + tool, arguments=given) for tool, given in arguments]
@@ -167,7 +176,7 @@ def test_a_client_lists_the_server_and_its_turn_goes_through_it(
     assert (user.project / "a.txt").read_text(encoding="utf-8") == "one\nthree\n"
     assert (user.project / "b.txt").read_text(encoding="utf-8") == "made\n"
     # What it writes for itself is in hidden folders.
-    assert {path.name for path in user.project.glob("[!.]*")} == {"a.txt", "b.txt", "dot.png"}
+    assert {path.name for path in user.project.glob("[!.]*")} == {"a.txt", "b.txt", "dot.png", "long.txt"}
     assert not outside.exists()
     assert not any((user.project / name).exists() for name in (".mcp.json", ".vscode/tasks.json"))
     assert not any(user.project.rglob("own-*"))
@@ -176,7 +185,8 @@ def test_a_client_lists_the_server_and_its_turn_goes_through_it(
         "version": json.loads(official.CLIENT_PACKAGES.read_text(encoding="utf-8"))["dependencies"][
             program.package
         ],
-        **sent_to_the_server(user.received),
+        **sent_to_the_server(messages(user.received)),
+        "cut": cut(messages(user.received), messages(user.sent), results),
         **sent_to_the_model(program, model.requests[0], last),
     }
     known: dict[str, Any] = json.loads(OBSERVED.read_text(encoding="utf-8"))
@@ -186,11 +196,42 @@ def test_a_client_lists_the_server_and_its_turn_goes_through_it(
     assert known[program.client] == found, "run python -m tests update clients"
 
 
-def sent_to_the_server(received: Path) -> dict[str, Any]:
+Message = dict[str, Any]
+
+
+def messages(recorded: Path) -> list[Message]:
+    lines = recorded.read_text(encoding="utf-8").splitlines()
+    return [cast("Message", json.loads(line)) for line in lines if line]
+
+
+def cut(received: Sequence[Message], sent: Sequence[Message], results: Sequence[str]) -> list[str]:
+    """The calls of which the model did not get the whole text that the server sent."""
+    answers = {one["id"]: one["result"] for one in sent if "result" in one}
+    calls = [one for one in received if one.get("method") == "tools/call"]
+    found: list[str] = []
+    for call, result in zip(calls, results[: len(calls)], strict=True):
+        seen = "\n".join(texts(result))
+        parts = [part["text"] for part in answers[call["id"]]["content"] if part["type"] == "text"]
+        if not parts or any(part.strip() not in seen for part in parts):
+            found.append(json.dumps([call["params"]["name"], call["params"]["arguments"]]))
+    return found
+
+
+def texts(value: object) -> list[str]:
+    """The texts in a value, and in the JSON that they hold."""
+    if isinstance(value, dict | list):
+        inner = value.values() if isinstance(value, dict) else value
+        return [text for one in cast("Iterable[object]", inner) for text in texts(one)]
+    try:
+        decoded: object = json.loads(str(value))
+    except ValueError:
+        return [str(value)]
+    return [str(value), *(texts(decoded) if isinstance(decoded, dict | list | str) else ())]
+
+
+def sent_to_the_server(received: Sequence[Message]) -> dict[str, Any]:
     """What the client said of itself, and requested."""
-    lines = [line for line in received.read_text(encoding="utf-8").splitlines() if line]
-    messages = [cast("dict[str, Any]", json.loads(line)) for line in lines]
-    requests = [message for message in messages if "method" in message and "id" in message]
+    requests = [message for message in received if "method" in message and "id" in message]
     params = next(one["params"] for one in requests if one["method"] in ("initialize", "server/discover"))
     meta: dict[str, Any] = params.get("_meta", {})
     prefix = "io.modelcontextprotocol/"
