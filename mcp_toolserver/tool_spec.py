@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Protocol, Typ
 
 from pydantic import BaseModel, ConfigDict, JsonValue
 
+from mcp_toolserver.capabilities.call_scope import ROOM, Room
 from mcp_toolserver.capabilities.permissions import DESKTOP, Capability, HostFacts, Permission
 from mcp_toolserver.errors import RegistrationError
 from mcp_toolserver.text.documents.file_type import Image
@@ -157,6 +158,7 @@ class Runtime:
     services: Mapping[Capability, Any]
     report: Report
     compute: Compute
+    room: Room = ROOM
 
     fs: ClassVar[Service[ConfinedFiles]] = Service(Capability.FS_READ, Capability.FS_WRITE)
     search: ClassVar[Service[Ripgrep]] = Service(Capability.SEARCH)
@@ -220,9 +222,9 @@ class Limits:
 
     deadline: float = 60.0
     """Seconds that a call may run, without the time in the queue."""
-    output_bytes: int = 48_000
+    output_bytes: int = Room.bytes
     """Maximum UTF-8 bytes of text, so also of characters. A longer text is truncated, and the whole is saved.
-    Claude Code shows the first 2 KB of a result of more than 50,000 characters."""
+    For some clients it is less."""
 
 
 @dataclass(frozen=True)

@@ -81,6 +81,19 @@ Catalogue = Callable[[], Sequence[ToolCard]]
 
 
 @dataclass(frozen=True, kw_only=True)
+class Room:
+    """How long the text of an answer may be for the client to give all of it to its model."""
+
+    bytes: int = 48_000
+    """Claude Code shows the first 2 KB of a result of more than 50,000 characters."""
+    lines: float = math.inf
+
+
+ROOM = Room()
+"""For clients of which nothing else is known."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Scope:
     """On whose behalf a call runs, and what it may go on to."""
 
@@ -96,5 +109,6 @@ class Scope:
     seconds_to_answer: float | None = None
     """How long the client waits for the answer; infinite if it waits for the end of all work, so that nothing
     moves to the background; None if that is unknown."""
+    room: Room = ROOM
     catalogue: Catalogue = tuple
     """What else could be called."""

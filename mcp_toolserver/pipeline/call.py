@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from pydantic import JsonValue
 
-from mcp_toolserver.capabilities.call_scope import SavedOutput
+from mcp_toolserver.capabilities.call_scope import ROOM, Room, SavedOutput
 from mcp_toolserver.capabilities.files import CanonicalPath
 from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.capabilities.user import Answers, Question
@@ -132,6 +132,7 @@ class CallOptions:
     output_override: OutputOverride | None = None
     seconds_to_answer: float | None = None
     """See `Scope.seconds_to_answer`."""
+    room: Room = ROOM
     call_id: str = ""
     """The dispatcher makes one if this is empty."""
     parent_id: str = ""
@@ -206,13 +207,14 @@ _END_BYTES = 2_000
 """Kept of the end of a text that is cut: notes stand there."""
 
 
-async def fit(output: Output, limit: int, save: Callable[[str], Awaitable[SavedOutput]]) -> Output:
-    """Cut `output.text` in the middle, so that it has `limit` UTF-8 bytes at most.
+async def fit(output: Output, room: Room, save: Callable[[str], Awaitable[SavedOutput]]) -> Output:
+    """Cut `output.text` in the middle, so that it fits into `room`.
 
     A line in place of what is cut says how much it was, and the path of the whole text or why it could not be
     saved. An `OSError` of `save` does not fail the call.
     """
-    if len(head_bytes(output.text, limit)) == len(output.text):
+    limit, lines = room.bytes, output.text.count("\n")
+    if len(head_bytes(output.text, limit)) == len(output.text) and lines < room.lines:
         return output
     try:
         saved_output = output.saved_output or await save(output.text)
@@ -222,8 +224,11 @@ async def fit(output: Output, limit: int, save: Callable[[str], Awaitable[SavedO
     else:
         how = f'are left out; read all of it with read_file, path "{saved_output.path}"'
     end = tail_bytes(output.text, min(_END_BYTES, limit // 4))
-    room = limit - len(f"\n[{len(output.text) * 4} bytes {how}]\n{end}".encode())
-    start = head_bytes(output.text, max(0, room))
+    left_over = limit - len(f"\n[{len(output.text) * 4} bytes {how}]\n{end}".encode())
+    start = head_bytes(output.text, max(0, left_over))
+    if lines >= room.lines:
+        some = int(room.lines) // 4
+        start, end = "\n".join(start.split("\n")[: 3 * some - 1]), "\n".join(end.split("\n")[-some:])
     left = len(output.text.encode()) - len(start.encode()) - len(end.encode())
     text = f"{start}\n[{left} bytes {how}]\n{end}"
     return replace(output, text=text, truncated=True, saved_output=saved_output)

@@ -8,6 +8,7 @@ from typing import Literal, Protocol
 
 from pydantic import JsonValue
 
+from mcp_toolserver.capabilities.call_scope import ROOM, Room
 from mcp_toolserver.capabilities.permissions import Capability, Permission
 
 log = logging.getLogger(__name__)
@@ -53,6 +54,7 @@ class CallRecord:
     """The id of the call, task or schedule for which this one is made; empty if a client makes it."""
     seconds_to_answer: float | None = None
     """See `Scope.seconds_to_answer`."""
+    room: Room = ROOM
     tool: str = ""
     """The canonical name."""
     needs: frozenset[Capability] = field(default_factory=frozenset[Capability])

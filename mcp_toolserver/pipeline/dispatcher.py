@@ -53,7 +53,7 @@ from mcp_toolserver.pipeline.validation import about, checked, respelt, subjects
 from mcp_toolserver.policy.dangerous_commands import objection
 from mcp_toolserver.policy.rules import Narrowing, Policy, Request, Rule
 from mcp_toolserver.text.lines.escape_invisible import visible, visible_values
-from mcp_toolserver.tool_spec import Args, Forward, Limits, Output, Profile, Runtime, ToolSpec
+from mcp_toolserver.tool_spec import Args, Forward, Output, Profile, Runtime, ToolSpec
 
 if TYPE_CHECKING:
     from mcp_toolserver.capabilities.permissions import Reason
@@ -234,6 +234,7 @@ class Dispatcher:
             mode=self.policy.ceiling.flag if self.user else "",
             arguments=arguments or {},
             seconds_to_answer=options.seconds_to_answer,
+            room=options.room,
             parent_id=options.parent_id,
             id=options.call_id or new_id(),
         )
@@ -288,7 +289,7 @@ class Dispatcher:
             return Result(text="", pending=True)
         if isinstance(error, ToolError):
             output = Output(self.shown(str(error)))
-            output = await fit(output, Limits().output_bytes, self.host.owned_by(caller.owner).save)
+            output = await fit(output, call.room, self.host.owned_by(caller.owner).save)
             return replace(self._enveloped(output), error=error.kind)
         # The text of a bug stays in the log.
         log.error("%s failed; reference %s", call.tool, call.id, exc_info=error)
@@ -344,7 +345,8 @@ class Dispatcher:
         # The last line feed of a text is often taken away: what is left of a CRLF is no character of its own.
         if (text := self.shown(output.text.removesuffix("\r"))) != output.text:
             output = replace(output, text=text)
-        return self._enveloped(await fit(output, spec.limits.output_bytes, host.save))
+        room = replace(call.room, bytes=min(call.room.bytes, spec.limits.output_bytes))
+        return self._enveloped(await fit(output, room, host.save))
 
     async def _run(
         self, spec: ToolSpec, args: Args, runtime: Runtime, *, request: Request, client: str
@@ -445,6 +447,7 @@ class Dispatcher:
             refuses=refuses,
             forbids=forbids,
             seconds_to_answer=call.seconds_to_answer,
+            room=call.room,
             catalogue=partial(self._catalogue, caller),
         )
 

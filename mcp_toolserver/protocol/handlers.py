@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from functools import cached_property, partial
 from hashlib import sha256
@@ -13,6 +13,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types.version import is_version_at_least
 from pydantic import JsonValue
 
+from mcp_toolserver.capabilities.call_scope import ROOM, Room
 from mcp_toolserver.capabilities.change_events import ChangeEvents
 from mcp_toolserver.errors import NobodyToAsk, Unavailable, UnknownTool
 from mcp_toolserver.pipeline.call import CallOptions, Result
@@ -41,24 +42,39 @@ _TOKEN_LIMIT = 256
 _MARGIN = 20.0
 """Seconds between our answer and the client's timeout."""
 
-_TIMEOUTS: Mapping[str, float] = {
-    "claude-code": 300.0,
-    "gemini-cli-mcp-client": 600.0,
-    "goose": 300.0,
+
+@dataclass(frozen=True, kw_only=True)
+class KnownClient:
+    """What is known of a client's own defaults."""
+
+    timeout: float | None = None
+    """Seconds that it waits for the answer to a call."""
+    since: tuple[int, ...] = ()
+    """The first version that is known to wait so long."""
+    room: Room = ROOM
+    """What it gives to its model whole; of more it shows a part, or the name of a file that it wrote."""
+
+
+_CLIENTS: Mapping[str, KnownClient] = {
+    # Older versions, and the desktop application, cancel after 60 s (anthropics/claude-code issue 63379).
+    "claude-code": KnownClient(timeout=300.0, since=(2, 1, 154)),
+    "gemini-cli-mcp-client": KnownClient(timeout=600.0, room=Room(bytes=39_500)),
+    "goose": KnownClient(timeout=300.0),
+    "qwen-cli": KnownClient(room=Room(bytes=24_500, lines=950)),
+    "opencode": KnownClient(room=Room(lines=1_950)),
+    "@cline": KnownClient(room=Room(bytes=6_000)),
 }
-"""How many seconds clients wait for the answer to a call, by the start of the name that they give themselves.
-Only clients whose own default is known:
+"""By the start of the name that they give themselves:
 
 - Claude Code 2.1.222 aborts after 300 s without an answer or progress (vfarcic/dot-ai pull request 708).
 - Gemini CLI documents `timeout` of a server in settings.json with a default of 600,000 ms.
 - goose has DEFAULT_EXTENSION_TIMEOUT = 300 s in block/goose, crates/goose/src/config/extensions.rs.
+- What a model gets was seen with tests/client_programs: Gemini CLI of more than 40,000 characters the first
+  8,000 and last 32,000, Qwen Code of more than 25,000 or 1,000 lines 2,000, opencode of more than 2,000 lines
+  a part, Cline 8,000 of the answer as JSON.
 
 A user may have set a shorter time in the client; the setting `foreground-seconds` of this server then has to
 follow."""
-
-_SINCE: Mapping[str, tuple[int, ...]] = {"claude-code": (2, 1, 154)}
-"""The first version that is known to wait so long: older ones, and the desktop application, cancel a call
-after 60 s (anthropics/claude-code issue 63379)."""
 
 _TOOLS_SINCE = "2025-11-25"
 """The revision that added tools to sampling."""
@@ -191,7 +207,9 @@ class Handlers:
 
     async def _dispatched(self, params: mcp.CallToolRequestParams, client: "Client") -> Result:
         options = CallOptions(
-            seconds_to_answer=client.seconds_to_answer(params), call_id=correlation(client.context.meta)
+            seconds_to_answer=client.seconds_to_answer(params),
+            room=client.known.room,
+            call_id=correlation(client.context.meta),
         )
         with self.changes.on_behalf_of(client.owner):
             answer = await self.dispatcher.call(params.name, params.arguments, client, options)
@@ -218,6 +236,7 @@ class Client(Asker):
         super().__init__(context, params, handlers.questions, handlers.ask_seconds)
         self.owner = handlers.client_ids.id_for(context)
         client, mark = context.session.client_params, _mark(context.request)
+        self.known = known_client(client and client.client_info)
         named = f"{client.client_info.name} {client.client_info.version}" if client else ""
         self.name = f"{named} {mark}" if mark else named
         """The client's name and version; over HTTP also a digest of its session, or its address."""
@@ -258,8 +277,7 @@ class Client(Asker):
         # A call that uses the client's model cannot go on in the background.
         if self.sampling() and self.handlers.dispatcher.needs_client_model(params.name, params.arguments):
             return math.inf
-        client = self.context.session.client_params
-        return seconds_to_answer(client and client.client_info)
+        return self.known.timeout and self.known.timeout - _MARGIN
 
 
 class TaskClient(Client):
@@ -288,14 +306,11 @@ class TaskClient(Client):
         return math.inf
 
 
-def seconds_to_answer(client: mcp.Implementation | None) -> float | None:
-    """Seconds within which this client has to be answered; None for a client whose timeout is unknown."""
-    if client is None:
-        return None
-    name = next(filter(client.name.startswith, _TIMEOUTS), "")
-    if not name or _version(client.version) < _SINCE.get(name, ()):
-        return None
-    return _TIMEOUTS[name] - _MARGIN
+def known_client(client: mcp.Implementation | None) -> KnownClient:
+    """What is known of a client; nothing of one that does not say who it is."""
+    found = _CLIENTS.get(next(filter(client.name.startswith, _CLIENTS), "") if client else "", KnownClient())
+    is_older = client and found.since and _version(client.version) < found.since
+    return replace(found, timeout=None) if is_older else found
 
 
 def _version(text: str) -> tuple[int, ...]:

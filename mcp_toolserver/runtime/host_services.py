@@ -229,4 +229,5 @@ class HostServices:
             services=services,
             report=user.report,
             compute=partial(self.lookups.compute, self.owner),
+            room=scope.room,
         )

@@ -81,10 +81,11 @@ async def test_mistakes_of_the_model_are_told_to_it(at: Agents) -> None:
 
 
 async def test_a_long_result_is_shortened_and_a_picture_is_named(at: Agents) -> None:
-    shows = [Call(tool="read_file", arguments={"path": "a"})]
+    wanted = {"pattern": "ä", "path": "a", "output_mode": "content", "head_limit": 0}
+    shows = [Call(tool="grep_search", arguments=wanted)]
     shows.append(Call(tool="view_image", arguments={"path": "a.png"}))
     at.plays({"read": [Says(calls=shows), Says("done")]})
-    (at.root / "a").write_text("ä" * 29_000, encoding="utf-8")
+    (at.root / "a").write_text(f"{'ä' * 25}\n" * 900, encoding="utf-8")
     (at.root / "a.png").write_bytes(PIXEL)
     await at.agent("read")
     text, picture = at.model.requests[-1].results

@@ -181,12 +181,12 @@ def test_a_client_lists_the_server_and_its_turn_goes_through_it(
     assert not any((user.project / name).exists() for name in (".mcp.json", ".vscode/tasks.json"))
     assert not any(user.project.rglob("own-*"))
     assert program.hidden.isdisjoint(last.tools)
+    assert cut(messages(user.received), messages(user.sent), results) == []
     found = {
         "version": json.loads(official.CLIENT_PACKAGES.read_text(encoding="utf-8"))["dependencies"][
             program.package
         ],
         **sent_to_the_server(messages(user.received)),
-        "cut": cut(messages(user.received), messages(user.sent), results),
         **sent_to_the_model(program, model.requests[0], last),
     }
     known: dict[str, Any] = json.loads(OBSERVED.read_text(encoding="utf-8"))

@@ -18,7 +18,7 @@ from mcp_toolserver.capabilities.user import Question
 from mcp_toolserver.pipeline.dispatcher import Dispatcher
 from mcp_toolserver.pipeline.registry import Entry
 from mcp_toolserver.protocol import elicitation
-from mcp_toolserver.protocol.handlers import Handlers, seconds_to_answer
+from mcp_toolserver.protocol.handlers import Handlers, known_client
 from mcp_toolserver.protocol.mcp_server import ToolServer
 from mcp_toolserver.protocol.tasks.feature import EXTENSION, TaskFeature
 from mcp_toolserver.protocol.tasks.task import CANCELLED, Task, Wire
@@ -557,9 +557,9 @@ def implementation(client: str) -> mcp.Implementation:
 
 
 def test_only_clients_that_are_known_to_wait_are_made_to() -> None:
-    waits = {client: seconds_to_answer(implementation(client)) is not None for client in GIVES_UP}
+    waits = {client: known_client(implementation(client)).timeout is not None for client in GIVES_UP}
     assert waits == GIVES_UP
-    assert seconds_to_answer(None) is None
+    assert known_client(None).timeout is None
 
 
 async def test_a_command_is_handed_over_when_its_client_would_give_up(

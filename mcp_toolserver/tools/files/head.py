@@ -2,13 +2,13 @@
 read_file.
 """
 
+from functools import partial
 from typing import BinaryIO
 
 from mcp_toolserver import tool as t
 from mcp_toolserver.text.lines.encoding import Encoding, encoding_of_lines, head_bytes, tail_bytes
 
-_MOST_BYTES = 40_000
-"""Below the limit of the answer, which also holds the notes at its end."""
+_MOST_BYTES, _NOTES_BYTES = 39_500, 500
 
 
 class Head(t.Args):
@@ -17,7 +17,7 @@ class Head(t.Args):
 
 
 async def run(args: Head, rt: t.Runtime) -> t.Output:
-    return await rt.fs.read(args.path, lambda file, size: shown(args, file, size, last=False))
+    return await rt.fs.read(args.path, partial(shown, args, rt.room, last=False))
 
 
 _WINDOW = 256 * 1024
@@ -27,7 +27,7 @@ _SAMPLE = 64 * 1024
 """Bytes at its start that tell its encoding."""
 
 
-def shown(args: Head, file: BinaryIO, size: int, *, last: bool) -> t.Output:
+def shown(args: Head, room: t.Room, file: BinaryIO, size: int, *, last: bool) -> t.Output:
     """Show the first or the `last` lines of the file, as far as they fit.
 
     Raises:
@@ -42,7 +42,9 @@ def shown(args: Head, file: BinaryIO, size: int, *, last: bool) -> t.Output:
     lines = _lines(encoding, raw if start else raw.removeprefix(encoding.bom))
     wanted = lines[-args.lines :] if last else lines[: args.lines]
     cut = tail_bytes if last else head_bytes
-    fitting = cut("\n".join(wanted), _MOST_BYTES).split("\n") if wanted else []
+    fitting = (
+        cut("\n".join(wanted), min(_MOST_BYTES, room.bytes - _NOTES_BYTES)).split("\n") if wanted else []
+    )
     # There are fewer than were asked for, or a part of one: more did not fit.
     is_cut = fitting != wanted or (not has_all and len(wanted) == len(lines))
     about = [encoding.name] * (encoding.name != "utf-8")

@@ -18,7 +18,8 @@ from mcp_toolserver.text.documents.file_type import (
 from mcp_toolserver.text.lines.page import Page, page
 
 _LINES = 2_000
-_TEXT_BYTES = 40_000
+_TEXT_BYTES = 39_500
+_NOTES_BYTES, _NOTES_LINES = 500, 5
 _WHOLE_BYTES = 10 * 1024 * 1024
 _DOCUMENT_BYTES = 50 * 1024 * 1024
 
@@ -39,11 +40,12 @@ class ReadFile(t.Args):
 
 
 async def run(args: ReadFile, rt: t.Runtime) -> t.Output:
-    found = await rt.fs.read(args.path, lambda file, size: _shown(args, file, size))
-    return found if isinstance(found, t.Output) else await rt.compute(lambda: _document(args, *found))
+    room = t.Room(bytes=min(_TEXT_BYTES, rt.room.bytes - _NOTES_BYTES), lines=rt.room.lines - _NOTES_LINES)
+    found = await rt.fs.read(args.path, lambda file, size: _shown(args, file, size, room))
+    return found if isinstance(found, t.Output) else await rt.compute(lambda: _document(args, room, *found))
 
 
-def _shown(args: ReadFile, file: BinaryIO, size: int) -> t.Output | tuple[DocumentKind, bytes]:
+def _shown(args: ReadFile, file: BinaryIO, size: int, room: t.Room) -> t.Output | tuple[DocumentKind, bytes]:
     """Show the file, or return a document that has to be parsed, which may take long."""
     head = file.read(HEAD_BYTES)
     file.seek(0)
@@ -63,14 +65,14 @@ def _shown(args: ReadFile, file: BinaryIO, size: int) -> t.Output | tuple[Docume
             f"'{args.path}' has {size} bytes. Set `limit` (and `offset`) to read a part of it, or find the "
             "place with grep_search."
         )
-    return _lines(args, file)
+    return _lines(args, file, room)
 
 
-def _document(args: ReadFile, kind: DocumentKind, content: bytes) -> t.Output:
+def _document(args: ReadFile, room: t.Room, kind: DocumentKind, content: bytes) -> t.Output:
     from mcp_toolserver.text.documents.documents import Shown, Wanted
     from mcp_toolserver.text.documents.documents import shown as taken_apart
 
-    wanted = Wanted(skip=args.offset, take=args.limit, room=_TEXT_BYTES, column=args.column)
+    wanted = Wanted(skip=args.offset, take=args.limit, room=room.bytes, column=args.column)
     try:
         shown = taken_apart(kind, content, wanted)
     except t.ToolError as error:
@@ -78,18 +80,18 @@ def _document(args: ReadFile, kind: DocumentKind, content: bytes) -> t.Output:
     if isinstance(shown, Shown):
         return t.Output(shown.text, images=shown.pictures, truncated=shown.truncated)
     text, note = shown
-    output = _lines(args, BytesIO(text))
+    output = _lines(args, BytesIO(text), room)
     return replace(output, text=f"{output.text}\n[{note}]") if note else output
 
 
-def _lines(args: ReadFile, file: BinaryIO) -> t.Output:
+def _lines(args: ReadFile, file: BinaryIO, room: t.Room) -> t.Output:
     skip = args.offset
     if skip < 0:
-        skip = max(0, page(file, skip=0, take=1, max_bytes=_TEXT_BYTES).total + skip)
+        skip = max(0, page(file, skip=0, take=1, max_bytes=room.bytes).total + skip)
         file.seek(0)
-    take = args.limit or _LINES
-    found = page(file, skip=skip, column=args.column, take=take, max_bytes=_TEXT_BYTES)
-    is_cut = found.cut_by_bytes or (args.limit is None and found.next_skip is not None)
+    take = int(min(args.limit or _LINES, room.lines))
+    found = page(file, skip=skip, column=args.column, take=take, max_bytes=room.bytes)
+    is_cut = found.cut_by_bytes or (args.limit != take and found.next_skip is not None)
     numbered = (f"{number}\t{line}" for number, line in enumerate(found.lines, found.first))
     return t.Output("\n".join((*numbered, *_notes(args, found))), truncated=is_cut)
 

@@ -1,6 +1,7 @@
 """Show the last lines of a text file of any size, without line numbers. Fast even for long logs."""
 
 from dataclasses import replace
+from functools import partial
 
 from mcp_toolserver import tool as t
 from mcp_toolserver.tools.files import head
@@ -11,7 +12,7 @@ class Tail(head.Head):
 
 
 async def run(args: Tail, rt: t.Runtime) -> t.Output:
-    return await rt.fs.read(args.path, lambda file, size: head.shown(args, file, size, last=True))
+    return await rt.fs.read(args.path, partial(head.shown, args, rt.room, last=True))
 
 
 TOOL = replace(head.TOOL, name="tail", title="Show end of file", args=Tail, run=run)
