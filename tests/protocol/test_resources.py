@@ -38,6 +38,21 @@ PIXEL = b"\x89PNG\r\n\x1a\n\0rest"
 eras = pytest.mark.parametrize("era", ERAS)
 
 
+async def test_a_client_that_passes_on_less_gets_less(tmp_path: Path) -> None:
+    seen: dict[str, tuple[int, int]] = {}
+    async with place(tmp_path) as made:
+        made.write("long", "".join(f"{number}\n" for number in range(20_000)))
+        for name in ("someone", "@cline/core", "qwen-cli-mcp-client-toolserver"):
+            named = mcp.Implementation(name=name, version="1")
+            async with made.client(client_info=named) as client:
+                shown = text(await client.call_tool("read_file", {"path": "long"}))
+            assert f"go on with offset={shown.count(chr(10))}]" in shown
+            seen[name] = len(shown), shown.count("\n")
+    assert seen["someone"][1] == 2_000
+    assert seen["@cline/core"][0] < 6_000
+    assert seen["qwen-cli-mcp-client-toolserver"][1] < 950
+
+
 # --- files -----------------------------------------------------------------------------------------------
 
 
