@@ -9,7 +9,7 @@
     │   ├── SandboxUnavailable  a sandbox layer that the mode needs is missing
     │   └── NobodyToAsk         there is no user, or no way to reach one
     ├── TimedOut                smaller or later
-    └── Failed                  a custom tool reports its own failure
+    └── Failed                  an agent or a custom tool reports its own failure
     UnknownTool                 a protocol error (JSON-RPC -32602), the client's mistake
     RegistrationError           the programmer's mistake, stops start-up
     SettingsError               the operator's mistake, stops start-up with exit status 2
@@ -86,7 +86,7 @@ class TimedOut(ToolError):
 
 
 class Failed(ToolError):
-    """A custom tool reports that it failed; the text is its own."""
+    """An agent did not finish, or a custom tool reports that it failed; the text is its own."""
 
     kind = "failed"
 

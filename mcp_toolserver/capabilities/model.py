@@ -52,6 +52,8 @@ class ModelTurn:
     output_tokens: int = 0
     cost: float | None = None
     """US dollars; None if it is unknown."""
+    is_cut: bool = False
+    """Whether it ended at `ModelRequest.max_tokens`, before it was complete."""
 
 
 Message = UserText | ModelTurn | tuple[ToolReply, ...]

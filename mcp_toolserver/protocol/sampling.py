@@ -107,6 +107,7 @@ def turn_of(result: Sampled, request: ModelRequest, *, last: bool = False) -> Mo
         calls=calls,
         input_tokens=sent // _CHARACTERS_OF_TOKEN,
         output_tokens=received // _CHARACTERS_OF_TOKEN,
+        is_cut=result.stop_reason == "maxTokens",
     )
 
 

@@ -50,6 +50,8 @@ class Says:
     after: threading.Event | None = None
     """The turn comes once this is set."""
     status: int = 200
+    is_cut: bool = False
+    """Whether it ends at its limit of tokens."""
 
 
 @dataclass
@@ -136,7 +138,7 @@ def _chunks(says: Says) -> Generator[dict[str, Any]]:
         calls.append({"index": index, "id": f"call_{index}", "type": "function", "function": function})
     delta = {"role": "assistant", "content": says.text or None, **({"tool_calls": calls} if calls else {})}
     yield {**head, "choices": [{"index": 0, "delta": delta, "finish_reason": None}]}
-    reason = "tool_calls" if calls else "stop"
+    reason = "length" if says.is_cut else "tool_calls" if calls else "stop"
     yield {**head, "choices": [{"index": 0, "delta": {}, "finish_reason": reason}]}
     into, out = says.tokens
     usage = {"prompt_tokens": into, "completion_tokens": out, "total_tokens": into + out}

@@ -158,7 +158,7 @@ async def test_a_limit_ends_an_agent_with_its_partial_answer(tmp_path: Path, gat
         for prompt, most, turns, why in ends:
             at.model.requests.clear()
             result = await at.agent(prompt, **({} if most is None else {"max_turns": most}))
-            assert result.error is None
+            assert result.error == "failed"
             assert result.text.startswith(f"So far {turns}.\n[to go on, call Agent with resume: agent_")
             assert f"ended before it was done: {why}; {turns} turn" in result.text
             assert len(at.model.of(prompt)) == turns
@@ -187,7 +187,7 @@ async def test_the_limit_of_time_ends_an_agent_with_its_partial_answer(
     async with agents(tmp_path, scripts, agent_seconds=2.0) as at:
         results = [await at.agent(prompt) for prompt in scripts]
         for result in results:
-            assert result.error is None
+            assert result.error == "failed"
             assert result.text.startswith("So far.\n")
             assert "it reached the limit of 2 s" in result.text
         again = await at.agent("go on", resume=handle(results[-1].text))
@@ -284,10 +284,27 @@ async def test_a_model_that_does_not_answer_is_an_error_and_later_a_partial_answ
     at.plays(scripts)
     assert (await at.agent("fail")).error == "unavailable"
     later = await at.agent("later")
-    assert later.error is None
+    assert later.error == "failed"
     assert later.text.startswith("A start.\n[to go on")
     assert "failed: " in later.text
     assert at.model.url not in later.text
+
+
+async def test_an_answer_that_is_cut_or_empty_is_no_end_and_its_calls_are_not_made(at: Agents) -> None:
+    making = bash("touch made")
+    scripts = {
+        "cut": [Says("I have", is_cut=True)],
+        "empty": [Says("I start.", [Call(tool="ls")]), Says("")],
+        "call": [Says("I make it.", [making], is_cut=True), Says("It is too long.")],
+    }
+    at.plays(scripts)
+    found = {prompt: await at.agent(prompt) for prompt in scripts}
+    assert [one.error for one in found.values()] == ["failed", "failed", None]
+    assert found["cut"].text.startswith("I have\n[to go on, call Agent with resume: agent_")
+    assert "its answer was cut at the limit of 8,192 tokens" in found["cut"].text
+    assert "failed: Its model answered nothing" in found["empty"].text
+    assert "cut at its longest" in at.model.requests[-1].results[0]
+    assert not (at.root / "made").exists()
 
 
 # --- in the background -----------------------------------------------------------------------------------
@@ -376,7 +393,7 @@ async def test_stopping_an_agent_ends_everything_it_started(full: Agents, gate: 
         Call(tool="Agent", arguments=started),
     ]
     scripts = {
-        "go": [Says("I start.", calls)],
+        "go": [Says("I start.", calls), Says("I go on.")],
         "inner": [
             Says(calls=[bash(f"{inner.script}sleep 100", background=True)]),
             Says("too late", after=gate),

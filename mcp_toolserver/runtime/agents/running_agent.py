@@ -17,7 +17,7 @@ import anyio
 
 from mcp_toolserver.capabilities.model import Model, ModelRequest, ModelTool, ToolCall, ToolReply, UserText
 from mcp_toolserver.capabilities.permissions import Permission
-from mcp_toolserver.errors import Conflict, ToolError, UnknownTool
+from mcp_toolserver.errors import Conflict, ToolError, Unavailable, UnknownTool
 from mcp_toolserver.runtime.background import ended
 from mcp_toolserver.text.agents.conversation import Conversation, unanswered
 from mcp_toolserver.text.lines.encoding import head_bytes
@@ -49,6 +49,8 @@ CONVERSATION_BYTES = 4 << 20
 
 CALLS = 32
 """Maximum calls of one turn."""
+
+_CUT = "Not run: your answer was cut at its longest before it was complete. Make smaller calls, one a turn."
 
 PARALLEL = 8
 """Reading calls of one turn that run at the same time."""
@@ -156,8 +158,13 @@ class RunningAgent:
             if turn.calls:
                 if limit := self._limit():
                     return limit
-                conversation.add(await self._replies(turn.calls, reading))
+                cut = tuple(_refusal(call, _CUT) for call in turn.calls if turn.is_cut)
+                conversation.add(cut or await self._replies(turn.calls, reading))
                 await self._save()
+            elif turn.is_cut:
+                return f"its answer was cut at the limit of {self._request(tools).max_tokens:,} tokens"
+            elif not turn.text.strip():
+                raise Unavailable("Its model answered nothing. Try again.")
             elif not self._read_inbox():
                 return None
         return limit

@@ -107,6 +107,7 @@ class ModelClient:
             input_tokens=response.usage.input_tokens,
             output_tokens=response.usage.output_tokens,
             cost=self._cost(response),
+            is_cut=response.finish_reason == "length",
         )
 
     async def aclose(self) -> None:

@@ -17,7 +17,7 @@ import anyio
 
 from mcp_toolserver.capabilities.call_scope import LOCAL
 from mcp_toolserver.capabilities.processes import Command, JobQuery, JobState
-from mcp_toolserver.errors import ToolError, Unavailable, UnknownTool
+from mcp_toolserver.errors import Failed, ToolError, Unavailable, UnknownTool
 from mcp_toolserver.pipeline import stored_rights
 from mcp_toolserver.pipeline.call import OutputOverride, Result, Rights
 from mcp_toolserver.pipeline.narrowings import PLAN_MODE
@@ -260,6 +260,10 @@ class TaskRunner:
         arguments: dict[str, JsonValue] = {"description": claim.subject, "prompt": prompt}
         run.calls = run.calls.reporting(report)
         result = await self._called(run, AGENT_TOOL, arguments)
+        if result.error == Failed.kind:
+            # What it said is kept; the last line says how it ended.
+            why = result.text.rpartition("\n")[2].strip("[]")
+            return Outcome(status="failed", reason=f"{why}.", output=result.text.encode())
         if result.error is not None:
             return Outcome(status="failed", reason=result.text)
         return Outcome(status="completed", output=result.text.encode())

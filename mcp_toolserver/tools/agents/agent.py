@@ -63,7 +63,10 @@ async def run(args: Agent, rt: t.Runtime) -> t.Output:
         in_worktree=args.isolation == "worktree",
         ceiling=_PERMISSIONS[args.mode or t.Permission.DANGER_FULL_ACCESS.flag],
     )
-    return t.Output(result_text(await rt.agents.run(task, rt.report)))
+    state = await rt.agents.run(task, rt.report)
+    if state.status not in ("running", "finished"):
+        raise t.Failed(result_text(state))
+    return t.Output(result_text(state))
 
 
 TOOL = t.ToolSpec(
