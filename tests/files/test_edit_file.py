@@ -46,12 +46,11 @@ async def test_of_several_edits_all_or_none_are_made(bench: Bench) -> None:
 
 
 ALL_X = {"old_string": "x", "new_string": "z", "replace_all": True}
-TEN_LINES = "lines 1, 2, 3, 4, 5, 6, 7, 8, 9, 10 and further ones"
 
 
 MADE = (
     (b"x\ny\nx x\n", ALL_X, b"z\ny\nz z\n", "3 replacements at lines 1 and 3"),
-    (b"x\n" * 30, ALL_X, b"z\n" * 30, f"30 replacements at {TEN_LINES}"),
+    (b"x\n" * 30, ALL_X, b"z\n" * 30, "30 replacements at lines 1, 2, 3, 4, 5, 6, 7, 8, 9, 10 and"),
     (b"keep drop keep", {"old_string": " drop", "new_string": ""}, b"keep keep", "1 rep"),
     (b"1\r\n2\r\n", {"old_string": "1\n2\n", "new_string": "3\n4\n"}, b"3\r\n4\r\n", "line endings"),
 )
@@ -117,7 +116,6 @@ async def test_arguments_that_cannot_be_meant_are_refused(bench: Bench) -> None:
 
 async def test_an_edit_that_is_refused_is_explained_and_leaves_the_file(bench: Bench) -> None:
     for content, old, new, error, says in (
-        (b"x\r\nx\r\n", "x", "y", "conflict", "lines 1 and 2"),
         (b"\tif x:\n", "    if x:", "y", "conflict", "indentation"),
         (b"one\0two", "one", "1", "invalid_input", "not a text file"),
         (b"caf\xe9", "caf", "漢", "invalid_input", "U+6F22"),

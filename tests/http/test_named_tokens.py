@@ -130,7 +130,7 @@ async def test_modes_and_roots_hold_for_each_call_of_names_that_call_at_once(off
         return {
             ("read_file", "path", "file"): lambda it: f"the text of {mine}" in it,
             ("read_file", "path", str(office.root / other / "file")): lambda it: it.startswith("!"),
-            ("write_file", "path", "new"): lambda it: it.startswith("!") == reads == ("read-only" in it),
+            ("write_file", "path", "new"): lambda it: it.startswith("!") == reads == ("'ben'" in it),
             ("bash", "command", f"cat file; ls {office.root}; touch made"): lambda it: (
                 f"the text of {mine}" in it
                 and other not in it.split()

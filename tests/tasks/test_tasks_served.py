@@ -9,6 +9,7 @@ import anyio
 import pytest
 from mcp import Client
 
+from mcp_toolserver.protocol.tasks.task import CANCELLED
 from mcp_toolserver.stores.tasks import SHUT_DOWN
 from tests.support.families import outcomes
 from tests.support.following import PATIENCE, Follower, options, said
@@ -40,7 +41,8 @@ async def test_a_long_command_is_followed_and_can_be_ended(setup: Setup, transpo
         assert "begun\nat the end" in said(state["result"])
         assert sleeping(mark)
         await client.cancel(endless)
-        assert (await client.ended(endless))["status"] == "cancelled"
+        state = await client.ended(endless)
+        assert (state["status"], state["statusMessage"]) == ("cancelled", CANCELLED)
         assert not sleeping(mark)
         quick = await client.call("bash", command="echo at once")
         assert said(quick).startswith("at once")
