@@ -4,14 +4,10 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
-import anyio
 import pytest
 
-from mcp_toolserver.pipeline.call import Result
-from mcp_toolserver.pipeline.registry import Entry
 from mcp_toolserver.tools.files.edit_file import TOOL
 from tests.support.calling import HANDLE, Bench, make
-from tests.support.workbench import Person, dispatcher, machine
 
 
 @pytest.fixture
@@ -132,24 +128,6 @@ async def test_a_missing_file_is_not_made(bench: Bench) -> None:
 
     assert result.error == "not_found"
     assert not (bench.root / "missing").exists()
-
-
-async def test_edits_at_the_same_time_all_arrive(bench: Bench) -> None:
-    """RACE04."""
-    server, count = dispatcher(machine(bench.root.parent), Entry(TOOL, toolset="files")), 20
-    (bench.root / "a").write_text("".join(f"<{n}>\n" for n in range(count)), encoding="utf-8")
-    results: list[Result] = []
-
-    async def change(number: int) -> None:
-        arguments = {"path": "a", "old_string": f"<{number}>", "new_string": f"done {number}"}
-        results.append(await server.call("edit_file", arguments, Person()))
-
-    async with anyio.create_task_group() as group:
-        for number in range(count):
-            group.start_soon(change, number)
-
-    assert [result.error for result in results] == [None] * count
-    assert (bench.root / "a").read_text(encoding="utf-8") == "".join(f"done {n}\n" for n in range(count))
 
 
 async def test_its_other_names_work(bench: Bench) -> None:

@@ -114,6 +114,7 @@ async def test_a_running_command_keeps_the_roots_of_the_call_that_created_it(set
         command = await said("bash", command=script, run_in_background=True)
         await client.session.send_roots_list_changed()
         assert "outer" not in await said("bash", command=f"cat {setup.root}/f")
+        assert (await said("glob_search", pattern="*")).startswith("No file matches")
         await said("write_file", path="go", content="")
         handle = re.findall(r"bg_\w+", command)[0]
         assert "outer" in await said("TaskOutput", task_id=handle, until="end", wait_ms=20_000)
