@@ -29,10 +29,9 @@ def sleeping(mark: str) -> Sequence[int]:
     return [pid for pid in processes() if arguments(pid) == ["sleep", mark]]
 
 
-@pytest.mark.parametrize("transport", ["stdio", "http"])
-async def test_a_long_command_is_followed_and_can_be_ended(setup: Setup, transport: str) -> None:
+async def test_a_long_command_is_followed_and_can_be_ended(setup: Setup) -> None:
     mark = Daemons().mark
-    async with connected(setup, transport, **options()) as connection:
+    async with connected(setup, "http", **options()) as connection:
         client = Follower(connection)
         done = await client.begun("bash", command=LONG)
         endless = await client.begun("bash", command=f"sleep {mark}")
