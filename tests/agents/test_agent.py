@@ -121,14 +121,6 @@ async def test_a_client_follows_agents_in_the_background_sends_them_messages_and
         assert unknown.is_error
 
 
-async def test_without_the_tool_there_are_no_addresses(tmp_path: Path) -> None:
-    async with agent_client(tmp_path, "legacy", {}, exclude_tools=("Agent",)) as (client, _):
-        assert not [uri for uri in await listed(client) if "agents" in uri]
-        templates = (await client.list_resource_templates()).resource_templates
-        assert not [one for one in templates if "agents" in one.uri_template]
-        assert await refusal(client, "toolserver://agents/agent_000000000000")
-
-
 async def test_bad_arguments_are_named(tmp_path: Path) -> None:
     wrong: tuple[dict[str, Any], ...] = (
         {"prompt": " "},

@@ -106,11 +106,14 @@ async def test_nothing_raises_an_agent_above_a_reading_server(started: Started) 
     )
     files = before(at.root)
     at.model.scripts = {"write": [Says(calls=[*WRITES, STARTS]), Says("I could not.")]}
-    for mode in ("danger-full-access", "bypassPermissions", "acceptEdits"):
-        for kind in ("greedy", "general-purpose", "Verification"):
-            result = await at.agent("write", subagent_type=kind, mode=mode)
-            assert result.text.startswith("I could not.")
-            assert held(at.root) == files, (mode, kind)
+    for mode, kind in (
+        ("danger-full-access", "greedy"),
+        ("bypassPermissions", "general-purpose"),
+        ("acceptEdits", "Verification"),
+    ):
+        result = await at.agent("write", subagent_type=kind, mode=mode)
+        assert result.text.startswith("I could not.")
+        assert held(at.root) == files, (mode, kind)
 
 
 async def test_a_file_gives_an_agent_only_the_tools_that_it_names(at: Agents) -> None:

@@ -56,7 +56,6 @@ def configured(folder: Path, at: Site, host: str, mode: str, *flags: str) -> Set
         # A server without a network finds its model by the name of loopback.
         ("read-only", "none", "localhost", "legacy"),
         ("workspace-write", "fetch", HOST, "auto"),
-        ("danger-full-access", "fetch", HOST, "legacy"),
     ],
 )
 async def test_the_key_and_the_address_appear_nowhere(
@@ -79,9 +78,8 @@ async def test_the_key_and_the_address_appear_nowhere(
                 seen.append(said)
             resources = (await client.list_resources()).resources
             seen += [str(await client.read_resource(one.uri)) for one in resources]
-            if mode != "danger-full-access":
-                commands = (f"cat {tmp_path}/home/model-key", "env; cat /proc/*/environ /proc/*/cmdline")
-                seen += [str(await client.call_tool("bash", {"command": one})) for one in commands]
+            commands = (f"cat {tmp_path}/home/model-key", "env; cat /proc/*/environ /proc/*/cmdline")
+            seen += [str(await client.call_tool("bash", {"command": one})) for one in commands]
         assert {asked.headers["x-api-key"] for asked in at.asked} == {KEY}
     if mode == "workspace-write":
         seen.append(reported_by_doctor(setup))

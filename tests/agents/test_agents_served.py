@@ -12,9 +12,8 @@ from tests.agents.test_agent_rights import WRITES
 from tests.agents.test_agent_worktree import repository
 from tests.agents.test_run_task_packet import PACKET
 from tests.support.calling import held
-from tests.support.live import ERAS, Setup, connected, connected_to, serving, text
+from tests.support.live import ERAS, Setup, connected_to, serving, text
 from tests.support.processes import arguments, processes
-from tests.tasks.test_cron_served import ended, set_back
 
 TASK = {"description": "a test", "prompt": "go"}
 
@@ -65,19 +64,6 @@ async def test_a_reading_agent_changes_nothing_another_writes_and_an_isolated_on
     assert len(list(root.glob(".worktrees/*/mine"))) == 1
 
 
-async def test_the_prompt_of_a_schedule_runs_as_an_agent(tmp_path: Path) -> None:
-    with model_api({"the schedule": [Says(calls=[Call(tool="ls")]), Says("The schedule is done.")]}) as model:
-        at = setup(tmp_path, model.url, "workspace-write")
-        async with connected(at) as client:
-            schedule = {"schedule": "@hourly", "prompt": "the schedule", "time_zone": "UTC"}
-            assert not (await client.call_tool("CronCreate", {**schedule, "catch_up": True})).is_error
-        await set_back(at)
-        async with connected(at):
-            run = await ended(at)
-        assert run.outcome == "succeeded"
-        assert run.output.startswith("The schedule is done.")
-
-
 def kill(at: Setup) -> None:
     """Kill a server and its helpers, which have its arguments."""
     for pid in processes():
@@ -112,5 +98,5 @@ async def test_a_task_packet_runs_as_an_agent_and_after_a_kill_the_next_server_s
         with serving(at, "http") as url:
             async with connected_to(url, "http", mode="auto") as client:
                 said = text(await client.call_tool("TaskOutput", {"task_id": handle}))
-        assert said.startswith("So far.\n")
+        assert said.startswith("So far.\n[to go on, call Agent with resume: agent_")
         assert "ended with the server that ran it; 1 turn" in said

@@ -22,16 +22,14 @@ from mcp_toolserver.app.serve import mcp_server
 from mcp_toolserver.capabilities.model import Model, ModelRequest, ModelTurn, ToolCall, ToolReply, UserText
 from mcp_toolserver.capabilities.permissions import Capability
 from mcp_toolserver.errors import Unavailable
-from mcp_toolserver.pipeline.call import Result, Rights
-from mcp_toolserver.pipeline.nested_calls import NestedCalls
+from mcp_toolserver.pipeline.call import Result
 from mcp_toolserver.protocol import sampling
 from mcp_toolserver.protocol.sampling import LAST_TURN, create_message
 from mcp_toolserver.protocol.tasks.feature import EXTENSION
 from mcp_toolserver.runtime.host_services import ServiceRequest
 from tests.protocol.resource_clients import place
-from tests.support.live import ERAS, TRANSPORTS, Setup, connected, text
+from tests.support.live import ERAS, Setup, connected, text
 from tests.support.processes import until
-from tests.support.workbench import Person
 
 TOOLS = mcp.SamplingCapability(tools=mcp.SamplingToolsCapability())
 TASK = {"description": "a test", "prompt": "find"}
@@ -95,8 +93,7 @@ async def idle(app: Application) -> None:
     await until(lambda: not app.background._tasks)
 
 
-@eras
-@pytest.mark.parametrize("transport", TRANSPORTS)
+@pytest.mark.parametrize(("transport", "era"), [("stdio", "legacy"), ("http", "auto"), ("sse", "legacy")])
 async def test_an_agent_uses_the_model_of_its_client(transport: str, era: str, tmp_path: Path) -> None:
     sampler, heard = Sampler(), list[str | None]()
 
@@ -336,21 +333,6 @@ async def test_a_client_has_a_limited_number_of_calls_in_rounds_which_its_leavin
     # The end of the server cancels what waits; the audit log has it.
     entries = "".join(file.read_text(encoding="utf-8") for file in (tmp_path / "state/audit").glob("*.jsonl"))
     assert '"cancelled"' in entries
-
-
-async def test_agents_see_tools_that_need_a_model_only_where_there_is_one(tmp_path: Path) -> None:
-    model: Any = object()
-    async with place(tmp_path) as made:
-        without, with_model = (
-            {
-                entry.spec.name
-                for entry in NestedCalls(
-                    dispatcher=made.app.dispatcher, caller=person, rights=Rights()
-                ).entries()
-            }
-            for person in (Person(), Person(model=model))
-        )
-    assert "Agent" in with_model - without
 
 
 def alone() -> sampling.RoundCall:

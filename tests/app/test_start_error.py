@@ -151,18 +151,15 @@ def started(*arguments: str, home: Path, stdin: str, **environ: str) -> subproce
 
 
 def test_the_client_gets_the_message_of_standard_error(tmp_path: Path) -> None:
-    for says, arguments, environ in (
-        ("danger-full-access", ["--permission-mode", "foo"], {}),
-        ("frobnicate", ["frobnicate"], {}),
-        ("read-only", ["--root", "."], {"MCP_TOOLSERVER_PERMISSION_MODE": "foo"}),
-        ("no-such-folder", ["--root", "no-such-folder"], {}),
-        ("--root", [], {}),
-        ("lean", ["--root", ".", "--toolsets", "leen"], {}),
-        ("read-only", ["--root", ".", "--network", "none", "--permission-mode", "danger-full-access"], {}),
+    for says, arguments in (
+        ("danger-full-access", ["--permission-mode", "foo"]),
+        ("frobnicate", ["frobnicate"]),
+        ("no-such-folder", ["--root", "no-such-folder"]),
+        ("--root", []),
         # Found when the server is composed, after the kernel has confined it.
-        ("read_file", ["--root", ".", "--tools", "reed"], {}),
+        ("read_file", ["--root", ".", "--tools", "reed"]),
     ):
-        ended = started(*arguments, home=tmp_path, stdin=json.dumps(HELLO) + "\n", **environ)
+        ended = started(*arguments, home=tmp_path, stdin=json.dumps(HELLO) + "\n")
         assert ended.returncode == 2
         answer = json.loads(ended.stdout)
         assert answer["id"] == "first"
@@ -171,13 +168,10 @@ def test_the_client_gets_the_message_of_standard_error(tmp_path: Path) -> None:
 
 
 def test_what_does_not_serve_over_stdio_answers_nobody(tmp_path: Path) -> None:
-    over_http = ["--root", ".", "--transport", "http"]
     for says, arguments, environ in (
         ("foo", ["serve", "--permission-mode", "foo", "--transport=sse"], {}),
         ("foo", ["--permission-mode", "foo"], {"MCP_TOOLSERVER_TRANSPORT": "http"}),
-        ("no-such-folder", ["--root", "no-such-folder", "--transport", "http"], {}),
-        ("--token-file", [*over_http, "--host", "0.0.0.0"], {}),
-        ("/nonexistent", [*over_http, "--token-file", "/nonexistent"], {}),
+        ("--token-file", ["--root", ".", "--transport", "http", "--host", "0.0.0.0"], {}),
         ("foo", ["tools", "--permission-mode", "foo"], {}),
         ("", ["call", "ls"], {}),
     ):

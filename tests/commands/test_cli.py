@@ -218,13 +218,6 @@ def test_the_readme_names_every_client_whose_own_tools_setup_turns_off() -> None
     assert named == {client.name for client in CLIENTS.values() if client.confine}
 
 
-def test_ci_runs_the_gate_command_of_the_readme() -> None:
-    gate = README.split("<!-- gate -->")[1].split("```sh\n")[1].split("\n```")[0]
-    assert gate.startswith("python3 -m venv")
-    assert gate.endswith("-m tests")
-    assert "README.md" in (ROOT / ".ci/run").read_text(encoding="utf-8")
-
-
 def request(number: int, name: str, **arguments: Any) -> str:
     return json.dumps(call_of(name, number, **arguments)) + "\n"
 

@@ -27,14 +27,12 @@ from mcp_toolserver.commands.doctor.facts import (
     WORKSPACE_WRITE,
     Facts,
     LayerReport,
-    try_lock,
 )
 from mcp_toolserver.commands.doctor.host import (
     Host,
     RootFacts,
     file_system,
     look,
-    open_to_others,
     root_facts,
     version,
 )
@@ -235,12 +233,6 @@ def test_what_is_missing_is_said_with_how_to_get_it(features: list[str], says: s
     commands = findings(printed)["commands"]
     assert commands["standing"] == "degraded"
     assert says in commands["detail"] + commands["remedy"]
-
-
-def test_a_locked_process_is_tried_in_a_fork_and_this_one_stays_free(tmp_path: Path) -> None:
-    tried = {mode: try_lock(mode) for mode in CONFINED}
-    assert all(of.held and of.layer == "landlock" and len(of.checks) > 5 for of in tried.values()), tried
-    (tmp_path / "free").write_text("still", encoding="utf-8")
 
 
 # --- every other machine, from facts ---------------------------------------------------------------------
@@ -549,10 +541,7 @@ def test_a_summary_is_one_short_line() -> None:
         assert all(line.startswith(mode.flag) and "\n" not in line and len(line) <= LONGEST for line in said)
 
 
-def test_a_summary_names_the_layers() -> None:
-    assert summary(HELD) == (
-        "read-only, enforced by openat2, Landlock 7 + seccomp (server), bubblewrap + seccomp (commands)"
-    )
+def test_a_summary_names_what_is_degraded() -> None:
     assert "degraded" in summary(replace(HELD, command_sandbox="landlock"))
     assert "degraded" in summary(replace(HELD, filters_syscalls=False))
     assert "refused (commands)" in summary(replace(HELD, command_sandbox="none"))
@@ -598,13 +587,3 @@ def test_this_machine_is_described_and_programs_tell_their_version_or_nothing(tm
     assert version(str(tmp_path / "missing")) == ""
     assert version("/bin/false") == ""
     assert (look().system, look().root) == ("Linux", os.geteuid() == 0)
-
-
-def test_files_open_to_others_are_known(tmp_path: Path) -> None:
-    file = tmp_path / "file"
-    file.write_text("", encoding="utf-8")
-    file.chmod(0o600)
-    assert not open_to_others(str(file))
-    file.chmod(0o640)
-    assert open_to_others(str(file))
-    assert not open_to_others(str(tmp_path / "missing"))

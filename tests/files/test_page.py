@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcp_toolserver.errors import InvalidInput
 from mcp_toolserver.text.lines import page as module
 from mcp_toolserver.text.lines.encoding import detect
 from mcp_toolserver.text.lines.page import Page, page
@@ -135,12 +134,6 @@ def test_what_starts_as_ascii_and_turns_out_to_be_latin_is_read_as_such() -> Non
 def test_bytes_that_are_no_text_far_into_a_file_do_not_stop_the_reading() -> None:
     found = of(b"ascii\n" * 20_000 + b"\0\xff\x81\n", skip=20_000)
     assert len(found.lines) == 1
-
-
-def test_binary_files_are_refused() -> None:
-    for content in (b"\x7fELF\x02\x01\x01\0\0\0", b"text\0text", bytes(range(256)) * 10):
-        with pytest.raises(InvalidInput):
-            of(content)
 
 
 def test_a_slice_of_a_huge_file_costs_constant_memory(tmp_path: Path) -> None:

@@ -397,20 +397,16 @@ async def test_what_ended_sessions_left_goes_first(tmp_path: Path) -> None:
     await server.text("write_file", "owner 5", path="f", restore=handle(answer))
 
 
-async def test_the_number_of_sessions_is_bounded(server: Server) -> None:
+async def test_the_sessions_and_the_files_that_count_as_read_are_bounded(server: Server) -> None:
     server.file("f")
-    await server.text("read_file", "first", path="f")
-    for number in range(OWNERS):
-        server.histories.of(f"owner {number}")
-    await server.refusal("conflict", "write_file", "first", path="f", content=OTHER)
-
-
-async def test_the_files_that_count_as_read_are_bounded(server: Server) -> None:
-    server.file("f")
-    await server.text("read_file", path="f")
+    for owner in ("first", LOCAL):
+        await server.text("read_file", owner, path="f")
     for number in range(5_000):
         server.histories.of(LOCAL).saw((number,))
     await server.refusal("conflict", "write_file", path="f", content=OTHER)
+    for number in range(OWNERS):
+        server.histories.of(f"owner {number}")
+    await server.refusal("conflict", "write_file", "first", path="f", content=OTHER)
 
 
 @pytest.mark.parametrize("obstacle", ["gone", "link", "fifo", "longer"])

@@ -55,6 +55,7 @@ async def test_another_client_over_http_can_neither_read_nor_restore(shared: Sha
             refused, unknown = [await refusal(other, tool, path=one) for one in (path, missing)]
             assert refused.replace(path, "") == unknown.replace(missing, "")
         assert "line" not in await refusal(other, "grep_search", pattern="user", path=path)
+        await refusal(other, "ls", path=os.path.dirname(path))
         refused, unknown = [
             await refusal(other, "write_file", path=name, restore=one) for one in (undo, "0" * 12)
         ]

@@ -36,7 +36,8 @@ ALLOWED: Mapping[str, dict[str, str]] = {
     "any port": {"Host": "tools.lan:8444"},
     "mapped port": {"Host": "localhost:9000"},
     "version 6": {"Host": "[2001:db8::7]:80"},
-    "loopback": {"Host": "127.0.0.1:PORT"},
+    "loopback": {"Host": "localhost:PORT"},
+    "the address that was reached": {"Host": "127.0.0.1:PORT"},
     "behind TLS": {"Host": "proxy.example.org", "Origin": "https://proxy.example.org"},
     "behind TLS at any port": {"Host": "tools.lan:8444", "Origin": "https://tools.lan:8444"},
     "mapped origin": {"Host": "localhost:9000", "Origin": "http://localhost:9000"},
@@ -52,6 +53,7 @@ def test_an_allowed_name_is_the_server(server: httpx.URL) -> None:
 
 REFUSED: Mapping[str, tuple[dict[str, str], int]] = {
     "another name": ({"Host": "evil.example"}, 421),
+    "another address than the one that was reached": ({"Host": "127.0.0.2:PORT"}, 421),
     "suffix": ({"Host": "tools.lan.evil.example"}, 421),
     "subdomain": ({"Host": "x.tools.lan"}, 421),
     "another name at another port": ({"Host": "evil.example:8444"}, 421),

@@ -19,7 +19,7 @@ from mcp.shared.exceptions import MCPError
 from tests.protocol.resource_clients import background, listed, read
 from tests.support.confinement import USERS, Scene, as_user, visible_folder
 from tests.support.following import Follower, KnowsTasks
-from tests.support.live import TOKEN, Setup, connected, connected_to, serving, text
+from tests.support.live import TOKEN, Setup, connected_to, serving, text
 from tests.support.named import file_of_tokens
 from tests.support.processes import Daemons, until
 
@@ -271,15 +271,3 @@ async def test_what_a_client_has_running_ends_with_its_session(setup: Setup) -> 
             assert Path(found[1]).exists()
         await until(lambda: not jobs.alive() and not sessions.alive())
         await until(lambda: not Path(found[1]).parent.exists())
-
-
-async def test_what_outlives_a_server_on_stdio_is_found_by_the_next_one_there(setup: Setup) -> None:
-    async with connected(setup) as client:
-        shown = await client.call_tool("TodoWrite", {"todos": [{"content": MARK}]})
-    handle = _handle("todos_", text(shown))
-    async with connected(setup, era="auto") as client:
-        again = await client.call_tool("TodoWrite", {"action": "list", "list_id": handle})
-        assert text(again) == text(shown)
-    async with connected(setup, "http") as client:
-        refused = await client.call_tool("TodoWrite", {"action": "list", "list_id": handle})
-        assert refused.is_error

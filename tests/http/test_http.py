@@ -13,8 +13,6 @@ from typing import Any
 import anyio
 import httpx
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mcp_toolserver.errors import SettingsError
@@ -571,8 +569,8 @@ RULES = Rules(
 GOOD = ((b"host", b"127.0.0.1:8765"), (b"authorization", f"Bearer {TOKEN}".encode()))
 
 
-def _status(*headers: tuple[bytes, bytes], rules: Rules = RULES, local: str = "127.0.0.1:8765") -> int:
-    found = check_request(RequestHead(method="POST", path="/mcp", headers=headers, local=local), rules)
+def _status(*headers: tuple[bytes, bytes]) -> int:
+    found = check_request(RequestHead(method="POST", path="/mcp", headers=headers), RULES)
     return 200 if found is None else found.status
 
 
@@ -580,25 +578,6 @@ def test_every_spelling_of_loopback_is_the_server() -> None:
     for host in ("127.0.0.1:8765", "localhost:8765", "LOCALHOST:8765", "[::1]:8765"):
         assert _status((b"host", host.encode()), *GOOD[1:]) == 200, host
     assert "localhost" in own_hosts(HttpOptions(token=TOKEN), ["127.0.0.1"], 80)
-
-
-@given(st.text(max_size=30).filter(lambda text: text.lower() not in RULES.hosts))
-def test_no_other_text_is_the_server(host: str) -> None:
-    assert _status((b"host", host.encode("utf-8")), *GOOD[1:]) == 421
-
-
-@given(st.binary(max_size=60).filter(lambda token: token.strip() != TOKEN.encode()))
-async def test_no_other_token_is_accepted(token: bytes) -> None:
-    head = RequestHead(method="POST", path="/mcp", headers=((b"authorization", b"Bearer " + token),))
-    presented = bearer_token(head)
-    assert isinstance(presented, bytes)
-    assert await members(_nothing).of(presented) == INVALID_TOKEN
-
-
-@given(st.text(max_size=40))
-def test_no_other_origin_is_accepted(origin: str) -> None:
-    expected = 200 if origin.lower() == "http://127.0.0.1:8765" else 403
-    assert _status(*GOOD, (b"origin", origin.encode())) == expected
 
 
 def test_the_scheme_of_the_token_may_be_spelled_in_any_case() -> None:
@@ -610,13 +589,3 @@ def test_the_scheme_of_the_token_may_be_spelled_in_any_case() -> None:
 def test_two_tokens_are_none_and_two_hosts_are_none() -> None:
     assert bearer_token(RequestHead(method="POST", path="/mcp", headers=(*GOOD, GOOD[1]))) == INVALID_TOKEN
     assert _status(*GOOD, GOOD[0]) == 421
-
-
-def test_the_address_that_was_reached_is_the_server_on_a_wildcard_bind() -> None:
-    options = HttpOptions(host="0.0.0.0", token=TOKEN)
-    hosts = own_hosts(options, ["0.0.0.0"], 8765)
-    rules = Rules(hosts=hosts, origins=RULES.origins, routes=RULES.routes)
-    reached = (b"host", b"192.0.2.7:8765")
-    assert _status(reached, GOOD[1], rules=rules, local="192.0.2.7:8765") == 200
-    assert _status(reached, GOOD[1], rules=rules, local="192.0.2.8:8765") == 421
-    assert _status((b"host", b"localhost:8765"), GOOD[1], rules=rules, local="192.0.2.8:8765") == 200

@@ -15,6 +15,9 @@ from mcp import Client
 from mcp.shared.exceptions import MCPError
 from mcp_types import CLIENT_INFO_META_KEY, Implementation
 
+from mcp_toolserver.app.serve import bind_http
+from mcp_toolserver.errors import SettingsError
+from mcp_toolserver.invocation import load
 from mcp_toolserver.protocol.client_identity import MAX_STATELESS
 from mcp_toolserver.protocol.http.tokens import make_token, token_hash
 from tests.protocol.resource_clients import background, listed
@@ -25,7 +28,7 @@ from tests.support.live import Setup, connected_to, text
 from tests.support.named import Names, file_of_tokens
 from tests.support.processes import Daemons, until
 
-# All tests but two share one server.
+# All tests but those that start one of their own share one server.
 pytestmark = pytest.mark.xdist_group("test_named_tokens")
 
 SERVED = "toolserver://config"
@@ -130,7 +133,7 @@ async def test_modes_and_roots_hold_for_each_call_of_names_that_call_at_once(off
         return {
             ("read_file", "path", "file"): lambda it: f"the text of {mine}" in it,
             ("read_file", "path", str(office.root / other / "file")): lambda it: it.startswith("!"),
-            ("write_file", "path", "new"): lambda it: it.startswith("!") == reads == ("read-only" in it),
+            ("write_file", "path", "new"): lambda it: it.startswith("!") == reads == ("'ben'" in it),
             ("bash", "command", f"cat file; ls {office.root}; touch made"): lambda it: (
                 f"the text of {mine}" in it
                 and other not in it.split()
@@ -373,15 +376,11 @@ async def test_the_older_transport_keeps_names_apart_as_well(tmp_path: Path) -> 
             assert (await ann.post(session.url, json=call)).status_code == 401
 
 
-async def test_contradictions_stop_the_start(tmp_path: Path) -> None:
-    setup = Setup.below(tmp_path)
-    names = file_of_tokens(setup.home, {})
+def test_contradictions_stop_the_start() -> None:
     for flags, why in (
-        (("--transport", "stdio"), "on stdio there is no token"),
-        (("--transport", "http", "--token-file", "x"), "not both"),
-        (("--transport", "http", "--tokens", "absent.toml"), "cannot be read"),
+        (("stdio",), "on stdio there is no token"),
+        (("http", "--token-file", "x"), "not both"),
+        (("http",), "cannot be read"),
     ):
-        command = [*setup.command, "--tokens", str(names.file), *flags]
-        done = await anyio.run_process(command, env=setup.environment, check=False)
-        assert done.returncode == 2
-        assert why in done.stderr.decode()
+        with pytest.raises(SettingsError, match=why):
+            bind_http(load(["--tokens", "/absent.toml", "--transport", *flags], {}).settings)

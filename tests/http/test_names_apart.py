@@ -9,7 +9,6 @@ from mcp import Client
 from mcp_toolserver.app.compose import application_of
 from mcp_toolserver.app.serve import Readiness
 from mcp_toolserver.capabilities.permissions import Capability, Permission
-from mcp_toolserver.policy.rules import Policy, Request
 from mcp_toolserver.protocol.handlers import Handlers
 from mcp_toolserver.protocol.http.tokens import Grant
 from mcp_toolserver.protocol.mcp_server import ToolServer
@@ -64,14 +63,6 @@ async def test_a_root_that_is_gone_leaves_no_root_and_what_is_granted_is_the_ser
             assert "none of the roots of its token" in str(answer.content)
     async with place(tmp_path, permission_mode=READ) as at:
         assert application_of(at.app, grant("ann", WRITE)).dispatcher.policy.ceiling is READ
-
-
-def test_a_refusal_names_the_token() -> None:
-    policy = Policy(ceiling=ALL, granted=ALL).for_token("ann", READ)
-    verdict = policy.decide(Request(tool="bash", level=WRITE, subjects=()))
-    assert verdict.action == "refuse"
-    assert "'ann'" in verdict.reason
-    assert policy.for_token("ann", ALL).ceiling is READ
 
 
 async def test_readiness_names_what_is_missing(tmp_path: Path) -> None:

@@ -231,10 +231,8 @@ async def test_what_is_no_notebook_is_shown_as_text_for_it_may_have_to_be_mended
         first, *_, note = result.text.split("\n")
         assert first == f"1\t{content.decode().rstrip()}"
         assert note.startswith(f"[shown as text, because as a notebook it {why}")
-
-
-async def test_a_binary_file_with_the_name_of_a_notebook_is_refused(bench: Bench) -> None:
     assert (await shown(bench, b"\0\1\2\3" * 100)).error == "invalid_input"
+    assert (await shown(bench, b'{"nbformat": 4}', "n.json")).text == '1\t{"nbformat": 4}'
 
 
 async def test_a_notebook_beyond_the_size_that_is_taken_apart_is_refused_before_it_is_parsed(
@@ -257,7 +255,3 @@ async def test_a_big_notebook_of_many_cells_is_read_in_pages(bench: Bench) -> No
     result = await shown(bench, content, offset=19_999)
     assert result.text.startswith("[cell 19999 raw id=c19999]\n1\txxx")
     assert result.text.endswith(f"[{ABOUT}: cell 19999 of 20000]")
-
-
-async def test_a_json_file_by_another_name_is_text(bench: Bench) -> None:
-    assert (await shown(bench, b'{"nbformat": 4}', "n.json")).text == '1\t{"nbformat": 4}'

@@ -104,6 +104,8 @@ async def test_one_id_is_in_the_answer_the_audit_log_and_the_log_also_when_an_ob
     assert [line["call"] for line in lines] == ids
     assert [record.__dict__["facts"]["call_id"] for record in caplog.records if record.name == LOGGER] == ids
     assert ids[2] in results[2].text
+    assert "a bug" in caplog.text
+    assert "a bug" not in results[2].text
 
 
 @pytest.mark.parametrize("era", ERAS)

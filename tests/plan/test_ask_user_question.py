@@ -209,20 +209,6 @@ async def test_an_approval_and_the_question_itself_take_one_turn_each(tmp_path: 
     assert human.saw[1].message == "why?"
 
 
-async def test_an_answer_counts_for_one_call_only(tmp_path: Path) -> None:
-    async with client(tmp_path, "auto", Human()) as connected:
-        session = connected.session
-        first = await session.call_tool("AskUserQuestion", WHY, allow_input_required=True)
-        assert isinstance(first, mcp.InputRequiredResult)
-        said: Any = {"answers": mcp.ElicitResult(action="accept", content={"answer_1": "so"})}
-        options: Any = {"input_responses": said, "request_state": first.request_state}
-        answered = await session.call_tool("AskUserQuestion", WHY, allow_input_required=True, **options)
-        assert isinstance(answered, mcp.CallToolResult)
-        assert text(answered) == "Q: why?\nA: so"
-        replayed = await session.call_tool("AskUserQuestion", WHY, allow_input_required=True, **options)
-        assert isinstance(replayed, mcp.InputRequiredResult)
-
-
 def test_nobody_reads_standard_input(tmp_path: Path) -> None:
     """What was typed early is still there for the next program."""
     (tmp_path / "root").mkdir()
@@ -262,12 +248,3 @@ async def test_a_pause_goes_on_as_the_human_decides(tmp_path: Path) -> None:
     result = await call(planner(tmp_path), "pause_for_human", message="Look.")
     assert (result.error, result.text) == ("unavailable", FIXED)
     assert (await call(planner(tmp_path), "pause_for_human")).error == "invalid_input"
-
-
-@pytest.mark.parametrize("era", ERAS)
-async def test_a_real_client_is_asked_about_a_pause_once(tmp_path: Path, era: str) -> None:
-    human = Human({"answer_1": "continue"})
-    async with client(tmp_path, era, human) as connected:
-        result = await connected.call_tool("pause_for_human", {"reason": "Look."})
-        assert text(result) == "The user lets you go on."
-    assert human.saw[0].message.startswith("1. Look.\n- continue\n- stop\n\n2. ")

@@ -7,7 +7,6 @@ from typing import Any
 
 import anyio
 import mcp_types as mcp
-import pytest
 from mcp import Client
 
 from mcp_toolserver.protocol.handlers import Handlers
@@ -99,14 +98,13 @@ async def test_a_client_hears_what_it_wants_to(tmp_path: Path) -> None:
         assert [(note.level, note.data) for note in notes] == [("notice", "hello")] * heard, (era, level)
 
 
-@pytest.mark.parametrize("transport", ["stdio", "http"])
-async def test_a_stateless_request_that_names_a_level_hears_of_it(transport: str, tmp_path: Path) -> None:
+async def test_a_stateless_request_that_names_a_level_hears_of_it(tmp_path: Path) -> None:
     notes: list[object] = []
 
     async def listen(params: mcp.LoggingMessageNotificationParams) -> None:
         notes.append((params.level, params.data))
 
-    async with connected(Setup.below(tmp_path), transport, "auto", logging_callback=listen) as client:
+    async with connected(Setup.below(tmp_path), "http", "auto", logging_callback=listen) as client:
         assert client.server_capabilities.logging is not None
         for level in ("info", "error", None):
             meta: Any = {} if level is None else {"io.modelcontextprotocol/logLevel": level}

@@ -10,39 +10,34 @@ deny = ["Bash(git push:*)", "capability:fs_write(*.lock)", "capability:fs_read(s
 """
 
 
-def ruled(folder: Path, mode: str) -> Setup:
-    (folder / "root/secrets").mkdir(parents=True)
-    for name in ("a.lock", "a.txt", "secrets/key"):
-        (folder / "root" / name).write_text("before\n", encoding="utf-8")
-    config = folder / "config.toml"
-    config.write_text(RULES, encoding="utf-8")
-    return Setup(root=folder / "root", home=folder, mode=mode, flags=["--config", str(config)])
+SPELLINGS = ("git push", "git  push", "git\tpush", "git 'push'", "env X=1 git push", "git -C x push")
 
 
-async def test_a_denied_command_is_denied_however_it_is_spelt_and_a_rule_on_paths_is_about_no_text_of_one(
+async def test_a_rule_stops_every_spelling_of_a_command_and_every_tool_that_needs_what_it_denies(
     tmp_path: Path,
 ) -> None:
-    spellings = ("git push", "git  push", "git\tpush", "git 'push'", "env X=1 git push", "git -C x push")
-    setup = ruled(tmp_path, "read-only")
+    config = tmp_path / "config.toml"
+    config.write_text(RULES, encoding="utf-8")
+    setup = Setup.below(tmp_path, "workspace-write", "--config", str(config))
+    (setup.root / "secrets").mkdir()
+    for name in ("a.lock", "a.txt", "secrets/key"):
+        (setup.root / name).write_text("before\n", encoding="utf-8")
     (setup.root / "a.key").write_text("the key\n", encoding="utf-8")
+    edit = {"old_string": "before", "new_string": "after"}
     async with connected(setup) as client:
-        for command in spellings:
+        for command in SPELLINGS:
             assert "denied here by the rule Bash(git push:*)" in text(
                 await client.call_tool("bash", {"command": command})
             )
         assert text(await client.call_tool("bash", {"command": "echo git push"})) == "git push\n"
         assert "denied here by the rule" in text(await client.call_tool("read_file", {"path": "a.key"}))
+        # A rule on paths is about no text of a command.
         said = await client.call_tool("bash", {"command": "echo item.key; cat a.key"})
         assert text(said).startswith("item.key\n")
         assert "the key" not in text(said)
         code = {"language": "python", "code": "class Item:\n    key = 1\nprint(Item.key)\nItem.key"}
         assert text(await client.call_tool("REPL", code)).startswith("1\n")
 
-
-async def test_a_rule_on_a_capability_stops_every_tool_that_needs_it(tmp_path: Path) -> None:
-    setup = ruled(tmp_path, "workspace-write")
-    edit = {"old_string": "before", "new_string": "after"}
-    async with connected(setup) as client:
         for name, arguments in (
             ("edit_file", {"path": "a.lock", **edit}),
             ("write_file", {"path": "a.lock", "content": "after"}),

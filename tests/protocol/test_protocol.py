@@ -163,6 +163,8 @@ async def test_only_a_client_with_a_handshake_is_asked_for_roots_once_and_again_
 ELSEWHERE = (
     "https://example.com/a",
     "file://elsewhere/a",
+    "file://[/a",
+    "file:a",
     "file:///a%00b",
     "file:///a%FF",
     "file:///#a",

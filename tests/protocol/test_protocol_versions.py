@@ -208,15 +208,6 @@ DOWNGRADES: Mapping[str, tuple[str, dict[str, Any], str, dict[str, Any]]] = {
     ),
     "blocks-of-our-age": ("tools/call", {"content": BLOCKS}, "2025-11-25", {"content": BLOCKS}),
     "prompts-without-titles": ("prompts/list", PROMPTS, "2025-03-26", UNTITLED),
-    "prompts-without-icons": (
-        "prompts/list",
-        PROMPTS,
-        "2025-06-18",
-        {
-            "prompts": [{"name": "p", "title": "P", "arguments": [{"name": "a", "title": "A"}]}],
-            "nextCursor": "c",
-        },
-    ),
     "a-revision-that-nobody-knows": ("prompts/list", PROMPTS, "no date", UNTITLED),
     "contents": (
         "resources/read",
@@ -229,12 +220,6 @@ DOWNGRADES: Mapping[str, tuple[str, dict[str, Any], str, dict[str, Any]]] = {
         {"messages": [{"role": "user", "content": BLOCKS[0]}]},
         "2024-11-05",
         {"messages": [{"role": "user", "content": TRIMMED}]},
-    ),
-    "identity": (
-        "initialize",
-        {"capabilities": {"completions": {}, "tools": {}}, "serverInfo": {"name": "n", "icons": []}},
-        "2024-11-05",
-        {"capabilities": {"tools": {}}, "serverInfo": {"name": "n"}},
     ),
     "not-in-the-table": ("tasks/get", {"title": "x"}, "2024-11-05", {"title": "x"}),
     "not-of-this-shape": ("tools/list", {"tools": None}, "2024-11-05", {"tools": None}),

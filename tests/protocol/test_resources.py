@@ -13,7 +13,6 @@ from pydantic import FileUrl
 
 from mcp_toolserver.app.serve import mcp_server
 from mcp_toolserver.capabilities.permissions import Permission
-from mcp_toolserver.protocol.client_identity import file_path
 from mcp_toolserver.protocol.resources import handlers
 from mcp_toolserver.protocol.resources.source import LARGEST, Source
 from mcp_toolserver.runtime.processes.commands import CommandLimits
@@ -136,26 +135,6 @@ async def test_a_file_that_is_too_long_is_refused_with_what_to_do(tmp_path: Path
         assert len(await read(client, made.write("a", "x" * LARGEST))) == LARGEST
         for content in ("x" * (LARGEST + 1), "\x1b" * (LARGEST - 1)):
             assert "read_file" in (await refusal(client, made.write("a", content))).error.message
-
-
-ADDRESSES: Mapping[str, tuple[str, str | None]] = {
-    "a path": ("file:///a/b", "/a/b"),
-    "this machine": ("file://localhost/a", "/a"),
-    "decoded once": ("file:///a%2Fb%25", "/a/b%"),
-    "a scheme in capitals": ("FILE:///a", "/a"),
-    "another machine": ("file://other/a", None),
-    "no path from the top": ("file:a", None),
-    "a query": ("file:///a?b", None),
-    "a fragment": ("file:///a#b", None),
-    "no UTF-8": ("file:///a%ff", None),
-    "another scheme": ("http:///a", None),
-    "no address": ("file://[/a", None),
-}
-
-
-def test_an_address_names_a_path_of_this_machine_or_none() -> None:
-    found = {name: file_path(uri) for name, (uri, _) in ADDRESSES.items()}
-    assert found == {name: path for name, (_, path) in ADDRESSES.items()}
 
 
 # --- what was kept ---------------------------------------------------------------------------------------

@@ -6,16 +6,14 @@ import pytest
 
 from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.runtime.search.executable import COMMAND_PATH, command_variables, find_ripgrep
-from tests.support.confinement import FULL, READ_ONLY, USERS, WORKSPACE_WRITE, put, scene, serving
+from tests.support.confinement import FULL, READ_ONLY, USERS, put, scene, serving
 from tests.support.processes import call
 from tests.support.workshop import program, workshop
 
 OWN = f"{COMMAND_PATH}/rg"
 
 
-@pytest.mark.parametrize(
-    ("user", "mode"), [(USERS[0], READ_ONLY), (USERS[-1], WORKSPACE_WRITE), (USERS[-1], FULL)]
-)
+@pytest.mark.parametrize(("user", "mode"), [(USERS[0], READ_ONLY), (USERS[-1], FULL)])
 def test_commands_search_with_the_ripgrep_of_the_server(user: str, mode: str) -> None:
     with scene(user) as of:
         # All programs of the machine without its ripgrep, if it has one.
@@ -51,12 +49,11 @@ def test_the_ripgrep_of_the_machine_comes_first() -> None:
             assert server.bash("rg hello f") == "theirs\n"
 
 
-@pytest.mark.parametrize("mode", [READ_ONLY, FULL])
-def test_a_program_in_the_workspace_is_never_the_one_of_the_server(mode: str) -> None:
+def test_a_program_in_the_workspace_is_never_the_one_of_the_server() -> None:
     with scene(USERS[0]) as of:
         program(of.root, "rg", f"touch {of.outside}/evil-ran; echo evil")
         of.own()
-        with serving(of, mode, around=("env", f"PATH={of.root}")) as server:
+        with serving(of, FULL, around=("env", f"PATH={of.root}")) as server:
             found = server.call("grep_search", pattern="hello", path="f")
             assert (found.is_error, "f" in found.text) == (False, True)
             # Setting the variable changes only what the command itself runs.

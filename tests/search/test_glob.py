@@ -8,7 +8,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from wcmatch import glob as wcmatch
 
-from mcp_toolserver.text.search.glob import expand, literal_prefix, matcher, rooted, starts, wildcard
+from mcp_toolserver.text.search.glob import expand, literal_prefix, matcher, starts, wildcard
 
 LONG = 100_000
 
@@ -198,15 +198,3 @@ def test_a_search_starts_from_what_is_plain_text() -> None:
         "/": ("/",),
     }
     assert {pattern: starts(pattern) for pattern in places} == places
-
-
-def test_an_absolute_pattern_is_a_folder_and_a_pattern_below_it() -> None:
-    patterns = {
-        "/ws/src/*.py": ("/ws/src", "./*.py"),
-        "/ws/src/a.py": ("/ws/src", "./a.py"),
-        "/ws/src/": ("/ws/src", "./"),
-        "/ws//src//*.py": ("/ws//src", "./*.py"),
-        "/*": ("/", "./*"),
-        "/": ("/", "./"),
-    }
-    assert {pattern: rooted(pattern) for pattern in patterns} == patterns

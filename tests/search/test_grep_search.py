@@ -8,7 +8,7 @@ from pydantic import JsonValue
 from mcp_toolserver.pipeline.dispatcher import Dispatcher
 from mcp_toolserver.runtime.executables import HostExecutables
 from mcp_toolserver.runtime.processes.broker_client import Broker
-from mcp_toolserver.tools.search.grep_search import TOOL, unsearched
+from mcp_toolserver.tools.search.grep_search import unsearched
 from tests.search.searching import ask, searcher
 from tests.support.workbench import Person
 from tests.support.workshop import names, workshop
@@ -24,14 +24,11 @@ def at(tmp_path: Path, search_broker: Broker) -> Dispatcher:
     return found
 
 
-async def test_without_a_mode_it_names_files(at: Dispatcher) -> None:
+async def test_it_names_files_or_shows_lines_with_paths_and_numbers(at: Dispatcher) -> None:
     result = await ask(at, "grep_search", pattern="find")
     assert result.text == "a.py\nsrc/b.js\n[2 files]"
     assert result.data is None
     assert not result.truncated
-
-
-async def test_content_has_paths_and_numbers(at: Dispatcher) -> None:
     result = await ask(at, "grep_search", pattern="find", output_mode="content")
     assert result.text == (
         "a.py:3:def find():\nsrc/b.js:1:// find it\nsrc/b.js:2:find()\n[3 matching lines in 2 files]"
@@ -72,12 +69,6 @@ async def test_every_spelling_is_understood(at: Dispatcher) -> None:
     for name in ("grep_search", "Grep", "grep", "search_code"):
         result = await ask(at, name, query="DEF", include="*.py", output_mode="content", **switches)
         assert result.text.splitlines()[:-1] == ["a.py-", "a.py:def find():"], name
-
-
-def test_the_arguments_bear_the_names_of_the_switches() -> None:
-    args = TOOL.args.model_validate({"pattern": "x", "-A": 2, "-i": True})
-    assert args.model_dump(by_alias=True)["-A"] == 2
-    assert {"-A", "-B", "-C", "-n", "-i"} <= TOOL.args.model_json_schema()["properties"].keys()
 
 
 async def test_a_page_says_how_to_go_on(at: Dispatcher) -> None:

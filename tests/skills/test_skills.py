@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -279,43 +278,6 @@ async def test_a_rule_denies_a_skill_by_any_of_its_names(tmp_path: Path) -> None
     async with skilled(tmp_path, deny=("Skill(mine)",)) as made:
         assert "mine" not in await listing(made)
         assert (await call(made, "Skill", skill="mine")).error == "denied"
-
-
-# --- races -----------------------------------------------------------------------------------------------
-
-
-async def test_a_folder_that_is_swapped_for_a_link_during_reads_shows_nothing_outside(
-    tmp_path: Path,
-) -> None:
-    """Each answer is the skill or an error, whichever the swap meets."""
-    outside = tmp_path / "outside"
-    outside.mkdir()
-    (outside / "SKILL.md").write_text(skill("the secret", description="the secret"), encoding="utf-8")
-    async with skilled(tmp_path, {RELEASE: skill(), BAD: skill("Fine.", description="Fine.")}) as made:
-        folder, aside = made.root / ".agents/skills/bad", made.root / "aside"
-        stopped = threading.Event()
-
-        def swap() -> None:
-            while not stopped.is_set():
-                folder.rename(aside)
-                folder.symlink_to(outside)
-                folder.unlink()
-                aside.rename(folder)
-
-        thread = threading.Thread(target=swap)
-        thread.start()
-        try:
-            for _ in range(150):
-                result = await call(made, "Skill", skill="bad")
-                assert "the secret" not in result.text
-                assert result.error in (None, "not_found", "conflict", "denied", "invalid_input")
-                result = await call(made, "Skill")
-                assert "release" in result.text
-                assert "the secret" not in result.text
-        finally:
-            stopped.set()
-            thread.join()
-        assert "Fine." in await load(made, "bad")
 
 
 async def test_a_file_that_is_no_skill_any_more_when_it_is_loaded_is_a_conflict(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from mcp_toolserver.stores.board import DIED, LEFT, StoredBoard
 from mcp_toolserver.stores.file_lock import BOARD, dead_servers
 from mcp_toolserver.stores.tasks import StoredTasks, TaskRecord
 from tests.plan.planning import Human
-from tests.protocol.resource_clients import commanding, completed, listed, place, read, refusal
+from tests.protocol.resource_clients import commanding, completed, listed, read, refusal
 from tests.protocol.test_matrix import Ear, listening
 from tests.support.following import following, said
 from tests.support.live import ERAS, Setup, connected, text
@@ -104,13 +104,6 @@ async def test_tasks_wait_for_the_end_of_plan_mode(tmp_path: Path) -> None:
         for task in (*soon, waiting):
             assert "completed" in await ended(client, task)
         assert {path.name for path in setup.root.iterdir()} == {"waited", "soon-0", "soon-1", "soon-2"}
-
-
-async def test_without_the_tools_there_are_no_such_resources(tmp_path: Path) -> None:
-    async with place(tmp_path, toolsets=("search",)) as made, made.client() as client:
-        assert [uri for uri in await listed(client) if uri.startswith(TASKS)] == []
-        for uri in (TASKS, f"{TASKS}/task_00000000"):
-            await refusal(client, uri)
 
 
 async def test_the_tasks_of_a_client_that_left_are_cancelled_with_all_they_started(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from mcp_toolserver.protocol import elicitation
 from mcp_toolserver.protocol.handlers import Handlers, known_client
 from mcp_toolserver.protocol.mcp_server import ToolServer
 from mcp_toolserver.protocol.tasks.feature import EXTENSION, TaskFeature
-from mcp_toolserver.protocol.tasks.task import CANCELLED, Task, Wire
+from mcp_toolserver.protocol.tasks.task import Task, Wire
 from mcp_toolserver.protocol.tasks.tasks import TaskLimits, Tasks
 from mcp_toolserver.runtime.processes.commands import CommandLimits
 from mcp_toolserver.stores.database import Database
@@ -209,20 +209,6 @@ async def test_a_tool_that_must_be_a_task_is_refused_to_others(tmp_path: Path) -
 
 
 # --- its end ---------------------------------------------------------------------------------------------
-
-
-async def test_cancelling_a_task_ends_its_work(tmp_path: Path) -> None:
-    work = Work()
-    async with talking(tmp_path, long(work)) as (made, client):
-        task = await client.begun("probe")
-        await client.cancel(task)
-        state = await client.ended(task)
-        await client.cancel(task)
-        assert bare(await client.get(task)) == bare(state)
-    assert (state["status"], state["statusMessage"]) == ("cancelled", CANCELLED)
-    assert not state.keys() & {"result", "error"}
-    assert work.cancelled == 1
-    assert made.outcomes == ["probe: cancelled"]
 
 
 async def test_a_client_that_leaves_before_it_has_the_handle_ends_the_work(tmp_path: Path) -> None:
