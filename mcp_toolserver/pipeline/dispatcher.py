@@ -243,7 +243,9 @@ class Dispatcher:
         started, entry, result = time.perf_counter(), None, Result(text="", error=call.outcome)
         try:
             entry = self.registry.find(name)
-            result = Result(text="", error="cancelled")
+            # The end of the server may record the call before `finally` does.
+            call.outcome = "cancelled"
+            result = Result(text="", error=call.outcome)
             result = await self._answer(entry, call, caller, options)
         except Exception as error:
             # The one place where a bug becomes an answer.

@@ -282,6 +282,15 @@ async def test_a_signal_at_any_moment_of_the_start_ends_the_server_and_leaves_no
 # --- what does not come to an end ------------------------------------------------------------------------
 
 
+def sleeps(pid: int) -> int:
+    """How often threads of this process, all but its first, have waited for something."""
+    others = [task for task in Path(f"/proc/{pid}/task").iterdir() if task.name != str(pid)]
+    found = [
+        re.search(r"\nvoluntary_ctxt_switches:\s*(\d+)", (task / "status").read_text()) for task in others
+    ]
+    return sum(int(count[1]) for count in found if count)
+
+
 async def test_a_call_that_cannot_be_cancelled_does_not_hold_the_end_up(setup: Setup) -> None:
     todo = {"content": "look", "activeForm": "looking", "status": "in_progress"}
     with on_pipes(setup) as server:
@@ -290,10 +299,10 @@ async def test_a_call_that_cannot_be_cancelled_does_not_hold_the_end_up(setup: S
         (store,) = (setup.home / "state").rglob("*.sqlite*")
         with contextlib.closing(sqlite3.connect(store)) as other:
             other.execute("BEGIN EXCLUSIVE")
+            before = sleeps(server.process.pid)
             server.say(call("TodoWrite", 3, todos=[todo]))
-            # A thread of the server's waits for the lock now.
-            threads = Path(f"/proc/{server.process.pid}/task")
-            await until(lambda: len(list(threads.iterdir())) > 1)
+            # The thread that waits for the lock looks again and again. An idle one sleeps on.
+            await until(lambda: sleeps(server.process.pid) > before + 10)
             server.process.send_signal(signal.SIGTERM)
             assert await server.ended() == 143
     assert outcomes(setup.home) == [("TodoWrite", "output"), ("TodoWrite", "cancelled")]
