@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 import anyio
 from pydantic import JsonValue
 
-from mcp_toolserver.capabilities.call_scope import LOCAL, SECONDS_TO_ANSWER, Scope, ToolCard
+from mcp_toolserver.capabilities.call_scope import LOCAL, SECONDS_TO_ANSWER, Room, Scope, ToolCard
 from mcp_toolserver.capabilities.permissions import Capability, Permission
 from mcp_toolserver.errors import (
     Denied,
@@ -340,14 +340,14 @@ class Dispatcher:
                 parent_id=call.id,
             ),
         )
+        room = replace(call.room, bytes=min(call.room.bytes, spec.limits.output_bytes))
         if output_override is not None:
-            limits = replace(spec.limits, output_bytes=output_override.output_bytes)
-            spec = replace(spec, run=output_override.run, limits=limits)
+            spec = replace(spec, run=output_override.run)
+            room = Room(bytes=output_override.output_bytes)
         output = await self._run(spec, args, runtime, request=request, client=f"{self.user} {caller.name}")
         # The last line feed of a text is often taken away: what is left of a CRLF is no character of its own.
         if (text := self.shown(output.text.removesuffix("\r"))) != output.text:
             output = replace(output, text=text)
-        room = replace(call.room, bytes=min(call.room.bytes, spec.limits.output_bytes))
         return self._enveloped(await fit(output, room, host.save))
 
     async def _run(
