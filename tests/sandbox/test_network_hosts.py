@@ -130,6 +130,7 @@ def test_a_package_manager_installs_from_a_listed_registry(network: Network, pro
 def test_what_was_downloaded_is_there_for_later_servers_of_the_same_workspace_alone(network: Network) -> None:
     install = INSTALLS["uv"].replace("install", "install --offline")
     network.bash(INSTALLS["uv"])
+    assert network.bash("readlink $CARGO_HOME/config.toml").endswith("/.cargo/config.toml\n")
     made = network.server.scene
     with serving(made, WORKSPACE_WRITE) as later:
         assert "tiny runs" in later.bash(network.spelt(install))

@@ -4,6 +4,7 @@ import contextlib
 import hashlib
 import json
 import os
+import secrets
 import signal
 import subprocess
 import sys
@@ -243,13 +244,19 @@ def _package_caches(plan: SandboxPlan, made: mounts.Mounts) -> str:
     words = json.dumps([plan.user, *sorted(plan.shown_roots)])
     name = hashlib.sha256(words.encode()).hexdigest()[:16]
     folder = f"{plan.sandbox.state}/{CACHES_FOLDER}/{name}"
+    made, new = f"{folder}/files", f"{folder}/{secrets.token_hex(8)}"
     try:
         # Commands cannot reach the outer folder, by whose time a start knows what is not used any more.
-        os.makedirs(f"{folder}/files", mode=0o700, exist_ok=True)
+        if not os.path.isdir(made):
+            os.makedirs(f"{new}/cargo", mode=0o700)
+            # The user's mirrors.
+            os.symlink(f"{plan.sandbox.home}/.cargo/config.toml", f"{new}/cargo/config.toml")
+            with contextlib.suppress(OSError):
+                os.rename(new, made)
         os.utime(folder)
     except OSError:
         return ""
-    return f"{folder}/files"
+    return made
 
 
 def _writable(plan: SandboxPlan, roots: Mapping[str, int]) -> mounts.Mounts:
