@@ -162,7 +162,7 @@ class RunningAgent:
                 conversation.add(cut or await self._replies(turn.calls, reading))
                 await self._save()
             elif turn.is_cut:
-                return f"its answer was cut at the limit of {self._request(tools).max_tokens:,} tokens"
+                return f"its answer was cut at the limit of {ModelRequest.max_tokens:,} tokens"
             elif not turn.text.strip():
                 raise Unavailable("Its model answered nothing. Try again.")
             elif not self._read_inbox():

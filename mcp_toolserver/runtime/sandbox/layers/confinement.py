@@ -244,19 +244,19 @@ def _package_caches(plan: SandboxPlan, made: mounts.Mounts) -> str:
     words = json.dumps([plan.user, *sorted(plan.shown_roots)])
     name = hashlib.sha256(words.encode()).hexdigest()[:16]
     folder = f"{plan.sandbox.state}/{CACHES_FOLDER}/{name}"
-    made, new = f"{folder}/files", f"{folder}/{secrets.token_hex(8)}"
+    files, new = f"{folder}/files", f"{folder}/{secrets.token_hex(8)}"
     try:
         # Commands cannot reach the outer folder, by whose time a start knows what is not used any more.
-        if not os.path.isdir(made):
+        if not os.path.isdir(files):
             os.makedirs(f"{new}/cargo", mode=0o700)
             # The user's mirrors.
             os.symlink(f"{plan.sandbox.home}/.cargo/config.toml", f"{new}/cargo/config.toml")
             with contextlib.suppress(OSError):
-                os.rename(new, made)
+                os.rename(new, files)
         os.utime(folder)
     except OSError:
         return ""
-    return made
+    return files
 
 
 def _writable(plan: SandboxPlan, roots: Mapping[str, int]) -> mounts.Mounts:
