@@ -4,20 +4,19 @@ from pathlib import Path
 
 import pytest
 
-from mcp_toolserver.runtime.processes.broker_client import Broker
 from tests.git.hostile_git import Lair
-from tests.git.repositories import GitTools, git_tools, without_ids
+from tests.git.repositories import GitTools, without_ids
 
 
 @pytest.fixture
-def at(tmp_path: Path, git_broker: Broker) -> GitTools:
+def lair(tmp_path: Path) -> Lair:
     """Three commits: first, second (of file.txt, by somebody else), third (of deep)."""
-    lair = Lair(tmp_path)
-    lair.git("add", ".")
-    lair.git("commit", "-qm", "second\n\nWhy it was done.", "--author=Ann <ann@example.org>")
-    lair.write("deep/inner.txt", "changed\n")
-    lair.git("commit", "-qam", "third")
-    return git_tools(lair, git_broker)
+    made = Lair(tmp_path)
+    made.git("add", ".")
+    made.git("commit", "-qm", "second\n\nWhy it was done.", "--author=Ann <ann@example.org>")
+    made.write("deep/inner.txt", "changed\n")
+    made.git("commit", "-qam", "third")
+    return made
 
 
 async def subjects(at: GitTools, **arguments: str | int) -> list[str]:

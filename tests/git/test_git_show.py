@@ -4,18 +4,17 @@ from pathlib import Path
 
 import pytest
 
-from mcp_toolserver.runtime.processes.broker_client import Broker
 from tests.git.hostile_git import Lair
-from tests.git.repositories import GitTools, git_tools, without_ids
+from tests.git.repositories import GitTools, without_ids
 
 
 @pytest.fixture
-def at(tmp_path: Path, git_broker: Broker) -> GitTools:
+def lair(tmp_path: Path) -> Lair:
     """The second commit, `more`, adds a line to file.txt and changes deep/inner.txt."""
-    lair = Lair(tmp_path)
-    lair.write("deep/inner.txt", "changed\n")
-    lair.commit()
-    return git_tools(lair, git_broker)
+    made = Lair(tmp_path)
+    made.write("deep/inner.txt", "changed\n")
+    made.commit()
+    return made
 
 
 async def test_a_commit_has_a_message_and_a_patch(at: GitTools) -> None:

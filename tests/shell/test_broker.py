@@ -483,34 +483,3 @@ async def test_a_suspended_command_stands_still_and_its_timeout_too(at: Broker, 
         os.set_blocking(command.output, True)
         assert await asyncio.to_thread(command.line) == "x"
         assert (await asyncio.to_thread(command.end))[0] == {"status": 137, "reason": "timed out"}
-
-
-SWEEPER = """
-import os, subprocess, sys, time
-from mcp_toolserver.runtime.sandbox.layers import kernel
-from mcp_toolserver.runtime.sandbox.broker.resource_usage import descendants, sweep
-kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
-shell = subprocess.Popen(["bash", "-c", sys.argv[1] + "sleep 100"], stdout=subprocess.PIPE)
-while len(descendants(os.getpid())) < 5:
-    time.sleep(0.01)
-print(len(descendants(os.getpid())), flush=True)
-sweep(os.getpid())
-while True:
-    try:
-        os.waitpid(-1, 0)
-    except ChildProcessError:
-        break
-print("done", flush=True)
-"""
-
-
-@LINUX
-async def test_a_tree_is_swept_where_the_kernel_scopes_no_signals() -> None:
-    daemons = Daemons()
-    done = await asyncio.to_thread(
-        subprocess.run, python(SWEEPER, daemons.script), capture_output=True, encoding="utf-8", timeout=30
-    )
-    before, word = done.stdout.split()
-    assert int(before) >= 5
-    assert word == "done"
-    assert daemons.alive() == []
