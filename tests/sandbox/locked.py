@@ -204,6 +204,10 @@ def _lock_helper(scene: Scene) -> None:
     process_locks.lock_helper(scene.folder, [cat])
 
 
+def _lock_proxy(_: Scene) -> None:
+    process_locks.lock_proxy()
+
+
 def _landlock_only(scene: Scene, abi: int) -> None:
     """As on a kernel whose Landlock has version `abi`."""
     usable = min(abi, landlock.abi())
@@ -215,5 +219,6 @@ LOCKS: dict[str, Callable[..., None]] = {
     "server": _lock_server,
     "command": _lock_command,
     "helper": _lock_helper,
+    "proxy": _lock_proxy,
     "landlock": _landlock_only,
 }
