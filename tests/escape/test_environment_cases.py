@@ -167,12 +167,3 @@ def test_the_user_is_named_also_where_the_server_s_environment_does_not() -> Non
     bare, given = command_environment({}), command_environment({"USER": "somebody"})
     assert (bare["USER"], bare["LOGNAME"]) == (name, name)
     assert (given["USER"], given["LOGNAME"]) == ("somebody", name)
-
-
-def test_what_an_operator_names_or_describes_by_a_pattern_is_passed_on() -> None:
-    environ = {"DISPLAY": ":0", "OTHER": "x", "CARGO_HOME": "/c", "CARGO_TARGET_DIR": "/t"}
-    given = command_environment(environ, ["DISPLAY", "MISSING", "CARGO_*"])
-    assert {name: given[name] for name in environ if name in given} == {
-        name: value for name, value in environ.items() if name != "OTHER"
-    }
-    assert "MISSING" not in given

@@ -597,13 +597,6 @@ def plan(
     return plan_for(rules, proof, Program(argv=("/git", "x"), timeout=1.0, writes=writes))
 
 
-def test_git_may_write_in_the_git_folders_of_the_roots_where_a_request_names_them() -> None:
-    for writes in ((), ("/w/.git",), ("/x/deep/.git",)):
-        found = plan(*writes)
-        assert isinstance(found, SandboxPlan)
-        assert (found.writes, found.sandbox.mode, found.layer) == (writes, "read-only", "bubblewrap")
-
-
 def test_git_writes_nowhere_else() -> None:
     """ATTACK: a server that was taken over asks the broker for more."""
     for writes in (

@@ -30,7 +30,6 @@ LINUX_ONLY = (
         f"tests/app/test_shutdown.py::test_a_server_on_stdio_ends_with_all_that_it_started[{case}]"
         for case in ("SIGTERM-read-only", "end-of-input-workspace-write")
     ),
-    "tests/repl/test_repl.py::test_sessions_are_in_the_sandbox_of_commands",
     "tests/repl/test_repl.py::test_a_server_that_the_kernel_holds_runs_sessions",
     "tests/repl/test_repl.py::test_python_plots_where_nothing_can_be_written",
     "tests/repl/test_repl.py::test_where_only_landlock_is_there_sessions_run_and_write_nothing",

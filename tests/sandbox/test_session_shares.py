@@ -15,13 +15,11 @@ from pathlib import Path
 import pytest
 
 from mcp_toolserver.capabilities.call_scope import LOCAL, UNCONNECTED
-from mcp_toolserver.runtime.processes.broker_client import Broker, BrokerPolicy, start_standalone_broker
+from mcp_toolserver.runtime.processes.broker_client import Broker
 from mcp_toolserver.runtime.processes.sessions import IDLE_SECONDS, Sessions
 from mcp_toolserver.runtime.sandbox.broker.limit_settings import session_size
 from mcp_toolserver.runtime.sandbox.broker.messages import Script
-from mcp_toolserver.runtime.sandbox.layers.bubblewrap import candidates
-from mcp_toolserver.runtime.sandbox.layers.environment import command_environment
-from mcp_toolserver.runtime.sandbox.layers.spec import SandboxSpec, may_share
+from mcp_toolserver.runtime.sandbox.layers.spec import may_share
 from tests.lsp.stranger import stranger
 from tests.sandbox.locked import python
 from tests.sandbox.sessions import called, each_once, holders, two_sessions
@@ -38,7 +36,7 @@ from tests.support.confinement import (
     serving,
     visible_folder,
 )
-from tests.support.processes import Daemons, asked, outcome, until
+from tests.support.processes import Daemons, asked, broker, outcome, sandbox_in, until
 from tests.support.without import around
 
 Servers = Callable[[str, str], Server]
@@ -124,17 +122,6 @@ def test_a_server_in_the_background_answers_later_calls(servers: Servers, user: 
     assert "got" not in server.bash(fetching(tries=1))
 
 
-UNIX_BY_PATH = """
-import os, socket, threading
-path = os.environ["TMPDIR"] + "/s"
-with socket.socket(socket.AF_UNIX) as one, socket.socket(socket.AF_UNIX) as other:
-    one.bind(path)
-    one.listen()
-    other.connect(path)
-    print("connected")
-"""
-
-
 @each_once
 def test_each_kind_of_socket_works_between_commands(servers: Servers, user: str, mode: str) -> None:
     server = servers(user, mode)
@@ -143,7 +130,6 @@ def test_each_kind_of_socket_works_between_commands(servers: Servers, user: str,
         assert "echo hello" in server.bash(script(ASK.format(where=where))), kind
     for job in jobs:
         server.call("TaskStop", task_id=job)
-    assert server.bash(f"python3 - <<'END'\n{UNIX_BY_PATH}\nEND") == "connected\n"
 
 
 HOVER_NETWORK = """
@@ -518,28 +504,15 @@ def test_with_a_root_in_it_each_command_has_its_own(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def broker() -> Generator[tuple[Broker, str]]:
+def confining() -> Generator[tuple[Broker, str]]:
     """A broker that confines commands, and its root."""
-    with visible_folder() as folder:
-        (folder / "root").mkdir()
-        sandbox = SandboxSpec(
-            mode=READ_ONLY,
-            roots=(str(folder / "root"),),
-            home="/nonexistent",
-            state=str(folder / "state"),
-            programs=candidates(os.environ["PATH"], ()),
-        )
-        policy = BrokerPolicy(sandbox=sandbox, environment=command_environment(os.environ))
-        started = start_standalone_broker(policy)
-        try:
-            assert started.proof.shares_session, started.proof.reasons
-            yield started, str(folder / "root")
-        finally:
-            started.close()
+    with visible_folder() as folder, broker(sandbox=sandbox_in(folder)) as started:
+        assert started.proof.shares_session, started.proof.reasons
+        yield started, str(folder / "root")
 
 
-def test_only_a_session_without_a_connection_ends_when_it_is_idle(broker: tuple[Broker, str]) -> None:
-    at, root = broker
+def test_only_a_session_without_a_connection_ends_when_it_is_idle(confining: tuple[Broker, str]) -> None:
+    at, root = confining
     clock = [0.0]
     sessions = Sessions(at, (root,), now=lambda: clock[0])
     owners = (LOCAL, "connection 1", f"{UNCONNECTED} a 1")
@@ -570,8 +543,8 @@ def test_only_a_session_without_a_connection_ends_when_it_is_idle(broker: tuple[
     assert [run(owner, "cat /tmp/kept 2>&1") for owner in owners[:2]] == ["kept\n"] * 2
 
 
-def test_an_idle_session_with_a_command_running_does_not_end(broker: tuple[Broker, str]) -> None:
-    at, root = broker
+def test_an_idle_session_with_a_command_running_does_not_end(confining: tuple[Broker, str]) -> None:
+    at, root = confining
     clock = [0.0]
     sessions = Sessions(at, (root,), now=lambda: clock[0])
     owner = f"{UNCONNECTED} a 1"

@@ -28,9 +28,7 @@ from mcp_toolserver.runtime.sandbox.broker.messages import (
     decode,
     encode,
 )
-from mcp_toolserver.runtime.sandbox.layers.bubblewrap import candidates
 from mcp_toolserver.runtime.sandbox.layers.environment import DEFAULT_PATH, command_environment
-from mcp_toolserver.runtime.sandbox.layers.spec import SandboxSpec
 from tests.support.processes import (
     Asked,
     Daemons,
@@ -39,6 +37,7 @@ from tests.support.processes import (
     outcome,
     processes,
     python,
+    sandbox_in,
     state,
     status,
     until,
@@ -135,11 +134,13 @@ def test_nothing_dumps_its_memory(at: Broker) -> None:
 
 
 @LINUX
-def test_what_people_need_is_passed_on() -> None:
+def test_what_people_need_and_what_an_operator_names_or_describes_by_a_pattern_is_passed_on() -> None:
     given = {"HOME": "/h", "USER": "u", "LOGNAME": "u", "LC_TIME": "C", "TZ": "UTC", "TMPDIR": "/t"}
-    found = command_environment({**given, "SHELL": "relative", "TERM": "xterm", "EXTRA": "x"}, ["EXTRA"])
+    named = {"TERM": "xterm", "DISPLAY": ":0", "CARGO_HOME": "/c", "CARGO_TARGET_DIR": "/t"}
+    around = {**given, **named, "SHELL": "relative", "OTHER": "x"}
+    found = command_environment(around, ["DISPLAY", "MISSING", "CARGO_*"])
     unattended = {"PAGER": "cat", "GIT_PAGER": "cat", "GIT_TERMINAL_PROMPT": "0"}
-    assert found == {**given, **unattended, "TERM": "xterm", "EXTRA": "x", "PATH": DEFAULT_PATH}
+    assert found == {**given, **unattended, **named, "PATH": DEFAULT_PATH}
     assert command_environment({})["TERM"] == "dumb"
     # Commands find programs where the path holds only the server's own Python.
     own = f"{sys.prefix}/bin"
@@ -372,16 +373,9 @@ async def test_a_broker_gets_over_the_loss_of_what_waits_and_takes_it_along_at_i
 
 @LINUX
 async def test_the_supervisor_that_waits_learns_what_rules_hide(tmp_path: Path) -> None:
+    sandbox = sandbox_in(tmp_path)
     key = tmp_path / "root/a.key"
-    key.parent.mkdir()
     key.write_text("word", encoding="ascii")
-    sandbox = SandboxSpec(
-        mode="read-only",
-        roots=(str(key.parent),),
-        home="/nonexistent",
-        state=str(tmp_path / "state"),
-        programs=candidates(os.environ["PATH"], ()),
-    )
     with broker(sandbox=sandbox) as at:
         await until(lambda: len(_waiting(at)) >= 2)
         at.hide(["*.key"])

@@ -25,7 +25,6 @@ from pydantic import FileUrl
 
 from mcp_toolserver.runtime.sandbox.broker.messages import Script
 from mcp_toolserver.runtime.sandbox.layers.bubblewrap import ALWAYS, candidates, spelled
-from mcp_toolserver.runtime.sandbox.layers.spec import SandboxSpec
 from mcp_toolserver.runtime.sandbox.mounts.hidden_paths import MOST_HIDDEN, HiddenPaths
 from mcp_toolserver.runtime.sandbox.mounts.mounts import MOST_SOCKETS, bound_names
 from tests.lsp.stranger import stranger
@@ -47,7 +46,7 @@ from tests.support.confinement import (
     serving,
     visible_folder,
 )
-from tests.support.processes import broker, outcome
+from tests.support.processes import broker, outcome, sandbox_in
 
 WORD = "the-word-that-is-hidden"
 
@@ -595,15 +594,8 @@ async def test_a_root_that_holds_the_system_cannot_be_narrowed_and_the_error_say
 
 
 def test_a_request_to_the_broker_only_narrows(tmp_path: Path) -> None:
-    root = os.path.realpath(tmp_path / "root")
-    os.mkdir(root)
-    sandbox = SandboxSpec(
-        mode=READ_ONLY,
-        roots=(root,),
-        home="/nonexistent",
-        state=f"{root}-state",
-        programs=candidates(os.environ["PATH"], ()),
-    )
+    sandbox = sandbox_in(tmp_path)
+    (root,) = sandbox.roots
     elsewhere = (("/etc",), ("/",), (), (f"{root}/../outside",), (f"{root}2",), (root, "/etc"))
     with broker(sandbox=sandbox) as started:
         for roots in elsewhere:

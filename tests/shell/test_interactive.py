@@ -89,16 +89,6 @@ async def test_only_the_last_complaints_are_kept(talk: Talk) -> None:
 
 
 @BOTH
-async def test_all_that_it_started_ends_with_it(talk: Talk) -> None:
-    daemons = Daemons()
-    async with talk("sh", "-c", f"{daemons.script} cat") as dialogue:
-        assert await heard(dialogue, 6) == b"ready\n"
-        await until(lambda: len(daemons.alive()) == 4)
-        await dialogue.end()
-        assert daemons.alive() == []
-
-
-@BOTH
 async def test_who_uses_a_job_that_does_not_end_in_time_gets_a_note(
     talk: Talk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
