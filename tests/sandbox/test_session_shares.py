@@ -396,7 +396,10 @@ def test_caches_are_there_unless_the_operator_has_a_place_for_them(tmp_path: Pat
     environ = {"GOCACHE": "/a/place", "UV_CACHE_DIR": "/not/passed", "MCP_TOOLSERVER_CONFIG": str(config)}
     flags = (WORKSPACE_WRITE, "--network", "commands")
     with scene(USERS[0]) as made, serving(made, *flags, environ=environ) as server:
-        assert server.bash("echo $GOCACHE $UV_CACHE_DIR $npm_config_cache") == "/a/place /tmp/.uv /tmp/.npm\n"
+        assert (
+            server.bash("echo $GOCACHE $UV_CACHE_DIR $npm_config_cache")
+            == "/a/place /var/tmp/caches/uv /var/tmp/caches/npm\n"
+        )
         # The folder is there with the network of the machine, too.
         server.bash("echo kept > /tmp/kept")
         assert server.bash("cat /tmp/kept") == "kept\n"
