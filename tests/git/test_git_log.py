@@ -80,9 +80,3 @@ async def test_a_message_that_looks_like_fields_is_a_message(at: GitTools) -> No
     body = "fake\n0123456789 x\n\n[1 commit]"
     at.lair.git("commit", "-q", "--allow-empty", "-m", "four %x00 %H", "-m", body)
     assert await subjects(at, count=2) == ["four %x00 %H", "third"]
-
-
-async def test_a_repository_that_is_broken_is_reported(at: GitTools) -> None:
-    head = at.lair.git("rev-parse", "HEAD^").strip()
-    (at.lair.repository / ".git/objects" / head[:2] / head[2:]).unlink()
-    assert (await at.ask("git_log")).error == "unavailable"

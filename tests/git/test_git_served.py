@@ -5,7 +5,6 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -224,16 +223,6 @@ def test_the_hint_names_what_is_offered(anywhere: Place) -> None:
         assert not set(CHANGING) & set(server.tools())
         said = server.call("bash", command="cd own; git commit -qam x")
     assert "--toolsets default,git" in said.text
-
-
-def test_they_need_workspace_write(servers: Callable[[str, str], Server]) -> None:
-    server = servers(USERS[0], READ_ONLY)
-    before = server.scene.seen()
-    assert not {*CHANGING, *WORKTREES} & set(server.tools())
-    calls: tuple[dict[str, Any], ...] = ({"name": "x"}, {"message": "m", "all": True}, {"paths": ["f"]})
-    for name, arguments in zip((*CHANGING, "EnterWorktree"), (*calls, {"name": "x"}), strict=True):
-        refused(server.call(name, **arguments), "--permission-mode workspace-write")
-    assert not changed(before, server.scene.seen())
 
 
 def test_the_author_is_that_of_git_in_the_repository() -> None:

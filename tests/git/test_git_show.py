@@ -147,9 +147,3 @@ async def test_a_merge_names_no_hidden_file_either(at: GitTools) -> None:
         text = await hiding.text("git_show", **arguments)
         assert "merged" in text
         assert "secret" not in text
-
-
-async def test_a_file_that_cannot_be_read_is_reported(at: GitTools) -> None:
-    blob = at.lair.git("rev-parse", "HEAD:file.txt").strip()
-    (at.lair.repository / ".git/objects" / blob[:2] / blob[2:]).unlink()
-    assert (await at.ask("git_show", path="file.txt")).error == "unavailable"

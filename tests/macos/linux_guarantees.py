@@ -39,12 +39,11 @@ LINUX_ONLY = (
     "tests/git/test_repo_clone.py::test_what_programs_act_upon_is_set_aside_and_reported",
     "tests/git/test_repo_clone.py::test_where_no_git_folder_may_be_made_it_is_not_offered",
     *(
-        f"tests/shell/test_open_files.py::{test}[{mode}]"
+        f"tests/shell/test_open_files.py::{test}[workspace-write]"
         for test in (
             "test_a_server_without_descriptors_says_so_and_goes_on_when_there_are_some",
             "test_a_broker_without_descriptors_is_named_and_serves_the_next_command",
         )
-        for mode in ("read-only", "workspace-write")
     ),
 )
 """What proves that bubblewrap, Landlock and seccomp hold a command, whatever it does: files, test functions

@@ -2,9 +2,7 @@
 
 from collections.abc import Mapping
 
-import pytest
-
-from mcp_toolserver.runtime.sandbox.layers import kernel, landlock
+from mcp_toolserver.runtime.sandbox.layers import landlock
 from tests.sandbox.locked import USERS, outcomes, python
 
 SINCE: Mapping[str, int] = {"truncate_outside": 3, "tcp": 4, "signal_outsider": 6, "abstract": 6}
@@ -20,15 +18,6 @@ def test_a_version_refuses_what_it_knows() -> None:
         assert {name: came[name] != "done" for name in SINCE} == {
             name: abi >= since for name, since in SINCE.items()
         }, abi
-
-
-def test_a_version_that_cannot_keep_files_from_being_emptied_is_refused(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    for abi in (2, 1, 0):
-        monkeypatch.setattr(landlock, "abi", lambda abi=abi: abi)
-        with pytest.raises(kernel.Unsupported):
-            landlock.restrict(landlock.Rules(executes=("/",)))
 
 
 def test_each_version_handles_the_rights_that_came_with_it() -> None:

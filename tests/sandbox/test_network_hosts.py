@@ -317,16 +317,8 @@ async def test_no_report_is_taken_while_the_audit_log_cannot_be_written() -> Non
     with ours, theirs:
         connections = Connections(ours, lambda _: written.pop(0))
         connections.watch("a")
-        report = {
-            "session": "a",
-            "host": "a",
-            "port": 1,
-            "refused": "",
-            "add": "",
-            "ms": 1,
-            "received": 0,
-            "sent": 0,
-        }
+        report = {**dict.fromkeys(("session", "host"), "a"), **dict.fromkeys(("refused", "add"), "")}
+        report |= dict.fromkeys(("port", "ms", "received", "sent"), 1)
         for _ in range(3):
             theirs.send(json.dumps(report).encode())
         connections.take()

@@ -26,7 +26,7 @@ from pydantic import FileUrl
 from mcp_toolserver.runtime.sandbox.broker.messages import Script
 from mcp_toolserver.runtime.sandbox.layers.bubblewrap import ALWAYS, candidates, spelled
 from mcp_toolserver.runtime.sandbox.mounts.hidden_paths import MOST_HIDDEN, HiddenPaths
-from mcp_toolserver.runtime.sandbox.mounts.mounts import MOST_SOCKETS, bound_names
+from mcp_toolserver.runtime.sandbox.mounts.mounts import MOST_SOCKETS
 from tests.lsp.stranger import stranger
 from tests.sandbox.sessions import EACH_ONCE, each_once
 from tests.support import live
@@ -233,16 +233,6 @@ def test_with_too_many_sockets_no_command_runs_and_the_error_says_why() -> None:
             many[0].unlink()
             assert server.bash(connecting(many[1], full[0])).count("failed") == 6
             assert server.bash(f"ls {folder / 'full'}") == "(no output)"
-
-
-def test_an_entry_of_the_list_is_read_in_every_way_its_line_ends_allow() -> None:
-    entry = b"0000000000000000: 00000002 00000000 00010000 0001 01 12345"
-    listed = b"Num RefCount\n%b /a\n%b\n%b @abstract\n%b rel ative\n/b\n" % (entry, entry, entry, entry)
-    names = dict(bound_names(listed))
-    assert [name for name, is_guess in names.items() if not is_guess] == [b"/a", b"rel ative"]
-    assert b"rel ative\n/b" in names
-    assert b"/a\n" + entry in names
-    assert all(len(name) <= 108 for name in names)
 
 
 # --- rules -----------------------------------------------------------------------------------------------
