@@ -19,7 +19,6 @@ from tests.sandbox.sessions import each_once
 from tests.support.confinement import (
     BY_USER,
     EVIL,
-    FULL,
     PROTECTED_GIT,
     USERS,
     WORKSPACE_WRITE,
@@ -250,32 +249,23 @@ def test_the_state_of_the_server_is_out_of_sight(servers: Servers, user: str, mo
 
 
 def test_nothing_in_the_workspace_is_ever_imported() -> None:
-    names = (
-        "json",
-        "re",
-        "sitecustomize",
-        "usercustomize",
-        "encodings",
-        "mcp_toolserver",
-        "anyio",
-        "wcmatch",
-    )
+    stock, ours = ("json", "re", "sitecustomize", "usercustomize", "encodings"), ("anyio", "wcmatch")
     with scene(USERS[0]) as at:
         mark = at.root / "imported"
         body = f"open({str(mark)!r}, 'w').close()\n"
-        for name in names:
+        for name in (*stock, *ours, "mcp_toolserver"):
             put(at.root / f"{name}.py", body)
         put(at.root / "mcp_toolserver/tools/shell/evil.py", body)
         # The package, without the folder that the interpreter is started in.
         importable = {"PYTHONPATH": str(ROOT), "PYTHONSAFEPATH": "1"}
-        for mode in (WORKSPACE_WRITE, FULL):
-            with serving(at, mode, around=("env", f"--chdir={at.root}"), environ=importable) as server:
-                server.call("grep_search", pattern="x")
-                server.call("glob_search", pattern="*")
-                server.call("read_file", path="f")
-                server.bash("true")
-                assert "evil" not in server.tools()
-            assert not mark.exists()
+        inside = ("env", f"--chdir={at.root}")
+        with serving(at, WORKSPACE_WRITE, around=inside, environ=importable) as server:
+            server.call("grep_search", pattern="x")
+            server.call("glob_search", pattern="*")
+            server.call("read_file", path="f")
+            server.bash("true")
+            assert "evil" not in server.tools()
+        assert not mark.exists()
         # What measures coverage would have imported the real one first.
         plain = {name: value for name, value in os.environ.items() if not name.startswith("COVERAGE")}
         naive = [sys.executable, "-c", "import json"]

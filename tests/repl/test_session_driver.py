@@ -7,7 +7,7 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -113,32 +113,10 @@ def test_a_bare_python_of_another_version_keeps_state(tmp_path: Path, name: str)
         assert session.run("x") == ({"done": 0, "tag": "t"}, "41\n")
 
 
-def project_python(folder: Path, script: str, name: str = ".venv") -> None:
+def project_python(folder: Path, script: str) -> None:
     """An interpreter of the project in `folder`, in whose place a shell script runs."""
-    (folder / name / "bin").mkdir(parents=True)
-    program(folder / name / "bin", "python", script)
-
-
-def test_the_python_of_the_project_runs_and_a_broken_one_is_passed_over_with_a_note(tmp_path: Path) -> None:
-    for name in ("venv", ".venv"):
-        project_python(tmp_path, f'exec {sys.executable} "$@"', name)
-        with talk("python", tmp_path) as session:
-            session.ready()
-        assert session.words[0] == {"interpreter": str(tmp_path / name / "bin/python"), "note": ""}
-    kinds: dict[str, Callable[[Path], object]] = {
-        "empty": lambda python: None,
-        "dangling": lambda python: python.symlink_to("/nonexistent/python"),
-        "folder": lambda python: python.mkdir(),
-        "not executable": lambda python: python.write_text("#!/bin/sh", encoding="utf-8"),
-    }
-    note = ".venv is not used: commands find no program .venv/bin/python"
-    for kind, make in kinds.items():
-        python = tmp_path / kind / ".venv/bin/python"
-        python.parent.mkdir(parents=True)
-        make(python)
-        with talk("python", tmp_path / kind) as session:
-            session.ready()
-        assert session.words[0] == {"interpreter": str(Path(sys.prefix, "bin/python3")), "note": note}, kind
+    (folder / ".venv/bin").mkdir(parents=True)
+    program(folder / ".venv/bin", "python", script)
 
 
 def test_words_that_make_no_sense_are_passed_over_and_a_server_that_is_gone_ends_it(tmp_path: Path) -> None:

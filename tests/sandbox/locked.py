@@ -215,10 +215,21 @@ def _landlock_only(scene: Scene, abi: int) -> None:
     landlock.restrict(landlock.Rules(executes=("/",), writes=(str(scene.private),)))
 
 
+def _places(scene: Scene, **given: list[str]) -> None:
+    """Landlock with rules for places in `top`, one of which is an open folder, and one a link to it."""
+    (scene.top / "link").symlink_to("workspace")
+    places: dict[str, tuple[int | str, ...]] = {
+        right: tuple(scene.folder if name == "descriptor" else str(scene.top / name) for name in names)
+        for right, names in given.items()
+    }
+    landlock.restrict(landlock.Rules(**places))
+
+
 LOCKS: dict[str, Callable[..., None]] = {
     "server": _lock_server,
     "command": _lock_command,
     "helper": _lock_helper,
     "proxy": _lock_proxy,
     "landlock": _landlock_only,
+    "places": _places,
 }

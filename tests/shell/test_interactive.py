@@ -12,8 +12,7 @@ from mcp_toolserver.errors import Unavailable
 from mcp_toolserver.runtime.processes import interactive as dialogue_module
 from mcp_toolserver.runtime.processes.broker_client import Broker
 from mcp_toolserver.runtime.processes.interactive import InteractiveProcess, start_interactive
-from tests.support.open_files import descriptors
-from tests.support.processes import PATIENCE, Daemons, broker, status, until
+from tests.support.processes import PATIENCE, Daemons, status, until
 
 BOTH = pytest.mark.parametrize("layer", ["linux", "posix"], indirect=True)
 """For what the broker has a part in."""
@@ -140,13 +139,3 @@ async def test_what_was_ended_is_not_read_or_written_under_a_descriptor_used_aga
             for pair in pipes:
                 for descriptor in pair:
                     os.close(descriptor)
-
-
-@BOTH
-async def test_a_broker_that_is_gone_starts_nothing(layer: str) -> None:
-    before = descriptors()
-    with broker() as at:
-        pass
-    with pytest.raises(Unavailable):
-        await start_interactive(at, ("cat",))
-    assert descriptors() <= before

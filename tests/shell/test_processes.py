@@ -2,7 +2,6 @@
 
 import errno
 import os
-import signal
 from collections.abc import AsyncGenerator, Generator
 from contextlib import suppress
 from dataclasses import replace
@@ -31,7 +30,6 @@ from tests.support.processes import (
     Daemons,
     bench,
     broker,
-    state,
     status,
     until,
 )
@@ -178,16 +176,6 @@ async def test_nothing_of_a_cancelled_command_is_left(here: Bench) -> None:
 
 
 # --- the background --------------------------------------------------------------------------------------
-
-
-@BOTH
-async def test_a_background_command_that_cannot_start_is_an_error(tmp_path: Path, layer: str) -> None:
-    with broker() as started:
-        async with bench(tmp_path, at=started) as made:
-            os.kill(started.pid, signal.SIGKILL)
-            await until(lambda: state(started.pid) == "Z")
-            with pytest.raises(Unavailable):
-                await made.run("true", background=True)
 
 
 async def test_all_output_of_a_background_command_can_be_read_in_pages(small: Bench) -> None:
