@@ -32,7 +32,6 @@ from tests.sandbox.cases import until
 from tests.support.confinement import (
     AS_ROOT_IN_LONG,
     FULL,
-    PROTECTED_GIT,
     READ_ONLY,
     USERS,
     WORKSPACE_WRITE,
@@ -213,16 +212,6 @@ def test_the_tools_commit_where_a_command_cannot(place: Place) -> None:
 
 
 # --- modes, layers, settings -----------------------------------------------------------------------------
-
-
-def test_the_hint_names_what_is_offered(anywhere: Place) -> None:
-    assert set(CHANGING) <= set(anywhere.server.tools())
-    said = anywhere.server.call("bash", command="cd own; git commit -qam x")
-    assert "--toolsets default,git" not in said.text
-    with serving(anywhere.scene, *PROTECTED_GIT.split(), "--toolsets", "default") as server:
-        assert not set(CHANGING) & set(server.tools())
-        said = server.call("bash", command="cd own; git commit -qam x")
-    assert "--toolsets default,git" in said.text
 
 
 def test_the_author_is_that_of_git_in_the_repository() -> None:

@@ -106,11 +106,6 @@ async def test_only_commits_are_shown_by_id(at: GitTools) -> None:
         assert (await at.ask("git_show", commit=f"{id_}^{{blob}}")).error == "invalid_input"
 
 
-async def test_a_tag_stands_for_its_commit(at: GitTools) -> None:
-    at.lair.git("tag", "-m", "about it", "v1", "HEAD~1")
-    assert "first" in await at.text("git_show", commit="v1")
-
-
 async def test_hidden_files_are_left_out_and_counted(at: GitTools) -> None:
     at.lair.write("secret", "hunter2\n")
     at.lair.write("file.txt", "shown\n")

@@ -180,6 +180,7 @@ def test_without_seccomp_bubblewrap_stands_alone_behind_its_own_network(scene: S
     with serving(scene, READ_ONLY, UNCONFINED_SERVER, around=around("seccomp")) as server:
         harm = f"echo x > {scene.outside}/kept; echo x > kept; chmod 777 kept"
         assert "kept" in server.bash(f"{harm}; cat kept")
+        assert "kept" in server.call("grep_search", pattern="kept").text
     assert not changed(before, scene.seen())
 
 

@@ -53,6 +53,7 @@ DENIALS = [
     ("bash: f: Read-only file system", READING, "--permission-mode workspace-write"),
     ("Error: EROFS, open 'x'", READING, "--permission-mode workspace-write"),
     (LOCKED, WRITING, "--git protected"),
+    (LOCKED, WRITING, "--toolsets default,git"),
     (LOCKED, WITH_TOOLS, "Use these tools: git_branch, git_commit."),
     ("error: could not lock config file .git/config: Read-only file system", WRITING, "--git protected"),
     ("touch: '/usr/x': Read-only file system", WRITING, "roots"),

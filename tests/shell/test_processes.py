@@ -77,12 +77,6 @@ async def test_a_command_that_closes_its_output_still_counts_until_its_end(here:
     assert (job.text, job.exit_status) == ("first\n", 5)
 
 
-async def test_output_within_the_limit_is_whole(small: Bench) -> None:
-    for size in (0, 1, 99, 100, 101, 149, 150):
-        job = await small.run(f"head -c {size} /dev/zero | tr '\\0' x")
-        assert (job.text, job.omitted, job.tail, job.saved_output) == ("x" * size, 0, "", None), size
-
-
 async def test_a_cut_does_not_split_a_character(small: Bench) -> None:
     job = await small.run("printf 'x'; printf '€%.0s' {1..100}")
     assert job.text == "x" + "€" * 33
