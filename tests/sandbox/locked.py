@@ -218,7 +218,7 @@ def _landlock_only(scene: Scene, abi: int) -> None:
 def _places(scene: Scene, **given: list[str]) -> None:
     """Landlock with rules for places in `top`, one of which is an open folder, and one a link to it."""
     (scene.top / "link").symlink_to("workspace")
-    places: dict[str, tuple[int | str, ...]] = {
+    places: dict[str, Any] = {
         right: tuple(scene.folder if name == "descriptor" else str(scene.top / name) for name in names)
         for right, names in given.items()
     }
