@@ -58,8 +58,14 @@ def server(request: pytest.FixtureRequest, servers: Callable[[str, str], Server]
 
 def background(server: Server, script: str) -> str:
     """All that a background command prints."""
-    task = server.start(script)
-    return server.call("TaskOutput", task_id=task, offset=0, until="end", wait_ms=20_000).text
+    said = ""
+    # A socket of another test that was to be covered may have gone meanwhile, and nobody else tries again.
+    for _ in range(3):
+        task = server.start(script)
+        said = server.call("TaskOutput", task_id=task, offset=0, until="end", wait_ms=20_000).text
+        if "SANDBOX_UNAVAILABLE" not in said:
+            break
+    return said
 
 
 def session(server: Server, script: str) -> str:
@@ -129,17 +135,12 @@ def test_no_socket_outside_the_roots_is_reached(
             assert said.count("failed") == 3 * (len(streams) + 2), way
 
 
-@pytest.mark.xdist_group(USERS[0])
-def test_a_socket_that_was_bound_to_a_relative_name_is_not_reached(
-    servers: Callable[[str, str], Server],
-) -> None:
-    with (
-        visible_folder() as folder,
-        contextlib.chdir(folder),
-        listening(folder / "relative", bound_as="relative"),
-    ):
-        said = servers(USERS[0], WORKSPACE_WRITE).bash(connecting(folder / "relative"))
-    assert said.count("failed") == 3, said
+def test_a_socket_that_was_bound_to_a_relative_name_is_not_reached() -> None:
+    with scene(USERS[0]) as made, visible_folder() as folder:
+        bound = listening(folder / "relative", bound_as="relative")
+        with contextlib.chdir(folder), bound, serving(made, WORKSPACE_WRITE) as server:
+            said = server.bash(connecting(folder / "relative"))
+        assert said.count("failed") == 3, said
 
 
 def test_a_socket_behind_a_link_into_a_hidden_folder_is_not_reached(server: Server) -> None:
