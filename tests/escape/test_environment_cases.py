@@ -9,10 +9,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from mcp_toolserver.runtime.sandbox.broker.messages import Program
-from mcp_toolserver.runtime.sandbox.layers.environment import DEFAULT_PATH, OFFLINE, command_environment
-from mcp_toolserver.runtime.search.executable import helper, start
-from tests.search.searching import RIPGREP
+from mcp_toolserver.runtime.sandbox.layers.environment import OFFLINE, command_environment
 from tests.support.processes import FULL, PATIENCE, broker, outcome
 
 BASH = shutil.which("bash") or "bash is not installed"
@@ -147,28 +144,6 @@ def test_a_command_sees_no_variable_that_is_not_on_the_list(tmp_path: Path) -> N
     assert ours(environ, tmp_path, script) == [""]
 
 
-def test_a_module_in_the_folder_searched_is_not_imported(tmp_path: Path) -> None:
-    """A search starts no interpreter in the folder that it searches."""
-    _plant(tmp_path)
-    program = start(RIPGREP)
-    # What measures coverage would have imported the real one first.
-    plain = {name: value for name, value in os.environ.items() if not name.startswith("COVERAGE")}
-    there = subprocess.run(
-        [sys.executable, "-c", "import json"],
-        cwd=tmp_path,
-        env=plain,
-        check=True,
-        capture_output=True,
-        encoding="utf-8",
-    )
-    assert "BITTEN" in there.stdout
-    request = Program(argv=(*program, "--files", "."), timeout=PATIENCE)
-    with broker(FULL, helper(RIPGREP)) as at:
-        output = outcome(at, request, cwd=str(tmp_path))[1]
-    assert "json.py" in output
-    assert "BITTEN" not in output.replace("evil-BITTEN.so", "").split()
-
-
 def test_a_user_s_own_start_files_are_not_read(tmp_path: Path) -> None:
     """ENV02: neither profile nor rc file."""
     for name in (".bashrc", ".bash_profile", ".profile", ".bash_login"):
@@ -179,16 +154,6 @@ def test_a_user_s_own_start_files_are_not_read(tmp_path: Path) -> None:
     )
     assert "BITTEN" in login.stdout
     assert ours(home, tmp_path, "echo honest") == ["honest\n"]
-
-
-def test_the_way_to_programs_holds_absolute_entries_only() -> None:
-    for path, becomes in {
-        "": DEFAULT_PATH,
-        ".:bin:": DEFAULT_PATH,
-        "/a:.:/b::relative:/c": "/a:/b:/c",
-        "~/bin:/a": "/a",
-    }.items():
-        assert command_environment({"PATH": path})["PATH"] == becomes
 
 
 def test_without_a_network_package_managers_try_once_unless_the_operator_says_otherwise() -> None:
@@ -202,12 +167,3 @@ def test_the_user_is_named_also_where_the_server_s_environment_does_not() -> Non
     bare, given = command_environment({}), command_environment({"USER": "somebody"})
     assert (bare["USER"], bare["LOGNAME"]) == (name, name)
     assert (given["USER"], given["LOGNAME"]) == ("somebody", name)
-
-
-def test_what_an_operator_names_or_describes_by_a_pattern_is_passed_on() -> None:
-    environ = {"DISPLAY": ":0", "OTHER": "x", "CARGO_HOME": "/c", "CARGO_TARGET_DIR": "/t"}
-    given = command_environment(environ, ["DISPLAY", "MISSING", "CARGO_*"])
-    assert {name: given[name] for name in environ if name in given} == {
-        name: value for name, value in environ.items() if name != "OTHER"
-    }
-    assert "MISSING" not in given

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.sandbox.sessions import each_once
 from tests.support.confinement import (
     BY_USER,
     READ_ONLY,
@@ -287,8 +288,7 @@ def test_the_same_attack_gets_through_where_nothing_stops_it(targets: Targets, t
     assert [name for name, probe in PROBES.items() if probe.free and found[name] != "reached"] == []
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("user", BY_USER)
+@each_once
 def test_a_command_inherits_its_three_streams_and_nothing_else(
     servers: Callable[[str, str], Server], user: str, mode: str
 ) -> None:
@@ -311,8 +311,7 @@ print(repr(open("/dev/null").read()), os.read(0, 1))
 """Whoever owns a device may change it, and root owns these."""
 
 
-@pytest.mark.parametrize("user", BY_USER)
-@pytest.mark.parametrize("mode", MODES)
+@each_once
 def test_devices_can_be_used_and_not_changed(
     servers: Callable[[str, str], Server], user: str, mode: str
 ) -> None:

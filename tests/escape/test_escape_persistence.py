@@ -1,7 +1,7 @@
 """What a command leaves behind: nothing outside the roots, and in them nothing that programs act on unasked.
 
-Each case runs through a real server in read-only and in workspace-write, as root and as an unprivileged user,
-and again with no sandbox in a copy of the same scene, where it must do its harm.
+Each case runs through a real server in workspace-write, as root and as an unprivileged user, and again with
+no sandbox in a copy of the same scene, where it must do its harm. `test_escape_shell.py` has read-only.
 """
 
 import os
@@ -19,9 +19,7 @@ from tests.sandbox.sessions import each_once
 from tests.support.confinement import (
     BY_USER,
     EVIL,
-    FULL,
     PROTECTED_GIT,
-    READ_ONLY,
     USERS,
     WORKSPACE_WRITE,
     Scene,
@@ -36,7 +34,6 @@ from tests.support.snapshot import Snapshot, differences, snapshot
 
 Servers = Callable[[str, str], Server]
 
-MODES = (READ_ONLY, WORKSPACE_WRITE)
 PROTECTED = (".git", ".mcp.json", ".vscode", "hostile/.git")
 """In every scene."""
 STEERING = (".git/hooks", ".git/config", ".mcp.json", ".vscode", "hostile/.git/hooks", "hostile/.git/config")
@@ -69,6 +66,10 @@ CASES = {
     "PERS04-closed": new(
         ".devcontainer", "mkdir .devcontainer && echo x > .devcontainer/x && chmod 0 .devcontainer"
     ),
+    "PERS04-read-only": new(
+        "s/.vscode", "mkdir -p s/.vscode && echo x > s/.vscode/x && chmod 555 s s/.vscode"
+    ),
+    "PERS11": Case(script="mkdir .GIT; echo x > .GIT/config", harms=".GIT/config"),
     "hooks": Case(script="echo x > .git/hooks/pre-commit", harms=".git/hooks/pre-commit"),
     "hooks-mode": Case(script="chmod 777 .git/hooks", harms=".git/hooks"),
     "hooks-link": Case(script="ln -s .git/hooks h; echo x > h/pre-commit", harms=".git/hooks/pre-commit"),
@@ -113,14 +114,11 @@ CASES = {
 def kept(server: Server) -> Snapshot:
     """All that the mode must leave as it is."""
     at = server.scene
-    around = at.around()
-    if server.mode == READ_ONLY:
-        return {**around, **at.seen()}
     names = PROTECTED if "protected" in server.flags else STEERING
-    return {**around, **snapshot(*(at.root / name for name in names))}
+    return {**at.around(), **snapshot(*(at.root / name for name in names))}
 
 
-@pytest.mark.parametrize("mode", [*MODES, PROTECTED_GIT])
+@pytest.mark.parametrize("mode", [WORKSPACE_WRITE, PROTECTED_GIT])
 @pytest.mark.parametrize("user", BY_USER)
 def test_a_command_leaves_nothing_that_acts_later(user: str, mode: str) -> None:
     with scene(user) as at, serving(at, *mode.split()) as server, collected() as case:
@@ -138,34 +136,12 @@ def test_a_command_leaves_nothing_that_acts_later(user: str, mode: str) -> None:
                 assert differences(earlier, before) == []
                 if target != server.scene.root / ".git":
                     assert (str(target) in earlier) == os.path.lexists(target)
-                if one.reported and mode != READ_ONLY:
+                if one.reported:
                     assert one.harms in said
 
 
 def test_the_same_command_leaves_it_where_nothing_stops_it(pattern: Scene, ground: Path) -> None:
     assert_each_does_harm(pattern, ground, CASES)
-
-
-WORK = {
-    "PERS14": "mkdir -p .github/workflows && echo x > .github/workflows/x.yml && tee Makefile <<< x",
-    "new": "mkdir -p made/deep && echo x > made/deep/file && mv made/deep/file made/moved && cat made/moved",
-    "mode": "touch script && chmod 755 script && test -x script && stat -c %a script",
-    "links": "ln f made-link && ln -s f made-soft && cat made-soft made-link | wc -l",
-    "build": "python3 -m venv --without-pip v && ls v/bin/python3 && rm -rf v",
-    "tests": "printf 'import unittest\\n' > test_x.py && python3 -m unittest -q test_x 2>&1 | tail -1",
-    "temporary": "t=$(mktemp) && echo x > $t && cp $t from-temporary && cat from-temporary",
-    "sockets": "python3 -c 'import socket; print(socket.socketpair()[0].fileno() > 2)'",
-    "unix": 'python3 -c \'import socket; s = socket.socket(1); s.bind("s"); print("bound")\'; rm s',
-}
-"""Honest work in workspace-write."""
-
-
-@pytest.mark.parametrize("user", BY_USER)
-def test_work_in_the_workspace_goes_on_as_without_a_sandbox(servers: Servers, user: str) -> None:
-    with collected() as case:
-        for name, script in WORK.items():
-            with case(name):
-                assert servers(user, WORKSPACE_WRITE).bash(script) == servers(user, FULL).bash(script)
 
 
 PROTECTED_SPELLINGS = {
@@ -258,8 +234,7 @@ def test_a_repository_kept_elsewhere_in_the_roots_is_protected_too(user: str) ->
             assert "done" in server.bash(f"echo x > {second}/file && echo done")
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("user", BY_USER)
+@each_once
 def test_the_state_of_the_server_is_out_of_sight(servers: Servers, user: str, mode: str) -> None:
     server = servers(user, mode)
     planted = put(server.scene.state / "planted", "only for the server")
@@ -274,32 +249,23 @@ def test_the_state_of_the_server_is_out_of_sight(servers: Servers, user: str, mo
 
 
 def test_nothing_in_the_workspace_is_ever_imported() -> None:
-    names = (
-        "json",
-        "re",
-        "sitecustomize",
-        "usercustomize",
-        "encodings",
-        "mcp_toolserver",
-        "anyio",
-        "wcmatch",
-    )
+    stock, ours = ("json", "re", "sitecustomize", "usercustomize", "encodings"), ("anyio", "wcmatch")
     with scene(USERS[0]) as at:
         mark = at.root / "imported"
         body = f"open({str(mark)!r}, 'w').close()\n"
-        for name in names:
+        for name in (*stock, *ours, "mcp_toolserver"):
             put(at.root / f"{name}.py", body)
         put(at.root / "mcp_toolserver/tools/shell/evil.py", body)
         # The package, without the folder that the interpreter is started in.
         importable = {"PYTHONPATH": str(ROOT), "PYTHONSAFEPATH": "1"}
-        for mode in (WORKSPACE_WRITE, FULL):
-            with serving(at, mode, around=("env", f"--chdir={at.root}"), environ=importable) as server:
-                server.call("grep_search", pattern="x")
-                server.call("glob_search", pattern="*")
-                server.call("read_file", path="f")
-                server.bash("true")
-                assert "evil" not in server.tools()
-            assert not mark.exists()
+        inside = ("env", f"--chdir={at.root}")
+        with serving(at, WORKSPACE_WRITE, around=inside, environ=importable) as server:
+            server.call("grep_search", pattern="x")
+            server.call("glob_search", pattern="*")
+            server.call("read_file", path="f")
+            server.bash("true")
+            assert "evil" not in server.tools()
+        assert not mark.exists()
         # What measures coverage would have imported the real one first.
         plain = {name: value for name, value in os.environ.items() if not name.startswith("COVERAGE")}
         naive = [sys.executable, "-c", "import json"]

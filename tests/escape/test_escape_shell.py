@@ -4,57 +4,38 @@ Each runs in a real server, as root and as an unprivileged user, and again with 
 same scene, where most of them must do their harm: a command that harms nowhere proves nothing.
 """
 
-from collections.abc import Callable, Generator
-from contextlib import ExitStack
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.escape.harm import Case, assert_each_does_harm
 from tests.sandbox.cases import collected
-from tests.support.confinement import BY_USER, FULL, READ_ONLY, USERS, Scene, Server, serving
+from tests.support.confinement import AS_ROOT_IN_LONG, BY_USER, FULL, READ_ONLY, USERS, Scene, Server, serving
 from tests.support.snapshot import differences, snapshot
 
 Servers = Callable[[str, str], Server]
 
 CASES = {
     "SH01": Case(script="echo x > f", harms="f"),
-    "SH07": Case(script="ls\nrm f", harms="f"),
-    "SH15": Case(script="find . -maxdepth 0 -fprintf new hello", harms="new"),
     "SH19": Case(script="sed -i s/o/0/ f", harms="f"),
-    "SH25": Case(script="sed s/o/touch\\ new/e f", harms="new"),
     "SH52": Case(script="PATH=.:$PATH ls", harms="evil-ran"),
-    "SH57": Case(script="git -c alias.x='!touch new' x", harms="new"),
     "SH61": Case(script="git status", harms="hostile/evil-ran", cwd="hostile"),
-    "SH62": Case(script="git diff --ext-diff", harms="hostile/evil-ran", cwd="hostile"),
     "SH66": Case(script="git tag t1", harms=".git/refs/tags/t1"),
-    "SH67": Case(script="git remote add x ext::./evil.sh", harms=".git/config"),
-    "SH68": Case(script="git -c core.sshCommand=./evil.sh ls-remote ssh://x/y", harms="evil-ran"),
-    "SH69": Case(script="git -c protocol.ext.allow=always ls-remote 'ext::./evil.sh'", harms="evil-ran"),
     "SH73": Case(script="git stash", harms=".git/refs/stash"),
     "SH74": Case(script="git config user.x y", harms=".git/config"),
-    "SH75": Case(script="git reflog expire --expire=now --all", harms=".git/logs/HEAD"),
     "SH78": Case(script="less f", harms="evil-ran"),
-    "SH82": Case(script="tar --to-command=./evil.sh -xf a.tar", harms="evil-ran"),
-    "SH83": Case(
-        script="tar -cf /dev/null f --checkpoint=1 --checkpoint-action=exec=./evil.sh", harms="evil-ran"
-    ),
     "SH103": Case(script="chmod 777 f", harms="f"),
     "SH105": Case(script="ln f hl", harms="hl"),
     "SH107": Case(script="cat f > $O/x", harms="$O/x"),
     "SH108": Case(script="cp f $O/", harms="$O/f"),
-    "SH109": Case(script="echo x > link_out", harms="$O/target"),
     "SH110": Case(script="echo x > /proc/self/cwd/new", harms="new"),
     # What a snapshot can see and the names above do not reach.
     "touch": Case(script="touch f", harms="f"),
-    "touch-back": Case(script="touch -d @0 f; touch -d @1 f", harms="f"),
-    "chmod-back": Case(script="chmod 600 f; chmod 644 f", harms="f"),
     "xattr": Case(script='python3 -c \'import os; os.setxattr("f", "user.a", b"b")\'', harms="f"),
-    "xattr-gone": Case(script='python3 -c \'import os; os.removexattr("f", "user.note")\'', harms="f"),
     "chattr": Case(script="chattr +A f", harms="f"),
     "fifo": Case(script="mkfifo new", harms="new"),
     "rename": Case(script="mv f new", harms="new"),
-    "rename-out": Case(script="mv f $O/moved", harms="$O/moved"),
     "exchange": Case(
         script='python3 -c \'import ctypes; ctypes.CDLL(None).renameat2(-100, b"f", -100, b"g", 2)\'',
         harms="f",
@@ -70,7 +51,6 @@ CASES = {
         script="unshare --user --map-root-user --mount sh -c 'mount -o remount,rw,bind .; rm f'",
         harms="f",
     ),
-    "git-gc": Case(script="git gc --quiet --prune=now", harms=".git/packed-refs"),
     "git-commit": Case(script="git commit --quiet --all --message=x", harms=".git/refs/heads/main"),
     "git-worktree": Case(script="git worktree add -q $O/tree", harms="$O/tree"),
     "background": Case(script="setsid sh -c 'rm f' & wait", harms="f"),
@@ -112,53 +92,33 @@ HONEST = {
     "python-stdin": "python3 - <<'END'\nimport os\nprint(os.listdir('d'), os.getcwd())\nEND",
     "python-threads": "python3 -c 'import threading; threading.Thread(target=print, args=[1]).start()'",
     "python-processes": "python3 -c 'from multiprocessing import Pool; print(Pool(2).map(abs, [-1, -2]))'",
-    "xargs-parallel": "printf 'f\\ng\\n' | xargs -P2 -n1 wc -l | sort",
     "stat": "stat -c '%n %s %a %u %g %h %F %Y' f g d link_in fifo",
     "mktemp": 't=$(mktemp) && echo kept > "$t" && cat "$t" && rm "$t" && test ! -e "$t"',
     "mktemp-folder": 'd=$(mktemp -d) && cd "$d" && git init -q && touch a && git add a && git status -s',
     "tmp": "echo x > /tmp/mine && cat /tmp/mine && rm /tmp/mine",
-    "jobs": "for i in 3 1 2; do (echo $i) & done | sort; wait",
     "job-status": "(exit 3) & wait $!; echo $?",
-    "coproc": "coproc cat; echo hi >&${COPROC[1]}; read -r back <&${COPROC[0]}; echo $back",
     "ls": "ls -lan --time-style=+%s .",
     "env": "env -i A=1 env; printenv HOME LANG; echo $0 $#",
     "path": 'command -v sh cat; echo "$PATH"',
-    "date": "date -u -d @86400 +%F; TZ=Asia/Tokyo date -d @0 +%T",
     "null": "echo gone > /dev/null; head -c 3 /dev/zero | od -An -tx1; test -r /dev/urandom",
     "std": "echo out > /dev/stdout; echo err > /dev/stderr; cat /dev/fd/0 < g",
     "outside": "cat link_out; ls $O; cat $O/kept",
-    "status": "exit 7",
     "signal": "kill -TERM $$; echo still here",
-    "fail": "set -euo pipefail; false | true; echo not reached",
-    "missing": "cat nothing-here; echo $?",
     "id": "id -u; id -g; whoami",
     "ulimit": "ulimit -c",
-    "unicode": "printf 'naïve ☃\\n' | wc -m",
-    "timeout": "timeout 5 echo in time; timeout 0.1 sleep 5; echo $?",
-    "big-output": "seq 1 5000 | tail -1500",
     "login-files": "shopt -q login_shell || echo no login; echo ${BASH_ENV:-none}",
 }
 
 
-@pytest.fixture(scope="module")
-def unconfined(servers: Servers) -> Generator[dict[str, Server]]:
-    """For each user a server without a sandbox, in the scene of the read-only one."""
-    with ExitStack() as stack:
-        scenes = {user: servers(user, READ_ONLY).scene for user in USERS}
-        yield {user: stack.enter_context(serving(at, FULL)) for user, at in scenes.items()}
-
-
-@pytest.mark.parametrize("user", BY_USER)
-def test_an_honest_command_says_the_same_in_the_sandbox(
-    servers: Servers, unconfined: dict[str, Server], user: str
-) -> None:
+@pytest.mark.parametrize("user", AS_ROOT_IN_LONG)
+def test_an_honest_command_says_the_same_in_the_sandbox(servers: Servers, user: str) -> None:
     """And the sandbox leaves no mark on the scene."""
     confined = servers(user, READ_ONLY)
     at = confined.scene
-    with collected() as case:
+    with serving(at, FULL) as unconfined, collected() as case:
         for name, script in HONEST.items():
             with case(name):
                 before = snapshot(at.base, without=[at.state])
                 said = confined.bash(script)
                 assert differences(before, snapshot(at.base, without=[at.state])) == []
-                assert said == unconfined[user].bash(script)
+                assert said == unconfined.bash(script)

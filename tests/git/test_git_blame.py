@@ -4,19 +4,18 @@ from pathlib import Path
 
 import pytest
 
-from mcp_toolserver.runtime.processes.broker_client import Broker
 from tests.git.hostile_git import Lair
-from tests.git.repositories import GitTools, git_tools, without_ids
+from tests.git.repositories import GitTools, without_ids
 
 
 @pytest.fixture
-def at(tmp_path: Path, git_broker: Broker) -> GitTools:
+def lair(tmp_path: Path) -> Lair:
     """Of two lines in file.txt the second is Ann's."""
-    lair = Lair(tmp_path)
+    made = Lair(tmp_path)
     date = {"GIT_AUTHOR_DATE": "2026-01-02T03:04:05Z"}
-    lair.environ = {**lair.environ, **date}
-    lair.git("commit", "-qam", "second", "--author=Ann Other <ann@example.org>")
-    return git_tools(lair, git_broker)
+    made.environ = {**made.environ, **date}
+    made.git("commit", "-qam", "second", "--author=Ann Other <ann@example.org>")
+    return made
 
 
 async def test_each_line_has_its_author(at: GitTools) -> None:

@@ -9,7 +9,6 @@ import pytest
 from mcp_toolserver.text.git.names import parse_author
 from tests.git.hostile_git import Lair
 from tests.git.repositories import GitTools
-from tests.support.workbench import Person
 
 EXAMPLE: dict[str, Any] = {"paths": ["README.md"], "message": "Say that taxes are in percent"}
 
@@ -175,16 +174,6 @@ async def test_a_rule_about_the_tool_holds_for_each_file(at: GitTools) -> None:
     lair.write("kept/out", "y\n")
     at = at.like(deny=["git_commit(kept/out)"])
     await refused(at, "invalid_input", paths=["kept"])
-
-
-async def test_an_approved_call_commits_what_it_names(at: GitTools) -> None:
-    lair = at.lair
-    at = at.like(ask=["git_commit"])
-    person = Person(says=True)
-    result = await at.at.call("git_commit", {"message": "m", "all": True}, person)
-    assert result.error is None, result.text
-    assert len(person.asked) == 1
-    assert committed(lair) == ["M file.txt"]
 
 
 # --- authors ---------------------------------------------------------------------------------------------

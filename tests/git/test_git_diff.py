@@ -51,11 +51,6 @@ async def test_a_path_narrows_it(at: GitTools) -> None:
     assert await at.text("git_diff", path="nowhere") == "[no differences]"
 
 
-async def test_lines_are_counted_by_file(at: GitTools) -> None:
-    text = await at.text("git_diff", stat=True)
-    assert text.splitlines() == [" file.txt | 1 +", " 1 file changed, 1 insertion(+)"]
-
-
 async def test_names_in_a_repository_below_the_root_are_explained(at: GitTools) -> None:
     lair = at.lair
     text = await at.like(roots=[lair.folder]).text("git_diff", path="repository")

@@ -4,20 +4,19 @@ from pathlib import Path
 
 import pytest
 
-from mcp_toolserver.runtime.processes.broker_client import Broker
 from tests.git.hostile_git import Lair
-from tests.git.repositories import GitTools, git_tools, without_ids
+from tests.git.repositories import GitTools, without_ids
 
 
 @pytest.fixture
-def at(tmp_path: Path, git_broker: Broker) -> GitTools:
+def lair(tmp_path: Path) -> Lair:
     """Three commits: first, second (of file.txt, by somebody else), third (of deep)."""
-    lair = Lair(tmp_path)
-    lair.git("add", ".")
-    lair.git("commit", "-qm", "second\n\nWhy it was done.", "--author=Ann <ann@example.org>")
-    lair.write("deep/inner.txt", "changed\n")
-    lair.git("commit", "-qam", "third")
-    return git_tools(lair, git_broker)
+    made = Lair(tmp_path)
+    made.git("add", ".")
+    made.git("commit", "-qm", "second\n\nWhy it was done.", "--author=Ann <ann@example.org>")
+    made.write("deep/inner.txt", "changed\n")
+    made.git("commit", "-qam", "third")
+    return made
 
 
 async def subjects(at: GitTools, **arguments: str | int) -> list[str]:
@@ -81,9 +80,3 @@ async def test_a_message_that_looks_like_fields_is_a_message(at: GitTools) -> No
     body = "fake\n0123456789 x\n\n[1 commit]"
     at.lair.git("commit", "-q", "--allow-empty", "-m", "four %x00 %H", "-m", body)
     assert await subjects(at, count=2) == ["four %x00 %H", "third"]
-
-
-async def test_a_repository_that_is_broken_is_reported(at: GitTools) -> None:
-    head = at.lair.git("rev-parse", "HEAD^").strip()
-    (at.lair.repository / ".git/objects" / head[:2] / head[2:]).unlink()
-    assert (await at.ask("git_log")).error == "unavailable"

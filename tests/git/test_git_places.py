@@ -91,11 +91,6 @@ async def test_a_submodule_is_left_alone_and_refused(at: GitTools) -> None:
     assert not lair.ran()
 
 
-async def test_where_there_is_no_repository_the_result_says_so(at: GitTools) -> None:
-    lair = at.lair
-    assert (await at.like(roots=[lair.folder / "home"]).ask("git_status")).error == "not_found"
-
-
 async def test_a_hidden_git_folder_is_not_read(at: GitTools) -> None:
     assert (await at.like(hides=[".git/**"]).ask("git_log")).error == "denied"
     assert (await at.like(hides=["other/**"]).ask("git_log")).error is None

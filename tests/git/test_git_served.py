@@ -5,7 +5,6 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -33,7 +32,6 @@ from tests.sandbox.cases import until
 from tests.support.confinement import (
     AS_ROOT_IN_LONG,
     FULL,
-    PROTECTED_GIT,
     READ_ONLY,
     USERS,
     WORKSPACE_WRITE,
@@ -214,26 +212,6 @@ def test_the_tools_commit_where_a_command_cannot(place: Place) -> None:
 
 
 # --- modes, layers, settings -----------------------------------------------------------------------------
-
-
-def test_the_hint_names_what_is_offered(anywhere: Place) -> None:
-    assert set(CHANGING) <= set(anywhere.server.tools())
-    said = anywhere.server.call("bash", command="cd own; git commit -qam x")
-    assert "--toolsets default,git" not in said.text
-    with serving(anywhere.scene, *PROTECTED_GIT.split(), "--toolsets", "default") as server:
-        assert not set(CHANGING) & set(server.tools())
-        said = server.call("bash", command="cd own; git commit -qam x")
-    assert "--toolsets default,git" in said.text
-
-
-def test_they_need_workspace_write(servers: Callable[[str, str], Server]) -> None:
-    server = servers(USERS[0], READ_ONLY)
-    before = server.scene.seen()
-    assert not {*CHANGING, *WORKTREES} & set(server.tools())
-    calls: tuple[dict[str, Any], ...] = ({"name": "x"}, {"message": "m", "all": True}, {"paths": ["f"]})
-    for name, arguments in zip((*CHANGING, "EnterWorktree"), (*calls, {"name": "x"}), strict=True):
-        refused(server.call(name, **arguments), "--permission-mode workspace-write")
-    assert not changed(before, server.scene.seen())
 
 
 def test_the_author_is_that_of_git_in_the_repository() -> None:

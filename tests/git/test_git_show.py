@@ -4,18 +4,17 @@ from pathlib import Path
 
 import pytest
 
-from mcp_toolserver.runtime.processes.broker_client import Broker
 from tests.git.hostile_git import Lair
-from tests.git.repositories import GitTools, git_tools, without_ids
+from tests.git.repositories import GitTools, without_ids
 
 
 @pytest.fixture
-def at(tmp_path: Path, git_broker: Broker) -> GitTools:
+def lair(tmp_path: Path) -> Lair:
     """The second commit, `more`, adds a line to file.txt and changes deep/inner.txt."""
-    lair = Lair(tmp_path)
-    lair.write("deep/inner.txt", "changed\n")
-    lair.commit()
-    return git_tools(lair, git_broker)
+    made = Lair(tmp_path)
+    made.write("deep/inner.txt", "changed\n")
+    made.commit()
+    return made
 
 
 async def test_a_commit_has_a_message_and_a_patch(at: GitTools) -> None:
@@ -107,11 +106,6 @@ async def test_only_commits_are_shown_by_id(at: GitTools) -> None:
         assert (await at.ask("git_show", commit=f"{id_}^{{blob}}")).error == "invalid_input"
 
 
-async def test_a_tag_stands_for_its_commit(at: GitTools) -> None:
-    at.lair.git("tag", "-m", "about it", "v1", "HEAD~1")
-    assert "first" in await at.text("git_show", commit="v1")
-
-
 async def test_hidden_files_are_left_out_and_counted(at: GitTools) -> None:
     at.lair.write("secret", "hunter2\n")
     at.lair.write("file.txt", "shown\n")
@@ -148,9 +142,3 @@ async def test_a_merge_names_no_hidden_file_either(at: GitTools) -> None:
         text = await hiding.text("git_show", **arguments)
         assert "merged" in text
         assert "secret" not in text
-
-
-async def test_a_file_that_cannot_be_read_is_reported(at: GitTools) -> None:
-    blob = at.lair.git("rev-parse", "HEAD:file.txt").strip()
-    (at.lair.repository / ".git/objects" / blob[:2] / blob[2:]).unlink()
-    assert (await at.ask("git_show", path="file.txt")).error == "unavailable"

@@ -4,18 +4,17 @@ from pathlib import Path
 
 import pytest
 
-from mcp_toolserver.runtime.processes.broker_client import Broker
 from tests.git.hostile_git import Lair
-from tests.git.repositories import GitTools, git_tools
+from tests.git.repositories import GitTools
 
 
 @pytest.fixture
-def at(tmp_path: Path, git_broker: Broker) -> GitTools:
-    lair = Lair(tmp_path)
+def lair(tmp_path: Path) -> Lair:
+    made = Lair(tmp_path)
     for name in ("src/a.py", "src/b.py", "web/c.ts", "Makefile", "LICENSE"):
-        lair.write(name, "x\n")
-    lair.commit()
-    return git_tools(lair, git_broker)
+        made.write(name, "x\n")
+    made.commit()
+    return made
 
 
 async def test_it_tells_what_there_is(at: GitTools) -> None:
@@ -58,8 +57,8 @@ async def test_very_many_are_counted_and_the_first_named(at: GitTools) -> None:
     assert "Top folders by files (20 of 44):" in text
 
 
-async def test_hidden_files_do_not_count(at: GitTools, git_broker: Broker) -> None:
-    text = await git_tools(at.lair, git_broker, hides=["web/**"]).text("repo_overview")
+async def test_hidden_files_do_not_count(at: GitTools) -> None:
+    text = await at.like(hides=["web/**"]).text("repo_overview")
     assert "6 files" in text
     assert "web" not in text
     assert "TypeScript" not in text

@@ -96,7 +96,6 @@ async def lsp_tool(
     places: Sequence[str] = (OUR_BIN,),
     limits: ServerLimits | None = None,
     hides: Callable[[tuple[str, ...]], bool] | None = None,
-    served: bool = True,
     searched: bool = True,
     deny: Sequence[str] = (),
 ) -> AsyncGenerator[LspTool]:
@@ -108,7 +107,7 @@ async def lsp_tool(
     def within(workspace: Workspace, refuses: Refusal) -> CodeQueries:
         search = Ripgrep(launcher=Programs(at), workspace=workspace, program=RIPGREP, may_hide=True)
         return CodeQueries(
-            pool=pool if served else None,
+            pool=pool,
             workspace=workspace,
             search=search if searched else None,
             refuses=refuses,

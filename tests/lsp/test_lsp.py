@@ -1,8 +1,6 @@
 """The LSP tool with two real language servers, which stay warm over the tests."""
 
-import os
 from collections.abc import AsyncGenerator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +9,6 @@ import pytest
 import pytest_asyncio
 
 from tests.lsp.languages import LspTool, language_broker, lsp_tool
-from tests.support.processes import arguments, folder, processes, state, until
 from tests.support.workbench import Person
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.xdist_group("lsp")]
@@ -321,30 +318,3 @@ async def test_many_questions_at_once_are_answered_by_one_server(at: LspTool) ->
             tasks.start_soon(ask)
     assert len(set(found)) == 1
     assert len(at.started) == started
-
-
-async def test_a_server_that_was_killed_is_started_anew(at: LspTool) -> None:
-    await at.text("documentSymbol", "c/uses.cc")
-    started = len(at.started)
-    victims = [
-        pid
-        for pid in processes()
-        if "clangd" in " ".join(arguments(pid)[:2]) and folder(pid).is_relative_to(at.root)
-    ]
-    assert victims
-    for pid in victims:
-        # The first may take another along.
-        with suppress(ProcessLookupError):
-            os.kill(pid, 9)
-    await until(lambda: all(state(pid) in ("", "Z") for pid in victims))
-    assert len(await at.places("documentSymbol", "c/uses.cc")) == 2
-    assert len(at.started) == started + 1
-
-
-async def test_a_client_that_works_elsewhere_gets_no_place_of_this_folder(at: LspTool) -> None:
-    elsewhere = Person(works_in=[str(at.root / "c")])
-    asked = {"operation": "documentSymbol", "path": str(at.root / "py/shapes.py")}
-    assert (await at.at.call("LSP", asked, elsewhere)).error == "denied"
-    asked = {"operation": "documentSymbol", "path": "uses.cc"}
-    inside = await at.at.call("LSP", asked, elsewhere)
-    assert "uses.cc:2:8: [function total]" in inside.text

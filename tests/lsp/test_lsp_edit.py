@@ -150,8 +150,6 @@ UNCHANGEABLE: list[tuple[str, str, dict[str, Any], str, str]] = [
     ("rename", "py/shapes.py", {"query": "doubled", "new_name": "a b"}, "invalid_input", "new_name"),
     ("rename", "py/shapes.py", {"query": "none", "new_name": "a"}, "invalid_input", "is not in"),
     ("rename", "py/shapes.py", {"line": 3, "character": 1, "new_name": "a"}, "unavailable", ""),
-    ("rename", "py", {"query": "x", "new_name": "a"}, "invalid_input", "is not a file"),
-    ("rename", "py/none.py", {"query": "x", "new_name": "a"}, "not_found", "does not exist"),
     ("rename", "../none.py", {"query": "x", "new_name": "a"}, "denied", "outside"),
     ("format", "py/shapes.py", {}, "unavailable", "does not support format"),
     ("format", "py/pyproject.toml", {}, "unavailable", "format needs one; edit_file"),

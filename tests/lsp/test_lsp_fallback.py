@@ -170,18 +170,6 @@ async def test_what_a_search_cannot_know_is_an_error(at: LspTool) -> None:
         assert words in result.text, result.text
 
 
-async def test_without_a_sandbox_no_server_is_started(tmp_path: Path, starting: Broker) -> None:
-    async with lsp_tool(tmp_path, starting, served=False) as at:
-        at.put("a.py", FILES["a.py"])
-        text = await at.text("goToDefinition", "a.py", query="doubled")
-        assert "a.py:6:5: def doubled(x):" in text
-        assert "In this mode language servers run only in a sandbox" in text
-        result = await at.edit("format", "a.py")
-        assert result.error == "unavailable"
-        assert "format needs one; edit_file and apply_patch" in result.text
-        assert at.started == []
-
-
 async def test_without_a_search_either_only_the_file_itself_is_known(
     tmp_path: Path, starting: Broker
 ) -> None:

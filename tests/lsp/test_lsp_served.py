@@ -162,10 +162,11 @@ def test_where_a_language_server_may_write_the_tool_does_not_claim_to_read_only(
     assert definition(anywhere(WORKSPACE_WRITE)) == ANSWER
 
 
-def test_where_a_language_server_reaches_further_the_tool_says_so() -> None:
-    for mode, flags in ((FULL, ()), (READ_ONLY, ("--network", "commands"))):
-        with scene(USERS[0]) as made, serving(made, mode, *flags) as server:
-            assert hints(server) == (False, True)
+def test_where_a_language_server_reaches_further_the_tool_says_so(
+    servers: Callable[[str, str], Server],
+) -> None:
+    for mode in (FULL, f"{READ_ONLY} --network commands"):
+        assert hints(servers(USERS[0], mode)) == (False, True)
 
 
 def test_where_no_command_can_be_confined_a_search_answers_and_only_reads() -> None:

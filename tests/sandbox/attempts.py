@@ -233,6 +233,7 @@ def read_program(scene: Scene) -> None:
 
 
 SIMPLE: Mapping[str, Callable[[Scene], object]] = {
+    "look_up": lambda _: socket.getaddrinfo("localhost", 80),
     "netlink": lambda _: socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0).close(),
     "signal_outsider": lambda scene: os.kill(scene.outsider, 0),
     "memory_of_outsider": lambda scene: os.close(os.open(f"/proc/{scene.outsider}/mem", os.O_RDONLY)),

@@ -204,6 +204,10 @@ def _lock_helper(scene: Scene) -> None:
     process_locks.lock_helper(scene.folder, [cat])
 
 
+def _lock_proxy(_: Scene) -> None:
+    process_locks.lock_proxy()
+
+
 def _landlock_only(scene: Scene, abi: int) -> None:
     """As on a kernel whose Landlock has version `abi`."""
     usable = min(abi, landlock.abi())
@@ -211,9 +215,21 @@ def _landlock_only(scene: Scene, abi: int) -> None:
     landlock.restrict(landlock.Rules(executes=("/",), writes=(str(scene.private),)))
 
 
+def _places(scene: Scene, **given: list[str]) -> None:
+    """Landlock with rules for places in `top`, one of which is an open folder, and one a link to it."""
+    (scene.top / "link").symlink_to("workspace")
+    places: dict[str, Any] = {
+        right: tuple(scene.folder if name == "descriptor" else str(scene.top / name) for name in names)
+        for right, names in given.items()
+    }
+    landlock.restrict(landlock.Rules(**places))
+
+
 LOCKS: dict[str, Callable[..., None]] = {
     "server": _lock_server,
     "command": _lock_command,
     "helper": _lock_helper,
+    "proxy": _lock_proxy,
     "landlock": _landlock_only,
+    "places": _places,
 }

@@ -8,6 +8,7 @@ has to be there in spite of it.
 
 import os
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from tests.support.confinement import (
     BY_USER,
     USERS,
     WORKSPACE_WRITE,
+    Server,
     copy_of,
     free,
     git,
@@ -79,16 +81,21 @@ def test_what_a_command_leaves_in_a_repository_does_no_harm_later(user: str) -> 
 
 
 @pytest.mark.parametrize("user", BY_USER)
-def test_a_command_that_changes_a_new_repository_seconds_later_is_found_out(user: str) -> None:
-    with scene(user) as at, serving(at, WORKSPACE_WRITE) as server:
-        job = server.start(
-            f"git init -q n; touch made; sleep 5; {WORDS['EVIL_CONFIG']} >> n/.git/config; exec sleep 300"
-        )
-        until((at.root / "made").exists)
-        assert server.bash("sleep 2; git -C n status --short --branch").startswith("## No commits yet")
-        until(lambda: "n/.git/config appeared" in server.call("TaskOutput", task_id=job, until="now").text)
-        assert not (at.root / "n/.git/config").exists()
-        assert "running for" in server.call("TaskOutput", task_id=job, until="now").text
+def test_a_command_that_changes_a_new_repository_seconds_later_is_found_out(
+    servers: Callable[[str, str], Server], user: str
+) -> None:
+    server = servers(user, WORKSPACE_WRITE)
+    root = server.scene.root
+    job = server.start(
+        f"git init -q n; touch made; sleep 5; {WORDS['EVIL_CONFIG']} >> n/.git/config; exec sleep 300"
+    )
+    until((root / "made").exists)
+    assert server.bash("sleep 2; git -C n status --short --branch").startswith("## No commits yet")
+    until(lambda: "n/.git/config appeared" in server.call("TaskOutput", task_id=job, until="now").text)
+    assert not (root / "n/.git/config").exists()
+    assert "running for" in server.call("TaskOutput", task_id=job, until="now").text
+    server.call("TaskStop", task_id=job)
+    server.bash("rm -rf n made")
 
 
 @pytest.mark.parametrize("user", BY_USER)

@@ -195,14 +195,6 @@ def test_a_repository_of_the_user_keeps_its_configuration_and_is_used() -> None:
         assert not server.call("write_file", path="copy/config", content="x").is_error
 
 
-def test_a_new_bare_repository_stays_when_git_is_writable_without_what_runs_programs() -> None:
-    with scene(USERS[-1]) as at, serving(at, WORKSPACE_WRITE) as server:
-        server.bash(f"git init -q --bare good; git init -q --bare bad; {EVIL} >> bad/config")
-        assert repositories(at.root) == {"good", "bad"}
-        assert (at.root / "good/config").exists()
-        assert not (at.root / "bad/config").exists()
-
-
 CONTENT = {"HEAD": "ref: refs/heads/x\n", "config": "[core]\n", "objects/x": "x", "refs/x": "x"}
 ADDED = "".join(f"*** Add File: {{0}}/{path}\n+{text.strip()}\n" for path, text in CONTENT.items())
 

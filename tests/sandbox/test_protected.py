@@ -24,7 +24,7 @@ from mcp_toolserver.runtime.sandbox.protected.quarantine import ASIDE, set_aside
 from mcp_toolserver.runtime.sandbox.protected.verifier_process import Verification
 from tests import ROOT
 from tests.sandbox.cases import collected
-from tests.sandbox.sandboxed import Ground, Starter, ground
+from tests.sandbox.sandboxed import Ground
 from tests.support.confinement import NOBODY, git
 
 # --- names -----------------------------------------------------------------------------------------------
@@ -156,21 +156,6 @@ def test_a_folder_too_deep_to_look_into_is_found_as_a_whole(tmp_path: Path) -> N
     ((path, kind),) = scan.found()
     assert kind == "too deep"
     assert LONGEST_PATH < len(path) < LONGEST_PATH + 300
-    # pytest could not remove it: its paths are longer than the kernel takes.
-    shutil.rmtree(tmp_path / ("d" * 200), onerror=lambda *_: None)
-    _flatten(tmp_path)
-
-
-def _flatten(folder: Path) -> None:
-    """Remove what is nested too deep to be named."""
-    top = folder / ("d" * 200)
-    while top.exists():
-        inner = top / ("d" * 200)
-        if inner.exists():
-            inner.rename(folder / "next")
-        shutil.rmtree(top)
-        if (folder / "next").exists():
-            (folder / "next").rename(top)
 
 
 CHANGES: dict[str, tuple[Callable[[Path], object], list[str]]] = {
@@ -201,22 +186,6 @@ def test_what_changed_since_the_last_scan_is_found(tmp_path: Path) -> None:
 
 
 # --- what is there already -------------------------------------------------------------------------------
-
-
-def test_a_bare_repository_that_a_worktree_belongs_to_is_protected(here: Ground) -> None:
-    git(here.base, "init", "-q", "-b", "main", "source")
-    git(here.base / "source", "commit", "-q", "--allow-empty", "-m", "m")
-    git(here.root, "clone", "-q", "--bare", str(here.base / "source"), "store")
-    git(here.root, "--git-dir=store", "worktree", "add", "-q", "tree")
-    here.own()
-    config = (here.root / "store/config").read_bytes()
-    seen = here.run(
-        "echo x >> store/config; echo x > store/hooks/pre-commit; mv store s; mkdir store; echo ended"
-    )
-    assert seen.output.endswith("ended\n")
-    assert (here.root / "store/config").read_bytes() == config
-    assert not (here.root / "store/hooks/pre-commit").exists()
-    assert seen.notes == ()
 
 
 def test_pointing_at_a_folder_does_not_take_it_away(here: Ground) -> None:
@@ -286,33 +255,6 @@ def test_what_takes_the_place_of_a_folder_closed_to_commands_is_set_aside(here: 
 
 
 # --- what was not there ----------------------------------------------------------------------------------
-
-
-CREATED = {
-    "PERS04-new": ("mkdir .vscode; echo run > .vscode/tasks.json", ".vscode/tasks.json"),
-    "deep": ("mkdir -p a/head; echo run > a/head/.envrc", "a/head/.envrc"),
-    "repository": ("mkdir -p n/.git/hooks; echo run > n/.git/hooks/x", "n/.git/hooks/x"),
-    "PERS11-shell": ("mkdir .GIT; echo run > .GIT/config", ".GIT/config"),
-    "unreadable": ("mkdir .vscode; echo run > .vscode/f; chmod 0 .vscode", ".vscode/f"),
-    "read-only": ("mkdir -p s/.vscode; echo run > s/.vscode/f; chmod 555 s s/.vscode", "s/.vscode/f"),
-    "renamed": ("mkdir x; echo run > x/f; mv x .claude", ".claude/f"),
-}
-
-
-def test_what_a_command_creates_under_a_protected_name_is_set_aside_and_reported(process: Starter) -> None:
-    with collected() as case:
-        for name, (script, found) in CREATED.items():
-            with case(name), ground(process) as here:
-                seen = here.run(f"{script}; echo work > product")
-                assert not (here.root / found).exists()
-                for folder, _, _ in os.walk(here.base / "state"):
-                    os.chmod(folder, 0o755)
-                    for inner in os.listdir(folder):
-                        os.chmod(os.path.join(folder, inner), 0o755)
-                assert here.quarantined == {found: "run\n"}
-                (note,) = seen.notes
-                assert any(protected in note for protected in NAMES | {".GIT"})
-                assert (here.root / "product").read_text(encoding="utf-8") == "work\n"
 
 
 def test_what_is_too_large_for_another_file_system_hides_nothing_for_the_next_command(here: Ground) -> None:
@@ -409,28 +351,19 @@ def test_what_is_not_mounted_is_compared_in_full(here: Ground) -> None:
 # --- when git is writable --------------------------------------------------------------------------------
 
 
-def _repository(here: Ground) -> None:
-    git(here.root, "init", "-q", "-b", "main")
-    here.put("root/f")
-    git(here.root, "add", "f")
-    git(here.root, "commit", "-qm", "m")
-    here.own()
-
-
 STEERED = {
-    "config": (".git/config", "echo x >> .git/config; git config a.b c; mv .git g"),
-    "hook": (".git/hooks/pre-commit", "echo x > .git/hooks/pre-commit"),
-    "hooks": (".git/hooks/new", "mv .git/hooks .git/h; mkdir .git/hooks; echo x > .git/hooks/new"),
     "module": (".git/modules/m/config", "echo x > .git/modules/m/config; mv .git/modules .git/m"),
     "deep": (
         ".git/modules/n/m/hooks/x",
         "mv .git/modules/n .git/n; echo x > .git/modules/n/m/hooks/x",
     ),
 }
+"""`test_git_attacks.py` has repositories without modules, and new ones."""
 
 
-def test_what_makes_git_run_programs_stays_read_only(here: Ground) -> None:
-    _repository(here)
+def test_what_makes_git_run_programs_in_a_module_stays_read_only(here: Ground) -> None:
+    git(here.root, "init", "-q", "-b", "main")
+    git(here.root, "commit", "-q", "--allow-empty", "-m", "m")
     for module in ("m", "n/m"):
         here.put(f"root/.git/modules/{module}/HEAD", "ref: refs/heads/main\n")
         here.put(f"root/.git/modules/{module}/config")
@@ -444,69 +377,6 @@ def test_what_makes_git_run_programs_stays_read_only(here: Ground) -> None:
                 assert (file.read_bytes() if file.exists() else None) == before
                 assert seen.notes == ()
                 assert (here.root / f".git/refs/heads/made-{name}").exists()
-
-
-def test_what_is_planted_in_a_repository_is_set_aside(process: Starter) -> None:
-    for path in ("commondir", "config.worktree", "info/attributes"):
-        with ground(process) as here:
-            _repository(here)
-            seen = here.run(f"mkdir -p .git/info; echo run > .git/{path}", git_writable=True)
-            assert not (here.root / ".git" / path).exists()
-            assert here.quarantined == {f".git/{path}": "run\n"}
-            assert f".git/{path}" in seen.notes[0]
-
-
-def test_a_new_repository_stays_when_git_is_writable(here: Ground) -> None:
-    _repository(here)
-    seen = here.run(
-        "git init -q -b main new && git clone -q . copy && git -C copy log --oneline", git_writable=True
-    )
-    assert seen.output.endswith(" m\n")
-    assert (here.root / "new/.git/config").exists()
-    assert (here.root / "copy/.git/HEAD").exists()
-    assert all("copy/.git/config" in note for note in seen.notes)
-
-
-RUNS_PROGRAMS = (
-    *("fsmonitor = ./evil", "sshCommand = ./evil", "hooksPath = x", "pager = ./evil", "worktree = /"),
-    *("[include]\\n path = x", '[filter \\"x\\"]\\n clean = ./evil', "bare = false \\\\\\nx = y"),
-)
-
-
-def test_a_new_repository_that_runs_programs_loses_its_configuration(process: Starter) -> None:
-    with collected() as case:
-        for line in RUNS_PROGRAMS:
-            with case(line), ground(process) as here:
-                seen = here.run(
-                    f'git init -q new && printf "[core]\\n\\t{line}\\n" >> new/.git/config', git_writable=True
-                )
-                assert list(here.quarantined) == ["new/.git/config"]
-                assert (here.root / "new/.git/HEAD").exists()
-                assert "new/.git/config" in seen.notes[0]
-
-
-def test_a_new_repository_with_hooks_loses_them(here: Ground) -> None:
-    seen = here.run(
-        "git init -q new && mkdir -p new/.git/hooks && echo run > new/.git/hooks/pre-commit",
-        git_writable=True,
-    )
-    assert not (here.root / "new/.git/hooks").exists()
-    assert here.quarantined["new/.git/hooks/pre-commit"] == "run\n"
-    assert len(seen.notes) == 1
-
-
-def test_a_worktree_commits_when_git_is_writable(here: Ground) -> None:
-    _repository(here)
-    git(here.root, "worktree", "add", "-q", "wt")
-    here.own()
-    commit = "cd wt && git -c user.name=A -c user.email=a@example.com commit -q --allow-empty -m second"
-    seen = here.run(
-        f"{commit}; git log --oneline; echo x > .git; echo x > ../.git/worktrees/wt/commondir",
-        git_writable=True,
-    )
-    assert " second\n" in seen.output
-    assert (here.root / "wt/.git").read_text(encoding="utf-8").startswith("gitdir:")
-    assert (here.root / ".git/worktrees/wt/commondir").read_text(encoding="utf-8") == "../..\n"
 
 
 # --- moving away -----------------------------------------------------------------------------------------

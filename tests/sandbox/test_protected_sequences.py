@@ -3,15 +3,20 @@
 import pytest
 
 from benchmarks.protected_names import planted
-from tests.support.confinement import BY_USER, PROTECTED_GIT, USERS, WORKSPACE_WRITE
+from tests.support.confinement import PROTECTED_GIT, USERS, WORKSPACE_WRITE
 from tests.support.extent import rounds
 
 SEED = 2026
 
 
 @pytest.mark.rounds
-@pytest.mark.parametrize("mode", [WORKSPACE_WRITE, PROTECTED_GIT])
-@pytest.mark.parametrize("user", BY_USER)
+@pytest.mark.parametrize(
+    ("user", "mode"),
+    [
+        pytest.param(user, mode, id=f"{user}-{mode}", marks=pytest.mark.xdist_group(user))
+        for user, mode in ((USERS[0], WORKSPACE_WRITE), (USERS[-1], PROTECTED_GIT))
+    ],
+)
 def test_no_sequence_plants_or_changes_a_protected_name(user: str, mode: str) -> None:
     """Slow: every sequence runs several commands, and the whole workspace is compared after each sequence.
 

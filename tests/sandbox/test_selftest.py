@@ -215,15 +215,6 @@ def test_without_user_namespaces_the_reason_is_what_bubblewrap_said(base: Path) 
     assert any(works in reason and "namespace" in reason for reason in proven.reasons)
 
 
-@pytest.mark.parametrize("mode", CONFINED)
-def test_without_filters_bubblewrap_stands_alone_and_says_so(mode: str, base: Path) -> None:
-    proven = proof(Wanted(base=base, mode=mode), around("seccomp"))
-    assert (proven.commands, proven.helpers) == ("bubblewrap", "bubblewrap"), proven.reasons
-    assert FILTERED not in held(proven)
-    assert held(proven) >= EVERYWHERE
-    assert any("stands alone" in reason for reason in proven.reasons)
-
-
 def test_without_filters_nothing_holds_commands_that_use_the_network(base: Path) -> None:
     proven = proof(Wanted(base=base, options={"network": True}), around("seccomp"))
     assert (proven.commands, proven.helpers) == ("none", "none")

@@ -15,7 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.confinement import BY_USER, CONFINED, WORKSPACE_WRITE, put, scene, serving
+from tests.sandbox.sessions import each_once
+from tests.support.confinement import WORKSPACE_WRITE, put, scene, serving
 
 USE = """
 import fcntl, os, socket, sys
@@ -113,8 +114,7 @@ def of_kinds(paths: list[Path], kinds: set[str]) -> Iterator[str]:
     return (str(path) for path in paths if path.suffix[1:] in kinds)
 
 
-@pytest.mark.parametrize("mode", CONFINED)
-@pytest.mark.parametrize("user", BY_USER)
+@each_once
 def test_special_files_are_reached_only_where_a_command_may_write(user: str, mode: str) -> None:
     with scene(user) as made, specials() as there:
         places = (made.outside, made.home, made.root, made.root / "d")

@@ -72,45 +72,37 @@ def unrecorded(folder: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("mode", ["workspace-write", "danger-full-access"])
-async def test_a_temporary_file_of_a_killed_server_is_removed_by_the_next(mode: str, setup: Setup) -> None:
-    left = killed(setup, setup.root / "inner")
-    mine = unrecorded(setup.root / "inner")
-    async with connected(replace(setup, mode=mode)) as client:
-        await until(lambda: not left.exists())
-        await client.call_tool("write_file", {"path": "inner/a", "content": "x"})
-    assert sorted(os.listdir(setup.root / "inner")) == sorted([mine.name, "a"])
+async def test_a_temporary_file_of_a_killed_server_is_removed_by_the_next(setup: Setup) -> None:
+    """Neither a file of the user's, nor one of a server that runs, nor one outside the roots."""
+    (setup.home / "elsewhere").mkdir()
+    inner, state = setup.root / "inner", str(setup.home / "state")
+    left, away, mine = killed(setup, inner), killed(setup, setup.home / "elsewhere"), unrecorded(inner)
+    with holding(WRITER, state, str(inner)) as (_, living):
+        async with connected(setup) as client:
+            await until(lambda: not left.exists())
+            await client.call_tool("write_file", {"path": "inner/a", "content": "x"})
+        assert sorted(os.listdir(inner)) == sorted([mine.name, living, "a"])
+    assert away.exists()
+    async with connected(replace(setup, root=setup.home / "elsewhere")):
+        await until(lambda: not away.exists())
+    async with connected(replace(setup, mode="danger-full-access")):
+        await until(lambda: not (inner / living).exists())
     assert os.listdir(setup.home / "state/running") == []
 
 
-async def test_a_temporary_file_of_a_server_that_runs_stays(setup: Setup) -> None:
-    left = killed(setup, setup.root)
-    with holding(WRITER, str(setup.home / "state"), str(setup.root / "inner")) as (_, name):
-        async with connected(setup):
-            await until(lambda: not left.exists())
-            assert (setup.root / "inner" / name).exists()
-
-
-async def test_a_read_only_server_removes_nothing_from_the_workspace(setup: Setup) -> None:
-    left = killed(setup, setup.root)
-    scratch = setup.home / "state/scratch" / secrets.token_hex(16)
-    scratch.mkdir(parents=True)
-    async with connected(replace(setup, mode="read-only")):
-        # What it does remove is removed after what it does not.
-        await until(lambda: not scratch.exists())
-        assert left.exists()
-    async with connected(setup):
-        await until(lambda: not left.exists())
-
-
-async def test_what_lies_outside_the_roots_waits_for_a_server_that_has_it(setup: Setup) -> None:
-    (setup.home / "elsewhere").mkdir()
-    left, here = killed(setup, setup.home / "elsewhere"), killed(setup, setup.root)
-    async with connected(setup):
-        await until(lambda: not here.exists())
-    assert left.exists()
-    async with connected(replace(setup, root=setup.home / "elsewhere")):
-        await until(lambda: not left.exists())
+async def test_a_read_only_server_removes_scratch_folders_of_the_dead_and_nothing_from_the_workspace(
+    setup: Setup,
+) -> None:
+    left, state = killed(setup, setup.root), str(setup.home / "state")
+    with holding(SUPERVISOR, state) as (_, living):
+        with holding(SUPERVISOR, state) as (_, dead):
+            (Path(dead) / "left").write_text("x", encoding="utf-8")
+        assert Path(dead).exists()
+        async with connected(replace(setup, mode="read-only")):
+            # What it does remove is removed after what it does not.
+            await until(lambda: not Path(dead).exists())
+            assert Path(living).exists()
+            assert left.exists()
 
 
 def test_a_folder_that_was_replaced_keeps_its_files(setup: Setup) -> None:
@@ -207,17 +199,6 @@ async def test_what_a_server_that_was_killed_while_it_wrote_left_is_removed(setu
     async with connected(setup):
         await until(lambda: not left.exists())
     assert (setup.root / "f").read_text(encoding="utf-8") == "old"
-
-
-async def test_the_scratch_folder_of_a_killed_supervisor_is_removed_and_no_other(setup: Setup) -> None:
-    state = str(setup.home / "state")
-    with holding(SUPERVISOR, state) as (_, living):
-        with holding(SUPERVISOR, state) as (_, dead):
-            (Path(dead) / "left").write_text("x", encoding="utf-8")
-        assert Path(dead).exists()
-        async with connected(replace(setup, mode="read-only")):
-            await until(lambda: not Path(dead).exists())
-            assert Path(living).exists()
 
 
 def quarantined(setup: Setup, days: float, size: int = 0) -> Path:

@@ -14,11 +14,16 @@ PRINTED = {
     "progress-bar": ("10%%\\r20%%\\r100%%\\nend", "100%\nend"),
     "progress-bar-that-erases": ("10%%\\r\\033[K20%%\\033[2K\\r30%%\\033[K\\r\\n", "30%"),
     "carriage-returns-at-line-ends": ("a\\r\\nb\\r\\n", "a\r\nb\r\n"),
+    "order": ("\\342\\200\\256", "\\u{202e}"),
+    "no UTF-8": ("\\355\\240\\200", "\ufffd\ufffd\ufffd"),
+    "zero": ("a\\000b", "a\\u{0}b"),
+    "return": ("a\\r\\033[1Ab", "\\u{1b}[1Ab"),
+    "no control": ("caf\\303\\251\\t\\342\\224\\200", "café\t─"),
     "cursor": ("a\\033[2Jb\\033[1A\\033[2K", "a\\u{1b}[2Jb\\u{1b}[1A\\u{1b}[2K"),
 }
 
 
-async def test_a_command_is_shown_as_on_a_terminal(tmp_path: Path) -> None:
+async def test_a_command_is_shown_as_on_a_terminal_with_what_its_end_undoes(tmp_path: Path) -> None:
     async with served(tmp_path) as at:
         for name, (printed, shown) in PRINTED.items():
             result = await processes.call(at, "bash", command=f"printf '{printed}'")
@@ -30,7 +35,10 @@ async def test_a_command_is_shown_as_on_a_terminal(tmp_path: Path) -> None:
         # Collapsing a progress bar takes time in proportion to its length.
         megabyte = "head -c 1000000 /dev/zero | tr '\\0' '\\r'; echo; head -c 9000 /dev/zero | tr '\\0' x"
         result = await processes.call(at, "bash", command=megabyte)
+        undone = await processes.call(at, "bash", command="sleep 100 & cd /tmp")
     assert result.text.endswith("x" * 9_000)
+    assert "`sleep 100` was stopped" in undone.text
+    assert "`cwd`" in undone.text
 
 
 READING = Confined(writes=False, git=False, network="fetch")
@@ -45,6 +53,7 @@ DENIALS = [
     ("bash: f: Read-only file system", READING, "--permission-mode workspace-write"),
     ("Error: EROFS, open 'x'", READING, "--permission-mode workspace-write"),
     (LOCKED, WRITING, "--git protected"),
+    (LOCKED, WRITING, "--toolsets default,git"),
     (LOCKED, WITH_TOOLS, "Use these tools: git_branch, git_commit."),
     ("error: could not lock config file .git/config: Read-only file system", WRITING, "--git protected"),
     ("touch: '/usr/x': Read-only file system", WRITING, "roots"),
@@ -92,13 +101,6 @@ def test_what_the_end_of_a_script_undoes_is_said() -> None:
         assert says in note, script
     for script in NOTHING_UNDONE:
         assert script_notes(script) == (), script
-
-
-async def test_what_a_script_undoes_is_in_the_answer(tmp_path: Path) -> None:
-    async with served(tmp_path) as at:
-        result = await processes.call(at, "bash", command="sleep 100 & cd /tmp")
-    assert "`sleep 100` was stopped" in result.text
-    assert "`cwd`" in result.text
 
 
 def test_other_failures_are_left_to_speak_for_themselves() -> None:

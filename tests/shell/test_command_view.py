@@ -25,15 +25,13 @@ from pydantic import FileUrl
 
 from mcp_toolserver.runtime.sandbox.broker.messages import Script
 from mcp_toolserver.runtime.sandbox.layers.bubblewrap import ALWAYS, candidates, spelled
-from mcp_toolserver.runtime.sandbox.layers.spec import SandboxSpec
 from mcp_toolserver.runtime.sandbox.mounts.hidden_paths import MOST_HIDDEN, HiddenPaths
-from mcp_toolserver.runtime.sandbox.mounts.mounts import MOST_SOCKETS, bound_names
+from mcp_toolserver.runtime.sandbox.mounts.mounts import MOST_SOCKETS
 from tests.lsp.stranger import stranger
 from tests.sandbox.sessions import EACH_ONCE, each_once
 from tests.support import live
 from tests.support.confinement import (
     BY_USER,
-    CONFINED,
     FULL,
     READ_ONLY,
     USERS,
@@ -47,7 +45,7 @@ from tests.support.confinement import (
     serving,
     visible_folder,
 )
-from tests.support.processes import broker, outcome
+from tests.support.processes import broker, outcome, sandbox_in
 
 WORD = "the-word-that-is-hidden"
 
@@ -60,8 +58,14 @@ def server(request: pytest.FixtureRequest, servers: Callable[[str, str], Server]
 
 def background(server: Server, script: str) -> str:
     """All that a background command prints."""
-    task = server.start(script)
-    return server.call("TaskOutput", task_id=task, offset=0, until="end", wait_ms=20_000).text
+    said = ""
+    # A socket of another test that was to be covered may have gone meanwhile, and nobody else tries again.
+    for _ in range(3):
+        task = server.start(script)
+        said = server.call("TaskOutput", task_id=task, offset=0, until="end", wait_ms=20_000).text
+        if "SANDBOX_UNAVAILABLE" not in said:
+            break
+    return said
 
 
 def session(server: Server, script: str) -> str:
@@ -113,18 +117,10 @@ def listening(
         yield
 
 
-@contextmanager
-def outside() -> Generator[Path]:
-    """A folder that commands see, with a short path."""
-    with tempfile.TemporaryDirectory(dir="/srv" if os.geteuid() == 0 else Path.home()) as folder:
-        Path(folder).chmod(0o755)
-        yield Path(os.path.realpath(folder))
-
-
 def test_no_socket_outside_the_roots_is_reached(
     server: Server, servers: Callable[[str, str], Server]
 ) -> None:
-    with outside() as folder, ExitStack() as stack:
+    with visible_folder() as folder, ExitStack() as stack:
         names = ("stream", "with space", "line\nend", "forged\n0: 00000002", "ünï")
         streams = [folder / name for name in names]
         datagram, packets = folder / "datagram", folder / "packets"
@@ -140,7 +136,7 @@ def test_no_socket_outside_the_roots_is_reached(
 
 
 def test_a_socket_that_was_bound_to_a_relative_name_is_not_reached() -> None:
-    with scene(USERS[0]) as made, outside() as folder:
+    with scene(USERS[0]) as made, visible_folder() as folder:
         bound = listening(folder / "relative", bound_as="relative")
         with contextlib.chdir(folder), bound, serving(made, WORKSPACE_WRITE) as server:
             said = server.bash(connecting(folder / "relative"))
@@ -149,7 +145,7 @@ def test_a_socket_that_was_bound_to_a_relative_name_is_not_reached() -> None:
 
 def test_a_socket_behind_a_link_into_a_hidden_folder_is_not_reached(server: Server) -> None:
     # Its name lies in the private /tmp, where commands see nothing of this machine.
-    with outside() as folder, tempfile.TemporaryDirectory(dir="/tmp") as hidden:
+    with visible_folder() as folder, tempfile.TemporaryDirectory(dir="/tmp") as hidden:
         Path(hidden).chmod(0o755)
         link = Path(hidden) / "link"
         link.symlink_to(folder)
@@ -159,7 +155,7 @@ def test_a_socket_behind_a_link_into_a_hidden_folder_is_not_reached(server: Serv
 
 
 def test_a_socket_that_comes_between_two_commands_is_not_reached_by_the_second(server: Server) -> None:
-    with outside() as folder:
+    with visible_folder() as folder:
         server.bash("true")
         with listening(folder / "late"):
             said = server.bash(connecting(folder / "late"))
@@ -167,7 +163,7 @@ def test_a_socket_that_comes_between_two_commands_is_not_reached_by_the_second(s
 
 
 def test_a_socket_that_goes_while_the_sandbox_is_set_up_stops_no_command() -> None:
-    with outside() as folder, listening(folder / "stays"):
+    with visible_folder() as folder, listening(folder / "stays"):
         program = candidates(os.environ["PATH"], ())[0]
         gone, stays = str(folder / "gone"), str(folder / "stays")
         arguments = spelled((program, *ALWAYS, "--ro-bind", "/", "/"), (gone, stays), isolates_network=False)
@@ -219,7 +215,7 @@ def with_sockets(*paths: Path) -> tuple[str, ...]:
 
 
 def test_with_too_many_sockets_no_command_runs_and_the_error_says_why() -> None:
-    with scene("root" if os.geteuid() == 0 else USERS[0]) as made, outside() as folder:
+    with scene("root" if os.geteuid() == 0 else USERS[0]) as made, visible_folder() as folder:
         many = [folder / str(number) / "s" for number in range(MOST_SOCKETS)]
         for path in many:
             path.parent.mkdir()
@@ -234,16 +230,6 @@ def test_with_too_many_sockets_no_command_runs_and_the_error_says_why() -> None:
             many[0].unlink()
             assert server.bash(connecting(many[1], full[0])).count("failed") == 6
             assert server.bash(f"ls {folder / 'full'}") == "(no output)"
-
-
-def test_an_entry_of_the_list_is_read_in_every_way_its_line_ends_allow() -> None:
-    entry = b"0000000000000000: 00000002 00000000 00010000 0001 01 12345"
-    listed = b"Num RefCount\n%b /a\n%b\n%b @abstract\n%b rel ative\n/b\n" % (entry, entry, entry, entry)
-    names = dict(bound_names(listed))
-    assert [name for name, is_guess in names.items() if not is_guess] == [b"/a", b"rel ative"]
-    assert b"rel ative\n/b" in names
-    assert b"/a\n" + entry in names
-    assert all(len(name) <= 108 for name in names)
 
 
 # --- rules -----------------------------------------------------------------------------------------------
@@ -400,9 +386,8 @@ def test_a_folder_that_cannot_be_listed_is_hidden(ruled: Callable[[str, str], Se
 def test_a_rule_that_may_match_anywhere_stops_the_start() -> None:
     with scene(USERS[0]) as made:
         flags = with_rules(made, "Read(/**/id_rsa)")
-        for mode in CONFINED:
-            with pytest.raises(RuntimeError, match="starts from"), serving(made, mode, *flags):
-                pass
+        with pytest.raises(RuntimeError, match="starts from"), serving(made, READ_ONLY, *flags):
+            pass
 
 
 def test_hidden_paths_are_found_by_patterns_of_every_kind(tmp_path: Path) -> None:
@@ -595,15 +580,8 @@ async def test_a_root_that_holds_the_system_cannot_be_narrowed_and_the_error_say
 
 
 def test_a_request_to_the_broker_only_narrows(tmp_path: Path) -> None:
-    root = os.path.realpath(tmp_path / "root")
-    os.mkdir(root)
-    sandbox = SandboxSpec(
-        mode=READ_ONLY,
-        roots=(root,),
-        home="/nonexistent",
-        state=f"{root}-state",
-        programs=candidates(os.environ["PATH"], ()),
-    )
+    sandbox = sandbox_in(tmp_path)
+    (root,) = sandbox.roots
     elsewhere = (("/etc",), ("/",), (), (f"{root}/../outside",), (f"{root}2",), (root, "/etc"))
     with broker(sandbox=sandbox) as started:
         for roots in elsewhere:

@@ -12,8 +12,7 @@ from mcp_toolserver.errors import Unavailable
 from mcp_toolserver.runtime.processes import interactive as dialogue_module
 from mcp_toolserver.runtime.processes.broker_client import Broker
 from mcp_toolserver.runtime.processes.interactive import InteractiveProcess, start_interactive
-from tests.support.open_files import descriptors
-from tests.support.processes import PATIENCE, Daemons, broker, status, until
+from tests.support.processes import PATIENCE, Daemons, status, until
 
 BOTH = pytest.mark.parametrize("layer", ["linux", "posix"], indirect=True)
 """For what the broker has a part in."""
@@ -89,16 +88,6 @@ async def test_only_the_last_complaints_are_kept(talk: Talk) -> None:
 
 
 @BOTH
-async def test_all_that_it_started_ends_with_it(talk: Talk) -> None:
-    daemons = Daemons()
-    async with talk("sh", "-c", f"{daemons.script} cat") as dialogue:
-        assert await heard(dialogue, 6) == b"ready\n"
-        await until(lambda: len(daemons.alive()) == 4)
-        await dialogue.end()
-        assert daemons.alive() == []
-
-
-@BOTH
 async def test_who_uses_a_job_that_does_not_end_in_time_gets_a_note(
     talk: Talk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -150,13 +139,3 @@ async def test_what_was_ended_is_not_read_or_written_under_a_descriptor_used_aga
             for pair in pipes:
                 for descriptor in pair:
                     os.close(descriptor)
-
-
-@BOTH
-async def test_a_broker_that_is_gone_starts_nothing(layer: str) -> None:
-    before = descriptors()
-    with broker() as at:
-        pass
-    with pytest.raises(Unavailable):
-        await start_interactive(at, ("cat",))
-    assert descriptors() <= before

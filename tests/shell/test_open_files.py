@@ -11,7 +11,8 @@ import pytest
 import pytest_asyncio
 from mcp import Client
 
-from tests.support.live import MODES, SharedServers, text
+from tests.support.confinement import FULL, WORKSPACE_WRITE
+from tests.support.live import SharedServers, text
 from tests.support.processes import PATIENCE, arguments, processes, status
 
 TOO_MANY = re.compile("too many files are open", re.IGNORECASE)
@@ -22,7 +23,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 Served = tuple[Client, int, int]
 
 
-@pytest.fixture(scope="module", params=MODES)
+@pytest.fixture(scope="module", params=(WORKSPACE_WRITE, FULL))
 def mode(request: pytest.FixtureRequest) -> str:
     return request.param
 
@@ -77,7 +78,7 @@ async def test_a_server_without_descriptors_says_so_and_goes_on_when_there_are_s
     assert all(TOO_MANY.search(one) for one in errors - {"on\n"}), errors
 
 
-@pytest.mark.parametrize("mode", ["danger-full-access"], indirect=True)
+@pytest.mark.parametrize("mode", [FULL], indirect=True)
 async def test_a_session_that_lacks_descriptors_says_so(served: Served) -> None:
     client, server, _ = served
     code = {"language": "shell", "code": "echo on", "session": "new", "end_session": True}

@@ -2,7 +2,6 @@
 
 import errno
 import os
-import signal
 from collections.abc import AsyncGenerator, Generator
 from contextlib import suppress
 from dataclasses import replace
@@ -31,7 +30,6 @@ from tests.support.processes import (
     Daemons,
     bench,
     broker,
-    state,
     status,
     until,
 )
@@ -77,20 +75,6 @@ async def test_output_and_errors_come_in_the_order_written(here: Bench) -> None:
 async def test_a_command_that_closes_its_output_still_counts_until_its_end(here: Bench) -> None:
     job = await here.run("echo first; exec >&- 2>&-; sleep 0.2; exit 5")
     assert (job.text, job.exit_status) == ("first\n", 5)
-
-
-async def test_output_within_the_limit_is_whole(small: Bench) -> None:
-    for size in (0, 1, 99, 100, 101, 149, 150):
-        job = await small.run(f"head -c {size} /dev/zero | tr '\\0' x")
-        assert (job.text, job.omitted, job.tail, job.saved_output) == ("x" * size, 0, "", None), size
-
-
-async def test_output_over_the_limit_shows_both_ends_and_keeps_all(small: Bench) -> None:
-    job = await small.run("printf 'a%.0s' {1..100}; printf 'm'; printf 'z%.0s' {1..50}")
-    assert (job.text, job.omitted, job.tail) == ("a" * 100, 1, "z" * 50)
-    assert job.saved_output is not None
-    assert job.saved_output.size == job.total == 151
-    assert Path(job.saved_output.path).read_text(encoding="utf-8") == "a" * 100 + "m" + "z" * 50
 
 
 async def test_a_cut_does_not_split_a_character(small: Bench) -> None:
@@ -186,16 +170,6 @@ async def test_nothing_of_a_cancelled_command_is_left(here: Bench) -> None:
 
 
 # --- the background --------------------------------------------------------------------------------------
-
-
-@BOTH
-async def test_a_background_command_that_cannot_start_is_an_error(tmp_path: Path, layer: str) -> None:
-    with broker() as started:
-        async with bench(tmp_path, at=started) as made:
-            os.kill(started.pid, signal.SIGKILL)
-            await until(lambda: state(started.pid) == "Z")
-            with pytest.raises(Unavailable):
-                await made.run("true", background=True)
 
 
 async def test_all_output_of_a_background_command_can_be_read_in_pages(small: Bench) -> None:

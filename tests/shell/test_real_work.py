@@ -13,7 +13,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.sandbox.sessions import each_once
-from tests.support.confinement import READ_ONLY, USERS, Server, by_mode
+from tests.support.confinement import READ_ONLY, USERS, Server
 
 PYTHON = shlex.quote(sys.executable)
 """That of the tests: it has the packages that a project would have."""
@@ -36,35 +36,8 @@ def work(server: Server, folder: str, files: dict[str, str], command: str) -> st
     return server.bash("\n".join([*lines, command, "echo status $?"]), timeout=LIMIT)
 
 
-STARLETTE = """
-    import uvicorn
-    from starlette.applications import Starlette
-    from starlette.responses import PlainTextResponse
-    from starlette.routing import Route
-
-    def hello(request):
-        return PlainTextResponse("hello from the session\\n")
-
-    uvicorn.run(Starlette(routes=[Route("/", hello)]), port=8123, log_level="warning")
-"""
-
-
-@each_once
-def test_a_development_server_in_the_background_answers_the_next_call(
-    servers: Callable[[str, str], Server], user: str, mode: str
-) -> None:
-    server = servers(user, mode)
-    script = shlex.quote(textwrap.dedent(STARLETTE))
-    job = server.start(f"exec {PYTHON} -c {script}")
-    fetched = server.bash("curl --silent --retry 50 --retry-connrefused --retry-delay 1 localhost:8123")
-    assert fetched == "hello from the session\n"
-    server.call("TaskStop", task_id=job)
-    assert "exit status 7" in server.bash("curl --silent localhost:8123")
-
-
-@by_mode
-def test_the_tests_of_python_for_servers_pass(servers: Callable[[str, str], Server], mode: str) -> None:
-    server = servers(USERS[0], mode)
+def test_the_tests_of_python_for_servers_pass(servers: Callable[[str, str], Server]) -> None:
+    server = servers(USERS[0], READ_ONLY)
     modules = ("test.test_socketserver", "test.test_httpservers")
     needs(server, f"python3 -c 'import {', '.join(modules)}'")
     tests = f"python3 -m unittest -q {' '.join(modules)}"

@@ -43,7 +43,6 @@ READ_ONLY, WORKSPACE_WRITE, FULL = "read-only", "workspace-write", "danger-full-
 PROTECTED_GIT = f"{WORKSPACE_WRITE} --git protected"
 CONFINED = (READ_ONLY, WORKSPACE_WRITE)
 
-by_mode = pytest.mark.parametrize("mode", CONFINED)
 by_user = pytest.mark.parametrize("user", BY_USER)
 
 VISIBLE = ("/srv", "/opt", "/var/lib", str(Path.home()))

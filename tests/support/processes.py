@@ -28,6 +28,7 @@ from mcp_toolserver.runtime.providers import BackgroundJobs, CallJobs
 from mcp_toolserver.runtime.sandbox.broker.limit_settings import CommandBounds
 from mcp_toolserver.runtime.sandbox.broker.messages import Request, Script
 from mcp_toolserver.runtime.sandbox.broker.policy import Helper
+from mcp_toolserver.runtime.sandbox.layers.bubblewrap import candidates
 from mcp_toolserver.runtime.sandbox.layers.environment import command_environment
 from mcp_toolserver.runtime.sandbox.layers.spec import SandboxSpec
 from mcp_toolserver.stores.saved_outputs import OutputStore
@@ -67,6 +68,18 @@ def broker(
         )
         stack.callback(started.close)
         yield started
+
+
+def sandbox_in(folder: Path) -> SandboxSpec:
+    """Of a broker that confines commands to reading the new folder `root` in `folder`."""
+    (folder / "root").mkdir()
+    return SandboxSpec(
+        mode="read-only",
+        roots=(os.path.realpath(folder / "root"),),
+        home="/nonexistent",
+        state=str(folder / "state"),
+        programs=candidates(os.environ["PATH"], ()),
+    )
 
 
 @dataclass
