@@ -70,10 +70,6 @@ def supervise(constants: Constants, calls: socket.socket) -> None:
     handle_polite(signal.SIG_IGN)
     try:
         wake = wake_on_child_end()
-        # Once it is held, this process does not get to know them.
-        constants = replace(
-            constants, root_handles=replace(constants.root_handles, working=working_folders())
-        )
         scoped = _scope_signals(constants.proof)
         launcher = ChildLauncher.fork(constants.broker_policy, constants.proof)
     except OSError as error:
@@ -175,7 +171,10 @@ def _ready(
                 verification = Verification(constants.verification)
                 places = verification.begin(plan.shown_roots, messages.session_of(request))
                 undo.callback(_ended, verification)
-            confinement = Confinement.ready(plan, constants.root_handles, job.cwd, places, session=session)
+            # Only for bubblewrap, behind which this process may know them.
+            working = working_folders() if plan.layer == "bubblewrap" else ()
+            root_handles = replace(constants.root_handles, working=working)
+            confinement = Confinement.ready(plan, root_handles, job.cwd, places, session=session)
             undo.callback(confinement.undo.close)
             _check_room(constants.lifeline)
         except (OSError, Unprotectable) as error:
