@@ -78,7 +78,7 @@ async def test_a_task_packet_runs_as_an_agent_and_after_a_kill_the_next_server_s
 ) -> None:
     """One server for both, because each imports the library of its model."""
     scripts = {
-        "Objective": [Says(calls=WRITES), Says("Changed as asked.")],
+        "Objective": [Says(calls=WRITES), Says("Changed as asked.\nOUTCOME: done")],
         "go": [Says("So far.", [Call(tool="ls")]), Says("Too late.", after=gate)],
     }
     with model_api(scripts) as model:

@@ -1,11 +1,18 @@
 """Tasks with a prompt, which an agent runs, and task packets."""
 
 import threading
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from mcp_toolserver.capabilities.cron import Job
+from mcp_toolserver.pipeline import stored_rights
+from mcp_toolserver.pipeline.call import Rights
+from mcp_toolserver.runtime.cron.schedules import run_job
+from mcp_toolserver.stores.cron import Outcome
 from tests.agents.agents import HANDLE, Agents, Call, Says
+from tests.tasks.schedules import schedule
 from tests.tasks.test_board import call, created, ended, task
 
 PACKET: dict[str, Any] = {
@@ -26,7 +33,7 @@ EXAMPLE = PACKET
 async def test_a_prompt_runs_as_an_agent_with_the_messages_that_came_before(at: Agents) -> None:
     at.plays(
         {
-            "Look at a.py": [Says("I looked.")],
+            "Look at a.py": [Says("I looked.\nOUTCOME: done")],
             "fail": [Says(status=400)],
             "half": [Says("I start.", [Call(tool="ls")]), Says(status=400)],
         }
@@ -36,8 +43,8 @@ async def test_a_prompt_runs_as_an_agent_with_the_messages_that_came_before(at: 
     await call(at.server, "TaskUpdate", task_id=name, message="And at b.py")
     await call(at.server, "TaskUpdate", task_id=blocker, status="completed")
     said = HANDLE.sub("agent_x", await ended(at.server, name))
-    assert said == "I looked.\n[agent_x finished; 1 turn, 15 tokens]\n[completed; next offset 58]"
-    assert [one.said for one in at.model.requests] == [("Look at a.py\n\nAnd at b.py",)]
+    assert said.startswith("I looked.\nOUTCOME: done\n[agent_x finished; 1 turn, 15 tokens]\n[completed; ")
+    assert at.model.requests[0].prompt.startswith("Look at a.py\n\nAnd at b.py\n\nEnd your last answer with")
     # An agent that fails fails its task.
     name = await created(at.server, prompt="fail")
     said = await ended(at.server, name)
@@ -51,6 +58,54 @@ async def test_a_prompt_runs_as_an_agent_with_the_messages_that_came_before(at: 
     assert "[failed: agent_" in said
     assert task(await call(at.server, "TaskGet", task_id=last))["status"] == "blocked"
     assert not (at.root / "ran").exists()
+
+
+ENDS = {
+    "done": [Says("It works.\n\n**OUTCOME: done**")],
+    "asked": [Says("It works."), Says("outcome: done")],
+    "changed": [Says("OUTCOME: failed, at first.\nNow it works.\nOUTCOME: done")],
+    "in words": [Says("I could not fix the tests."), Says("I could not.")],
+    "failed": [Says("The tests fail.\nOUTCOME: failed")],
+    "blocked": [Says("I need a key.\nOUTCOME: blocked")],
+    "asked and failed": [Says("The tests fail."), Says("OUTCOME: failed")],
+    "quoted": [Says("Then I say `OUTCOME: done` to you."), Says("No.")],
+    "other": [Says("OUTCOME: done, but for the tests"), Says("OUTCOME: nearly")],
+    "both": [Says("OUTCOME: done\nNo, wait.\nOUTCOME: failed")],
+    "silent": [Says("I see."), Says("")],
+    "gone": [Says("I see."), Says(status=400)],
+    "cut": [Says("OUTCOME: done", is_cut=True)],
+}
+SUCCEED = ("done", "asked", "changed")
+
+
+async def scheduled(at: Agents, prompt: str) -> Outcome:
+    """How a schedule with this prompt ends, and that nothing is left of the owner that it has for itself."""
+    ended: list[str] = []
+    rights = stored_rights.to_json(Rights())
+    one = replace(schedule(first=0), job=Job(kind="prompt", text=prompt), rights=rights)
+    outcome = await run_job(at.server, one, ended.append)
+    assert [one.handle in owner for owner in ended] == [True]
+    return outcome
+
+
+@pytest.mark.asyncio(loop_scope="session")
+async def test_only_an_agent_that_states_that_its_work_is_done_completes_a_task_or_a_schedule(
+    at: Agents,
+) -> None:
+    at.plays({f"{name}!": says for name, says in ENDS.items()})
+    after: dict[str, str] = {}
+    for name in ENDS:
+        first = await created(at.server, prompt=f"{name}!")
+        command = f"touch '{name}'"
+        after[name] = await created(at.server, command=command, description="Go on", blocked_by=[first])
+        await ended(at.server, first)
+        outcome = await scheduled(at, f"{name}!")
+        assert outcome.succeeded == (name in SUCCEED), (name, outcome.output)
+    for name in SUCCEED:
+        assert "completed" in await ended(at.server, after[name]), name
+    assert {path.name for path in at.root.iterdir()} == {*SUCCEED}
+    # What was said is kept, with how it ended.
+    assert "I need a key." in (await scheduled(at, "blocked!")).output
 
 
 @pytest.mark.asyncio(loop_scope="session")
@@ -69,7 +124,7 @@ async def test_a_running_agent_shows_its_progress_and_is_stopped(at: Agents, gat
 
 @pytest.mark.asyncio(loop_scope="session")
 async def test_a_packet_becomes_a_task_with_a_prompt(at: Agents) -> None:
-    at.plays({"Objective": [Says("Done.")]})
+    at.plays({"Objective": [Says("Done.\nOUTCOME: done")]})
     made = task(await call(at.server, "RunTaskPacket", **PACKET))
     assert made["subject"] == PACKET["objective"]
     assert made["prompt"] == (

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import AsyncGenerator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import anyio
@@ -11,21 +11,16 @@ import pytest
 from mcp_toolserver.app.compose import Application, application_of
 from mcp_toolserver.app.schedules import Jobs
 from mcp_toolserver.capabilities.call_scope import LOCAL
-from mcp_toolserver.capabilities.cron import Job
 from mcp_toolserver.capabilities.permissions import Permission
-from mcp_toolserver.errors import TimedOut, Unavailable
-from mcp_toolserver.pipeline import stored_rights
-from mcp_toolserver.pipeline.call import Rights
+from mcp_toolserver.errors import Unavailable
 from mcp_toolserver.policy.rules import Narrowing
 from mcp_toolserver.protocol.http.tokens import GrantFile, ServerLimits
 from mcp_toolserver.runtime.cron.scheduler import Scheduler
-from mcp_toolserver.runtime.cron.schedules import run_job
-from mcp_toolserver.stores.cron import Outcome, StoredRun, StoredSchedules
-from mcp_toolserver.tool_spec import Args, Output, Runtime
+from mcp_toolserver.stores.cron import StoredRun, StoredSchedules
 from tests.support.named import Names, file_of_tokens
 from tests.support.processes import until
-from tests.support.workbench import Person, dispatcher, machine, tool
-from tests.tasks.schedules import SetClock, application, call, call_by, create, look, run_next, schedule
+from tests.support.workbench import Person
+from tests.tasks.schedules import SetClock, application, call, call_by, create, look, run_next
 
 READ_ONLY, WORKSPACE_WRITE, DANGER = Permission
 
@@ -187,31 +182,6 @@ async def test_rules_and_tools_of_today_refuse_a_job_of_yesterday(tmp_path: Path
                 result = await call(app, "CronCreate", schedule="@daily", time_zone="UTC", command="true")
                 assert result.error == "unavailable"
     assert list((tmp_path / "root").iterdir()) == []
-
-
-class Agent(Args):
-    description: str
-    prompt: str
-
-
-@pytest.mark.parametrize("succeeds", [True, False])
-async def test_a_prompt_runs_as_an_agent_for_which_nobody_is_asked(tmp_path: Path, succeeds: bool) -> None:
-    async def run(args: Agent, _: Runtime) -> Output:
-        if not succeeds:
-            raise TimedOut("It took too long.")
-        return Output(f"did: {args.prompt}")
-
-    server = dispatcher(machine(tmp_path), tool(run, Agent, name="Agent"))
-    one = replace(
-        schedule(first=0), job=Job(kind="prompt", text="Look."), rights=stored_rights.to_json(Rights())
-    )
-    ended: list[str] = []
-    outcome = await run_job(server, one, ended.append)
-    said = "did: Look." if succeeds else "It took too long."
-    assert outcome == Outcome(succeeded=succeeds, output=said)
-    # What it left belongs to an owner of its own, who is forgotten.
-    assert len(ended) == 1
-    assert one.handle in ended[0]
 
 
 @dataclass(frozen=True, kw_only=True)

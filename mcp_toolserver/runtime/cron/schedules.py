@@ -215,7 +215,10 @@ async def _command(calls: NestedCalls, job: Job) -> Outcome:
 
 async def _prompt(calls: NestedCalls, job: Job) -> Outcome:
     arguments: dict[str, JsonValue] = {"description": "Scheduled job", "prompt": job.text}
-    result = await calls.call(_TOOLS["prompt"], arguments)
+    # Few schedules have a prompt.
+    from mcp_toolserver.runtime.agents.deferred import DEFERRED
+
+    result = await calls.call(_TOOLS["prompt"], arguments, output_override=DEFERRED)
     return Outcome(succeeded=result.error is None, output=result.text)
 
 

@@ -259,7 +259,10 @@ class TaskRunner:
         prompt = "\n\n".join((claim.prompt, *(message.text for message in claim.messages)))
         arguments: dict[str, JsonValue] = {"description": claim.subject, "prompt": prompt}
         run.calls = run.calls.reporting(report)
-        result = await self._called(run, AGENT_TOOL, arguments)
+        # Few tasks have a prompt.
+        from mcp_toolserver.runtime.agents.deferred import DEFERRED
+
+        result = await self._called(run, AGENT_TOOL, arguments, DEFERRED)
         if result.error == Failed.kind:
             # What it said is kept; the last line says how it ended.
             why = result.text.rpartition("\n")[2].strip("[]")
@@ -278,7 +281,7 @@ class TaskRunner:
                 while self._is_held(*whose):
                     await wait_for(self.news, POLL_SECONDS)
                 result = await run.calls.call(tool, arguments, output_override=override)
-                if result.error is None or override is None or not self._is_held(*whose):
+                if result.error is None or tool == AGENT_TOOL or not self._is_held(*whose):
                     return result
         except UnknownTool:
             return Result(text=f"This server has no tool {tool}.", error=ToolError.kind)
