@@ -5,6 +5,7 @@ What is sent is checked against the types that the official packages publish.
 
 import json
 import logging
+import re
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from functools import cache
@@ -368,6 +369,25 @@ async def test_arguments_that_are_no_object_come_as_text(provider: ProviderName)
             [call] = (await asked.turn(FIRST)).calls
     assert isinstance(call.arguments, str)
     assert "MARK" in call.arguments
+
+
+@both
+async def test_what_the_provider_has_seen_before_counts_a_tenth(provider: ProviderName) -> None:
+    used = {"input_tokens": 100, "cache_read_input_tokens": 900, "output_tokens": 1}
+    if provider == "openai":
+        details = {"prompt_tokens_details": {"cached_tokens": 900}}
+        used = {"prompt_tokens": 1_000, "completion_tokens": 1, "total_tokens": 1_001, **details}
+
+    def cached(reply: Reply) -> None:
+        first, *more = re.split(r'(?<="usage": )\{[^}]*\}', json.dumps(stream(provider, Answer(number=1))))
+        # This format counts what every chunk has.
+        again = "null" if provider == "openai" else json.dumps(used)
+        sent(reply, json.loads(first + json.dumps(used) + again.join(more)))
+
+    with served(provider, cached) as at:
+        async with model(provider, at.url, prices=(1e6, 1e6)) as asked:
+            turn = await asked.turn(FIRST)
+    assert (turn.input_tokens, turn.cost) == (190, 191)
 
 
 @both

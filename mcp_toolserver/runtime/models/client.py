@@ -104,7 +104,7 @@ class ModelClient:
                 ToolCall(id=call.tool_call_id, name=call.tool_name, arguments=_arguments(call))
                 for call in calls
             ),
-            input_tokens=response.usage.input_tokens,
+            input_tokens=_charged(response),
             output_tokens=response.usage.output_tokens,
             cost=self._cost(response),
             is_cut=response.finish_reason == "length",
@@ -155,12 +155,17 @@ class ModelClient:
 
     def _cost(self, response: messages.ModelResponse) -> float | None:
         if (prices := self._options.prices) is not None:
-            usage = response.usage
-            return (usage.input_tokens * prices[0] + usage.output_tokens * prices[1]) / 1e6
+            return (_charged(response) * prices[0] + response.usage.output_tokens * prices[1]) / 1e6
         try:
             return float(response.cost().total_price)
         except (LookupError, ValueError, AssertionError):
             return None
+
+
+def _charged(response: messages.ModelResponse) -> int:
+    """Input tokens; those that the provider has seen before count a tenth, as it charges them."""
+    cached = response.usage.cache_read_tokens
+    return response.usage.input_tokens - cached + cached // 10
 
 
 def _history(request: ModelRequest) -> Iterator[messages.ModelMessage]:
