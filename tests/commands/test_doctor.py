@@ -532,16 +532,13 @@ def test_each_kind_of_machine_has_its_remedy() -> None:
 HELD = HostFacts(openat2=True, server_lock=7, command_sandbox="bubblewrap", filters_syscalls=True)
 
 
-def test_a_summary_is_one_short_line() -> None:
+def test_a_summary_is_one_short_line_that_names_what_is_degraded() -> None:
     layers: tuple[Sandbox, ...] = ("bubblewrap", "landlock", "none")
     for mode, commands, filtered, lock in product(Permission, layers, (True, False), (0, 7)):
         one = replace(HELD, mode=mode, server_lock=lock, command_sandbox=commands, filters_syscalls=filtered)
         said = {summary(one), summary(replace(one, openat2=False))}
         assert len(said) == 2
         assert all(line.startswith(mode.flag) and "\n" not in line and len(line) <= LONGEST for line in said)
-
-
-def test_a_summary_names_what_is_degraded() -> None:
     assert "degraded" in summary(replace(HELD, command_sandbox="landlock"))
     assert "degraded" in summary(replace(HELD, filters_syscalls=False))
     assert "refused (commands)" in summary(replace(HELD, command_sandbox="none"))

@@ -57,6 +57,10 @@ def envelope(*lines: str) -> str:
     return "\n".join(("*** Begin Patch", *lines, "*** End Patch", ""))
 
 
+def update(*lines: str) -> str:
+    return envelope("*** Update File: f", *lines)
+
+
 # --- there and back --------------------------------------------------------------------------------------
 
 
@@ -212,6 +216,7 @@ def test_the_names_of_files_are_read_as_git_and_diff_write_them() -> None:
 
 # --- what cannot be read ---------------------------------------------------------------------------------
 
+OF_MODE = "diff --git a/f b/f\nindex 1..2 {}\n--- a/f\n+++ b/f\n@@ -1 +1 @@\n-x\n+y\n"
 UNREADABLE = {
     "nothing": ("", "names no file"),
     "words": ("please change f", "names no file"),
@@ -224,27 +229,21 @@ UNREADABLE = {
     "binary": ("diff --git a/f b/f\nindex 1..2 100644\nBinary files a/f and b/f differ\n", "not text"),
     "git-binary": ("diff --git a/f b/f\nindex 1..2 100644\nGIT binary patch\n", "not text"),
     "link": ("diff --git a/f b/f\nnew file mode 120000\n--- /dev/null\n+++ b/f\n@@ -0,0 +1 @@\n+x\n", "link"),
-    "changed-link": (
-        "diff --git a/f b/f\nindex 1..2 120000\n--- a/f\n+++ b/f\n@@ -1 +1 @@\n-x\n+y\n",
-        "link",
-    ),
-    "submodule": (
-        "diff --git a/f b/f\nindex 1..2 160000\n--- a/f\n+++ b/f\n@@ -1 +1 @@\n-x\n+y\n",
-        "submodule",
-    ),
+    "changed-link": (OF_MODE.format("120000"), "link"),
+    "submodule": (OF_MODE.format("160000"), "submodule"),
     "git-says-nothing": ("diff --git a/f b/f\nindex 1..2 100644\n", "says nothing"),
     "git-unclear": ("diff --git a/f g b/h\nnew file mode 100644\n", "clearly"),
     "bad-bytes": ('--- "a/\\377"\n+++ "b/\\377"\n@@ -1 +1 @@\n-a\n+b\n', "UTF-8"),
     "empty-envelope": (envelope(), "nothing between"),
     "cut-off": ("*** Begin Patch\n*** Update File: f\n@@\n-a\n+b\n", "cut off"),
     "no-name": (envelope("*** Delete File: "), "names no file"),
-    "no-move-name": (envelope("*** Update File: f", "*** Move to:  ", "-a"), "names no file"),
+    "no-move-name": (update("*** Move to:  ", "-a"), "names no file"),
     "unknown-section": (envelope("*** Rename File: f"), "line 2 "),
-    "bare-line": (envelope("*** Update File: f", "@@", " a", "b"), "line 5 "),
+    "bare-line": (update("@@", " a", "b"), "line 5 "),
     "bare-new-line": (envelope("*** Add File: f", "+a", "b"), "line 4 "),
     "nothing-to-update": (envelope("*** Update File: f"), "no hunk"),
-    "envelope-no-change": (envelope("*** Update File: f", "@@", " a"), "changes nothing"),
-    "only-anchor": (envelope("*** Update File: f", "@@ def f():"), "changes nothing"),
+    "envelope-no-change": (update("@@", " a"), "changes nothing"),
+    "only-anchor": (update("@@ def f():"), "changes nothing"),
     "too-many-files": (envelope(*(f"*** Delete File: {n}" for n in range(101))), "101 files"),
     "too-many-hunks": (HEAD + "@@ -1 +1 @@\n-a\n+b\n" * 1_001, "1000 hunks"),
 }
@@ -263,100 +262,31 @@ def test_a_patch_that_cannot_be_read_is_refused_with_the_reason() -> None:
 # --- hunks that do not fit exactly -----------------------------------------------------------------------
 
 TEXT = "".join(f"line {number}\n" for number in range(1, 21))
+SIX = " line 5\n-line 6\n+six\n line 7\n\n"
+SIXTH = TEXT.replace("line 6\n", "six\n")
+TIMES, TWOS, ONE = "x\n1\ny\n", "x\n2\ny\n", " x\n-1\n+one\n y\n"
+MOVED = f"{HEAD}@@ -1,3 +1,3 @@\n{ONE}@@ -4,3 +4,3 @@\n x\n-2\n+two\n y\n"
+OLD_ENDS = "@@ -3,7 +3,7 @@\n OLD 3\n line 4\n line 5\n-line 6\n+six\n line 7\n line 8\n OLD 9\n"
+OLD_FIRST = "@@ -5,3 +5,3 @@\n OLD 5\n-line 6\n+six\n line 7\n@@ -9,2 +9,2 @@\n line 9\n-line 10\n+line ten\n"
 
 
-MISCOUNTED = ("hunk 1: the numbers in its header do not fit its lines",)
+MISCOUNTED = "hunk 1: the numbers in its header do not fit its lines"
 
-HUNK_HEADERS = {
+HUNK_HEADERS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("@@ -5,3 +5,3 @@", "@@ -5,3 +5,3 @@ class heading"), ()),
     "@@ -9,3 +9,3 @@": ("hunk 1: found at line 5 instead of 9",),
-    **dict.fromkeys(("@@ -5,9 +5,9 @@", "@@ -5,2 +5,2 @@", "@@ -5,3 +5,1 @@"), MISCOUNTED),
+    **dict.fromkeys(("@@ -5,9 +5,9 @@", "@@ -5,2 +5,2 @@", "@@ -5,3 +5,1 @@"), (MISCOUNTED,)),
     **dict.fromkeys(("@@", "@@ ... @@", "@@ line 3", "@@ line 3 @@"), ()),
 }
-
-
-def test_a_hunk_is_found_by_its_lines_whatever_its_header_says() -> None:
-    for header, notes in HUNK_HEADERS.items():
-        made = applied(TEXT, f"{HEAD}{header}\n line 5\n-line 6\n+six\n line 7\n\n")
-        assert made.content == TEXT.replace("line 6\n", "six\n")
-        assert made.notes == notes
-
-
-def test_later_hunks_are_sought_where_those_before_them_were() -> None:
-    body = "@@ -1,3 +1,3 @@\n x\n-1\n+one\n y\n@@ -5,3 +5,3 @@\n x\n-2\n+two\n y\n"
-    text = "0\n" * 5 + "x\n1\ny\n.\nx\n2\ny\n.\nx\n2\ny\n"
-    made = applied(text, HEAD + body)
-    assert made.content == "0\n" * 5 + "x\none\ny\n.\nx\ntwo\ny\n.\nx\n2\ny\n"
-    assert made.notes == (
-        "hunk 1: found at line 6 instead of 1",
-        "hunk 2: found at line 10 instead of 5",
-    )
-
-
-def test_a_hunk_that_fits_in_several_places_is_refused_with_all_of_them() -> None:
-    text = "x\n1\ny\n" * 3
-    hunk = " x\n-1\n+one\n y\n"
-    why = refusal(text, f"{HEAD}@@ -20,3 +20,3 @@\n{hunk}")
-    assert "hunk 1 (line 3 of the patch)" in why
-    assert "lines 1, 4 and 7" in why
-    assert "several times" in refusal(text, f"{HEAD}@@\n{hunk}")
-    assert applied(text, f"{HEAD}@@ -4,3 +4,3 @@\n{hunk}").content == "x\n1\ny\nx\none\ny\nx\n1\ny\n"
-    assert "further ones" in refusal("x\n1\ny\n" * 30, f"{HEAD}@@\n{hunk}")
 
 
 def test_lines_before_it_choose_among_several_places() -> None:
     text = "class A:\n  def f():\n    pass\nclass B:\n  def f():\n    pass\n"
     body = ("-    pass", "+    return")
-    made = applied(text, envelope("*** Update File: f", "@@ class B:", "@@ def f():", *body))
+    made = applied(text, update("@@ class B:", "@@ def f():", *body))
     assert made.content == text[: text.rindex("pass")] + "return\n"
-    assert 'no line "class C:"' in refusal(text, envelope("*** Update File: f", "@@ class C:", *body))
-    assert "several times" in refusal(text, envelope("*** Update File: f", "@@ def f():", *body))
-
-
-def test_context_at_its_ends_may_be_out_of_date_and_it_is_reported() -> None:
-    body = "@@ -3,7 +3,7 @@\n OLD 3\n line 4\n line 5\n-line 6\n+six\n line 7\n line 8\n OLD 9\n"
-    made = applied(TEXT, HEAD + body)
-    assert made.content == TEXT.replace("line 6\n", "six\n")
-    assert made.notes == ("hunk 1: 2 lines of context did not match and were left out",)
-    assert made.loose
-    refusal(TEXT, HEAD + body.replace("line 4", "OLD 4").replace("line 5", "OLD 5"))
-    refusal(TEXT, HEAD + body.replace("-line 6", "-OLD 6"))
-
-
-def test_one_line_of_context_that_is_out_of_date_is_left_out() -> None:
-    made = applied(
-        TEXT,
-        HEAD + "@@ -5,3 +5,3 @@\n OLD 5\n-line 6\n+six\n line 7\n@@ -9,2 +9,2 @@\n line 9\n-line 10\n+ten\n",
-    )
-    assert made.content == TEXT.replace("line 6\n", "six\n").replace("line 10\n", "ten\n")
-    assert made.notes[0].startswith("hunk 1: 2 lines") or made.notes[0].startswith("hunk 1: 1 line")
-    assert len(made.notes) == 1
-    # Context alone is not left out where nothing would be left.
-    refusal(TEXT, HEAD + "@@ -30,2 +30,3 @@\n x\n+new\n y\n")
-
-
-def test_white_space_at_line_ends_may_differ_and_it_is_reported() -> None:
-    made = applied("a  \nb\t\nc\n", f"{HEAD}@@ -1,3 +1,3 @@\n a\n-b\n+B\n c \n")
-    assert made.content == "a  \nB\nc\n"
-    assert made.notes == ("hunk 1: white space at line ends differs",)
-    assert made.loose
-
-
-def test_line_endings_of_the_file_stay() -> None:
-    for before, after in (
-        ("a\r\nb\r\nc\r\n", "a\r\nB\r\nBB\r\nc\r\n"),
-        ("a\r\nb\r\nc", "a\r\nB\r\nBB\r\nc"),
-        ("a\nb\r\nc\n", "a\nB\r\nBB\r\nc\n"),
-    ):
-        made = applied(before, f"{HEAD}@@ -1,3 +1,4 @@\n a\n-b\n+B\n+BB\n c\n")
-        assert (made.content, made.loose) == (after, False)
-
-
-def test_a_patch_that_was_sent_with_other_line_endings_is_read_like_any() -> None:
-    text = f"{HEAD}@@ -1,2 +1,2 @@\n a\n-b\n+B\n".replace("\n", "\r\n")
-    assert applied("a\nb\n", text).content == "a\nB\n"
-    made = planned(envelope("*** Add File: n", "+x").replace("\n", "\r\n"))
-    assert results(made) == {"n": b"x\n"}
+    assert 'no line "class C:"' in refusal(text, update("@@ class C:", *body))
+    assert "several times" in refusal(text, update("@@ def f():", *body))
 
 
 MARKER = "\\ No newline at end of file\n"
@@ -378,50 +308,63 @@ def test_the_last_line_feed_is_as_the_patch_says_or_else_as_before() -> None:
     for before, body, after in LAST_LINES:
         assert applied(before, f"{HEAD}@@\n{body}").content == after
         lines = body.rstrip("\n").split("\n")
-        assert applied(before, envelope("*** Update File: f", "@@", *lines)).content == after
+        assert applied(before, update("@@", *lines)).content == after
 
 
-def test_lines_alone_are_put_where_the_patch_says() -> None:
-    for lines, after in (
-        (("+n",), "a\nb\nc\nn\n"),
-        (("@@ a", "+n"), "a\nn\nb\nc\n"),
-        (("@@ a", "+n", "*** End of File"), "a\nb\nc\nn\n"),
-        (("@@ -1,0 +2 @@", "+n"), "a\nn\nb\nc\n"),
-        (("@@ -0,0 +1 @@", "+n"), "n\na\nb\nc\n"),
-    ):
-        assert applied("a\nb\nc\n", envelope("*** Update File: f", *lines)).content == after
-    assert applied("", envelope("*** Update File: f", "+a", "+b")).content == "a\nb\n"
-    assert "3 lines" in refusal("a\nb\nc\n", f"{HEAD}@@ -9,0 +10 @@\n+n\n")
+AT_END = update("@@", " x", "-1", "+2", "*** End of File")
+BB = f"{HEAD}@@ -1,3 +1,4 @@\n a\n-b\n+B\n+BB\n c\n"
+LEFT_OUT = "hunk 1: 2 lines of context did not match and were left out"
+LATER = ("hunk 1: found at line 3 instead of 1", "hunk 2: found at line 6 instead of 4")
+KEPT = "hunk 1: the file has other line endings and keeps them"
+SPACED = f"{HEAD}@@ -1,3 +1,3 @@\n a\n-b\n+B\n c \n"
+UNENDED = f"{HEAD}@@ -1 +1 @@\n{MARKER}-a\n{MARKER}+b\n+c\n{MARKER}Only in sub: x\n"
+
+FITTING: tuple[tuple[str, ...], ...] = (
+    # Its lines count, whatever the header says.
+    *((TEXT, f"{HEAD}{header}\n{SIX}", SIXTH, *notes) for header, notes in HUNK_HEADERS.items()),
+    # Line endings of the file stay, and those of the patch do not matter.
+    ("a\r\nb\r\nc\r\n", BB, "a\r\nB\r\nBB\r\nc\r\n", KEPT),
+    ("a\r\nb\r\nc", BB, "a\r\nB\r\nBB\r\nc", KEPT),
+    ("a\nb\r\nc\n", BB, "a\nB\r\nBB\r\nc\n", KEPT),
+    ("a\nb\nc\n", BB.replace("\n", "\r\n"), "a\nB\nBB\nc\n"),
+    # Lines alone are put where the patch says.
+    ("a\nb\nc\n", update("+n"), "a\nb\nc\nn\n"),
+    ("a\nb\nc\n", update("@@ a", "+n"), "a\nn\nb\nc\n"),
+    ("a\nb\nc\n", update("@@ a", "+n", "*** End of File"), "a\nb\nc\nn\n"),
+    ("a\nb\nc\n", update("@@ -1,0 +2 @@", "+n"), "a\nn\nb\nc\n"),
+    ("a\nb\nc\n", update("@@ -0,0 +1 @@", "+n"), "n\na\nb\nc\n"),
+    ("", update("+a", "+b"), "a\nb\n"),
+    # Its number and the end of the file choose among several places.
+    (TIMES * 3, f"{HEAD}@@ -4,3 +4,3 @@\n{ONE}", f"{TIMES}x\none\ny\n{TIMES}"),
+    ("x\n1\nx\n1\n", AT_END, "x\n1\nx\n2\n"),
+    # Empty lines between hunks do not matter, and those of context may have lost their space.
+    ("a\nb\nc\n", update("", "@@", "-a", "+A", "", "@@", "-c", "+C", ""), "A\nb\nC\n"),
+    ("a\n\nb\nc\n", f"{HEAD}@@ -1,4 +1,4 @@\n a\n\n-b\n+B\n c\n\n", "a\n\nB\nc\n"),
+    ("a\n\nb\n", update("@@", " a", "", "-b", "+B", "", ""), "a\n\nB\n"),
+    # Lines that look like headers are lines.
+    ("-- a/x\n", f"{HEAD}@@ -1 +1 @@\n--- a/x\n+++ b/x\n", "++ b/x\n"),
+    # The marker of a missing line feed is known in other languages.
+    ("a", f"{HEAD}@@ -1 +1 @@\n-a\n\\ Kein Zeilenumbruch am Dateiende.\n+b\n", "b\n"),
+    ("x\n1\nend\n", AT_END, "x\n2\nend\n", "hunk 1: not at the end of the file"),
+    # A miscounted hunk may end without a line feed.
+    ("a", UNENDED, "b\nc", MISCOUNTED),
+    ("a  \nb\t\nc\n", SPACED, "a  \nB\nc\n", "hunk 1: white space at line ends differs"),
+    # Later hunks are sought where those before them were.
+    (f"0\n0\n{TIMES}{TWOS}{TWOS}", MOVED, f"0\n0\nx\none\ny\nx\ntwo\ny\n{TWOS}", *LATER),
+    # Context at the ends may be out of date.
+    (TEXT, HEAD + OLD_ENDS, SIXTH, LEFT_OUT),
+    (TEXT, HEAD + OLD_FIRST, SIXTH.replace("10\n", "ten\n"), LEFT_OUT),
+)
+"""Texts, patches, what they make of the text, and what is reported."""
 
 
-def test_an_empty_line_of_a_new_file_may_have_lost_its_sign() -> None:
-    made = planned(envelope("*** Add File: n", "+a", "", "+", "+b", "", "*** Add File: m"))
-    assert results(made) == {"n": b"a\n\n\nb\n", "m": b""}
-
-
-def test_empty_lines_between_hunks_do_not_matter() -> None:
-    lines = ("*** Update File: f", "", "@@", "-a", "+A", "", "@@", "-c", "+C", "")
-    assert applied("a\nb\nc\n", envelope(*lines)).content == "A\nb\nC\n"
-
-
-def test_a_miscounted_hunk_may_end_without_a_line_feed() -> None:
-    body = f"{MARKER}-a\n{MARKER}+b\n+c\n{MARKER}Only in sub: x\n"
-    assert applied("a", f"{HEAD}@@ -1 +1 @@\n{body}").content == "b\nc"
-
-
-def test_the_end_of_the_file_chooses_among_several_places() -> None:
-    hunk = ("@@", " x", "-1", "+2", "*** End of File")
-    made = applied("x\n1\nx\n1\n", envelope("*** Update File: f", *hunk))
-    assert (made.content, made.notes) == ("x\n1\nx\n2\n", ())
-    made = applied("x\n1\nend\n", envelope("*** Update File: f", *hunk))
-    assert (made.content, made.notes) == ("x\n2\nend\n", ("hunk 1: not at the end of the file",))
-
-
-def test_blank_lines_of_context_may_have_lost_their_space() -> None:
-    body = "@@ -1,4 +1,4 @@\n a\n\n-b\n+B\n c\n\n"
-    assert applied("a\n\nb\nc\n", HEAD + body).content == "a\n\nB\nc\n"
-    lines = ("@@", " a", "", "-b", "+B", "", "")
-    assert applied("a\n\nb\n", envelope("*** Update File: f", *lines)).content == "a\n\nB\n"
+def test_a_hunk_is_put_where_it_fits_and_what_differs_is_reported() -> None:
+    wrong: list[tuple[str, Applied]] = []
+    for before, text, after, *notes in FITTING:
+        made = applied(before, text)
+        if made != Applied(content=after, notes=tuple(notes), loose=notes not in ([], [KEPT])):
+            wrong.append((text, made))
+    assert wrong == []
 
 
 # --- hunks that fit nowhere ------------------------------------------------------------------------------
@@ -434,28 +377,33 @@ NEAR = {
     "quotes": ("say(“hi”)\n", '-say("hi")\n+say()\n', "typographic"),
     "nearest": ("def total(items):\n", "-def totals(items):\n+def f():\n", "nearest"),
     "numbers": ("alpha\nbeta\n", "-1\talpha\n-2\tbeta\n+x\n", "line numbers"),
-    "made-before": (
-        "a = compute(1)\n",
-        "-a = calculate(2)\n+a = compute(1)\n",
-        "What the hunk makes is there",
-    ),
+    "made-before": ("a = compute(1)\n", "-b = 2\n+a = compute(1)\n", "What the hunk makes is there"),
     "empty": ("", "-a\n+b\n", "no text"),
     "nothing": ("a\n", "-qqqq\n+b\n", "Nothing in the file"),
 }
+SEVERAL = f"{HEAD}@@ -20,3 +20,3 @@\n{ONE}"
+UNFIT = (
+    *((text, f"{HEAD}@@ -1 +1 @@\n{body}", why) for text, body, why in NEAR.values()),
+    (TEXT, HEAD + OLD_ENDS.replace("line 4", "OLD 4").replace("line 5", "OLD 5"), ""),
+    (TEXT, HEAD + OLD_ENDS.replace("-line 6", "-OLD 6"), ""),
+    # Context alone is not left out where nothing would be left.
+    (TEXT, f"{HEAD}@@ -30,2 +30,3 @@\n x\n+new\n y\n", ""),
+    ("a\nb\nc\n", f"{HEAD}@@ -9,0 +10 @@\n+n\n", "3 lines"),
+    # Several places are all named.
+    *((TIMES * 3, SEVERAL, why) for why in ("hunk 1 (line 3 of the patch)", "lines 1, 4 and 7")),
+    (TIMES * 3, f"{HEAD}@@\n{ONE}", "several times"),
+    (TIMES * 30, f"{HEAD}@@\n{ONE}", "further ones"),
+    # So is the wrong order.
+    (TEXT, f"{HEAD}@@\n-line 9\n+nine\n@@\n-line 3\n+three\n", "line 3, but the hunk before it"),
+    (TEXT, f"{HEAD}@@\n-line 9\n+nine\n@@\n-line 3\n+three\n", "comes later, on line 9"),
+    (TEXT, update("@@ line 9", "-line 3", "+three"), "`@@` line before it"),
+)
 
 
-def test_a_hunk_that_fits_nowhere_names_the_nearest_lines() -> None:
-    messages = {case: refusal(text, f"{HEAD}@@ -1 +1 @@\n{body}") for case, (text, body, _) in NEAR.items()}
-    wrong = {case: message for case, message in messages.items() if NEAR[case][2] not in message}
-    assert wrong == {}
-    assert not any("old_string" in message for message in messages.values())
-
-
-def test_hunks_in_the_wrong_order_get_an_error_that_says_so() -> None:
-    text = f"{HEAD}@@\n-line 9\n+nine\n@@\n-line 3\n+three\n"
-    assert "line 3, but the hunk before it comes later, on line 9" in refusal(TEXT, text)
-    anchored = envelope("*** Update File: f", "@@ line 9", "-line 3", "+three")
-    assert "`@@` line before it" in refusal(TEXT, anchored)
+def test_a_hunk_that_fits_nowhere_or_in_several_places_is_refused_with_the_nearest_lines() -> None:
+    messages = [refusal(text, patch) for text, patch, _ in UNFIT]
+    assert [(one, why) for one, (_, _, why) in zip(messages, UNFIT, strict=True) if why not in one] == []
+    assert not any("old_string" in message for message in messages)
 
 
 # --- several files ---------------------------------------------------------------------------------------
@@ -522,17 +470,30 @@ def test_all_that_fails_is_reported_at_once_but_not_without_end() -> None:
     assert lines[6].startswith("- 3 more sections")
 
 
-def test_a_diff_may_create_a_file_without_saying_that_it_is_new() -> None:
-    text = "--- a/n\n+++ b/n\n@@ -0,0 +1,2 @@\n+a\n+b\n"
-    assert results(planned(text)) == {"n": b"a\nb\n"}
-    assert results(planned(text, n=b"z\n")) == {"n": b"a\nb\nz\n"}
+NEW = "--- a/n\n+++ b/n\n@@ -0,0 +1,2 @@\n+a\n+b\n"
+ACCENTS = update("@@", "-caf\u00e9", "+th\u00e9")
+PLANNED: tuple[tuple[str, dict[str, bytes], dict[str, bytes]], ...] = (
+    (envelope("*** Add File: n", "+x").replace("\n", "\r\n"), {}, {"n": b"x\n"}),
+    # An empty line of a new file may have lost its sign.
+    (
+        envelope("*** Add File: n", "+a", "", "+", "+b", "", "*** Add File: m"),
+        {},
+        {"n": b"a\n\n\nb\n", "m": b""},
+    ),
+    # A diff may create a file without saying that it is new.
+    (NEW, {}, {"n": b"a\nb\n"}),
+    (NEW, {"n": b"z\n"}, {"n": b"a\nb\nz\n"}),
+    # The encoding and byte order mark of a file stay.
+    *(
+        (ACCENTS, {"f": "café\nrest\n".encode(codec)}, {"f": "thé\nrest\n".encode(codec)})
+        for codec in ("utf-8-sig", "utf-16", "cp1252")
+    ),
+)
 
 
-def test_the_encoding_and_byte_order_mark_of_a_file_stay() -> None:
-    text = envelope("*** Update File: f", "@@", "-caf\u00e9", "+th\u00e9")
-    for codec in ("utf-8-sig", "utf-16", "cp1252"):
-        made = planned(text, f="café\nrest\n".encode(codec))
-        assert results(made) == {"f": "thé\nrest\n".encode(codec)}
+def test_a_patch_makes_of_files_what_it_says() -> None:
+    made = [(text, files, results(planned(text, **files))) for text, files, _ in PLANNED]
+    assert made == list(PLANNED)
 
 
 def test_files_without_prefixes_are_taken_as_they_are_named() -> None:
@@ -551,13 +512,3 @@ def test_text_around_a_patch_is_left_out() -> None:
     assert only(f"Here it is:\n```\n*** Begin Patch\n{body}*** End Patch\n```\nDone.").path == "f"
     assert only(f"Here:\n```diff\n{HEAD}@@ -1 +1 @@\n-1\n+2\n```\nDone.").path == "f"
     assert len(parse(f"Subject: x\n\n{HEAD}@@ -1 +1 @@\n-1\n+2\n-- \n2.40\n").sections[0].hunks[0].lines) == 2
-
-
-def test_removed_and_added_lines_that_look_like_headers_are_lines() -> None:
-    made = applied("-- a/x\n", f"{HEAD}@@ -1 +1 @@\n--- a/x\n+++ b/x\n")
-    assert made.content == "++ b/x\n"
-
-
-def test_the_marker_of_a_missing_line_feed_is_known_in_other_languages() -> None:
-    made = applied("a", f"{HEAD}@@ -1 +1 @@\n-a\n\\ Kein Zeilenumbruch am Dateiende.\n+b\n")
-    assert made.content == "b\n"

@@ -285,13 +285,16 @@ async def test_credentials_are_not_copied(server: Server) -> None:
 
 
 async def test_text_that_cannot_be_kept_is_replaced_only_when_known(tmp_path: Path) -> None:
-    server = Server(tmp_path, NONE_KEPT)
-    file = server.file("notes.md")
-    await server.refusal("conflict", "write_file", path="notes.md", content=f"{TEXT}more\n")
-    assert file.read_text(encoding="utf-8") == TEXT
-    await server.text("read_file", path="notes.md")
-    answer = await server.text("write_file", path="notes.md", content=OTHER)
-    assert "is not kept for undo: the operator has switched undo off" in answer
+    for limits, why in (
+        (NONE_KEPT, "is not kept for undo: the operator has switched undo off"),
+        (HistoryLimits(reserve=1 << 60), "would stay free on the disk of the state folder"),
+    ):
+        server = Server(tmp_path, limits)
+        file = server.file("notes.md")
+        await server.refusal("conflict", "write_file", path="notes.md", content=f"{TEXT}more\n")
+        assert file.read_text(encoding="utf-8") == TEXT
+        await server.text("read_file", path="notes.md")
+        assert why in await server.text("write_file", path="notes.md", content=OTHER)
 
 
 @pytest.mark.parametrize("obstacle", ["file", "link", "shared"])
@@ -323,13 +326,6 @@ async def test_a_folder_that_somebody_removed_keeps_nothing_more(server: Server)
     kept.parent.rmdir()
     answer = await server.text("write_file", path="second", content=OTHER, overwrite=True)
     assert "is not kept for undo: No such file or directory" in answer
-
-
-async def test_a_full_disk_keeps_nothing_and_says_so(tmp_path: Path) -> None:
-    server = Server(tmp_path, HistoryLimits(reserve=1 << 60))
-    server.file("notes.md")
-    answer = await server.text("write_file", path="notes.md", content=OTHER, overwrite=True)
-    assert "would stay free on the disk of the state folder" in answer
 
 
 # --- bounds, and who may look ----------------------------------------------------------------------------

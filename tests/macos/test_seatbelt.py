@@ -3,6 +3,7 @@
 
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
@@ -526,12 +527,7 @@ def test_a_lock_that_holds_nothing_is_noticed_and_each_thing_named(
 
 
 def test_a_process_with_threads_is_not_confined(tmp_path: Path) -> None:
-    release = threading.Event()
-    thread = threading.Thread(target=release.wait)
-    thread.start()
-    try:
+    with ThreadPoolExecutor(1) as threads:
+        threads.submit(int).result()
         with pytest.raises(LockError, match="threads run"):
             lock_server(wanted_in(tmp_path))
-    finally:
-        release.set()
-        thread.join()

@@ -8,14 +8,13 @@ import re
 import shlex
 import socket
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from mcp_toolserver.capabilities.call_scope import LOCAL, UNCONNECTED
-from mcp_toolserver.runtime.processes.broker_client import Broker
 from mcp_toolserver.runtime.processes.sessions import IDLE_SECONDS, Sessions
 from mcp_toolserver.runtime.sandbox.broker.limit_settings import session_size
 from mcp_toolserver.runtime.sandbox.broker.messages import Script
@@ -486,56 +485,40 @@ def test_it_is_shared_where_no_root_meets_it() -> None:
 # --- idle sessions ---------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def confining() -> Generator[tuple[Broker, str]]:
-    """A broker that confines commands, and its root."""
-    with visible_folder() as folder, broker(sandbox=sandbox_in(folder)) as started:
-        assert started.proof.shares_session, started.proof.reasons
-        yield started, str(folder / "root")
+def test_only_a_session_without_a_connection_or_a_running_command_ends_when_it_is_idle() -> None:
+    with visible_folder() as folder, broker(sandbox=sandbox_in(folder)) as at:
+        assert at.proof.shares_session, at.proof.reasons
+        root = str(folder / "root")
+        clock = [0.0]
+        sessions = Sessions(at, (root,), now=lambda: clock[0])
+        idle, busy = f"{UNCONNECTED} a 1", f"{UNCONNECTED} a 2"
+        owners = (LOCAL, "connection 1", busy, idle)
 
+        def ask(owner: str, script: str) -> Script:
+            return Script(script=script, timeout=60, session=owner)
 
-def test_only_a_session_without_a_connection_ends_when_it_is_idle(confining: tuple[Broker, str]) -> None:
-    at, root = confining
-    clock = [0.0]
-    sessions = Sessions(at, (root,), now=lambda: clock[0])
-    owners = (LOCAL, "connection 1", f"{UNCONNECTED} a 1")
+        def kept(owner: str) -> bool:
+            return outcome(at, ask(owner, "cat /tmp/kept 2>&1"), cwd=root)[1] == "kept\n"
 
-    def run(owner: str, script: str) -> str:
-        _, said = outcome(at, Script(script=script, timeout=10, session=owner), cwd=root)
-        return said
-
-    for owner in owners:
-        run(owner, "echo kept > /tmp/kept")
-        folder = sessions.temporary(owner)
-        assert folder is not None
-        assert folder.root() is not None
-    clock[0] = IDLE_SECONDS - 1
-    sessions.expire()
-    assert [run(owner, "cat /tmp/kept 2>&1") for owner in owners] == ["kept\n"] * 3
-
-    def is_gone(seconds: float) -> bool:
-        clock[0] += IDLE_SECONDS + 1
+        for owner in owners:
+            outcome(at, ask(owner, "echo kept > /tmp/kept"), cwd=root)
+            made = sessions.temporary(owner)
+            assert made is not None
+            assert made.root() is not None
+        clock[0] = IDLE_SECONDS - 1
         sessions.expire()
-        # The broker ends it when the supervisor of the last command has gone, which may be after its answer.
-        time.sleep(seconds)
-        gone = run(owners[2], "cat /tmp/kept 2>&1") != "kept\n"
-        sessions.temporary(owners[2])
-        return gone
+        assert all(map(kept, owners))
 
-    assert any(is_gone(0.1 * 2**trial) for trial in range(9))
-    assert [run(owner, "cat /tmp/kept 2>&1") for owner in owners[:2]] == ["kept\n"] * 2
+        def is_gone(seconds: float) -> bool:
+            clock[0] += IDLE_SECONDS + 1
+            sessions.expire()
+            # The broker ends it when the supervisor of the last command has gone, maybe after its answer.
+            time.sleep(seconds)
+            gone = not kept(idle)
+            sessions.temporary(idle)
+            return gone
 
-
-def test_an_idle_session_with_a_command_running_does_not_end(confining: tuple[Broker, str]) -> None:
-    at, root = confining
-    clock = [0.0]
-    sessions = Sessions(at, (root,), now=lambda: clock[0])
-    owner = f"{UNCONNECTED} a 1"
-    sessions.temporary(owner)
-    waiting = Script(script="echo kept > /tmp/kept; echo on; exec sleep 60", timeout=60, session=owner)
-    with asked(at, waiting, cwd=root) as command:
-        assert command.line() == "on"
-        clock[0] = IDLE_SECONDS + 1
-        sessions.expire()
-        _, said = outcome(at, Script(script="cat /tmp/kept", timeout=10, session=owner), cwd=root)
-    assert said == "kept\n"
+        with asked(at, ask(busy, "echo on; exec sleep 60"), cwd=root) as command:
+            assert command.line() == "on"
+            assert any(is_gone(0.1 * 2**trial) for trial in range(9))
+            assert all(map(kept, owners[:3]))

@@ -51,13 +51,6 @@ async def test_files_come_in_path_order_lines_with_numbers_and_counts_per_file(g
     assert (await grounds.files("*.z")).total == 0
 
 
-async def test_context_is_shown_once_and_gaps_are_marked(grounds: Grounds) -> None:
-    grounds.write(a="1\nx\n3\nx\n5\n6\n7\n8\nx\n", b="0\nx\n")
-    assert await grounds.shown("x", before=1, after=1) == [
-        *("a-1-1", "a:2:x", "a-3-3", "a:4:x", "a-5-5", "--", "a-8-8", "a:9:x", "--", "b-1-0", "b:2:x")
-    ]
-
-
 BY_OPTION: list[tuple[dict[str, str], list[tuple[str, dict[str, Any], list[str]]]]] = [
     (
         {"a": "1\nx\n3\n", "b": "x", "c": "Ä\nä\n", "d": "one\r\ntwo"},
@@ -92,6 +85,39 @@ BY_OPTION: list[tuple[dict[str, str], list[tuple[str, dict[str, Any], list[str]]
             ("x", {"mode": "count", "path": "src", "glob": "src/*.tsx"}, ["src/src/e.tsx:1"]),
         ],
     ),
+    # Context is shown once and gaps are marked.
+    (
+        {"a": "1\nx\n3\nx\n5\n6\n7\n8\nx\n", "b": "0\nx\n"},
+        [
+            (
+                *("x", {"before": 1, "after": 1}),
+                ["a-1-1", "a:2:x", "a-3-3", "a:4:x", "a-5-5", "--", "a-8-8", "a:9:x", "--", "b-1-0", "b:2:x"],
+            )
+        ],
+    ),
+    # A glob does not bring back what is left out.
+    (
+        {".gitignore": "*.log\n", **dict.fromkeys(("a.log", ".b.log", "c.txt", ".d/e.log"), "x")},
+        [("x", {"glob": "*.log"}, []), ("x", {"glob": "*.log", "ignored": True}, ["a.log:1:x"])],
+    ),
+    (
+        {".a": "x", ".b/c": "x", "d": "x", "e/.f": "x"},
+        [("x", {}, ["d:1:x"]), ("x", {"hidden": True}, [".a:1:x", ".b/c:1:x", "d:1:x", "e/.f:1:x"])],
+    ),
+    # An ignore file that spares a hidden file does not show it.
+    ({".gitignore": "!.a\n", ".a": "x", "d": "x"}, [("x", {}, ["d:1:x"])]),
+    # The one file asked for is searched whatever it is called.
+    (
+        {".gitignore": "a\n", "a": "1\nx\n", ".hidden": "x\n"},
+        [
+            ("x", {"path": "a", "type": "py", "glob": "*.py"}, ["2:x"]),
+            ("x", {"path": ".hidden", "before": 1}, ["1:x"]),
+            ("x", {"path": "a", "mode": "files_with_matches"}, ["a"]),
+            ("x", {"path": "a", "mode": "count"}, ["a:1"]),
+            ("nothing", {"path": "a"}, []),
+            (r"1\nx", {"path": "a", "multiline": True}, ["1:1", "2:x"]),
+        ],
+    ),
 ]
 
 
@@ -104,13 +130,6 @@ async def test_an_option_does_what_it_says(grounds: Grounds) -> None:
             if found != expected:
                 wrong.append((pattern, options, found))
     assert not wrong
-
-
-async def test_a_line_end_can_be_searched_for_across_lines(grounds: Grounds) -> None:
-    grounds.write(a="one\ntwo\n")
-    assert await grounds.shown(r"one\ntwo", multiline=True) == ["a:1:one", "a:2:two"]
-    with pytest.raises(InvalidInput, match="multiline"):
-        await grounds.lines(r"one\ntwo")
 
 
 async def test_text_in_any_encoding_is_found(grounds: Grounds) -> None:
@@ -173,34 +192,10 @@ async def test_a_search_that_finds_too_much_ends_when_the_page_is_full(grounds: 
 # --- which files ------------------------------------------------------------------------------------------
 
 
-async def test_a_glob_does_not_bring_back_what_is_left_out(grounds: Grounds) -> None:
-    grounds.write(
-        _dot_gitignore="*.log\n", a_dot_log="x", _dot_b_dot_log="x", c_dot_txt="x", _dot_d__e_dot_log="x"
-    )
-    assert await grounds.shown("x", "files_with_matches", glob="*.log") == []
-    assert await grounds.shown("x", "files_with_matches", glob="*.log", ignored=True) == ["a.log"]
-
-
-async def test_a_glob_that_names_a_hidden_folder_searches_it(grounds: Grounds) -> None:
-    grounds.write(_dot_github__ci_dot_yml="x", ci_dot_yml="x")
-    assert await grounds.shown("x", "files_with_matches", glob=".github/**") == [".github/ci.yml"]
-    assert await grounds.names(".github/*.yml") == [".github/ci.yml"]
-    assert await grounds.names("*.yml") == ["ci.yml"]
-
-
 async def test_an_unknown_type_is_answered_with_known_ones(grounds: Grounds) -> None:
     for name in ("nosuch", "py --pre=x"):
         with pytest.raises(InvalidInput, match=r" py .*rust"):
             await grounds.lines("x", type=name)
-
-
-async def test_hidden_files_are_found_only_on_request(grounds: Grounds) -> None:
-    grounds.write(_dot_a="x", _dot_b__c="x", d="x", e___dot_f="x")
-    assert await grounds.shown("x", "files_with_matches") == ["d"]
-    assert await grounds.shown("x", "files_with_matches", hidden=True) == [".a", ".b/c", "d", "e/.f"]
-    # An ignore file that spares it does not show it.
-    grounds.write(_dot_gitignore="!.a\n")
-    assert await grounds.shown("x", "files_with_matches") == ["d"]
 
 
 async def test_the_insides_of_git_are_never_searched(grounds: Grounds) -> None:
@@ -286,15 +281,6 @@ async def test_ignore_files_above_the_root_do_not_count(grounds: Grounds) -> Non
     grounds.write(a_dot_log="x", sub__b_dot_log="x")
     assert await grounds.shown("x", "files_with_matches") == ["a.log", "sub/b.log"]
     assert await grounds.shown("x", "files_with_matches", path="sub") == ["sub/b.log"]
-
-
-async def test_the_one_file_asked_for_is_searched_whatever_it_is_called(grounds: Grounds) -> None:
-    grounds.write(_dot_gitignore="a\n", a="1\nneedle\n", _dot_hidden="needle\n")
-    assert await grounds.shown("needle", path="a", type="py", glob="*.py") == ["2:needle"]
-    assert await grounds.shown("needle", path=".hidden", before=1) == ["1:needle"]
-    assert await grounds.shown("needle", "files_with_matches", path="a") == ["a"]
-    assert await grounds.shown("needle", "count", path="a") == ["a:1"]
-    assert await grounds.shown("nothing", path="a") == []
 
 
 async def test_one_binary_file_is_said_to_match_without_its_lines(grounds: Grounds) -> None:
@@ -390,6 +376,8 @@ BAD_PATTERNS = (
 
 async def test_a_bad_pattern_is_explained(grounds: Grounds) -> None:
     grounds.write(a="needle")
+    with pytest.raises(InvalidInput, match="multiline"):
+        await grounds.lines(r"one\ntwo")
     for pattern in BAD_PATTERNS:
         with pytest.raises(InvalidInput) as caught:
             await grounds.lines(pattern)
@@ -415,7 +403,7 @@ async def test_a_pattern_finds_files_by_name_and_for_their_lines(grounds: Ground
     patterns = {
         "*.py": ["a.py", "src/b.py", "src/x/c.py"],
         "./*.py": ["a.py"],
-        "./*": ["a.py", "e.md"],
+        "./*": ["a.py", "a.yml", "e.md"],
         "src/*.py": ["src/b.py"],
         "src/**": ["src/b.py", "src/d.js", "src/x/c.py"],
         "src/": ["src/b.py", "src/d.js", "src/x/c.py"],
@@ -425,11 +413,15 @@ async def test_a_pattern_finds_files_by_name_and_for_their_lines(grounds: Ground
         "[a-b].py": ["a.py", "src/b.py"],
         "**/[!a].*": ["e.md", "src/b.py", "src/d.js", "src/x/c.py"],
         "*.rs": [],
+        # One that names a hidden folder searches it.
+        ".github/**": [".github/ci.yml"],
+        ".github/*.yml": [".github/ci.yml"],
+        "*.yml": ["a.yml"],
     }
-    for name in ("a.py", "src/b.py", "src/x/c.py", "src/d.js", "e.md"):
+    for name in (".github/ci.yml", "a.yml", "a.py", "src/b.py", "src/x/c.py", "src/d.js", "e.md"):
         grounds.put(name, "needle")
     assert {pattern: await grounds.names(pattern) for pattern in patterns} == patterns
-    patterns["!*.py"] = ["e.md", "src/d.js"]
+    patterns["!*.py"] = ["a.yml", "e.md", "src/d.js"]
     found = {glob: await grounds.shown("needle", "files_with_matches", glob=glob) for glob in patterns}
     assert found == patterns
 

@@ -402,17 +402,22 @@ async def test_the_result_names_the_limit_and_what_to_do(tmp_path: Path) -> None
 # --- measuring -------------------------------------------------------------------------------------------
 
 
-def measured(script: str, *, exact_above: int = 0) -> Usage:
-    """What a shell has come to when its script, or what it started, has said that it is ready."""
-    command = ["/bin/bash", "-c", script]
-    pipe = subprocess.PIPE
+@contextmanager
+def ready(script: str) -> Generator[int]:
+    """A shell whose script, or what it started, has said that it is ready."""
+    command, pipe = ["/bin/bash", "-c", script], subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, start_new_session=True) as shell:
         assert shell.stdout is not None
         try:
             assert shell.stdout.readline() == b"ready\n"
-            return measure(shell.pid, exact_above=exact_above)
+            yield shell.pid
         finally:
             os.killpg(shell.pid, signal.SIGKILL)
+
+
+def measured(script: str, *, exact_above: int = 0) -> Usage:
+    with ready(script) as shell:
+        return measure(shell, exact_above=exact_above)
 
 
 def under(script: str) -> str:
@@ -457,25 +462,19 @@ def parent(pid: int) -> int:
 
 
 def test_both_ways_of_looking_see_the_same(tmp_path: Path) -> None:
-    script = 'bash -c "(read) <&0 & echo ready; wait" <&0 & wait'
-    shell = subprocess.Popen(["/bin/bash", "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    with shell:
-        assert shell.stdin is not None
-        assert shell.stdout is not None
-        assert shell.stdout.readline() == b"ready\n"
-        child = next(pid for pid in processes() if parent(pid) == shell.pid)
+    with ready('bash -c "(read) <&0 & echo ready; wait" <&0 & wait') as shell:
+        child = next(pid for pid in processes() if parent(pid) == shell)
         grandchild = next(pid for pid in processes() if parent(pid) == child)
         # Where the kernel was not built to list children, /proc holds the processes alone.
-        for pid in (shell.pid, child, grandchild):
+        for pid in (shell, child, grandchild):
             (tmp_path / str(pid)).symlink_to(f"/proc/{pid}")
-        seen = measure(shell.pid, exact_above=0, proc=str(tmp_path))
-        assert seen == measure(shell.pid, exact_above=0)
+        seen = measure(shell, exact_above=0, proc=str(tmp_path))
+        assert seen == measure(shell, exact_above=0)
         # A thread may end after it was listed.
-        (tmp_path / "ended" / str(shell.pid) / "task" / "1").mkdir(parents=True)
+        (tmp_path / "ended" / str(shell) / "task" / "1").mkdir(parents=True)
         (tmp_path / "ended/thread-self/children").mkdir(parents=True)
-        assert measure(shell.pid, exact_above=0, proc=str(tmp_path / "ended")).processes == 0
+        assert measure(shell, exact_above=0, proc=str(tmp_path / "ended")).processes == 0
         assert seen.processes == 2
-        shell.stdin.write(b"\n")
 
 
 # --- deciding --------------------------------------------------------------------------------------------

@@ -403,10 +403,9 @@ def test_files_are_rotated_in_one_chain_and_the_oldest_removed(tmp_path: Path) -
 
 def test_several_servers_share_one_chain(tmp_path: Path) -> None:
     script = (
-        "from mcp_toolserver.stores.audit_log import AuditContext, AuditLog\n"
-        "from mcp_toolserver.pipeline.call_record import CallRecord\n"
-        "context = AuditContext(mode='x', layers={}, file_bytes=50_000)\n"
-        "audit = AuditLog(sys.argv[1], context)\n"
+        "from pathlib import Path\n"
+        "from tests.stores.test_audit import CallRecord, opened\n"
+        "audit = opened(Path(sys.argv[1]), file_bytes=50_000)\n"
         "async def main():\n"
         "    for number in range(100):\n"
         "        call = CallRecord(name=sys.argv[2], session='', arguments={})\n"
@@ -415,7 +414,7 @@ def test_several_servers_share_one_chain(tmp_path: Path) -> None:
         "anyio.run(main)\n"
         "audit.close()\n"
     )
-    running = [subprocess.Popen(python(script, str(tmp_path / "state"), name)) for name in "abc"]
+    running = [subprocess.Popen(python(script, str(tmp_path), name)) for name in "abc"]
     assert [process.wait(60) for process in running] == [0, 0, 0]
     found = checked(tmp_path, kept=8)
     assert found.problems == []
@@ -637,7 +636,21 @@ def test_a_log_that_cannot_be_opened_stops_the_start(tmp_path: Path) -> None:
 # --- the command -----------------------------------------------------------------------------------------
 
 
-def test_log_prints_a_row_for_each_call(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+Show = Callable[..., Any]
+
+
+@pytest.fixture
+def shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Show:
+    """What the command prints when it ends with this status."""
+
+    def show(status: int = 0, **asked: Any) -> Any:
+        assert log(str(tmp_path / "state"), Invocation(**asked)) == status
+        return capsys.readouterr()
+
+    return show
+
+
+def test_log_prints_a_row_for_each_call(tmp_path: Path, shown: Show) -> None:
     audit = opened(tmp_path)
     call_ = CallRecord(name="x", session="evil\x1b[2J\u202e\n", arguments={})
     at_once(audit.begin(call_))
@@ -645,8 +658,7 @@ def test_log_prints_a_row_for_each_call(tmp_path: Path, capsys: pytest.CaptureFi
     audit.close()
     with only_file(tmp_path).open("ab") as file:
         file.write(b"\x1b[2J\n")
-    assert log(str(tmp_path / "state"), Invocation()) == 0
-    head, row, bad = capsys.readouterr().out.splitlines()
+    head, row, bad = shown().out.splitlines()
     assert " ".join(head.split()) == "time tool verdict outcome ms bytes user session about rule"
     assert "unknown_tool" in row
     assert "evil\\u{1b}[2J\\u{202e}\\n" in row
@@ -654,7 +666,7 @@ def test_log_prints_a_row_for_each_call(tmp_path: Path, capsys: pytest.CaptureFi
 
 
 def test_log_prints_the_last_calls_that_are_asked_for_and_what_they_are_about(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, shown: Show
 ) -> None:
     audit = opened(tmp_path)
     for number in range(60):
@@ -666,8 +678,7 @@ def test_log_prints_the_last_calls_that_are_asked_for_and_what_they_are_about(
     audit.close()
 
     def rows(**asked: Any) -> list[str]:
-        assert log(str(tmp_path / "state"), Invocation(**asked)) == 0
-        return capsys.readouterr().out.splitlines()[1:]
+        return shown(**asked).out.splitlines()[1:]
 
     assert len(rows()) == 50
     assert rows(last=1)[0].endswith("editor 2              p59; ls")
@@ -683,46 +694,32 @@ def test_log_prints_the_last_calls_that_are_asked_for_and_what_they_are_about(
         assert len(rows(last=0, **asked)) == count
 
 
-def test_log_prints_the_lines_themselves_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_log_prints_the_lines_themselves_as_json(tmp_path: Path, shown: Show) -> None:
     written(tmp_path, "a", "ü\u202e", file_bytes=1)
-    assert log(str(tmp_path / "state"), Invocation(json=True)) == 0
-    printed = capsys.readouterr().out
+    printed = shown(json=True).out
     assert printed.isascii()
     assert [json.loads(line)["name"] for line in printed.splitlines()] == ["a", "ü\u202e"]
 
 
-def test_log_says_so_when_there_is_none_or_it_cannot_be_read(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    state = str(tmp_path / "state")
-    assert log(state, Invocation()) == 0
-    assert "Nothing is recorded" in capsys.readouterr().err
-    assert log(state, Invocation(verify=True)) == 0
-    said = capsys.readouterr().out
+def test_log_says_so_when_there_is_none_or_it_cannot_be_read(tmp_path: Path, shown: Show) -> None:
+    assert "Nothing is recorded" in shown().err
+    said = shown(verify=True).out
     assert "Nothing is recorded" in said
     assert "chain" not in said
     (tmp_path / "state/audit/000001.jsonl").mkdir(parents=True)
-    assert log(state, Invocation()) == 1
-    assert "cannot be read" in capsys.readouterr().err
+    assert "cannot be read" in shown(1).err
 
 
-def test_verify_exits_with_1_and_says_what_is_wrong_and_where(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_verify_exits_with_1_and_says_what_is_wrong_and_where(tmp_path: Path, shown: Show) -> None:
     written(tmp_path, "a", "b", "c")
-    state = str(tmp_path / "state")
-    assert log(state, Invocation(verify=True)) == 0
-    assert capsys.readouterr().out == "3 lines in 1 files: the chain is whole.\n"
+    assert shown(verify=True).out == "3 lines in 1 files: the chain is whole.\n"
     file = only_file(tmp_path)
     with file.open("ab") as out:
         out.write(b"{")
-    assert log(state, Invocation(verify=True)) == 0
-    assert "note: 000001.jsonl ends with a piece of a line" in capsys.readouterr().out
+    assert "note: 000001.jsonl ends with a piece of a line" in shown(verify=True).out
     file.write_bytes(file.read_bytes().replace(b'"b"', b'"x"').removesuffix(b"{"))
-    assert log(state, Invocation(verify=True)) == 1
-    assert "WRONG: 000001.jsonl line 3: it or the line before it was changed" in capsys.readouterr().out
-    assert log(state, Invocation(verify=True, json=True)) == 1
-    assert json.loads(capsys.readouterr().out)["ok"] is False
+    assert "WRONG: 000001.jsonl line 3: it or the line before it was changed" in shown(1, verify=True).out
+    assert json.loads(shown(1, verify=True, json=True).out)["ok"] is False
 
 
 SHOW = (
