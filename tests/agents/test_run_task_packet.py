@@ -31,13 +31,7 @@ EXAMPLE = PACKET
 
 @pytest.mark.asyncio(loop_scope="session")
 async def test_a_prompt_runs_as_an_agent_with_the_messages_that_came_before(at: Agents) -> None:
-    at.plays(
-        {
-            "Look at a.py": [Says("I looked.\nOUTCOME: done")],
-            "fail": [Says(status=400)],
-            "half": [Says("I start.", [Call(tool="ls")]), Says(status=400)],
-        }
-    )
+    at.plays({"Look at a.py": [Says("I looked.\nOUTCOME: done")], "fail": [Says(status=400)]})
     blocker = await created(at.server, subject="wait")
     name = await created(at.server, prompt="Look at a.py", description="Look", blocked_by=[blocker])
     await call(at.server, "TaskUpdate", task_id=name, message="And at b.py")
@@ -50,14 +44,6 @@ async def test_a_prompt_runs_as_an_agent_with_the_messages_that_came_before(at: 
     said = await ended(at.server, name)
     assert said.startswith("[failed: ")
     assert said.endswith("; next offset 0]")
-    # So does one that said something before, and what waits for it does not run.
-    name = await created(at.server, prompt="half")
-    last = await created(at.server, command="touch ran", description="Run", blocked_by=[name])
-    said = await ended(at.server, name)
-    assert said.startswith("I start.\n[to go on, call Agent with resume: agent_")
-    assert "[failed: agent_" in said
-    assert task(await call(at.server, "TaskGet", task_id=last))["status"] == "blocked"
-    assert not (at.root / "ran").exists()
 
 
 ENDS = {
@@ -98,7 +84,7 @@ async def test_only_an_agent_that_states_that_its_work_is_done_completes_a_task_
         first = await created(at.server, prompt=f"{name}!")
         command = f"touch '{name}'"
         after[name] = await created(at.server, command=command, description="Go on", blocked_by=[first])
-        await ended(at.server, first)
+        assert ("[failed: agent_" in await ended(at.server, first)) == (name not in SUCCEED), name
         outcome = await scheduled(at, f"{name}!")
         assert outcome.succeeded == (name in SUCCEED), (name, outcome.output)
     for name in SUCCEED:

@@ -284,11 +284,9 @@ async def test_a_signal_at_any_moment_of_the_start_ends_the_server_and_leaves_no
 
 def sleeps(pid: int) -> int:
     """How often threads of this process, all but its first, have waited for something."""
-    others = [task for task in Path(f"/proc/{pid}/task").iterdir() if task.name != str(pid)]
-    found = [
-        re.search(r"\nvoluntary_ctxt_switches:\s*(\d+)", (task / "status").read_text()) for task in others
-    ]
-    return sum(int(count[1]) for count in found if count)
+    others = (task for task in Path(f"/proc/{pid}/task").iterdir() if task.name != str(pid))
+    texts = "".join((task / "status").read_text(encoding="utf-8") for task in others)
+    return sum(map(int, re.findall(r"\nvoluntary_ctxt_switches:\s*(\d+)", texts)))
 
 
 async def test_a_call_that_cannot_be_cancelled_does_not_hold_the_end_up(setup: Setup) -> None:

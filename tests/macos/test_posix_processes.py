@@ -278,7 +278,7 @@ async def test_temporary_folders_last_as_long_as_their_command_or_session(confin
     )
     first, second = confined.run(script)[1].split(), confined.run(script)[1].split()
     assert first[0] != second[0]
-    assert first[1] == f"{first[0]}/.go-build"
+    assert first[1] == f"{first[0]}/.caches/go-build"
     assert confined.folders == []
     # The commands and file tools of a session share one.
     assert confined.run("echo x > $TMPDIR/file; echo $TMPDIR", "one")[1].strip() == at.temporary_path("one")
