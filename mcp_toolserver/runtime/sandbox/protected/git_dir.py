@@ -144,8 +144,10 @@ def steering(root: int, folder: str) -> Iterator[str]:
         for name, kind in entries.items():
             inner = f"{path}/{name}"
             is_foreign_link = kind == "link" and not (is_git_dir and name in _OWN_LINKS)
+            # A new work tree has one here before it is moved to its place.
+            is_pointer = name == GIT and kind == "file"
             # Other protected names could be those of branches, which have no dot in front.
-            if is_foreign_link or (protected_name(name) or "").startswith("."):
+            if is_foreign_link or ((protected_name(name) or "").startswith(".") and not is_pointer):
                 yield inner
             elif kind == "folder" and not (is_git_dir and name in _UNVISITED):
                 nested = name in NESTED_GIT_FOLDERS if is_git_dir else may_be_git_dir
