@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.sandbox.cases import collected
+from tests.support.cases import collected
 from tests.support.confinement import Scene, copy_of, free
 from tests.support.snapshot import Entry, snapshot
 

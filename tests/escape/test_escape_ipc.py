@@ -18,7 +18,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.sandbox.sessions import each_once
 from tests.support.confinement import (
     BY_USER,
     READ_ONLY,
@@ -28,6 +27,7 @@ from tests.support.confinement import (
     Server,
     scene,
 )
+from tests.support.sessions import each_once
 
 MODES = (READ_ONLY, WORKSPACE_WRITE)
 ROOT = os.geteuid() == 0

@@ -29,7 +29,7 @@ from tests.escape.path_scenes import (
     rounds,
     swapping,
 )
-from tests.sandbox.cases import collected
+from tests.support.cases import collected
 
 Scenes = Callable[[str], Scene]
 

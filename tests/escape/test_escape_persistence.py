@@ -14,8 +14,7 @@ import pytest
 
 from tests import ROOT
 from tests.escape.harm import Case, assert_each_does_harm, place
-from tests.sandbox.cases import collected
-from tests.sandbox.sessions import each_once
+from tests.support.cases import collected
 from tests.support.confinement import (
     BY_USER,
     EVIL,
@@ -30,6 +29,7 @@ from tests.support.confinement import (
     serving,
 )
 from tests.support.processes import Daemons
+from tests.support.sessions import each_once
 from tests.support.snapshot import Snapshot, differences, snapshot
 
 Servers = Callable[[str, str], Server]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.escape.harm import Case, assert_each_does_harm
-from tests.sandbox.cases import collected
+from tests.support.cases import collected
 from tests.support.confinement import AS_ROOT_IN_LONG, BY_USER, FULL, READ_ONLY, USERS, Scene, Server, serving
 from tests.support.snapshot import differences, snapshot
 

@@ -28,7 +28,7 @@ from tests.git.served import (
     worktree,
     worktree_id,
 )
-from tests.sandbox.cases import until
+from tests.support.cases import until
 from tests.support.confinement import (
     AS_ROOT_IN_LONG,
     FULL,

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.sandbox.cases import collected, rows, until
 from tests.sandbox.test_protected_served import user_runs
+from tests.support.cases import collected, rows, until
 from tests.support.confinement import (
     BY_USER,
     USERS,

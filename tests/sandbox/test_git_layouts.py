@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from mcp_toolserver.runtime.sandbox.protected.git_dir import is_git_directory
-from tests.sandbox.cases import collected
 from tests.sandbox.test_protected_served import user_runs
+from tests.support.cases import collected
 from tests.support.confinement import (
     AS_NOBODY,
     BY_USER,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.sandbox.cases import collected, rows
+from tests.support.cases import collected, rows
 from tests.support.confinement import (
     AS_ROOT_IN_LONG,
     USERS,

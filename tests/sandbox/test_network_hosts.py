@@ -22,7 +22,6 @@ from mcp_toolserver.runtime.sandbox.layers.environment import CERTIFICATES
 from mcp_toolserver.runtime.sandbox.layers.spec import PROXY_PORT
 from mcp_toolserver.runtime.sandbox.proxy.allowed_hosts import AllowedHosts, parse_allowed_host
 from tests.sandbox.package_registry import Site, fill, site
-from tests.sandbox.sessions import called, holders, two_sessions
 from tests.support import live
 from tests.support.confinement import (
     BY_USER,
@@ -36,6 +35,7 @@ from tests.support.confinement import (
     serving,
 )
 from tests.support.process_layer import server_command
+from tests.support.sessions import called, holders, two_sessions
 from tests.web.authority import Authority
 
 PROXY = ("127.0.0.1", PROXY_PORT)

@@ -23,8 +23,8 @@ from mcp_toolserver.runtime.sandbox.protected.names import (
 from mcp_toolserver.runtime.sandbox.protected.quarantine import ASIDE, set_aside
 from mcp_toolserver.runtime.sandbox.protected.verifier_process import Verification
 from tests import ROOT
-from tests.sandbox.cases import collected
 from tests.sandbox.sandboxed import Ground
+from tests.support.cases import collected
 from tests.support.confinement import NOBODY, git
 
 # --- names -----------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.sandbox.cases import collected, until
+from tests.support.cases import collected, until
 from tests.support.confinement import (
     AS_NOBODY,
     BY_USER,

@@ -21,7 +21,6 @@ from mcp_toolserver.runtime.sandbox.broker.messages import Script
 from mcp_toolserver.runtime.sandbox.layers.spec import may_share
 from tests.lsp.stranger import stranger
 from tests.sandbox.locked import python
-from tests.sandbox.sessions import called, each_once, holders, two_sessions
 from tests.support import live
 from tests.support.confinement import (
     READ_ONLY,
@@ -36,6 +35,7 @@ from tests.support.confinement import (
     visible_folder,
 )
 from tests.support.processes import Daemons, asked, broker, outcome, sandbox_in, until
+from tests.support.sessions import called, each_once, holders, two_sessions
 from tests.support.without import around
 
 Servers = Callable[[str, str], Server]

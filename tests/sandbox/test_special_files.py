@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.sandbox.sessions import each_once
 from tests.support.confinement import WORKSPACE_WRITE, put, scene, serving
+from tests.support.sessions import each_once
 
 USE = """
 import fcntl, os, socket, sys

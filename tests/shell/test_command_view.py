@@ -28,7 +28,6 @@ from mcp_toolserver.runtime.sandbox.layers.bubblewrap import ALWAYS, candidates,
 from mcp_toolserver.runtime.sandbox.mounts.hidden_paths import MOST_HIDDEN, HiddenPaths
 from mcp_toolserver.runtime.sandbox.mounts.mounts import MOST_SOCKETS
 from tests.lsp.stranger import stranger
-from tests.sandbox.sessions import EACH_ONCE, each_once
 from tests.support import live
 from tests.support.confinement import (
     BY_USER,
@@ -46,6 +45,7 @@ from tests.support.confinement import (
     visible_folder,
 )
 from tests.support.processes import broker, outcome, sandbox_in
+from tests.support.sessions import EACH_ONCE, each_once
 
 WORD = "the-word-that-is-hidden"
 

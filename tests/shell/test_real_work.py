@@ -12,8 +12,8 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.sandbox.sessions import each_once
 from tests.support.confinement import READ_ONLY, USERS, Server
+from tests.support.sessions import each_once
 
 PYTHON = shlex.quote(sys.executable)
 """That of the tests: it has the packages that a project would have."""
