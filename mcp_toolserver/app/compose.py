@@ -543,7 +543,7 @@ def _clean_up(settings: Settings, state: str, records: str, workspace: Workspace
             # A user who filled the room keeps what is there.
             enforce_limits(folder, total=sys.maxsize, seconds=seconds, since=since)
     # A cache is made anew by what needs it, so it stays no longer than what can be undone.
-    total, seconds = settings.cache_size * MIB, settings.undo_days * 86400.0
+    total = settings.cache_size * MIB
     enforce_limits(f"{state}/{CACHES_FOLDER}", total=total, seconds=seconds, since=since)
     total, seconds = settings.quarantine_size * MIB, settings.quarantine_days * 86400.0
     return enforce_limits(f"{state}/{QUARANTINE_FOLDER}", total=total, seconds=seconds, since=since)

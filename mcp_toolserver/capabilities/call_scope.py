@@ -88,6 +88,11 @@ class Room:
     """Claude Code shows the first 2 KB of a result of more than 50,000 characters."""
     lines: float = math.inf
 
+    @property
+    def of_file(self) -> "Room":
+        """What the text of a file may take of it, so that the notes on the file fit too."""
+        return Room(bytes=min(39_500, self.bytes - 500), lines=self.lines - 5)
+
 
 ROOM = Room()
 """For clients of which nothing else is known."""

@@ -8,8 +8,6 @@ from typing import BinaryIO
 from mcp_toolserver import tool as t
 from mcp_toolserver.text.lines.encoding import Encoding, encoding_of_lines, head_bytes, tail_bytes
 
-_MOST_BYTES, _NOTES_BYTES = 39_500, 500
-
 
 class Head(t.Args):
     path: t.WorkspacePath = t.Field(description="Path of the file, relative to the first root or absolute")
@@ -17,7 +15,7 @@ class Head(t.Args):
 
 
 async def run(args: Head, rt: t.Runtime) -> t.Output:
-    return await rt.fs.read(args.path, partial(shown, args, rt.room, last=False))
+    return await rt.fs.read(args.path, partial(shown, args, rt.room.of_file, last=False))
 
 
 _WINDOW = 256 * 1024
@@ -42,9 +40,7 @@ def shown(args: Head, room: t.Room, file: BinaryIO, size: int, *, last: bool) ->
     lines = _lines(encoding, raw if start else raw.removeprefix(encoding.bom))
     wanted = lines[-args.lines :] if last else lines[: args.lines]
     cut = tail_bytes if last else head_bytes
-    fitting = (
-        cut("\n".join(wanted), min(_MOST_BYTES, room.bytes - _NOTES_BYTES)).split("\n") if wanted else []
-    )
+    fitting = cut("\n".join(wanted), room.bytes).split("\n") if wanted else []
     # There are fewer than were asked for, or a part of one: more did not fit.
     is_cut = fitting != wanted or (not has_all and len(wanted) == len(lines))
     about = [encoding.name] * (encoding.name != "utf-8")

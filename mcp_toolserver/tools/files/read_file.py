@@ -18,8 +18,6 @@ from mcp_toolserver.text.documents.file_type import (
 from mcp_toolserver.text.lines.page import Page, page
 
 _LINES = 2_000
-_TEXT_BYTES = 39_500
-_NOTES_BYTES, _NOTES_LINES = 500, 5
 _WHOLE_BYTES = 10 * 1024 * 1024
 _DOCUMENT_BYTES = 50 * 1024 * 1024
 
@@ -40,7 +38,7 @@ class ReadFile(t.Args):
 
 
 async def run(args: ReadFile, rt: t.Runtime) -> t.Output:
-    room = t.Room(bytes=min(_TEXT_BYTES, rt.room.bytes - _NOTES_BYTES), lines=rt.room.lines - _NOTES_LINES)
+    room = rt.room.of_file
     found = await rt.fs.read(args.path, lambda file, size: _shown(args, file, size, room))
     return found if isinstance(found, t.Output) else await rt.compute(lambda: _document(args, room, *found))
 

@@ -12,7 +12,7 @@ class Tail(head.Head):
 
 
 async def run(args: Tail, rt: t.Runtime) -> t.Output:
-    return await rt.fs.read(args.path, partial(head.shown, args, rt.room, last=True))
+    return await rt.fs.read(args.path, partial(head.shown, args, rt.room.of_file, last=True))
 
 
 TOOL = replace(head.TOOL, name="tail", title="Show end of file", args=Tail, run=run)
