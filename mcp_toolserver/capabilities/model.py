@@ -9,6 +9,8 @@ from typing import Protocol
 
 from pydantic import JsonValue
 
+from mcp_toolserver.errors import Unavailable
+
 
 @dataclass(frozen=True, kw_only=True)
 class ToolCall:
@@ -54,6 +56,8 @@ class ModelTurn:
     """US dollars; None if it is unknown."""
     is_cut: bool = False
     """Whether it ended at `ModelRequest.max_tokens`, before it was complete."""
+    context_tokens: int = 0
+    """Tokens of the request and of this answer, those from the provider's cache included; 0 if unknown."""
 
 
 Message = UserText | ModelTurn | tuple[ToolReply, ...]
@@ -85,13 +89,32 @@ class ModelRequest:
     """Maximum tokens of the answer."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class ModelLimits:
+    """How much one request to a model may hold."""
+
+    context: int = 200_000
+    """Tokens of a request and its answer together."""
+    output: int = 8_192
+    """Tokens of an answer."""
+
+
+class ConversationTooLong(Unavailable):
+    """The conversation is longer than the model can read."""
+
+
 class Model(Protocol):
     """A language model."""
+
+    def limits(self, model: str, agent_type: str) -> ModelLimits:
+        """Those of the model that `ModelRequest.model` and `agent_type` choose."""
+        ...
 
     async def turn(self, request: ModelRequest) -> ModelTurn:
         """The model's next turn.
 
         Raises:
+            ConversationTooLong: the provider says so.
             Unavailable: the model cannot answer; the text says why, without its address or key.
             TimedOut: it did not answer in time.
         """

@@ -16,7 +16,14 @@ import anyio
 import mcp_types as mcp
 from mcp.shared.exceptions import MCPError
 
-from mcp_toolserver.capabilities.model import Message, ModelRequest, ModelTurn, ToolCall, UserText
+from mcp_toolserver.capabilities.model import (
+    Message,
+    ModelLimits,
+    ModelRequest,
+    ModelTurn,
+    ToolCall,
+    UserText,
+)
 from mcp_toolserver.errors import TimedOut, Unavailable
 from mcp_toolserver.pipeline.call import Result
 from mcp_toolserver.protocol.client_identity import ask_client
@@ -119,6 +126,9 @@ class BackChannelModel:
     is_open: Callable[[], bool]
     """Whether the request is not answered yet; afterwards no turn is possible."""
 
+    def limits(self, model: str, agent_type: str) -> ModelLimits:
+        return ModelLimits()
+
     async def turn(self, request: ModelRequest) -> ModelTurn:
         if not self.is_open():
             raise Unavailable(NO_REQUEST)
@@ -208,6 +218,9 @@ class RoundCall(Client):
 
     def sampling(self) -> "RoundCall":
         return self
+
+    def limits(self, model: str, agent_type: str) -> ModelLimits:
+        return ModelLimits()
 
     async def turn(self, request: ModelRequest) -> ModelTurn:
         if self.has_ended:

@@ -22,7 +22,14 @@ from pydantic_ai.providers.openai import OpenAIProvider
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import ToolDefinition
 
-from mcp_toolserver.capabilities.model import ModelRequest, ModelTurn, ToolCall, ToolReply, UserText
+from mcp_toolserver.capabilities.model import (
+    ConversationTooLong,
+    ModelRequest,
+    ModelTurn,
+    ToolCall,
+    ToolReply,
+    UserText,
+)
 from mcp_toolserver.errors import TimedOut, ToolError, Unavailable
 from mcp_toolserver.runtime.models.model import ModelOptions
 from mcp_toolserver.runtime.web.client import causes, create_tls_context
@@ -108,6 +115,7 @@ class ModelClient:
             output_tokens=response.usage.output_tokens,
             cost=self._cost(response),
             is_cut=response.finish_reason == "length",
+            context_tokens=response.usage.input_tokens + response.usage.output_tokens,
         )
 
     async def aclose(self) -> None:
@@ -289,7 +297,7 @@ def tool_error(error: Exception) -> ToolError:
     if any(isinstance(one, OversizeResponse) for one in chain):
         return Unavailable(f"The model's provider answered with more than {MAX_BYTES >> 20} MiB.")
     if isinstance(error, exceptions.ModelContextWindowExceededError):
-        return Unavailable(
+        return ConversationTooLong(
             "The conversation is longer than the model can read. Give the agent a smaller task."
         )
     if isinstance(error, exceptions.ModelQuotaExceededError):

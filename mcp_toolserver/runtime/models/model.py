@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import anyio
 from anyio import to_thread
 
-from mcp_toolserver.capabilities.model import ModelRequest, ModelTurn
+from mcp_toolserver.capabilities.model import ModelLimits, ModelRequest, ModelTurn
 from mcp_toolserver.errors import SettingsError, TimedOut, Unavailable
 
 if TYPE_CHECKING:
@@ -61,6 +61,7 @@ class ModelOptions:
     """US dollars for a million tokens of input and of output; None for the published ones."""
     seconds: float = 300.0
     """How long one turn may take."""
+    limits: ModelLimits = field(default_factory=ModelLimits)
 
     def chosen(self, name: str, agent_type: str) -> str:
         """The model for an agent of `agent_type` that asks for `name`: a model, a type, or empty.
@@ -142,6 +143,9 @@ class ProviderModel:
         self._options = options
         self._client: ModelClient | None = None
         self._importing = anyio.Lock()
+
+    def limits(self, model: str, agent_type: str) -> ModelLimits:
+        return self._options.limits
 
     async def turn(self, request: ModelRequest) -> ModelTurn:
         model = self._options.chosen(request.model, request.agent_type)
