@@ -31,6 +31,8 @@ class AgentTask:
     in_worktree: bool = False
     """Whether it works in a git worktree of its own."""
     ceiling: Permission = Permission.DANGER_FULL_ACCESS
+    team: str = ""
+    """The name of the team that it is a member of; empty for none."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +51,7 @@ class AgentState:
     step: str = ""
     """What it does now; empty once it has ended."""
     turns: int = 0
-    """Answers of its model."""
+    """Answers of its model, without summaries."""
     tokens: int = 0
     """Of its model, with those of the agents that it started."""
     cost: float | None = 0.0
@@ -58,6 +60,8 @@ class AgentState:
     """How long it has run, over all its runs."""
     notes: tuple[str, ...] = ()
     """What its reader should know as well: sentences."""
+    changed: tuple[str, ...] = ()
+    """Files that it, and agents that it started, changed with tools for files; relative to its first root."""
 
 
 LEADER = "leader"

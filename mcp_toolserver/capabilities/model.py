@@ -29,6 +29,9 @@ class UserText:
     """What the user, or who started the agent, says."""
 
     text: str
+    summary_of: int = 0
+    """If it sums up what was said before this position of the conversation: later requests hold it instead,
+    after the task."""
 
 
 @dataclass(frozen=True, kw_only=True)

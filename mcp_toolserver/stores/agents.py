@@ -29,6 +29,10 @@ _TABLES = (
         agent TEXT NOT NULL REFERENCES agents ON DELETE CASCADE, position INTEGER NOT NULL,
         role TEXT NOT NULL, content TEXT NOT NULL, PRIMARY KEY (agent, position)
     )""",
+    """CREATE TABLE IF NOT EXISTS agent_changes (
+        agent TEXT NOT NULL REFERENCES agents ON DELETE CASCADE, path TEXT NOT NULL,
+        PRIMARY KEY (agent, path)
+    )""",
 )
 
 _WRITE = """INSERT INTO agents VALUES (
@@ -48,7 +52,7 @@ KEPT_BYTES = 64 << 20
 KEPT_SECONDS = 7 * 86_400.0
 """How long an agent is kept after its end."""
 
-_SHOWN = ("name", "type", "description", "status", "detail", "text", "turns", "tokens", "cost")
+_SHOWN = ("name", "type", "description", "status", "detail", "text", "turns", "tokens", "cost", "changed")
 """Fields of a record that the transcript shows."""
 
 
@@ -86,6 +90,8 @@ class StoredAgents:
             notes = "".join(f"{note}\n" for note in record.notes)
             database.execute(_WRITE, {**vars(record), "notes": notes, "server": self._server.name})
             database.executemany("INSERT OR REPLACE INTO agent_messages VALUES (?, ?, ?, ?)", rows)
+            changed = [(record.handle, path) for path in record.changed]
+            database.executemany("INSERT OR IGNORE INTO agent_changes VALUES (?, ?)", changed)
             self._expire(database)
 
         await self._run(work)
@@ -160,7 +166,8 @@ def _find(database: Connection, handle: str, owner: str) -> AgentRecord:
         )
     values: dict[str, Any] = {**row, "notes": tuple(row["notes"].splitlines())}
     del values["server"]
-    return AgentRecord(**values)
+    changed = database.execute("SELECT path FROM agent_changes WHERE agent = ? ORDER BY rowid", (handle,))
+    return AgentRecord(**values, changed=tuple(path for (path,) in changed))
 
 
 def _messages(database: Connection, handle: str) -> list[tuple[Role, str]]:

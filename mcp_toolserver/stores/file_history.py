@@ -25,6 +25,9 @@ from mcp_toolserver.text.file_names import lies_in
 
 FOLDER = "undo"
 
+MAX_CHANGED = 100
+"""Changed files of one session that are named."""
+
 _FILES = 4096
 """Files of one session that count as read or written; beyond it, the first ones are forgotten."""
 
@@ -94,6 +97,12 @@ class FileHistories:
             history = self._owners.get(owner)
             return history.folder if history else None
 
+    def changed(self, owner: str) -> tuple[str, ...]:
+        """Return the absolute paths of the first files that the owner's session has changed."""
+        with self.lock:
+            history = self._owners.get(owner)
+            return tuple(history.changed) if history else ()
+
     def forget(self, owner: str) -> None:
         """End the session of `owner`: nobody can restore its contents by a call any more."""
         with self.lock:
@@ -138,6 +147,8 @@ class FileHistory:
         self._histories = histories
         self._known: OrderedDict[_FileId, bool] = OrderedDict()
         """Contents that the session has read, or written itself (True)."""
+        self.changed: dict[str, None] = {}
+        """Absolute paths of the first `MAX_CHANGED` files that the session has changed."""
         self._kept: OrderedDict[str, _Kept] = OrderedDict()
         """Kept contents by handle, oldest first."""
         self._descriptor = -1
@@ -157,6 +168,13 @@ class FileHistory:
     def knows(self, file: _FileId) -> bool:
         """Whether the session has read or written this content."""
         return file in self._known
+
+    def add_changed(self, *paths: str) -> None:
+        """Record that the session has changed these files."""
+        with self._histories.lock:
+            for path in paths:
+                if len(self.changed) < MAX_CHANGED:
+                    self.changed[path] = None
 
     def keep(self, path: str, file: _FileId, content: bytes) -> Previous:
         """Store `content`, the file at the absolute `path`; it is on disk when this returns, unless the

@@ -8,7 +8,7 @@ import json
 import re
 import shutil
 import threading
-from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -50,6 +50,7 @@ class Says:
     after: threading.Event | None = None
     """The turn comes once this is set."""
     status: int = 200
+    """With one of an error, the text is the code of the error."""
     is_cut: bool = False
     """Whether it ends at its limit of tokens."""
 
@@ -66,6 +67,12 @@ class Request:
     """The results of calls so far."""
     said: tuple[str, ...]
     """All messages that are no results, in order."""
+    characters: int
+    """Of everything that it holds."""
+
+
+Script = Sequence[Says] | Callable[[Request], Says]
+"""The turns of a conversation, or what makes them from the requests."""
 
 
 @dataclass
@@ -73,7 +80,7 @@ class Model:
     """A running model API."""
 
     url: str
-    scripts: Mapping[str, Sequence[Says]]
+    scripts: Mapping[str, Script]
     requests: list[Request] = field(default_factory=list[Request])
     asked: threading.Condition = field(default_factory=threading.Condition)
 
@@ -101,28 +108,32 @@ class Model:
             tools=tuple(tool["function"]["name"] for tool in body.get("tools") or ()),
             results=tuple(str(one["content"]) for one in messages if one["role"] == "tool"),
             said=tuple(str(one.get("content")) for one in messages if one["role"] in ("user", "assistant")),
+            characters=len(json.dumps([messages, body.get("tools")])),
         )
         with self.asked:
             self.requests.append(request)
             self.asked.notify_all()
-        says = self._script(users[0])[turns]
+        script = self._script(users[0])
+        says = script(request) if callable(script) else script[turns]
         if says.after is not None:
             assert says.after.wait(PATIENCE)
         return says
 
-    def _script(self, prompt: str) -> Sequence[Says]:
+    def _script(self, prompt: str) -> Script:
         """That of the prompt, or of its beginning, because the server adds to the prompt of a member."""
         return next(script for start, script in self.scripts.items() if prompt.startswith(start))
 
 
 @contextmanager
-def model_api(scripts: Mapping[str, Sequence[Says]]) -> Generator[Model]:
+def model_api(scripts: Mapping[str, Script]) -> Generator[Model]:
     """A model API on a free port of loopback."""
 
     def route(reply: Reply) -> None:
         says = model.answer(json.loads(reply.asked.body))
-        content = "".join(f"data: {json.dumps(chunk)}\n\n" for chunk in _chunks(says))
-        reply.say(f"{content}data: [DONE]\n\n", status=says.status, kind="text/event-stream")
+        content = "".join(f"data: {json.dumps(chunk)}\n\n" for chunk in _chunks(says)) + "data: [DONE]\n\n"
+        if says.status != 200:
+            content = json.dumps({"error": {"message": "refused", "type": "error", "code": says.text}})
+        reply.say(content, status=says.status, kind="text/event-stream")
 
     with site({"/v1/chat/completions": route}) as at:
         model = Model(f"{at.url}/v1", scripts)
@@ -153,7 +164,7 @@ class Agents:
     model: Model
     root: Path
 
-    def plays(self, scripts: Mapping[str, Sequence[Says]]) -> Self:
+    def plays(self, scripts: Mapping[str, Script]) -> Self:
         """The same server for the next test: its root is empty, and its model follows these scripts."""
         for path in self.root.iterdir():
             shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
@@ -181,7 +192,7 @@ class Agents:
 @asynccontextmanager
 async def agents(
     folder: Path,
-    scripts: Mapping[str, Sequence[Says]],
+    scripts: Mapping[str, Script],
     mode: Permission = Permission.WORKSPACE_WRITE,
     **settings: Any,
 ) -> AsyncGenerator[Agents]:

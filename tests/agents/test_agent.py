@@ -12,11 +12,9 @@ import pytest
 from mcp import Client
 from mcp.shared.exceptions import MCPError
 
-from mcp_toolserver.capabilities.permissions import Permission
 from tests.agents.agents import HANDLE, Call, Says, model_api
 from tests.protocol.resource_clients import ERAS, Place, completed, listed, place, read, refusal
 from tests.support.live import text
-from tests.support.workbench import Person
 
 EXAMPLE = {
     "description": "Find the rate",
@@ -119,21 +117,3 @@ async def test_a_client_follows_agents_in_the_background_sends_them_messages_and
         assert text(stopped).startswith(f"{waiting}: stopped after ")
         unknown = await client.call_tool("TaskOutput", {"task_id": "agent_000000000000"})
         assert unknown.is_error
-
-
-async def test_bad_arguments_are_named(tmp_path: Path) -> None:
-    wrong: tuple[dict[str, Any], ...] = (
-        {"prompt": " "},
-        {"description": ""},
-        {"name": "a b"},
-        {"mode": "sudo"},
-        {"mode": 7},
-        {"max_turns": 1001},
-        {"isolation": "container"},
-    )
-    mode = Permission.READ_ONLY
-    async with agent_client(tmp_path, "legacy", {}, permission_mode=mode) as (_, made):
-        for arguments in wrong:
-            result = await made.app.dispatcher.call("Agent", {**TASK, **arguments}, Person())
-            assert result.error == "invalid_input", arguments
-            assert f"- {next(iter(arguments))}" in result.text

@@ -155,12 +155,14 @@ async def test_a_resumed_agent_has_no_more_rights_than_who_resumes_it(at: Agents
 
 async def test_rules_hold_for_agents_and_for_their_types(tmp_path: Path) -> None:
     script = [Says(calls=[Call(tool="read_file", arguments={"path": "a.txt"})]), Says("Done.")]
-    rules: dict[str, Any] = {"deny": ("Agent(Plan)", "read_file(a.txt)")}
+    rules: dict[str, Any] = {"deny": ("Agent(Plan)", "read_file(a.txt)", "read_file(AGENTS.md)")}
     async with agents(tmp_path, {"read": script}, **rules) as at:
         before(at.root)
+        (at.root / "AGENTS.md").write_text("Use tabs.", encoding="utf-8")
         assert (await at.agent("read", subagent_type="planner")).error == "denied"
         assert (await at.agent("read")).text.startswith("Done.")
         assert "denied here by the rule" in at.model.requests[-1].results[0]
+        assert "Use tabs." not in at.model.requests[-1].system
 
 
 async def test_agents_start_each_other_to_a_depth_of_five(at: Agents) -> None:

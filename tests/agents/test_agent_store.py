@@ -26,10 +26,10 @@ def database(tmp_path: Path) -> Iterator[Database]:
     made.close()
 
 
-async def test_a_stored_agent_is_found_by_its_owner_with_its_conversation(database: Database) -> None:
+async def test_an_agent_is_found_by_its_owner_until_it_is_removed(database: Database) -> None:
     store = StoredAgents(database)
     await store.save(RECORD, [UserText("one")])
-    ended = replace(RECORD, status="finished", text="two", turns=1, tokens=2, cost=None, seconds=3.5, size=6)
+    ended = replace(RECORD, status="finished", text="two", turns=1, cost=None, size=6, changed=("a", "b"))
     await store.save(ended, [ModelTurn(text="two")], at=1)
     assert await StoredAgents(database).find("agent_1", "ann") == ended
     assert await store.messages("agent_1") == [UserText("one"), ModelTurn(text="two")]
@@ -40,11 +40,6 @@ async def test_a_stored_agent_is_found_by_its_owner_with_its_conversation(databa
             await store.find(handle, owner)
         with pytest.raises(NotFound):
             await store.transcript(handle, owner)
-
-
-async def test_the_agents_of_an_owner_are_removed_with_their_conversations(database: Database) -> None:
-    store = StoredAgents(database)
-    await store.save(RECORD, [UserText("one")])
     await store.save(replace(RECORD, handle="agent_2", owner="bob"), [UserText("two")])
     await store.remove("ann")
     with pytest.raises(NotFound):
@@ -53,27 +48,20 @@ async def test_the_agents_of_an_owner_are_removed_with_their_conversations(datab
     assert await store.messages("agent_2") == [UserText("two")]
 
 
-async def test_agents_of_a_dead_server_are_lost_and_those_of_a_living_one_run(database: Database) -> None:
-    living, dead = StoredAgents(database), StoredAgents(database)
+async def test_agents_of_a_dead_server_are_lost_with_its_lock_and_those_of_a_living_one_run(
+    database: Database, tmp_path: Path
+) -> None:
+    living, killed = StoredAgents(database), StoredAgents(database)
     await living.save(RECORD)
-    await dead.save(replace(RECORD, handle="agent_2"))
-    dead.close()
-    dead.close()
+    await killed.save(replace(RECORD, handle="agent_2"))
+    killed.close(leave_lock=True)
+    assert len(list(tmp_path.rglob("*.agents-*"))) == 2
     again = StoredAgents(database)
     assert (await again.find("agent_1", "ann")).status == "running"
     assert (await again.find("agent_2", "ann")).status == "lost"
+    assert len(list(tmp_path.rglob("*.agents-*"))) == 1
     living.close()
-
-
-async def test_the_lock_of_a_killed_server_is_removed(database: Database, tmp_path: Path) -> None:
-    killed = StoredAgents(database)
-    await killed.save(replace(RECORD, status="finished"))
-    killed.close(leave_lock=True)
-    assert len(list(tmp_path.rglob("*.agents-*"))) == 1
-    store = StoredAgents(database)
-    await store.save(replace(RECORD, handle="agent_2"))
-    assert len(list(tmp_path.rglob("*.agents-*"))) == 1
-    store.close()
+    living.close()
     assert not list(tmp_path.rglob("*.agents-*"))
 
 

@@ -38,6 +38,7 @@ async def test_an_agent_works_in_a_worktree_that_stays_with_its_work(full: Agent
     agent = HANDLE.findall(result.text)[-1]
     place = root / ".worktrees" / agent
     assert result.text.startswith("Done.\n[its work is in the worktree ")
+    assert "\n[files changed: new.txt]\n" in result.text
     assert f"branch worktree-{agent}; ExitWorktree with the id " in result.text
     assert (place / "new.txt").read_text(encoding="utf-8") == "new"
     assert not (root / "new.txt").exists()

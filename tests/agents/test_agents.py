@@ -1,19 +1,26 @@
 """Agents: what they do, and when they end."""
 
+import json
+import os
 import re
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import anyio
 import pytest
 
 import mcp_toolserver
+from mcp_toolserver.capabilities.model import ModelLimits
 from mcp_toolserver.capabilities.processes import JobQuery
-from mcp_toolserver.errors import NotFound
 from mcp_toolserver.runtime.agents import running_agent
-from tests.agents.agents import HANDLE, PATIENCE, Agents, Call, Says, agents
+from mcp_toolserver.text.agents.compaction import SUMMARISE
+from tests.agents.agents import HANDLE, PATIENCE, Agents, Call, Request, Says, agents
+from tests.agents.test_agent_files import GOOD, folder
+from tests.agents.test_agent_worktree import repository
 from tests.support.processes import Daemons, until
 from tests.support.workbench import Person
 
@@ -53,10 +60,92 @@ async def test_an_agent_returns_its_last_answer_and_what_it_used(at: Agents) -> 
         "a test: turn 2: calls ls, read_file",
         "a test: turn 2: waits for its model",
     ]
-    first, second = at.model.requests
-    assert str(at.root) in first.system
-    assert {"read_file", "write_file", "bash", "Agent"} <= {*first.tools}
-    assert "hello" in second.results[1]
+    assert "hello" in at.model.requests[1].results[1]
+
+
+async def test_an_agent_knows_where_it_works_and_what_the_project_says(at: Agents) -> None:
+    root, secret = repository(at.plays({"go": [Says("Done.")]}).root), at.root.parent / "secret"
+    secret.write_text("of the user", encoding="utf-8")
+    for path in (folder(root) / "good.md", folder(root, ".agents/skills/good") / "SKILL.md"):
+        path.write_text(GOOD, encoding="utf-8")
+    (root / "CLAUDE.md").write_text("Use tabs.", encoding="utf-8")
+    agents_md = root / "AGENTS.md"
+    # What cannot be read, or leads out of the root, is not used.
+    makes: tuple[tuple[Callable[[], object], str], ...] = (
+        (lambda: None, "> Use tabs."),
+        (lambda: agents_md.symlink_to(secret), "> Use tabs."),
+        (lambda: os.mkfifo(agents_md), "> Use tabs."),
+        (lambda: agents_md.write_text("Use\nspaces.\u202e", encoding="utf-8"), "> Use\n> spaces.\\u{202e}"),
+        (lambda: agents_md.write_text("x" * 10**6, encoding="utf-8"), "AGENTS.md is left out"),
+    )
+    for make, says in makes:
+        make()
+        await at.agent("go")
+        agents_md.unlink(missing_ok=True)
+        system = at.model.requests[-1].system
+        assert says in system
+        assert ("Use tabs." in system) == ("tabs" in says)
+        assert "of the user" not in system
+        assert len(system) < 20_000
+        for fact in (str(root), "Git branch: main, ", "mode: workspace-write; ", "- good: does good"):
+            assert fact in system
+        assert system.count("- good: does good") == 2
+
+
+async def test_an_agent_sees_the_tools_that_work_for_it(at: Agents) -> None:
+    at.plays({"go": [Says("Done.")]})
+    text = "---\nname: clerk\ntools: Read, calculator, Config\n---\nDo."
+    (folder(at.root) / "clerk.md").write_text(text, encoding="utf-8")
+    useless = {"AskUserQuestion", "SendUserMessage", "EnterPlanMode", "Config", "calculator", "ToolSearch"}
+    useless |= {"CallTool", "CronCreate", "CronList", "current_datetime", "StructuredOutput", "RunTaskPacket"}
+    for kind in ("general-purpose", "Explore", "Plan", "Verification"):
+        await at.agent("go", subagent_type=kind)
+        assert not useless & {*at.model.requests[-1].tools}
+    assert {"read_file", "write_file", "bash", "Agent", "TeamCreate"} <= {*at.model.of("go")[0].tools}
+    await at.agent("go", subagent_type="clerk")
+    assert {*at.model.requests[-1].tools} == {"read_file", "calculator", "Config"}
+    await at.call("TeamCreate", name="crew", members=[{"name": "ann", "prompt": "go"}])
+    await at.model.has_been_asked(6, "go")
+    assert not {"TeamCreate", "TeamDelete"} & {*at.model.requests[-1].tools}
+    await at.call("TeamDelete", team_id="crew")
+
+
+async def test_agents_of_one_turn_run_together_and_a_result_names_the_files_that_they_changed(
+    at: Agents,
+) -> None:
+    def writes(path: str) -> Call:
+        return Call(tool="write_file", arguments={"path": path, "content": path})
+
+    both = threading.Event()
+    starts = [Call(tool="task", arguments={"prompt": prompt}) for prompt in ("one", "two")]
+    first = [Says(calls=starts), Says("I stop.", [writes("c"), bash("echo d > d")]), Says(status=400)]
+    one = [Says("One.", [writes("a")], after=both), Says("One is done.")]
+    two = [Says("Two.", [writes("b")], after=both), Says(status=400)]
+    at.plays({"go": first, "one": one, "two": two})
+    name = handle((await at.agent("go", run_in_background=True)).text)
+    await at.model.has_been_asked(1, "one")
+    await at.model.has_been_asked(1, "two")
+    both.set()
+    result = await at.call("TaskOutput", task_id=name, until="end")
+    replies = at.model.of("go")[1].results
+    assert ["files changed: a]" in replies[0], "files changed: b]" in replies[1]] == [True, True]
+    assert "failed: " in result.text
+    assert re.search(r"^\[files changed: (a, b|b, a), c\]$", result.text, re.MULTILINE)
+
+
+# Calls, with their results.
+FORMS = (Path(__file__).parent / "forms.txt").read_text(encoding="utf-8").splitlines()
+
+
+async def test_the_arguments_of_other_servers_are_taken_and_bad_ones_named(at: Agents) -> None:
+    at.plays({"go": [Says("Done.")]})
+    for line in FORMS:
+        tool, expected, arguments = line.split(" ", 2)
+        result = await at.call(tool, **json.loads(arguments))
+        assert (result.error or "ok") == expected, (line, result.text)
+        named = f"- {next(iter(json.loads(arguments)))}" in result.text
+        assert named == (expected == "invalid_input"), line
+    assert {one.prompt for one in at.model.requests} >= {"go", "go\n\nLoad these skills first: brew."}
 
 
 async def test_mistakes_of_the_model_are_told_to_it(at: Agents) -> None:
@@ -71,11 +160,8 @@ async def test_mistakes_of_the_model_are_told_to_it(at: Agents) -> None:
     result = await at.agent("try")
     assert result.error is None
     replies = at.model.requests[-1].results
-    assert "there is no tool of this name" in replies[0]
-    assert "not a JSON object" in replies[1]
-    assert "not a JSON object" in replies[2]
-    assert "none" in replies[3]
-    assert "x" in replies[4]
+    says = ("there is no tool of this name", "not a JSON object", "not a JSON object", "none", "x")
+    assert all(text in reply for text, reply in zip(says, replies, strict=False))
     refused = [number for number, reply in enumerate(replies[5:]) if "at most 32 calls" in reply]
     assert refused == [*range(32, 40)]
 
@@ -133,18 +219,13 @@ async def test_a_limit_ends_an_agent_with_its_partial_answer(tmp_path: Path, gat
         "free": endless(0, 0),
         "long": endless(0, 500),
         "dear": endless(400, 0),
-        "outer": [Says("So far 1.", [inner]), Says("Not asked any more.")],
+        "outer": [Says("So far 1.", [inner]), Says("So far 2.")],
         "inner": [Says("inner done", tokens=(0, 1000))],
         "wait": [Says("Done.", after=gate)],
+        "starts": [Says(calls=[Call(tool="Agent", arguments={"prompt": "wait"})]), Says("I could not.")],
     }
-    settings = {
-        "agent_turns": 3,
-        "agent_tokens": 1000,
-        "agent_cost": 0.5,
-        "agent_input_price": 1000.0,
-        "agent_output_price": 0.0,
-        "agent_running": 2,
-    }
+    settings: dict[str, Any] = {"agent_turns": 3, "agent_tokens": 1000, "agent_running": 2}
+    settings |= {"agent_cost": 0.5, "agent_input_price": 1000.0, "agent_output_price": 0.0}
     ends: tuple[tuple[str, int | None, int, str], ...] = (
         ("free", None, 3, "it reached the limit of 3 turns"),
         ("free", 2, 2, "it reached the limit of 2 turns"),
@@ -159,15 +240,25 @@ async def test_a_limit_ends_an_agent_with_its_partial_answer(tmp_path: Path, gat
             at.model.requests.clear()
             result = await at.agent(prompt, **({} if most is None else {"max_turns": most}))
             assert result.error == "failed"
-            assert result.text.startswith(f"So far {turns}.\n[to go on, call Agent with resume: agent_")
+            # One more turn, without tools, says what was done.
+            assert result.text.startswith(f"So far {turns + 1}.\n[to go on, call Agent with resume: agent_")
             assert f"ended before it was done: {why}; {turns} turn" in result.text
-            assert len(at.model.of(prompt)) == turns
+            assert [bool(one.tools) for one in at.model.of(prompt)] == [True] * turns + [False]
+            assert f"You cannot go on: {why}." in at.model.of(prompt)[-1].said[-1]
         one = await at.agent("wait", name="one", run_in_background=True)
         assert one.text.startswith("The agent works in the background.")
         assert (await at.agent("wait", name="one", run_in_background=True)).error == "conflict"
         assert (await at.agent("wait", resume=handle(one.text))).error == "conflict"
-        await at.agent("wait", run_in_background=True)
-        assert (await at.agent("wait")).error == "unavailable"
+        # One that finds no place waits, and is stopped like others; the limit of time does not run meanwhile.
+        name = handle((await at.agent("wait", run_in_background=True)).text)
+        third = handle((await at.agent("starts", run_in_background=True)).text)
+        query = JobQuery(handle=third, limit=1000)
+        assert ": waits for a free place; 0 turns" in (await at.jobs.output(query)).status
+        assert (await at.jobs.stop(third)).status.startswith("stopped")
+        await at.jobs.stop(name)
+        # An agent would wait for the place that itself has.
+        await at.agent("starts")
+        assert "and no more may" in at.model.of("starts")[-1].results[0]
         gate.set()
 
 
@@ -182,27 +273,72 @@ async def test_the_limit_of_time_ends_an_agent_with_its_partial_answer(
 ) -> None:
     scripts = {
         "ask": [Says("So far.", [Call(tool="ls")]), Says("Too late.", after=gate)],
-        "call": [Says("So far.", [bash("sleep 100")]), Says("I was stopped.")],
+        "call": [Says("So far.", [bash("sleep 100")]), Says("I was stopped."), Says("I go on.")],
+        "fast": [Says("I waited.")],
     }
-    async with agents(tmp_path, scripts, agent_seconds=2.0) as at:
-        results = [await at.agent(prompt) for prompt in scripts]
-        for result in results:
-            assert result.error == "failed"
-            assert result.text.startswith("So far.\n")
-            assert "it reached the limit of 2 s" in result.text
-        again = await at.agent("go on", resume=handle(results[-1].text))
-        assert again.text.startswith("I was stopped.")
+    async with agents(tmp_path, scripts, agent_seconds=2.0, agent_running=1) as at:
+        # Each waits for those before it, which does not count. The turn after the limit is limited as well.
+        names = [handle((await at.agent(prompt, run_in_background=True)).text) for prompt in scripts]
+        ends = [await at.jobs.output(JobQuery(handle=name, limit=999, wait=PATIENCE)) for name in names]
+        assert [end.text.partition("\n")[0] for end in ends] == ["So far.", "I was stopped.", "I waited."]
+        assert ["it reached the limit of 2 s" in end.status for end in ends] == [True, True, False]
+        again = await at.agent("go on", resume=names[1])
+        assert again.text.startswith("I go on.")
         assert "stopped before this call ended" in at.model.requests[-1].results[0]
 
 
-async def test_a_conversation_that_is_full_ends_an_agent(at: Agents, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(running_agent, "CONVERSATION_BYTES", 1000)
-    script = [Says("So far.", [Call(tool="read_file", arguments={"path": "a"})]), Says("Not asked any more.")]
-    at.plays({"go": script})
-    (at.root / "a").write_text("x" * 2000, encoding="utf-8")
+async def test_a_long_task_fits_into_the_context_and_what_was_decided_stays(tmp_path: Path) -> None:
+    limits = ModelLimits()
+    decided: list[str] = []
+
+    def script(request: Request) -> Says:
+        tokens = request.characters // 4
+        assert tokens + limits.output <= limits.context
+        if request.said[-1] == SUMMARISE:
+            found = dict.fromkeys(re.findall(r"I decide \w+", "".join(request.said)))
+            return Says(f"{'; '.join(found)}.", tokens=(tokens, 100))
+        if len(decided) == 60:
+            return Says("All is done.", tokens=(tokens, 10))
+        decided.append(f"I decide d{len(decided)}x")
+        reads = [Call(tool="read_file", arguments={"path": "a"})] * (32 if len(decided) == 30 else 1)
+        return Says(f"{decided[-1]}. {'I think. ' * 1_500}", reads, (tokens, 3_000))
+
+    async with agents(tmp_path, {"go": script}, agent_turns=70, agent_tokens=10**8) as at:
+        (at.root / "a").write_text(f"{'x' * 97}\n" * 400, encoding="utf-8")
+        result = await at.agent("go")
+        last = "".join(at.model.requests[-1].said)
+        assert result.text.startswith("All is done.\n")
+        assert [one for one in decided if one not in last] == []
+        assert any(one.said[-1] == SUMMARISE and not one.tools for one in at.model.requests)
+        kept = json.loads(await at.jobs.transcript(handle(result.text)))["messages"]
+        assert sum("x" * 97 in str(one) for one in kept if one["role"] == "tools") == 60
+        # A resumed agent goes on from the summary.
+        again = await at.agent("and now?", resume=handle(result.text))
+        assert again.text.startswith("All is done.\n")
+        assert [one for one in decided if one not in "".join(at.model.requests[-1].said)] == []
+
+
+async def test_a_conversation_is_shortened_for_its_model_and_loses_its_oldest_results_in_the_store(
+    at: Agents, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def script(request: Request) -> Says:
+        if request.characters > 150_000:
+            return Says("context_length_exceeded", status=400)
+        if request.said[-1] == SUMMARISE:
+            return Says("I have read a.")
+        reads = [Call(tool="read_file", arguments={"path": "a"})] * 6
+        return Says("I read.", reads) if len(request.said) < 4 else Says("Done.")
+
+    monkeypatch.setattr(running_agent, "CONVERSATION_BYTES", 300_000)
+    at.plays({"go": script, "long": lambda _: Says("context_length_exceeded", status=400)})
+    (at.root / "a").write_text(f"{'x' * 97}\n" * 400, encoding="utf-8")
     result = await at.agent("go")
-    assert result.text.startswith("So far.\n")
-    assert "its conversation reached the limit of 1,000 bytes; 1 turn" in result.text
+    assert result.text.startswith("Done.\n")
+    kept = json.loads(await at.jobs.transcript(handle(result.text)))["messages"]
+    sizes = [len(one["content"][0]["text"]) for one in kept if one["role"] == "tools"]
+    assert sizes[0] < 100 < 30_000 < sizes[-1]
+    never = await at.agent("long")
+    assert "ended before it was done: its conversation is longer than its model can read" in never.text
 
 
 async def test_an_agent_takes_few_calls_in_the_server(at: Agents) -> None:
@@ -240,14 +376,6 @@ async def test_a_resumed_agent_remembers(at: Agents) -> None:
     assert "write_file" not in asked.tools
 
 
-async def test_the_next_server_resumes_an_agent(tmp_path: Path) -> None:
-    scripts = {"who": [Says("I am Ann."), Says("Still Ann.")]}
-    async with agents(tmp_path, scripts) as at:
-        first = handle((await at.agent("who")).text)
-    async with agents(tmp_path, scripts) as at:
-        assert (await at.agent("and now?", resume=first)).text.startswith("Still Ann.")
-
-
 async def test_what_cannot_be_resumed_is_refused_and_an_unknown_type_lists_all(at: Agents) -> None:
     at.plays({"go": [Says("Done.")]})
     one, other = Person(owner="connection 1"), Person(owner="connection 2")
@@ -266,34 +394,30 @@ async def test_what_cannot_be_resumed_is_refused_and_an_unknown_type_lists_all(a
         assert name in refused.text
 
 
-async def test_a_model_that_does_not_answer_is_an_error_and_later_a_partial_answer(at: Agents) -> None:
+async def test_only_a_complete_answer_is_an_end_and_calls_that_are_cut_are_not_made(at: Agents) -> None:
+    start, cut = Says("I start.", [Call(tool="ls")]), Says("Again.", [bash("touch made")], is_cut=True)
     scripts = {
         "fail": [Says(status=400)],
-        "later": [Says("A start.", [Call(tool="ls")]), Says(status=400)],
-    }
-    at.plays(scripts)
-    assert (await at.agent("fail")).error == "unavailable"
-    later = await at.agent("later")
-    assert later.error == "failed"
-    assert later.text.startswith("A start.\n[to go on")
-    assert "failed: " in later.text
-    assert at.model.url not in later.text
-
-
-async def test_an_answer_that_is_cut_or_empty_is_no_end_and_its_calls_are_not_made(at: Agents) -> None:
-    making = bash("touch made")
-    scripts = {
-        "cut": [Says("I have", is_cut=True)],
-        "empty": [Says("I start.", [Call(tool="ls")]), Says("")],
-        "call": [Says("I make it.", [making], is_cut=True), Says("It is too long.")],
+        "later": [start, Says(status=400)],
+        "empty": [start, Says("")],
+        "half": [Says("I have", is_cut=True), Says("In short, no.")],
+        "calls": [cut, cut, cut, Says("I am stuck.")],
+        "call": [cut, Says("It is too long.")],
     }
     at.plays(scripts)
     found = {prompt: await at.agent(prompt) for prompt in scripts}
-    assert [one.error for one in found.values()] == ["failed", "failed", None]
-    assert found["cut"].text.startswith("I have\n[to go on, call Agent with resume: agent_")
-    assert "its answer was cut at the limit of 8,192 tokens" in found["cut"].text
-    assert "failed: Its model answered nothing" in found["empty"].text
-    assert "cut at its longest" in at.model.requests[-1].results[0]
+    assert [one.error for one in found.values()] == ["unavailable", *["failed"] * 4, None]
+    for prompt, begins, says in (
+        ("fail", "The model's provider answered 400", "To try again, call Agent with resume: agent_"),
+        ("later", "I start.\n[to go on, call Agent with resume: agent_", "failed: "),
+        ("empty", "I start.\n[to go on", "failed: Its model answered nothing"),
+        ("half", "In short, no.\n[to go on", "its answer was cut at the limit of 8,192 tokens"),
+        ("calls", "I am stuck.\n[to go on", "its answer was cut at the limit of 8,192 tokens"),
+    ):
+        assert found[prompt].text.startswith(begins)
+        assert says in found[prompt].text
+        assert at.model.url not in found[prompt].text
+    assert "write a long file in parts" in at.model.requests[-1].results[0]
     assert not (at.root / "made").exists()
 
 
@@ -345,14 +469,12 @@ async def test_a_background_agent_is_followed_step_by_step_and_its_result_is_rea
     rest = await jobs.output(JobQuery(handle=name, limit=1000, offset=8))
     assert (state.text + rest.text).startswith("The ätherial result.\n[agent_")
     assert rest.next_offset == rest.total
-    with pytest.raises(NotFound):
-        await jobs.output(JobQuery(handle="agent_000000000000", limit=1))
 
 
 # --- what an agent started -------------------------------------------------------------------------------
 
 
-async def test_a_cancelled_call_ends_its_agent_and_all_it_started(full: Agents) -> None:
+async def test_a_cancelled_call_or_the_end_of_an_agent_ends_all_it_started(full: Agents) -> None:
     daemons = Daemons()
     script = [Says(calls=[bash(f"{daemons.script}sleep 100", background=True), bash("sleep 100")])]
     full.plays({"go": script})
@@ -361,14 +483,11 @@ async def test_a_cancelled_call_ends_its_agent_and_all_it_started(full: Agents) 
         await until(lambda: len(daemons.alive()) == 4)
         tasks.cancel_scope.cancel()
     assert daemons.alive() == []
-
-
-async def test_the_end_of_an_agent_ends_what_it_left_behind(full: Agents) -> None:
-    daemons = Daemons()
+    # So does the end of the agent, which says so.
     command = bash(f"{daemons.script}sleep 100", background=True)
     full.plays({"go": [Says(calls=[command]), Says(calls=[bash("sleep 0.5")]), Says("Done.")]})
     result = await full.agent("go")
-    assert result.text.startswith("Done.")
+    assert re.match(r"Done\.\n\[its command bg_\w+ ended with it: ", result.text)
     assert daemons.alive() == []
 
 
@@ -397,6 +516,7 @@ async def test_stopping_an_agent_ends_everything_it_started(full: Agents, gate: 
     assert daemons.alive() == []
     assert inner.alive() == []
     assert state.status.startswith("stopped after ")
+    assert len(full.model.of("go")) == 1
     again = await jobs.stop(name)
     assert again.status == state.status
     assert (await full.agent("more", resume=name)).error is None

@@ -98,5 +98,8 @@ async def test_a_task_packet_runs_as_an_agent_and_after_a_kill_the_next_server_s
         with serving(at, "http") as url:
             async with connected_to(url, "http", mode="auto") as client:
                 said = text(await client.call_tool("TaskOutput", {"task_id": handle}))
+                gate.set()
+                again = text(await client.call_tool("Agent", {**TASK, "resume": handle}))
         assert said.startswith("So far.\n[to go on, call Agent with resume: agent_")
         assert "ended with the server that ran it; 1 turn" in said
+        assert again.startswith("Too late.\n")

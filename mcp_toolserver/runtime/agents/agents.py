@@ -15,10 +15,11 @@ from anyio import to_thread
 from mcp_toolserver.capabilities.agents import EVERYBODY, LEADER, AgentState, AgentTask, Team
 from mcp_toolserver.capabilities.call_scope import LOCAL, Report, longest_wait
 from mcp_toolserver.capabilities.model import UserText
-from mcp_toolserver.capabilities.permissions import Permission
+from mcp_toolserver.capabilities.permissions import Capability, Permission
 from mcp_toolserver.capabilities.processes import JobQuery, JobState
 from mcp_toolserver.errors import Conflict, Denied, InvalidInput, NotFound, ToolError, Unavailable
 from mcp_toolserver.runtime.agents.agent_files import custom_types
+from mcp_toolserver.runtime.agents.briefing import briefing
 from mcp_toolserver.runtime.agents.isolation import Isolation, isolated
 from mcp_toolserver.runtime.agents.running_agent import RunningAgent, ended_error
 from mcp_toolserver.runtime.agents.spending import Spending
@@ -40,9 +41,11 @@ from mcp_toolserver.text.lines.escape_invisible import visible
 
 if TYPE_CHECKING:
     from mcp_toolserver.pipeline.nested_calls import NestedCalls
+    from mcp_toolserver.pipeline.registry import Entry
     from mcp_toolserver.runtime.files.workspace import Workspace
     from mcp_toolserver.runtime.host_services import ServiceRequest
     from mcp_toolserver.runtime.providers import ProviderContext
+    from mcp_toolserver.tool_spec import ToolSpec
 
 PREFIX = "agent_"
 
@@ -50,6 +53,12 @@ TEAM_PREFIX = "team_"
 
 MAX_DEPTH = 5
 """Agents that start each other."""
+
+MAX_WAITING = 64
+"""Agents that wait for a place."""
+
+_ENDED_WITH_IT = 20
+"""Commands and agents that an agent names when they end with it."""
 
 _SHOWN = 64
 """Characters of an unknown type that an error repeats."""
@@ -73,11 +82,16 @@ class ServerAgents:
         """By handle."""
         self.teams: dict[str, RunningTeam] = {}
         """By id."""
+        self._places = anyio.CapacityLimiter(context.agent_limits.running)
         self._owners: set[str] = set()
         """Who started agents in this server."""
 
     def start(self, agent: RunningAgent) -> None:
+        """Start an agent, which waits for a place if there is none."""
         handle = agent.record.handle
+        if self._places.available_tokens > 0:
+            self._places.acquire_on_behalf_of_nowait(agent)
+            agent.has_place = True
         self.running[handle] = agent
         self._owners.add(agent.record.owner)
         self.context.changes.changed("agent", handle)
@@ -86,30 +100,64 @@ class ServerAgents:
             try:
                 await agent.run()
             finally:
+                if agent.has_place:
+                    self._places.release_on_behalf_of(agent)
                 del self.running[handle]
 
         agent.task = self.context.background.start(run, name=handle)
+
+    async def wait_for_place(self, agent: RunningAgent) -> None:
+        """Wait until fewer agents run than may; who waited longest is next."""
+        await self._places.acquire_on_behalf_of(agent)
+        agent.has_place = True
+
+    def check_room(self, record: AgentRecord, *, waits: bool = True, more: int = 0) -> None:
+        """Find out whether the agent, and `more` with it, can be started.
+
+        Raises:
+            Unavailable: too many agents run, and the agent may not wait, or too many wait.
+            Conflict: the agent runs, or its name is taken.
+        """
+        running, most = self.running, self.context.agent_limits.running
+        if len(running) + more >= most + (MAX_WAITING if waits else 0):
+            raise Unavailable(
+                f"{len(running)} agents run or wait already, and no more may. Stop one with TaskStop, wait "
+                "for one to end, start it in the background, or do the work yourself."
+            )
+        if record.handle in running:
+            raise Conflict(f"{record.handle} is running. TaskOutput waits for its end, and TaskStop ends it.")
+        others = (agent.record for agent in running.values())
+        if record.name and any(other.name == record.name and other.owner == record.owner for other in others):
+            raise Conflict(f"An agent named {record.name} runs already. Use another name.")
 
     def forget(self, owner: str) -> None:
         """End the agents of `owner`, who will not return, and remove their records, except for those of the
         user of this machine."""
         if owner in self._owners:
             self.context.background.start(
-                partial(self._remove, owner), name=f"the end of the agents of {owner}"
+                partial(self.end_agents_of, owner), name=f"the end of the agents of {owner}"
             )
 
     async def aclose(self) -> None:
         """Let other servers know that this one has ended. `Background` has ended its agents."""
         self.store.close()
 
+    def running_of(self, handle: str) -> list[str]:
+        """Sentences on the background commands and agents of an agent, which end with it."""
+        commands = self.context.commands_or_none
+        scripts = commands.running_of(handle) if commands else {}
+        own = [f"its command {name} ended with it: {script[:_SHOWN]}" for name, script in scripts.items()]
+        agents = (one for one in self.running.values() if one.record.owner == handle)
+        return [*own, *(f"its agent {_name(one)} ended with it" for one in agents)][:_ENDED_WITH_IT]
+
     async def clean_up(self, handle: str, isolation: Isolation | None) -> str:
-        """End everything that an agent started, and wait until it is gone; returns a sentence for who started
-        it, or nothing."""
-        await self._remove(handle)
+        """End everything else that an agent started, and wait until it is gone; returns a sentence for who
+        started it, or nothing."""
         await self.context.end_owner(handle)
         return "" if isolation is None else await isolation.end()
 
-    async def _remove(self, owner: str) -> None:
+    async def end_agents_of(self, owner: str) -> None:
+        """End the agents of `owner`, who will not return, and remove their records."""
         if owner not in self._owners:
             return
         self._owners.discard(owner)
@@ -143,12 +191,19 @@ class CallAgents:
 
         Raises:
             InvalidInput: there is no such type.
-            NotFound: there is no such agent to resume.
+            NotFound: there is no such agent to resume, or no such team.
             Conflict: the agent to resume runs, or its name is taken.
             Denied: the call comes from an agent at the greatest depth.
             Unavailable: there is no model, too many agents run, or the model did not answer at all.
         """
-        agent = await self._started(task, None if task.background else report)
+        team = self._team(task.team) if task.team else None
+        if team is not None:
+            others = [_name(one) for one in team.agents]
+            task = replace(task, prompt=member_prompt(task.prompt, team=team.name, others=others))
+        agent = await self._prepared(task, None if task.background else report)
+        self.agents.start(agent)
+        if team is not None and (now := self.agents.teams.get(team.id)) is not None:
+            self.agents.teams[team.id] = replace(now, agents=(*now.agents, agent))
         if task.background:
             return agent.state()
         try:
@@ -158,7 +213,8 @@ class CallAgents:
             raise
         agent.report = None
         state = agent.state()
-        if agent.has_ended and agent.error is not None and not state.text:
+        if agent.has_ended and agent.error is not None and not state.turns:
+            agent.error.args = (f"{agent.error} To try again, call Agent with resume: {state.handle}.",)
             raise agent.error
         return state
 
@@ -171,8 +227,11 @@ class CallAgents:
         agent = self._running(query.handle)
         if agent is not None:
             seconds = min(query.wait, self._seconds_to_answer())
-            await agent.wait(seconds, for_step=query.until == "output")
-        return _job(await self._state(query.handle), query)
+            await agent.wait(seconds, query.until)
+        state = await self._state(query.handle)
+        if agent is not None and query.is_read:
+            agent.read_notes()
+        return _job(state, query)
 
     async def stop(self, handle: str) -> JobState:
         agent = self._running(handle)
@@ -199,7 +258,7 @@ class CallAgents:
                 leader.deliver(text)
             else:
                 # A leader that is no agent finds the message with the output of the sender.
-                sender.note(f"message to you: {message}")
+                await sender.tell_leader(message)
             return (LEADER,)
         # The agents that the caller started, and those that were started with it.
         owners = {self._owner, *([sender.record.owner] if sender else [])}
@@ -219,30 +278,40 @@ class CallAgents:
             raise Conflict(f"Two members are named {twice}. Give each a name of its own.")
         if any(team.name == name for team in self._teams()):
             raise Conflict(f"There is a team named {name} already. Use another name, or delete it.")
-        started: list[RunningAgent] = []
+        prepared: list[RunningAgent] = []
         try:
             for member in members:
                 others = [one for one in names if one != member.name]
                 prompt = member_prompt(member.prompt, team=name, others=others)
-                started.append(await self._started(replace(member, prompt=prompt), None))
+                prepared.append(await self._prepared(replace(member, prompt=prompt, team=name), None))
+            for agent in prepared:
+                self.agents.check_room(agent.record, more=len(prepared) - 1)
         except BaseException:
-            for agent in started:
-                await agent.stop()
+            for agent in prepared:
+                await self.agents.clean_up(agent.record.handle, None)
             raise
-        team = RunningTeam(TEAM_PREFIX + secrets.token_hex(6), name, self._owner, tuple(started))
+        # Nothing waits from here on, so that no member sends a message to one that has not started.
+        for agent in prepared:
+            self.agents.start(agent)
+        team = RunningTeam(TEAM_PREFIX + secrets.token_hex(6), name, self._owner, tuple(prepared))
         self.agents.teams[team.id] = team
         return team.state()
 
     async def delete(self, team: str) -> Team:
         """Stop the members, by the id or name of their team, and all that they started."""
-        found = next((one for one in self._teams() if team in (one.id, one.name)), None)
-        if found is None:
-            raise NotFound("There is no such team; it was never created here, or it is gone already.")
+        found = self._team(team)
         del self.agents.teams[found.id]
         async with anyio.create_task_group() as tasks:
             for agent in found.agents:
                 tasks.start_soon(agent.stop)
         return found.state()
+
+    def _team(self, team: str) -> RunningTeam:
+        """The team with this id or name. Raises: NotFound."""
+        found = next((one for one in self._teams() if team in (one.id, one.name)), None)
+        if found is None:
+            raise NotFound("There is no such team; it was never created here, or it is gone already.")
+        return found
 
     def _teams(self) -> list[RunningTeam]:
         return [team for team in self.agents.teams.values() if team.owner == self._owner]
@@ -279,7 +348,7 @@ class CallAgents:
             self.request.scope.seconds_to_answer, self.agents.context.agent_limits.foreground_seconds
         )
 
-    async def _started(self, task: AgentTask, report: Report | None) -> RunningAgent:
+    async def _prepared(self, task: AgentTask, report: Report | None) -> RunningAgent:
         agents, calls = self.agents, self.request.calls
         if calls.depth >= MAX_DEPTH:
             raise Denied(
@@ -298,34 +367,41 @@ class CallAgents:
         kind = await _type_of(record.type, self.request.workspace)
         stored = len(conversation.messages)
         conversation.add(UserText(task.prompt))
-        self._check_room(record)
+        parent = agents.running.get(self._owner)
+        # An agent that waited for an agent that waits for its place would wait forever.
+        waits = task.background or parent is None
+        agents.check_room(record, waits=waits)
         handle, limits = record.handle, agents.context.agent_limits
         isolation = await isolated(agents.context, self.request, handle) if task.in_worktree else None
         roots = self.request.workspace.roots if isolation is None else (isolation.path,)
         if kind.joins_session and isolation is None and task.ceiling is Permission.DANGER_FULL_ACCESS:
             agents.context.join_session(handle, self._owner)
-        parent = agents.running.get(self._owner)
+        its_calls = _limited(calls, task, kind).detached(owner=handle, name=f"agent {handle}")
+        entries = _visible(its_calls, kind, is_member=bool(task.team))
+        facts = agents.context.facts
         agent = RunningAgent(
             record=record,
             conversation=conversation,
             stored=stored,
             model=model,
             model_name=task.model or kind.model,
-            calls=_limited(calls, task, kind).detached(owner=handle, name=f"agent {handle}"),
+            calls=its_calls,
+            entries=entries,
             system=system_prompt(kind, name=record.name, roots=roots),
+            briefing=partial(briefing, self.request, its_calls, entries, roots, facts),
             seconds=limits.seconds,
             spending=Spending(limits.with_turns(task.max_turns), parent.spending if parent else None),
             agents=agents,
             isolation=isolation,
             report=report,
+            histories=self.request.host.histories,
+            roots=roots,
         )
         try:
             # Others may have started while the worktree was created.
-            self._check_room(record)
-            agents.start(agent)
-        except BaseException:
-            if isolation is not None:
-                await isolation.end()
+            agents.check_room(record, waits=waits)
+        except ToolError:
+            await agents.clean_up(handle, isolation)
             raise
         return agent
 
@@ -355,21 +431,8 @@ class CallAgents:
             raise InvalidInput(f"{task.resume} keeps its name; leave name out.")
         if why := self.request.scope.refuses(record.type):
             raise Denied(why)
-        record = replace(record, status="running", detail="")
+        record = replace(record, status="running", detail="", notes=())
         return record, Conversation(await store.messages(task.resume))
-
-    def _check_room(self, record: AgentRecord) -> None:
-        running = self.agents.running
-        if len(running) >= self.agents.context.agent_limits.running:
-            raise Unavailable(
-                f"{len(running)} agents run already, and no more may. Stop one with TaskStop, wait for one "
-                "to end, or do the work yourself."
-            )
-        if record.handle in running:
-            raise Conflict(f"{record.handle} is running. TaskOutput waits for its end, and TaskStop ends it.")
-        others = (agent.record for agent in running.values())
-        if record.name and any(other.name == record.name and other.owner == record.owner for other in others):
-            raise Conflict(f"An agent named {record.name} runs already. Use another name.")
 
 
 @dataclass(frozen=True)
@@ -415,6 +478,34 @@ def _limited(calls: NestedCalls, task: AgentTask, kind: AgentType) -> NestedCall
     )
 
 
+_NOT_FOR_AGENTS = {
+    *(Capability.ASK, Capability.TELL, Capability.PLAN, Capability.PREFERENCES, Capability.CATALOGUE),
+    *(Capability.CRON, Capability.SCHEDULES),
+}
+"""Agents ask nobody, do not plan for the user, and leave nothing behind that runs later."""
+
+_SELDOM_USED = {"calculator", "current_datetime", "StructuredOutput", "RunTaskPacket", "save_skill"}
+"""Every turn of an agent would hold their descriptions."""
+
+
+def _visible(calls: NestedCalls, kind: AgentType, *, is_member: bool) -> tuple[Entry, ...]:
+    """The tools that the model of an agent sees. A file that lists tools decides on them itself."""
+    every = calls.entries()
+    if kind.name not in BUILT_IN and kind.tools is not None:
+        return every
+    # Tools that are not listed are found with others.
+    finds = bool(calls.dispatcher.unlisted)
+
+    def is_useful(spec: ToolSpec) -> bool:
+        if finds and (spec.forwards or Capability.CATALOGUE in spec.needs):
+            return True
+        if spec.forwards or spec.name in _SELDOM_USED or (is_member and Capability.TEAMS in spec.needs):
+            return False
+        return spec.needs.isdisjoint(_NOT_FOR_AGENTS)
+
+    return tuple(entry for entry in every if is_useful(entry.spec))
+
+
 def _job(state: AgentState, query: JobQuery) -> JobState:
     """An agent as a background job. It has no output before its end, so that offsets stay valid."""
     is_running = state.status == "running"
@@ -432,5 +523,5 @@ def _job(state: AgentState, query: JobQuery) -> JobState:
         reason="running" if is_running else "stopped",
         seconds=state.seconds,
         status=f"{ending(state)}; {spent(state)}",
-        notes=(f"it said last: {said}",) if is_running and said else (),
+        notes=(*state.notes, *([f"it said last: {said}"] if said else [])) if is_running else (),
     )

@@ -1,26 +1,40 @@
 """An agent, from its start until it and all that it started have ended.
 
-It asks its model, runs the calls that the model makes, and shows it the results, until it makes none.
+It asks its model, runs the calls that the model makes, and shows it the results, until it makes none. At a
+limit it has one turn without tools, to say what it has done.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import anyio
 
-from mcp_toolserver.capabilities.model import Model, ModelRequest, ModelTool, ToolCall, ToolReply, UserText
-from mcp_toolserver.capabilities.permissions import Permission
+from mcp_toolserver.capabilities.model import (
+    ConversationTooLong,
+    Message,
+    Model,
+    ModelRequest,
+    ModelTool,
+    ModelTurn,
+    ToolCall,
+    ToolReply,
+    UserText,
+)
+from mcp_toolserver.capabilities.permissions import Capability, Permission
 from mcp_toolserver.errors import Conflict, ToolError, Unavailable, UnknownTool
 from mcp_toolserver.runtime.background import ended
+from mcp_toolserver.text.agents.compaction import GOAL, KEPT_TURNS, SUMMARISE, Context
 from mcp_toolserver.text.agents.conversation import Conversation, unanswered
 from mcp_toolserver.text.lines.encoding import head_bytes
+from mcp_toolserver.text.lines.escape_invisible import visible
 
 if TYPE_CHECKING:
     from mcp_toolserver.capabilities.agents import AgentState, AgentStatus
@@ -32,11 +46,15 @@ if TYPE_CHECKING:
     from mcp_toolserver.runtime.agents.isolation import Isolation
     from mcp_toolserver.runtime.agents.spending import Spending
     from mcp_toolserver.stores.agents import AgentRecord
+    from mcp_toolserver.stores.file_history import FileHistories
+    from mcp_toolserver.tool_spec import ToolSpec
 
 log = logging.getLogger(__name__)
 
 MAX_UNREAD = 50
 """Messages that wait for the next turn of an agent."""
+
+MAX_UNREAD_CHARACTERS = 100_000
 
 MAX_NOTES = 20
 """Messages of an agent to the client that started it."""
@@ -45,15 +63,44 @@ RESULT_BYTES = 200_000
 REPLY_BYTES = 40_000
 """Maximum bytes of the result of one call that the model sees."""
 
-CONVERSATION_BYTES = 4 << 20
+CONVERSATION_BYTES = 8 << 20
+"""Of a conversation that is kept; the oldest results are dropped from a longer one."""
 
 CALLS = 32
 """Maximum calls of one turn."""
 
-_CUT = "Not run: your answer was cut at its longest before it was complete. Make smaller calls, one a turn."
+SHORTENED = 3
+"""How often requests get shorter because the provider finds them too long."""
+
+CUT_TURNS = 3
+"""Turns in a row that are cut at their longest before an agent ends."""
+
+LAST_SECONDS = 60.0
+"""How long the turn after a limit may take."""
+
+SUMMARY_TOKENS = 4_096
+"""Maximum tokens of an answer without tools."""
+
+SUMMARY_BYTES = 32_000
+"""Kept of a summary; not every client observes `SUMMARY_TOKENS`."""
+
+_LAST_TURN = (
+    "You cannot go on: {limit}. This is your last turn, without tools. Answer with what you have found and "
+    "done so far, and what is left to do."
+)
+
+_CUT = (
+    "Not run: your answer was cut at its limit of {tokens:,} tokens before this call was complete. The same "
+    "call would be cut again. Make shorter calls, one a turn: write a long file in parts, the first with "
+    "write_file and each of the others with write_file and append: true."
+)
+
+_WAITS = "waits for a free place"
+
+_AT_A_LIMIT = "Not run: you have reached a limit."
 
 PARALLEL = 8
-"""Reading calls of one turn that run at the same time."""
+"""Calls of one turn that run at the same time."""
 
 
 @dataclass(eq=False, kw_only=True)
@@ -69,9 +116,13 @@ class RunningAgent:
     model: Model
     model_name: str
     calls: NestedCalls
+    entries: Sequence[Entry]
+    """The tools that its model sees."""
     system: str
+    briefing: Callable[[], Awaitable[str]]
+    """Returns the rest of the system prompt."""
     seconds: float
-    """How long this run may take."""
+    """How long this run may take, without the wait for a place."""
     spending: Spending
     agents: ServerAgents
     """Those that it is one of."""
@@ -79,14 +130,24 @@ class RunningAgent:
     """Its worktree; None if it works in the folders of who started it."""
     report: Report | None
     """Receives each step; None once nobody waits for the agent."""
+    histories: FileHistories
+    roots: Sequence[str]
+    """The folders that it works in."""
 
     def __post_init__(self) -> None:
         self.task: asyncio.Task[None]
         """Its work, once it was started."""
         self.error: ToolError | None = None
         """Why its model did not answer."""
+        self.has_place = False
+        """Whether it counts as one of the agents that run at the same time."""
         self.calls = self.calls.reporting(self._report_call)
         self._before = self.record
+        self._context: Context
+        """That of its model, once its work has begun."""
+        self._tools: tuple[ModelTool, ...] = ()
+        self._newest = self.stored
+        """Position of the task of this run."""
         self._began = time.monotonic()
         self._step = ""
         self._inbox: list[str] = []
@@ -94,6 +155,7 @@ class RunningAgent:
         """Whether it has no next turn."""
         self._scope = anyio.CancelScope()
         self._news = anyio.Event()
+        self._has_unread_notes = False
         self.has_ended = False
         """Whether it and all that it started have ended."""
 
@@ -113,66 +175,164 @@ class RunningAgent:
                 self._announce()
 
     async def _conclude(self, status: AgentStatus, detail: str) -> None:
+        handle = self.record.handle
         try:
-            self._add_note(await self.agents.clean_up(self.record.handle, self.isolation))
+            for sentence in self.agents.running_of(handle):
+                self._add_note(sentence)
+            await self.agents.end_agents_of(handle)
+            self.record = self._current()
+            if self.record.owner in self.agents.running:
+                self.histories.of(self.record.owner).add_changed(*self.histories.changed(handle))
+            self._add_note(await self.agents.clean_up(handle, self.isolation))
         finally:
             if replies := unanswered(self.conversation.messages):
                 self.conversation.add(replies)
             self._step = ""
-            self.record = replace(self._current(), status=status, detail=detail)
+            # The history of its files is gone.
+            self.record = replace(self._current(), status=status, detail=detail, changed=self.record.changed)
         try:
             await self._save()
         except ToolError as error:
             log.warning("the end of %s could not be stored: %s", self.record.handle, error)
 
     async def _run(self) -> tuple[AgentStatus, str]:
-        with self._scope, anyio.move_on_after(self.seconds):
+        with self._scope:
             try:
-                limit = await self._work()
+                await self._save()
+                if not self.has_place:
+                    await self._note(_WAITS)
+                    await self.agents.wait_for_place(self)
+                    self._began = time.monotonic()
+                self._context = await self._begin()
+                limit = await self._work_in_time()
+                if limit is not None:
+                    await self._say_what_is_done(limit)
             except ToolError as error:
                 self.error = error
                 return "failed", str(error)
             except Exception:
                 log.exception("%s failed", self.record.handle)
                 return "failed", "an error inside the server, which its log describes"
-            return ("limited", limit) if limit else ("finished", "")
-        if self._scope.cancel_called:
-            return "stopped", ""
-        return "limited", f"it reached the limit of {self.seconds:g} s"
+            return ("finished", "") if limit is None else ("limited", limit)
+        return "stopped", ""
+
+    async def _begin(self) -> Context:
+        """Finish the system prompt."""
+        specs = [entry.spec for entry in self.entries]
+        self._tools = tuple(
+            [ModelTool(name=one.name, description=one.description, schema=one.schema) for one in specs]
+        )
+        self.system = f"{self.system}\n\n{await self.briefing()}"
+        return Context(
+            self.conversation,
+            self.model.limits(self.model_name, self.record.type),
+            system=self.system,
+            tools=json.dumps([vars(tool) for tool in self._tools]),
+            newest=self._newest,
+        )
+
+    async def _work_in_time(self) -> str | None:
+        """See `_work`."""
+        with anyio.move_on_after(self.seconds):
+            try:
+                return await self._work()
+            except ConversationTooLong:
+                return "its conversation is longer than its model can read"
+        return f"it reached the limit of {self.seconds:g} s"
 
     async def _work(self) -> str | None:
         """Go on until the model makes no call; returns the limit that ended the conversation before."""
-        conversation, entries = self.conversation, self.calls.entries()
-        tools = tuple(
-            ModelTool(name=spec.name, description=spec.description, schema=spec.schema)
-            for spec in (entry.spec for entry in entries)
-        )
-        reading = _reading(entries)
-        while (limit := self._limit()) is None:
+        conversation, context, cut_turns = self.conversation, self._context, 0
+        kinds = _kinds([entry.spec for entry in self.entries])
+        while (limit := self.spending.reached()) is None:
             self._read_inbox()
             await self._note("waits for its model")
-            turn = await self.model.turn(self._request(tools))
+            turn = await self._turn()
             self.spending.add(turn)
             conversation.add(turn)
+            context.count(turn)
             await self._save()
+            cut_turns = cut_turns + 1 if turn.is_cut else 0
+            if cut_turns >= CUT_TURNS or (turn.is_cut and not turn.calls):
+                limit = f"its answer was cut at the limit of {context.output:,} tokens"
             if turn.calls:
-                if limit := self._limit():
-                    return limit
-                cut = tuple(_refusal(call, _CUT) for call in turn.calls if turn.is_cut)
-                conversation.add(cut or await self._replies(turn.calls, reading))
+                why = _AT_A_LIMIT if (limit := limit or self.spending.reached()) else ""
+                why = _CUT.format(tokens=context.output) if turn.is_cut else why
+                refused = tuple(_refusal(call, why) for call in turn.calls if why)
+                conversation.add(refused or await self._replies(turn.calls, kinds))
                 await self._save()
-            elif turn.is_cut:
-                return f"its answer was cut at the limit of {ModelRequest.max_tokens:,} tokens"
-            elif not turn.text.strip():
+            elif not turn.is_cut and not turn.text.strip():
                 raise Unavailable("Its model answered nothing. Try again.")
-            elif not self._read_inbox():
-                return None
+            if limit or not (turn.calls or self._read_inbox()):
+                return limit
         return limit
 
-    def _limit(self) -> str | None:
-        if self.conversation.size >= CONVERSATION_BYTES:
-            return f"its conversation reached the limit of {CONVERSATION_BYTES:,} bytes"
-        return self.spending.reached()
+    async def _turn(self) -> ModelTurn:
+        """The next turn, from as much of the conversation as the model can read."""
+
+        async def request() -> ModelRequest:
+            await self._make_room()
+            return self._request(self._context.messages(), self._tools)
+
+        return await self._answer(request)
+
+    async def _answer(self, request: Callable[[], Awaitable[ModelRequest]]) -> ModelTurn:
+        """The answer to a request, which is made again, but shorter, if the provider finds it too long."""
+        for _ in range(SHORTENED):
+            made = await request()
+            try:
+                return await self.model.turn(made)
+            except ConversationTooLong:
+                self._context.shrink()
+        return await self.model.turn(await request())
+
+    async def _make_room(self) -> None:
+        """Raises: ConversationTooLong: the task and the last turn are too long."""
+        context = self._context
+        if context.fits():
+            return
+        for turns, part in ((KEPT_TURNS, GOAL), (1, 1.0)):
+            if context.leave_out_results(turns, part):
+                return
+            if end := context.summary_end(turns):
+                await self._note("sums up its conversation")
+                summary = await self._without_tools(end, SUMMARISE)
+                self.conversation.add(UserText(head_bytes(summary.text, SUMMARY_BYTES), summary_of=end))
+            if context.fits():
+                return
+        raise ConversationTooLong("The task and the last turn are longer than the model can read.")
+
+    async def _without_tools(self, end: int, asked: str) -> ModelTurn:
+        """Ask something about the conversation up to position `end`.
+
+        Raises:
+            ToolError: the model does not answer.
+        """
+
+        async def request() -> ModelRequest:
+            made = self._request((*self._context.in_words(end), UserText(asked)))
+            return replace(made, max_tokens=min(made.max_tokens, SUMMARY_TOKENS))
+
+        turn = await self._answer(request)
+        self.spending.add(turn, is_summary=True)
+        if not turn.text.strip():
+            raise Unavailable("Its model answered nothing. Try again.")
+        return replace(turn, calls=())
+
+    async def _say_what_is_done(self, limit: str) -> None:
+        """One turn for what the agent has found and done, which is bounded in time."""
+        asked = _LAST_TURN.format(limit=limit)
+        if replies := unanswered(self.conversation.messages):
+            self.conversation.add(replies)
+        with anyio.move_on_after(min(LAST_SECONDS, self.seconds)):
+            await self._note("says what it has done")
+            try:
+                turn = await self._without_tools(len(self.conversation.messages), asked)
+            except ToolError as error:
+                log.info("%s did not say what it has done: %s", self.record.handle, error)
+            else:
+                self.conversation.add(UserText(asked))
+                self.conversation.add(turn)
 
     def _read_inbox(self) -> bool:
         """Add what others have sent to the conversation; return whether there was anything."""
@@ -181,17 +341,19 @@ class RunningAgent:
             self.conversation.add(UserText(text))
         return bool(received)
 
-    def _request(self, tools: tuple[ModelTool, ...]) -> ModelRequest:
+    def _request(self, messages: tuple[Message, ...], tools: tuple[ModelTool, ...] = ()) -> ModelRequest:
         return ModelRequest(
             system=self.system,
-            messages=tuple(self.conversation.messages),
+            messages=messages,
             tools=tools,
             model=self.model_name,
             agent_type=self.record.type,
+            max_tokens=self._context.output,
         )
 
-    async def _replies(self, calls: Sequence[ToolCall], reading: Collection[str]) -> tuple[ToolReply, ...]:
-        """Run the calls: consecutive ones that read at the same time, others one after the other."""
+    async def _replies(self, calls: Sequence[ToolCall], kinds: Mapping[str, str]) -> tuple[ToolReply, ...]:
+        """Run the calls: consecutive ones that read, or that start agents, at the same time, others one after
+        the other."""
         replies: dict[int, ToolReply] = {}
         limiter = anyio.CapacityLimiter(PARALLEL)
 
@@ -199,7 +361,7 @@ class RunningAgent:
             async with limiter:
                 replies[number] = await self._reply(call)
 
-        for batch in _batches(calls[:CALLS], reading):
+        for batch in _batches(calls[:CALLS], kinds):
             await self._note(f"calls {', '.join(call.name[:40] for _, call in batch)}")
             async with anyio.create_task_group() as tasks:
                 for number, call in batch:
@@ -234,36 +396,43 @@ class RunningAgent:
         """
         if self._is_over:
             raise ended_error(self.record)
-        if len(self._inbox) >= MAX_UNREAD:
+        if len(self._inbox) >= MAX_UNREAD or len(text) + sum(map(len, self._inbox)) > MAX_UNREAD_CHARACTERS:
             raise Conflict(
-                f"{self.record.name or self.record.handle} has {MAX_UNREAD} messages that it has not read. "
-                "Send it more once it has gone on."
+                f"{self.record.name or self.record.handle} has {len(self._inbox)} messages that it has not "
+                "read, and no room for this one. Send it more once it has gone on."
             )
         self._inbox.append(text)
 
-    def note(self, text: str) -> None:
-        """Add a message for who started the agent. Raises: Conflict: there are too many."""
+    async def tell_leader(self, text: str) -> None:
+        """Add a message for the client that started the agent. Raises: Conflict: there are too many."""
         if len(self.record.notes) >= MAX_NOTES:
             raise Conflict(
                 f"The leader has {MAX_NOTES} messages already. Put the rest into your last answer."
             )
-        self._add_note(text)
+        self._add_note(f"message to you: {text}")
+        self._has_unread_notes = True
         self._announce()
+        await self._report_call(f"message to you: {text}")
 
     def _add_note(self, text: str) -> None:
         if line := " ".join(text.split()):
             self.record = replace(self.record, notes=(*self.record.notes, line))
 
-    async def wait(self, seconds: float, *, for_step: bool = False) -> None:
-        """Wait for the end, or for the next step, at most `seconds`."""
+    async def wait(self, seconds: float, until: Literal["end", "news", "output"] = "end") -> None:
+        """Wait for the end, for a message to its leader (`news`), or for the next step (`output`), at most
+        `seconds`."""
         with anyio.move_on_after(seconds):
-            while not self.has_ended:
+            while not self.has_ended and not (until == "news" and self._has_unread_notes):
                 await self._news.wait()
-                if for_step:
+                if until == "output":
                     return
 
+    def read_notes(self) -> None:
+        """Let the next wait for news end with newer messages only."""
+        self._has_unread_notes = False
+
     def state(self) -> AgentState:
-        return replace(self._current(), step=self._step)
+        return replace(self._current(), step=self._step if self.has_place or self.has_ended else _WAITS)
 
     def _current(self) -> AgentRecord:
         """The record with what this run used and said."""
@@ -279,10 +448,21 @@ class RunningAgent:
             seconds=before.seconds + time.monotonic() - self._began,
             size=self.conversation.size,
             updated=time.time(),
+            changed=self._changed(),
         )
+
+    def _changed(self) -> tuple[str, ...]:
+        """The files that it changed in all its runs."""
+        first = f"{next(iter(self.roots), '')}/"
+        paths = (path.removeprefix(first) for path in self.histories.changed(self.record.handle))
+        shown = (visible(path).replace("\n", "\\n") for path in paths)
+        return tuple(dict.fromkeys((*self._before.changed, *shown)))
 
     async def _save(self) -> None:
         messages = self.conversation.messages
+        if self.conversation.size > CONVERSATION_BYTES:
+            self.conversation.drop_results(CONVERSATION_BYTES // 2)
+            self.stored = 0
         await self.agents.store.save(self._current(), messages[self.stored :], at=self.stored)
         self.stored = len(messages)
 
@@ -313,18 +493,22 @@ def _result(said: str) -> str:
     return kept if kept == said else f"{kept}\n[{len(said) - len(kept)} characters more were not kept]"
 
 
-def _reading(entries: Sequence[Entry]) -> frozenset[str]:
-    """All names of the tools that only read."""
-    specs = [entry.spec for entry in entries if entry.spec.own_permission is Permission.READ_ONLY]
-    aliases = [alias.name for spec in specs for alias in spec.aliases]
-    return frozenset([*aliases, *[spec.name for spec in specs]])
+def _kinds(specs: Sequence[ToolSpec]) -> Mapping[str, str]:
+    """All names of the tools whose consecutive calls may run at the same time, with their kind: reading, or
+    starting agents."""
+    found: dict[str, str] = {}
+    for spec in specs:
+        kind = "agents" if spec.needs == frozenset({Capability.AGENTS}) else "reads"
+        if kind == "agents" or spec.own_permission is Permission.READ_ONLY:
+            found |= dict.fromkeys([spec.name, *[alias.name for alias in spec.aliases]], kind)
+    return found
 
 
-def _batches(calls: Sequence[ToolCall], reading: Collection[str]) -> Iterator[list[tuple[int, ToolCall]]]:
-    """Numbered calls that may run at the same time: consecutive ones that read, or a single other one."""
-    for reads, group in groupby(enumerate(calls), lambda numbered: numbered[1].name in reading):
+def _batches(calls: Sequence[ToolCall], kinds: Mapping[str, str]) -> Iterator[list[tuple[int, ToolCall]]]:
+    """Numbered calls that may run at the same time: consecutive ones of a kind, or a single other one."""
+    for kind, group in groupby(enumerate(calls), lambda numbered: kinds.get(numbered[1].name)):
         batch = list(group)
-        yield from [batch] if reads else ([one] for one in batch)
+        yield from [batch] if kind else ([one] for one in batch)
 
 
 def _shortened(result: Result) -> str:

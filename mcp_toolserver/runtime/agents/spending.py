@@ -20,7 +20,7 @@ class AgentLimits:
     cost: float | None = None
     """US dollars, counted like tokens; None for no limit."""
     running: int = 8
-    """Agents that run at the same time, those that other agents started included."""
+    """Agents that run at the same time, those that other agents started included; more of them wait."""
     foreground_seconds: float | None = None
     """How long a call waits for the end of an agent where the client does not say how long it waits."""
 
@@ -39,9 +39,9 @@ class Spending:
         self.tokens = 0
         self.cost: float | None = 0.0
 
-    def add(self, turn: ModelTurn) -> None:
-        """Count a turn of the agent's own model."""
-        self.turns += 1
+    def add(self, turn: ModelTurn, *, is_summary: bool = False) -> None:
+        """Count a turn of the agent's own model; a summary counts as tokens and cost only."""
+        self.turns += not is_summary
         for payer in self.payers:
             payer.tokens += turn.input_tokens + turn.output_tokens
             payer.cost = None if turn.cost is None or payer.cost is None else payer.cost + turn.cost

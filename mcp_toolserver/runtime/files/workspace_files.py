@@ -263,6 +263,9 @@ class ConfinedFiles:
             for new in () if is_same else apply_changes(steps, alone=change.alone):
                 if self.history is not None:
                     self.history.wrote(new)
+            if self.history is not None and not is_same:
+                changed = (targets[one.path] for one in changes if one.content != before[one.path])
+                self.history.add_changed(*(one.absolute for one in changed if not one.is_temporary))
             return {
                 one.path: _written(one, before[one.path], olds[one.path], kept[one.path]) for one in changes
             }

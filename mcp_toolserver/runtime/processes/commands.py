@@ -130,6 +130,11 @@ class Commands:
         """Return the background commands of `owner`, for who may wait for their end without a limit."""
         return CallCommands(commands=self, folders=self._folders, owner=owner, seconds_to_answer=math.inf)
 
+    def running_of(self, owner: str) -> dict[str, str]:
+        """The scripts of the background commands of `owner` that run, by handle."""
+        jobs = self._handles.items()
+        return {name: job.script for name, job in jobs if job.owner == owner and job.child.exit is None}
+
     def longest_wait(self, seconds_to_answer: float | None) -> float:
         return longest_wait(seconds_to_answer, self._limits.foreground_seconds)
 
@@ -248,7 +253,7 @@ class Commands:
         job = Job(spawned, capture, conclude, self._note_change, timeout=command.timeout)
         job.refusals = refusals
         self._running.add(job)
-        job.stdin, job.read_only = writer, request.read_only
+        job.stdin, job.read_only, job.script = writer, request.read_only, command.script
         job.child.can_suspend = not call.is_elsewhere
         if not request.read_only:
             self._broker.writers.add(job.child, call.owner)
@@ -393,6 +398,7 @@ class Job:
     ) -> None:
         self.handle = ""
         """Empty as long as the job is in the foreground."""
+        self.script = ""
         self.refusals: Callable[[], tuple[str, ...]] = tuple
         """Says which connections were refused meanwhile."""
         self.capture = capture

@@ -12,6 +12,8 @@ from mcp_toolserver.capabilities.model import Message, ModelTurn, ToolReply, Use
 
 Role = Literal["user", "agent", "tools"]
 
+NOT_KEPT = "[The conversation grew too long to keep this result.]"
+
 INTERRUPTED = "The agent was stopped before this call ended. It may have had an effect."
 
 
@@ -29,7 +31,17 @@ class Conversation:
         """Append a message, cleaned."""
         message = cleaned(message)
         self.messages.append(message)
-        self.size += _size(message)
+        self.size += size_of(message)
+
+    def drop_results(self, most: int) -> None:
+        """Drop the texts of results, the oldest first, until the conversation has at most `most` bytes."""
+        for at, message in enumerate(self.messages[:-1]):
+            if self.size <= most:
+                return
+            if isinstance(message, tuple):
+                shorter = tuple(replace(one, text=min(one.text, NOT_KEPT, key=len)) for one in message)
+                self.size += size_of(shorter) - size_of(message)
+                self.messages[at] = shorter
 
     def said(self) -> str:
         """The last text of the agent."""
@@ -37,7 +49,8 @@ class Conversation:
         return next((text for text in texts if text.strip()), "")
 
 
-def _size(message: Message) -> int:
+def size_of(message: Message) -> int:
+    """Bytes of the text of a message."""
     if isinstance(message, tuple):
         return sum(len(reply.text.encode()) + len(reply.name) for reply in message)
     calls = message.calls if isinstance(message, ModelTurn) else ()
@@ -54,7 +67,7 @@ def cleaned(message: Message) -> Message:
     """The message with `?` for halves of surrogate pairs, which neither a store nor a model takes."""
     match message:
         case UserText():
-            return UserText(_clean(message.text))
+            return replace(message, text=_clean(message.text))
         case ModelTurn():
             calls = tuple(
                 replace(

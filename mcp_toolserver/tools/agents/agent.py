@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 
 from mcp_toolserver import tool as t
 from mcp_toolserver.text.agents.types import canonical_type, result_text
+from mcp_toolserver.text.board import headline
 
 _OTHER_MODES = {
     "plan": "read-only",
@@ -25,8 +26,8 @@ _PERMISSIONS = {permission.flag: permission for permission in t.Permission}
 
 
 class Agent(t.Args):
-    description: Annotated[str, t.Field(max_length=200), t.NotBlank] = t.Field(
-        description="Short title of the task, 3 to 5 words"
+    description: str = t.Field(
+        default="", max_length=200, description="Short title of the task; default: its first line"
     )
     prompt: Annotated[str, t.Field(max_length=100_000), t.NotBlank] = t.Field(
         description="The task, with all that the agent needs to know"
@@ -41,6 +42,7 @@ class Agent(t.Args):
     max_turns: int | None = t.Field(default=None, ge=1, le=1_000, description="Most answers of its model")
     run_in_background: bool = t.Field(default=False, description="Return its id at once")
     resume: str = t.Field(default="", max_length=100, description="Id of an ended agent to continue")
+    team_name: str = t.Field(default="", max_length=100, description="Name of a team of yours that it joins")
     isolation: Literal["worktree"] | None = t.Field(
         default=None, description="`worktree`: it works in a git worktree of its own"
     )
@@ -48,12 +50,34 @@ class Agent(t.Args):
         Literal["read-only", "workspace-write", "danger-full-access"] | None,
         t.BeforeValidator(lambda mode: _OTHER_MODES.get(mode, mode) if isinstance(mode, str) else mode),
     ] = t.Field(default=None, description="Lower its permission; nothing raises it above yours")
+    # Other servers have these.
+    skills: t.SkipJsonSchema[tuple[str, ...]] = t.Field(
+        default=(), strict=False, max_length=20, description="Skills that it loads first"
+    )
+    metadata: t.SkipJsonSchema[dict[str, t.JsonValue]] = t.Field(
+        default_factory=dict[str, t.JsonValue], description="Notes of the caller, which nobody reads"
+    )
+    mcp_servers: t.SkipJsonSchema[tuple[t.JsonValue, ...]] = t.Field(
+        default=(), alias="mcpServers", strict=False, description="Not used: it has the tools of this server"
+    )
+    window: t.SkipJsonSchema[int | None] = t.Field(default=None, description="Not used")
+
+    @t.model_validator(mode="before")
+    @classmethod
+    def _described(cls, sent: dict[str, object]) -> dict[str, object]:
+        """The description alone is the task."""
+        return {"prompt": sent["description"], **sent} if "description" in sent else sent
+
+
+def _with_skills(prompt: str, skills: tuple[str, ...]) -> str:
+    """The prompt with the skills to load first."""
+    return f"{prompt}\n\nLoad these skills first: {', '.join(skills)}." if skills else prompt
 
 
 async def run(args: Agent, rt: t.Runtime) -> t.Output:
     task = t.AgentTask(
-        description=args.description,
-        prompt=args.prompt,
+        description=args.description.strip() or headline(args.prompt),
+        prompt=_with_skills(args.prompt, args.skills),
         type=args.subagent_type,
         name=args.name,
         model=args.model,
@@ -62,6 +86,7 @@ async def run(args: Agent, rt: t.Runtime) -> t.Output:
         resume=args.resume,
         in_worktree=args.isolation == "worktree",
         ceiling=_PERMISSIONS[args.mode or t.Permission.DANGER_FULL_ACCESS.flag],
+        team=args.team_name,
     )
     state = await rt.agents.run(task, rt.report)
     if state.status not in ("running", "finished"):
@@ -78,7 +103,7 @@ TOOL = t.ToolSpec(
     subjects=lambda args: (args.resume or canonical_type(args.subagent_type),),
     destructive=True,
     may_be_long=True,
-    aliases=(t.Alias("Task"), t.Alias("task")),
-    # The operator's limit on the time of an agent, at most an hour, ends it before.
-    limits=t.Limits(deadline=3_700.0),
+    aliases=(*(t.Alias(name, {"background": "run_in_background"}) for name in ("Agent", "Task", "task")),),
+    # The operator's limit on the time of an agent, at most an hour, ends it before. It may wait for a place.
+    limits=t.Limits(deadline=14_400.0),
 )

@@ -27,6 +27,11 @@ class TeamTask(t.Args):
     description: str = t.Field(default="", max_length=200, description="Short title of the task")
 
 
+def _member(member: object, task: object) -> object:
+    """Other servers give members by name, with one task for all."""
+    return {"name": member, "prompt": task} if isinstance(member, str) and task else member
+
+
 class TeamCreate(t.Args):
     name: Name = t.Field(description="Name of the team")
     members: tuple[TeamMember, ...] = t.Field(
@@ -35,6 +40,16 @@ class TeamCreate(t.Args):
     tasks: tuple[TeamTask, ...] = t.Field(
         default=(), strict=False, max_length=_MOST, description="One agent for each, named member-1 and so on"
     )
+
+    task_description: t.SkipJsonSchema[str] = t.Field(
+        default="", max_length=100_000, description="Task of the members that are given by name only"
+    )
+
+    @t.model_validator(mode="before")
+    @classmethod
+    def _named(cls, sent: dict[str, object]) -> dict[str, object]:
+        members, task = sent.get("members"), sent.get("task_description")
+        return {**sent, "members": [_member(one, task) for one in members]} if t.is_list(members) else sent
 
     @t.model_validator(mode="after")
     def _one_form(self) -> "TeamCreate":
@@ -76,4 +91,5 @@ TOOL = t.ToolSpec(
         sorted({canonical_type(member.subagent_type) for member in args.members} or {canonical_type("")})
     ),
     destructive=True,
+    aliases=(t.Alias("TeamCreate", {"team_name": "name"}),),
 )

@@ -26,4 +26,5 @@ TOOL = t.ToolSpec(
     needs=frozenset({t.Capability.TEAMS}),
     subjects=lambda args: (args.team_id,),
     destructive=True,
+    aliases=(t.Alias("TeamDelete", {"id": "team_id", "team_name": "team_id"}),),
 )

@@ -10,6 +10,7 @@ from mcp_toolserver.text.board import headline, task_line
 from mcp_toolserver.tools.tasks.task_record import (
     ActiveForm,
     Description,
+    Metadata,
     Owner,
     Subject,
     TaskIds,
@@ -33,6 +34,7 @@ class TaskCreate(t.Args):
         default="pending", description="Status of a note at first"
     )
     active_form: ActiveForm | None = t.Field(default=None, description="The subject in the -ing form")
+    metadata: Metadata = t.Field(default=None, description="Not kept")
 
     @t.model_validator(mode="after")
     def _something(self) -> "TaskCreate":

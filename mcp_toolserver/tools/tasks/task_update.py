@@ -10,6 +10,7 @@ from mcp_toolserver.text.board import task_line
 from mcp_toolserver.tools.tasks.task_record import (
     ActiveForm,
     Description,
+    Metadata,
     Owner,
     Subject,
     TaskId,
@@ -43,6 +44,7 @@ class TaskUpdate(t.Args):
     add_blocks: TaskIds = t.Field(
         default=(), strict=False, description="Tasks that wait for this one from now"
     )
+    metadata: Metadata = t.Field(default=None, description="Not kept")
 
     @t.model_validator(mode="after")
     def _something(self) -> "TaskUpdate":
