@@ -31,7 +31,7 @@ from mcp_toolserver.capabilities.model import (
 from mcp_toolserver.capabilities.permissions import Capability, Permission
 from mcp_toolserver.errors import Conflict, ToolError, Unavailable, UnknownTool
 from mcp_toolserver.runtime.background import ended
-from mcp_toolserver.text.agents.compaction import GOAL, KEPT_TURNS, SUMMARISE, Context
+from mcp_toolserver.text.agents.compaction import GOAL, KEPT_TURNS, SUMMARISE, WORTH, Context
 from mcp_toolserver.text.agents.conversation import Conversation, unanswered
 from mcp_toolserver.text.lines.encoding import head_bytes
 from mcp_toolserver.text.lines.escape_invisible import visible
@@ -291,16 +291,21 @@ class RunningAgent:
         context = self._context
         if context.fits():
             return
-        for turns, part in ((KEPT_TURNS, GOAL), (1, 1.0)):
-            if context.leave_out_results(turns, part):
-                return
-            if end := context.summary_end(turns):
-                await self._note("sums up its conversation")
-                summary = await self._without_tools(end, SUMMARISE)
-                self.conversation.add(UserText(head_bytes(summary.text, SUMMARY_BYTES), summary_of=end))
-            if context.fits():
-                return
-        raise ConversationTooLong("The task and the last turn are longer than the model can read.")
+        if context.leave_out_results(KEPT_TURNS, GOAL) or context.fits():
+            return
+        await self._sum_up(context.summary_end(KEPT_TURNS, least=WORTH))
+        if context.leave_out_results(1):
+            return
+        await self._sum_up(context.summary_end(1))
+        if not context.fits():
+            raise ConversationTooLong("The task and the last turn are longer than the model can read.")
+
+    async def _sum_up(self, end: int) -> None:
+        """Replace the conversation up to position `end` by a summary, unless that is 0."""
+        if end:
+            await self._note("sums up its conversation")
+            summary = await self._without_tools(end, SUMMARISE)
+            self.conversation.add(UserText(head_bytes(summary.text, SUMMARY_BYTES), summary_of=end))
 
     async def _without_tools(self, end: int, asked: str) -> ModelTurn:
         """Ask something about the conversation up to position `end`.

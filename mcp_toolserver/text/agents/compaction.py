@@ -17,6 +17,9 @@ KEPT_TURNS = 3
 GOAL = 0.6
 """How full the context may be after compaction, so that the next one is not due at once."""
 
+WORTH = 0.2
+"""Part of the context that a summary should replace, as long as fewer results would do."""
+
 SUMMARY_TOKENS = 50_000
 """Of a conversation, for a request without tools. No cache of the provider holds such a request."""
 
@@ -28,6 +31,9 @@ _LONGEST_TOKEN = 8
 
 _MARGIN = 1.1
 """For estimates from the tokens of another text."""
+
+_FRAME = 100
+"""Bytes that a request adds to a message, call or result."""
 
 _SHORT = 200
 """Characters of a result that is never left out."""
@@ -89,7 +95,7 @@ class Context:
         """Whether the next request takes at most this part of the room."""
         return self._tokens() <= self.room * part
 
-    def leave_out_results(self, turns: int, part: float) -> bool:
+    def leave_out_results(self, turns: int, part: float = 1.0) -> bool:
         """Leave out results before the last `turns`, the oldest first, until `fits(part)`; returns whether it
         does."""
         end = self._position(turns)
@@ -98,11 +104,12 @@ class Context:
             self._without_results = min(self._without_results + step, end)
         return self.fits(part)
 
-    def summary_end(self, turns: int) -> int:
+    def summary_end(self, turns: int, *, least: float = 0.0) -> int:
         """The position of the last `turns`, up to which a summary may replace the conversation; 0 if it would
-        replace nothing."""
+        replace nothing, or less than this part of the room."""
         end = self._position(turns)
-        return end if end > max(self._summarised(), 1) else 0
+        replaced = sum(map(_sent_size, self._until(end)[1:]))
+        return end if replaced > self._bytes(self.room) * least else 0
 
     def shrink(self) -> None:
         """Use less, because the provider found the last request too long."""
@@ -112,20 +119,21 @@ class Context:
         """An estimate of the tokens of the next request."""
         size, (counted, tokens) = self._size(), self._counted
         if size >= counted:
-            return tokens + (size - counted) // _BYTES_OF_TOKEN
-        return min(tokens, int(size * self._tokens_of_byte))
+            return tokens + int((size - counted) * self._tokens_of_byte)
+        return int(size * tokens / counted * _MARGIN)
 
     def _bytes(self, tokens: int) -> int:
         """A low estimate of the bytes that fit into so many tokens."""
-        return int(tokens / max(self._tokens_of_byte, 1 / _BYTES_OF_TOKEN))
+        return int(tokens / self._tokens_of_byte)
 
     @property
     def _tokens_of_byte(self) -> float:
+        """A high estimate for text that was not counted."""
         counted, tokens = self._counted
-        return tokens / counted * _MARGIN if counted else 1 / _BYTES_OF_TOKEN
+        return max(1 / _BYTES_OF_TOKEN, tokens / counted * _MARGIN if counted else 0)
 
     def _size(self) -> int:
-        return self._other + sum(map(size_of, self.messages()))
+        return self._other + sum(map(_sent_size, self.messages()))
 
     def _summarised(self) -> int:
         """The position up to which a summary replaces the conversation; 0 without one."""
@@ -168,6 +176,14 @@ class Context:
         every = self._conversation.messages
         turn_positions = [at for at, one in enumerate(every) if isinstance(one, ModelTurn)]
         return turn_positions[-turns] if len(turn_positions) >= turns else 0
+
+
+def _sent_size(message: Message) -> int:
+    """Bytes of a message in a request."""
+    parts = len(message) if isinstance(message, tuple) else 1
+    if isinstance(message, ModelTurn):
+        parts += len(message.calls)
+    return size_of(message) + parts * _FRAME
 
 
 def _without(replies: tuple[ToolReply, ...]) -> tuple[ToolReply, ...]:
