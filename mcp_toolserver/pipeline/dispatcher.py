@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -56,7 +56,6 @@ from mcp_toolserver.text.lines.escape_invisible import visible, visible_values
 from mcp_toolserver.tool_spec import Args, Forward, Output, Profile, Runtime, ToolSpec
 
 if TYPE_CHECKING:
-    from mcp_toolserver.capabilities.permissions import Reason
     from mcp_toolserver.runtime.host_services import HostServices
 
 log = logging.getLogger(__name__)
@@ -487,7 +486,7 @@ class Dispatcher:
         if verdict.action == "refuse":
             call.verdict = "refused-rule" if verdict.rule else "refused-ceiling"
             raise Denied(verdict.reason)
-        for why in reasons(request.needs, context.host):
+        for why in context.host.reasons(request.needs):
             if why.kind == "client":
                 call.verdict = "refused-ceiling"
                 raise Denied(
@@ -519,14 +518,7 @@ def _question(request: Request, reason: str) -> str:
 
 def _unavailable(spec: ToolSpec, host: HostServices) -> Unavailable:
     """The error that says why `spec` cannot run here."""
-    found = reasons(spec.needs - host.permissions.keys(), host)
+    found = host.reasons(spec.needs - host.permissions.keys())
     if sandbox := [why.text for why in found if why.kind == "sandbox"]:
         return SandboxUnavailable(sandbox[0])
     return Unavailable(f"{spec.name} is not available: {found[0].text}.")
-
-
-def reasons(needs: Collection[Capability], host: HostServices) -> list[Reason]:
-    """Why those of `needs` that are not available are not."""
-    if host.unavailable.keys().isdisjoint(needs):
-        return []
-    return [why for need, why in host.unavailable.items() if need in needs]

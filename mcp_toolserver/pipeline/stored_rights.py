@@ -102,6 +102,16 @@ def from_json(text: str, rules: Callable[[Sequence[str]], tuple[Rule, ...]]) -> 
     )
 
 
+def lacks_mode(mode: Permission, text: str) -> str:
+    """Why a server with this permission mode has less than the rights in `text`; empty if it has not."""
+    try:
+        wanted = _StoredRights.model_validate_json(text).ceiling
+    except ValidationError:
+        # Its run says so.
+        return ""
+    return f"it needs the permission mode {wanted.flag}; this server has {mode.flag}" if mode < wanted else ""
+
+
 def require(rights: Rights, text: str, what: str) -> None:
     """Check that a caller with `rights` may change `what`, which runs with the rights in `text`.
 

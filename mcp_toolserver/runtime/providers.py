@@ -10,7 +10,7 @@ import os
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from anyio import create_task_group
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from mcp_toolserver.runtime.processes.commands import CallCommands, Commands
     from mcp_toolserver.runtime.sandbox.broker.limit_settings import CommandBounds
     from mcp_toolserver.runtime.search.search import Ripgrep
+    from mcp_toolserver.runtime.tasks.runner import TaskRunner
     from mcp_toolserver.runtime.web.options import WebOptions
     from mcp_toolserver.stores.database import Database
     from mcp_toolserver.stores.saved_outputs import OutputStore
@@ -92,6 +93,13 @@ class ProviderContext:
     model: Callable[[], Model | None]
     """The operator's model; None without one."""
 
+    @cached_property
+    def runner(self) -> TaskRunner:
+        """What runs tasks and the runs of schedules."""
+        from mcp_toolserver.runtime.tasks.runner import TaskRunner
+
+        return TaskRunner(self)
+
     @property
     def broker(self) -> Broker:
         assert self.broker_or_none is not None
@@ -136,8 +144,6 @@ class Provider:
     forgotten: Callable[[], Coroutine[None, None, None]] | None = None
     """Waits until what `forget` dropped has ended, where that takes time."""
     aclose: Callable[[], Coroutine[None, None, None]] | None = None
-    resume: Callable[[], None] | None = None
-    """Takes up the work that ended servers left."""
     needs_commands_to_close: bool = False
     """Whether it closes before the commands are killed."""
     shutdown_timeout: Callable[[], float] | None = None
@@ -307,21 +313,17 @@ def _agents(context: ProviderContext) -> Provider:
     from mcp_toolserver.runtime.agents.agents import CallAgents, ServerAgents
 
     agents = ServerAgents(context)
-    return Provider(
-        provide=lambda request: CallAgents(agents, request), forget=agents.forget, aclose=agents.aclose
-    )
+    return Provider(provide=lambda request: CallAgents(agents, request), forget=agents.forget)
 
 
 def _tasks(context: ProviderContext) -> Provider:
-    from mcp_toolserver.runtime.tasks.runner import TaskRunner
     from mcp_toolserver.runtime.tasks.service import OwnerTasks
 
-    runner = TaskRunner(context)
+    runner = context.runner
     return Provider(
         provide=lambda request: OwnerTasks(runner, request),
         forget=runner.forget,
         aclose=runner.aclose,
-        resume=runner.adopt,
     )
 
 
@@ -329,8 +331,12 @@ def _cron(context: ProviderContext) -> Provider:
     from mcp_toolserver.runtime.cron.schedules import OwnerSchedules
     from mcp_toolserver.stores.cron import StoredSchedules
 
-    store = StoredSchedules(context.database)
-    return Provider(provide=lambda request: OwnerSchedules(store=store, calls=request.calls))
+    runner = context.runner
+    store = StoredSchedules(runner.board)
+    return Provider(
+        provide=lambda request: OwnerSchedules(runner=runner, store=store, calls=request.calls),
+        aclose=runner.aclose,
+    )
 
 
 def _skills(context: ProviderContext) -> Provider:
@@ -527,11 +533,10 @@ class Providers:
             self._built[build] = build(self._context)
         return self._built[build]
 
-    def resume_tasks(self) -> None:
-        """Take up the tasks that ended servers left."""
-        resume = self._provider(Capability.TASKS).resume
-        assert resume is not None
-        resume()
+    def runner(self) -> TaskRunner:
+        """What runs tasks and the runs of schedules; its provider exists from then on."""
+        self._provider(Capability.TASKS)
+        return self._context.runner
 
     @property
     def shutdown_timeout(self) -> float:

@@ -53,28 +53,18 @@ async def test_the_agents_of_an_owner_are_removed_with_their_conversations(datab
     assert await store.messages("agent_2") == [UserText("two")]
 
 
-async def test_agents_of_a_dead_server_are_lost_and_those_of_a_living_one_run(database: Database) -> None:
-    living, dead = StoredAgents(database), StoredAgents(database)
-    await living.save(RECORD)
-    await dead.save(replace(RECORD, handle="agent_2"))
-    dead.close()
+async def test_agents_of_a_dead_server_are_lost_and_those_of_a_living_one_run(
+    database: Database, tmp_path: Path
+) -> None:
+    dead = Database(str(tmp_path / "state"), ["/root"])
+    await StoredAgents(database).save(RECORD)
+    await StoredAgents(dead).save(replace(RECORD, handle="agent_2"))
     dead.close()
     again = StoredAgents(database)
     assert (await again.find("agent_1", "ann")).status == "running"
     assert (await again.find("agent_2", "ann")).status == "lost"
-    living.close()
-
-
-async def test_the_lock_of_a_killed_server_is_removed(database: Database, tmp_path: Path) -> None:
-    killed = StoredAgents(database)
-    await killed.save(replace(RECORD, status="finished"))
-    killed.close(leave_lock=True)
-    assert len(list(tmp_path.rglob("*.agents-*"))) == 1
-    store = StoredAgents(database)
-    await store.save(replace(RECORD, handle="agent_2"))
-    assert len(list(tmp_path.rglob("*.agents-*"))) == 1
-    store.close()
-    assert not list(tmp_path.rglob("*.agents-*"))
+    await again.give("ann", "bob")
+    assert (await again.find("agent_2", "bob")).status == "lost"
 
 
 async def test_what_ended_long_ago_or_first_is_removed_and_what_runs_stays(

@@ -11,6 +11,7 @@ from pathlib import Path
 import anyio
 from mcp import Client
 
+from mcp_toolserver.stores.board import StoredBoard
 from mcp_toolserver.stores.cron import StoredRun, StoredSchedule, StoredSchedules
 from mcp_toolserver.stores.database import Database
 from tests.support.live import Setup, connected, text
@@ -24,7 +25,7 @@ def stored(setup: Setup) -> Database:
 
 async def only(setup: Setup) -> StoredSchedule:
     database = stored(setup)
-    (found,) = await StoredSchedules(database).all()
+    (found,) = await StoredSchedules(StoredBoard(database)).all()
     database.close()
     return found
 
@@ -105,7 +106,7 @@ async def test_schedules_run_and_are_listed_without_a_client(tmp_path: Path) -> 
     assert shown.endswith("  owner: local\n\n")
     (schedule,) = json.loads(await said(setup, [*listing, "--json"]))
     assert (schedule["handle"], schedule["owner"]) == (handle, "local")
-    assert schedule["runs"][0]["output"] == "done\n"
+    assert schedule["runs"][0]["output"] == "done"
     Path(stored(setup).path).write_bytes(b"no database")
     result = await anyio.run_process(listing, env=setup.environment, check=False)
     assert result.returncode == 1

@@ -98,10 +98,6 @@ class ServerAgents:
                 partial(self._remove, owner), name=f"the end of the agents of {owner}"
             )
 
-    async def aclose(self) -> None:
-        """Let other servers know that this one has ended. `Background` has ended its agents."""
-        self.store.close()
-
     async def clean_up(self, handle: str, isolation: Isolation | None) -> str:
         """End everything that an agent started, and wait until it is gone; returns a sentence for who started
         it, or nothing."""
