@@ -172,6 +172,7 @@ def mcp_server(
         background=app.background,
         structured=app.settings.structured,
     )
+    app.changes.on_end = handlers.work_ended
     own = adapt(resource_feature(app, handlers))
 
     def tasks() -> "Tasks":

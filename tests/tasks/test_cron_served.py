@@ -10,10 +10,12 @@ from pathlib import Path
 
 import anyio
 from mcp import Client
+from mcp_types import LoggingMessageNotificationParams
 
 from mcp_toolserver.stores.board import StoredBoard
 from mcp_toolserver.stores.cron import StoredRun, StoredSchedule, StoredSchedules
 from mcp_toolserver.stores.database import Database
+from tests.protocol.resource_clients import read
 from tests.support.live import Setup, connected, text
 
 SECONDS = 60.0
@@ -111,6 +113,25 @@ async def test_schedules_run_and_are_listed_without_a_client(tmp_path: Path) -> 
     result = await anyio.run_process(listing, env=setup.environment, check=False)
     assert result.returncode == 1
     assert b"is damaged" in result.stderr
+
+
+async def test_a_client_hears_of_the_end_of_its_work_and_reads_what_became_of_it(tmp_path: Path) -> None:
+    setup, heard = Setup.below(tmp_path, "workspace-write"), list[str]()
+
+    async def hear(params: LoggingMessageNotificationParams) -> None:
+        heard.append(re.sub("_[0-9a-f]+", "", str(params.data)))
+
+    async with connected(setup) as client:
+        await create(client, "echo done")
+    await set_back(setup)
+    async with connected(setup, era="legacy", logging_callback=hear) as client:
+        await client.call_tool("TaskCreate", {"command": "exit 3", "subject": "check"})
+        with anyio.fail_after(SECONDS):
+            while len(heard) < 2:
+                await anyio.sleep(0.05)
+        assert sorted(heard) == ["cron (echo done) succeeded", "task (check) failed: exit status 3."]
+        (schedule,) = json.loads(await read(client, "toolserver://schedules"))
+        assert [(run["outcome"], run["output"]) for run in schedule["runs"]] == [("succeeded", "done")]
 
 
 async def said(setup: Setup, command: Sequence[str]) -> str:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 
 from mcp_toolserver.capabilities.call_scope import LOCAL
+from mcp_toolserver.capabilities.cron import owner_of, runs_of
 from mcp_toolserver.capabilities.processes import Command, JobQuery, JobState
 from mcp_toolserver.capabilities.tasks import Runs
 from mcp_toolserver.errors import ToolError, Unavailable, UnknownTool
@@ -128,8 +129,11 @@ class TaskRunner:
             log.warning("the end of tasks could not be stored: %s", error)
 
     def _changed(self, owner: str, task: str) -> None:
-        with self.context.changes.on_behalf_of(owner):
-            self.context.changes.changed("task", task)
+        if owner == runs_of(owner_of(self.context.user)):
+            self.context.changes.changed("schedules")
+        else:
+            with self.context.changes.on_behalf_of(owner):
+                self.context.changes.changed("task", task)
         self._wake()
 
     def _wake(self) -> None:
@@ -281,8 +285,11 @@ class TaskRunner:
             else:
                 break
         self.runs.pop(claim.id, None)
+        how = outcome.status if not outcome.reason else f"{outcome.status}: {outcome.reason}"
         if claim.schedule:
-            self.announce(f"{claim.schedule} {'succeeded' if outcome.status == 'completed' else 'failed'}")
+            how = "succeeded" if outcome.status == "completed" else how.replace("cancelled", "failed")
+            self.announce(f"{claim.schedule} {how.partition(':')[0]}")
+        self.context.changes.on_end(claim.owner, f"{claim.schedule or claim.id} ({claim.subject}) {how}")
         self.context.changes.forget(claim.id)
         self.look()
 
