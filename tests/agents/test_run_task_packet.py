@@ -49,11 +49,19 @@ async def test_a_prompt_runs_as_an_agent_with_the_messages_that_came_before(at: 
     assert at.model.requests[0].said[-1] == "Go on."
 
 
+WORDS = (
+    *("I could not fix the tests.", "I am blocked: the registry needs a password.", "The build still fails."),
+    *("All done, except that nothing compiles.", "Sorry, this is beyond what I can do.", "I gave up."),
+    *("I need your decision before I go on.", "Done? No: two tests fail.", "The disk is full."),
+    "OUTCOME: I do not know",
+)
+"""What agents say whose work is not done. When they are asked, they say it again."""
+
 ENDS = {
+    **{text: [Says(text), Says(text)] for text in WORDS},
     "done": [Says("It works.\n\n**OUTCOME: done**")],
     "asked": [Says("It works."), Says("outcome: done")],
     "changed": [Says("OUTCOME: failed, at first.\nNow it works.\nOUTCOME: done")],
-    "in words": [Says("I could not fix the tests."), Says("I could not.")],
     "failed": [Says("The tests fail.\nOUTCOME: failed")],
     "blocked": [Says("I need a key.\nOUTCOME: blocked")],
     "asked and failed": [Says("The tests fail."), Says("OUTCOME: failed")],
