@@ -250,7 +250,7 @@ async def test_the_schedule_of_a_name_runs_within_its_roots_and_its_mode_of_toda
     assert await schedules_of(office.app).all() == (before,)
 
 
-async def test_the_schedules_of_a_revoked_name_do_not_run_and_what_runs_is_stopped(office: Office) -> None:
+async def test_the_schedules_of_a_revoked_name_do_not_run(office: Office) -> None:
     """Nor do they run in a server without its tokens; a token that lasts longer stops nothing."""
     await create(office.own, command="touch began; sleep 100")
     (schedule,) = await schedules_of(office.app).all()
