@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from mcp_toolserver.capabilities.model import Model
     from mcp_toolserver.capabilities.permissions import HostFacts
     from mcp_toolserver.capabilities.stored import Preference
-    from mcp_toolserver.pipeline.call import Rights
     from mcp_toolserver.pipeline.narrowings import Narrowings
     from mcp_toolserver.pipeline.nested_calls import NestedCalls
     from mcp_toolserver.runtime.agents.spending import AgentLimits
@@ -83,8 +82,8 @@ class ProviderContext:
     changes: ChangeEvents
     narrowings: Narrowings
     background: Background
-    calls_of: Callable[[Rights, str, str], NestedCalls]
-    """Stored rights, the owner and a name for the records → calls without a client."""
+    calls_of: Callable[[str, str, str], NestedCalls]
+    """Stored rights, the owner and a name for the records → calls without a client. Raises: Unavailable."""
     join_session: Callable[[str, str], None]
     """Lets the commands of an owner share the session of another; see `Sessions.join`."""
     end_owner: Callable[[str], Awaitable[None]]

@@ -342,8 +342,9 @@ class StoredBoard:
         await self.run(work)
 
     async def existing(self, tasks: Collection[str]) -> frozenset[str]:
-        """Those of `tasks` that were not removed."""
-        found = await self.run(lambda database, _: database.execute("SELECT id FROM board").fetchall())
+        """Those of `tasks`, which are runs of schedules, that were not removed."""
+        statement = "SELECT id FROM board WHERE schedule != ''"
+        found = await self.run(lambda database, _: database.execute(statement).fetchall())
         return frozenset(tasks) & {name for (name,) in found}
 
     async def leave(self, owner: str) -> tuple[str, ...]:

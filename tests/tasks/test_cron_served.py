@@ -49,7 +49,7 @@ async def set_back(setup: Setup) -> None:
 async def ended(setup: Setup) -> StoredRun:
     """The first run, once it has ended."""
     with anyio.fail_after(SECONDS):
-        while not (runs := (await only(setup)).runs) or runs[0].outcome == "running":
+        while not (runs := (await only(setup)).runs) or runs[0].outcome in ("waiting", "running"):
             await anyio.sleep(0.1)
     return runs[0]
 

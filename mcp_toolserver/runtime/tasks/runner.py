@@ -23,7 +23,7 @@ from mcp_toolserver.capabilities.processes import Command, JobQuery, JobState
 from mcp_toolserver.capabilities.tasks import Runs
 from mcp_toolserver.errors import ToolError, Unavailable, UnknownTool
 from mcp_toolserver.pipeline import stored_rights
-from mcp_toolserver.pipeline.call import OutputOverride, Result, Rights
+from mcp_toolserver.pipeline.call import OutputOverride, Result
 from mcp_toolserver.pipeline.narrowings import PLAN_MODE
 from mcp_toolserver.runtime.background import ended
 from mcp_toolserver.stores.agents import StoredAgents
@@ -176,8 +176,12 @@ class TaskRunner:
         try:
             while True:
                 news = self.news
-                waits = await self._start_ready()
-                await self._stop_deleted()
+                try:
+                    waits = await self._start_ready()
+                    await self._stop_deleted()
+                except ToolError as error:
+                    log.warning("the task board could not be read: %s", error)
+                    waits = True
                 if not waits and not self.running(scheduled=True) and not news.is_set():
                     return
                 await wait_for(news, POLL_SECONDS)
@@ -196,19 +200,15 @@ class TaskRunner:
     async def _start_ready(self) -> bool:
         """Start what is ready; returns whether anything still waits."""
         async with self.claiming:
-            try:
-                left = await self.board.left(LOCAL) if self.adopts else ()
-                mine = [one.id for one in left if not await self.obstacle(one.rights, TOOLS[one.runs])]
-                if mine:
-                    self.owners.add(LOCAL)
-                free = RUNNING - len(self.running(scheduled=False))
-                places = free, RUNS - len(self.running(scheduled=True))
-                claims, waits = await self.board.claim(
-                    places, self.owners, adopts=mine, is_held=self._is_held
-                )
-            except ToolError as error:
-                log.warning("the task board could not be read: %s", error)
-                return True
+            left = await self.board.left(LOCAL) if self.adopts else ()
+            mine = [one.id for one in left if not await self.obstacle(one.rights, TOOLS[one.runs])]
+            if mine:
+                self.owners.add(LOCAL)
+            places = (
+                RUNNING - len(self.running(scheduled=False)),
+                RUNS - len(self.running(scheduled=True)),
+            )
+            claims, waits = await self.board.claim(places, self.owners, adopts=mine, is_held=self._is_held)
             for claim in claims:
                 self._start(claim)
         return waits
@@ -227,7 +227,7 @@ class TaskRunner:
         if why := stored_rights.lacks_mode(self.context.facts.mode, rights):
             return why
         try:
-            calls = self._calls_with(rights, "", "")
+            calls = self.context.calls_of(rights, "", "")
             if why := calls.lacks(tool):
                 return why
             host, lists = calls.dispatcher.host, await calls.caller.roots()
@@ -252,19 +252,15 @@ class TaskRunner:
         """The calls of what was stored. What is in force for its owner here applies too."""
         self.context.narrowings.adopt(claim.id, claim.owner)
         name = f"schedule {claim.schedule[:RECORDED]}" if claim.schedule else f"task {claim.id}"
-        return self._calls_with(claim.rights, claim.id, name)
-
-    def _calls_with(self, rights: str, owner: str, name: str) -> NestedCalls:
-        calls = self.context.calls_of(Rights(), owner, name)
-        found = stored_rights.from_json(rights, calls.dispatcher.rules)
-        return self.context.calls_of(found, owner, name)
+        return self.context.calls_of(claim.rights, claim.id, name)
 
     async def _run(self, run: Run) -> None:
         outcome: Outcome | None = Outcome(status="failed", reason="It failed inside the server.")
         try:
-            outcome = Outcome(status="failed", reason=f"It was stopped after {RUN_SECONDS:g} s.")
-            with anyio.move_on_after(RUN_SECONDS if run.claim.schedule else None):
+            with anyio.move_on_after(RUN_SECONDS if run.claim.schedule else None) as scope:
                 outcome = await (self._command(run) if run.claim.command else self._prompt(run))
+            if scope.cancelled_caught:
+                outcome = Outcome(status="failed", reason=f"It was stopped after {RUN_SECONDS:g} s.")
         except anyio.get_cancelled_exc_class():
             # If the server ends, the store records that for all tasks at once.
             outcome = Outcome(status="cancelled", reason=run.stopped) if run.stopped else None
@@ -279,17 +275,21 @@ class TaskRunner:
     async def _finish(self, claim: Claim, outcome: Outcome) -> None:
         for attempt in range(_FINISH_ATTEMPTS):
             try:
+                # Whoever sees the task can go on with its agent.
+                if claim.prompt:
+                    to = LOCAL if claim.owner == runs_of(LOCAL) else claim.owner
+                    await self._agents.give(claim.id, to)
                 await self.board.finish(claim, outcome)
             except ToolError as error:
                 log.warning("the end of %s could not be stored (attempt %d): %s", claim.id, attempt, error)
             else:
                 break
         self.runs.pop(claim.id, None)
-        how = outcome.status if not outcome.reason else f"{outcome.status}: {outcome.reason}"
+        how, why = outcome.status, f": {outcome.reason}" if outcome.reason else ""
         if claim.schedule:
-            how = "succeeded" if outcome.status == "completed" else how.replace("cancelled", "failed")
-            self.announce(f"{claim.schedule} {how.partition(':')[0]}")
-        self.context.changes.on_end(claim.owner, f"{claim.schedule or claim.id} ({claim.subject}) {how}")
+            how = "succeeded" if how == "completed" else "failed"
+            self.announce(f"{claim.schedule} {how}")
+        self.context.changes.on_end(claim.owner, f"{claim.schedule or claim.id} ({claim.subject}) {how}{why}")
         self.context.changes.forget(claim.id)
         self.look()
 
@@ -339,8 +339,6 @@ class TaskRunner:
         result = await self._called(run, AGENT_TOOL, arguments, deferred.override)
         if (state := deferred.state) is None:
             return Outcome(status="failed", reason=result.text)
-        # Whoever sees the task can go on with its agent.
-        await self._agents.give(claim.id, claim.owner)
         status = "completed" if state.status == "finished" else "failed"
         reason = "" if status == "completed" else f"Its agent {ending_of(state)}."
         return Outcome(status=status, reason=reason, output=result.text.encode())
