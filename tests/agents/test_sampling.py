@@ -147,8 +147,9 @@ async def test_stateless_clients_answer_at_most_ten_times(tmp_path: Path) -> Non
     sampler = Sampler(looks=99)
     async with place(tmp_path) as made, in_memory(made.app, "auto", sampler) as client:
         result = await client.call_tool("Agent", TASK)
-    # What the model calls in the last turn is dropped, so an answer of calls alone is none.
-    assert "without text and without a call" in text(result)
+    # What the model calls in the last turn is dropped.
+    assert f"{sampling.EXHAUSTED}; 9 turns" in text(result)
+    assert result.is_error
     assert len(sampler.asked) == sampling.LAST_TURNS
     *before, last = sampler.asked
     assert last.tools is None
@@ -161,7 +162,7 @@ async def test_stateless_clients_answer_at_most_ten_times(tmp_path: Path) -> Non
         in_memory(made.app, "auto", sampler, elicitation_callback=approve) as client,
     ):
         result = await client.call_tool("Agent", TASK)
-    assert outcome(result) == "this far after 8 turns"
+    assert re.search(rf"^this far\n.*\n\[.* {sampling.EXHAUSTED}; 8 turns", text(result)), text(result)
     assert len(sampler.asked) == sampling.LAST_TURNS - 1
 
 
@@ -345,11 +346,8 @@ async def test_after_the_last_round_the_model_is_not_asked() -> None:
     """Only an agent whose own agents used the last rounds comes to this."""
 
     async def work() -> Result:
-        try:
-            await call.turn(ModelRequest(system="", messages=(UserText("x"),)))
-        except Unavailable as error:
-            return Result(text=str(error))
-        raise AssertionError
+        turn = await call.turn(ModelRequest(system="", messages=(UserText("x"),)))
+        return Result(text=turn.limit)
 
     call = alone()
     call.rounds = sampling.MAX_ROUNDS
@@ -357,7 +355,7 @@ async def test_after_the_last_round_the_model_is_not_asked() -> None:
         tasks.start_soon(call.run, work)
         assert await call.next_questions() == {}
     assert call.result is not None
-    assert "answers at most 10 times" in call.result.text
+    assert call.result.text == sampling.EXHAUSTED
 
 
 async def test_turns_at_the_same_time_share_a_round_and_one_that_comes_later_waits_for_the_next() -> None:
