@@ -9,10 +9,11 @@ import pytest
 from mcp_toolserver.app.agent_model import model_options
 from mcp_toolserver.app.compose import build_application
 from mcp_toolserver.app.confinement import check, sandbox
+from mcp_toolserver.capabilities.model import ModelLimits
 from mcp_toolserver.errors import SettingsError
 from mcp_toolserver.invocation import load
 from mcp_toolserver.runtime.executables import HostExecutables
-from mcp_toolserver.runtime.models.model import ModelOptions
+from mcp_toolserver.runtime.models.model import ModelOptions, ProviderModel
 from mcp_toolserver.settings import TABLES, Settings, public_settings
 
 KEY = "sk-canary-0123456789"
@@ -43,7 +44,10 @@ def test_the_table_of_the_config_file_says_everything_about_the_model(tmp_path: 
         provider = "openai"
         base-url = "https://{HOST}/base/v1/"
         model = "large"
-        models = ["Explore=small"]
+        models = ["Explore=small", "Plan=vendor/middle"]
+        context-tokens = 64000
+        output-tokens = 9000
+        model-limits = ["vendor/middle=2000/500"]
         key-file = "~/key"
         input-price = 3
         output-price = 15.5
@@ -52,7 +56,13 @@ def test_the_table_of_the_config_file_says_everything_about_the_model(tmp_path: 
     )
     options = model_options(settings)
     assert options is not None
-    assert (options.provider, options.model, options.models) == ("openai", "large", {"Explore": "small"})
+    models = {"Explore": "small", "Plan": "vendor/middle"}
+    assert (options.provider, options.model, options.models) == ("openai", "large", models)
+    limits = ProviderModel(options).limits
+    usual, own = ModelLimits(context=64_000, output=9_000), ModelLimits(context=2_000, output=500)
+    assert (limits("", ""), limits("small", ""), limits("", "Plan")) == (usual, usual, own)
+    assert limits("vendor/middle", "Explore") == limits("Plan", "") == own
+    assert chosen(**GIVEN).limits == ModelLimits(context=200_000, output=8_192)
     assert (options.endpoint.url, options.endpoint.host) == (f"https://{HOST}/base/v1", HOST)
     assert (options.key, options.prices, options.seconds) == (KEY, (3.0, 15.5), 20.0)
     assert KEY not in repr(options)
@@ -91,6 +101,15 @@ WRONG: tuple[tuple[dict[str, Any], str], ...] = (
     ({**GIVEN, "agent_models": ("Explore",)}, "models"),
     ({**GIVEN, "agent_models": ("E=a", "E=b")}, "models"),
     ({**GIVEN, "agent_input_price": 1.0}, "output-price"),
+    ({**GIVEN, "agent_output_tokens": 150_000}, "at most half of the context"),
+    *(
+        ({**GIVEN, "agent_model_limits": (one,)}, "not of the form")
+        for one in ("m", "m=1", "m=a/b", "m=1/-1")
+    ),
+    ({**GIVEN, "agent_model_limits": ("m=9/1", "m=9/1")}, "once for each model"),
+    ({**GIVEN, "agent_model_limits": ("m=9/5",)}, "at most half of the context"),
+    ({**GIVEN, "agent_model_limits": ("other=9/1",)}, "'other' is none of m"),
+    ({"agent_model_limits": ("m=9/1",)}, "it needs provider"),
     ({**GIVEN, "agent_key_variable": "NOT_SET_ANYWHERE"}, "key-variable"),
     ({**GIVEN, "agent_key_file": "/nowhere/key"}, "key-file"),
     ({**GIVEN, "agent_key_file": "/k", "agent_key_variable": "K"}, "not both"),
@@ -172,6 +191,9 @@ def test_the_model_is_a_fact_of_the_host_and_no_setting_of_it_is_public(tmp_path
     )
     app = build_application(settings, None, HostExecutables(), held_by=None)
     assert app.shared.facts.agent_model
+    # The toolset is listed with the default ones.
+    assert {"Agent", "TeamCreate", "SendMessage", "ls"} <= app.listed
+    assert "CronCreate" not in app.listed
     assert app.shared.model is not None
     shown = str(public_settings(settings, ()))
     assert not [option for option in TABLES["agent"] if option.attribute in shown or option.name in shown]
