@@ -8,17 +8,16 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import repeat
 from pathlib import Path
-from typing import Any
+from string import Template
+from typing import Any, NamedTuple
 
 import anyio
 import mcp_types as mcp
 import pytest
 from mcp.shared.exceptions import MCPError
 
-from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.runtime.models import client
 from mcp_toolserver.runtime.models.model import ProviderName
 from tests.agents.agents import Agents, Model
@@ -31,83 +30,54 @@ from tests.support.workshop import workshop
 from tests.tasks.test_board import ID, created
 from tests.web.web import Reply, site
 
+HERE = Path(__file__).parent
 SAID = "The work is finished.\nOUTCOME: done"
-CALLS = {
-    "ls": ("ls", "{}"),
-    "unknown": ("no_such_tool", "{}"),
-    "wrong": ("ls", '{"path": [1]}'),
-    "bad": ("ls", '{"path": '),
-    "part": ("write_file", '{"path": "a'),
-    "write": ("write_file", '{"path": "a", "content": ""}'),
-}
+CALLS = {"ls": "ls {}", "unknown": "no_such_tool {}", "wrong": 'ls {"path": [1]}', "bad": 'ls {"path": '}
+CALLS |= {"part": 'write_file {"path": "a', "write": 'write_file {"path": "a", "content": ""}'}
 STOPS: Mapping[ProviderName, Mapping[str, str]] = {
     "anthropic": {"stop": "end_turn", "calls": "tool_use", "cut": "max_tokens", "filter": "refusal"},
     "openai": {"calls": "tool_calls", "cut": "length", "filter": "content_filter"},
 }
-
-Made = Sequence[tuple[str, str]]
-Json = dict[str, Any]
-
-
-def openai(said: str, made: Made, thought: str, stop: str) -> Iterator[Json]:
-    deltas: list[Json] = [{"role": "assistant", "content": ""}, {"reasoning_content": thought}]
-    deltas += [{"content": said[:9]}, {"content": said[9:]}]
-    for index, (name, given) in enumerate(made):
-        function = {"name": name, "arguments": ""}
-        deltas.append({"tool_calls": [{"index": index, "id": f"c{index}", "function": function}]})
-        deltas.append({"tool_calls": [{"index": index, "function": {"arguments": given}}]})
-    yield from ({"choices": [{"index": 0, "delta": delta, "finish_reason": None}]} for delta in deltas)
-    yield {"choices": [{"index": 0, "delta": {}, "finish_reason": stop}]}
-    yield {"choices": [], "usage": {"prompt_tokens": 7, "completion_tokens": 3, "total_tokens": 10}}
+FORMS = [line.split(" | ") for line in (HERE / "provider_forms.txt").read_text(encoding="utf-8").splitlines()]
+"""Provider, part of an answer, and an event of it, with the number of the part ($n) and what it holds."""
 
 
-def anthropic(said: str, made: Made, thought: str, stop: str) -> Iterator[Json]:
-    usage, head = {"input_tokens": 7, "output_tokens": 3}, {"type": "message", "role": "assistant"}
-    yield {
-        "type": "message_start",
-        "message": {"id": "m", **head, "model": "m", "content": [], "usage": usage},
-    }
-    blocks: list[tuple[Json, str, str]] = []
-    if thought:
-        blocks.append(({"type": "thinking", "thinking": "", "signature": ""}, "thinking", thought))
-    if said:
-        blocks.append(({"type": "text", "text": ""}, "text", said))
-    for index, (name, given) in enumerate(made):
-        block = {"type": "tool_use", "id": f"c{index}", "name": name, "input": {}}
-        blocks.append((block, "partial_json", given))
-    for index, (block, key, value) in enumerate(blocks):
-        yield {"type": "content_block_start", "index": index, "content_block": block}
-        kind = "input_json_delta" if key == "partial_json" else f"{key}_delta"
-        for part in (value[:9], value[9:]):
-            yield {"type": "content_block_delta", "index": index, "delta": {"type": kind, key: part}}
-        yield {"type": "content_block_stop", "index": index}
-    yield {"type": "message_delta", "delta": {"stop_reason": stop}, "usage": usage}
-    yield {"type": "message_stop"}
+def made(calls: str) -> list[tuple[str, str]]:
+    """The name and the arguments of each call."""
+    return [
+        (CALLS[name].partition(" ")[0], CALLS[name].partition(" ")[2]) for name in calls.split(",") if name
+    ]
+
+
+def events(provider: str, said: str, calls: str, thought: str, stop: str) -> Iterator[str]:
+    parts = [("thought", (thought,))] * bool(thought) + [("said", (said[:9], said[9:]))] * bool(said)
+    parts = [("start", ()), *parts, *(("call", call) for call in made(calls)), ("stop", (stop,))]
+    for number, (part, values) in enumerate(parts):
+        filled = dict(zip("nab", map(json.dumps, (number, *values)), strict=False))
+        for event in (event for of, name, event in FORMS if (of, name) == (provider, part)):
+            yield Template(event).substitute(filled)
 
 
 Answer = Callable[[Reply, ProviderName], object]
 """Answers a request in the format of a provider."""
 
 
-def sse(*events: Json) -> str:
-    named = ((f"event: {one['type']}\n" if "type" in one else "", json.dumps(one)) for one in events)
-    return "".join(f"{name}data: {data}\n\n" for name, data in named)
+def sse(*data: str) -> str:
+    named = ((re.match(r'\{"type": "(\w+)"', one), one) for one in data)
+    return "".join((f"event: {name[1]}\n" if name else "") + f"data: {one}\n\n" for name, one in named)
 
 
 def turn(said: str = SAID, calls: str = "", thought: str = "", stop: str = "", **what: str) -> Answer:
     """A whole answer; or its `first` events, or all but some at the end (`without`), then an `error` or
     `more`; `drops` closes the connection after them."""
-    made = [CALLS[name] for name in calls.split(",") if name]
-    reason = stop or ("calls" if made else "stop")
 
     def answer(reply: Reply, provider: ProviderName) -> None:
-        build = openai if provider == "openai" else anthropic
-        events = [*build(said, made, thought, STOPS[provider].get(reason, reason))]
-        kept = int(what.get("first", len(events) - int(what.get("without", 0))))
-        stream = sse(*events[:kept]) + what.get("more", "").replace("%", "\n")
+        reason = stop or ("calls" if calls else "stop")
+        every = [*events(provider, said, calls, thought, STOPS[provider].get(reason, reason))]
+        stream = sse(*every[: int(what.get("first", len(every) - int(what.get("without", 0))))])
         if kind := what.get("error"):
-            stream += sse({"type": "error", "error": {"type": kind, "message": f"reason {KEY}"}})
-        dropped(stream)(reply, provider) if "drops" in what else raw(f"{stream}\n\n")(reply, provider)
+            stream += sse(json.dumps({"type": "error", "error": {"type": kind, "message": f"reason {KEY}"}}))
+        (dropped if "drops" in what else raw)(stream + what.get("more", ""))(reply, provider)
 
     return answer
 
@@ -147,35 +117,28 @@ def drips(reply: Reply, _: str) -> None:
     reply.pour(iter(lambda: b"" if closing.wait(0.05) else b": yet\n\n", b""), kind="text/event-stream")
 
 
-def endless(reply: Reply, _: str) -> None:
-    reply.pour(repeat(b": comment " + b"x" * 4096 + b"\n"), kind="text/event-stream")
-
-
 def sampled(said: str = SAID, calls: str = "", stop: str | None = None) -> mcp.CreateMessageResultWithTools:
     """What the model of a client answers."""
-    used = [CALLS[name] for name in calls.split(",") if name]
-    content: list[Any] = [
-        mcp.TextContent(text=said),
-        *(mcp.ToolUseContent(id=f"c{n}", name=one, input=json.loads(of)) for n, (one, of) in enumerate(used)),
-    ]
+    content: list[Any] = [mcp.TextContent(text=said)]
+    content += [mcp.ToolUseContent(id=f"c{one}", name=one, input=json.loads(of)) for one, of in made(calls)]
     return mcp.CreateMessageResultWithTools(role="assistant", content=content, model="m", stop_reason=stop)
 
 
+ENDLESS = b": comment " + b"x" * 4096 + b"\n"
 SINGLE: Mapping[str, Any] = {
     "redirect": lambda reply, _: reply.redirect(f"{reply.site.url}/elsewhere", 307),
     "compressed": lambda reply, _: reply.pour([b"x"], encoding="gzip"),
+    "endless": lambda reply, _: reply.pour(repeat(ENDLESS), kind="text/event-stream"),
     "lost": lambda reply, _: setattr(reply, "close_connection", True),
     "silent": lambda reply, _: reply.site.closing.wait(),
     "drips": drips,
-    "endless": endless,
     "dropped": dropped(),
     "declines": mcp.ErrorData(code=-1, message="no"),
 }
-MADE: Mapping[str, Callable[..., Any]] = {"turn": turn, "error": error, "raw": raw, "sampled": sampled}
+BUILT: Mapping[str, Callable[..., Any]] = {"turn": turn, "error": error, "raw": raw, "sampled": sampled}
 
 
-@dataclass(frozen=True)
-class Row:
+class Row(NamedTuple):
     says: str
     asked: int
     answers: Sequence[Any]
@@ -184,18 +147,14 @@ class Row:
 def answer_of(source: str) -> Any:
     name, *words = shlex.split(source)
     named = dict(word.split("=", 1) for word in words if re.match(r"[a-z-]+=", word))
-    return SINGLE[name] if name in SINGLE else MADE[name](*words[: len(words) - len(named)][:1], **named)
+    return SINGLE[name] if name in SINGLE else BUILT[name](*words[: len(words) - len(named)], **named)
 
 
 def tables() -> Iterator[dict[str, Row]]:
     """Those of the file."""
-    content = Path(__file__).with_name("provider_behaviours.txt").read_text(encoding="utf-8")
-    for table in content.split("\n## ")[1:]:
-        rows = [line.split("|", 3) for line in table.splitlines() if "|" in line]
-        yield {
-            name.strip(): Row(says.strip(), int(asked), [*map(answer_of, answers.split("; "))])
-            for name, says, asked, answers in rows
-        }
+    for table in (HERE / "provider_behaviours.txt").read_text(encoding="utf-8").split("\n## ")[1:]:
+        rows = ([part.strip() for part in line.split("|", 3)] for line in table.splitlines() if "|" in line)
+        yield {row[0]: Row(row[1], int(row[2]), [*map(answer_of, row[3].split("; "))]) for row in rows}
 
 
 DONE, FAILED, LATE, SAMPLED = tables()
@@ -220,8 +179,8 @@ async def test_no_failure_of_a_provider_is_recorded_as_success(
     async def check(at: Agents, name: str, limiter: anyio.CapacityLimiter) -> None:
         async with limiter:
             result = await at.agent(f"caller: {name}.")
-            made = await created(at.server, prompt=f"task: {name}.")
-            task = (await at.call("TaskOutput", task_id=made, until="end")).text
+            task = await created(at.server, prompt=f"task: {name}.")
+            task = (await at.call("TaskOutput", task_id=task, until="end")).text
             outcome = await scheduled(at, f"schedule: {name}.")
         succeeded = (result.error is None, "[completed; " in task, outcome.succeeded)
         row, times, said = ROWS[name], asked[f"caller: {name}."], (result.text, task, outcome.output)
@@ -237,15 +196,17 @@ async def test_no_failure_of_a_provider_is_recorded_as_success(
         given |= {"agent_key_file": str(key), "agent_base_url": server.url + PREFIX[provider]}
         for seconds, rows in ((60.0, (*DONE, *FAILED)), (1.0, LATE)):
             (folder := tmp_path / f"{seconds:g}").mkdir()
-            given["agent_turn_seconds"] = seconds
-            async with workshop(folder, Permission.WORKSPACE_WRITE, **given) as made:
+            async with workshop(folder, agent_turn_seconds=seconds, **given) as made:
                 at = Agents(server=made, model=Model("", {}), root=folder / "root")
                 limiter = anyio.CapacityLimiter(6)
                 async with anyio.create_task_group() as tasks:
                     for name in rows:
                         tasks.start_soon(check, at, name, limiter)
+            # No call of an answer that was cut or lost has run.
             assert not [*(folder / "root").iterdir()]
     assert not wrong, "\n".join(wrong)
+    assert {one.path for one in server.asked} == {PATH[provider]}
+    assert sum(b"arguments are not a JSON object" in one.body for one in server.asked) == 3
     assert len(ROWS) >= 60
 
 
@@ -255,10 +216,10 @@ async def test_no_failure_of_the_model_of_a_client_is_recorded_as_success(era: s
 
     def answer(params: Params) -> Any:
         name = params.messages[0].content_as_list[0].text  # type: ignore[union-attr]
-        answers = SAMPLED[name].answers
         asked[name] += 1
         # With a handshake the client answers for ever.
-        return answers[min(asked[name], len(answers)) - 1] if asked[name] < 30 else sampled()
+        answers = SAMPLED[name].answers if asked[name] < 30 else [sampled()]
+        return answers[min(asked[name], len(answers)) - 1]
 
     async with place(tmp_path) as made, in_memory(made.app, era, Sampler(answer=answer)) as session:
         for name, row in SAMPLED.items():
@@ -277,9 +238,8 @@ async def test_no_failure_of_the_model_of_a_client_is_recorded_as_success(era: s
         refused = {"RunTaskPacket": PACKET, "CronCreate": {"schedule": "@daily", "prompt": "x"}}
         for tool, arguments in refused.items():
             assert (await session.call_tool(tool, arguments)).is_error, tool
-        task = await session.call_tool("TaskCreate", {"prompt": "plain"})
-        for found in ID.findall(text(task)):
-            ended = await session.call_tool("TaskOutput", {"task_id": found, "until": "end", "wait_ms": 500})
+        for task in ID.findall(text(await session.call_tool("TaskCreate", {"prompt": "plain"}))):
+            ended = await session.call_tool("TaskOutput", {"task_id": task, "until": "end", "wait_ms": 500})
             assert "[completed" not in text(ended)
         listed = {tool.name for tool in (await session.list_tools()).tools}
         assert listed & {"Agent", "RunTaskPacket", "TeamCreate"} == ({"Agent"} if era == "legacy" else set())
