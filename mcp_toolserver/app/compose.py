@@ -185,7 +185,9 @@ class Application:
         self.roots = self.workspace.roots
         self.changes, self.background, self.worktrees = ChangeEvents(), Background(), dict[str, Entered]()
         self.registry = shared.registry.on(self.facts)
-        self.listed = self.registry.select(settings.toolsets, settings.tools, settings.exclude_tools)
+        self.listed = self.registry.select(
+            settings.toolsets, settings.tools, settings.exclude_tools, has_model=self.facts.agent_model
+        )
         self.plans = PlanModes(
             shared.state,
             shared.narrowings,
@@ -371,6 +373,9 @@ class Application:
             offered=self.listed | unlisted,
             unlisted=unlisted,
             without_model=frozenset() if facts.agent_model else registry.needing_a_model(),
+            without_own_model=frozenset()
+            if facts.agent_model
+            else registry.needing_a_model(after_the_call=True),
             for_resources=registry.select((Profile.ALL.name.lower(),), (), settings.exclude_tools),
             policy=self.policy,
             host=self._host(),

@@ -155,6 +155,8 @@ class RunningAgent:
             self.spending.add(turn)
             conversation.add(turn)
             await self._save()
+            if turn.limit:
+                return turn.limit
             if turn.calls:
                 if limit := self._limit():
                     return limit
