@@ -102,14 +102,13 @@ def from_json(text: str, rules: Callable[[Sequence[str]], tuple[Rule, ...]]) -> 
     )
 
 
-def lacks_mode(mode: Permission, text: str) -> str:
-    """Why a server with this permission mode has less than the rights in `text`; empty if it has not."""
+def wanted_mode(text: str) -> Permission:
+    """The permission mode that a server needs for all the rights in `text`; the lowest if that is damaged,
+    which its run says."""
     try:
-        wanted = _StoredRights.model_validate_json(text).ceiling
+        return _StoredRights.model_validate_json(text).ceiling
     except ValidationError:
-        # Its run says so.
-        return ""
-    return f"it needs the permission mode {wanted.flag}; this server has {mode.flag}" if mode < wanted else ""
+        return Permission.READ_ONLY
 
 
 def require(rights: Rights, text: str, what: str) -> None:

@@ -170,6 +170,14 @@ async def test_each_of_many_jobs_runs_once_on_a_server_that_can_or_waits_with_a_
                 shown = [text(await reading.call_tool(tool, {})) for tool in ("TaskList", "CronList")]
         finally:
             running.kill()
+    # The words of `cron` and `doctor` have the same place.
+    doctor = ["doctor" if word == "cron" else word for word in cron(setup, "--json")]
+    found = await anyio.run_process(doctor, env=setup.environment, check=False)
+    details = [one["detail"] for one in json.loads(found.stdout)["findings"] if "work that" in one["what"]]
+    assert sorted(re.sub("_[0-9a-f]+", "", one) for one in details) == [
+        *["cron needs danger-full-access"] * 2,
+        *["task needs danger-full-access"] * 2,
+    ]
     ran = Counter((setup.root / "log").read_text(encoding="utf-8").split())
     assert {*ran.values()} == {1}
     # The tasks that ran when their server was killed have failed.

@@ -224,8 +224,9 @@ class TaskRunner:
     async def obstacle(self, rights: str, tool: str) -> str:
         """Why this server cannot run work that needs `tool` and was stored with `rights`; empty if it can,
         also where only its run can say what is wrong."""
-        if why := stored_rights.lacks_mode(self.context.facts.mode, rights):
-            return why
+        wanted, mode = stored_rights.wanted_mode(rights), self.context.facts.mode
+        if mode < wanted:
+            return f"it needs the permission mode {wanted.flag}; this server has {mode.flag}"
         try:
             calls = self.context.calls_of(rights, "", "")
             if why := calls.lacks(tool):
