@@ -84,6 +84,8 @@ class Invocation(argparse.Namespace):
     verbose: bool = False
     hosts: bool = False
     """Whether `doctor` prints the hosts of package managers instead."""
+    check_model: bool = False
+    """Whether `doctor` asks the model of agents for an answer instead."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -258,6 +260,9 @@ def command_parser(adapt: Adapt = lambda _, __: None) -> argparse.ArgumentParser
     parsers["cron"].add_argument("what", choices=("run", "list"), help="what to do with the schedules")
     parsers["history"].add_argument("what", choices=("list", "restore"), help="what to do with the backups")
     parsers["history"].add_argument("backup", metavar="ID", nargs="?", help="the backup to restore")
+    parsers["doctor"].add_argument(
+        "--check-model", action="store_true", help="only ask the models of agents, to prove key and model"
+    )
     doctor = parsers["doctor"].add_mutually_exclusive_group()
     report = doctor.add_argument(
         "--report",

@@ -56,7 +56,9 @@ def serves_stdio(argv: Sequence[str], environ: Mapping[str, str]) -> bool:
 
 
 def _check_arguments(invocation: Invocation) -> None:
-    """Reject what argparse takes for `setup` and `token`."""
+    """Reject what argparse takes for `setup`, `token` and `doctor`."""
+    if invocation.check_model and (invocation.report or invocation.hosts):
+        raise SettingsError("--check-model goes with neither --report nor --hosts")
     listed, name = invocation.list or invocation.print_entry, invocation.name
     if invocation.action == "setup" and invocation.client is None and not listed:
         raise SettingsError(f"name a client; `{PROGRAM} setup --list` shows all")

@@ -115,6 +115,10 @@ def _run(invocation: Invocation) -> int:
         from mcp_toolserver.commands.doctor.package_hosts import package_hosts
 
         return package_hosts(os.environ, settings.root)
+    if invocation.check_model:
+        from mcp_toolserver.commands.doctor.doctor import check_model
+
+        return check_model(settings, as_json=invocation.json)
     run = _WITH_BROKER.get(invocation.action)
     broker = _broker(settings, found) if run else None
     _log(settings.log_level.upper(), as_json=settings.log_format == "json")

@@ -384,6 +384,11 @@ class Settings:
     )
     agent_model: str | None = AGENT(_TEXT, None, "name of the model", "none; needed with provider")
     agent_models: Texts = AGENT(_TEXTS, (), "models of single types of agents, TYPE=MODEL")
+    agent_context_tokens: int = AGENT(
+        _number(1_000, 100_000_000), 200_000, "tokens of a request and its answer together, at most"
+    )
+    agent_output_tokens: int = AGENT(_number(1, 10_000_000), 8_192, "tokens of an answer, at most")
+    agent_model_limits: Texts = AGENT(_TEXTS, (), "both for single models, MODEL=CONTEXT/OUTPUT")
     agent_key_file: str | None = AGENT(_KEY_FILE, None, "file with the key of the API, mode 0600")
     agent_key_variable: str | None = AGENT(
         _TEXT, None, "environment variable with the key of the API, in place of key-file"

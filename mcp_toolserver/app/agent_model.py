@@ -3,8 +3,18 @@
 from importlib.util import find_spec
 
 from mcp_toolserver.app.confinement import agent_key
-from mcp_toolserver.errors import SettingsError
-from mcp_toolserver.runtime.models.model import ModelOptions, endpoint, models_by_type, prices
+from mcp_toolserver.capabilities.model import ModelRequest, ModelTool, UserText
+from mcp_toolserver.errors import SettingsError, ToolError
+from mcp_toolserver.runtime.models.model import (
+    OPERATOR,
+    ModelOptions,
+    ProviderModel,
+    checked_limits,
+    endpoint,
+    model_limits,
+    models_by_type,
+    prices,
+)
 from mcp_toolserver.settings import Settings
 
 
@@ -33,15 +43,38 @@ def model_options(settings: Settings) -> ModelOptions | None:
             "[agent]: --network none forbids connections, and the model is not on this machine; use "
             "--network fetch, or a base-url on loopback"
         )
+    models = models_by_type(settings.agent_models)
     return ModelOptions(
         provider=provider,
         endpoint=found,
         key=key,
         model=settings.agent_model,
-        models=models_by_type(settings.agent_models),
+        models=models,
+        limits=checked_limits(settings.agent_context_tokens, settings.agent_output_tokens, "output-tokens"),
+        own_limits=model_limits(settings.agent_model_limits, (settings.agent_model, *models.values())),
         prices=prices(settings.agent_input_price, settings.agent_output_price),
         seconds=settings.agent_turn_seconds,
     )
+
+
+async def failures(options: ModelOptions) -> dict[str, str]:
+    """Ask each configured model for an answer, with a tool; returns why it gives none, or an empty text."""
+    model, found = ProviderModel(options), dict[str, str]()
+    tool = ModelTool(name="look", description="Looks.", schema={"type": "object", "properties": {}})
+    words = UserText("Answer with the word ok.")
+    try:
+        for name in options.known:
+            try:
+                # The answer may be cut: it proves the key and the model all the same.
+                await model.turn(
+                    ModelRequest(system="", messages=(words,), tools=(tool,), model=name, max_tokens=32)
+                )
+                found[name] = ""
+            except ToolError as error:
+                found[name] = str(error).replace(OPERATOR, "Please")
+    finally:
+        await model.aclose()
+    return found
 
 
 def _check_unused(settings: Settings) -> None:
@@ -49,6 +82,7 @@ def _check_unused(settings: Settings) -> None:
         "base-url": settings.agent_base_url,
         "model": settings.agent_model,
         "models": settings.agent_models,
+        "model-limits": settings.agent_model_limits,
         "key-file": settings.agent_key_file,
         "key-variable": settings.agent_key_variable,
     }

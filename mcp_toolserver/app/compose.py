@@ -25,7 +25,7 @@ from mcp_toolserver.capabilities.permissions import Capability, HostFacts, Permi
 from mcp_toolserver.errors import RegistrationError, SettingsError, Unavailable
 from mcp_toolserver.pipeline.dispatcher import Dispatcher, Slots
 from mcp_toolserver.pipeline.narrowings import PLAN_MODE, Narrowings
-from mcp_toolserver.pipeline.nested_calls import calls_without_client
+from mcp_toolserver.pipeline.nested_calls import NestedCalls, calls_without_client
 from mcp_toolserver.pipeline.registry import Registry, discover
 from mcp_toolserver.policy.rules import Policy
 from mcp_toolserver.protocol.http.tokens import Grant
@@ -185,7 +185,9 @@ class Application:
         self.roots = self.workspace.roots
         self.changes, self.background, self.worktrees = ChangeEvents(), Background(), dict[str, Entered]()
         self.registry = shared.registry.on(self.facts)
-        self.listed = self.registry.select(settings.toolsets, settings.tools, settings.exclude_tools)
+        self.listed = self.registry.select(
+            settings.toolsets, settings.tools, settings.exclude_tools, has_model=self.facts.agent_model
+        )
         self.plans = PlanModes(
             shared.state,
             shared.narrowings,
@@ -349,9 +351,7 @@ class Application:
             changes=self.changes,
             narrowings=shared.narrowings,
             background=self.background,
-            calls_of=lambda rights, owner, name: calls_without_client(
-                self.dispatcher, rights, owner=owner, name=name
-            ),
+            calls_of=self._calls_of,
             join_session=shared.sessions.join if shared.sessions else lambda owner, other: None,
             end_owner=self._end_owner,
             agent_limits=AgentLimits(
@@ -373,6 +373,9 @@ class Application:
             offered=self.listed | unlisted,
             unlisted=unlisted,
             without_model=frozenset() if facts.agent_model else registry.needing_a_model(),
+            without_own_model=frozenset()
+            if facts.agent_model
+            else registry.needing_a_model(after_the_call=True),
             for_resources=registry.select((Profile.ALL.name.lower(),), (), settings.exclude_tools),
             policy=self.policy,
             host=self._host(),
@@ -416,6 +419,13 @@ class Application:
             token=self.user,
             hidden_git=partial(_hidden_git, self.shared.hidden_git, self.roots),
         )
+
+    def _calls_of(self, rights: str, owner: str, name: str) -> NestedCalls:
+        # Few servers run stored work.
+        from mcp_toolserver.pipeline import stored_rights
+
+        found = stored_rights.from_json(rights, self.dispatcher.rules)
+        return calls_without_client(self.dispatcher, found, owner=owner, name=name)
 
     async def _end_owner(self, owner: str) -> None:
         self.changes.forget(owner)

@@ -33,7 +33,6 @@ from mcp_toolserver.protocol.stdio.server import reads, serve_stdio
 from mcp_toolserver.protocol.tasks.feature import TaskFeature
 from mcp_toolserver.settings import Settings, public_settings
 from mcp_toolserver.stores.disk import MIB, free_bytes
-from mcp_toolserver.stores.file_lock import BOARD, dead_servers
 
 if TYPE_CHECKING:
     from mcp_toolserver.protocol.http.tokens import Grant, GrantFile
@@ -173,6 +172,7 @@ def mcp_server(
         background=app.background,
         structured=app.settings.structured,
     )
+    app.changes.on_end = handlers.work_ended
     own = adapt(resource_feature(app, handlers))
 
     def tasks() -> "Tasks":
@@ -228,12 +228,12 @@ async def _transport(app: Application, binding: HttpBinding | None, ended: Calla
 
 
 async def _schedules(app: Application, grants: "GrantFile | None") -> None:
-    """Run schedules once the first requests have been served."""
+    """Run schedules, and tasks that other servers left, once the first requests have been served."""
     await anyio.sleep(_SCHEDULES_DELAY_SECONDS)
     # A server that ends at once skips this import.
-    from mcp_toolserver.app.schedules import Jobs, run_schedules
+    from mcp_toolserver.app.schedules import Schedules
 
-    await run_schedules(Jobs(app=app, grants=grants))
+    await Schedules(app=app, grants=grants, adopts=app.settings.transport == "stdio").serve()
 
 
 async def upkeep(app: Application) -> None:
@@ -243,8 +243,6 @@ async def upkeep(app: Application) -> None:
         # The log names what is hidden. Each command looks again.
         with suppress(Unavailable):
             await app.shared.broker.hidden_git()
-    if app.settings.transport == "stdio" and dead_servers(app.shared.database.path + BOARD):
-        app.providers.resume_tasks()
     while True:
         await anyio.sleep(_EXPIRY_SECONDS)
         app.shared.outputs.expire()

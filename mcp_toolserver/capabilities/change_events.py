@@ -14,7 +14,7 @@ from typing import Literal
 
 log = logging.getLogger(__name__)
 
-Kind = Literal["output", "job", "agent", "task", "todos", "preferences"]
+Kind = Literal["output", "job", "agent", "task", "schedules", "todos", "preferences"]
 
 MAX_CALLERS = 256
 """With more, the list of the caller that was inactive for longest is dropped; its things stay."""
@@ -35,6 +35,8 @@ class ChangeEvents:
 
     def __init__(self) -> None:
         self.on_change: Listener | None = None
+        self.on_end: Callable[[str, str], None] = lambda _, __: None
+        """Takes the owner of work in the background that has ended, and a sentence about its end."""
         self._caller: ContextVar[str | None] = ContextVar("caller", default=None)
         self._given: OrderedDict[str, OrderedDict[ResourceRef, None]] = OrderedDict()
         self._leaving: list[Callable[[str], object]] = []

@@ -8,7 +8,7 @@ from mcp_toolserver.capabilities.call_scope import LOCAL
 
 JobKind = Literal["prompt", "command"]
 
-RunOutcome = Literal["running", "succeeded", "failed", "interrupted"]
+RunOutcome = Literal["waiting", "running", "succeeded", "failed", "interrupted"]
 
 
 def owner_of(user: str) -> str:
@@ -42,6 +42,8 @@ class NewSchedule:
     description: str
     catch_up: bool
     """Whether the latest missed run is made up for once."""
+    once: bool
+    """Whether it ends with its first run."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,12 +52,13 @@ class ScheduledRun:
 
     due: datetime
     """When it had to start, in the zone of the schedule."""
-    started: datetime
+    started: datetime | None
+    """None while it waits for a free place, or for the end of plan mode."""
     ended: datetime | None
-    """None while it runs, and of an interrupted run, whose end nobody saw."""
+    """None before its end, and of an interrupted run, whose end nobody saw."""
     outcome: RunOutcome
     output: str
-    """Its output or error; the middle of a long one is left out."""
+    """Its last output, and why it failed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,12 +72,15 @@ class Schedule:
     job: Job
     description: str
     catch_up: bool
+    once: bool
     created: datetime
     next: datetime | None
     """None: never again."""
     missed: int
     """Runs that did not start in time and were not made up for."""
     last_missed: datetime | None
+    waits: str
+    """Why its time has come and this server does not run it; empty if that is not so."""
     run_count: int
     runs: tuple[ScheduledRun, ...]
     """The stored ones, newest first."""

@@ -61,6 +61,8 @@ class ModelTurn:
     """Whether it ended at `ModelRequest.max_tokens`, before it was complete."""
     context_tokens: int = 0
     """Tokens of the request and of this answer, those from the provider's cache included; 0 if unknown."""
+    limit: str = ""
+    """Why the model answers no more after this turn; empty if it does."""
 
 
 Message = UserText | ModelTurn | tuple[ToolReply, ...]

@@ -225,6 +225,8 @@ class _Row:
     """Whether it reaches beyond this machine's files."""
     needs_model: bool = False
     """Whether it needs a language model: the operator's, or that of the client that makes the call."""
+    outlives_call: bool = False
+    """Whether its work goes on after the call, when the model of a client answers no more."""
     is_desktop: bool = False
     """Whether it reaches the user's desktop."""
 
@@ -242,7 +244,7 @@ def _command(
     )
 
 
-def _deferred(label: str, *, needs_model: bool = False) -> _Row:
+def _deferred(label: str, *, needs_model: bool = False, outlives_call: bool = True) -> _Row:
     """What makes calls of tools, now or later: no call of them can do more than the mode allows."""
     return _Row(
         label,
@@ -251,6 +253,7 @@ def _deferred(label: str, *, needs_model: bool = False) -> _Row:
         # What an agent reads goes to its model.
         open_world=_always if needs_model else _commands_reach_network,
         needs_model=needs_model,
+        outlives_call=outlives_call,
     )
 
 
@@ -327,7 +330,7 @@ class Capability(Enum):
         layers=_command_layers,
         open_world=_commands_reach_network,
     )
-    AGENTS = _deferred("agents", needs_model=True)
+    AGENTS = _deferred("agents", needs_model=True, outlives_call=False)
     TEAMS = _deferred("teams", needs_model=True)
     TASKS = _Row("tasks")
     TASK_RUNS = _deferred("task_runs")

@@ -49,6 +49,8 @@ class TaskSummary:
     """Why it failed, was cancelled or can never start, as a sentence."""
     is_blocked: bool = False
     """Whether it can never start, because a task that it depends on failed or was cancelled."""
+    is_left: bool = False
+    """Whether its server ended before it began, so that it waits for one that can run it."""
 
     @property
     def shown_status(self) -> str:

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 import anyio
 
 from mcp_toolserver.app.compose import Application
-from mcp_toolserver.app.schedules import Jobs, run_schedules
+from mcp_toolserver.app.schedules import Schedules
 from mcp_toolserver.app.serve import Leave, run_until_shutdown, upkeep
 from mcp_toolserver.errors import ToolError
 from mcp_toolserver.runtime.cron.schedules import shown
+from mcp_toolserver.stores.board import StoredBoard
 from mcp_toolserver.stores.cron import StoredSchedules
 from mcp_toolserver.telemetry.json_log import say
 from mcp_toolserver.text.cron import listed
@@ -33,7 +34,8 @@ def run(app: Application, grants: "GrantFile | None", leave: Leave) -> int:
     async def work(_: Callable[[], None]) -> None:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(upkeep, app)
-            tasks.start_soon(run_schedules, Jobs(app=app, grants=grants, announce=announce))
+            schedules = Schedules(app=app, grants=grants, adopts=True, announce=announce)
+            tasks.start_soon(schedules.serve)
 
     announce(f"runs the schedules of {', '.join(app.roots)}; Ctrl-C ends it")
     return anyio.run(run_until_shutdown, work, app, leave)
@@ -41,7 +43,7 @@ def run(app: Application, grants: "GrantFile | None", leave: Leave) -> int:
 
 def list_schedules(app: Application, *, as_json: bool) -> int:
     """Print the schedules of all owners; exit status 1 if they cannot be read."""
-    store = StoredSchedules(app.shared.database)
+    store = StoredSchedules(StoredBoard(app.shared.database))
     try:
         found = anyio.run(partial(store.all, None))
         schedules = [(stored.owner, shown(stored, time.time())) for stored in found]

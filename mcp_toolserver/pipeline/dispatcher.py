@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -56,7 +56,6 @@ from mcp_toolserver.text.lines.escape_invisible import visible, visible_values
 from mcp_toolserver.tool_spec import Args, Forward, Output, Profile, Runtime, ToolSpec
 
 if TYPE_CHECKING:
-    from mcp_toolserver.capabilities.permissions import Reason
     from mcp_toolserver.runtime.host_services import HostServices
 
 log = logging.getLogger(__name__)
@@ -71,6 +70,11 @@ NO_MODEL = (
     "Agent spawner not available. {} needs a language model, and there is none. The operator of this server "
     "can configure one in [agent] of the config file; a client can offer its own (sampling with tools). Do "
     "the work yourself."
+)
+
+NO_OWN_MODEL = (
+    "{} starts agents in the background, and the client's model answers only while its call waits. The "
+    "operator of this server can configure a model in [agent] of the config file. Use Agent."
 )
 
 
@@ -120,6 +124,8 @@ class Dispatcher:
     """Tools that a resource may use although they are not offered: those that no toolset in use has."""
     without_model: frozenset[str] = frozenset()
     """Tools that need a model where the operator configured none: they run only for clients with one."""
+    without_own_model: frozenset[str] = frozenset()
+    """Those of them that no model of a client can help, because they need it after the call."""
     watched: frozenset[str] = frozenset()
     """Tools whose commands the check of dangerous commands looks at."""
     recorder: Recorder | None = None
@@ -158,7 +164,7 @@ class Dispatcher:
 
     def listed(self, *, samples: bool = False) -> tuple[Entry, ...]:
         """The tools that a client sees in the list, by name. `samples` is whether it offers its model."""
-        omitted = self.unlisted if samples else self.unlisted | self.without_model
+        omitted = self.unlisted | (self.without_own_model if samples else self.without_model)
         return tuple(entry for entry in self.available if entry.spec.name not in omitted)
 
     @cached_property
@@ -199,7 +205,7 @@ class Dispatcher:
         return tuple(filter(self._is_available, others))
 
     def _catalogue(self, caller: Caller) -> tuple[ToolCard, ...]:
-        samples = caller.sampling() is not None
+        omitted = self.without_model if caller.sampling() is None else self.without_own_model
         return tuple(
             ToolCard(
                 name=entry.spec.name,
@@ -212,7 +218,7 @@ class Dispatcher:
                 core=entry.spec.profile is Profile.LEAN,
             )
             for entry in self.available
-            if samples or entry.spec.name not in self.without_model
+            if entry.spec.name not in omitted
         )
 
     async def call(
@@ -274,13 +280,13 @@ class Dispatcher:
         """Whether such a call runs only with the client's model. Raises: UnknownTool."""
         entry = self.registry.find(name)
         if not entry.spec.forwards:
-            return entry.spec.name in self.without_model
+            return entry.spec.name in self.without_model - self.without_own_model
         try:
             found = self._found(entry, CallRecord(name=name, session="", arguments=arguments or {}))
         except ToolError:
             # `call` reports it.
             return False
-        return found[0].spec.name in self.without_model
+        return found[0].spec.name in self.without_model - self.without_own_model
 
     def shown(self, text: str) -> str:
         """Escape the invisible characters of a text for the client, unless the operator turned that off."""
@@ -326,6 +332,8 @@ class Dispatcher:
             raise _unavailable(spec, host)
         if spec.name in self.without_model and caller.sampling() is None:
             raise Unavailable(NO_MODEL.format(spec.name))
+        if spec.name in self.without_own_model:
+            raise Unavailable(NO_OWN_MODEL.format(spec.name))
         created_under = Narrowing(
             source="the permission mode under which it was created", ceiling=self.policy.ceiling
         )
@@ -487,7 +495,7 @@ class Dispatcher:
         if verdict.action == "refuse":
             call.verdict = "refused-rule" if verdict.rule else "refused-ceiling"
             raise Denied(verdict.reason)
-        for why in reasons(request.needs, context.host):
+        for why in context.host.reasons(request.needs):
             if why.kind == "client":
                 call.verdict = "refused-ceiling"
                 raise Denied(
@@ -519,14 +527,7 @@ def _question(request: Request, reason: str) -> str:
 
 def _unavailable(spec: ToolSpec, host: HostServices) -> Unavailable:
     """The error that says why `spec` cannot run here."""
-    found = reasons(spec.needs - host.permissions.keys(), host)
+    found = host.reasons(spec.needs - host.permissions.keys())
     if sandbox := [why.text for why in found if why.kind == "sandbox"]:
         return SandboxUnavailable(sandbox[0])
     return Unavailable(f"{spec.name} is not available: {found[0].text}.")
-
-
-def reasons(needs: Collection[Capability], host: HostServices) -> list[Reason]:
-    """Why those of `needs` that are not available are not."""
-    if host.unavailable.keys().isdisjoint(needs):
-        return []
-    return [why for need, why in host.unavailable.items() if need in needs]

@@ -100,11 +100,13 @@ class Registry:
             renamed[own] = value if convert is None else _converted(schema, own, value, convert)
         return {**alias.defaults, **renamed}
 
-    def needing_a_model(self) -> frozenset[str]:
-        """Names of the tools that need a language model."""
-        every = self.entries.values()
+    def needing_a_model(self, *, after_the_call: bool = False) -> frozenset[str]:
+        """Names of the tools that need a language model; of those that need it `after_the_call`."""
         return frozenset(
-            entry.spec.name for entry in every if any(need.value.needs_model for need in entry.spec.needs)
+            entry.spec.name
+            for entry in self.entries.values()
+            if any(need.value.needs_model for need in entry.spec.needs)
+            and (not after_the_call or any(need.value.outlives_call for need in entry.spec.needs))
         )
 
     @property
@@ -113,19 +115,26 @@ class Registry:
         return tuple(sorted({entry.toolset for entry in self.entries.values()}))
 
     def select(
-        self, toolsets: Sequence[str], names: Sequence[str], excluded: Sequence[str]
+        self,
+        toolsets: Sequence[str],
+        names: Sequence[str],
+        excluded: Sequence[str],
+        *,
+        has_model: bool = False,
     ) -> frozenset[str]:
         """Return the names of the requested tools: those of `toolsets` and `names`, without `excluded`.
 
         A toolset is a folder of `tools/`, or one of the profiles `lean`, `default` and `all`. The default is
-        `default`, or no toolset if `names` is given.
+        `default`, or no toolset if `names` is given; where agents have a model, `default` includes `agents`.
 
         Raises:
             SettingsError: a toolset or tool is unknown; the text lists the choices.
         """
-        chosen = {name for toolset in toolsets for name in self._members(toolset)}
-        if not toolsets and not names:
-            chosen = set(self._members(Profile.DEFAULT.name.lower()))
+        default = Profile.DEFAULT.name.lower()
+        asked = toolsets or (() if names else (default,))
+        if has_model and default in asked:
+            asked = (*asked, "agents")
+        chosen = {name for toolset in asked for name in self._members(toolset)}
         chosen |= {self._operator_named(name) for name in names}
         return frozenset(chosen - {self._operator_named(name) for name in excluded})
 

@@ -102,6 +102,15 @@ def from_json(text: str, rules: Callable[[Sequence[str]], tuple[Rule, ...]]) -> 
     )
 
 
+def wanted_mode(text: str) -> Permission:
+    """The permission mode that a server needs for all the rights in `text`; the lowest if that is damaged,
+    which its run says."""
+    try:
+        return _StoredRights.model_validate_json(text).ceiling
+    except ValidationError:
+        return Permission.READ_ONLY
+
+
 def require(rights: Rights, text: str, what: str) -> None:
     """Check that a caller with `rights` may change `what`, which runs with the rights in `text`.
 

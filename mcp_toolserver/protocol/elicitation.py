@@ -21,7 +21,7 @@ from typing import Any, get_args
 
 import anyio
 import mcp_types as mcp
-from mcp.server.connection import allowed_log_levels
+from mcp.server.connection import Connection, allowed_log_levels
 from mcp.shared.exceptions import MCPError
 from mcp_types.version import is_version_at_least
 from pydantic import JsonValue
@@ -197,7 +197,19 @@ async def set_level(context: Context, params: mcp.SetLevelRequestParams) -> mcp.
 def _wants_messages(context: Context) -> bool:
     if is_stateless(context):
         return LEVEL in allowed_log_levels(context.protocol_version, context.meta)
-    return _LEVELS.index(LEVEL) >= _LEVELS.index(state_of(context).get(_LEVEL, _LEVELS[0]))
+    return _is_loud_enough(state_of(context))
+
+
+def _is_loud_enough(state: Mapping[str, Any]) -> bool:
+    return _LEVELS.index(LEVEL) >= _LEVELS.index(state.get(_LEVEL, _LEVELS[0]))
+
+
+async def notify(connection: Connection, message: str) -> None:
+    """Send `message` to the client of a handshake connection outside of any call, if it wants messages."""
+    if _is_loud_enough(connection.state):
+        params = mcp.LoggingMessageNotificationParams(level=LEVEL, logger=LOGGER, data=message)
+        wire = params.model_dump(by_alias=True, mode="json", exclude_none=True)
+        await connection.notify("notifications/message", wire)
 
 
 def unanswered(seconds: float) -> TimedOut:

@@ -15,6 +15,7 @@ from pydantic import JsonValue
 
 from mcp_toolserver.capabilities.call_scope import ROOM, Room
 from mcp_toolserver.capabilities.change_events import ChangeEvents
+from mcp_toolserver.capabilities.cron import owner_of, runs_of
 from mcp_toolserver.errors import NobodyToAsk, Unavailable, UnknownTool
 from mcp_toolserver.pipeline.call import CallOptions, Result
 from mcp_toolserver.pipeline.dispatcher import Dispatcher
@@ -22,7 +23,7 @@ from mcp_toolserver.policy.client_restrictions import ClientRestrictions
 from mcp_toolserver.protocol import translate
 from mcp_toolserver.protocol.client_identity import ClientIds, ClientRoots
 from mcp_toolserver.protocol.codex_sandbox_state import restrictions
-from mcp_toolserver.protocol.elicitation import Asker, Questions
+from mcp_toolserver.protocol.elicitation import Asker, Questions, notify
 from mcp_toolserver.protocol.translate import Context, correlation, is_stateless
 from mcp_toolserver.runtime.background import Background
 from mcp_toolserver.text.lines.escape_invisible import visible
@@ -220,6 +221,14 @@ class Handlers:
     async def roots_changed(self, context: Context, _: mcp.NotificationParams | None) -> None:
         """Handle roots/list_changed: the next call asks for the roots again."""
         self.roots.changed(context)
+
+    def work_ended(self, owner: str, message: str) -> None:
+        """Send `message` to the client `owner`, or to every client if it is about one of their schedules."""
+        message = self.dispatcher.shown(message)
+        is_schedule = owner == runs_of(owner_of(self.dispatcher.user))
+        for name, connection in self.client_ids.connections.items():
+            if is_schedule or name == owner:
+                self.background.start(partial(notify, connection, message), name="a notice")
 
     def schema(self, name: str) -> Mapping[str, Any] | None:
         """The input schema of a listed tool. Without it, the SDK runs tools/list for every HTTP call."""

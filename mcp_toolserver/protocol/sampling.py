@@ -7,7 +7,6 @@ its model said, under a state that is sealed and valid once, and the call goes o
 after ten rounds, so the last turns have no tools: the agent must answer with what it has.
 """
 
-import json
 import secrets
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -30,6 +29,7 @@ from mcp_toolserver.protocol.client_identity import ask_client
 from mcp_toolserver.protocol.handlers import Client, Handlers
 from mcp_toolserver.protocol.translate import Context
 from mcp_toolserver.runtime.background import Background
+from mcp_toolserver.runtime.models.model import estimated_tokens
 
 TURN_SECONDS = 600.0
 """How long a client may take for a turn, in which its user may have to approve."""
@@ -44,9 +44,6 @@ _DECLINED = (
     "agent, or ask the user."
 )
 _NOT_ANSWERED = f"The client's model did not answer within {TURN_SECONDS:g} s."
-
-_CHARACTERS_OF_TOKEN = 4
-"""Clients do not say how many tokens a turn took, so the count is an estimate."""
 
 LAST_TURN = (
     "This is your last turn, and you cannot call tools in it. Answer with what you have found and done, "
@@ -68,10 +65,11 @@ CALLS_OF_ONE = 8
 
 _KEY = "turn-"
 
-_EXHAUSTED = (
-    f"The client's model answers at most {MAX_ROUNDS} times in one call, and has done so. Start the agent "
-    "again with what is left to do."
-)
+EXHAUSTED = f"its client's model answers at most {MAX_ROUNDS} times in one call, and has done so"
+
+_CUT = ("maxTokens", "max_tokens", "length")
+_WITHHELD = ("refusal", "content_filter", "contentFilter")
+"""Reasons to stop: the protocol names the first, and clients pass on those of their providers."""
 
 Sampled = mcp.CreateMessageResult | mcp.CreateMessageResultWithTools
 
@@ -97,7 +95,7 @@ def create_message(request: ModelRequest, *, last: bool = False) -> mcp.CreateMe
 
 
 def turn_of(result: Sampled, request: ModelRequest, *, last: bool = False) -> ModelTurn:
-    """The turn that a client answered; no calls if it is the `last`. Raises: Unavailable: it is empty."""
+    """The turn that a client answered; no calls if it is the `last`. Raises: Unavailable: it is no answer."""
     content = result.content if isinstance(result.content, list) else [result.content]
     text = "".join(block.text for block in content if isinstance(block, mcp.TextContent))
     calls = tuple(
@@ -105,16 +103,20 @@ def turn_of(result: Sampled, request: ModelRequest, *, last: bool = False) -> Mo
         for block in content
         if isinstance(block, mcp.ToolUseContent) and not last
     )
-    if not text and not calls:
+    if result.stop_reason in _WITHHELD:
+        raise Unavailable("The client's model refused to answer. Change the task.")
+    if result.stop_reason == "toolUse" and not (calls or last):
+        raise Unavailable("The client's model stopped for a call and made none. Try again.")
+    if not (text or calls or last):
         raise Unavailable("The client's model answered without text and without a call. Try again.")
-    sent = len(request.system) + sum(map(_size, request.messages))
-    received = len(text) + sum(len(json.dumps(call.arguments)) for call in calls)
+    into, out = estimated_tokens(request, text, calls)
     return ModelTurn(
         text=text,
         calls=calls,
-        input_tokens=sent // _CHARACTERS_OF_TOKEN,
-        output_tokens=received // _CHARACTERS_OF_TOKEN,
-        is_cut=result.stop_reason == "maxTokens",
+        input_tokens=into,
+        output_tokens=out,
+        is_cut=result.stop_reason in _CUT,
+        limit=EXHAUSTED if last else "",
     )
 
 
@@ -142,14 +144,6 @@ class BackChannelModel:
         except (MCPError, ValueError):
             raise Unavailable(_DECLINED) from None
         return turn_of(result, request)
-
-
-def _size(message: Message) -> int:
-    match message:
-        case UserText() | ModelTurn():
-            return len(message.text)
-        case _:
-            return sum(len(reply.text) for reply in message)
 
 
 def _messages(messages: Sequence[Message]) -> Iterator[mcp.SamplingMessage]:
@@ -236,8 +230,8 @@ class RoundCall(Client):
             raise TimedOut(_NOT_ANSWERED) from None
         finally:
             del self._turns[key]
-        if question.answer is _EXHAUSTED:
-            raise Unavailable(_EXHAUSTED)
+        if question.answer is EXHAUSTED:
+            return ModelTurn(text="", limit=EXHAUSTED)
         if not isinstance(question.answer, Sampled):
             raise Unavailable(_DECLINED)
         return turn_of(question.answer, request, last=question.is_last)
@@ -266,7 +260,7 @@ class RoundCall(Client):
                     question.round = self.rounds
                 return {key: create_message(one.request, last=one.is_last) for key, one in new.items()}
             for question in new.values():
-                question.round, question.answer = self.rounds, _EXHAUSTED
+                question.round, question.answer = self.rounds, EXHAUSTED
                 question.answered.set()
             self._news = anyio.Event()
             await self._news.wait()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from typing import TYPE_CHECKING
@@ -123,6 +123,12 @@ class HostServices:
     @property
     def workspace(self) -> Workspace:
         return self.view()
+
+    def reasons(self, needs: Collection[Capability]) -> list[Reason]:
+        """Why those of `needs` that are not available are not."""
+        if self.unavailable.keys().isdisjoint(needs):
+            return []
+        return [why for need, why in self.unavailable.items() if need in needs]
 
     def owned_by(self, owner: str) -> HostServices:
         """The same host for the calls of `owner`, which may read the saved outputs of `owner` only."""

@@ -10,7 +10,7 @@ import os
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from anyio import create_task_group
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from mcp_toolserver.capabilities.model import Model
     from mcp_toolserver.capabilities.permissions import HostFacts
     from mcp_toolserver.capabilities.stored import Preference
-    from mcp_toolserver.pipeline.call import Rights
     from mcp_toolserver.pipeline.narrowings import Narrowings
     from mcp_toolserver.pipeline.nested_calls import NestedCalls
     from mcp_toolserver.runtime.agents.spending import AgentLimits
@@ -41,6 +40,7 @@ if TYPE_CHECKING:
     from mcp_toolserver.runtime.processes.commands import CallCommands, Commands
     from mcp_toolserver.runtime.sandbox.broker.limit_settings import CommandBounds
     from mcp_toolserver.runtime.search.search import Ripgrep
+    from mcp_toolserver.runtime.tasks.runner import TaskRunner
     from mcp_toolserver.runtime.web.options import WebOptions
     from mcp_toolserver.stores.database import Database
     from mcp_toolserver.stores.saved_outputs import OutputStore
@@ -82,8 +82,8 @@ class ProviderContext:
     changes: ChangeEvents
     narrowings: Narrowings
     background: Background
-    calls_of: Callable[[Rights, str, str], NestedCalls]
-    """Stored rights, the owner and a name for the records → calls without a client."""
+    calls_of: Callable[[str, str, str], NestedCalls]
+    """Stored rights, the owner and a name for the records → calls without a client. Raises: Unavailable."""
     join_session: Callable[[str, str], None]
     """Lets the commands of an owner share the session of another; see `Sessions.join`."""
     end_owner: Callable[[str], Awaitable[None]]
@@ -91,6 +91,13 @@ class ProviderContext:
     agent_limits: AgentLimits
     model: Callable[[], Model | None]
     """The operator's model; None without one."""
+
+    @cached_property
+    def runner(self) -> TaskRunner:
+        """What runs tasks and the runs of schedules."""
+        from mcp_toolserver.runtime.tasks.runner import TaskRunner
+
+        return TaskRunner(self)
 
     @property
     def broker(self) -> Broker:
@@ -136,8 +143,6 @@ class Provider:
     forgotten: Callable[[], Coroutine[None, None, None]] | None = None
     """Waits until what `forget` dropped has ended, where that takes time."""
     aclose: Callable[[], Coroutine[None, None, None]] | None = None
-    resume: Callable[[], None] | None = None
-    """Takes up the work that ended servers left."""
     needs_commands_to_close: bool = False
     """Whether it closes before the commands are killed."""
     shutdown_timeout: Callable[[], float] | None = None
@@ -307,21 +312,17 @@ def _agents(context: ProviderContext) -> Provider:
     from mcp_toolserver.runtime.agents.agents import CallAgents, ServerAgents
 
     agents = ServerAgents(context)
-    return Provider(
-        provide=lambda request: CallAgents(agents, request), forget=agents.forget, aclose=agents.aclose
-    )
+    return Provider(provide=lambda request: CallAgents(agents, request), forget=agents.forget)
 
 
 def _tasks(context: ProviderContext) -> Provider:
-    from mcp_toolserver.runtime.tasks.runner import TaskRunner
     from mcp_toolserver.runtime.tasks.service import OwnerTasks
 
-    runner = TaskRunner(context)
+    runner = context.runner
     return Provider(
         provide=lambda request: OwnerTasks(runner, request),
         forget=runner.forget,
         aclose=runner.aclose,
-        resume=runner.adopt,
     )
 
 
@@ -329,8 +330,12 @@ def _cron(context: ProviderContext) -> Provider:
     from mcp_toolserver.runtime.cron.schedules import OwnerSchedules
     from mcp_toolserver.stores.cron import StoredSchedules
 
-    store = StoredSchedules(context.database)
-    return Provider(provide=lambda request: OwnerSchedules(store=store, calls=request.calls))
+    runner = context.runner
+    store = StoredSchedules(runner.board)
+    return Provider(
+        provide=lambda request: OwnerSchedules(runner=runner, store=store, calls=request.calls),
+        aclose=runner.aclose,
+    )
 
 
 def _skills(context: ProviderContext) -> Provider:
@@ -527,11 +532,10 @@ class Providers:
             self._built[build] = build(self._context)
         return self._built[build]
 
-    def resume_tasks(self) -> None:
-        """Take up the tasks that ended servers left."""
-        resume = self._provider(Capability.TASKS).resume
-        assert resume is not None
-        resume()
+    def runner(self) -> TaskRunner:
+        """What runs tasks and the runs of schedules; its provider exists from then on."""
+        self._provider(Capability.TASKS)
+        return self._context.runner
 
     @property
     def shutdown_timeout(self) -> float:

@@ -13,7 +13,6 @@ from mcp_toolserver.capabilities.agents import AgentState
 from mcp_toolserver.capabilities.model import Message
 from mcp_toolserver.errors import NotFound
 from mcp_toolserver.stores.database import Connection, Database
-from mcp_toolserver.stores.file_lock import ServerLiveness
 from mcp_toolserver.text.agents.conversation import Role, decoded, encoded, role, transcript
 
 T = TypeVar("T")
@@ -76,7 +75,6 @@ class StoredAgents:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._server = ServerLiveness(f"{database.path}.agents-")
 
     async def save(self, record: AgentRecord, messages: Sequence[Message] = (), *, at: int = 0) -> None:
         """Store an agent, and `messages` as those from position `at` of its conversation on."""
@@ -86,9 +84,9 @@ class StoredAgents:
         ]
 
         def work(database: Connection) -> None:
-            self._server.acquire()
+            server = self._database.server.acquire()
             notes = "".join(f"{note}\n" for note in record.notes)
-            database.execute(_WRITE, {**vars(record), "notes": notes, "server": self._server.name})
+            database.execute(_WRITE, {**vars(record), "notes": notes, "server": server})
             database.executemany("INSERT OR REPLACE INTO agent_messages VALUES (?, ?, ?, ?)", rows)
             changed = [(record.handle, path) for path in record.changed]
             database.executemany("INSERT OR IGNORE INTO agent_changes VALUES (?, ?)", changed)
@@ -120,25 +118,22 @@ class StoredAgents:
         """Remove the agents of `owner`."""
         await self._run(lambda database: database.execute("DELETE FROM agents WHERE owner = ?", (owner,)))
 
-    def close(self, *, leave_lock: bool = False) -> None:
-        """Let other servers know that this one has ended. `leave_lock` leaves the file of its lock, as after
-        a crash."""
-        self._server.release(leave_file=leave_lock)
+    async def give(self, owner: str, to: str) -> None:
+        """Let `to` continue and read the agents of `owner`."""
+        await self._run(
+            lambda database: database.execute("UPDATE agents SET owner = ? WHERE owner = ?", (to, owner))
+        )
 
     async def _run(self, work: Callable[[Connection], T]) -> T:
         """Run `work` as one transaction, after marking the running agents of dead servers as lost."""
 
         def prepared(database: Connection) -> T:
-            others = database.execute(
-                "SELECT DISTINCT server FROM agents WHERE status = 'running' AND server != ?",
-                (self._server.name,),
-            )
-            for name in self._server.dead_of(others):
+            others = database.execute("SELECT DISTINCT server FROM agents WHERE status = 'running'")
+            for name in self._database.server.dead_of(others):
                 database.execute(
                     "UPDATE agents SET status = 'lost', updated = ? WHERE server = ? AND status = 'running'",
                     (time.time(), name),
                 )
-                self._server.remove(name)
             return work(database)
 
         return await self._database.run(prepared, _TABLES)

@@ -1,14 +1,14 @@
-"""Stores the task board of a workspace, which several servers share.
+"""Stores the task board of a workspace, which several servers share: tasks, and the runs of schedules.
 
 A task with a prompt or a command is run by one server: the one that created it, or, if that has ended before
-the task began, by the next server that serves the same user. Whoever changes a task does so in one
+the task began, by one that serves the same user and can run it. Whoever changes a task does so in one
 transaction, so two servers never run the same task, and every acknowledged change is stored.
 """
 
 import json
 import secrets
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +16,7 @@ from mcp_toolserver.capabilities.call_scope import LOCAL
 from mcp_toolserver.capabilities.tasks import (
     FINAL,
     NewTask,
+    Runs,
     TaskChange,
     TaskDetail,
     TaskMessage,
@@ -26,7 +27,6 @@ from mcp_toolserver.errors import Conflict, InvalidInput, NotFound, Unavailable
 from mcp_toolserver.pipeline.call import Rights
 from mcp_toolserver.pipeline.stored_rights import require
 from mcp_toolserver.stores.database import Connection, Database, T
-from mcp_toolserver.stores.file_lock import BOARD, ServerLiveness
 from mcp_toolserver.text.board import blocking, reachable
 
 
@@ -51,16 +51,27 @@ _TABLES = (
         task TEXT NOT NULL REFERENCES board (id) ON DELETE CASCADE,
         need TEXT NOT NULL REFERENCES board (id) ON DELETE CASCADE, PRIMARY KEY (task, need)
     )""",
+    "ALTER TABLE board ADD COLUMN schedule TEXT NOT NULL DEFAULT ''",
+    "ALTER TABLE board ADD COLUMN due INTEGER",
+    "ALTER TABLE board ADD COLUMN began REAL",
 )
 
-_ADOPTABLE = (
-    "SELECT 1 FROM board WHERE server = '' AND owner = ? AND status = 'pending' AND runs != '' LIMIT 1"
+_CREATE = (
+    "INSERT INTO board (id, owner, server, status, reason, subject, description, active_form, worker, "
+    "prompt, command, runs, rights, messages, created, updated, output, output_start, size, schedule, due) "
+    "VALUES (?, ?, ?, ?, '', ?, ?, ?, ?, ?, ?, ?, ?, '[]', ?, ?, x'', 0, 0, ?, ?)"
 )
+
+KEPT_RUNS = 20
+"""Ended runs of one schedule."""
+
+RUN_OUTPUT = 8_000
+"""Bytes of the output of a run."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class BoardLimits:
-    """Bounds of the board of one workspace."""
+    """Bounds of the board of one workspace; the runs of schedules have their own."""
 
     tasks: int = 1_000
     """The oldest ended ones are removed for new ones, unless a task that has not ended depends on them."""
@@ -87,6 +98,8 @@ class Claim:
     rights: str
     """JSON: the rights under which it was created."""
     messages: tuple[TaskMessage, ...]
+    schedule: str
+    """The schedule of which it is a run; empty for a task."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,6 +111,15 @@ class Outcome:
     output: bytes = b""
     output_start: int = 0
     """Byte offset of `output` in the whole output."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Left:
+    """A task whose server ended before it began."""
+
+    id: str
+    runs: Runs
+    rights: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,8 +163,12 @@ class StoredBoard:
         self.limits = limits or BoardLimits()
         self._changed = changed
         self._removed = removed
-        self._server = ServerLiveness(database.path + BOARD)
         self._closed = False
+
+    @property
+    def path(self) -> str:
+        """Of the file that stores it."""
+        return self._database.path
 
     async def create(self, owner: str, name: str, task: NewTask, rights: str) -> TaskDetail:
         """Add a task with the new id `name`.
@@ -155,25 +181,17 @@ class StoredBoard:
             raise Unavailable("The server is shutting down and takes no more tasks.")
 
         def work(database: Connection, news: _News) -> TaskDetail:
-            server = self._this_server() if task.runs else ""
-            texts = (task.subject, task.description, task.active_form, task.worker, task.prompt, task.command)
-            now = time.time()
-            database.execute(
-                "INSERT INTO board (id, owner, server, status, reason, subject, description, active_form, "
-                "worker, prompt, command, runs, rights, messages, created, updated, output, output_start, "
-                "size) VALUES (?, ?, ?, ?, '', ?, ?, ?, ?, ?, ?, ?, ?, '[]', ?, ?, x'', 0, 0)",
-                (name, owner, server, task.status, *texts, task.runs, rights, now, now),
-            )
+            self._insert(database, (name, owner), task, rights)
             self._put_needs(database, owner, name, task.blocked_by)
             self._make_room(database, news, name)
             news.changed.append((owner, name))
             return _stored(database, owner, name).detail
 
-        return await self._run(work)
+        return await self.run(work)
 
     async def get(self, owner: str, task: str) -> StoredTask:
         """One task of `owner`. Raises: NotFound."""
-        return await self._run(lambda database, _: _stored(database, owner, task))
+        return await self.run(lambda database, _: _stored(database, owner, task))
 
     async def all(self, owner: str) -> tuple[TaskSummary, ...]:
         """Every task of `owner`, oldest first."""
@@ -181,12 +199,13 @@ class StoredBoard:
         def work(database: Connection, _: _News) -> tuple[TaskSummary, ...]:
             board = _board(database, owner)
             rows = database.execute(
-                "SELECT id, subject, status, worker, runs, reason FROM board WHERE owner = ? ORDER BY number",
+                "SELECT id, subject, status, worker, runs, reason, server FROM board WHERE owner = ? "
+                "ORDER BY number",
                 (owner,),
             )
             return tuple(_summary(row, board) for row in rows)
 
-        return await self._run(work)
+        return await self.run(work)
 
     async def update(self, owner: str, change: TaskChange, rights: Rights) -> TaskDetail:
         """Change a task. `rights` are those of the caller."""
@@ -246,48 +265,87 @@ class StoredBoard:
 
         return await self._change(owner, (task,), rights, work)
 
+    async def left(self, owner: str) -> tuple[Left, ...]:
+        """The tasks of `owner` that a server has to take over, oldest first."""
+        statement = (
+            "SELECT id, runs, rights FROM board WHERE server = '' AND owner = ? AND status = 'pending' "
+            "AND runs != '' ORDER BY number"
+        )
+        rows = await self.run(lambda database, _: database.execute(statement, (owner,)).fetchall())
+        return tuple(Left(**row) for row in rows)
+
     async def claim(
-        self, most: int, *, adopts: bool, is_held: Callable[[str, str], bool] = lambda _, __: False
+        self,
+        places: tuple[int, int],
+        owners: Collection[str],
+        *,
+        adopts: Collection[str] = (),
+        is_held: Callable[[str, str], bool] = lambda _, __: False,
     ) -> tuple[tuple[Claim, ...], bool]:
-        """Mark up to `most` tasks of this server that are ready as running; returns them, oldest first, and
-        whether more of its tasks may become ready. `adopts`: first take over the tasks that ended servers
-        left to the user of this machine. Those wait for whose owner and rights `is_held` is true.
+        """Mark tasks of this server and of `owners` that are ready as running, oldest first, while there are
+        `places` for tasks and for runs of schedules. First take over those that `adopts` names. Those wait
+        for whose owner and rights `is_held` is true.
+
+        Returns:
+            What to run, and whether more may become ready.
         """
 
         def work(database: Connection, news: _News) -> tuple[tuple[Claim, ...], bool]:
             if adopts:
-                self._adopt(database)
+                server = self._database.server.acquire()
+                for task in adopts:
+                    database.execute(
+                        "UPDATE board SET server = ? WHERE id = ? AND server = '' AND status = 'pending'",
+                        (server, task),
+                    )
             board = _board(database)
-            mine: dict[str, tuple[str, str]] = {
-                str(name): (owner, rights)
-                for name, owner, rights in database.execute(
-                    "SELECT id, owner, rights FROM board WHERE server = ? AND status = 'pending' "
-                    "AND runs != '' ORDER BY number",
-                    (self._server.name,),
-                )
-            }
-            ready = [task for task, whose in mine.items() if board.is_ready(task) and not is_held(*whose)]
-            claims = tuple(self._claimed(database, news, task) for task in ready[:most])
-            waits = len(ready) > most or any(
+            rows = database.execute(
+                "SELECT id, owner, rights, schedule FROM board WHERE server = ? AND status = 'pending' "
+                "AND runs != '' ORDER BY number",
+                (self._database.server.name,),
+            ).fetchall()
+            mine = {row["id"]: row for row in rows if row["owner"] in owners}
+            ready = [
+                task
+                for task, row in mine.items()
+                if board.is_ready(task) and not is_held(row["owner"], row["rights"])
+            ]
+            tasks = [task for task in ready if not mine[task]["schedule"]][: max(places[0], 0)]
+            runs = [task for task in ready if mine[task]["schedule"]][: max(places[1], 0)]
+            claims = tuple(_claimed(database, news, task) for task in (*tasks, *runs))
+            waits = len(ready) > len(claims) or any(
                 task not in ready and not blocking(task, board.statuses, board.needs) for task in mine
             )
             return claims, waits
 
-        return await self._run(work)
+        return await self.run(work)
 
     async def finish(self, claim: Claim, outcome: Outcome) -> None:
         """Store how a task that this server ran has ended."""
 
         def work(database: Connection, news: _News) -> None:
-            surplus = max(len(outcome.output) - self.limits.output, 0)
+            most = RUN_OUTPUT if claim.schedule else self.limits.output
+            surplus = max(len(outcome.output) - most, 0)
             database.execute(
                 "UPDATE board SET output = ?, output_start = ? WHERE id = ?",
                 (outcome.output[surplus:], outcome.output_start + surplus, claim.id),
             )
             _measure(database, claim.id)
             _set_status(database, news, claim.owner, claim.id, outcome)
+            database.execute(
+                "DELETE FROM board WHERE schedule = ?1 AND schedule != '' AND status NOT IN "
+                "('pending', 'in_progress') AND number NOT IN (SELECT number FROM board "
+                "WHERE schedule = ?1 ORDER BY number DESC LIMIT ?2)",
+                (claim.schedule, KEPT_RUNS),
+            )
 
-        await self._run(work)
+        await self.run(work)
+
+    async def existing(self, tasks: Collection[str]) -> frozenset[str]:
+        """Those of `tasks`, which are runs of schedules, that were not removed."""
+        statement = "SELECT id FROM board WHERE schedule != ''"
+        found = await self.run(lambda database, _: database.execute(statement).fetchall())
+        return frozenset(tasks) & {name for (name,) in found}
 
     async def leave(self, owner: str) -> tuple[str, ...]:
         """Cancel the tasks of `owner`, who will not return, and that no server runs; returns their ids."""
@@ -302,27 +360,18 @@ class StoredBoard:
                 _set_status(database, news, owner, name, Outcome(status="cancelled", reason=LEFT))
             return tuple(name for (name,) in rows)
 
-        return await self._run(work)
+        return await self.run(work)
 
-    async def aclose(self) -> None:
-        """Fail what this server runs, and leave what waits to the next server. Stores nothing more.
+    async def aclose(self, owners: Collection[str]) -> None:
+        """Fail what this server runs of `owners`, and leave what waits to others. Takes no more tasks.
 
         Raises:
             Conflict, Unavailable: the board cannot be written. The next server does the same.
         """
         self._closed = True
-        if not self._server.is_acquired:
-            return
-
-        def work(database: Connection, news: _News) -> bool:
-            self._abandon(database, news, self._server.name)
-            return database.execute(_ADOPTABLE, (LOCAL,)).fetchone() is not None
-
-        left = True
-        try:
-            left = await self._run(work)
-        finally:
-            self._server.release(leave_file=left)
+        if owners:
+            name = self._database.server.name
+            await self.run(lambda database, news: _abandon(database, news, name, owners))
 
     async def _change(
         self,
@@ -331,7 +380,7 @@ class StoredBoard:
         rights: Rights,
         work: "Callable[[Connection, _News], T]",
     ) -> T:
-        """Run `work`, which changes `tasks` of `owner` for a caller with `rights`, as `_run` does.
+        """Run `work`, which changes `tasks` of `owner` for a caller with `rights`, as `run` does.
 
         Raises:
             Denied: one of them, or one that waits for them, runs with a right that the caller does not have.
@@ -344,77 +393,64 @@ class StoredBoard:
                     require(rights, stored, one)
             return work(database, news)
 
-        return await self._run(checked)
+        return await self.run(checked)
 
-    async def _run(self, work: "Callable[[Connection, _News], T]") -> T:
-        """Run `work` as one transaction, and announce what it changed."""
+    async def run(self, work: "Callable[[Connection, _News], T]", tables: Sequence[str] = ()) -> T:
+        """Run `work` as one transaction, after settling tasks of dead servers, and announce its changes."""
         news = _News()
 
         def transaction(database: Connection) -> T:
             others = database.execute(
-                "SELECT DISTINCT server FROM board WHERE server NOT IN ('', ?) "
+                "SELECT DISTINCT server FROM board WHERE server != '' "
                 "AND status IN ('pending', 'in_progress')",
-                (self._server.name,),
             )
-            for name in self._server.dead_of(others):
-                self._abandon(database, news, name)
+            for name in self._database.server.dead_of(others):
+                _abandon(database, news, name)
             return work(database, news)
 
-        done = await self._database.run(transaction, _TABLES)
+        done = await self._database.run(transaction, (*_TABLES, *tables))
         for owner, task in dict.fromkeys(news.changed):
             self._changed(owner, task)
         for task in news.removed:
             self._removed(task)
         return done
 
-    def _this_server(self) -> str:
-        # The next look for what dead servers left removes their files.
-        self._server.acquire(removes_dead=False)
-        return self._server.name
+    def add_run(
+        self, database: Connection, news: "_News", task: NewTask, rights: str, run: tuple[str, str, int]
+    ) -> None:
+        """Add, in a transaction of `run`, a run for this server: of an owner, a schedule and a time."""
+        owner, schedule, due = run
+        name = new_id()
+        self._insert(database, (name, owner), task, rights, (schedule, due))
+        news.changed.append((owner, name))
 
-    def _abandon(self, database: Connection, news: "_News", server: str) -> None:
-        """Settle the tasks of a server that ends or has ended."""
-        rows = database.execute(
-            "SELECT id, owner, status FROM board WHERE server = ? AND status IN ('pending', 'in_progress')",
-            (server,),
-        ).fetchall()
-        for name, owner, status in rows:
-            if status == "in_progress":
-                _set_status(database, news, owner, name, Outcome(status="failed", reason=DIED))
-            elif owner == LOCAL:
-                database.execute("UPDATE board SET server = '' WHERE id = ?", (name,))
-            else:
-                _set_status(database, news, owner, name, Outcome(status="cancelled", reason=LEFT))
-
-    def _adopt(self, database: Connection) -> None:
-        for name in self._server.dead():
-            self._server.remove(name)
-        if database.execute(_ADOPTABLE, (LOCAL,)).fetchone() is not None:
-            database.execute(
-                "UPDATE board SET server = ? WHERE server = '' AND owner = ? AND status = 'pending' "
-                "AND runs != ''",
-                (self._this_server(), LOCAL),
-            )
-
-    def _claimed(self, database: Connection, news: "_News", task: str) -> Claim:
-        row = database.execute(
-            "SELECT id, owner, subject, prompt, command, rights, messages FROM board WHERE id = ?", (task,)
-        ).fetchone()
-        _set_status(database, news, row["owner"], task, Outcome(status="in_progress"))
-        values: dict[str, Any] = {**row, "messages": _messages(row["messages"])}
-        return Claim(**values)
+    def _insert(
+        self,
+        database: Connection,
+        whose: tuple[str, str],
+        task: NewTask,
+        rights: str,
+        run: tuple[str, int | None] = ("", None),
+    ) -> None:
+        server = self._database.server.acquire() if task.runs else ""
+        texts = (task.subject, task.description, task.active_form, task.worker, task.prompt, task.command)
+        now = time.time()
+        database.execute(_CREATE, (*whose, server, task.status, *texts, task.runs, rights, now, now, *run))
 
     def _make_room(self, database: Connection, news: "_News", task: str) -> None:
         """Measure `task`, which is new or has grown, and remove the oldest ended tasks until all fit."""
         _measure(database, task)
         while True:
-            count, total = database.execute("SELECT count(*), sum(size) FROM board").fetchone()
+            count, total = database.execute(
+                "SELECT count(*), coalesce(sum(size), 0) FROM board WHERE schedule = ''"
+            ).fetchone()
             if count <= self.limits.tasks and total <= self.limits.size:
                 return
             oldest = database.execute(
                 "SELECT id FROM board WHERE status NOT IN ('pending', 'in_progress') AND NOT EXISTS "
                 "(SELECT 1 FROM board_needs JOIN board AS later ON later.id = task WHERE need = board.id AND "
-                "later.status IN ('pending', 'in_progress')) AND id != ? ORDER BY number LIMIT 1",
+                "later.status IN ('pending', 'in_progress')) AND id != ? AND schedule = '' "
+                "ORDER BY number LIMIT 1",
                 (task,),
             ).fetchone()
             if oldest is None:
@@ -431,6 +467,7 @@ class StoredBoard:
         summary = before.detail.summary
         if change.status is not None:
             self._change_status(database, news, before, change)
+            before = _stored(database, before.owner, change.id)
         if change.output is not None and summary.runs:
             raise InvalidInput(f"{change.id} runs a {summary.runs}, which makes its output.")
         messages = [{"text": one.text, "at": one.at} for one in before.detail.messages]
@@ -454,6 +491,13 @@ class StoredBoard:
     ) -> None:
         summary = before.detail.summary
         assert change.status is not None
+        if summary.runs and change.status == "pending" and summary.status in ("failed", "cancelled"):
+            database.execute(
+                "UPDATE board SET server = ?, output = x'', output_start = 0 WHERE id = ?",
+                (self._database.server.acquire(), change.id),
+            )
+            _set_status(database, news, before.owner, change.id, Outcome(status="pending"))
+            return
         _refuse_ended(summary)
         if summary.runs:
             raise InvalidInput(
@@ -529,6 +573,41 @@ def _set_status(database: Connection, news: _News, owner: str, task: str, outcom
     news.add_dependents(database, owner, task)
 
 
+def _claimed(database: Connection, news: _News, task: str) -> Claim:
+    row = database.execute(
+        "SELECT id, owner, subject, prompt, command, rights, messages, schedule FROM board WHERE id = ?",
+        (task,),
+    ).fetchone()
+    database.execute("UPDATE board SET began = ? WHERE id = ?", (time.time(), task))
+    _set_status(database, news, row["owner"], task, Outcome(status="in_progress"))
+    values: dict[str, Any] = {**row, "messages": _messages(row["messages"])}
+    return Claim(**values)
+
+
+def _abandon(database: Connection, news: _News, server: str, owners: Collection[str] | None = None) -> None:
+    """Settle the tasks of a server that ends or has ended, of `owners` or of all."""
+    rows = database.execute(
+        "SELECT id, owner, status, schedule, due FROM board WHERE server = ? "
+        "AND status IN ('pending', 'in_progress')",
+        (server,),
+    ).fetchall()
+    for name, owner, status, schedule, due in rows:
+        if owners is not None and owner not in owners:
+            continue
+        if status == "in_progress":
+            _set_status(database, news, owner, name, Outcome(status="failed", reason=DIED))
+        elif schedule:
+            # It has not begun, so its time has not come yet for the next server.
+            database.execute("DELETE FROM board WHERE id = ?", (name,))
+            database.execute(
+                "UPDATE cron_schedules SET next = ?, run_count = run_count - 1 WHERE id = ?", (due, schedule)
+            )
+        elif owner == LOCAL:
+            database.execute("UPDATE board SET server = '' WHERE id = ?", (name,))
+        else:
+            _set_status(database, news, owner, name, Outcome(status="cancelled", reason=LEFT))
+
+
 def _measure(database: Connection, task: str) -> None:
     database.execute(
         "UPDATE board SET size = length(output) + length(CAST(subject || description || active_form || "
@@ -565,6 +644,7 @@ def _board(database: Connection, owner: str | None = None) -> _Board:
 def _summary(row: Any, board: _Board) -> TaskSummary:
     name, status = row["id"], row["status"]
     blocked = blocking(name, board.statuses, board.needs) if status == "pending" else ""
+    is_left = bool(row["runs"]) and status == "pending" and not row["server"]
     return TaskSummary(
         id=name,
         subject=row["subject"],
@@ -572,8 +652,9 @@ def _summary(row: Any, board: _Board) -> TaskSummary:
         worker=row["worker"],
         runs=row["runs"],
         blocked_by=tuple(need for need in board.needs.get(name, ()) if board.statuses[need] != "completed"),
-        reason=row["reason"] or blocked,
+        reason=row["reason"] or blocked or ("It waits for a server that can run it." if is_left else ""),
         is_blocked=bool(blocked),
+        is_left=is_left,
     )
 
 

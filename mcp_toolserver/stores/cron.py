@@ -1,33 +1,28 @@
-"""Stores schedules and their runs, so that each due time is run at most once by all servers of a workspace.
+"""Stores schedules, so that each due time is run at most once by all servers of a workspace.
 
-A server claims a due time in one transaction that also moves the schedule on to its next time. It holds a
-lock while it lives; the next look marks the runs of a dead server as interrupted. Times are whole seconds
-since 1970.
+A server claims a due time in one transaction that moves the schedule on to its next time and adds the run to
+the task board, which knows from then on what becomes of it. Times are whole seconds since 1970.
 """
 
 import os
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
-from mcp_toolserver.capabilities.cron import Job, RunOutcome
+from mcp_toolserver.capabilities.cron import Job, RunOutcome, runs_of
+from mcp_toolserver.capabilities.tasks import NewTask
 from mcp_toolserver.errors import InvalidInput, NotFound
 from mcp_toolserver.pipeline.call import Rights
 from mcp_toolserver.pipeline.stored_rights import require
-from mcp_toolserver.stores.database import Connection, Database
-from mcp_toolserver.stores.file_lock import ServerLiveness
-from mcp_toolserver.text.lines.encoding import head_bytes, tail_bytes
+from mcp_toolserver.stores.board import DIED, StoredBoard
+from mcp_toolserver.stores.database import Connection
+from mcp_toolserver.text.board import headline
+from mcp_toolserver.text.lines.encoding import decode_page
 
 PREFIX = "cron_"
 
 MAX_SCHEDULES = 100
 """Schedules of one owner."""
-
-MAX_OUTPUT_BYTES = 8_000
-"""Stored output of one run."""
-
-KEPT_RUNS = 20
-"""Stored runs of one schedule."""
 
 _TABLES = (
     """CREATE TABLE IF NOT EXISTS cron_schedules (
@@ -36,12 +31,7 @@ _TABLES = (
         rights TEXT NOT NULL, created INTEGER NOT NULL, next INTEGER, missed INTEGER NOT NULL,
         last_missed INTEGER, run_count INTEGER NOT NULL
     )""",
-    """CREATE TABLE IF NOT EXISTS cron_runs (
-        id INTEGER PRIMARY KEY AUTOINCREMENT,
-        schedule TEXT NOT NULL REFERENCES cron_schedules ON DELETE CASCADE, due INTEGER NOT NULL,
-        server TEXT NOT NULL, started INTEGER NOT NULL, ended INTEGER, outcome TEXT NOT NULL,
-        output TEXT NOT NULL, UNIQUE (schedule, due)
-    )""",
+    "ALTER TABLE cron_schedules ADD COLUMN once INTEGER NOT NULL DEFAULT 0",
 )
 
 
@@ -49,9 +39,11 @@ _TABLES = (
 class StoredRun:
     """A run of a schedule."""
 
+    task: str
     due: int
-    started: int
-    ended: int | None
+    began: float | None
+    """None while it waits for its server."""
+    ended: float | None
     outcome: RunOutcome
     output: str
 
@@ -67,6 +59,8 @@ class StoredSchedule:
     job: Job
     description: str
     catch_up: bool
+    once: bool
+    """Whether it ends with its first run."""
     rights: str
     """JSON: the rights of whoever created it."""
     created: int
@@ -92,37 +86,19 @@ class Claim:
     last_missed: int | None
 
 
-@dataclass(frozen=True, kw_only=True)
-class ClaimedRun:
-    """A run that this server has to do."""
-
-    id: int
-    schedule: StoredSchedule
-    due: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class Outcome:
-    """How a run ended."""
-
-    succeeded: bool
-    output: str
-
-
 class StoredSchedules:
     """The schedules of a workspace, as one server uses them. Opens nothing before the first use.
 
     Every coroutine raises Conflict and Unavailable as `Database.run` does.
     """
 
-    def __init__(self, database: Database) -> None:
-        self._database = database
-        self._server = ServerLiveness(f"{database.path}.cron-")
+    def __init__(self, board: StoredBoard) -> None:
+        self.board = board
 
     @property
     def exists(self) -> bool:
         """Whether the workspace has stored state; without, there are no schedules."""
-        return os.path.lexists(self._database.path)
+        return os.path.lexists(self.board.path)
 
     async def create(self, schedule: StoredSchedule) -> None:
         """Store a new schedule, unless its owner has too many.
@@ -131,7 +107,7 @@ class StoredSchedules:
             InvalidInput: its owner has too many.
         """
 
-        def work(database: Connection) -> None:
+        def work(database: Connection, _: object) -> None:
             (count,) = database.execute(
                 "SELECT count(*) FROM cron_schedules WHERE owner = ?", (schedule.owner,)
             ).fetchone()
@@ -141,11 +117,11 @@ class StoredSchedules:
                 )
             database.execute(
                 "INSERT INTO cron_schedules VALUES (:handle, :owner, :fields, :zone, :kind, :job, "
-                ":description, :catch_up, :rights, :created, :next, 0, NULL, 0)",
+                ":description, :catch_up, :rights, :created, :next, 0, NULL, 0, :once)",
                 {**vars(schedule), "kind": schedule.job.kind, "job": schedule.job.text},
             )
 
-        await self._database.run(work, _TABLES)
+        await self.board.run(work, _TABLES)
 
     async def all(self, owner: str | None = None) -> tuple[StoredSchedule, ...]:
         """Return the schedules of `owner` or of all owners, the oldest first, with their runs."""
@@ -164,122 +140,95 @@ class StoredSchedules:
         if found is not None:
             require(rights, found.rights, f"{handle} ({found.fields})")
 
-        def work(database: Connection) -> int:
+        def work(database: Connection, _: object) -> int:
+            database.execute("DELETE FROM board WHERE schedule = ?", (handle,))
             statement = "DELETE FROM cron_schedules WHERE id = ? AND owner = ?"
             return database.execute(statement, (handle, owner)).rowcount
 
-        if found is None or not await self._database.run(work):
+        if found is None or not await self.board.run(work, _TABLES):
             raise NotFound("There is no such schedule. CronList shows all with their cron_id.")
         return found
 
     async def due(self, now: float, owners: Collection[str]) -> tuple[StoredSchedule, ...]:
         """Return the schedules of `owners` that are due and do not run, the longest due first."""
-        found = await self._select(
-            "SELECT * FROM cron_schedules WHERE next <= ? AND id NOT IN "
-            "(SELECT schedule FROM cron_runs WHERE outcome = 'running') ORDER BY next, id",
-            now,
+        statement = (
+            "SELECT * FROM cron_schedules WHERE next <= ? AND id NOT IN (SELECT schedule FROM board "
+            "WHERE status IN ('pending', 'in_progress')) ORDER BY next, id"
         )
-        return tuple(one for one in found if one.owner in owners)
+        return tuple(one for one in await self._select(statement, now) if one.owner in owners)
 
-    async def claim(self, claims: Sequence[Claim], now: float) -> tuple[ClaimedRun, ...]:
-        """Move schedules on that no other server has moved on or runs; returns the runs to do."""
-        if not claims:
-            return ()
+    async def claim(self, claim: Claim) -> bool:
+        """Move a schedule on, and add its run to the board for this server; false if another server has
+        moved it on or runs it."""
+        found, due = claim.schedule, claim.due
 
-        def work(database: Connection) -> tuple[ClaimedRun, ...]:
-            self._server.acquire()
-            claimed = (self._claim(database, claim, now) for claim in claims)
-            return tuple(run for run in claimed if run is not None)
-
-        return await self._database.run(work)
-
-    async def existing(self, runs: Iterable[int]) -> frozenset[int]:
-        """Return those of `runs` whose schedule was not deleted."""
-        wanted = tuple(runs)
-        places = ", ".join("?" * len(wanted))
-        statement = f"SELECT id FROM cron_runs WHERE id IN ({places})"  # noqa: S608  only ?
-        return frozenset(run for (run,) in await self._database.rows(statement, wanted))
-
-    async def finish(self, run: ClaimedRun, outcome: Outcome, now: float) -> None:
-        """Store how a run ended, unless its schedule was deleted."""
-
-        def work(database: Connection) -> None:
-            database.execute(
-                "UPDATE cron_runs SET ended = ?, outcome = ?, output = ? WHERE id = ?",
-                (int(now), "succeeded" if outcome.succeeded else "failed", _bounded(outcome.output), run.id),
+        def work(database: Connection, news: Any) -> bool:
+            moved = database.execute(
+                "UPDATE cron_schedules SET next = ?, missed = missed + ?, run_count = run_count + ?, "
+                "last_missed = coalesce(?, last_missed) WHERE id = ? AND next = ? AND id NOT IN "
+                "(SELECT schedule FROM board WHERE status IN ('pending', 'in_progress'))",
+                (
+                    None if found.once and due is not None else claim.next,
+                    claim.missed,
+                    int(due is not None),
+                    claim.last_missed,
+                    found.handle,
+                    found.next,
+                ),
             )
-            database.execute(
-                "DELETE FROM cron_runs WHERE outcome != 'running' AND id IN "
-                "(SELECT id FROM cron_runs WHERE schedule = ? ORDER BY id DESC LIMIT -1 OFFSET ?)",
-                (run.schedule.handle, KEPT_RUNS),
-            )
+            if moved.rowcount and due is not None:
+                kind, text = found.job.kind, found.job.text
+                task = NewTask(
+                    subject=headline(found.description, text),
+                    prompt=text if kind == "prompt" else "",
+                    command=text if kind == "command" else "",
+                )
+                run = runs_of(found.owner), found.handle, due
+                self.board.add_run(database, news, task, found.rights, run)
+            return bool(moved.rowcount)
 
-        await self._database.run(work)
-
-    def close(self) -> None:
-        """Let others mark the runs that have not ended as interrupted."""
-        self._server.release()
-
-    def _claim(self, database: Connection, claim: Claim, now: float) -> ClaimedRun | None:
-        moved = database.execute(
-            "UPDATE cron_schedules SET next = ?, missed = missed + ?, run_count = run_count + ?, "
-            "last_missed = coalesce(?, last_missed) WHERE id = ? AND next = ? AND id NOT IN "
-            "(SELECT schedule FROM cron_runs WHERE outcome = 'running')",
-            (
-                claim.next,
-                claim.missed,
-                int(claim.due is not None),
-                claim.last_missed,
-                claim.schedule.handle,
-                claim.schedule.next,
-            ),
-        )
-        if not moved.rowcount or claim.due is None:
-            return None
-        added = database.execute(
-            "INSERT INTO cron_runs (schedule, due, server, started, outcome, output) "
-            "VALUES (?, ?, ?, ?, 'running', '')",
-            (claim.schedule.handle, claim.due, self._server.name, int(now)),
-        )
-        assert added.lastrowid is not None
-        return ClaimedRun(id=added.lastrowid, schedule=claim.schedule, due=claim.due)
+        return await self.board.run(work, _TABLES)
 
     async def _select(self, statement: str, value: object) -> tuple[StoredSchedule, ...]:
-        """Return the schedules that `statement` selects, after marking the runs of dead servers."""
+        """Return the schedules that `statement` selects."""
         if not self.exists:
             return ()
 
-        def work(database: Connection) -> tuple[StoredSchedule, ...]:
-            if not database.execute("SELECT 1 FROM sqlite_master WHERE name = 'cron_runs'").fetchone():
-                return ()
-            running = database.execute("SELECT DISTINCT server FROM cron_runs WHERE outcome = 'running'")
-            for server in self._server.dead_of(running):
-                database.execute(
-                    "UPDATE cron_runs SET outcome = 'interrupted' WHERE outcome = 'running' AND server = ?",
-                    (server,),
-                )
+        def work(database: Connection, _: object) -> tuple[StoredSchedule, ...]:
             rows = database.execute(statement, (value,)).fetchall()
             return tuple(_schedule(database, row) for row in rows)
 
-        return await self._database.run(work)
+        return await self.board.run(work, _TABLES)
 
 
 def _schedule(database: Connection, row: Any) -> StoredSchedule:
-    values: dict[str, Any] = {**row, "catch_up": bool(row["catch_up"])}
+    values: dict[str, Any] = {**row, "catch_up": bool(row["catch_up"]), "once": bool(row["once"])}
     handle, kind, text = (values.pop(name) for name in ("id", "kind", "job"))
     runs = database.execute(
-        "SELECT due, started, ended, outcome, output FROM cron_runs WHERE schedule = ? "
-        "ORDER BY id DESC LIMIT ?",
-        (handle, KEPT_RUNS),
+        "SELECT id, due, began, updated, status, reason, output, output_start FROM board WHERE schedule = ? "
+        "ORDER BY number DESC",
+        (handle,),
     )
-    stored = tuple(StoredRun(**run) for run in runs)
+    stored = tuple(map(_run, runs))
     return StoredSchedule(**values, handle=handle, job=Job(kind=kind, text=text), runs=stored)
 
 
-def _bounded(output: str) -> str:
-    """Leave out the middle of a long output."""
-    if len(head_bytes(output, MAX_OUTPUT_BYTES)) == len(output):
-        return output
-    start, end = (cut(output, MAX_OUTPUT_BYTES // 2) for cut in (head_bytes, tail_bytes))
-    left_out = len(output.encode(errors="surrogatepass")) - len(start.encode()) - len(end.encode())
-    return f"{start}\n[{left_out} bytes are left out]\n{end}"
+def _run(row: Any) -> StoredRun:
+    status, died = row["status"], row["reason"] == DIED
+    outcomes: dict[str, RunOutcome] = {
+        "pending": "waiting",
+        "in_progress": "running",
+        "completed": "succeeded",
+    }
+    outcome = "interrupted" if died else outcomes.get(status, "failed")
+    output = decode_page(row["output"], last=True)[0]
+    left_out = f"[{row['output_start']} bytes before are not kept]" if row["output_start"] else ""
+    reason = "" if died else row["reason"]
+    return StoredRun(
+        task=row["id"],
+        due=row["due"],
+        began=row["began"],
+        ended=None if died or outcome in ("waiting", "running") else row["updated"],
+        outcome=outcome,
+        output="\n".join(filter(None, (left_out, output.removesuffix("\n"), reason))),
+    )

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from anyio import CapacityLimiter, to_thread
 
 from mcp_toolserver.errors import Conflict, Unavailable
-from mcp_toolserver.stores.file_lock import locked
+from mcp_toolserver.stores.file_lock import ServerLiveness, locked
 from mcp_toolserver.stores.state_dir import CREATE, OPEN_FOLDER, private_folder
 
 if TYPE_CHECKING:
@@ -53,6 +53,8 @@ class Database:
         self._state = state
         name = hashlib.sha256("\0".join(sorted(roots)).encode(errors="surrogateescape")).hexdigest()[:32]
         self.path = f"{state}/{FOLDER}/{name}.sqlite3"
+        self.server = ServerLiveness(f"{self.path}.server-")
+        """This server, in all tables with work that ends with its server."""
         self._open: Connection | None = None
         self._identity: _Identity | None = None
         self._lock = Lock()
@@ -61,7 +63,8 @@ class Database:
         self._closed = False
 
     async def run(self, work: Callable[[Connection], T], tables: Sequence[str] = ()) -> T:
-        """Run `work` as one transaction, rolled back if it raises; `tables` create what it needs.
+        """Run `work` as one transaction, rolled back if it raises; `tables` create what it needs, and add
+        the columns that later versions brought.
 
         Raises:
             Conflict: another server held the database for seconds.
@@ -69,8 +72,8 @@ class Database:
         """
 
         def prepared(database: Connection) -> T:
-            for table in tables:
-                database.execute(table)
+            for statement in tables:
+                _create_part(database, statement)
             return work(database)
 
         return await to_thread.run_sync(self._run, prepared, limiter=self._thread)
@@ -83,6 +86,7 @@ class Database:
         """Close the database for good."""
         with self._lock:
             self._closed = True
+            self.server.release()
             self._close_connection()
 
     def _run(self, work: Callable[[Connection], T]) -> T:
@@ -157,6 +161,16 @@ class Database:
             f"operator can find the file as {FOLDER}/{os.path.basename(aside)} in the server's state folder. "
             "The next call starts with an empty state."
         )
+
+
+def _create_part(database: Connection, statement: str) -> None:
+    import sqlite3
+
+    try:
+        database.execute(statement)
+    except sqlite3.OperationalError as error:
+        if "duplicate column name" not in str(error):
+            raise
 
 
 def _create(path: str) -> None:

@@ -78,13 +78,8 @@ def is_locked(path: str, *, dir_fd: int | None = None) -> bool:
         os.close(file)
 
 
-BOARD = ".board-"
-"""Between the path of the database and the names in the paths of the locks of the task board. It is here
-because a server looks for them at its start, which does not import the board."""
-
-
 class ServerLiveness:
-    """The name of this server in one table, and the locks of all servers that wrote to it.
+    """The name of this server in the tables of a database, and the locks of all servers that wrote to them.
 
     The locks are files whose paths begin with `prefix`. Use it inside transactions only: then no other server
     takes its lock between a check and the change that follows.
@@ -95,50 +90,32 @@ class ServerLiveness:
         self._prefix = prefix
         self._file = -1
 
-    @property
-    def is_acquired(self) -> bool:
-        """Whether this server has its lock."""
-        return self._file >= 0
-
-    def acquire(self, *, removes_dead: bool = True) -> None:
-        """Take the lock of this server, if it has none. `removes_dead`: remove the files of dead servers.
+    def acquire(self) -> str:
+        """Take the lock of this server, if it has none, and remove the files of dead servers; its name.
 
         Raises:
             OSError.
         """
-        if self.is_acquired:
-            return
-        self._file = os.open(self._prefix + self.name, CREATE, 0o600)
-        try_lock(self._file)
-        for name in self.dead() if removes_dead else ():
-            self.remove(name)
+        if self._file < 0:
+            self._file = os.open(self._prefix + self.name, CREATE, 0o600)
+            try_lock(self._file)
+            folder, _, start = self._prefix.rpartition("/")
+            found = (name.removeprefix(start) for name in os.listdir(folder) if name.startswith(start))
+            for name in found:
+                if not is_locked(self._prefix + name):
+                    self._remove(name)
+        return self.name
 
-    def release(self, *, leave_file: bool = False) -> None:
-        """Release the lock. The file stays where another server is to find it, as after a crash."""
-        if self.is_acquired:
-            if not leave_file:
-                self.remove(self.name)
+    def release(self) -> None:
+        """Let other servers know that this one has ended."""
+        if self._file >= 0:
+            self._remove(self.name)
             os.close(self._file)
             self._file = -1
 
     def dead_of(self, rows: Iterable[tuple[str]]) -> list[str]:
         """Those of the servers in these rows that have ended."""
-        return [name for (name,) in rows if not is_locked(self._prefix + name)]
+        return [name for (name,) in rows if name != self.name and not is_locked(self._prefix + name)]
 
-    def remove(self, name: str) -> None:
-        """Remove the file of a server."""
+    def _remove(self, name: str) -> None:
         Path(self._prefix + name).unlink(missing_ok=True)
-
-    def dead(self) -> list[str]:
-        """The names of dead servers that left a file."""
-        return dead_servers(self._prefix)
-
-
-def dead_servers(prefix: str) -> list[str]:
-    """The names of the servers that left a file whose path begins with `prefix` and have ended."""
-    folder, _, start = prefix.rpartition("/")
-    try:
-        names = [name.removeprefix(start) for name in os.listdir(folder) if name.startswith(start)]
-    except FileNotFoundError:
-        return []
-    return [name for name in names if not is_locked(prefix + name)]

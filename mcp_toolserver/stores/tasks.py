@@ -11,7 +11,6 @@ from typing import Literal
 
 from mcp_toolserver.errors import ToolError, Unavailable
 from mcp_toolserver.stores.database import Connection, Database
-from mcp_toolserver.stores.file_lock import ServerLiveness
 
 log = logging.getLogger(__name__)
 
@@ -62,7 +61,8 @@ class StoredTasks:
     def __init__(self, database: Database, retention: TaskRetention | None = None) -> None:
         self._database = database
         self.retention = retention or TaskRetention()
-        self._server = ServerLiveness(f"{database.path}.tasks-")
+        self._running: set[str] = set()
+        """The tasks that were stored here and have not ended."""
         self._closed = False
 
     async def keep(self, record: TaskRecord) -> None:
@@ -72,15 +72,16 @@ class StoredTasks:
 
         def work(database: Connection) -> None:
             self._prepare(database)
-            self._server.acquire()
+            server = self._database.server.acquire()
             self._check_room(database, record)
             database.execute(
                 "INSERT OR REPLACE INTO tasks VALUES "
                 "(:id, :principal, :owner, :status, :message, :created, :updated, :outcome)",
-                {**vars(record), "owner": self._server.name},
+                {**vars(record), "owner": server},
             )
 
         await self._database.run(work, _TABLES)
+        (self._running.add if record.status == "working" else self._running.discard)(record.id)
 
     async def find(self, task: str, principal: str) -> TaskRecord | None:
         """Return the task with this id, if `principal` owns it.
@@ -107,13 +108,12 @@ class StoredTasks:
 
     async def cancel_running(self) -> None:
         """Mark all running tasks as cancelled, in one transaction, because shutdown has little time."""
-        if not self._server.is_acquired:
+        if not self._running:
             return
 
         def work(database: Connection) -> None:
-            self._set_status(database, self._server.name, "cancelled", SHUT_DOWN)
-            if self._closed:
-                self._server.release()
+            for task in self._running:
+                self._set_status(database, task, "cancelled", SHUT_DOWN)
 
         try:
             await self._database.run(work, _TABLES)
@@ -122,12 +122,9 @@ class StoredTasks:
 
     def _prepare(self, database: Connection) -> None:
         """Fail the tasks of dead servers, and remove expired tasks."""
-        others = database.execute(
-            "SELECT DISTINCT owner FROM tasks WHERE status = 'working' AND owner != ?", (self._server.name,)
-        )
-        for name in self._server.dead_of(others):
+        others = database.execute("SELECT DISTINCT owner FROM tasks WHERE status = 'working'")
+        for name in self._database.server.dead_of(others):
             self._set_status(database, name, "failed", DIED)
-            self._server.remove(name)
         expired = time.time() - self.retention.seconds
         database.execute("DELETE FROM tasks WHERE status != 'working' AND updated < ?", (expired,))
 
@@ -142,8 +139,10 @@ class StoredTasks:
         ):
             raise Unavailable("The storage for tasks is full.")
 
-    def _set_status(self, database: Connection, owner: str, status: Status, message: str) -> None:
+    def _set_status(self, database: Connection, which: str, status: Status, message: str) -> None:
+        """End a running task, or all of a server."""
         database.execute(
-            "UPDATE tasks SET status = ?, message = ?, updated = ? WHERE owner = ? AND status = 'working'",
-            (status, message, time.time(), owner),
+            "UPDATE tasks SET status = ?, message = ?, updated = ? "
+            "WHERE ? IN (id, owner) AND status = 'working'",
+            (status, message, time.time(), which),
         )

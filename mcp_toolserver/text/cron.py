@@ -136,18 +136,29 @@ def _facts(schedule: Schedule, *, whole: bool = False) -> Iterator[str]:
     job = schedule.job
     yield schedule.handle + (f": {_first_line(schedule.description)}" if schedule.description else "")
     following = "never again" if schedule.next is None else f"next {at(schedule.next)}"
-    catching_up = ", catches up" if schedule.catch_up else ""
+    catching_up = (", catches up" if schedule.catch_up else "") + (", once" if schedule.once else "")
     yield f"  {schedule.fields} in {schedule.zone}, {following}{catching_up}"
     yield f"  {job.kind}: {job.text if whole else _first_line(job.text)}"
     if schedule.last_missed is not None:
         last = at(schedule.last_missed)
-        yield f"  missed {schedule.missed}, the last {last}: no server ran, or earlier runs had not ended"
+        yield f"  missed {schedule.missed}, the last {last}: {_why_missed(schedule, schedule.last_missed)}"
+    if schedule.waits:
+        yield f"  waits for a server that can run it; this one cannot: {schedule.waits}"
     yield f"  runs: {schedule.run_count}" + ("; the last ones:" if schedule.runs else "")
 
 
+def _why_missed(schedule: Schedule, moment: datetime) -> str:
+    still = (run for run in schedule.runs if run.due < moment and (run.ended is None or run.ended > moment))
+    if any(still):
+        return "the run before had not ended"
+    return "no server ran that could run it"
+
+
 def _run(run: ScheduledRun, said: str) -> str:
-    ending = f"{run.outcome} since {at(run.started)}"
-    if run.ended is not None:
+    ending = "waits for a free place, or for the end of plan mode"
+    if run.started is not None:
+        ending = f"{run.outcome} since {at(run.started)}"
+    if run.started is not None and run.ended is not None:
         ending = f"{run.outcome} after {(run.ended - run.started).total_seconds():.0f} s"
     if run.outcome == "interrupted":
         ending = "interrupted, because its server ended; it is not repeated"

@@ -1,7 +1,6 @@
 """The key and the address of the operator's model appear nowhere, and the locked server reaches it."""
 
 import json
-import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,6 +8,7 @@ import pytest
 
 from tests.client_programs.scripted_model import Answer, Messages
 from tests.support.live import Setup, connected, text
+from tests.support.process_layer import ran
 from tests.web.web import Reply, Site, site
 
 KEY = "sk-canary-5f3a9c"
@@ -94,13 +94,6 @@ async def test_the_key_and_the_address_appear_nowhere(
 
 
 def reported_by_doctor(setup: Setup) -> str:
-    done = subprocess.run(
-        [*setup.command[4:7], "doctor", "--json", *setup.command[7:]],
-        env=setup.environment,
-        capture_output=True,
-        check=False,
-        text=True,
-        encoding="utf-8",
-    )
+    done = ran([*setup.command[4:7], "doctor", "--json", *setup.command[7:]], env=setup.environment)
     assert "anthropic, large" in done.stdout
     return done.stdout + done.stderr

@@ -9,10 +9,11 @@ import pytest
 from mcp_toolserver.app.agent_model import model_options
 from mcp_toolserver.app.compose import build_application
 from mcp_toolserver.app.confinement import check, sandbox
+from mcp_toolserver.capabilities.model import ModelLimits
 from mcp_toolserver.errors import SettingsError
 from mcp_toolserver.invocation import load
 from mcp_toolserver.runtime.executables import HostExecutables
-from mcp_toolserver.runtime.models.model import ModelOptions
+from mcp_toolserver.runtime.models.model import ModelOptions, ProviderModel
 from mcp_toolserver.settings import TABLES, Settings, public_settings
 
 KEY = "sk-canary-0123456789"
@@ -43,7 +44,10 @@ def test_the_table_of_the_config_file_says_everything_about_the_model(tmp_path: 
         provider = "openai"
         base-url = "https://{HOST}/base/v1/"
         model = "large"
-        models = ["Explore=small"]
+        models = ["Explore=small", "Plan=vendor/middle"]
+        context-tokens = 64000
+        output-tokens = 9000
+        model-limits = ["vendor/middle=2000/500"]
         key-file = "~/key"
         input-price = 3
         output-price = 15.5
@@ -52,7 +56,13 @@ def test_the_table_of_the_config_file_says_everything_about_the_model(tmp_path: 
     )
     options = model_options(settings)
     assert options is not None
-    assert (options.provider, options.model, options.models) == ("openai", "large", {"Explore": "small"})
+    models = {"Explore": "small", "Plan": "vendor/middle"}
+    assert (options.provider, options.model, options.models) == ("openai", "large", models)
+    limits = ProviderModel(options).limits
+    usual, own = ModelLimits(context=64_000, output=9_000), ModelLimits(context=2_000, output=500)
+    assert (limits("", ""), limits("small", ""), limits("", "Plan")) == (usual, usual, own)
+    assert limits("vendor/middle", "Explore") == limits("Plan", "") == own
+    assert chosen(**GIVEN).limits == ModelLimits(context=200_000, output=8_192)
     assert (options.endpoint.url, options.endpoint.host) == (f"https://{HOST}/base/v1", HOST)
     assert (options.key, options.prices, options.seconds) == (KEY, (3.0, 15.5), 20.0)
     assert KEY not in repr(options)
@@ -78,31 +88,14 @@ def test_the_address_of_a_provider_is_known_and_the_key_may_be_in_a_variable(
         assert options.key == KEY
 
 
-WRONG: tuple[tuple[dict[str, Any], str], ...] = (
-    ({"agent_model": "m"}, "model"),
-    ({"agent_key_file": "/k"}, "key-file"),
-    ({"agent_provider": "openai"}, "model"),
-    ({**GIVEN, "agent_base_url": f"ftp://{HOST}"}, "base-url"),
-    ({**GIVEN, "agent_base_url": HOST}, "base-url"),
-    ({**GIVEN, "agent_base_url": f"https://u:p@{HOST}"}, "base-url"),
-    ({**GIVEN, "agent_base_url": f"https://{HOST}?a=b"}, "base-url"),
-    ({**GIVEN, "agent_base_url": f"https://{HOST}:x"}, "base-url"),
-    ({**GIVEN, "agent_base_url": f"https://{HOST}/\x1b"}, "base-url"),
-    ({**GIVEN, "agent_models": ("Explore",)}, "models"),
-    ({**GIVEN, "agent_models": ("E=a", "E=b")}, "models"),
-    ({**GIVEN, "agent_input_price": 1.0}, "output-price"),
-    ({**GIVEN, "agent_key_variable": "NOT_SET_ANYWHERE"}, "key-variable"),
-    ({**GIVEN, "agent_key_file": "/nowhere/key"}, "key-file"),
-    ({**GIVEN, "agent_key_file": "/k", "agent_key_variable": "K"}, "not both"),
-    ({**GIVEN, "network": "none"}, "--network none"),
-)
-
-
-def test_a_setting_that_is_wrong_stops_the_start() -> None:
-    for given, named in WRONG:
-        with pytest.raises(SettingsError, match=named) as caught:
-            model_options(Settings(**given))
-        assert HOST not in str(caught.value)
+def test_a_setting_that_is_wrong_stops_the_start(tmp_path: Path) -> None:
+    for line in (Path(__file__).with_name("wrong_models.txt")).read_text(encoding="utf-8").splitlines()[2:]:
+        says, _, content = line.partition("|")
+        content = content.replace("+", '[agent]\nprovider = "anthropic"\nmodel = "m"\n').replace("%", "\n")
+        with pytest.raises(SettingsError) as caught:
+            model_options(configured(tmp_path, content))
+        assert says.strip() in str(caught.value), line
+        assert HOST not in str(caught.value), line
 
 
 def test_a_key_is_not_sent_unencrypted_but_to_this_machine(tmp_path: Path) -> None:
@@ -153,14 +146,6 @@ def test_without_its_packages_the_start_says_what_to_install(monkeypatch: pytest
         model_options(Settings(**GIVEN))
 
 
-def test_a_table_that_is_wrong_stops_the_start(tmp_path: Path) -> None:
-    tables = [(table, "agent") for table in ('agent = "x"', "[agent]\nkey = 1", '[agent]\nprovider = "x"')]
-    prices = [f"[agent]\ninput-price = {price}\n" for price in ("-1", "true", '"3"', "10001")]
-    for table, named in (*tables, *((price, "US dollars") for price in prices)):
-        with pytest.raises(SettingsError, match=named):
-            configured(tmp_path, table)
-
-
 def test_the_model_is_a_fact_of_the_host_and_no_setting_of_it_is_public(tmp_path: Path) -> None:
     (tmp_path / "root").mkdir()
     settings = Settings(
@@ -172,6 +157,9 @@ def test_the_model_is_a_fact_of_the_host_and_no_setting_of_it_is_public(tmp_path
     )
     app = build_application(settings, None, HostExecutables(), held_by=None)
     assert app.shared.facts.agent_model
+    # The toolset is listed with the default ones.
+    assert {"Agent", "TeamCreate", "SendMessage", "ls"} <= app.listed
+    assert "CronCreate" not in app.listed
     assert app.shared.model is not None
     shown = str(public_settings(settings, ()))
     assert not [option for option in TABLES["agent"] if option.attribute in shown or option.name in shown]

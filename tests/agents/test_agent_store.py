@@ -48,21 +48,18 @@ async def test_an_agent_is_found_by_its_owner_until_it_is_removed(database: Data
     assert await store.messages("agent_2") == [UserText("two")]
 
 
-async def test_agents_of_a_dead_server_are_lost_with_its_lock_and_those_of_a_living_one_run(
+async def test_agents_of_a_dead_server_are_lost_and_those_of_a_living_one_run(
     database: Database, tmp_path: Path
 ) -> None:
-    living, killed = StoredAgents(database), StoredAgents(database)
-    await living.save(RECORD)
-    await killed.save(replace(RECORD, handle="agent_2"))
-    killed.close(leave_lock=True)
-    assert len(list(tmp_path.rglob("*.agents-*"))) == 2
+    dead = Database(str(tmp_path / "state"), ["/root"])
+    await StoredAgents(database).save(RECORD)
+    await StoredAgents(dead).save(replace(RECORD, handle="agent_2"))
+    dead.close()
     again = StoredAgents(database)
     assert (await again.find("agent_1", "ann")).status == "running"
     assert (await again.find("agent_2", "ann")).status == "lost"
-    assert len(list(tmp_path.rglob("*.agents-*"))) == 1
-    living.close()
-    living.close()
-    assert not list(tmp_path.rglob("*.agents-*"))
+    await again.give("ann", "bob")
+    assert (await again.find("agent_2", "bob")).status == "lost"
 
 
 async def test_what_ended_long_ago_or_first_is_removed_and_what_runs_stays(

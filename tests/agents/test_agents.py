@@ -14,7 +14,6 @@ import anyio
 import pytest
 
 import mcp_toolserver
-from mcp_toolserver.capabilities.model import ModelLimits
 from mcp_toolserver.capabilities.processes import JobQuery
 from mcp_toolserver.runtime.agents import running_agent
 from mcp_toolserver.text.agents.compaction import SUMMARISE
@@ -288,12 +287,17 @@ async def test_the_limit_of_time_ends_an_agent_with_its_partial_answer(
 
 
 async def test_a_long_task_fits_into_the_context_and_what_was_decided_stays(tmp_path: Path) -> None:
-    limits = ModelLimits()
+    context, output = 60_000, 4_000
+    settings: dict[str, Any] = {
+        "agent_context_tokens": context,
+        "agent_output_tokens": output,
+        "agent_tokens": 10**8,
+    }
     decided: list[str] = []
 
     def script(request: Request) -> Says:
         tokens = request.characters // 4
-        assert tokens + limits.output <= limits.context
+        assert tokens + output <= context
         if request.said[-1] == SUMMARISE:
             found = dict.fromkeys(re.findall(r"I decide \w+", "".join(request.said)))
             return Says(f"{'; '.join(found)}.", tokens=(tokens, 100))
@@ -303,7 +307,7 @@ async def test_a_long_task_fits_into_the_context_and_what_was_decided_stays(tmp_
         reads = [Call(tool="read_file", arguments={"path": "a"})] * (32 if len(decided) == 30 else 1)
         return Says(f"{decided[-1]}. {'I think. ' * 1_500}", reads, (tokens, 3_000))
 
-    async with agents(tmp_path, {"go": script}, agent_turns=70, agent_tokens=10**8) as at:
+    async with agents(tmp_path, {"go": script}, agent_turns=70, **settings) as at:
         (at.root / "a").write_text(f"{'x' * 97}\n" * 400, encoding="utf-8")
         result = await at.agent("go")
         last = "".join(at.model.requests[-1].said)
@@ -338,7 +342,7 @@ async def test_a_conversation_is_shortened_for_its_model_and_loses_its_oldest_re
     sizes = [len(one["content"][0]["text"]) for one in kept if one["role"] == "tools"]
     assert sizes[0] < 100 < 30_000 < sizes[-1]
     never = await at.agent("long")
-    assert "ended before it was done: its conversation is longer than its model can read" in never.text
+    assert "ended before it was done: its conversation is longer than the model can read" in never.text
 
 
 async def test_an_agent_takes_few_calls_in_the_server(at: Agents) -> None:

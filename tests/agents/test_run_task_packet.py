@@ -1,18 +1,12 @@
 """Tasks with a prompt, which an agent runs, and task packets."""
 
 import threading
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from mcp_toolserver.capabilities.cron import Job
-from mcp_toolserver.pipeline import stored_rights
-from mcp_toolserver.pipeline.call import Rights
-from mcp_toolserver.runtime.cron.schedules import run_job
-from mcp_toolserver.stores.cron import Outcome
 from tests.agents.agents import HANDLE, Agents, Call, Says
-from tests.tasks.schedules import schedule
+from tests.tasks.schedules import scheduled
 from tests.tasks.test_board import call, created, ended, task
 
 PACKET: dict[str, Any] = {
@@ -31,7 +25,12 @@ EXAMPLE = PACKET
 
 @pytest.mark.asyncio(loop_scope="session")
 async def test_a_prompt_runs_as_an_agent_with_the_messages_that_came_before(at: Agents) -> None:
-    at.plays({"Look at a.py": [Says("I looked.\nOUTCOME: done")], "fail": [Says(status=400)]})
+    at.plays(
+        {
+            "Look at a.py": [Says("I looked.\nOUTCOME: done")],
+            "fail": [Says("I begin.", [Call(tool="ls")]), Says(status=400)],
+        }
+    )
     blocker = await created(at.server, subject="wait")
     name = await created(at.server, prompt="Look at a.py", description="Look", blocked_by=[blocker])
     await call(at.server, "TaskUpdate", task_id=name, message="And at b.py")
@@ -39,18 +38,30 @@ async def test_a_prompt_runs_as_an_agent_with_the_messages_that_came_before(at: 
     said = HANDLE.sub("agent_x", await ended(at.server, name))
     assert said.startswith("I looked.\nOUTCOME: done\n[agent_x finished; 1 turn, 15 tokens]\n[completed; ")
     assert at.model.requests[0].prompt.startswith("Look at a.py\n\nAnd at b.py\n\nEnd your last answer with")
-    # An agent that fails fails its task.
+    # An agent that fails fails its task, and whoever has the task can go on with the agent.
     name = await created(at.server, prompt="fail")
     said = await ended(at.server, name)
-    assert said.startswith("[failed: ")
-    assert said.endswith("; next offset 0]")
+    assert "[failed: Its agent failed: The model's provider answered 400" in said
+    at.plays({"fail": [Says(), Says("It works.")]})
+    (handle,) = {*HANDLE.findall(said)}
+    again = await at.agent("Go on.", resume=handle)
+    assert again.error is None, again.text
+    assert at.model.requests[0].said[-1] == "Go on."
 
+
+WORDS = (
+    *("I could not fix the tests.", "I am blocked: the registry needs a password.", "The build still fails."),
+    *("All done, except that nothing compiles.", "Sorry, this is beyond what I can do.", "I gave up."),
+    *("I need your decision before I go on.", "Done? No: two tests fail.", "The disk is full."),
+    "OUTCOME: I do not know",
+)
+"""What agents say whose work is not done. When they are asked, they say it again."""
 
 ENDS = {
+    **{text: [Says(text), Says(text)] for text in WORDS},
     "done": [Says("It works.\n\n**OUTCOME: done**")],
     "asked": [Says("It works."), Says("outcome: done")],
     "changed": [Says("OUTCOME: failed, at first.\nNow it works.\nOUTCOME: done")],
-    "in words": [Says("I could not fix the tests."), Says("I could not.")],
     "failed": [Says("The tests fail.\nOUTCOME: failed")],
     "blocked": [Says("I need a key.\nOUTCOME: blocked")],
     "asked and failed": [Says("The tests fail."), Says("OUTCOME: failed")],
@@ -64,16 +75,6 @@ ENDS = {
 SUCCEED = ("done", "asked", "changed")
 
 
-async def scheduled(at: Agents, prompt: str) -> Outcome:
-    """How a schedule with this prompt ends, and that nothing is left of the owner that it has for itself."""
-    ended: list[str] = []
-    rights = stored_rights.to_json(Rights())
-    one = replace(schedule(first=0), job=Job(kind="prompt", text=prompt), rights=rights)
-    outcome = await run_job(at.server, one, ended.append)
-    assert [one.handle in owner for owner in ended] == [True]
-    return outcome
-
-
 @pytest.mark.asyncio(loop_scope="session")
 async def test_only_an_agent_that_states_that_its_work_is_done_completes_a_task_or_a_schedule(
     at: Agents,
@@ -84,14 +85,14 @@ async def test_only_an_agent_that_states_that_its_work_is_done_completes_a_task_
         first = await created(at.server, prompt=f"{name}!")
         command = f"touch '{name}'"
         after[name] = await created(at.server, command=command, description="Go on", blocked_by=[first])
-        assert ("[failed: agent_" in await ended(at.server, first)) == (name not in SUCCEED), name
-        outcome = await scheduled(at, f"{name}!")
-        assert outcome.succeeded == (name in SUCCEED), (name, outcome.output)
+        assert ("[failed: Its agent " in await ended(at.server, first)) == (name not in SUCCEED), name
+        run = await scheduled(at.server, f"{name}!")
+        assert (run.outcome == "succeeded") == (name in SUCCEED), (name, run.output)
     for name in SUCCEED:
         assert "completed" in await ended(at.server, after[name]), name
     assert {path.name for path in at.root.iterdir()} == {*SUCCEED}
     # What was said is kept, with how it ended.
-    assert "I need a key." in (await scheduled(at, "blocked!")).output
+    assert "I need a key." in (await scheduled(at.server, "blocked!")).output
 
 
 @pytest.mark.asyncio(loop_scope="session")

@@ -1,30 +1,39 @@
 """Schedules of a test, on a clock that it sets."""
 
 import os
-from collections.abc import AsyncGenerator, Mapping
+import secrets
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import anyio
+from anyio.abc import TaskGroup
 
 from mcp_toolserver.app import confinement
 from mcp_toolserver.app.compose import Application, build_application
-from mcp_toolserver.app.schedules import Jobs
+from mcp_toolserver.app.schedules import Schedules
 from mcp_toolserver.capabilities.call_scope import LOCAL
-from mcp_toolserver.capabilities.cron import Job
-from mcp_toolserver.capabilities.permissions import Permission
-from mcp_toolserver.pipeline.call import Result
+from mcp_toolserver.capabilities.cron import Job, runs_of
+from mcp_toolserver.capabilities.permissions import Capability, Permission
+from mcp_toolserver.pipeline import stored_rights
+from mcp_toolserver.pipeline.call import Result, Rights
+from mcp_toolserver.pipeline.dispatcher import Dispatcher
 from mcp_toolserver.protocol.http.tokens import GrantFile
 from mcp_toolserver.runtime.clock import SystemClock
-from mcp_toolserver.runtime.cron.scheduler import Owners, Run, Scheduler
 from mcp_toolserver.runtime.executables import find_host_executables
 from mcp_toolserver.runtime.processes.broker_client import start_standalone_broker
+from mcp_toolserver.runtime.tasks.service import OwnerTasks
 from mcp_toolserver.settings import Settings
-from mcp_toolserver.stores.cron import Outcome, StoredSchedule, StoredSchedules
+from mcp_toolserver.stores.board import Claim, Outcome, StoredBoard
+from mcp_toolserver.stores.cron import Claim as Due
+from mcp_toolserver.stores.cron import StoredRun, StoredSchedule, StoredSchedules
 from mcp_toolserver.stores.database import Database
 from tests.support.workbench import Person
+from tests.support.workshop import granted
 
 
 class SetClock(SystemClock):
@@ -56,7 +65,7 @@ def seconds(moment: str) -> float:
 
 def store(folder: Path) -> StoredSchedules:
     """A server's view of the schedules of one workspace."""
-    return StoredSchedules(Database(str(folder), ["root"]))
+    return StoredSchedules(StoredBoard(Database(str(folder), ["root"])))
 
 
 def schedule(
@@ -77,35 +86,83 @@ def schedule(
         job=Job(kind="command", text="make test"),
         description="",
         catch_up=catch_up,
+        once=False,
         rights="{}",
         created=int(first),
         next=int(first),
     )
 
 
-def everybody() -> Mapping[str, object]:
-    return {LOCAL: ""}
+class Runner:
+    """What runs the claimed runs of a board: `run` says how each ends."""
+
+    def __init__(self, board: StoredBoard, run: Callable[[Claim], Awaitable[Outcome]]) -> None:
+        self.board, self.run, self.lacks, self.free = board, run, "", 1_000
+        self.owners, self.adopts = {runs_of(LOCAL)}, False
+        self.runs: dict[str, Claim] = {}
+        self.group: TaskGroup | None = None
+
+    @property
+    def is_idle(self) -> bool:
+        return not self.runs
+
+    def announce(self, _: str) -> None:
+        """Nobody listens."""
+
+    def running(self, *, scheduled: bool) -> list[Claim]:
+        return list(self.runs.values()) if scheduled else []
+
+    async def obstacle(self, rights: str, tool: str) -> str:
+        return self.lacks
+
+    def look(self) -> None:
+        assert self.group is not None
+        self.group.start_soon(self._start)
+
+    async def _start(self) -> None:
+        claims, _ = await self.board.claim((0, self.free), self.owners)
+        assert self.group is not None
+        for claim in claims:
+            self.runs[claim.id] = claim
+            self.group.start_soon(self._do, claim)
+
+    async def _do(self, claim: Claim) -> None:
+        try:
+            await self.board.finish(claim, await self.run(claim))
+        finally:
+            del self.runs[claim.id]
 
 
 def scheduler(
-    stored: StoredSchedules,
-    clock: SetClock,
-    run: Run,
-    owners: Owners = everybody,
-    **limits: Any,
-) -> Scheduler:
-    return Scheduler(stored, clock, run, owners, **limits)
+    stored: StoredSchedules, clock: SetClock, run: Callable[[Claim], Awaitable[Outcome]]
+) -> Schedules:
+    """A server with these schedules, whose runs end as `run` says."""
+    runner = Runner(stored.board, run)
+    app: Any = SimpleNamespace(providers=SimpleNamespace(runner=lambda: runner))
+    return Schedules(app=app, grants=None, clock=clock)
 
 
-async def look(server: Scheduler) -> None:
+def runner_of(server: Schedules) -> Any:
+    return server.app.providers.runner()
+
+
+async def look(server: Schedules) -> None:
     """Let a server look once, and wait for the end of what it starts."""
     with anyio.fail_after(20):
-        async with anyio.create_task_group() as runs:
-            await server.look(runs)
+        async with looking(server):
+            pass
 
 
-async def succeed(_: StoredSchedule) -> Outcome:
-    return Outcome(succeeded=True, output="done")
+@asynccontextmanager
+async def looking(server: Schedules) -> AsyncGenerator[None]:
+    """Let a server look once, and wait at the end for that of what it starts."""
+    async with anyio.create_task_group() as runner_of(server).group:
+        await server.look()
+        yield
+
+
+async def succeed(_: Claim) -> Outcome:
+    return Outcome(status="completed", output=b"done")
 
 
 @asynccontextmanager
@@ -143,14 +200,47 @@ async def create(app: Application, **arguments: Any) -> str:
     return str(result.data["cron_id"])
 
 
-async def run_next(app: Application, grants: GrantFile | None = None) -> None:
+async def run_next(app: Application, grants: GrantFile | None = None) -> Schedules:
     """Let a server run what is due in the next hour, and wait for its end."""
-    stored = StoredSchedules(app.shared.database)
-    (first, *_) = await stored.all()
+    (first, *_) = await schedules_of(app).all()
     assert first.next is not None
-    jobs = Jobs(app=app, grants=grants)
+    server = Schedules(app=app, grants=grants, clock=SetClock(first.next))
+    await run_due(server)
+    return server
+
+
+async def scheduled(server: Dispatcher, prompt: str) -> StoredRun:
+    """The run of a schedule with this prompt, once it has ended."""
+    tasks = granted(server, Capability.TASKS).tasks
+    assert isinstance(tasks, OwnerTasks)
+    runner, stored = tasks.runner, StoredSchedules(tasks.runner.board)
+    one = replace(
+        schedule(f"cron_{secrets.token_hex(8)}", first=0),
+        job=Job(kind="prompt", text=prompt),
+        rights=stored_rights.to_json(Rights()),
+    )
+    await stored.create(one)
+    assert await stored.claim(Due(schedule=one, due=0, next=None, missed=0, last_missed=None))
+    runner.owners.add(runs_of(LOCAL))
+    runner.look()
     with anyio.fail_after(60):
-        async with anyio.create_task_group() as runs:
-            server = Scheduler(stored, SetClock(first.next), jobs.run, jobs.owners, is_held=jobs.is_held)
-            await server.look(runs)
-    stored.close()
+        while True:
+            (run,) = next(found.runs for found in await stored.all() if found.handle == one.handle)
+            if run.ended is not None:
+                await stored.delete(one.handle, LOCAL, Rights())
+                return run
+            await anyio.sleep(0.01)
+
+
+def schedules_of(app: Application) -> StoredSchedules:
+    return StoredSchedules(StoredBoard(app.shared.database))
+
+
+async def run_due(server: Schedules) -> None:
+    """Let a server run what is due, and wait for its end."""
+    with anyio.fail_after(60):
+        await server.look()
+        while any(run.ended is None for one in await server.store.all() for run in one.runs[:1]):
+            await anyio.sleep(0.01)
+        # Ends the applications of names that run nothing.
+        await server.look()

@@ -126,7 +126,7 @@ async def test_what_is_in_force_when_a_task_runs_binds_it(server: Dispatcher, tm
     refused = await call(server, "TaskCreate", command="touch made")
     assert (refused.error, refused.text) == (
         "unavailable",
-        "The task was not created, because it needs the tool bash: your calls may not use bash here.",
+        "The task was not created, because it needs the tool bash: these calls may not use bash here.",
     )
     refused = await call(server, "TaskUpdate", task_id=name, message="x")
     assert (refused.error, "the tools that plan mode takes away" in refused.text) == ("denied", True)

@@ -18,7 +18,6 @@ from mcp_toolserver.app.serve import mcp_server
 from mcp_toolserver.capabilities.call_scope import LOCAL
 from mcp_toolserver.capabilities.tasks import NewTask
 from mcp_toolserver.stores.board import DIED, LEFT, StoredBoard
-from mcp_toolserver.stores.file_lock import BOARD, dead_servers
 from mcp_toolserver.stores.tasks import StoredTasks, TaskRecord
 from tests.plan.planning import Human
 from tests.protocol.resource_clients import commanding, completed, listed, read, refusal
@@ -209,9 +208,10 @@ async def test_damaged_rights_let_no_task_run(tmp_path: Path) -> None:
         board = StoredBoard(made.app.shared.database)
         task = NewTask(subject="a", command="touch never")
         await board.create(LOCAL, "task_damaged", task, "{}")
-        await board.aclose()
-        assert dead_servers(made.app.shared.database.path + BOARD)
-        made.app.providers.resume_tasks()
+        await board.aclose([LOCAL])
+        runner = made.app.providers.runner()
+        runner.adopts = True
+        runner.look()
         with anyio.fail_after(20):
             while (await board.get(LOCAL, "task_damaged")).detail.summary.status != "failed":
                 await anyio.sleep(0.01)

@@ -21,7 +21,6 @@ from mcp_toolserver.stores.board import (
     new_id,
 )
 from mcp_toolserver.stores.database import Database
-from mcp_toolserver.stores.file_lock import BOARD, dead_servers
 
 OTHER = "connection 1"
 
@@ -36,7 +35,7 @@ async def main():
     for name, owner in (("task_run", "local"), ("task_wait", "local"), ("task_other", "connection 1")):
         await board.create(owner, name, NewTask(subject=name, command="true"), "{}")
     await board.create("local", "task_note", NewTask(subject="note", status="in_progress"), "")
-    await board.claim(1, adopts=False)
+    await board.claim((1, 0), ["local"])
     os._exit(9)
 
 anyio.run(main)
@@ -61,13 +60,20 @@ async def status(at: StoredBoard, task: str, owner: str = LOCAL) -> str:
     return (await at.get(owner, task)).detail.summary.shown_status
 
 
-async def claim(at: StoredBoard, *, adopts: bool = False) -> tuple[list[str], bool]:
-    claims, waits = await at.claim(10, adopts=adopts)
+async def claim(at: StoredBoard, *, adopts: bool = False, most: int = 10) -> tuple[list[str], bool]:
+    left = [one.id for one in await at.left(LOCAL)] if adopts else ()
+    claims, waits = await at.claim((most, 0), [LOCAL, OTHER], adopts=left)
     return [one.id for one in claims], waits
 
 
+async def end(at: StoredBoard) -> None:
+    """Let a server end."""
+    await at.aclose([LOCAL, OTHER])
+    at._database.close()
+
+
 def end_of(task: str) -> Claim:
-    return Claim(id=task, owner=LOCAL, subject="", prompt="", command="", rights="", messages=())
+    return Claim(id=task, owner=LOCAL, subject="", prompt="", command="", rights="", messages=(), schedule="")
 
 
 async def test_a_server_claims_its_own_ready_tasks_in_order(tmp_path: Path) -> None:
@@ -84,13 +90,12 @@ async def test_a_server_claims_its_own_ready_tasks_in_order(tmp_path: Path) -> N
     # More than it asks for waits.
     for _ in range(3):
         await create(at, command="x")
-    claims, waits = await at.claim(2, adopts=False)
+    claims, waits = await claim(at, most=2)
     assert (len(claims), waits) == (2, True)
 
 
 async def test_the_tasks_of_a_killed_server_are_failed_taken_over_or_cancelled(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", SERVER, str(tmp_path)], check=False)
-    assert dead_servers(database(tmp_path).path + BOARD)
     changed: list[str] = []
     at = StoredBoard(database(tmp_path), changed=lambda _, task: changed.append(task))
     run = (await at.get(LOCAL, "task_run")).detail.summary
@@ -100,23 +105,22 @@ async def test_the_tasks_of_a_killed_server_are_failed_taken_over_or_cancelled(t
     assert await status(at, "task_note") == "in_progress"
     assert changed == ["task_run", "task_other"]
     assert await claim(at) == ([], False)
-    assert dead_servers(database(tmp_path).path + BOARD)
+    assert (await at.get(LOCAL, "task_wait")).detail.summary.is_left
     assert await claim(at, adopts=True) == (["task_wait"], False)
     assert await claim(board(tmp_path), adopts=True) == ([], False)
-    assert not dead_servers(database(tmp_path).path + BOARD)
 
 
 async def test_servers_that_take_over_at_the_same_time_share_the_tasks(tmp_path: Path) -> None:
     first = board(tmp_path)
     left = {await create(first, command="x") for _ in range(20)}
-    await first.aclose()
+    await end(first)
     taken: list[str] = []
 
     async def take(at: StoredBoard) -> None:
-        claims = True
+        claims: list[str] | bool = True
         while claims:
-            claims, _ = await at.claim(3, adopts=True)
-            taken.extend(one.id for one in claims)
+            claims, _ = await claim(at, adopts=True, most=3)
+            taken.extend(claims)
 
     async with anyio.create_task_group() as servers:
         for _ in range(4):
@@ -132,8 +136,7 @@ async def test_a_server_that_ends_leaves_what_waits_to_the_next_and_who_leaves_t
     await claim(first)
     waiting = await create(first, command="y")
     gone = await create(first, OTHER, command="z")
-    await first.aclose()
-    assert dead_servers(database(tmp_path).path + BOARD)
+    await end(first)
     with pytest.raises(Unavailable, match="shutting down"):
         await create(first)
     at = board(tmp_path)
@@ -146,15 +149,15 @@ async def test_a_server_that_ends_leaves_what_waits_to_the_next_and_who_leaves_t
     assert await status(at, running) == "failed"
     assert await status(at, gone, OTHER) == "cancelled"
     assert await claim(at, adopts=True) == ([waiting], False)
-    await at.aclose()
-    assert not dead_servers(database(tmp_path).path + BOARD)
+    await end(at)
+    assert list(tmp_path.rglob("*.server-*")) == []
     # What cannot be written at the end is left to the next server.
     stored = database(tmp_path)
     at = StoredBoard(stored)
     task = await create(at, command="x")
     stored.close()
     with pytest.raises(Unavailable):
-        await at.aclose()
+        await at.aclose([LOCAL])
     assert await claim(board(tmp_path), adopts=True) == ([task], False)
 
 
@@ -212,6 +215,25 @@ async def test_dependencies_are_limited_and_stay_as_they_are_once_a_task_runs(tm
         await at.remove(LOCAL, runs, Rights())
     with pytest.raises(Conflict, match="in another server"):
         await board(tmp_path).cancel(LOCAL, runs, "no", Rights())
+
+
+async def test_what_failed_is_retried_and_what_depends_on_it_waits_again(tmp_path: Path) -> None:
+    at, other = board(tmp_path), board(tmp_path)
+    failed = await create(at, command="x")
+    after = await create(at, LOCAL, failed, command="y")
+    note = await create(at)
+    await claim(at)
+    retried = TaskChange(id=failed, status="pending")
+    with pytest.raises(InvalidInput, match="sets its status"):
+        await other.update(LOCAL, retried, Rights())
+    await at.finish(end_of(failed), Outcome(status="failed", reason="Exit status 1.", output=b"lost"))
+    assert await status(at, after) == "blocked"
+    assert (await other.update(LOCAL, retried, Rights())).output_bytes == 0
+    assert await status(at, after) == "pending"
+    assert [await claim(one) for one in (at, other)] == [([], True), ([failed], False)]
+    await at.update(LOCAL, TaskChange(id=note, status="failed", message="why"), Rights())
+    with pytest.raises(Conflict, match="terminal state"):
+        await at.update(LOCAL, TaskChange(id=note, status="pending"), Rights())
 
 
 async def test_a_change_is_announced_with_all_that_it_may_block(tmp_path: Path) -> None:

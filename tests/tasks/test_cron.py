@@ -3,6 +3,7 @@
 import re
 import time
 from collections.abc import AsyncGenerator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,8 @@ from mcp_toolserver.capabilities.cron import Job, Schedule, ScheduledRun
 from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.errors import InvalidInput
 from mcp_toolserver.runtime.clock import machine_zone
-from mcp_toolserver.stores.cron import StoredSchedules
-from mcp_toolserver.text.cron import detailed, listed
-from tests.tasks.schedules import application, call, create
+from mcp_toolserver.text.cron import at, detailed, listed
+from tests.tasks.schedules import application, call, create, schedules_of
 
 HANDLE = re.compile(r"cron_[0-9a-f]{32}")
 
@@ -113,7 +113,7 @@ async def test_missed_times_are_reported_also_before_a_server_looks(tmp_path: Pa
         await app.shared.database.run(
             lambda opened: opened.execute("UPDATE cron_schedules SET next = next - 10 * 3600") and None
         )
-        stored = {one.handle: one for one in await StoredSchedules(app.shared.database).all()}
+        stored = {one.handle: one for one in await schedules_of(app).all()}
         shown = await call(app, "CronList")
         assert shown.data is not None
         crons: Any = shown.data["crons"]
@@ -122,7 +122,7 @@ async def test_missed_times_are_reported_also_before_a_server_looks(tmp_path: Pa
         assert missed[handle] in (9, 10)
         assert missed[caught_up] == 9
         assert {one.missed for one in stored.values()} == {0}
-        assert "no server ran, or earlier runs had not ended" in shown.text
+        assert "no server ran that could run it" in shown.text
 
 
 async def test_a_schedule_whose_zone_is_gone_is_listed_and_deleted(app: Application) -> None:
@@ -145,6 +145,8 @@ def scheduled(*runs: ScheduledRun, following: datetime | None = NOON) -> Schedul
         job=Job(kind="prompt", text="Look at the tests.\nThen repair them."),
         description="",
         catch_up=True,
+        once=False,
+        waits="",
         created=NOON,
         next=following,
         missed=2,
@@ -166,6 +168,8 @@ RUNS = (
 
 def test_the_last_three_runs_are_listed_with_their_first_line_and_all_in_full_of_a_single_schedule() -> None:
     assert listed(scheduled(RUNS[3])).endswith("x" * 160 + " …")
+    still = replace(RUNS[0], due=NOON - timedelta(hours=1))
+    assert f"the last {at(NOON)}: the run before had not ended" in listed(scheduled(still))
     shown = detailed(scheduled(*RUNS, following=None))
     assert "never again" in shown
     assert "Then repair them." in shown
@@ -175,7 +179,7 @@ def test_the_last_three_runs_are_listed_with_their_first_line_and_all_in_full_of
         "cron_1\n"
         "  0 12 * * * in UTC, next 2026-06-01T12:00+00:00, catches up\n"
         "  prompt: Look at the tests. …\n"
-        "  missed 2, the last 2026-06-01T12:00+00:00: no server ran, or earlier runs had not ended\n"
+        "  missed 2, the last 2026-06-01T12:00+00:00: no server ran that could run it\n"
         "  runs: 4; the last ones:\n"
         "    2026-06-01T12:00+00:00 running since 2026-06-01T12:00+00:00\n"
         "    2026-06-01T12:00+00:00 interrupted, because its server ended; it is not repeated\n"

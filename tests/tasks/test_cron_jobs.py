@@ -1,26 +1,33 @@
 """The jobs of schedules: what they may do, and what is stored of them."""
 
 import json
+import re
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from pathlib import Path
 
-import anyio
 import pytest
 
 from mcp_toolserver.app.compose import Application, application_of
-from mcp_toolserver.app.schedules import Jobs
+from mcp_toolserver.app.schedules import Schedules
 from mcp_toolserver.capabilities.call_scope import LOCAL
 from mcp_toolserver.capabilities.permissions import Permission
-from mcp_toolserver.errors import Unavailable
 from mcp_toolserver.policy.rules import Narrowing
 from mcp_toolserver.protocol.http.tokens import GrantFile, ServerLimits
-from mcp_toolserver.runtime.cron.scheduler import Scheduler
-from mcp_toolserver.stores.cron import StoredRun, StoredSchedules
+from mcp_toolserver.stores.cron import StoredRun
 from tests.support.named import Names, file_of_tokens
 from tests.support.processes import until
 from tests.support.workbench import Person
-from tests.tasks.schedules import SetClock, application, call, call_by, create, look, run_next
+from tests.tasks.schedules import (
+    SetClock,
+    application,
+    call,
+    call_by,
+    create,
+    run_due,
+    run_next,
+    schedules_of,
+)
 
 READ_ONLY, WORKSPACE_WRITE, DANGER = Permission
 
@@ -28,7 +35,7 @@ WRITES = "echo written > file"
 
 
 async def last_run(app: Application) -> StoredRun:
-    (schedule,) = await StoredSchedules(app.shared.database).all()
+    (schedule,) = await schedules_of(app).all()
     return schedule.runs[0]
 
 
@@ -37,7 +44,7 @@ async def test_what_a_command_prints_and_how_it_ends_is_stored(tmp_path: Path) -
         handle = await create(app, command=f"{WRITES}; cat file; echo 'and more' >&2")
         await run_next(app)
         run = await last_run(app)
-        assert (run.outcome, run.output) == ("succeeded", "written\nand more\n")
+        assert (run.outcome, run.output) == ("succeeded", "written\nand more")
         assert (tmp_path / "root/file").read_text(encoding="utf-8") == "written\n"
         shown = await call(app, "CronList", cron_id=handle)
         assert "written\nand more" in shown.text
@@ -48,8 +55,8 @@ async def test_what_a_command_prints_and_how_it_ends_is_stored(tmp_path: Path) -
         await run_next(app)
         run = await last_run(app)
         assert run.outcome == "failed"
-        assert run.output.startswith("begin\n1\n2\n")
-        assert run.output.rstrip().endswith("100000\nend\n[exit status 3]")
+        assert re.match(r"\[\d+ bytes before are not kept\]\n", run.output)
+        assert run.output.endswith("100000\nend\nexit status 3."), run.output[-100:]
         assert "read_file" not in run.output
     # The audit log names the schedule of a call.
     (log,) = (tmp_path / "state/audit").glob("*.jsonl")
@@ -63,37 +70,34 @@ async def test_a_schedule_waits_for_the_end_of_plan_mode_and_a_run_is_suspended(
     asked = Person(answers=(("Approve",),))
     ticks = tmp_path / "root/ticks"
     async with application(tmp_path) as app:
-        stored = StoredSchedules(app.shared.database)
+        stored = schedules_of(app)
         await create(app, command="until [ -e go ]; do echo x >> ticks; sleep 0.02; done; echo x > done")
         (first,) = await stored.all()
-        jobs = Jobs(app=app, grants=None)
         clock = SetClock(float(first.next or 0))
-        server = Scheduler(stored, clock, jobs.run, jobs.owners, is_held=jobs.is_held)
+        server = Schedules(app=app, grants=None, clock=clock)
         await call_by(asked, app, "EnterPlanMode")
-        await look(server)
-        assert not ticks.exists()
+        await server.look()
+        assert "waits" in (await call(app, "CronList")).text
         # By now it would be missed.
         clock.moment += 1_000
+        await server.look()
+        assert not ticks.exists()
         await call_by(asked, app, "ExitPlanMode", plan="a plan")
-        with anyio.fail_after(60):
-            async with anyio.create_task_group() as runs:
-                await server.look(runs)
-                await until(ticks.exists)
-                await call_by(asked, app, "EnterPlanMode")
-                (tmp_path / "root/go").touch()
-                before = ticks.stat().st_size
-                await call(app, "bash", command="sleep 0.5")
-                assert ticks.stat().st_size == before
-                await call_by(asked, app, "ExitPlanMode", plan="a plan")
+        await until(ticks.exists)
+        await call_by(asked, app, "EnterPlanMode")
+        (tmp_path / "root/go").touch()
+        before = ticks.stat().st_size
+        await call(app, "bash", command="sleep 0.5")
+        assert ticks.stat().st_size == before
+        await call_by(asked, app, "ExitPlanMode", plan="a plan")
+        await run_due(server)
         assert (await last_run(app)).outcome == "succeeded"
         assert (tmp_path / "root/done").exists()
-        stored.close()
 
 
 @pytest.mark.parametrize(
     ("created", "fires", "writes"),
     [
-        pytest.param(WORKSPACE_WRITE, READ_ONLY, [], id="the mode is lower now"),
         pytest.param(READ_ONLY, DANGER, [], id="the mode was lower when it was created"),
         pytest.param(WORKSPACE_WRITE, DANGER, ["file"], id="the mode allows everything now"),
     ],
@@ -112,6 +116,33 @@ async def test_a_job_has_the_lower_of_the_two_modes(
         assert "hush" not in run.output
     assert {file.name for file in (tmp_path / "root").iterdir()} == {"hidden", *writes}
     assert not (tmp_path / "outside").exists()
+
+
+async def test_what_this_server_cannot_run_waits_with_a_reason_and_is_not_run(tmp_path: Path) -> None:
+    """It is neither failed nor missed: another server may run it."""
+    async with application(tmp_path) as app:
+        await create(app, command=WRITES, catch_up=True)
+    lacking: dict[str, tuple[Permission, dict[str, tuple[str, ...]]]] = {
+        "the permission mode workspace-write; this server has read-only": (READ_ONLY, {}),
+        "may not use bash here": (WORKSPACE_WRITE, {"exclude_tools": ("bash",)}),
+    }
+    for why, (mode, settings) in lacking.items():
+        async with application(tmp_path, mode, **settings) as app:
+            (before,) = await schedules_of(app).all()
+            said: list[str] = []
+            clock = SetClock(float(before.next or 0))
+            server = Schedules(app=app, grants=None, clock=clock, announce=said.append)
+            for _ in range(2):
+                await server.look()
+            assert await schedules_of(app).all() == (before,)
+            assert [why in one for one in said] == [True]
+            set_next = "UPDATE cron_schedules SET next = ? RETURNING id"
+            await app.shared.database.rows(set_next, (0,))
+            assert why in (await call(app, "CronList")).text
+            await app.shared.database.rows(set_next, (before.next,))
+    async with application(tmp_path) as app:
+        await run_next(app)
+        assert (await last_run(app)).outcome == "succeeded"
 
 
 async def test_a_job_keeps_what_was_taken_from_the_call_that_created_it_and_damaged_rights_run_nothing(
@@ -157,7 +188,7 @@ async def test_a_job_reaches_no_folder_that_its_client_has_removed_and_is_left_t
         narrowed = await works_in(kept)
         assert ("of kept" in narrowed, "of removed" in narrowed) == (True, False)
         assert await works_in(other) == narrowed
-        (schedule,) = await StoredSchedules(app.shared.database).all()
+        (schedule,) = await schedules_of(app).all()
         assert schedule.run_count == 2
         one = Person(works_in=(str(kept),))
         assert (await app.dispatcher.call("CronDelete", delete, one)).error == "denied"
@@ -167,20 +198,14 @@ async def test_a_job_reaches_no_folder_that_its_client_has_removed_and_is_left_t
 async def test_rules_and_tools_of_today_refuse_a_job_of_yesterday(tmp_path: Path) -> None:
     async with application(tmp_path) as app:
         await create(app, command=WRITES)
-    today: tuple[tuple[str, tuple[str, ...]], ...] = (
-        ("deny", ("bash(echo *)",)),
-        ("ask", ("bash(echo *)",)),
-        ("exclude_tools", ("bash",)),
-    )
-    for number, (setting, value) in enumerate(today, 1):
-        async with application(tmp_path, WORKSPACE_WRITE, **{setting: value}) as app:
+    for number, setting in enumerate(("deny", "ask"), 1):
+        async with application(tmp_path, WORKSPACE_WRITE, **{setting: ("bash(echo *)",)}) as app:
             await run_next(app)
-            (after,) = await StoredSchedules(app.shared.database).all()
+            (after,) = await schedules_of(app).all()
             assert (after.run_count, after.runs[0].outcome) == (number, "failed"), setting
-            if setting == "exclude_tools":
-                assert "the tool bash, which is not available here" in after.runs[0].output
-                result = await call(app, "CronCreate", schedule="@daily", time_zone="UTC", command="true")
-                assert result.error == "unavailable"
+    async with application(tmp_path, WORKSPACE_WRITE, exclude_tools=("bash",)) as app:
+        result = await call(app, "CronCreate", schedule="@daily", time_zone="UTC", command="true")
+        assert result.error == "unavailable"
     assert list((tmp_path / "root").iterdir()) == []
 
 
@@ -217,38 +242,38 @@ async def test_the_schedule_of_a_name_runs_within_its_roots_and_its_mode_of_toda
     assert "of Ben" not in (await last_run(office.app)).output
     (office.root / "a/file").unlink()
     office.names.change("ann", **{"permission-mode": "read-only"})
-    (schedule,) = await StoredSchedules(office.app.shared.database).all()
+    (schedule,) = await schedules_of(office.app).all()
     refused = await call(office.own, "CronDelete", cron_id=schedule.handle)
     assert (refused.error, "mode workspace-write" in refused.text) == ("denied", True)
-    await run_next(office.app, office.grants)
-    assert (await last_run(office.app)).outcome == "failed"
-    assert not (office.root / "a/file").exists()
+    (before,) = await schedules_of(office.app).all()
+    await Schedules(app=office.app, grants=office.grants, clock=SetClock(float(before.next or 0))).look()
+    assert await schedules_of(office.app).all() == (before,)
 
 
 async def test_the_schedules_of_a_revoked_name_do_not_run(office: Office) -> None:
-    """Nor do they in a server without its tokens."""
-    await create(office.own, command=WRITES)
-    await run_next(office.app)
+    """Nor do they run in a server without its tokens; a token that lasts longer stops nothing."""
+    await create(office.own, command="touch began; sleep 100")
+    (schedule,) = await schedules_of(office.app).all()
+    clock = SetClock(float(schedule.next or 0))
+    await Schedules(app=office.app, grants=None, clock=clock).look()
+    assert await schedules_of(office.app).all() == (schedule,)
+    server = Schedules(app=office.app, grants=office.grants, clock=clock)
+    await server.look()
+    await until((office.root / "a/began").exists)
+    office.names.change("ann", expires="2999-01-01T00:00:00+00:00")
+    await server.look()
+    assert (await last_run(office.app)).outcome == "running"
     office.names.change("ann")
-    await run_next(office.app, office.grants)
-    (schedule,) = await StoredSchedules(office.app.shared.database).all()
-    assert schedule.run_count == 0
-    with pytest.raises(Unavailable, match="revoked"):
-        await Jobs(app=office.app, grants=office.grants).run(schedule)
+    await server.look()
+    assert (await last_run(office.app)).output == "It was stopped, because the rights of its owner changed."
+    clock.moment += 3_600
+    await server.look()
+    (schedule,) = await schedules_of(office.app).all()
+    assert schedule.run_count == 1
 
 
 async def test_a_name_has_no_slots_of_its_own(office: Office) -> None:
     assert office.own.dispatcher.slots is office.app.dispatcher.slots
-
-
-async def test_a_token_that_lasts_longer_does_not_stop_a_run(office: Office) -> None:
-    jobs = Jobs(app=office.app, grants=office.grants)
-    before = jobs.owners()
-    office.names.change("ann", expires="2999-01-01T00:00:00+00:00")
-    assert office.grants.grants()["ann"].expires is not None
-    assert jobs.owners() == before
-    office.names.change("ann", **{"permission-mode": "read-only"})
-    assert jobs.owners() != before
 
 
 async def test_schedules_are_those_of_a_name_or_of_the_user(office: Office) -> None:

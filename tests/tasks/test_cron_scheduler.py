@@ -3,7 +3,7 @@
 import multiprocessing
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from multiprocessing.queues import Queue
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
@@ -11,22 +11,22 @@ from pathlib import Path
 import anyio
 import pytest
 
-from mcp_toolserver.capabilities.call_scope import LOCAL
-from mcp_toolserver.errors import Conflict, InvalidInput, Unavailable
-from mcp_toolserver.pipeline.call import Rights
-from mcp_toolserver.stores.cron import (
-    KEPT_RUNS,
-    MAX_OUTPUT_BYTES,
-    MAX_SCHEDULES,
-    ClaimedRun,
-    Outcome,
-    StoredRun,
-    StoredSchedule,
-    StoredSchedules,
-)
-from mcp_toolserver.stores.database import Database
+from mcp_toolserver.errors import InvalidInput
+from mcp_toolserver.runtime.tasks.runner import RUNS
+from mcp_toolserver.stores.board import KEPT_RUNS, RUN_OUTPUT, Claim, Outcome
+from mcp_toolserver.stores.cron import MAX_SCHEDULES, StoredSchedule, StoredSchedules
 from tests.support.extent import rounds
-from tests.tasks.schedules import SetClock, look, schedule, scheduler, seconds, store, succeed
+from tests.tasks.schedules import (
+    SetClock,
+    look,
+    looking,
+    runner_of,
+    schedule,
+    scheduler,
+    seconds,
+    store,
+    succeed,
+)
 
 SECONDS = 30.0
 """How long a test waits for another process."""
@@ -102,16 +102,15 @@ def serve(folder: Path, moments: list[int], together: Barrier, done: "Queue[list
     """A server that looks at each of `moments`, at the same time as the other."""
     stored, clock, ran = store(folder), SetClock(), list[_Done]()
 
-    async def run(one: StoredSchedule) -> Outcome:
-        ran.append((one.handle, int(clock.moment)))
-        return Outcome(succeeded=True, output="")
+    async def run(one: Claim) -> Outcome:
+        ran.append((one.schedule, int(clock.moment)))
+        return Outcome(status="completed")
 
     async def all_moments() -> None:
-        server = scheduler(stored, clock, run, running=100)
+        server = scheduler(stored, clock, run)
         for clock.moment in moments:
             await anyio.to_thread.run_sync(together.wait)
             await look(server)
-        stored.close()
 
     anyio.run(all_moments)
     done.put(ran)
@@ -147,7 +146,7 @@ async def test_two_servers_run_each_time_once_across_both_clock_changes(tmp_path
 def die(folder: Path) -> None:
     """A server that is killed in the middle of a run."""
 
-    async def run(_: StoredSchedule) -> Outcome:
+    async def run(_: Claim) -> Outcome:
         os._exit(9)
 
     anyio.run(look, scheduler(store(folder), SetClock(NOON), run))
@@ -161,7 +160,7 @@ async def test_a_run_whose_server_was_killed_is_interrupted_and_not_repeated(tmp
     killed.join(SECONDS)
     assert killed.exitcode == 9
     (run,) = (await only(stored)).runs
-    assert run == StoredRun(due=int(NOON), started=int(NOON), ended=None, outcome="interrupted", output="")
+    assert (run.due, run.ended, run.outcome, run.output) == (int(NOON), None, "interrupted", "")
     clock = SetClock(NOON + 30)
     await look(scheduler(stored, clock, succeed))
     assert [one.outcome for one in (await only(stored)).runs] == ["interrupted"]
@@ -169,27 +168,25 @@ async def test_a_run_whose_server_was_killed_is_interrupted_and_not_repeated(tmp
     await look(scheduler(stored, clock, succeed))
     assert [one.outcome for one in (await only(stored)).runs] == ["succeeded", "interrupted"]
     # Only the lock of the living server is left.
-    assert len(list(tmp_path.rglob("*.cron-*"))) == 1
+    assert len(list(tmp_path.rglob("*.server-*"))) == 1
 
 
-async def test_the_runs_of_a_server_that_stops_are_interrupted(
-    stored: StoredSchedules, tmp_path: Path
+async def test_a_run_that_had_not_begun_when_its_server_ended_is_done_by_the_next_or_missed(
+    tmp_path: Path,
 ) -> None:
-    clock, began = SetClock(NOON), anyio.Event()
-
-    async def run(_: StoredSchedule) -> Outcome:
-        began.set()
-        await anyio.sleep_forever()
-        raise AssertionError
-
-    with anyio.fail_after(SECONDS):
-        async with anyio.create_task_group() as serving:
-            serving.start_soon(scheduler(stored, clock, run).serve)
-            await began.wait()
-            assert (await only(store(tmp_path))).runs[0].outcome == "running"
-            serving.cancel_scope.cancel()
-    assert (await only(store(tmp_path))).runs[0].outcome == "interrupted"
-    assert not list(tmp_path.rglob("*.cron-*"))
+    for late, due in ((59, [NOON]), (60, [])):
+        stored = store(tmp_path / str(late))
+        await stored.create(schedule(first=NOON))
+        ended = store(tmp_path / str(late))
+        server = scheduler(ended, SetClock(NOON), succeed)
+        runner_of(server).free = 0
+        await look(server)
+        assert [run.outcome for run in (await only(stored)).runs] == ["waiting"]
+        ended.board._database.close()
+        await look(scheduler(stored, SetClock(NOON + late), succeed))
+        after = await only(stored)
+        assert [(run.due, run.outcome) for run in after.runs] == [(one, "succeeded") for one in due]
+        assert (after.run_count, after.missed) == (len(due), 1 - len(due))
 
 
 # --- the loop --------------------------------------------------------------------------------------------
@@ -199,15 +196,20 @@ async def test_a_server_looks_at_each_whole_minute_and_while_something_runs_each
     stored: StoredSchedules,
 ) -> None:
     clock, jobs = SetClock(NOON - 20), Held()
+    server = scheduler(stored, clock, jobs.run)
     with anyio.fail_after(SECONDS):
         async with anyio.create_task_group() as serving:
-            serving.start_soon(scheduler(stored, clock, jobs.run).serve)
+            runner_of(server).group = serving
+            serving.start_soon(server.serve)
             await clock.asleep.wait()
             assert clock.slept == [20.0]
             clock.moment = NOON
             clock.wake()
             await clock.asleep.wait()
-            assert (clock.slept, jobs.begun) == ([20.0, 1.0], ["cron_a"])
+            while clock.slept[-1] != 1.0:
+                clock.wake()
+                await clock.asleep.wait()
+            assert jobs.begun == ["cron_a"]
             serving.cancel_scope.cancel()
 
 
@@ -215,22 +217,20 @@ async def test_without_schedules_no_file_is_created_or_changed(tmp_path: Path) -
     fresh = store(tmp_path)
     await look(scheduler(fresh, SetClock(NOON), succeed))
     assert (await fresh.all(), list(tmp_path.iterdir())) == ((), [])
-    database = Database(str(tmp_path), ["root"])
-    await database.run(lambda opened: opened.execute("CREATE TABLE other (x)") and None)
-    before = Path(database.path).read_bytes()
-    stored = StoredSchedules(database)
-    await look(scheduler(stored, SetClock(NOON), succeed))
-    assert await stored.all() == ()
-    assert Path(database.path).read_bytes() == before
 
 
 async def test_state_that_cannot_be_read_is_logged_and_looked_at_again(
     stored: StoredSchedules, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    database = Database(str(tmp_path), ["root"])
-    broken = StoredSchedules(database)
-    database.close()
-    await look(scheduler(broken, SetClock(NOON), succeed))
+    broken, clock = store(tmp_path), SetClock(NOON)
+    broken.board._database.close()
+    server = scheduler(broken, clock, succeed)
+    runner_of(server).look = lambda: None
+    with anyio.fail_after(SECONDS):
+        async with anyio.create_task_group() as serving:
+            serving.start_soon(server.serve)
+            await clock.asleep.wait()
+            serving.cancel_scope.cancel()
     assert "schedules could not be looked at" in caplog.text
     assert (await only(stored)).run_count == 0
 
@@ -261,7 +261,7 @@ async def test_times_without_a_server_are_missed_and_only_the_latest_can_be_made
         assert after.last_missed == (None if last is None else NOON + last)
         due = NOON + late // HOUR * HOUR
         assert after.next == due + HOUR
-        assert [(run.due, run.started) for run in after.runs] == [(due, NOON + late)] * runs
+        assert [run.due for run in after.runs] == [due] * runs
 
 
 async def test_a_clock_that_is_set_back_repeats_nothing(stored: StoredSchedules) -> None:
@@ -281,17 +281,12 @@ class Held:
 
     def __init__(self) -> None:
         self.begun: list[str] = []
-        self.stopped: list[str] = []
         self.end = anyio.Event()
 
-    async def run(self, one: StoredSchedule) -> Outcome:
-        self.begun.append(one.handle)
-        try:
-            await self.end.wait()
-        except BaseException:
-            self.stopped.append(one.handle)
-            raise
-        return Outcome(succeeded=True, output="")
+    async def run(self, one: Claim) -> Outcome:
+        self.begun.append(one.schedule)
+        await self.end.wait()
+        return Outcome(status="completed")
 
 
 async def test_a_time_within_the_previous_run_is_missed(stored: StoredSchedules, tmp_path: Path) -> None:
@@ -299,11 +294,11 @@ async def test_a_time_within_the_previous_run_is_missed(stored: StoredSchedules,
     server = scheduler(stored, clock, jobs.run)
     other = scheduler(store(tmp_path), clock, jobs.run)
     with anyio.fail_after(SECONDS):
-        async with anyio.create_task_group() as runs:
-            await server.look(runs)
+        async with looking(server):
             clock.moment = NOON + HOUR
-            await server.look(runs)
-            await other.look(runs)
+            await server.look()
+            async with looking(other):
+                pass
             jobs.end.set()
     clock.moment = NOON + 2 * HOUR
     await look(server)
@@ -312,24 +307,48 @@ async def test_a_time_within_the_previous_run_is_missed(stored: StoredSchedules,
     assert (after.missed, after.last_missed) == (1, NOON + HOUR)
 
 
-async def test_runs_wait_for_a_free_place_and_are_then_started_or_missed(stored: StoredSchedules) -> None:
+async def test_a_server_without_a_free_place_leaves_a_run_to_others_and_at_last_queues_it(
+    stored: StoredSchedules,
+) -> None:
     clock, jobs = SetClock(NOON), Held()
-    for name in ("cron_b", "cron_c"):
-        await stored.create(schedule(name, first=NOON))
-    server = scheduler(stored, clock, jobs.run, running=1)
+    for number in range(RUNS):
+        await stored.create(schedule(f"cron_{number}", first=NOON))
+    server = scheduler(stored, clock, jobs.run)
     with anyio.fail_after(SECONDS):
-        async with anyio.create_task_group() as runs:
-            await server.look(runs)
-            await server.look(runs)
+        async with looking(server):
+            while len(jobs.begun) < RUNS + 1:
+                await anyio.sleep(0.001)
+            await stored.create(schedule("cron_more", first=NOON))
+            await server.look()
+            assert (await stored.all())[-1].runs == ()
+            clock.moment = NOON + 30
+            await server.look()
+            while "cron_more" not in jobs.begun:
+                await anyio.sleep(0.001)
             jobs.end.set()
-    assert jobs.begun == ["cron_a"]
-    clock.moment = NOON + 30
+    assert {one.missed for one in await stored.all()} == {0}
+
+
+async def test_what_a_server_cannot_run_is_left_to_one_that_can(
+    stored: StoredSchedules, tmp_path: Path
+) -> None:
+    clock = SetClock(NOON)
+    server = scheduler(store(tmp_path), clock, succeed)
+    runner_of(server).lacks = "it needs the permission mode workspace-write"
     await look(server)
-    assert jobs.begun == ["cron_a", "cron_b"]
-    clock.moment = NOON + 90
-    await look(server)
-    missed = {one.handle: one.missed for one in await stored.all()}
-    assert missed == {"cron_a": 0, "cron_b": 0, "cron_c": 1}
+    assert (await only(stored)).next == NOON
+    await look(scheduler(stored, clock, succeed))
+    assert [run.outcome for run in (await only(stored)).runs] == ["succeeded"]
+
+
+async def test_a_schedule_that_does_not_recur_ends_with_its_first_run(tmp_path: Path) -> None:
+    stored = store(tmp_path)
+    await stored.create(replace(schedule(first=NOON), once=True))
+    # A time that is missed does not end it.
+    for moment in (NOON + 120, NOON + HOUR, NOON + 2 * HOUR):
+        await look(scheduler(stored, SetClock(moment), succeed))
+    after = await only(stored)
+    assert ([run.due for run in after.runs], after.missed, after.next) == ([NOON + HOUR], 1, None)
 
 
 async def test_an_owner_has_a_limited_number_of_schedules(tmp_path: Path) -> None:
@@ -341,78 +360,23 @@ async def test_an_owner_has_a_limited_number_of_schedules(tmp_path: Path) -> Non
     await stored.create(schedule("cron_other", first=NOON, owner="other"))
 
 
-async def test_the_last_runs_are_kept_without_the_middle_of_long_output(stored: StoredSchedules) -> None:
+async def test_the_last_runs_are_kept_with_the_end_of_their_output(stored: StoredSchedules) -> None:
     clock = SetClock()
 
-    async def run(_: StoredSchedule) -> Outcome:
-        return Outcome(succeeded=True, output="a" * 50_000 + "ü" * 50_000)
+    async def run(_: Claim) -> Outcome:
+        return Outcome(status="failed", reason="Exit status 3.", output=b"a" * 50_000 + "ü".encode() * 50_000)
 
     server = scheduler(stored, clock, run)
     for number in range(KEPT_RUNS + 2):
         clock.moment = NOON + number * HOUR
         await look(server)
     after = await only(stored)
-    output = after.runs[0].output
-    assert len(output.encode()) < MAX_OUTPUT_BYTES + 100
-    assert (output[:3], output[-3:]) == ("aaa", "üüü")
-    assert "[142000 bytes are left out]" in output
+    assert (
+        after.runs[0].output
+        == f"[142000 bytes before are not kept]\n{'ü' * (RUN_OUTPUT // 2)}\nExit status 3."
+    )
     assert after.run_count == KEPT_RUNS + 2
     assert [run.due for run in after.runs] == [NOON + n * HOUR for n in range(KEPT_RUNS + 1, 1, -1)]
-
-
-# --- outcomes --------------------------------------------------------------------------------------------
-
-
-async def test_a_job_that_fails_has_its_reason_or_a_line_in_the_log_and_the_next_one_runs(
-    stored: StoredSchedules, caplog: pytest.LogCaptureFixture
-) -> None:
-    clock, steps = SetClock(NOON), [ValueError("oops"), Unavailable("There is no model."), None]
-
-    async def run(_: StoredSchedule) -> Outcome:
-        if (error := steps.pop(0)) is not None:
-            raise error
-        return Outcome(succeeded=True, output="done")
-
-    server = scheduler(stored, clock, run)
-    while steps:
-        await look(server)
-        clock.moment = (await only(stored)).next or 0
-    assert [(one.outcome, one.output) for one in (await only(stored)).runs] == [
-        ("succeeded", "done"),
-        ("failed", "There is no model."),
-        ("failed", "It failed inside the server; the server's log says why."),
-    ]
-    assert "oops" in caplog.text
-    assert "There is no model" not in caplog.text
-
-
-class Busy(StoredSchedules):
-    """A store that another server uses at first."""
-
-    conflicts: int
-
-    async def finish(self, run: ClaimedRun, outcome: Outcome, now: float) -> None:
-        if self.conflicts:
-            self.conflicts -= 1
-            raise Conflict("Another server is changing the state.")
-        await super().finish(run, outcome, now)
-
-
-class Awake(SetClock):
-    """Does not sleep."""
-
-    async def sleep(self, seconds: float) -> None:
-        await anyio.lowlevel.checkpoint()
-
-
-async def test_an_outcome_is_stored_when_it_can_be_and_else_does_not_end_the_server(tmp_path: Path) -> None:
-    for conflicts, outcome in ((2, "succeeded"), (1_000, "interrupted")):
-        stored = Busy(Database(str(tmp_path / outcome), ["root"]))
-        stored.conflicts = conflicts
-        await stored.create(schedule(first=NOON))
-        await look(scheduler(stored, Awake(NOON), succeed))
-        stored.close()
-        assert (await only(store(tmp_path / outcome))).runs[0].outcome == outcome
 
 
 async def test_a_schedule_in_an_unknown_zone_does_not_stop_the_others(
@@ -424,43 +388,3 @@ async def test_a_schedule_in_an_unknown_zone_does_not_stop_the_others(
     await look(scheduler(stored, SetClock(NOON), succeed))
     assert [one.run_count for one in await stored.all()] == [0, 1]
     assert "cron_a does not run: There is no time zone" in caplog.text
-
-
-# --- stopping --------------------------------------------------------------------------------------------
-
-
-async def test_deleting_a_schedule_stops_its_run_in_whatever_server(
-    stored: StoredSchedules, tmp_path: Path
-) -> None:
-    jobs = Held()
-    await stored.create(schedule("cron_b", first=NOON))
-    server = scheduler(stored, SetClock(NOON), jobs.run)
-    with anyio.fail_after(SECONDS):
-        async with anyio.create_task_group() as runs:
-            await server.look(runs)
-            deleted = await store(tmp_path).delete("cron_a", LOCAL, Rights())
-            assert deleted.runs[0].outcome == "running"
-            await server.look(runs)
-            jobs.end.set()
-    assert jobs.stopped == ["cron_a"]
-    assert [(one.handle, one.runs[0].outcome) for one in await stored.all()] == [("cron_b", "succeeded")]
-
-
-async def test_a_run_stops_over_its_time_or_when_the_rights_of_its_owner_change(
-    stored: StoredSchedules, tmp_path: Path
-) -> None:
-    jobs = Held()
-    await look(scheduler(stored, SetClock(NOON), jobs.run, seconds=0.01))
-    (run,) = (await only(stored)).runs
-    assert (run.outcome, run.output) == ("failed", "It was stopped after 0.01 s.")
-    assert jobs.stopped == ["cron_a"]
-    stored = store(tmp_path / "changed")
-    await stored.create(schedule(first=NOON, owner="anna"))
-    rights: Iterator[Mapping[str, object]] = iter(({"anna": "all"}, {"anna": "few"}, {"anna": "few"}))
-    server = scheduler(stored, SetClock(NOON), jobs.run, lambda: next(rights))
-    with anyio.fail_after(SECONDS):
-        async with anyio.create_task_group() as runs:
-            await server.look(runs)
-            await server.look(runs)
-    (run,) = (await only(stored)).runs
-    assert (run.outcome, run.output) == ("failed", "It was stopped, because the rights of its owner changed.")

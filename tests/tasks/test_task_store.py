@@ -1,5 +1,6 @@
 """Tasks as they are written down: by whom, for how long, and what becomes of those whose server is gone."""
 
+import os
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -32,7 +33,7 @@ async def found(store: StoredTasks, name: str = "task_a") -> TaskRecord:
 
 
 def presences(folder: Path) -> list[Path]:
-    return list(folder.rglob("*.tasks-*"))
+    return list(folder.rglob("*.server-*"))
 
 
 async def test_a_server_that_ends_keeps_no_more_and_cancels_what_works(tmp_path: Path) -> None:
@@ -45,6 +46,7 @@ async def test_a_server_that_ends_keeps_no_more_and_cancels_what_works(tmp_path:
     left = await found(stored(tmp_path))
     assert (left.status, left.message) == ("cancelled", SHUT_DOWN)
     assert await found(stored(tmp_path), "task_b") == failed
+    running._database.close()
     assert presences(tmp_path) == []
 
 
@@ -56,29 +58,22 @@ async def test_a_store_that_cannot_be_written_does_not_keep_a_server_from_ending
     await store.aclose()
 
 
-@pytest.mark.parametrize("how", ["asked for", "another is begun", "it has ended"])
-async def test_the_task_of_a_server_that_died_has_failed_unless_it_had_ended(
-    tmp_path: Path, how: str
-) -> None:
-    """The sign of life of that server goes with the last of its tasks that worked, or with the next task."""
+async def test_the_task_of_a_server_that_died_has_failed_unless_it_had_ended(tmp_path: Path) -> None:
+    """The lock of that server goes with the first work of another."""
     died = stored(tmp_path)
     await died.keep(record("task_left"))
-    if how == "it has ended":
-        await died.keep(record("task_left", status="completed", outcome="{}"))
+    await died.keep(record("task_done", status="completed", outcome="{}"))
     # As the kernel does when a process is killed.
-    died._server.release(leave_file=True)
-    assert len(presences(tmp_path)) == 1
+    os.close(died._database.server._file)
     after = stored(tmp_path)
-    if how == "another is begun":
-        await after.keep(record("task_b"))
     left = await found(after, "task_left")
-    if how == "it has ended":
-        assert left.status == "completed"
-        await after.keep(record())
-    else:
-        assert (left.status, left.outcome) == ("failed", "")
-        assert left.message
-    assert len(presences(tmp_path)) == (how != "asked for")
+    assert (left.status, left.outcome) == ("failed", "")
+    assert left.message
+    assert (await found(after, "task_done")).status == "completed"
+    dead = presences(tmp_path)
+    await after.keep(record())
+    assert len(presences(tmp_path)) == 1
+    assert presences(tmp_path) != dead
 
 
 async def test_a_server_that_shows_no_sign_of_life_is_gone(tmp_path: Path) -> None:

@@ -50,6 +50,7 @@ def findings(facts: Facts) -> Iterator[Finding]:
     yield from _programs(facts)
     yield from _desktop(facts)
     yield from _own_files(facts)
+    yield from _work(facts)
     yield from _output_and_limits(facts)
     yield from _machine(facts)
 
@@ -329,6 +330,12 @@ def _own_files(facts: Facts) -> Iterator[Finding]:
         standing, mode = ("degraded", "700") if place == state else ("missing", "600")
         detail = f"other users may read or change {place}"
         yield Finding("private files", standing, detail, f"chmod {mode} {place}")
+
+
+def _work(facts: Facts) -> Iterator[Finding]:
+    for name, why in facts.waiting.items():
+        remedy = "start such a server, or `mcp-toolserver cron run` with that permission mode"
+        yield Finding("work that waits for a server", "note", f"{name} {why}", remedy)
 
 
 def _output_and_limits(facts: Facts) -> Iterator[Finding]:

@@ -6,6 +6,7 @@ machine is in it: no output, error message, name or path.
 """
 
 import json
+import logging
 import os
 import platform
 import re
@@ -22,6 +23,7 @@ from rich.markup import escape
 from rich.table import Table
 
 import mcp_toolserver
+from mcp_toolserver.app.agent_model import failures, model_options
 from mcp_toolserver.app.policy import build_policy, hide_from_commands
 from mcp_toolserver.command_line import Invocation
 from mcp_toolserver.commands.doctor.checks import Finding, Standing, findings, layers, next_step
@@ -105,6 +107,32 @@ def doctor(
     else:
         _show(said, verbose=verbose)
     return said.status
+
+
+def check_model(settings: Settings, *, as_json: bool) -> int:
+    """Ask the models of agents for an answer, and print which give one. Returns the exit status of `doctor`.
+
+    Raises:
+        SettingsError: the settings of the model are invalid, or there are none.
+    """
+    options = model_options(settings)
+    if options is None:
+        raise SettingsError("--check-model: there is no model; configure one in [agent] of the config file")
+    # The findings say it too.
+    logging.getLogger("mcp_toolserver").setLevel(logging.ERROR)
+    found = [
+        Finding(
+            "model of agents",
+            "missing" if why else "holds",
+            f"{options.provider}, {name}: {why or 'answers'}",
+        )
+        for name, why in anyio.run(failures, options).items()
+    ]
+    if as_json:
+        print(json.dumps([asdict(one) for one in found], indent=2))
+    else:
+        Console().print(_findings(found))
+    return 2 if any(one.standing == "missing" for one in found) else 0
 
 
 def _show(said: Report, *, verbose: bool) -> None:

@@ -5,22 +5,28 @@ import os
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import anyio
+
 from mcp_toolserver.app import confinement
 from mcp_toolserver.app.agent_model import model_options
 from mcp_toolserver.app.compose import host_facts
 from mcp_toolserver.app.policy import rule_context
+from mcp_toolserver.capabilities.call_scope import LOCAL
 from mcp_toolserver.capabilities.permissions import DESKTOP, Capability
 from mcp_toolserver.commands.doctor import host
 from mcp_toolserver.commands.doctor.host import Host, RootFacts
-from mcp_toolserver.errors import SettingsError
+from mcp_toolserver.errors import SettingsError, ToolError
 from mcp_toolserver.pipeline.registry import Registry, discover
+from mcp_toolserver.pipeline.stored_rights import wanted_mode
 from mcp_toolserver.policy.rules import by_reach
+from mcp_toolserver.runtime.cron.schedules import GRACE_SECONDS
 from mcp_toolserver.runtime.executables import HostExecutables
 from mcp_toolserver.runtime.files.path_resolver import Openat2, best_resolver
 from mcp_toolserver.runtime.files.workspace import Workspace
@@ -29,7 +35,11 @@ from mcp_toolserver.runtime.sandbox.broker.policy import BrokerPolicy, find_shel
 from mcp_toolserver.runtime.sandbox.layers import landlock
 from mcp_toolserver.runtime.sandbox.layers.process_locks import LockError, lock_server
 from mcp_toolserver.runtime.sandbox.layers.spec import Check, Proof, with_tuples
+from mcp_toolserver.runtime.tasks.runner import RECORDED
 from mcp_toolserver.settings import Settings
+from mcp_toolserver.stores.board import StoredBoard
+from mcp_toolserver.stores.cron import StoredSchedules
+from mcp_toolserver.stores.database import Database
 from mcp_toolserver.stores.git_backups import failures
 from mcp_toolserver.stores.state_dir import state_folder
 from mcp_toolserver.text.file_names import lies_in
@@ -102,6 +112,8 @@ class Facts:
     """The git folders in the roots whose history has no backup, each with the reason."""
     model: str = ""
     """The provider and the name of the model for agents, without address and key; empty without one."""
+    waiting: Mapping[str, str] = field(default_factory=dict[str, str])
+    """The tasks and schedules of this user that wait for a server, each with what it needs."""
     no_model: str = ""
     """Why the settings of the model are invalid; empty when they are valid."""
 
@@ -165,6 +177,7 @@ def examine(settings: Settings, found: HostExecutables, *, broker: bool) -> Fact
         },
         tool_rules=tool_rules,
         model=model,
+        waiting=_waiting(settings),
         no_model=no_model,
     )
 
@@ -176,6 +189,29 @@ def _model(settings: Settings) -> tuple[str, str]:
     except SettingsError as error:
         return "", str(error)
     return (f"{options.provider}, {options.model}" if options else ""), ""
+
+
+def _waiting(settings: Settings) -> Mapping[str, str]:
+    database = Database(state_folder(settings.state_dir), Workspace(settings.root).roots)
+    if not os.path.lexists(database.path):
+        return {}
+    board, late = StoredBoard(database), time.time() - GRACE_SECONDS
+
+    async def read() -> dict[str, str]:
+        due = [one for one in await StoredSchedules(board).due(late, (LOCAL,)) if one.catch_up]
+        kinds = {one.handle: (one.job.kind, one.rights) for one in due}
+        kinds |= {one.id: (one.runs or "command", one.rights) for one in await board.left(LOCAL)}
+        return {
+            name[:RECORDED]: f"needs {wanted_mode(rights).flag}{' and a model' if kind == 'prompt' else ''}"
+            for name, (kind, rights) in kinds.items()
+        }
+
+    try:
+        return anyio.run(read)
+    except ToolError as error:
+        return {"stored state": str(error)}
+    finally:
+        database.close()
 
 
 def _display_name(need: Capability) -> str:

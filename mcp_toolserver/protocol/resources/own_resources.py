@@ -7,7 +7,8 @@ It also completes paths. For files and paths the permission and rules of read_fi
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -44,6 +45,7 @@ TODOS = "toolserver://todos"
 JOBS = "toolserver://jobs"
 AGENTS = "toolserver://agents"
 TASKS = "toolserver://tasks"
+SCHEDULES = "toolserver://schedules"
 
 _DAY_MS = 24 * 3600 * 1000
 """A client may cache an output: it never changes."""
@@ -192,6 +194,13 @@ def own_resources(feature: "ResourceFeature") -> Sequence[OwnResource]:
             kind="task",
         ),
         resource(
+            name="schedules",
+            uri=SCHEDULES,
+            description="Your schedules, with the outcome and output of their last runs.",
+            content=_schedules,
+            tool="CronList",
+        ),
+        resource(
             name="full output",
             uri=OUTPUT_URI,
             description="The full text of a truncated result.",
@@ -296,6 +305,14 @@ async def _tasks(_: str, visitor: Visitor) -> str:
 async def _task(handle: str, visitor: Visitor) -> str:
     found = (await visitor.call("TaskGet", {"task_id": handle})).data or {}
     return json.dumps(found["task"], indent=1, ensure_ascii=False)
+
+
+async def _schedules(_: str, visitor: Visitor) -> str:
+    async def run(_: object, rt: Runtime) -> Output:
+        found = await rt.cron.all(await rt.clock.now())
+        return Output(json.dumps([asdict(one) for one in found], indent=1, default=datetime.isoformat))
+
+    return (await visitor.call("CronList", {}, run)).text
 
 
 async def _saved_output(outputs: OutputStore, handle: str, visitor: Visitor) -> str:

@@ -28,7 +28,7 @@ from mcp.shared.subscriptions import (
 
 from mcp_toolserver.capabilities.change_events import ResourceRef
 from mcp_toolserver.protocol.client_identity import ClientIds
-from mcp_toolserver.protocol.resources.own_resources import AGENTS, CONFIG, JOBS, TASKS, TODOS
+from mcp_toolserver.protocol.resources.own_resources import AGENTS, CONFIG, JOBS, SCHEDULES, TASKS, TODOS
 from mcp_toolserver.protocol.resources.source import not_found
 from mcp_toolserver.protocol.translate import Context
 
@@ -50,6 +50,7 @@ _UPDATED: Mapping[str, Sequence[tuple[str, bool]]] = {
     "job": ((JOBS, True), (f"{JOBS}/{{}}", False)),
     "agent": ((f"{AGENTS}/{{}}", False),),
     "task": ((TASKS, True), (f"{TASKS}/{{}}", True)),
+    "schedules": ((SCHEDULES, False),),
     "todos": ((TODOS, True),),
     "preferences": ((CONFIG, False),),
 }

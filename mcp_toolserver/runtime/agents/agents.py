@@ -138,10 +138,6 @@ class ServerAgents:
                 partial(self.end_agents_of, owner), name=f"the end of the agents of {owner}"
             )
 
-    async def aclose(self) -> None:
-        """Let other servers know that this one has ended. `Background` has ended its agents."""
-        self.store.close()
-
     def running_of(self, handle: str) -> list[str]:
         """Sentences on the background commands and agents of an agent, which end with it."""
         commands = self.context.commands_or_none

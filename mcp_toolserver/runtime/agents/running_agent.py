@@ -146,6 +146,8 @@ class RunningAgent:
         self._context: Context
         """That of its model, once its work has begun."""
         self._tools: tuple[ModelTool, ...] = ()
+        self._answers = True
+        """Whether its model would answer once more."""
         self._newest = self.stored
         """Position of the task of this run."""
         self._began = time.monotonic()
@@ -205,7 +207,7 @@ class RunningAgent:
                     self._began = time.monotonic()
                 self._context = await self._begin()
                 limit = await self._work_in_time()
-                if limit is not None:
+                if limit is not None and self._answers:
                     await self._say_what_is_done(limit)
             except ToolError as error:
                 self.error = error
@@ -237,7 +239,7 @@ class RunningAgent:
             try:
                 return await self._work()
             except ConversationTooLong:
-                return "its conversation is longer than its model can read"
+                return "its conversation is longer than the model can read"
         return f"it reached the limit of {self.seconds:g} s"
 
     async def _work(self) -> str | None:
@@ -252,6 +254,9 @@ class RunningAgent:
             conversation.add(turn)
             context.count(turn)
             await self._save()
+            if turn.limit:
+                self._answers = False
+                return turn.limit
             cut_turns = cut_turns + 1 if turn.is_cut else 0
             if cut_turns >= CUT_TURNS or (turn.is_cut and not turn.calls):
                 limit = f"its answer was cut at the limit of {context.output:,} tokens"
@@ -325,7 +330,10 @@ class RunningAgent:
         return replace(turn, calls=())
 
     async def _say_what_is_done(self, limit: str) -> None:
-        """One turn for what the agent has found and done, which is bounded in time."""
+        """One turn for what the agent has found and done, which is bounded in time; none if it has done
+        nothing."""
+        if len(self.conversation.messages) == 1:
+            return
         asked = _LAST_TURN.format(limit=limit)
         if replies := unanswered(self.conversation.messages):
             self.conversation.add(replies)

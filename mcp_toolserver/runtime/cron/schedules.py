@@ -1,48 +1,23 @@
-"""The schedules of one caller, and their jobs, which run through the dispatcher with at most the rights under
-which they were created.
-"""
+"""The schedules of one caller, whose jobs run with at most the rights under which they were created."""
 
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from anyio import to_thread
-from pydantic import JsonValue
 
-from mcp_toolserver.capabilities.cron import (
-    Job,
-    JobKind,
-    NewSchedule,
-    Schedule,
-    ScheduledRun,
-    owner_of,
-    runs_of,
-)
-from mcp_toolserver.capabilities.processes import Command, JobState
-from mcp_toolserver.errors import InvalidInput, ToolError, Unavailable
+from mcp_toolserver.capabilities.cron import JobKind, NewSchedule, Schedule, ScheduledRun, owner_of
+from mcp_toolserver.errors import InvalidInput, Unavailable
 from mcp_toolserver.pipeline import stored_rights
-from mcp_toolserver.pipeline.call import OutputOverride
-from mcp_toolserver.pipeline.dispatcher import Dispatcher
 from mcp_toolserver.pipeline.nested_calls import NestedCalls, calls_without_client
 from mcp_toolserver.runtime.clock import find_zone, machine_zone
-from mcp_toolserver.runtime.cron.scheduler import plan
-from mcp_toolserver.stores.cron import PREFIX, Outcome, StoredSchedule, StoredSchedules
-from mcp_toolserver.text.cron import next_moment
-from mcp_toolserver.text.shell.command_output import command_text, lines
-from mcp_toolserver.tool_spec import Output, Runtime
-from mcp_toolserver.tools.shell.bash import Bash
+from mcp_toolserver.runtime.tasks.runner import TOOLS, TaskRunner
+from mcp_toolserver.stores.cron import PREFIX, Claim, StoredSchedule, StoredSchedules
+from mcp_toolserver.text.cron import next_moment, past_moments
 
-COMMAND_SECONDS = 600
-"""Time of a command."""
-
-_LARGEST = 60_000
-"""Bytes of output that the dispatcher passes on; `stores/cron.py` keeps fewer."""
-
-_RECORDED = 12
-"""Characters of the handle in the audit log: enough to know the schedule, not enough to use it."""
-
-_TOOLS: Mapping[JobKind, str] = {"command": "bash", "prompt": "Agent"}
+GRACE_SECONDS = 60
+"""How late a run may be added."""
 
 _INSTEAD: Mapping[JobKind, str] = {
     "command": "The operator can change the toolsets or the sandbox of this server.",
@@ -54,6 +29,7 @@ _INSTEAD: Mapping[JobKind, str] = {
 class OwnerSchedules:
     """The schedules of the caller; they outlive the server. `now` is the time of the call."""
 
+    runner: TaskRunner
     store: StoredSchedules
     calls: NestedCalls
     """What the caller may do, and at most what the jobs of its schedules may do."""
@@ -74,10 +50,10 @@ class OwnerSchedules:
         zone = wanted.zone or await to_thread.run_sync(machine_zone)
         found = await to_thread.run_sync(find_zone, zone)
         # No client is there when it runs.
-        check_available(
-            calls_without_client(self.calls.dispatcher, self.calls.rights, owner="", name=""),
-            wanted.job.kind,
-        )
+        alone = calls_without_client(self.calls.dispatcher, self.calls.rights, owner="", name="")
+        kind = wanted.job.kind
+        if why := alone.lacks(TOOLS[kind]):
+            raise Unavailable(f"A {kind} runs with the tool {TOOLS[kind]}: {why}. {_INSTEAD[kind]}")
         made = StoredSchedule(
             handle=PREFIX + secrets.token_hex(16),
             owner=self.owner,
@@ -86,6 +62,7 @@ class OwnerSchedules:
             job=wanted.job,
             description=wanted.description,
             catch_up=wanted.catch_up,
+            once=wanted.once,
             rights=stored_rights.to_json(self.calls.rights),
             created=int(now.timestamp()),
             next=await to_thread.run_sync(next_moment, wanted.fields, found, now.timestamp()),
@@ -95,8 +72,16 @@ class OwnerSchedules:
 
     async def all(self, now: datetime) -> tuple[Schedule, ...]:
         """Return all of the caller, the oldest first. Raises: Conflict, Unavailable: as for `create`."""
-        found = await self.store.all(self.owner)
-        return await to_thread.run_sync(lambda: tuple(shown(one, now.timestamp()) for one in found))
+        found = [
+            (one, await self._obstacle(one, now.timestamp())) for one in await self.store.all(self.owner)
+        ]
+        return await to_thread.run_sync(lambda: tuple(shown(one, now.timestamp(), why) for one, why in found))
+
+    async def _obstacle(self, schedule: StoredSchedule, now: float) -> str:
+        """Why this server does not run a schedule whose time has come."""
+        if schedule.next is None or schedule.next > now:
+            return ""
+        return await self.runner.obstacle(schedule.rights, TOOLS[schedule.job.kind])
 
     async def delete(self, handle: str, now: datetime) -> Schedule:
         """Delete a schedule and stop its run; returns what it was.
@@ -108,8 +93,31 @@ class OwnerSchedules:
         return shown(await self.store.delete(handle, self.owner, self.calls.rights), now.timestamp())
 
 
-def shown(stored: StoredSchedule, now: float) -> Schedule:
-    """A schedule with the times that it has missed until now, also those that no server has seen.
+def plan(schedule: StoredSchedule, now: float) -> Claim:
+    """Say what to run of a schedule whose next time has come, which times are missed, and what comes next.
+
+    Raises:
+        InvalidInput, Unavailable: the time zone is no longer known.
+    """
+    assert schedule.next is not None
+    zone = find_zone(schedule.zone)
+    count, latest = past_moments(schedule.fields, zone, schedule.next, now)
+    runs = schedule.catch_up or now - latest < GRACE_SECONDS
+    missed = count - runs
+    # Only the latest of them can run, so every other one is missed.
+    earlier = past_moments(schedule.fields, zone, schedule.next, latest - 1)[1] if missed else None
+    return Claim(
+        schedule=schedule,
+        due=latest if runs else None,
+        next=next_moment(schedule.fields, zone, now),
+        missed=missed,
+        last_missed=earlier if runs else latest,
+    )
+
+
+def shown(stored: StoredSchedule, now: float, waits: str = "") -> Schedule:
+    """A schedule with the times that it has missed until now, also those that no server has seen. `waits` is
+    why this server does not run it.
 
     If the machine does not know its time zone any more, it does not run, and its times are in UTC.
     """
@@ -126,10 +134,10 @@ def shown(stored: StoredSchedule, now: float) -> Schedule:
             last_missed=claim.last_missed or stored.last_missed,
         )
 
-    def local(moment: int) -> datetime:
-        return datetime.fromtimestamp(moment, zone or UTC)
+    def local(moment: float) -> datetime:
+        return datetime.fromtimestamp(int(moment), zone or UTC)
 
-    def local_or_none(moment: int | None) -> datetime | None:
+    def local_or_none(moment: float | None) -> datetime | None:
         return None if moment is None else local(moment)
 
     return Schedule(
@@ -139,15 +147,17 @@ def shown(stored: StoredSchedule, now: float) -> Schedule:
         job=stored.job,
         description=stored.description,
         catch_up=stored.catch_up,
+        once=stored.once,
         created=local(stored.created),
         next=local_or_none(stored.next),
         missed=stored.missed,
         last_missed=local_or_none(stored.last_missed),
+        waits=waits,
         run_count=stored.run_count,
         runs=tuple(
             ScheduledRun(
                 due=local(run.due),
-                started=local(run.started),
+                started=local_or_none(run.began),
                 ended=local_or_none(run.ended),
                 outcome=run.outcome,
                 output=run.output,
@@ -155,76 +165,3 @@ def shown(stored: StoredSchedule, now: float) -> Schedule:
             for run in stored.runs
         ),
     )
-
-
-def check_available(calls: NestedCalls, kind: JobKind) -> None:
-    """Raises: Unavailable: `calls` cannot run jobs of this kind."""
-    tool = _TOOLS[kind]
-    if not any(entry.spec.name == tool for entry in calls.entries()):
-        raise Unavailable(
-            f"A {kind} runs with the tool {tool}, which is not available here. {_INSTEAD[kind]}"
-        )
-
-
-async def reaches(dispatcher: Dispatcher, schedule: StoredSchedule) -> bool:
-    """Whether the client of this server has any folder of `schedule`; else the server of another client, or
-    one without a client, has to run it."""
-    try:
-        rights = stored_rights.from_json(schedule.rights, dispatcher.rules)
-        host, caller = dispatcher.host, calls_without_client(dispatcher, rights, owner="", name="").caller
-        lists = await caller.roots()
-        return bool(await host.lookups.run("", lambda: host.restricted_to(*lists).workspace.roots))
-    except ToolError:
-        # Its run says why.
-        return True
-
-
-async def run_job(dispatcher: Dispatcher, schedule: StoredSchedule, forget: Callable[[str], None]) -> Outcome:
-    """Run the job of `schedule`; `forget` ends everything that it started.
-
-    Raises:
-        Unavailable: its rights are damaged, or its tool is not available.
-    """
-    rights = stored_rights.from_json(schedule.rights, dispatcher.rules)
-    owner = f"run of {schedule.handle} {secrets.token_hex(8)}"
-    dispatcher.narrowings.adopt(owner, runs_of(schedule.owner))
-    name = f"schedule {schedule.handle[:_RECORDED]}"
-    calls = calls_without_client(dispatcher, rights, owner=owner, name=name)
-    check_available(calls, schedule.job.kind)
-    try:
-        return await (_command if schedule.job.kind == "command" else _prompt)(calls, schedule.job)
-    finally:
-        forget(owner)
-
-
-async def _command(calls: NestedCalls, job: Job) -> Outcome:
-    states: list[JobState] = []
-
-    # The text of the tool does not tell programs how the command ended.
-    async def run(args: Bash, rt: Runtime) -> Output:
-        command = Command(script=args.command, cwd=args.cwd, timeout=args.timeout / 1000)
-        states.append(await rt.processes.run(command, rt.report))
-        return Output(_text(states[0]))
-
-    override = OutputOverride(run=run, output_bytes=_LARGEST)
-    arguments: dict[str, JsonValue] = {"command": job.text, "timeout": 1000 * COMMAND_SECONDS}
-    result = await calls.call(_TOOLS["command"], arguments, output_override=override)
-    succeeded = result.error is None and all(state.exit_status == 0 for state in states)
-    return Outcome(succeeded=succeeded, output=result.text)
-
-
-async def _prompt(calls: NestedCalls, job: Job) -> Outcome:
-    arguments: dict[str, JsonValue] = {"description": "Scheduled job", "prompt": job.text}
-    # Few schedules have a prompt.
-    from mcp_toolserver.runtime.agents.deferred import DEFERRED
-
-    result = await calls.call(_TOOLS["prompt"], arguments, output_override=DEFERRED)
-    return Outcome(succeeded=result.error is None, output=result.text)
-
-
-def _text(state: JobState) -> str:
-    """The output without the path of the whole, which is removed after the run."""
-    text = state.text
-    if state.omitted:
-        text = f"{lines(text)}[{state.omitted} bytes are left out]\n{state.tail}"
-    return command_text(replace(state, text=text, omitted=0))

@@ -1,41 +1,41 @@
 """Asks a provider for one turn, through the clients of Pydantic AI. Importing this module takes seconds.
 
-Requests go to one endpoint only, without proxies or compression. Failures become errors whose texts hold
-neither address nor key.
+Requests go to one endpoint only, without proxies or compression.
 """
 
 import logging
 import ssl
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from functools import cache, partial
-from itertools import islice
 
+import anyio
 import httpx2
 from anthropic import AsyncAnthropic
 from openai import AsyncOpenAI
 from pydantic import JsonValue, TypeAdapter, ValidationError
-from pydantic_ai import direct, exceptions, messages, models
+from pydantic_ai import direct, messages, models
 from pydantic_ai.models.anthropic import AnthropicModel, AnthropicModelSettings
 from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.providers.anthropic import AnthropicProvider
 from pydantic_ai.providers.openai import OpenAIProvider
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import ToolDefinition
+from pydantic_ai.usage import RequestUsage
 
-from mcp_toolserver.capabilities.model import (
-    ConversationTooLong,
-    ModelRequest,
-    ModelTurn,
-    ToolCall,
-    ToolReply,
-    UserText,
+from mcp_toolserver.capabilities.model import ModelRequest, ModelTurn, ToolCall, ToolReply, UserText
+from mcp_toolserver.errors import Unavailable
+from mcp_toolserver.runtime.models.failures import (
+    MAX_BYTES,
+    ForeignResponse,
+    IncompleteAnswer,
+    OversizeResponse,
+    failure,
+    quoted,
 )
-from mcp_toolserver.errors import TimedOut, ToolError, Unavailable
-from mcp_toolserver.runtime.models.model import ModelOptions
-from mcp_toolserver.runtime.web.client import causes, create_tls_context
+from mcp_toolserver.runtime.models.model import ModelOptions, estimated_tokens
+from mcp_toolserver.runtime.web.client import create_tls_context
 
-MAX_BYTES = 32 << 20
-"""Maximum bytes of one response. A streamed token takes about 300 bytes."""
+log = logging.getLogger(__name__)
 
 CONNECT_SECONDS = 10.0
 
@@ -46,7 +46,12 @@ _SENT = {
 """Headers of the client libraries that are sent. They add others from environment variables, even keys."""
 
 _RETRIES = 2
-"""How often a request is repeated after 408, 409, 429, 5xx or a lost connection."""
+"""How often a request is repeated after a failure that may pass; nothing of its answer was used before."""
+
+PAUSE_SECONDS = 0.5
+"""Before the first repetition; twice as long before the next. The provider may ask for another pause."""
+
+LONGEST_PAUSE = 60.0
 
 _OBJECT: TypeAdapter[dict[str, JsonValue]] = TypeAdapter(dict[str, JsonValue])
 
@@ -77,7 +82,7 @@ class ModelClient:
                     api_key=key,
                     base_url=url,
                     http_client=self._http,
-                    max_retries=_RETRIES,
+                    max_retries=0,
                     timeout=timeout,
                     open_telemetry=False,
                 )
@@ -89,7 +94,7 @@ class ModelClient:
                     api_key=key,
                     base_url=url,
                     http_client=self._http,
-                    max_retries=_RETRIES,
+                    max_retries=0,
                     timeout=timeout,
                 )
             )
@@ -97,24 +102,51 @@ class ModelClient:
 
     async def turn(self, model: str, request: ModelRequest) -> ModelTurn:
         """See `Model.turn`; `model` is the provider's name of the model."""
-        try:
-            response = await self._response(self._model(model), request)
-        except ToolError:
-            raise
-        except Exception as error:  # noqa: BLE001  whatever a response makes the libraries raise holds the address
-            raise tool_error(error) from None
-        texts = [part.content for part in response.parts if isinstance(part, messages.TextPart)]
-        calls = [part for part in response.parts if isinstance(part, messages.ToolCallPart)]
+        attempt = 0
+        while True:
+            try:
+                response = await self._response(self._model(model), request)
+                break
+            except Exception as error:  # noqa: BLE001  what the libraries raise holds the address
+                failed = failure(error, self._options)
+            pause = PAUSE_SECONDS * 2**attempt if failed.pause is None else failed.pause
+            left = anyio.current_effective_deadline() - anyio.current_time()
+            if attempt == _RETRIES or not failed.may_pass or pause > min(LONGEST_PAUSE, left):
+                log.warning("%s", failed.error)
+                raise failed.error
+            attempt += 1
+            log.info("request repeated in %g s: %s", pause, failed.error)
+            await anyio.sleep(pause)
+        return self._turn(response, request)
+
+    def _turn(self, response: messages.ModelResponse, request: ModelRequest) -> ModelTurn:
+        """Raises: Unavailable: the response is no complete answer."""
+        text = "".join(part.content for part in response.parts if isinstance(part, messages.TextPart))
+        calls = tuple(
+            ToolCall(id=part.tool_call_id, name=part.tool_name, arguments=_arguments(part))
+            for part in response.parts
+            if isinstance(part, messages.ToolCallPart)
+        )
+        details, reason = response.provider_details or {}, response.finish_reason
+        if reason == "content_filter":
+            why = quoted(details.get("refusal") or details.get("explanation"), self._options)
+            raise Unavailable(
+                f"The model's provider withheld the answer (content filter). Change the task.{why}"
+            )
+        if reason not in ("stop", "length", "tool_call") or (reason == "tool_call" and not calls):
+            why = quoted(details.get("finish_reason"), self._options)
+            raise Unavailable(f"The model stopped before its answer was complete. Try again.{why}")
+        if not response.usage.input_tokens + response.usage.output_tokens:
+            # Some servers do not count.
+            into, out = estimated_tokens(request, text, calls)
+            response.usage = RequestUsage(input_tokens=into, output_tokens=out)
         return ModelTurn(
-            text="".join(texts),
-            calls=tuple(
-                ToolCall(id=call.tool_call_id, name=call.tool_name, arguments=_arguments(call))
-                for call in calls
-            ),
+            text=text,
+            calls=calls,
             input_tokens=_charged(response),
             output_tokens=response.usage.output_tokens,
             cost=self._cost(response),
-            is_cut=response.finish_reason == "length",
+            is_cut=reason == "length",
             context_tokens=response.usage.input_tokens + response.usage.output_tokens,
         )
 
@@ -143,11 +175,11 @@ class ModelClient:
             async for _ in stream:
                 pass
             response = stream.get()
-        if response.finish_reason == "content_filter":
-            raise Unavailable("The model's provider withheld the answer (content filter). Change the task.")
-        if response.finish_reason is None:
-            # The stream ended without the mark of its end.
-            raise Unavailable("The model's answer ended before it was complete. Try again.")
+        # The library fills in a reason where a stream of chat completions has none.
+        if response.finish_reason != "content_filter" and not (response.provider_details or {}).get(
+            "finish_reason"
+        ):
+            raise IncompleteAnswer("no finish reason")
         return response
 
     def _settings(self, request: ModelRequest) -> ModelSettings:
@@ -221,14 +253,6 @@ _KEY_HEADERS = {"anthropic": ("x-api-key", ""), "openai": ("authorization", "Bea
 """The header with the key, and what stands before the key in it."""
 
 
-class OversizeResponse(httpx2.TransportError):
-    """The response is longer than `MAX_BYTES`."""
-
-
-class ForeignResponse(httpx2.TransportError):
-    """The request leads elsewhere, or the response is compressed."""
-
-
 class EndpointTransport(httpx2.AsyncBaseTransport):
     """Sends requests to the endpoint of `options` and nowhere else."""
 
@@ -276,52 +300,3 @@ class _Limited(httpx2.AsyncByteStream):
 
     async def aclose(self) -> None:
         await self._inner.aclose()
-
-
-# --- failures --------------------------------------------------------------------------------------------
-
-_OPERATOR = "Tell the user to ask the operator of this server to"
-
-_ADVICE: Mapping[int, str] = {
-    400: f"it does not accept the request. {_OPERATOR} check provider, model and base-url of [agent].",
-    401: f"check the key. {_OPERATOR} look at key-file or key-variable of [agent].",
-    403: f"the key may not use this model. {_OPERATOR} check the key and model of [agent].",
-    404: f"it does not have this model or address. {_OPERATOR} check model and base-url of [agent].",
-    413: "the conversation is too long for it. Give the agent a smaller task.",
-    429: "too many requests. Try again later, with fewer agents at once.",
-}
-
-
-def tool_error(error: Exception) -> ToolError:
-    chain = tuple(islice(causes(error), 10))
-    if any(isinstance(one, OversizeResponse) for one in chain):
-        return Unavailable(f"The model's provider answered with more than {MAX_BYTES >> 20} MiB.")
-    if isinstance(error, exceptions.ModelContextWindowExceededError):
-        return ConversationTooLong(
-            "The conversation is longer than the model can read. Give the agent a smaller task."
-        )
-    if isinstance(error, exceptions.ModelQuotaExceededError):
-        return Unavailable(
-            f"The model's provider refuses because the account has no credit left. {_OPERATOR} add some."
-        )
-    if isinstance(error, exceptions.ModelTimeoutError) or any(
-        isinstance(one, httpx2.TimeoutException) for one in chain
-    ):
-        return TimedOut("The model's provider did not answer in time. Try again later.")
-    if isinstance(error, exceptions.ModelHTTPError):
-        usual = "it failed. Try again later." if error.status_code >= 500 else _ADVICE[400]
-        advice = _ADVICE.get(error.status_code, usual)
-        return Unavailable(f"The model's provider answered {error.status_code}: {advice}")
-    if isinstance(error, exceptions.ModelConnectionError) or any(
-        isinstance(one, httpx2.TransportError) for one in chain
-    ):
-        return Unavailable(
-            f"The model's provider cannot be reached, or closed the connection. {_OPERATOR} check "
-            "base-url of [agent] and the network."
-        )
-    if isinstance(error, exceptions.ModelAPIError):
-        return Unavailable("The model's provider reported an error while it answered. Try again later.")
-    return Unavailable(
-        f"The model's provider answered with something that is no valid response. {_OPERATOR} check provider "
-        "and base-url of [agent]."
-    )

@@ -3,7 +3,7 @@ because that takes seconds.
 """
 
 import ipaddress
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 from urllib.parse import urlsplit
@@ -11,13 +11,25 @@ from urllib.parse import urlsplit
 import anyio
 from anyio import to_thread
 
-from mcp_toolserver.capabilities.model import ModelLimits, ModelRequest, ModelTurn
+from mcp_toolserver.capabilities.model import (
+    Message,
+    ModelLimits,
+    ModelRequest,
+    ModelTurn,
+    ToolCall,
+    UserText,
+)
 from mcp_toolserver.errors import SettingsError, TimedOut, Unavailable
 
 if TYPE_CHECKING:
     from mcp_toolserver.runtime.models.client import ModelClient
 
 ProviderName = Literal["anthropic", "openai"]
+
+_CHARACTERS_OF_TOKEN = 4
+
+OPERATOR = "Tell the user to ask the operator of this server to"
+"""In errors, before what the operator should do."""
 
 BASE_URLS: Mapping[ProviderName, str] = {
     "anthropic": "https://api.anthropic.com",
@@ -62,6 +74,13 @@ class ModelOptions:
     seconds: float = 300.0
     """How long one turn may take."""
     limits: ModelLimits = field(default_factory=ModelLimits)
+    own_limits: Mapping[str, ModelLimits] = field(default_factory=dict[str, ModelLimits])
+    """Those of single models."""
+
+    @property
+    def known(self) -> Collection[str]:
+        """The names of all its models."""
+        return dict.fromkeys((self.model, *self.models.values()))
 
     def chosen(self, name: str, agent_type: str) -> str:
         """The model for an agent of `agent_type` that asks for `name`: a model, a type, or empty.
@@ -71,7 +90,7 @@ class ModelOptions:
         """
         if not name:
             return self.models.get(agent_type, self.model)
-        known = dict.fromkeys((self.model, *self.models.values()))
+        known = self.known
         if name not in known and name not in self.models:
             raise Unavailable(
                 f"No model {name[:64]!r} is configured here. Leave `model` out, or choose from "
@@ -123,6 +142,51 @@ def models_by_type(entries: Sequence[str]) -> dict[str, str]:
     return found
 
 
+def model_limits(entries: Sequence[str], known: Collection[str]) -> dict[str, ModelLimits]:
+    """Parse `model-limits`: `MODEL=CONTEXT/OUTPUT`, once for each of the models `known`.
+
+    Raises:
+        SettingsError: an entry has another form, or names another model.
+    """
+    found: dict[str, ModelLimits] = {}
+    for entry in entries:
+        model, _, numbers = (part.strip() for part in entry.rpartition("="))
+        context, _, output = numbers.partition("/")
+        if model in found or not all(part.isascii() and part.isdecimal() for part in (context, output)):
+            raise SettingsError(
+                f"[agent] model-limits: {entry!r} is not of the form MODEL=CONTEXT/OUTPUT, both in tokens, "
+                "once for each model"
+            )
+        if model not in known:
+            raise SettingsError(f"[agent] model-limits: {model!r} is none of {', '.join(known)}")
+        found[model] = checked_limits(int(context), int(output), "model-limits")
+    return found
+
+
+def checked_limits(context: int, output: int, key: str) -> ModelLimits:
+    """Raises: SettingsError: an answer would leave no room for a conversation."""
+    if not 0 < 2 * output <= context:
+        raise SettingsError(
+            f"[agent] {key}: an answer of {output} tokens may take at most half of the context of {context}"
+        )
+    return ModelLimits(context=context, output=output)
+
+
+def estimated_tokens(request: ModelRequest, text: str, calls: Sequence[ToolCall]) -> tuple[int, int]:
+    """Tokens in and out of a turn, where nobody counts them."""
+    sent = len(request.system) + sum(map(_size, request.messages))
+    received = len(text) + sum(len(str(call.arguments)) for call in calls)
+    return sent // _CHARACTERS_OF_TOKEN, received // _CHARACTERS_OF_TOKEN
+
+
+def _size(message: Message) -> int:
+    match message:
+        case UserText() | ModelTurn():
+            return len(message.text)
+        case _:
+            return sum(len(reply.text) for reply in message)
+
+
 def prices(per_input: float | None, per_output: float | None) -> tuple[float, float] | None:
     """The two prices; None if neither is given.
 
@@ -145,7 +209,8 @@ class ProviderModel:
         self._importing = anyio.Lock()
 
     def limits(self, model: str, agent_type: str) -> ModelLimits:
-        return self._options.limits
+        options = self._options
+        return options.own_limits.get(options.chosen(model, agent_type), options.limits)
 
     async def turn(self, request: ModelRequest) -> ModelTurn:
         model = self._options.chosen(request.model, request.agent_type)

@@ -1,6 +1,7 @@
 """The task board of one owner, for the tools, and its tasks as background jobs."""
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from anyio import current_time
@@ -10,10 +11,8 @@ from mcp_toolserver.capabilities.processes import JobQuery, JobState
 from mcp_toolserver.capabilities.tasks import FINAL, NewTask, TaskChange, TaskDetail, TaskSummary
 from mcp_toolserver.errors import Unavailable
 from mcp_toolserver.pipeline import stored_rights
-from mcp_toolserver.pipeline.dispatcher import reasons
-from mcp_toolserver.pipeline.nested_calls import NestedCalls
 from mcp_toolserver.runtime.host_services import ServiceRequest
-from mcp_toolserver.runtime.tasks.runner import AGENT_TOOL, COMMAND_TOOL, Run, TaskRunner, wait_for
+from mcp_toolserver.runtime.tasks.runner import TOOLS, Run, TaskRunner, wait_for
 from mcp_toolserver.stores.board import StoredTask, new_id
 from mcp_toolserver.text.lines.encoding import decode_page
 
@@ -50,7 +49,10 @@ class OwnerTasks:
         name = new_id()
         calls = self.runner.prepare(name, self.request.calls)
         try:
-            _require(calls, COMMAND_TOOL if task.command else AGENT_TOOL)
+            if why := calls.lacks(TOOLS[task.runs]):
+                raise Unavailable(
+                    f"The task was not created, because it needs the tool {TOOLS[task.runs]}: {why}."
+                )
             made = await self.runner.board.create(
                 self._owner, name, task, stored_rights.to_json(calls.rights)
             )
@@ -62,11 +64,26 @@ class OwnerTasks:
 
     async def get(self, task: str) -> TaskDetail:
         """One task."""
-        return (await self.runner.board.get(self._owner, task)).detail
+        found = (await self.runner.board.get(self._owner, task)).detail
+        (summary,) = await self._with_obstacles((found.summary,))
+        return replace(found, summary=summary)
 
     async def all(self) -> tuple[TaskSummary, ...]:
         """Every task of the caller, oldest first."""
-        return await self.runner.board.all(self._owner)
+        return await self._with_obstacles(await self.runner.board.all(self._owner))
+
+    async def _with_obstacles(self, tasks: Sequence[TaskSummary]) -> tuple[TaskSummary, ...]:
+        """The same, where one waits for a server that can run it, with what this one lacks."""
+        if not any(one.is_left for one in tasks):
+            return tuple(tasks)
+        why = {
+            one.id: await self.runner.obstacle(one.rights, TOOLS[one.runs])
+            for one in await self.runner.board.left(self._owner)
+        }
+        return tuple(
+            replace(one, reason=f"{one.reason} This one cannot: {why[one.id]}.") if why.get(one.id) else one
+            for one in tasks
+        )
 
     async def update(self, change: TaskChange) -> TaskDetail:
         """Change a task.
@@ -75,6 +92,8 @@ class OwnerTasks:
             InvalidInput: a dependency is unknown or would make a cycle, or the task cannot have this status.
         """
         changed = await self.runner.board.update(self._owner, change, self.request.calls.rights)
+        if changed.summary.runs:
+            self.runner.owners.add(self._owner)
         self.runner.look()
         return changed
 
@@ -125,22 +144,6 @@ class OwnerTasks:
             progress = f": {run.progress}" if run.progress else ""
             status = f"running for {time.monotonic() - run.began:.1f} s{progress}"
         return _task_state(query, status, running=True)
-
-
-def _require(calls: NestedCalls, tool: str) -> None:
-    """Raises: Unavailable: the calls of a task may not use `tool`, which it would need."""
-    server = calls.dispatcher
-    if any(entry.spec.name == tool for entry in calls.entries()):
-        return
-    entry = server.registry.entries.get(tool)
-    if tool in server.without_model:
-        why = "a task runs without its client, so it needs a model that the operator configured"
-    elif entry in server.available and tool in server.unlisted:
-        return
-    else:
-        found = reasons(entry.spec.needs, server.host) if entry is not None else []
-        why = found[0].text if found else f"your calls may not use {tool} here"
-    raise Unavailable(f"The task was not created, because it needs the tool {tool}: {why}.")
 
 
 def _stored_state(stored: StoredTask, query: JobQuery) -> JobState:

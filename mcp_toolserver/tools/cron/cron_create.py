@@ -26,6 +26,7 @@ class CronCreate(t.Args):
     catch_up: bool = t.Field(
         default=False, description="Make up for the latest missed run, once, when a server runs again"
     )
+    recurring: bool = t.Field(default=True, description="False: the schedule ends with its first run")
 
     @t.model_validator(mode="after")
     def _one_job(self) -> "CronCreate":
@@ -50,6 +51,7 @@ async def run(args: CronCreate, rt: t.Runtime) -> t.Output:
             job=t.Job(kind=kind, text=text),
             description=args.description,
             catch_up=args.catch_up,
+            once=not args.recurring,
         ),
         await rt.clock.now(),
     )

@@ -11,7 +11,7 @@ class CronDelete(t.Args):
 
 async def run(args: CronDelete, rt: t.Runtime) -> t.Output:
     deleted = await rt.cron.delete(args.cron_id, await rt.clock.now())
-    running = any(one.outcome == "running" for one in deleted.runs)
+    running = any(one.outcome in ("waiting", "running") for one in deleted.runs)
     stopped = ", and its run is being stopped." if running else "."
     return t.Output(f"{deleted.handle} ({deleted.fields}) is deleted{stopped}")
 

@@ -36,7 +36,7 @@ def _record(schedule: t.Schedule) -> dict[str, t.JsonValue]:
         "description": schedule.description,
         "next_run_at": None if schedule.next is None else at(schedule.next),
         "run_count": schedule.run_count,
-        "last_run_at": None if last is None else at(last.started),
+        "last_run_at": None if last is None or last.started is None else at(last.started),
         "last_outcome": None if last is None else last.outcome,
         "missed": schedule.missed,
         "created_at": at(schedule.created),

@@ -1,6 +1,7 @@
 """Change a task of the board: its texts, owner, dependencies or, of a note, its status. A message is added to
 the prompt of a task whose agent has not started. The status of a task that the server runs follows from its
-work; TaskStop cancels it. Completed, failed and cancelled are final.
+work; TaskStop cancels it, and pending runs it again once it has failed or was cancelled. Else completed,
+failed and cancelled are final.
 """
 
 from typing import Annotated, Literal
