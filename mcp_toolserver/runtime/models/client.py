@@ -130,12 +130,10 @@ class ModelClient:
         details, reason = response.provider_details or {}, response.finish_reason
         if reason == "content_filter":
             why = quoted(details.get("refusal") or details.get("explanation"), self._options)
-            raise Unavailable(
-                f"The model's provider withheld the answer (content filter). Change the task.{why}"
-            )
+            raise _logged(f"The model's provider withheld the answer (content filter). Change the task.{why}")
         if reason not in ("stop", "length", "tool_call") or (reason == "tool_call" and not calls):
             why = quoted(details.get("finish_reason"), self._options)
-            raise Unavailable(f"The model stopped before its answer was complete. Try again.{why}")
+            raise _logged(f"The model stopped before its answer was complete. Try again.{why}")
         if not response.usage.input_tokens + response.usage.output_tokens:
             # Some servers do not count.
             into, out = estimated_tokens(request, text, calls)
@@ -200,6 +198,11 @@ class ModelClient:
             return float(response.cost().total_price)
         except (LookupError, ValueError, AssertionError):
             return None
+
+
+def _logged(why: str) -> Unavailable:
+    log.warning("%s", why)
+    return Unavailable(why)
 
 
 def _charged(response: messages.ModelResponse) -> int:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import cast
+from urllib.parse import urlsplit
 
 import httpx2
 from pydantic_ai import exceptions
@@ -156,10 +157,11 @@ _KEY = re.compile(r"[*•]{3}|\w(?:\.{3}|…)\w|^\W*[srp]k[-_]|[A-Za-z0-9_]{32}|
 
 
 def _without_address(text: str, options: ModelOptions) -> str:
-    host = re.escape(options.endpoint.host)
+    host, path = re.escape(options.endpoint.host), urlsplit(options.endpoint.url).path
     for pattern in (_URL, _IP, re.compile(rf"(?<![\w.-]){host}(?::\d+)?(?![\w-])", re.IGNORECASE)):
         text = pattern.sub(_ADDRESS, text)
-    return text
+    # That of the usual APIs says nothing.
+    return text if path in ("", "/v1") else text.replace(path, _ADDRESS)
 
 
 def _without_key(word: str, key: str) -> str:
