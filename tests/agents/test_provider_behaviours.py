@@ -203,10 +203,10 @@ async def test_no_failure_of_a_provider_is_recorded_as_success(
                 async with anyio.create_task_group() as tasks:
                     for name in rows:
                         tasks.start_soon(check, at, name, limiter)
-            # No call of an answer that was cut or lost has run.
             assert not [*(folder / "root").iterdir()]
     assert not wrong, "\n".join(wrong)
     assert {one.path for one in server.asked} == {PATH[provider]}
+    assert all(b'"max_tokens":8192' in one.body.replace(b" ", b"") for one in server.asked)
     assert sum(b"arguments are not a JSON object" in one.body for one in server.asked) == 3
     assert len(ROWS) >= 60
 

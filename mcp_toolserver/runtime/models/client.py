@@ -16,6 +16,7 @@ from pydantic import JsonValue, TypeAdapter, ValidationError
 from pydantic_ai import direct, messages, models
 from pydantic_ai.models.anthropic import AnthropicModel, AnthropicModelSettings
 from pydantic_ai.models.openai import OpenAIChatModel
+from pydantic_ai.profiles.openai import OpenAIModelProfile
 from pydantic_ai.providers.anthropic import AnthropicProvider
 from pydantic_ai.providers.openai import OpenAIProvider
 from pydantic_ai.settings import ModelSettings
@@ -98,7 +99,10 @@ class ModelClient:
                     timeout=timeout,
                 )
             )
-            self._model = cache(partial(OpenAIChatModel, provider=provider))
+            # Ollama ignores the newer name of the limit, and OpenAI rejects the older one.
+            old_limit = OpenAIModelProfile(openai_chat_supports_max_completion_tokens=False)
+            profile = old_limit if options.endpoint.is_loopback else None
+            self._model = cache(partial(OpenAIChatModel, provider=provider, profile=profile))
 
     async def turn(self, model: str, request: ModelRequest) -> ModelTurn:
         """See `Model.turn`; `model` is the provider's name of the model."""
