@@ -109,7 +109,7 @@ def failure(error: Exception, options: ModelOptions) -> Failure:
         text = "The model's provider reported an error while it answered. Try again later."
     pause = api.retry_after if api else None
     if pause and pause >= 1:
-        text += f" The provider asks to wait {math.ceil(pause)} s."
+        text += f" The provider asks to wait {math.ceil(pause):.10g} s."
     made = (TimedOut if kind is _LATE else Unavailable)(text + said)
     return Failure(made, _may_pass(chain, kind), pause)
 
