@@ -24,7 +24,7 @@ from pydantic_ai.tools import ToolDefinition
 from pydantic_ai.usage import RequestUsage
 
 from mcp_toolserver.capabilities.model import ModelRequest, ModelTurn, ToolCall, ToolReply, UserText
-from mcp_toolserver.errors import Unavailable
+from mcp_toolserver.errors import ToolError, Unavailable
 from mcp_toolserver.runtime.models.failures import (
     MAX_BYTES,
     ForeignResponse,
@@ -109,8 +109,9 @@ class ModelClient:
         attempt = 0
         while True:
             try:
-                response = await self._response(self._model(model), request)
-                break
+                return self._turn(await self._response(self._model(model), request), request)
+            except ToolError:
+                raise
             except Exception as error:  # noqa: BLE001  what the libraries raise holds the address
                 failed = failure(error, self._options)
             pause = PAUSE_SECONDS * 2**attempt if failed.pause is None else failed.pause
@@ -121,7 +122,6 @@ class ModelClient:
             attempt += 1
             log.info("request repeated in %g s: %s", pause, failed.error)
             await anyio.sleep(pause)
-        return self._turn(response, request)
 
     def _turn(self, response: messages.ModelResponse, request: ModelRequest) -> ModelTurn:
         """Raises: Unavailable: the response is no complete answer."""
