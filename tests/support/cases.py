@@ -49,3 +49,19 @@ def rows(file: Path, words: Mapping[str, str]) -> dict[str, list[str]]:
                 line = line.replace(f"{{{word}}}", text)
             lines.append(line)
     return found
+
+
+def table(file: Path, part: str = "", columns: int = 0) -> list[list[str]]:
+    """The lines below `[part]` in a file, each as its cells, parted by ` | `: the last of `columns` may hold it.
+
+    `# ` begins a remark."""
+    found: list[list[str]] = []
+    here = not part
+    for line in filter(None, file.read_text(encoding="utf-8").split("\n")):
+        if line.startswith("[") and line.endswith("]") and " | " not in line:
+            here = line == f"[{part}]"
+        elif here and not line.startswith("# "):
+            *cells, last = line.split(" | ", columns - 1)
+            found.append([*map(str.strip, cells), last])
+    assert found, f"{file} has no lines below [{part}]"
+    return found
