@@ -52,7 +52,7 @@ def rows(file: Path, words: Mapping[str, str]) -> dict[str, list[str]]:
 
 
 def table(file: Path, part: str = "", columns: int = 0) -> list[list[str]]:
-    """The lines below `[part]` in a file, each as its cells, parted by ` | `: the last of `columns` may hold it.
+    """The lines below `[part]` in a file as cells between ` | `; the last of `columns` may hold that too.
 
     `# ` begins a remark."""
     found: list[list[str]] = []
