@@ -62,7 +62,7 @@ class ModelTurn:
     context_tokens: int = 0
     """Tokens of the request and of this answer, those from the provider's cache included; 0 if unknown."""
     limit: str = ""
-    """Why the model answers no more after this turn; empty if it does."""
+    """Why the model was asked for a last answer, and answers no more; empty if it does."""
 
 
 Message = UserText | ModelTurn | tuple[ToolReply, ...]
@@ -112,7 +112,11 @@ class Model(Protocol):
     """A language model."""
 
     def limits(self, model: str, agent_type: str) -> ModelLimits:
-        """Those of the model that `ModelRequest.model` and `agent_type` choose."""
+        """Those of the model that `ModelRequest.model` and `agent_type` choose.
+
+        Raises:
+            Unavailable: there is no such model.
+        """
         ...
 
     async def turn(self, request: ModelRequest) -> ModelTurn:

@@ -158,13 +158,13 @@ class NestedCalls:
         return tuple(entry for entry in every if entry.spec.name not in self.dispatcher.without_model)
 
     def lacks(self, tool: str) -> str:
-        """Why these calls cannot use `tool`; empty if they can."""
+        """Why these calls cannot use `tool` later, when no client waits for them; empty if they can."""
         server = self.dispatcher
+        if tool in server.without_model:
+            return "nobody waits for it, so it needs a model that the operator configured"
         if any(entry.spec.name == tool for entry in self.entries()):
             return ""
         entry = server.registry.entries.get(tool)
-        if tool in server.without_model:
-            return "nobody waits for it, so it needs a model that the operator configured"
         if entry in server.available and tool in server.unlisted:
             return ""
         found = server.host.reasons(entry.spec.needs) if entry is not None else []

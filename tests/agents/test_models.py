@@ -28,6 +28,7 @@ from mcp_toolserver.capabilities.model import (
     UserText,
 )
 from mcp_toolserver.errors import Unavailable
+from mcp_toolserver.runtime.models.failures import quoted
 from mcp_toolserver.runtime.models.model import OPERATOR, ModelOptions, ProviderModel, ProviderName, endpoint
 from tests.client_programs.scripted_model import (
     Answer,
@@ -201,6 +202,9 @@ async def test_an_error_is_shown_and_logged_in_the_words_of_the_provider(
     assert said in caplog.text
     assert KEY not in caplog.text
     assert str(at.port) not in caplog.text
+    at = endpoint(provider, "https://Gate.example/tenant/v1", has_key=True)
+    options = ModelOptions(provider=provider, endpoint=at, model="")
+    assert quoted("GATE.EXAMPLE:8 has no /tenant/v1/x", options) == ' It says: "[address] has no [address]/x"'
 
 
 def shows_nothing(error: BaseException, at: Site) -> None:

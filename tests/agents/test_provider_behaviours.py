@@ -113,11 +113,6 @@ def raw(content: str, kind: str = "text/event-stream", status: str = "200") -> A
     return lambda reply, _: reply.say(f"{body}\n\n" if body else "", kind=kind, status=int(status))
 
 
-def drips(reply: Reply, _: str) -> None:
-    closing = reply.site.closing
-    reply.pour(iter(lambda: b"" if closing.wait(0.05) else b": yet\n\n", b""), kind="text/event-stream")
-
-
 def sampled(said: str = SAID, calls: str = "", stop: str | None = None) -> mcp.CreateMessageResultWithTools:
     """What the model of a client answers."""
     content: list[Any] = [mcp.TextContent(text=said)]
@@ -132,7 +127,9 @@ SINGLE: Mapping[str, Any] = {
     "endless": lambda reply, _: reply.pour(repeat(ENDLESS), kind="text/event-stream"),
     "lost": lambda reply, _: setattr(reply, "close_connection", True),
     "silent": lambda reply, _: reply.site.closing.wait(),
-    "drips": drips,
+    "drips": lambda reply, _: reply.pour(
+        b": yet\n\n" for _ in iter(lambda: reply.site.closing.wait(0.05), True)
+    ),
     "dropped": dropped(),
     "declines": mcp.ErrorData(code=-1, message="no"),
 }
@@ -141,8 +138,12 @@ BUILT: Mapping[str, Callable[..., Any]] = {"turn": turn, "error": error, "raw": 
 
 class Row(NamedTuple):
     says: str
-    asked: int
+    asked: str
+    """A number of requests; with a `+`, at least that many."""
     answers: Sequence[Any]
+
+    def is_asked(self, times: int) -> bool:
+        return times >= int(self.asked[:-1]) if self.asked.endswith("+") else times == int(self.asked)
 
 
 def answer_of(source: str) -> Any:
@@ -155,7 +156,7 @@ def tables() -> Iterator[dict[str, Row]]:
     """Those of the file."""
     for table in (HERE / "provider_behaviours.txt").read_text(encoding="utf-8").split("\n## ")[1:]:
         rows = ([part.strip() for part in line.split("|", 3)] for line in table.splitlines() if "|" in line)
-        yield {row[0]: Row(row[1], int(row[2]), [*map(answer_of, row[3].split("; "))]) for row in rows}
+        yield {row[0]: Row(row[1], row[2], [*map(answer_of, row[3].split("; "))]) for row in rows}
 
 
 DONE, FAILED, LATE, SAMPLED = tables()
@@ -185,7 +186,7 @@ async def test_no_failure_of_a_provider_is_recorded_as_success(
             run = await scheduled(at.server, f"schedule: {name}.")
         succeeded = (result.error is None, "[completed; " in task, run.outcome == "succeeded")
         row, times, said = ROWS[name], asked[f"caller: {name}."], (result.text, task, run.output)
-        if succeeded != (name in DONE,) * 3 or row.says not in result.text or times != row.asked:
+        if succeeded != (name in DONE,) * 3 or row.says not in result.text or not row.is_asked(times):
             wrong.append(f"{name}: {succeeded}, {times} requests, {said}")
         if KEY in str(said) or str(server.port) in str(said):
             wrong.append(f"{name} shows a secret: {said}")
@@ -203,10 +204,10 @@ async def test_no_failure_of_a_provider_is_recorded_as_success(
                 async with anyio.create_task_group() as tasks:
                     for name in rows:
                         tasks.start_soon(check, at, name, limiter)
-            # No call of an answer that was cut or lost has run.
             assert not [*(folder / "root").iterdir()]
     assert not wrong, "\n".join(wrong)
     assert {one.path for one in server.asked} == {PATH[provider]}
+    assert all(b'"max_tokens":8192' in one.body.replace(b" ", b"") for one in server.asked)
     assert sum(b"arguments are not a JSON object" in one.body for one in server.asked) == 3
     assert len(ROWS) >= 60
 
@@ -216,7 +217,7 @@ async def test_no_failure_of_the_model_of_a_client_is_recorded_as_success(era: s
     asked = Counter[str]()
 
     def answer(params: Params) -> Any:
-        name = params.messages[0].content_as_list[0].text  # type: ignore[union-attr]
+        name = params.messages[0].model_dump()["content"]["text"]
         asked[name] += 1
         # With a handshake the client answers for ever.
         answers = SAMPLED[name].answers if asked[name] < 30 else [sampled()]
@@ -231,10 +232,10 @@ async def test_no_failure_of_the_model_of_a_client_is_recorded_as_success(era: s
                 continue
             result = await session.call_tool("Agent", {**TASK, "prompt": name})
             if (name, era) == ("calls on and on", "legacy"):
-                row = Row("finished; 30 turns", 30, ())
+                row = Row("finished; 30 turns", "30", ())
             assert row.says in text(result), name
             assert result.is_error == (not row.says.startswith("finished")), name
-            assert asked[name] == row.asked
+            assert row.is_asked(asked[name]), name
         # Tasks and schedules have no client when they run.
         refused = {"RunTaskPacket": PACKET, "CronCreate": {"schedule": "@daily", "prompt": "x"}}
         for tool, arguments in refused.items():

@@ -117,10 +117,7 @@ def test_other_tildes_are_part_of_a_name_and_the_home_folder_is_absolute() -> No
     assert overridden.settings.token_file == "/t"
 
 
-HOSTS = (
-    *("toolserver", "my_service", "Tools.Example.org", "localhost:9000"),
-    *("192.0.2.7", "192.0.2.7:80", "[2001:db8::7]:1"),
-)
+HOSTS = ("tool_server", "Tools.Example.org", "localhost:9000", "192.0.2.7", "192.0.2.7:80", "[2001:db8::7]:1")
 
 
 def test_a_host_is_allowed_by_flag_variable_and_config_file(tmp_path: Path) -> None:

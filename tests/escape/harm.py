@@ -5,9 +5,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.support.cases import collected
+from tests.support.cases import collected, table
 from tests.support.confinement import Scene, copy_of, free
 from tests.support.snapshot import Entry, snapshot
+
+COMMANDS = Path(__file__).with_name("commands.txt")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -15,12 +17,19 @@ class Case:
     """A command, and the path that it changes or makes where nothing stops it."""
 
     script: str
-    harms: str = ""
-    """In the root, in the folder outside as `$O/...`, or at home as `~/...`; empty where it needs what is not
-    here: a terminal, another awk, a bisection that was begun."""
+    harms: str
+    """In the root, in the folder outside as `$O/...`, or at home as `~/...`."""
     cwd: str = "."
     reported: bool = False
     """A new protected name: in workspace-write it can be made; it is gone and reported when the call ends."""
+
+
+def cases(part: str) -> dict[str, Case]:
+    """The commands of a part of the table, by name."""
+    return {
+        name: Case(script=script, harms=harms.removeprefix("new "), reported=harms.startswith("new "))
+        for name, harms, script in table(COMMANDS, part, 3)
+    }
 
 
 def place(at: Scene, harms: str) -> Path:

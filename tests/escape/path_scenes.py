@@ -3,6 +3,7 @@
 A scene is for one of the engines that open paths. `spelt` and `Planted` are tables for every tool.
 """
 
+import json
 import os
 import socket
 import subprocess
@@ -20,6 +21,7 @@ from mcp_toolserver.runtime.files.path_resolver import Openat2, Walk
 from mcp_toolserver.runtime.files.workspace import Workspace
 from mcp_toolserver.runtime.files.workspace_files import ConfinedFiles
 from tests.support import extent
+from tests.support.cases import table
 
 ENGINES: dict[str, Callable[[], Walk]] = {
     "openat2": Openat2,
@@ -89,51 +91,23 @@ def built(base: Path, engine: str) -> Scene:
 LITERAL = object()
 """A name like any other: not there to be read, and written inside the workspace."""
 
+_EXPECTED = {
+    "denied": Denied,
+    "invalid": InvalidInput,
+    "inside": b"inside",
+    "deep": b"deep",
+    "literal": LITERAL,
+}
+
 SPELLINGS: list[tuple[str, str, Refusal | bytes | object]] = [
-    ("PATH01", "../ws-evil/f", Denied),
-    ("PATH02", "sub/../../ws-evil/f", Denied),
-    ("PATH03", "/etc/passwd", Denied),
-    ("PATH06", "{ws}/../ws-evil/f", Denied),
-    ("PATH08", "sub/deep/../../f", b"inside"),
-    ("PATH09", "sub/deep/../../../../etc/passwd", Denied),
-    ("PATH11", "..%252fws-evil", LITERAL),
-    ("PATH12", "..\\ws-evil\\f", LITERAL),
-    ("PATH20", "f\0.txt", InvalidInput),
-    ("PATH22", "\ud800", InvalidInput),
+    *(
+        (name, json.loads(f'"{path}"'), _EXPECTED[expected])
+        for name, expected, path in table(Path(__file__).with_name("path_spellings.txt"))
+    ),
     ("PATH25", "x/" * 2000 + "f", InvalidInput),
-    ("PATH26", "f/", InvalidInput),
-    ("PATH28", "@../../etc/passwd", InvalidInput),
-    ("PATH29", "../x:1-5", Denied),
-    ("PATH30", "/", Denied),
-    ("PROC01", "/proc/self/environ", Denied),
-    ("prefix-sibling", "{ws}-evil/f", Denied),
-    ("dots", "..", Denied),
-    ("dot-dots", "./../ws-evil/f", Denied),
-    ("absolute-dots", "{ws}/sub/../../ws-evil/f", Denied),
-    ("from-proc-cwd", "/proc/self/cwd/f", Denied),
-    ("parent-of-a-file", "f/../f", InvalidInput),
-    ("below-a-file", "f/x", InvalidInput),
-    ("missing-and-back-out", "missing/../../ws-evil/f", InvalidInput),
-    ("missing-and-back", "missing/../f", InvalidInput),
     ("empty", "", InvalidInput),
-    ("root", ".", InvalidInput),
-    ("root-absolute", "{ws}", InvalidInput),
-    ("folder", "sub/..", InvalidInput),
     ("long-name", "a" * 256, InvalidInput),
     ("long-path", ("a" * 200 + "/") * 30 + "f", InvalidInput),
-    ("line-feed", "f\n", InvalidInput),
-    ("escape-sequence", "\x1b[2Jf", InvalidInput),
-    ("absolute", "{ws}/f", b"inside"),
-    ("absolute-slashes", "{ws}//sub///../f", b"inside"),
-    ("two-slashes-inside", "/{ws}/f", b"inside"),
-    ("slashes", "sub//deep///g", b"deep"),
-    ("dot-components", "./sub/./deep/./g", b"deep"),
-    ("trailing-space", "f ", LITERAL),
-    ("trailing-dot", "f.", LITERAL),
-    ("fullwidth", "．．／ws-evil／f", LITERAL),
-    ("percent", "%2e%2e/ws-evil/f", LITERAL),
-    ("home", "~", LITERAL),
-    ("dash", "--output=x", LITERAL),
 ]
 
 

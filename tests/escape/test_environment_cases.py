@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from mcp_toolserver.runtime.sandbox.layers.environment import OFFLINE, command_environment
+from tests.support.cases import table
 from tests.support.processes import FULL, PATIENCE, broker, outcome
 
 BASH = shutil.which("bash") or "bash is not installed"
@@ -39,46 +40,14 @@ def ours(environ: Mapping[str, str], cwd: Path, *scripts: str) -> list[str]:
     return [output for _, output in ended]
 
 
-ATTACKS: Mapping[str, tuple[dict[str, str], str]] = {
-    "ENV02-BASH_ENV": ({"BASH_ENV": "./evil.sh"}, "echo honest"),
-    "ENV02-ENV": ({"ENV": "./evil.sh"}, "sh -i -c 'echo honest' 2>&1"),
-    "ENV03": ({"BASH_FUNC_ls%%": "() { echo BITTEN; }"}, "ls -d /; echo honest"),
-    "ENV03-in-a-child": ({"BASH_FUNC_cd%%": "() { echo BITTEN; }"}, f"{BASH} -c 'cd /; echo honest'"),
-    "ENV04-PYTHONPATH": ({"PYTHONPATH": "."}, f"cd /; {PYTHON} -c 'print(\"honest\")'"),
-    "ENV04-PYTHONSTARTUP": ({"PYTHONSTARTUP": "./evil.py"}, f"echo 'print(\"honest\")' | {PYTHON} -i 2>&1"),
-    "ENV04-PYTHONBREAKPOINT": (
-        {"PYTHONBREAKPOINT": "evil.main"},
-        f"{PYTHON} -c 'breakpoint()' </dev/null 2>&1; echo honest",
-    ),
-    "ENV07-PERL5OPT": ({"PERL5OPT": "-Mevil -I."}, "perl -e 'print \"honest\\n\"'"),
-    "ENV11-SHELLOPTS-xtrace": ({"SHELLOPTS": "xtrace"}, ": BITTEN; echo honest"),
-    "ENV11-SHELLOPTS-noexec": ({"SHELLOPTS": "noexec:verbose"}, "echo honest # BITTEN"),
-    "ENV11-BASHOPTS": ({"BASHOPTS": "nullglob"}, "echo no*where | sed s/^$/BITTEN/; echo honest"),
-    "ENV11-CDPATH": ({"CDPATH": "/"}, "mkdir -p tmp; cd tmp | sed s/.*/BITTEN/; echo honest"),
-    "ENV11-PROMPT_COMMAND": (
-        {"PROMPT_COMMAND": "echo BITTEN"},
-        f"echo 'echo honest' | {BASH} --norc -i 2>&1",
-    ),
-    "ENV14-PAGER": (
-        {"GIT_PAGER": "./evil.sh", "PAGER": "./evil.sh"},
-        "$GIT_PAGER </dev/null; $PAGER </dev/null; echo honest",
-    ),
-    "ENV14-EDITOR": (
-        {"EDITOR": "./evil.sh", "VISUAL": "./evil.sh"},
-        "eval ${EDITOR:-:}; eval ${VISUAL:-:}; echo honest",
-    ),
-    "PATH-relative": ({"PATH": f".:{os.environ['PATH']}"}, "tool; echo honest"),
-    "PATH-empty": ({"PATH": f":{os.environ['PATH']}"}, "tool; echo honest"),
-    "LD_PRELOAD": ({"LD_PRELOAD": "./evil.so"}, "true; echo honest"),
-    "LD_DEBUG": ({"LD_DEBUG": "libs"}, "/bin/true 2>&1 | sed s/.*/BITTEN/; echo honest"),
-}
-
-
 def test_a_variable_of_the_server_runs_nothing_in_a_command(tmp_path: Path) -> None:
     _plant(tmp_path)
     # A server has all that can be set at once; what has two values takes another server.
     servers: list[tuple[dict[str, str], list[str]]] = []
-    for name, (environ, script) in ATTACKS.items():
+    words = {"PYTHON": PYTHON, "BASH": BASH, "PATH": os.environ["PATH"]}
+    attacks = table(Path(__file__).with_name("environment_attacks.txt"), columns=3, words=words)
+    for name, variables, script in attacks:
+        environ = dict(variable.split("=", 1) for variable in shlex.split(variables))
         wanted = _absolute(environ, tmp_path)
         assert "BITTEN" in naive(script, wanted, tmp_path), f"{name} is no attack"
         free = next((one for one in servers if not one[0].keys() & wanted.keys()), None)

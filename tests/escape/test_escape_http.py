@@ -62,6 +62,7 @@ OF_HONEST_CLIENTS: Mapping[str, dict[str, str]] = {
     "nothing": {},
     "HTTP01": {"Origin": "http://127.0.0.1:{port}", "Sec-Fetch-Site": "same-origin"},
     "HTTP24": {"Sec-Fetch-Site": "none"},
+    **{host: {"Host": f"{host}:{{port}}"} for host in ("127.0.0.1", "localhost", "LOCALHOST", "[::1]")},
     "HTTP22": {"X-Forwarded-Host": "evil.com", "Forwarded": "host=evil.com"},
 }
 
@@ -160,8 +161,8 @@ async def test_no_token_but_the_right_one_is_accepted(sse: bool) -> None:
                 answer = await server.raw(head)
                 assert status_of(answer) == 401, case
                 assert b"www-authenticate: Bearer" in answer, case
-        if not sse:
-            assert await _status(server, _post(server)) == 200
+        for scheme in () if sse else ("bearer", "Bearer", "BEARER"):
+            assert await _status(server, _post(server, Authorization=f"{scheme} {TOKEN}")) == 200, scheme
 
 
 @pytest.mark.parametrize("sse", SSE)

@@ -1,7 +1,8 @@
 """A confined command reaches no network, no other process, and nothing of the kernel that it could misuse.
 
-Each attack is a few lines of Python that print `reached` or `refused`. It runs through a real server in both
-confined modes, as root and as an unprivileged user, and on this machine with no sandbox, where it must reach.
+Each attack of `ipc_probes.txt` is the body of a Python function that returns whether it got through. It runs
+through a real server in both confined modes, as root and as an unprivileged user, and on this machine with no
+sandbox, where it must get through if the heading above it says so.
 """
 
 import ctypes
@@ -18,6 +19,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.cases import rows
 from tests.support.confinement import (
     BY_USER,
     READ_ONLY,
@@ -35,15 +37,11 @@ ROOT = os.geteuid() == 0
 
 @dataclass(frozen=True, kw_only=True)
 class Probe:
-    """An attack: the body of a function that returns whether it got through. OSError means it did not."""
+    """An attack, with its body. OSError means that it did not get through."""
 
     body: str
-    free: bool = True
-    """Whether it gets through here with no sandbox; not where the machine lacks what is attacked."""
-
-
-def _needs_root(body: str) -> Probe:
-    return Probe(body=body, free=ROOT)
+    free: bool
+    """Whether it gets through here with no sandbox."""
 
 
 def _here(family: int, kind: int, protocol: int) -> bool:
@@ -55,100 +53,19 @@ def _here(family: int, kind: int, protocol: int) -> bool:
     return True
 
 
-def _call(*numbers: int) -> str:
-    """A system call by its number on x86_64 and on aarch64; it got through unless refused as a whole."""
-    return (
-        f"n = {{'x86_64': {numbers[0]}, 'aarch64': {numbers[1]}}}[os.uname().machine]\n"
-        "r = libc.syscall(n, 9999, 0, 0, 0, 0)\n"
-        "return r >= 0 or ctypes.get_errno() not in (errno.EPERM, errno.EACCES, errno.ENOSYS)"
-    )
-
-
-MPTCP, ALG, VSOCK, NETLINK, PACKET = 262, 38, 40, 16, 17
-STREAM, DATAGRAM, RAW = 1, 2, 3
-
+FREE = {
+    "everywhere": True,
+    "for root": ROOT,
+    "with MPTCP": _here(socket.AF_INET, socket.SOCK_STREAM, 262),
+    "with ALG": _here(38, 5, 0),
+    "with VSOCK": _here(40, socket.SOCK_STREAM, 0),
+    "with interfaces": len(socket.if_nameindex()) > 1,
+    "nowhere": False,
+}
+"""Where an attack of the table gets through with no sandbox, and whether that is so here."""
 PROBES = {
-    "NETIPC01": Probe(body="socket.create_connection(('127.0.0.1', at['port']), 2); return True"),
-    "NETIPC01-six": Probe(body="socket.create_connection(('::1', at['port6']), 2); return True"),
-    "fast-open": Probe(
-        body="s = socket.socket(); s.sendto(b'x', 0x20000000, ('127.0.0.1', at['port'])); return True"
-    ),
-    "NETIPC03": Probe(
-        body="s = socket.socket(2, 1, 262); s.connect(('127.0.0.1', at['port'])); return True",
-        free=_here(socket.AF_INET, STREAM, MPTCP),
-    ),
-    "udp": Probe(body="s = socket.socket(2, 2); s.sendto(b'x', ('127.0.0.1', at['udp'])); return True"),
-    "NETIPC05": _needs_root("socket.socket(2, 3, 1); return True"),
-    "NETIPC07": Probe(body="socket.socket(16, 3, 15); return True"),
-    # Of the machine's interfaces, routes and listeners a command sees nothing.
-    "NETIPC07-routes": Probe(
-        body="return [name for _, name in socket.if_nameindex()] != ['lo']",
-        free=len(socket.if_nameindex()) > 1,
-    ),
-    "listeners": Probe(body="return f\"{at['port']:04X}\" in open('/proc/net/tcp').read()"),
-    "NETIPC07-packet": _needs_root("socket.socket(17, 3, 768); return True"),
-    "NETIPC07-alg": Probe(body="socket.socket(38, 5, 0); return True", free=_here(ALG, 5, 0)),
-    "vsock": Probe(body="socket.socket(40, 1, 0); return True", free=_here(VSOCK, STREAM, 0)),
-    "NETIPC08": Probe(body="socket.socket(1).connect(at['unseen']); return True"),
-    "NETIPC08-shm": Probe(body="socket.socket(1).connect(at['shm']); return True"),
-    "NETIPC08-run": Probe(body="socket.socket(1).connect(at['run']); return True", free=ROOT),
-    "NETIPC08-outside": Probe(body="socket.socket(1).connect(at['outside']); return True"),
-    "PERS19": Probe(
-        body="return any(os.path.lexists(p) for p in ('/run/systemd', '/run/dbus', at['run'])) "
-        "or bool(os.listdir('/run')) and os.access('/run', os.W_OK)",
-        free=ROOT,
-    ),
-    "abstract": Probe(body="socket.socket(1).connect('\\0' + at['name']); return True"),
-    "NETIPC10": Probe(body="os.kill(at['pid'], 0); return True"),
-    "NETIPC10-all": Probe(body="return str(at['pid']) in os.listdir('/proc')"),
-    "priority": Probe(body="os.setpriority(0, at['pid'], os.getpriority(0, at['pid'])); return True"),
-    "NETIPC12": Probe(body="return libc.shmget(at['key'], 0, 0) >= 0"),
-    "NETIPC13": Probe(body="return os.path.exists('/dev/shm/' + at['name'])"),
-    "NETIPC13-mq": Probe(body="return libc.mq_open(b'/' + at['name'].encode(), 0) >= 0", free=True),
-    "NETIPC18": Probe(body="return 'NoNewPrivs:\\t1' not in open('/proc/self/status').read()"),
-    "capabilities": Probe(
-        body="return any(int(l.split()[1], 16) for l in open('/proc/self/status') if l.startswith('Cap'))",
-        free=ROOT,
-    ),
-    "NETIPC19": _needs_root(_call(321, 280)),
-    "NETIPC19-perf": Probe(body=_call(298, 241), free=ROOT),
-    "NETIPC19-userfaultfd": Probe(body=_call(323, 282), free=ROOT),
-    "io-uring": Probe(body=_call(425, 425), free=False),
-    "keyring": Probe(body=_call(250, 219), free=True),
-    "namespace": Probe(body="return libc.unshare(0x10000000) == 0", free=ROOT),
-    # Without a sandbox it would change the mounts of this machine.
-    "mount": Probe(body="return libc.mount(b'none', b'/', b'', 1 << 18, None) == 0", free=False),
-    "NETIPC20": Probe(body="return libc.syscall(0x40000000 | 39) > 0", free=False),
-    "NETIPC20-i386": Probe(
-        body="if os.uname().machine != 'x86_64': return False\n"
-        "m = mmap.mmap(-1, 4096, prot=7); m.write(bytes.fromhex('b814000000cd80c3'))\n"
-        "f = ctypes.CFUNCTYPE(ctypes.c_int)(ctypes.addressof(ctypes.c_char.from_buffer(m)))\n"
-        "p = os.fork()\n"
-        "if not p: os._exit(0 if f() == os.getpid() else 1)\n"
-        "return os.waitpid(p, 0)[1] == 0",
-        free=False,
-    ),
-    "PROC01": Probe(body="return at['secret'] in open('/proc/self/environ').read()"),
-    "PROC01-above": Probe(
-        body="return any(at['secret'] in open(f'/proc/{p}/environ').read() for p in (1, os.getppid()))",
-        free=False,
-    ),
-    "PROC02": Probe(body="return at['secret'] in open(f\"/proc/{at['pid']}/environ\").read()", free=ROOT),
-    "PROC02-arguments": Probe(body="return bool(open(f\"/proc/{at['pid']}/cmdline\").read())"),
-    "PROC08": Probe(
-        body="v = (ctypes.c_ulong * 2)(0, 1); r = libc.process_vm_readv(at['pid'], v, 1, v, 1, 0)\n"
-        "return r >= 0 or ctypes.get_errno() == errno.EFAULT",
-        free=ROOT,
-    ),
-    "PROC08-memory": Probe(body="os.open(f\"/proc/{at['pid']}/mem\", os.O_RDWR); return True", free=ROOT),
-    "PROC12": _needs_root("os.mknod('block', 0o060600, os.makedev(240, 0)); os.unlink('block'); return True"),
-    "PROC12-disk": Probe(
-        body="return any(n.startswith(('vd', 'sd', 'nvme', 'loop')) for n in os.listdir('/dev'))", free=False
-    ),
-    "PROC13": Probe(
-        body="import fcntl, termios; a, b = os.openpty(); fcntl.ioctl(b, termios.TIOCSTI, b'x'); return True",
-        free=ROOT,
-    ),
+    name.partition(": ")[2]: Probe(body="\n".join(lines), free=FREE[name.partition(": ")[0]])
+    for name, lines in rows(Path(__file__).with_name("ipc_probes.txt"), {}).items()
 }
 
 
@@ -172,6 +89,11 @@ START = """
 import ctypes, errno, mmap, os, socket, sys
 libc = ctypes.CDLL(None, use_errno=True)
 at = {known!r}
+
+def called(x86_64, aarch64):
+    # A system call by its number on each machine; it got through unless refused as a whole.
+    r = libc.syscall(x86_64 if os.uname().machine == "x86_64" else aarch64, 9999, 0, 0, 0, 0)
+    return r >= 0 or ctypes.get_errno() not in (errno.EPERM, errno.EACCES, errno.ENOSYS)
 
 def tried(name, attempt):
     # In a process of its own: an attack may end the one that makes it.

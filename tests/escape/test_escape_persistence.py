@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests import ROOT
-from tests.escape.harm import Case, assert_each_does_harm, place
+from tests.escape.harm import assert_each_does_harm, cases, place
 from tests.support.cases import collected
 from tests.support.confinement import (
     BY_USER,
@@ -40,75 +40,7 @@ STEERING = (".git/hooks", ".git/config", ".mcp.json", ".vscode", "hostile/.git/h
 """What of it commands keep as it is where they may write in `.git`."""
 
 
-def new(harms: str, script: str) -> Case:
-    return Case(script=script, harms=harms, reported=True)
-
-
-CASES = {
-    "PERS03": Case(script="echo > .mcp.json", harms=".mcp.json"),
-    "PERS03-replaced": Case(script="echo x > n && mv n .mcp.json", harms=".mcp.json"),
-    "PERS03-removed": Case(script="rm .mcp.json", harms=".mcp.json"),
-    "PERS03-moved": Case(script="mv .mcp.json moved.json", harms=".mcp.json"),
-    "PERS03-new": new(".bashrc", "echo x > .bashrc"),
-    "PERS03-hard": new(".envrc", "ln f .envrc"),
-    "PERS03-link": new(".zshrc", "ln -s f .zshrc"),
-    "PERS03-below": new("d/.mcp.json", "echo x > d/.mcp.json"),
-    "PERS04": Case(script="echo x > .vscode/tasks.json", harms=".vscode/tasks.json"),
-    "PERS04-moved-away": Case(script="mv .vscode v && mkdir .vscode", harms=".vscode"),
-    "PERS04-new": new(".idea", "mkdir .idea && echo x > .idea/runConfigurations.xml"),
-    "PERS04-below": new("d/.claude", "mkdir d/.claude && echo x > d/.claude/settings.json"),
-    "PERS04-renamed": new(".cursor", "mkdir made && echo x > made/rules && mv made .cursor"),
-    "PERS04-within": new("b/.husky", "mkdir -p a/.husky && echo x > a/.husky/pre-commit && mv a b"),
-    "PERS04-no-dot": new("d/opencode.json", "echo x > d/opencode.json"),
-    "PERS04-shared": new(
-        ".github/hooks", "mkdir -p a/hooks && mv a .github && echo x > .github/hooks/x.json"
-    ),
-    "PERS04-closed": new(
-        ".devcontainer", "mkdir .devcontainer && echo x > .devcontainer/x && chmod 0 .devcontainer"
-    ),
-    "PERS04-read-only": new(
-        "s/.vscode", "mkdir -p s/.vscode && echo x > s/.vscode/x && chmod 555 s s/.vscode"
-    ),
-    "PERS11": Case(script="mkdir .GIT; echo x > .GIT/config", harms=".GIT/config"),
-    "hooks": Case(script="echo x > .git/hooks/pre-commit", harms=".git/hooks/pre-commit"),
-    "hooks-mode": Case(script="chmod 777 .git/hooks", harms=".git/hooks"),
-    "hooks-link": Case(script="ln -s .git/hooks h; echo x > h/pre-commit", harms=".git/hooks/pre-commit"),
-    "hooks-proc": Case(script="echo x > /proc/self/cwd/.git/hooks/x", harms=".git/hooks/x"),
-    "hooks-config": Case(script="git config core.hooksPath d", harms=".git/config"),
-    "hooks-below": Case(script="echo x > hostile/.git/hooks/x", harms="hostile/.git/hooks/x"),
-    "hooks-umount": Case(script="umount -l .git 2> /dev/null; echo x > .git/hooks/x", harms=".git/hooks/x"),
-    "commondir": Case(script="echo ../d > .git/commondir", harms=".git/commondir"),
-    "attributes": Case(
-        script="mkdir -p .git/info; echo '* filter=x' > .git/info/attributes", harms=".git/info/attributes"
-    ),
-    "refs": Case(script="git update-ref refs/heads/main HEAD~1", harms=".git/refs/heads/main"),
-    "ancestor": Case(
-        script="mv .git .git2; mkdir -p .git/hooks; echo x > .git/hooks/pre-commit",
-        harms=".git/hooks/pre-commit",
-    ),
-    "ancestor-below": Case(
-        script="mv hostile h; mkdir -p hostile/.git/hooks; echo x > hostile/.git/hooks/pre-commit",
-        harms="hostile/.git/hooks/pre-commit",
-    ),
-    "PERS16": Case(script="rm -rf .git; echo 'gitdir: ../evil' > .git", harms=".git"),
-    "PERS16-exchanged": Case(
-        script='python3 -c \'from ctypes import *; CDLL(None).renameat2(-100, b"d", -100, b".git", 2)\'',
-        harms=".git",
-    ),
-    "PERS18": Case(script="echo x >> ~/.bashrc", harms="~/.bashrc"),
-    "PERS18-autostart": Case(
-        script="mkdir -p ~/.config/autostart ~/.config/systemd/user; echo x > ~/.config/autostart/x.desktop",
-        harms="~/.config/autostart",
-    ),
-    "PERS21": Case(script="echo x > $O/../state/planted", harms="$O/../state/planted"),
-    "LINK16": Case(script="ln $O/kept h", harms="$O/kept"),
-    "LINK-out": Case(script="echo x > link_out", harms="$O/target"),
-    "PROC03": Case(script="ln -s /proc/self/root$O p; echo x > p/x", harms="$O/x"),
-    "PROC04": Case(script="echo x > /proc/self/cwd/../outside/x", harms="$O/x"),
-    "outside": Case(script="rm -rf $O/kept; mv f $O/", harms="$O/kept"),
-    "outside-new": Case(script="mkdir $O/new", harms="$O/new"),
-    "outside-tree": Case(script="cp -a d $O/d && rm -rf $O/../home", harms="~"),
-}
+CASES = cases("leaves something")
 
 
 def kept(server: Server) -> Snapshot:

@@ -217,18 +217,6 @@ async def test_a_failed_write_leaves_nothing_behind(server: Server) -> None:
 # --- whose it is -----------------------------------------------------------------------------------------
 
 
-async def test_another_session_can_neither_restore_nor_read_it(server: Server) -> None:
-    server.file("notes.md")
-    answer = await server.text("write_file", "owner", path="notes.md", content=OTHER, overwrite=True)
-    undo, path = handle(answer), shown_path(answer)
-    refused = await server.refusal("not_found", "write_file", "other", path="notes.md", restore=undo)
-    unknown = await server.refusal("not_found", "write_file", "other", path="notes.md", restore="0" * 12)
-    assert refused.replace(undo, "") == unknown.replace("0" * 12, "")
-    for tool in ("read_file", "head", "ls"):
-        await server.refusal("denied", tool, "other", path=path if tool != "ls" else os.path.dirname(path))
-    await server.text("read_file", "owner", path=path)
-
-
 async def test_a_content_goes_back_to_its_own_file_only_and_cannot_be_written(server: Server) -> None:
     file = server.file("notes.md")
     answer = await server.text("write_file", path="notes.md", content=OTHER, overwrite=True)

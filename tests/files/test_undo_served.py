@@ -60,6 +60,7 @@ async def test_another_client_over_http_can_neither_read_nor_restore(shared: Sha
             await refusal(other, "write_file", path=name, restore=one) for one in (undo, "0" * 12)
         ]
         assert refused.replace(undo, "") == unknown.replace("0" * 12, "")
+    await call(owner, "read_file", path=path)
     await call(owner, "write_file", path=name, restore=undo)
     assert (setup.root / name).read_text(encoding="utf-8") == TEXT
 

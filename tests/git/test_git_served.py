@@ -50,7 +50,6 @@ from tests.support.workshop import names, workshop
 
 pytestmark = pytest.mark.xdist_group("served")
 
-CHANGING = ("git_branch", "git_commit", "git_restore")
 WORKTREES = ("EnterWorktree", "ExitWorktree")
 KEPT = ("config", "hooks", "info/attributes")
 

@@ -574,16 +574,8 @@ def _status(*headers: tuple[bytes, bytes]) -> int:
     return 200 if found is None else found.status
 
 
-def test_every_spelling_of_loopback_is_the_server() -> None:
-    for host in ("127.0.0.1:8765", "localhost:8765", "LOCALHOST:8765", "[::1]:8765"):
-        assert _status((b"host", host.encode()), *GOOD[1:]) == 200, host
+def test_at_the_usual_port_a_name_needs_none() -> None:
     assert "localhost" in own_hosts(HttpOptions(token=TOKEN), ["127.0.0.1"], 80)
-
-
-def test_the_scheme_of_the_token_may_be_spelled_in_any_case() -> None:
-    for scheme in ("bearer", "Bearer", "BEARER"):
-        header = (b"authorization", f"{scheme} {TOKEN}".encode())
-        assert bearer_token(RequestHead(method="POST", path="/mcp", headers=(header,))) == TOKEN.encode()
 
 
 def test_two_tokens_are_none_and_two_hosts_are_none() -> None:

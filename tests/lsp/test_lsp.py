@@ -1,5 +1,6 @@
 """The LSP tool with two real language servers, which stay warm over the tests."""
 
+import json
 from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ import pytest
 import pytest_asyncio
 
 from tests.lsp.languages import LspTool, language_broker, lsp_tool
+from tests.support.cases import rows
 from tests.support.workbench import Person
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.xdist_group("lsp")]
@@ -92,91 +94,11 @@ def _hides(spellings: tuple[str, ...]) -> bool:
     return "py/hidden.py" in spellings
 
 
-DOUBLED_PY = "py/shapes.py:16:5: def doubled(x: float) -> float:"
-DOUBLED_CC = "c/shapes.cc:5:8: double doubled(double x) { return x * 2; }"
-MAIN_PY = 'é, 𝒳 = "𝒳𝒳", doubled(1.0)'
-
-
-def labelled(line: str, label: str) -> str:
-    """A line of an answer that says what is there."""
-    place, _, text = line.partition(": ")
-    return f"{place}: [{label}] {text}"
-
-
-Case = tuple[str, str, dict[str, Any], list[str]]
-
-ANSWERS: dict[str, Case] = {
-    "definition in Python, behind wide characters": (
-        *("goToDefinition", "py/uses.py", {"line": 5, "character": 18}),
-        [DOUBLED_PY],
-    ),
-    "definition in C++, behind wide characters": (
-        *("goToDefinition", "c/uses.cc", {"line": 3, "character": 36}),
-        [DOUBLED_CC],
-    ),
-    "implementation in C++": (
-        *("goToImplementation", "c/shapes.h", {"line": 3, "query": "area"}),
-        ["c/shapes.cc:3:10: double area() const override { return doubled(2); }"],
-    ),
-    "references in Python": (
-        *("findReferences", "py/shapes.py", {"query": "doubled"}),
-        [
-            "py/shapes.py:13:16: return doubled(2.0)",
-            DOUBLED_PY,
-            "py/uses.py:1:28: from shapes import Square, doubled",
-            f"py/uses.py:5:18: {MAIN_PY}",
-            'py/uses.py:7:5: doubled("no number")',
-        ],
-    ),
-    "symbols of a Python file": (
-        *("documentSymbol", "py/shapes.py", {}),
-        [
-            "py/shapes.py:4:7: [class Shape]",
-            "  py/shapes.py:7:9: [method area]",
-            "py/shapes.py:11:7: [class Square]",
-            "  py/shapes.py:12:9: [method area]",
-            "py/shapes.py:16:5: [function doubled]",
-            "  py/shapes.py:16:13: [variable x]",
-        ],
-    ),
-    "symbols of a C++ file": (
-        *("documentSymbol", "c/uses.cc", {}),
-        [
-            "c/uses.cc:2:8: [function total] double (const Shape &)",
-            "c/uses.cc:6:8: [function wrong] double ()",
-        ],
-    ),
-    "symbols of a Python project": (
-        *("workspaceSymbol", "py/uses.py", {"query": "doubled"}),
-        [labelled(DOUBLED_PY, "function doubled")],
-    ),
-    "symbols of a C++ folder": (
-        *("workspaceSymbol", "c", {"query": "Square"}),
-        ["c/shapes.cc:2:8: [struct Square] struct Square : Shape {"],
-    ),
-    "function in Python": (
-        *("prepareCallHierarchy", "py/uses.py", {"line": 7, "character": 5}),
-        [labelled(DOUBLED_PY, "function doubled")],
-    ),
-    "callers in Python": (
-        *("incomingCalls", "py/shapes.py", {"query": "doubled"}),
-        [
-            "py/shapes.py:13:16: [function area] return doubled(2.0)",
-            f"py/uses.py:5:18: [function main] {MAIN_PY}",
-            'py/uses.py:7:5: [function main] doubled("no number")',
-        ],
-    ),
-    "callees in Python": (
-        *("outgoingCalls", "py/shapes.py", {"line": 12, "query": "area"}),
-        [labelled(DOUBLED_PY, "function doubled")],
-    ),
-}
-
-
 async def test_a_place_is_a_line_with_its_text(at: LspTool) -> None:
     wrong: dict[str, list[str]] = {}
-    for name, (operation, path, more, lines) in ANSWERS.items():
-        found = await at.places(operation, path, **more)
+    for name, (asked, *lines) in rows(Path(__file__).with_name("answers.txt"), {}).items():
+        operation, path, more = asked.split(" ", 2)
+        found = await at.places(operation, path, **json.loads(more))
         if (sorted(found) if "Calls" in operation else found) != lines:
             wrong[name] = found
     assert not wrong

@@ -1,5 +1,6 @@
 """What a search says of code when there is no language server, and that it says that it is one."""
 
+import json
 import sys
 from collections.abc import AsyncGenerator
 from pathlib import Path
@@ -9,6 +10,7 @@ import pytest
 
 from mcp_toolserver.runtime.processes.broker_client import Broker
 from tests.lsp.languages import LspTool, lsp_tool
+from tests.support.cases import rows
 from tests.support.workbench import Person
 
 PYTHON = '''\
@@ -60,56 +62,16 @@ async def at(tmp_path: Path, starting: Broker) -> AsyncGenerator[LspTool]:
         yield made
 
 
-ANSWERS: list[tuple[str, str, dict[str, Any], list[str]]] = [
-    ("goToDefinition", "b.py", {"line": 2, "character": 10}, DOUBLED),
-    ("goToDefinition", "sub/f.py", {"query": "doubled"}, DOUBLED),
-    ("goToDefinition", "c.c", {"query": "LIMIT"}, ["c.c:1:9: #define LIMIT 3"]),
-    # No language is known.
-    ("goToDefinition", "e.odd", {"line": 2, "query": "odd"}, ["e.odd:1:10: function odd"]),
-    (
-        # The file itself first.
-        *("findReferences", "sub/f.py", {"line": 2, "character": 3}),
-        [
-            "sub/f.py:2:3: a.doubled(3)",
-            "a.py:3:16: return doubled(1)",
-            "a.py:6:5: def doubled(x):",
-            "b.py:1:15: from a import doubled",
-            "b.py:2:7: print(doubled(2))",
-        ],
-    ),
-    (
-        *("documentSymbol", "a.py", {}),
-        [
-            "a.py:1:7: class Shape:",
-            "a.py:2:9: def area(self) -> int:",
-            "a.py:6:5: def doubled(x):",
-            "a.py:11:1: LIMIT: int = 3",
-        ],
-    ),
-    # An `if` looks like a definition and is none.
-    (
-        "documentSymbol",
-        "d.ts",
-        {},
-        ["d.ts:1:14: export class Shape {", "d.ts:2:3: area(x: number): number {"],
-    ),
-    (
-        *("workspaceSymbol", ".", {"query": "shap"}),
-        ["a.py:1:7: class Shape:", "d.ts:1:14: export class Shape {"],
-    ),
-    # Of a file, what lies in its language anywhere in the root.
-    ("workspaceSymbol", "sub/f.py", {"query": "shap"}, ["a.py:1:7: class Shape:"]),
-    (
-        *("hover", "b.py", {"query": "doubled"}),
-        ["a.py:6", "def doubled(x):", '    """Twice."""', "    return 2 * x", "", "", "LIMIT: int = 3"],
-    ),
-]
+HOVER = ["a.py:6", "def doubled(x):", '    """Twice."""', "    return 2 * x", "", "", "LIMIT: int = 3"]
 
 
 async def test_a_search_answers_and_says_so(at: LspTool) -> None:
-    for operation, path, more, lines in ANSWERS:
-        *found, last = (await at.text(operation, path, **more)).splitlines()
-        assert [line for line in found if line[:1] != "["] == lines
+    answers = rows(Path(__file__).with_name("fallback_answers.txt"), {})
+    answers["hover"] = ['hover b.py {"query": "doubled"}', *HOVER]
+    for name, (asked, *lines) in answers.items():
+        operation, path, more = asked.split(" ", 2)
+        *found, last = (await at.text(operation, path, **json.loads(more))).splitlines()
+        assert [line for line in found if line[:1] != "["] == lines, name
         assert last.startswith(
             "[fallback: a text search, not a language server: comments and strings count, scopes and types "
             "do not. No "

@@ -40,6 +40,7 @@ from mcp_toolserver.text.code.positions import (
 from mcp_toolserver.text.edit.unified_diff import cut_middle
 from mcp_toolserver.text.search.glob import matcher
 from mcp_toolserver.tools.lsp.lsp_edit import edit_text
+from tests.support.cases import table
 
 LINES = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r\n"))
 ENCODINGS = st.sampled_from(["utf-8", "utf-16", "utf-32"])
@@ -108,49 +109,10 @@ def test_every_language_has_a_server_and_files() -> None:
     assert all(matcher(glob)("in/y.go") for glob in (code_glob("x.go") or "", CODE_GLOB))
 
 
-DEFINED = [
-    ("async def f(x):", True),
-    ("f = 1", True),
-    ("f: int = 1", True),
-    ("f == 1", False),
-    ("  f = 1", False),
-    ("x = f(1)", False),
-    ("    return f(1)", False),
-    ("    if f(1) {", False),
-    ("# def f(x):", False),
-    ('"class f"', False),
-    ("static int *f(int x)", True),
-    ("int f(int x) { return x; }", True),
-    ("int f(int x);", False),
-    ("  return f(x);", False),
-    ("struct f final : g {", True),
-    ("#define f 1", True),
-    ("using f = int;", True),
-    ("typedef int f;", True),
-    ("export const f = () => 1", True),
-    ("  async f(x): Promise<void> {", True),
-    ("  f(x);", False),
-    ("  f(() => {", False),
-    ("function* f() {", True),
-    ("func (s *T) f(x int) error {", True),
-    ("pub(crate) fn f<T>(x: T) {", True),
-    ("    let mut f = 1;", True),
-    ("macro_rules! f {", True),
-    ("  public static List<String> f(int x) {", True),
-    ("  x.f(1);", False),
-    ("  def self.f(x)", True),
-    ("function M.f(x)", True),
-    ("f() {", True),
-    ("f :: Int -> Int", True),
-    ("let rec f x =", True),
-    ("  defmodule A.f do", True),
-    ("fun <T> f(x: Int) = 1", True),
-]
-
-
 def test_a_definition_is_known_by_its_form() -> None:
     wrong: list[str] = []
-    for line, defines in DEFINED:
+    for answer, line in table(Path(__file__).with_name("definitions.txt")):
+        defines = answer == "yes"
         found = [(one.name, line[one.index]) for one in definitions([line], "f")]
         if found != [("f", "f")] * defines or (defines and not re.search(definition_pattern("f"), line)):
             wrong.append(line)

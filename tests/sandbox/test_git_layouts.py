@@ -1,6 +1,7 @@
 """What git takes for a repository in a folder of any name: our answer is git's, commands leave none
 behind, and no tool completes one, in whatever order the parts come."""
 
+import json
 import os
 import shlex
 import subprocess
@@ -12,7 +13,7 @@ import pytest
 
 from mcp_toolserver.runtime.sandbox.protected.git_dir import is_git_directory
 from tests.sandbox.test_protected_served import user_runs
-from tests.support.cases import collected
+from tests.support.cases import collected, table
 from tests.support.confinement import (
     AS_NOBODY,
     BY_USER,
@@ -29,62 +30,10 @@ REF, EVIL = "echo 'ref: refs/heads/x' > HEAD", "printf '[core]\\nfsmonitor = ./e
 PARTS = f"mkdir objects refs; {EVIL} > config"
 STORE = "mkdir -p ../store/objects ../store/refs"
 COMMON = f"{STORE}; {REF}; {EVIL} > config.worktree"
-
-LAYOUTS = {
-    "bare": f"{PARTS}; {REF}",
-    "no configuration": f"mkdir objects refs; {REF}",
-    "made by git": "git init -q --bare .",
-    "separate": "git init -q --separate-git-dir=in work",
-    "detached": f"{PARTS}; printf %040d 0 > HEAD",
-    "detached, capitals": f"{PARTS}; printf %040d 0 | tr 0 A > HEAD",
-    "detached, SHA-256": f"{PARTS}; printf %064d 0 > HEAD",
-    "detached, with more": f"{PARTS}; printf '%040d and more' 0 > HEAD",
-    "detached, too short": f"{PARTS}; printf %039d 0 > HEAD",
-    "detached, no digits": f"{PARTS}; printf %040d 0 | tr 0 g > HEAD",
-    "no blank": f"{PARTS}; echo ref:refs/heads/x > HEAD",
-    "blanks": f"{PARTS}; printf 'ref: \\t\\r\\n refs/x' > HEAD",
-    "other blank": f"{PARTS}; printf 'ref:\\v refs/x' > HEAD",
-    "too many blanks": f"{PARTS}; printf 'ref:%260s' refs/x > HEAD",
-    "blank first": f"{PARTS}; printf ' ref: refs/x' > HEAD",
-    "short reference": f"{PARTS}; printf 'ref: refs/' > HEAD",
-    "other reference": f"{PARTS}; printf 'ref: heads/x' > HEAD",
-    "capital reference": f"{PARTS}; printf 'REF: refs/x' > HEAD",
-    "zero byte": f"{PARTS}; printf 'ref: refs/x\\0' > HEAD",
-    "empty": f"{PARTS}; > HEAD",
-    "link to a reference": f"{PARTS}; ln -s refs/heads/none HEAD",
-    "link to a file": f"{PARTS}; {REF}; mv HEAD other; ln -s other HEAD",
-    "HEAD is a folder": f"{PARTS}; mkdir HEAD",
-    "no HEAD": PARTS,
-    "small head": f"{PARTS}; {REF}; mv HEAD head",
-    "closed HEAD": f"{PARTS}; {REF}; chmod 0 HEAD",
-    "no objects": f"mkdir refs; {REF}",
-    "no refs": f"mkdir objects; {REF}",
-    "objects is a file": f"touch objects; mkdir refs; {REF}",
-    "objects is a program": f"touch objects refs; chmod +x objects refs; {REF}",
-    "linked objects": f"{STORE}; mkdir refs; ln -s ../store/objects; {REF}",
-    "linked refs": f"{STORE}; mkdir objects; ln -s ../store/refs; {REF}",
-    "reftable": "mkdir objects refs; touch refs/heads; echo 'ref: refs/heads/.invalid' > HEAD",
-    "common": f"{COMMON}; echo ../store > commondir",
-    "common, absolute": f"{COMMON}; realpath ../store > commondir",
-    "common, ends of lines": f"{COMMON}; printf '../store\\r\\n\\n' > commondir",
-    "common, zero byte": f"{COMMON}; printf '../store\\0x' > commondir",
-    "common, linked": f"{COMMON}; echo ../store > other; ln -s other commondir",
-    "common is here": f"{PARTS}; {REF}; echo . > commondir",
-    "common, no HEAD": f"{STORE}; echo ../store > commondir",
-    "common, other HEAD": f"{STORE}; echo ../store > commondir; echo x > HEAD",
-    "in a worktree of it": f"{COMMON}; echo ../store > commondir; echo ../x/.git > gitdir",
-    "written twice": f"echo x > HEAD; {PARTS}; {REF}",
-}
-MAY_BE_COMPLETED = {
-    "linked objects, dangling": f"mkdir refs; ln -s ../none objects; {REF}",
-    "linked refs, dangling": f"mkdir objects; ln -s ../none refs; {REF}",
-    "common, missing": f"{REF}; echo ../none > commondir",
-    "common, no parts": f"mkdir ../half; {REF}; echo ../half > commondir",
-    "common, empty": f"{PARTS}; {REF}; > commondir",
-    "common is a folder": f"{PARTS}; {REF}; mkdir commondir",
-}
-"""Git does not take these for repositories yet; we do."""
-
+WORDS = {"PARTS": PARTS, "REF": REF, "EVIL": EVIL, "STORE": STORE, "COMMON": COMMON}
+TABLES = Path(__file__).with_name("git_layouts.txt")
+LAYOUTS = dict(table(TABLES, "taken", 2, WORDS))
+MAY_BE_COMPLETED = dict(table(TABLES, "may be completed", 2, WORDS))
 ALL = {**LAYOUTS, **MAY_BE_COMPLETED}
 
 
@@ -196,60 +145,15 @@ def test_a_repository_of_the_user_keeps_its_configuration_and_is_used() -> None:
 
 
 CONTENT = {"HEAD": "ref: refs/heads/x\n", "config": "[core]\n", "objects/x": "x", "refs/x": "x"}
-ADDED = "".join(f"*** Add File: {{0}}/{path}\n+{text.strip()}\n" for path, text in CONTENT.items())
-
-TOOLS: dict[str, tuple[str, str, dict[str, object]]] = {
-    "write HEAD": (PARTS, "write_file", {"path": "{0}/HEAD", "content": CONTENT["HEAD"]}),
-    "write objects": (f"mkdir refs; {REF}", "write_file", {"path": "{0}/objects/x", "content": "x"}),
-    "write refs": (f"mkdir objects; {REF}", "write_file", {"path": "{0}/refs/deep/x", "content": "x"}),
-    "write commondir": (f"{STORE}; {REF}", "write_file", {"path": "{0}/commondir", "content": "../store"}),
-    "write config": (f"{PARTS}; {REF}", "write_file", {"path": "{0}/config", "content": "x"}),
-    "edit HEAD": (
-        f"{PARTS}; printf 'no: refs/x' > HEAD",
-        "edit_file",
-        {"path": "{0}/HEAD", "old_string": "no:", "new_string": "ref:"},
-    ),
-    "make objects": (f"mkdir refs; {REF}", "mkdir", {"path": "{0}/objects"}),
-    "make refs below": (f"mkdir objects; {REF}", "mkdir", {"path": "{0}/refs/heads/a"}),
-    "patch all": ("true", "apply_patch", {"patch": f"*** Begin Patch\n{ADDED}*** End Patch"}),
-    "patch parts": (
-        REF,
-        "apply_patch",
-        {
-            "patch": "*** Begin Patch\n*** Add File: {0}/objects/x\n+x\n"
-            "*** Add File: {0}/refs/x\n+x\n*** End Patch"
-        },
-    ),
-    "patch to HEAD": (
-        f"{PARTS}; echo ref: refs/x > other",
-        "apply_patch",
-        {
-            "patch": "*** Begin Patch\n*** Update File: {0}/other\n*** Move to: {0}/HEAD\n@@\n"
-            "-ref: refs/x\n+ref: refs/y\n*** End Patch"
-        },
-    ),
-    "patch a program": (
-        f"touch objects; mkdir refs; {REF}",
-        "apply_patch",
-        {"patch": "diff --git a/{0}/objects b/{0}/objects\nold mode 100644\nnew mode 100755\n"},
-    ),
-    "remove commondir": (
-        f"{PARTS}; mkdir c; {REF}; mv HEAD c; rm -rf c; echo ../none > commondir; {REF}",
-        "apply_patch",
-        {"patch": "*** Begin Patch\n*** Delete File: {0}/commondir\n*** End Patch"},
-    ),
-}
-"""What the user has made, and the call that would complete it."""
 
 
 def test_no_tool_completes_a_layout(servers: Callable[[str, str], Server]) -> None:
     server = servers(USERS[-1], WORKSPACE_WRITE)
     with collected() as case:
-        for number, (name, (before, tool, arguments)) in enumerate(TOOLS.items()):
+        for number, (name, before, tool, arguments) in enumerate(table(TABLES, "tools", 4, WORDS)):
             user_runs(server.scene, f"mkdir t{number}; cd t{number}; {before}")
-            spelt = {key: str(value).replace("{0}", f"t{number}") for key, value in arguments.items()}
             with case(name):
-                said = server.call(tool, **spelt)
+                said = server.call(tool, **json.loads(arguments.replace("{0}", f"t{number}")))
                 assert said.is_error
                 assert "git repository" in said.text
         for number, order in enumerate(permutations(CONTENT)):

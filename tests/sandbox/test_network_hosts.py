@@ -23,6 +23,7 @@ from mcp_toolserver.runtime.sandbox.layers.spec import PROXY_PORT
 from mcp_toolserver.runtime.sandbox.proxy.allowed_hosts import AllowedHosts, parse_allowed_host
 from tests.sandbox.package_registry import Site, fill, site
 from tests.support import live
+from tests.support.cases import table
 from tests.support.confinement import (
     BY_USER,
     USERS,
@@ -161,39 +162,10 @@ for name in NAMES:
 """
 
 REFUSED = {
-    "another name": ("CONNECT evil.example:443 HTTP/1.1", "403"),
-    "another port": ("CONNECT localhost:{unlisted} HTTP/1.1", "403"),
-    "a usual port": ("CONNECT localhost:443 HTTP/1.1", "403"),
-    "number": ("CONNECT 127.0.0.1:{secure} HTTP/1.1", "403"),
-    "one number": ("CONNECT 2130706433:{secure} HTTP/1.1", "400"),
-    "hexadecimal": ("CONNECT 0x7f.0.0.1:{secure} HTTP/1.1", "400"),
-    "short number": ("CONNECT 127.1:{secure} HTTP/1.1", "400"),
-    "IPv6": ("CONNECT [::1]:{secure} HTTP/1.1", "403"),
-    "mapped": ("CONNECT [::ffff:127.0.0.1]:{secure} HTTP/1.1", "403"),
-    "zone": ("CONNECT [::1%lo]:{secure} HTTP/1.1", "400"),
-    "metadata": ("CONNECT 169.254.169.254:80 HTTP/1.1", "403"),
-    "below": ("CONNECT a.localhost:{secure} HTTP/1.1", "403"),
-    "user": ("CONNECT localhost:{secure}@localhost:{unlisted} HTTP/1.1", "400"),
-    "null": ("CONNECT localhost\0.evil.example:{secure} HTTP/1.1", "400"),
-    "no port": ("CONNECT localhost HTTP/1.1", "400"),
-    "port 0": ("CONNECT localhost:0 HTTP/1.1", "400"),
-    "HTTP/2": ("PRI * HTTP/2.0", "400"),
-    "to the proxy": ("GET / HTTP/1.1\r\nHost: localhost:{unlisted}", "400"),
-    "https": ("GET https://localhost:{secure}/ HTTP/1.1", "400"),
-    "ftp": ("GET ftp://localhost:{plain}/ HTTP/1.1", "400"),
-    "plain to another": ("GET http://localhost:{unlisted}/ HTTP/1.1", "403"),
-    "user in the address": ("GET http://localhost:{plain}@localhost:{unlisted}/ HTTP/1.1", "400"),
-    "another Host": ("GET http://localhost:{plain}/ HTTP/1.1\r\nHost: localhost:{unlisted}", "400"),
-    "two Hosts": ("GET http://localhost:{plain}/ HTTP/1.1\r\nHost: localhost:{plain}\r\nHost: x", "400"),
-    "folded": ("GET http://localhost:{plain}/ HTTP/1.1\r\nA: b\r\n Host: x", "400"),
-    "space before the colon": ("GET http://localhost:{plain}/ HTTP/1.1\r\nHost : x", "400"),
-    "bare line feed": ("GET http://localhost:{plain}/ HTTP/1.1\nHost: x", "400"),
-    "another letter": ("GET http://localhost:{plain}/ HTTP/1.1\r\nHost: \xff", "400"),
-    "chunked": ("POST http://localhost:{plain}/ HTTP/1.1\r\nTransfer-Encoding: chunked", "411"),
-    "two lengths": (
-        "POST http://localhost:{plain}/ HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2",
-        "400",
-    ),
+    **{
+        name: (json.loads(f'"{text}"'), status)
+        for name, status, text in table(Path(__file__).with_name("proxy_requests.txt"))
+    },
     "long": ("GET http://localhost:{plain}/ HTTP/1.1\r\nA: " + "a" * 40_000, "431"),
 }
 """By name what comes before the empty line, and the status that answers it."""

@@ -142,11 +142,6 @@ async def test_what_cannot_be_called_is_an_error_that_says_why(tmp_path: Path) -
         assert says in result.text
 
 
-async def test_arguments_given_twice_are_refused(tmp_path: Path) -> None:
-    server = dispatcher(machine(tmp_path))
-    assert (await through(server, "Read", path="a", file_path="b")).error == "invalid_input"
-
-
 async def test_the_record_names_the_other_tool_and_how_it_was_called(tmp_path: Path) -> None:
     audit = opened(tmp_path)
     entries = (CALL_TOOL, probe(), probe("writer", WRITE))

@@ -154,12 +154,6 @@ async def test_a_wrong_argument_is_explained(at: Dispatcher) -> None:
         assert (await ask(at, "grep_search", **arguments)).error == "invalid_input", arguments
 
 
-async def test_a_single_binary_file_is_named(at: Dispatcher, tmp_path: Path) -> None:
-    (tmp_path / "root" / "bin").write_bytes(b"needle\0")
-    result = await ask(at, "grep_search", pattern="needle", path="bin", output_mode="content")
-    assert result.text.splitlines()[-1].startswith("[not searched: bin: ")
-
-
 def test_of_many_errors_the_first_are_named() -> None:
     assert unsearched([]) == []
     assert unsearched(["a: why"]) == ["[not searched: a: why]"]

@@ -1,12 +1,12 @@
 """Searching: what is found, how it is shown, and what keeps a search in its folder."""
 
+import json
 import os
 import re
 import subprocess
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -21,6 +21,7 @@ from mcp_toolserver.runtime.search.executable import find_ripgrep, helper, start
 from mcp_toolserver.runtime.search.ignore_rules import rules_above
 from mcp_toolserver.runtime.search.results import MAX_KEPT, Results
 from tests.search.searching import RIPGREP, Grounds, Meddling
+from tests.support.cases import rows, table
 from tests.support.confinement import READ_ONLY, Server, put
 
 
@@ -51,84 +52,15 @@ async def test_files_come_in_path_order_lines_with_numbers_and_counts_per_file(g
     assert (await grounds.files("*.z")).total == 0
 
 
-BY_OPTION: list[tuple[dict[str, str], list[tuple[str, dict[str, Any], list[str]]]]] = [
-    (
-        {"a": "1\nx\n3\n", "b": "x", "c": "Ä\nä\n", "d": "one\r\ntwo"},
-        [
-            ("x", {"line_numbers": False, "before": 1}, ["a-1", "a:x", "--", "b:x"]),
-            ("x", {"mode": "count", "before": 1, "after": 1}, ["a:1", "b:1"]),
-            ("x", {"mode": "files_with_matches", "before": 1}, ["a", "b"]),
-            ("x", {"mode": "files_with_matches", "limit": 1}, ["a"]),
-            ("x", {"mode": "count", "limit": 1, "offset": 1}, ["b:1"]),
-            ("ä", {}, ["c:2:ä"]),
-            ("ä", {"ignore_case": True}, ["c:1:Ä", "c:2:ä"]),
-            ("one$", {"after": 1}, ["d:1:one", "d-2-two"]),
-        ],
-    ),
-    (
-        {"a": "def f(\n  a,\n):\n  pass\n", "b": "def f(a):\n", "c": "<a>\n</a>\n<a>\n</a>\n", "d": "<a>"},
-        [
-            (r"def f\(.*?\):", {"multiline": True}, ["a:1:def f(", "a:2:  a,", "a:3:):", "b:1:def f(a):"]),
-            (r"def f\(.*?\):", {}, ["b:1:def f(a):"]),
-            ("<a>.*?</a>", {"multiline": True}, ["c:1:<a>", "c:2:</a>", "c:3:<a>", "c:4:</a>"]),
-            ("<a>.*?</a>", {"mode": "files_with_matches", "multiline": True}, ["c"]),
-            ("<a>.*?</a>", {"mode": "count", "multiline": True}, ["c:2"]),
-        ],
-    ),
-    (
-        {"a.py": "x", "b.js": "x", ".c.py": "x", "src/d.tsx": "x", "src/src/e.tsx": "x"},
-        [
-            ("x", {"mode": "count", "type": "py"}, ["a.py:1"]),
-            ("x", {"mode": "count", "type": "ts"}, ["src/d.tsx:1", "src/src/e.tsx:1"]),
-            ("x", {"mode": "count", "type": "py", "glob": "b*"}, []),
-            ("x", {"mode": "count", "type": "py", "hidden": True}, [".c.py:1", "a.py:1"]),
-            ("x", {"mode": "count", "path": "src", "glob": "src/*.tsx"}, ["src/src/e.tsx:1"]),
-        ],
-    ),
-    # Context is shown once and gaps are marked.
-    (
-        {"a": "1\nx\n3\nx\n5\n6\n7\n8\nx\n", "b": "0\nx\n"},
-        [
-            (
-                *("x", {"before": 1, "after": 1}),
-                ["a-1-1", "a:2:x", "a-3-3", "a:4:x", "a-5-5", "--", "a-8-8", "a:9:x", "--", "b-1-0", "b:2:x"],
-            )
-        ],
-    ),
-    # A glob does not bring back what is left out.
-    (
-        {".gitignore": "*.log\n", **dict.fromkeys(("a.log", ".b.log", "c.txt", ".d/e.log"), "x")},
-        [("x", {"glob": "*.log"}, []), ("x", {"glob": "*.log", "ignored": True}, ["a.log:1:x"])],
-    ),
-    (
-        {".a": "x", ".b/c": "x", "d": "x", "e/.f": "x"},
-        [("x", {}, ["d:1:x"]), ("x", {"hidden": True}, [".a:1:x", ".b/c:1:x", "d:1:x", "e/.f:1:x"])],
-    ),
-    # An ignore file that spares a hidden file does not show it.
-    ({".gitignore": "!.a\n", ".a": "x", "d": "x"}, [("x", {}, ["d:1:x"])]),
-    # The one file asked for is searched whatever it is called.
-    (
-        {".gitignore": "a\n", "a": "1\nx\n", ".hidden": "x\n"},
-        [
-            ("x", {"path": "a", "type": "py", "glob": "*.py"}, ["2:x"]),
-            ("x", {"path": ".hidden", "before": 1}, ["1:x"]),
-            ("x", {"path": "a", "mode": "files_with_matches"}, ["a"]),
-            ("x", {"path": "a", "mode": "count"}, ["a:1"]),
-            ("nothing", {"path": "a"}, []),
-            (r"1\nx", {"path": "a", "multiline": True}, ["1:1", "2:x"]),
-        ],
-    ),
-]
-
-
 async def test_an_option_does_what_it_says(grounds: Grounds) -> None:
-    wrong: list[tuple[str, dict[str, Any], list[str]]] = []
-    for number, (files, questions) in enumerate(BY_OPTION):
-        made = below(grounds, str(number), files)
-        for pattern, options, expected in questions:
-            found = await made.shown(pattern, **options)
-            if found != expected:
-                wrong.append((pattern, options, found))
+    wrong: list[tuple[str, list[str]]] = []
+    for number, (files, *questions) in enumerate(rows(Path(__file__).with_name("options.txt"), {}).values()):
+        made = below(grounds, str(number), json.loads(files))
+        for question in questions:
+            pattern, options, expected = question.split(" | ")
+            found = await made.shown(pattern, **json.loads(options))
+            if found != json.loads(expected):
+                wrong.append((question, found))
     assert not wrong
 
 
@@ -206,29 +138,6 @@ async def test_the_insides_of_git_are_never_searched(grounds: Grounds) -> None:
     assert await grounds.shown("x", "files_with_matches", path=".git/hooks") == [".git/hooks/x"]
 
 
-IGNORED: dict[str, tuple[dict[str, str], list[str]]] = {
-    "a name": ({".gitignore": "*.log\n"}, ["b", "build/f", "sub/d", "sub/e/build/g"]),
-    "a folder": ({".gitignore": "build/\n"}, ["a.log", "b", "sub/c.log", "sub/d"]),
-    "at the top": ({".gitignore": "/build\n"}, ["a.log", "b", "sub/c.log", "sub/d", "sub/e/build/g"]),
-    "all but": ({".gitignore": "*\n!b\n"}, ["b"]),
-    "not for git": ({".ignore": "sub\nbuild\n"}, ["a.log", "b"]),
-    "the nearer rule": (
-        {".gitignore": "*.log\n", "sub/.gitignore": "!c.log\n"},
-        ["b", "build/f", "sub/c.log", "sub/d", "sub/e/build/g"],
-    ),
-    "the stronger file": (
-        {".gitignore": "!a.log\n", ".ignore": "*.log\n"},
-        ["b", "build/f", "sub/d", "sub/e/build/g"],
-    ),
-    "the repository's own": ({".git/info/exclude": "*.log\nbuild\n"}, ["b", "sub/d"]),
-    "a bad line": ({".gitignore": "a.log[\n*.log\n"}, ["b", "build/f", "sub/d", "sub/e/build/g"]),
-    "also in a nested repository": (
-        {".gitignore": "*.log\n", "sub/.git/HEAD": ""},
-        ["b", "build/f", "sub/d", "sub/e/build/g"],
-    ),
-}
-
-
 def below(grounds: Grounds, folder: str, rules: dict[str, str], *names: str) -> Grounds:
     """A root of its own with these files and these ignore files."""
     made = replace(grounds, root=grounds.root / folder)
@@ -239,40 +148,18 @@ def below(grounds: Grounds, folder: str, rules: dict[str, str], *names: str) -> 
 
 async def test_ignore_files_count(grounds: Grounds) -> None:
     whole = ["a.log", "b", "build/f", "sub/c.log", "sub/d", "sub/e/build/g"]
-    for case, (rules, expected) in IGNORED.items():
-        made = below(grounds, case, rules, *whole)
-        assert sorted(await made.shown("x", "files_with_matches")) == expected, case
-        assert await made.names("**") == expected, case
+    for case, expected, rules in table(Path(__file__).with_name("ignored.txt"), "below"):
+        made = below(grounds, case, json.loads(rules), *whole)
+        assert sorted(await made.shown("x", "files_with_matches")) == expected.split(), case
+        assert await made.names("**") == expected.split(), case
         assert await made.names("**", ignored=True) == whole, case
 
 
-IGNORED_ABOVE: dict[str, tuple[dict[str, str], list[str]]] = {
-    "a name": ({".gitignore": "*.log\n"}, ["a/b/d", "a/b/gen/e"]),
-    "a path": ({".gitignore": "/a/b/gen\n"}, ["a/b/c.log", "a/b/d"]),
-    "a path over folders": ({".gitignore": "a/**/gen/\n"}, ["a/b/c.log", "a/b/d"]),
-    "a path with a star": ({".gitignore": "/*/b/*.log\n"}, ["a/b/d", "a/b/gen/e"]),
-    "a path from any folder": ({".gitignore": "**/b/gen\n"}, ["a/b/c.log", "a/b/d"]),
-    "a path with classes": ({".gitignore": "/?/[bc]/d\n"}, ["a/b/c.log", "a/b/gen/e"]),
-    "all of it": ({".gitignore": "/a/**\n"}, []),
-    "no paths": (
-        {".gitignore": "/{a}/b/d\n# a/b\n  \n/../a/b/d\n/*../b/d\n/a/\\b\n"},
-        ["a/b/c.log", "a/b/d", "a/b/gen/e"],
-    ),
-    "between": ({"a/.gitignore": "/b/d\n"}, ["a/b/c.log", "a/b/gen/e"]),
-    "spared": ({".gitignore": "*.log\n", "a/b/.gitignore": "!*.log\n"}, ["a/b/c.log", "a/b/d", "a/b/gen/e"]),
-    "the searched folder itself": ({".gitignore": "a\n"}, ["a/b/c.log", "a/b/d", "a/b/gen/e"]),
-    "another folder": ({".gitignore": "/x/b/d\n"}, ["a/b/c.log", "a/b/d", "a/b/gen/e"]),
-    "also in a repository": ({".gitignore": "*.log\n", "a/b/.git/HEAD": ""}, ["a/b/d", "a/b/gen/e"]),
-    "not for git": ({".ignore": "*.log\n", "a/b/.git/HEAD": ""}, ["a/b/d", "a/b/gen/e"]),
-    "the repository's own": ({"a/.git/info/exclude": "*.log\n"}, ["a/b/d", "a/b/gen/e"]),
-}
-
-
 async def test_ignore_files_above_the_searched_folder_count(grounds: Grounds) -> None:
-    for case, (rules, expected) in IGNORED_ABOVE.items():
-        made = below(grounds, case, rules, "a/b/c.log", "a/b/d", "a/b/gen/e")
-        assert sorted(await made.shown("x", "files_with_matches", path="a/b")) == expected, case
-        assert sorted((await made.files("**", path="a/b")).files) == expected, case
+    for case, expected, rules in table(Path(__file__).with_name("ignored.txt"), "above"):
+        made = below(grounds, case, json.loads(rules), "a/b/c.log", "a/b/d", "a/b/gen/e")
+        assert sorted(await made.shown("x", "files_with_matches", path="a/b")) == expected.split(), case
+        assert sorted((await made.files("**", path="a/b")).files) == expected.split(), case
         assert len((await made.files("**", path="a/b", ignored=True)).files) == 3, case
 
 
@@ -359,9 +246,9 @@ def test_what_cannot_be_read_is_named_and_the_rest_is_found(
     listed = server.call("glob_search", pattern="**", path="unreadable").text.splitlines()
     (folder / "shut").chmod(0o755)
     assert found[:2] == ["unreadable/a", "unreadable/sub/b"]
-    assert [line for line in found if "Permission denied" in line] == [
-        "[not searched: unreadable/closed: Permission denied; unreadable/shut: Permission denied]"
-    ]
+    (line,) = (line for line in found if line.startswith("[not searched: "))
+    errors = sorted(line.removeprefix("[not searched: ").removesuffix("]").split("; "))
+    assert errors == [f"unreadable/{name}: Permission denied" for name in ("closed", "shut")]
     assert sorted(listed)[-3:] == ["unreadable/a", "unreadable/closed", "unreadable/sub/b"]
 
 

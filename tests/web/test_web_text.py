@@ -3,6 +3,7 @@
 import gzip
 import zlib
 from collections.abc import AsyncGenerator, Mapping, Sequence
+from pathlib import Path
 
 import anyio
 import pytest
@@ -18,6 +19,7 @@ from mcp_toolserver.runtime.web.search_client import SearchBudget
 from mcp_toolserver.text.web.headers import sendable
 from mcp_toolserver.text.web.urls import parse_url
 from mcp_toolserver.tools.web.web_fetch import joined_parts, relevant
+from tests.support.cases import table
 from tests.web.web import Internet, site
 
 # --- robots.txt ------------------------------------------------------------------------------------------
@@ -41,26 +43,11 @@ Sitemap: https://a.example/map
 """
 
 
-AGENTS: Mapping[str, tuple[str, str, bool]] = {
-    "not mentioned": ("mine", "/", True),
-    "refused": ("mine", "/private", False),
-    "below what is refused": ("mine", "/private/x?y", False),
-    "what starts the same": ("mine", "/privately", False),
-    "a more specific allowance": ("mine", "/private/open/x", True),
-    "by its end": ("mine", "/x/y.pdf", False),
-    "not at its end": ("mine", "/x/y.pdf?z", True),
-    "escapes in other letters": ("mine", "/a%3Cb", False),
-    "who is named is not everybody": ("mine", "/all", True),
-    "another name of the group": ("ONE", "/private", False),
-    "everybody": ("nobody", "/all", False),
-    "rules for others": ("nobody", "/private", True),
-    "all refused": ("other", "/", False),
-}
-
-
 def test_a_sites_rules_are_kept() -> None:
-    found = {name: allows(parse_robots(RULES, agent), target) for name, (agent, target, _) in AGENTS.items()}
-    assert found == {name: allowed for name, (_, _, allowed) in AGENTS.items()}
+    agents = table(Path(__file__).with_name("robots.txt"))
+    assert [
+        row for row in agents if allows(parse_robots(RULES, row[1]), row[2]) is not (row[3] == "yes")
+    ] == []
     # Of two rules that are as specific the one that allows wins.
     assert allows(parse_robots("User-agent: *\nDisallow: /a\nAllow: /a", "x"), "/a")
 

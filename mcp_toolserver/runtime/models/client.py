@@ -16,6 +16,7 @@ from pydantic import JsonValue, TypeAdapter, ValidationError
 from pydantic_ai import direct, messages, models
 from pydantic_ai.models.anthropic import AnthropicModel, AnthropicModelSettings
 from pydantic_ai.models.openai import OpenAIChatModel
+from pydantic_ai.profiles.openai import OpenAIModelProfile
 from pydantic_ai.providers.anthropic import AnthropicProvider
 from pydantic_ai.providers.openai import OpenAIProvider
 from pydantic_ai.settings import ModelSettings
@@ -23,7 +24,7 @@ from pydantic_ai.tools import ToolDefinition
 from pydantic_ai.usage import RequestUsage
 
 from mcp_toolserver.capabilities.model import ModelRequest, ModelTurn, ToolCall, ToolReply, UserText
-from mcp_toolserver.errors import Unavailable
+from mcp_toolserver.errors import ToolError, Unavailable
 from mcp_toolserver.runtime.models.failures import (
     MAX_BYTES,
     ForeignResponse,
@@ -98,15 +99,19 @@ class ModelClient:
                     timeout=timeout,
                 )
             )
-            self._model = cache(partial(OpenAIChatModel, provider=provider))
+            # Ollama ignores the newer name of the limit, and OpenAI rejects the older one.
+            old_limit = OpenAIModelProfile(openai_chat_supports_max_completion_tokens=False)
+            profile = old_limit if options.endpoint.is_loopback else None
+            self._model = cache(partial(OpenAIChatModel, provider=provider, profile=profile))
 
     async def turn(self, model: str, request: ModelRequest) -> ModelTurn:
         """See `Model.turn`; `model` is the provider's name of the model."""
         attempt = 0
         while True:
             try:
-                response = await self._response(self._model(model), request)
-                break
+                return self._turn(await self._response(self._model(model), request), request)
+            except ToolError:
+                raise
             except Exception as error:  # noqa: BLE001  what the libraries raise holds the address
                 failed = failure(error, self._options)
             pause = PAUSE_SECONDS * 2**attempt if failed.pause is None else failed.pause
@@ -117,7 +122,6 @@ class ModelClient:
             attempt += 1
             log.info("request repeated in %g s: %s", pause, failed.error)
             await anyio.sleep(pause)
-        return self._turn(response, request)
 
     def _turn(self, response: messages.ModelResponse, request: ModelRequest) -> ModelTurn:
         """Raises: Unavailable: the response is no complete answer."""
@@ -130,12 +134,10 @@ class ModelClient:
         details, reason = response.provider_details or {}, response.finish_reason
         if reason == "content_filter":
             why = quoted(details.get("refusal") or details.get("explanation"), self._options)
-            raise Unavailable(
-                f"The model's provider withheld the answer (content filter). Change the task.{why}"
-            )
+            raise _logged(f"The model's provider withheld the answer (content filter). Change the task.{why}")
         if reason not in ("stop", "length", "tool_call") or (reason == "tool_call" and not calls):
             why = quoted(details.get("finish_reason"), self._options)
-            raise Unavailable(f"The model stopped before its answer was complete. Try again.{why}")
+            raise _logged(f"The model stopped before its answer was complete. Try again.{why}")
         if not response.usage.input_tokens + response.usage.output_tokens:
             # Some servers do not count.
             into, out = estimated_tokens(request, text, calls)
@@ -200,6 +202,11 @@ class ModelClient:
             return float(response.cost().total_price)
         except (LookupError, ValueError, AssertionError):
             return None
+
+
+def _logged(why: str) -> Unavailable:
+    log.warning("%s", why)
+    return Unavailable(why)
 
 
 def _charged(response: messages.ModelResponse) -> int:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import cast
+from urllib.parse import urlsplit
 
 import httpx2
 from pydantic_ai import exceptions
@@ -108,7 +109,7 @@ def failure(error: Exception, options: ModelOptions) -> Failure:
         text = "The model's provider reported an error while it answered. Try again later."
     pause = api.retry_after if api else None
     if pause and pause >= 1:
-        text += f" The provider asks to wait {math.ceil(pause)} s."
+        text += f" The provider asks to wait {math.ceil(pause):.10g} s."
     made = (TimedOut if kind is _LATE else Unavailable)(text + said)
     return Failure(made, _may_pass(chain, kind), pause)
 
@@ -156,10 +157,11 @@ _KEY = re.compile(r"[*•]{3}|\w(?:\.{3}|…)\w|^\W*[srp]k[-_]|[A-Za-z0-9_]{32}|
 
 
 def _without_address(text: str, options: ModelOptions) -> str:
-    host = re.escape(options.endpoint.host)
+    host, path = re.escape(options.endpoint.host), urlsplit(options.endpoint.url).path
     for pattern in (_URL, _IP, re.compile(rf"(?<![\w.-]){host}(?::\d+)?(?![\w-])", re.IGNORECASE)):
         text = pattern.sub(_ADDRESS, text)
-    return text
+    # That of the usual APIs says nothing.
+    return text if path in ("", "/v1") else text.replace(path, _ADDRESS)
 
 
 def _without_key(word: str, key: str) -> str:
