@@ -259,12 +259,13 @@ def _worktrees(context: ProviderContext) -> Provider:
         git=context.git(),
         workspace=context.workspace,
         may_hide=context.may_hide,
+        author=context.git_author,
         stored=StoredWorktrees(context.database),
         entered=context.worktrees,
     )
     return Provider(
         provide=lambda request: CallWorktrees(
-            services=services, workspace=request.workspace, scope=request.scope
+            services=services, workspace=request.workspace, scope=request.scope, decide=request.calls.decide
         )
     )
 

@@ -19,7 +19,7 @@ from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.capabilities.processes import JobQuery, JobState
 from mcp_toolserver.errors import Conflict, Denied, InvalidInput, NotFound, ToolError, Unavailable
 from mcp_toolserver.runtime.agents.agent_files import custom_types
-from mcp_toolserver.runtime.agents.isolation import Isolation, isolated
+from mcp_toolserver.runtime.agents.isolation import Isolation, isolated, with_worktree
 from mcp_toolserver.runtime.agents.running_agent import RunningAgent, ended_error
 from mcp_toolserver.runtime.agents.spending import Spending
 from mcp_toolserver.stores.agents import AgentRecord, StoredAgents
@@ -265,7 +265,9 @@ class CallAgents:
 
     async def _state(self, handle: str) -> AgentState:
         agent = self._running(handle)
-        return agent.state() if agent else await self.agents.store.find(handle, self._owner)
+        if agent is not None:
+            return agent.state()
+        return await with_worktree(self.agents.context, await self.agents.store.find(handle, self._owner))
 
     @property
     def _is_borrowed(self) -> bool:
@@ -300,7 +302,7 @@ class CallAgents:
         conversation.add(UserText(task.prompt))
         self._check_room(record)
         handle, limits = record.handle, agents.context.agent_limits
-        isolation = await isolated(agents.context, self.request, handle) if task.in_worktree else None
+        isolation = await isolated(agents.context, self.request, handle, task)
         roots = self.request.workspace.roots if isolation is None else (isolation.path,)
         if kind.joins_session and isolation is None and task.ceiling is Permission.DANGER_FULL_ACCESS:
             agents.context.join_session(handle, self._owner)
@@ -349,8 +351,6 @@ class CallAgents:
             raise Conflict(f"{task.resume} runs in another server of this workspace. Wait for its end.")
         if task.type and canonical_type(task.type) != record.type:
             raise InvalidInput(f"{task.resume} has the type {record.type}; leave subagent_type out.")
-        if task.in_worktree:
-            raise InvalidInput("An agent that is resumed works in your folders; leave isolation out.")
         if task.name and task.name != record.name:
             raise InvalidInput(f"{task.resume} keeps its name; leave name out.")
         if why := self.request.scope.refuses(record.type):
