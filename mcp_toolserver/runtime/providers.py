@@ -450,6 +450,14 @@ class CallJobs:
     async def stop(self, handle: str) -> JobState:
         return await self._source(handle).stop(handle)
 
+    async def transcript(self, agent: str) -> str:
+        """See `CallAgents.transcript`."""
+        from mcp_toolserver.runtime.agents.agents import CallAgents
+
+        agents = self.jobs.sources["agent_"](self.request)
+        assert isinstance(agents, CallAgents)
+        return await agents.transcript(agent)
+
     async def wait(self, queries: Sequence[JobQuery]) -> None:
         """Wait for what `queries` ask for: for the end of all jobs, or for the first other thing.
 

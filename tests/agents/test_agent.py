@@ -79,6 +79,8 @@ async def test_a_client_starts_an_agent_and_reads_its_conversation(era: str, tmp
         async with made.client(era, client_info=name) as other:
             for uri in uris:
                 assert (await refusal(other, uri)).error.data == {"uri": uri}
+        entries = "".join(file.read_text("utf-8") for file in (tmp_path / "state/audit").glob("*.jsonl"))
+        assert entries.count('"tool":"Agent"') == 3, "reading one is no call of Agent"
 
 
 @eras

@@ -105,10 +105,10 @@ class CallSkills:
             raise NotFound(f"The skill {source.name!r} has no other files.")
         return await to_thread.run_sync(_read, source, file, abandon_on_cancel=True)
 
-    def activate(self, skill: LoadedSkill, *, is_top_level: bool) -> None:
+    def activate(self, skill: LoadedSkill) -> None:
         """Take from the caller's calls what the `allowed-tools` of `skill` do not allow.
 
-        Ends the active skills first, unless the last of them allows the tool Skill and not `is_top_level`.
+        Ends the active skills first, unless the last of them allows the tool Skill.
 
         Raises:
             Conflict: `MAX_NESTED` skills are active.
@@ -116,7 +116,7 @@ class CallSkills:
         owner, active = self.scope.owner, self._active()
         # The skill itself has to allow the tool; the last rule is that of every skill.
         nests = bool(active) and any(rule.tool == TOOL for rule in (active[-1].tools or ())[:-1])
-        if is_top_level or not nests:
+        if not nests:
             for level in range(len(active), 0, -1):
                 self.narrowings.remove(owner, _key(level))
             active = []
