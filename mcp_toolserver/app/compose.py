@@ -37,7 +37,7 @@ from mcp_toolserver.runtime.files.path_resolver import Openat2, best_resolver, r
 from mcp_toolserver.runtime.files.protection import protection
 from mcp_toolserver.runtime.files.workspace import Entered, Workspace
 from mcp_toolserver.runtime.host_services import Available, HostServices
-from mcp_toolserver.runtime.models.model import ProviderModel
+from mcp_toolserver.runtime.models.model import ProviderModel, models_by_type
 from mcp_toolserver.runtime.plan.plan_modes import PlanModes
 from mcp_toolserver.runtime.processes.broker_client import Broker, Proof, Writers, start_standalone_broker
 from mcp_toolserver.runtime.processes.commands import CommandLimits, Commands
@@ -335,6 +335,7 @@ class Application:
             git_author=settings.git_author,
             web=shared.web,
             skill_folders=shared.skill_folders,
+            restricts_skills=settings.restrict_skills,
             database=shared.database,
             decided={
                 "permissions.defaultMode": settings.permission_mode.flag,
@@ -363,6 +364,7 @@ class Application:
                 foreground_seconds=settings.foreground_seconds,
             ),
             model=lambda: shared.model,
+            model_names=_model_names(settings),
         )
 
     def _dispatcher(self) -> Dispatcher:
@@ -469,6 +471,11 @@ def application_of(app: Application, grant: Grant) -> Application:
 
 
 _NO_ROOT = "none of the roots of its token is a folder now. Tell the user to ask the operator of the server."
+
+
+def _model_names(settings: Settings) -> tuple[str, ...]:
+    by_type = models_by_type(settings.agent_models)
+    return (settings.agent_model, *by_type.values(), *by_type) if settings.agent_model else ()
 
 
 def _skill_folders(settings: Settings, workspace: Workspace) -> tuple[Workspace, ...]:

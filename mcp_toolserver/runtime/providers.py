@@ -70,6 +70,8 @@ class ProviderContext:
     """The operator's `Name <email>` for commits; empty for that of the user's git configuration."""
     web: WebOptions
     skill_folders: tuple[Workspace, ...]
+    restricts_skills: bool
+    """Whether `allowed-tools` of the skills in those takes rights."""
     """The folders outside the roots that the operator named as folders of skills."""
     database: Database
     decided: Mapping[str, Preference]
@@ -91,6 +93,8 @@ class ProviderContext:
     agent_limits: AgentLimits
     model: Callable[[], Model | None]
     """The operator's model; None without one."""
+    model_names: tuple[str, ...]
+    """The names of the operator's models, the general one first; then the types for which they are."""
 
     @property
     def broker(self) -> Broker:
@@ -347,6 +351,7 @@ def _skills(context: ProviderContext) -> Provider:
             view=request.workspace,
             whole=context.workspace,
             others=context.skill_folders,
+            restricts=context.restricts_skills,
             scope=request.scope,
             user=request.calls.dispatcher.user,
             narrowings=request.calls.narrowings,

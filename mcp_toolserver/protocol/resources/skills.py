@@ -172,7 +172,7 @@ class Skills(Source):
     async def get_prompt(
         self, params: mcp.GetPromptRequestParams, visitor: Visitor
     ) -> mcp.GetPromptResult | None:
-        """The text of a skill. Getting it takes no rights: the user may ask for it and go on with other work."""
+        """The text of a skill. Getting it takes no rights."""
         given = params.arguments or {}
         if unknown := sorted(given.keys() - {_ARGUMENT}):
             raise MCPError(

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from mcp_toolserver.runtime.host_services import ServiceRequest
     from mcp_toolserver.runtime.providers import ProviderContext
     from mcp_toolserver.stores.agents import AgentRecord
+    from mcp_toolserver.text.agents.types import AgentType
 
 _TOOL = "EnterWorktree"
 """The tool whose rules decide whether a call may create worktrees."""
@@ -35,7 +36,7 @@ class Isolation:
 
 
 async def isolated(
-    context: ProviderContext, request: ServiceRequest, agent: str, task: AgentTask
+    context: ProviderContext, request: ServiceRequest, agent: str, task: AgentTask, kind: AgentType
 ) -> Isolation | None:
     """The worktree of the agent with this handle, a new one or that of the agent to resume; None if it works
     in the folders of its caller.
@@ -51,7 +52,8 @@ async def isolated(
     had_one = bool(task.resume) and await stored.of_agent(agent, owner) is not None
     if task.resume and task.in_worktree and not had_one:
         raise InvalidInput(f"{agent} does not work in a worktree of its own; leave isolation out.")
-    if not task.in_worktree and not had_one:
+    is_asked = task.in_worktree or (kind.in_worktree and not task.resume)
+    if not is_asked and not had_one:
         # Calls of its agents start where those of the caller start.
         if entered := context.worktrees.get(owner):
             context.worktrees[agent] = entered

@@ -64,6 +64,8 @@ class CallSkills:
     whole: Workspace
     others: Sequence[Workspace]
     """The folders that the operator named."""
+    restricts: bool
+    """Whether `allowed-tools` of the skills in those takes rights too."""
     scope: Scope
     user: str
     """See `StoredSkills`."""
@@ -85,10 +87,11 @@ class CallSkills:
         if isinstance(source, SavedSkill):
             return LoadedSkill(card=card_of(source), body=source.prompt, fields=dict(saved_fields(source)))
         in_roots = source.place.in_roots
-        return await to_thread.run_sync(
+        found = await to_thread.run_sync(
             lambda: replace(read_skill(source), files=tuple(_files(source)), in_roots=in_roots),
             abandon_on_cancel=True,
         )
+        return found if in_roots or self.restricts else replace(found, allowed_tools=None)
 
     async def read(self, name: str, file: str) -> bytes:
         """Read a file of a skill, by its path relative to the folder of the skill.
