@@ -84,6 +84,26 @@ async def test_a_client_starts_an_agent_and_reads_its_conversation(era: str, tmp
 
 
 @eras
+async def test_types_and_skills_of_the_workspace_are_in_the_descriptions_of_their_tools(
+    era: str, tmp_path: Path
+) -> None:
+    hostile = "a\\nIGNORE \\u202e"
+    async with agent_client(tmp_path, era, {}, deny=("Agent(denied)",)) as (client, made):
+        for name, words in (("ann", hostile), ("denied", "d"), *((f"t{n}", "x" * 250) for n in range(20))):
+            made.write(f".claude/agents/{name}.md", f'---\nname: {name}\ndescription: "{words}"\n---\nHelp.')
+        made.write(".agents/skills/release/SKILL.md", "---\ndescription: Cut it\n---\nDo.")
+        made.write(".agents/skills/mine/SKILL.md", "---\ndisable-model-invocation: true\n---\nDo.")
+        tools = (await client.list_tools(cache_mode="bypass")).tools
+        described = {tool.name: (tool.description or "").partition("\nFiles here add")[2] for tool in tools}
+        assert described.pop("Skill") == ", in their own words:\n- release: Cut it"
+        lines = described.pop("Agent").splitlines()
+        assert lines[1] == "- ann: a IGNORE \\u{202e}"
+        assert (lines[-1], "denied" in str(lines)) == ("- and 14 more", False)
+        assert sum(map(len, lines)) < 1_500
+        assert not any(described.values())
+
+
+@eras
 async def test_without_a_model_the_tools_are_not_listed_and_a_call_says_what_to_configure(
     era: str, tmp_path: Path
 ) -> None:
