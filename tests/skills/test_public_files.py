@@ -2,83 +2,73 @@
 
 import json
 from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from mcp_toolserver.runtime.agents.agent_files import configured_model, custom_types
 from mcp_toolserver.runtime.files.workspace import Workspace
-from mcp_toolserver.runtime.skills.discovery import Discovery, SkillSource, places_of, read_skill
+from mcp_toolserver.runtime.skills import discovery
 from mcp_toolserver.text.skills import skill_content
 from tests.support.cases import collected
 
-FILES = Path(__file__).with_name("public_files.txt").read_text(encoding="utf-8").split("\n=== ")[1:]
+_, *FILES = Path(__file__).with_name("public_files.txt").read_text(encoding="utf-8").split("\n=== ")
 
 
-def written(root: Path) -> list[tuple[bool, dict[str, Any]]]:
-    """What is expected of each file, which this makes, and whether it is one of an agent."""
-    cases: list[tuple[bool, dict[str, Any]]] = []
-    for text in FILES:
-        head, _, content = text.partition("\n")
-        path, _, expected = head.partition(" {")
-        case: dict[str, Any] = {"unsupported": [], **json.loads(f"{{{expected}")}
-        (root / path).parent.mkdir(parents=True, exist_ok=True)
-        start, end = "\ufeff" * case.pop("bom", False), "\r\n" if case.pop("crlf", False) else "\n"
-        (root / path).write_text(start + content, encoding="utf-8", newline=end)
-        cases.append(("/agents/" in path, case))
-    return cases
+def written(root: Path, text: str) -> tuple[str, dict[str, Any]]:
+    """Make a file; its path, and what is expected of it."""
+    head, _, content = text.partition("\n")
+    path, _, expected = head.partition(" ")
+    case: dict[str, Any] = {"unsupported": [], **json.loads(expected)}
+    (root / path).parent.mkdir(parents=True, exist_ok=True)
+    start, end = "\ufeff" * case.pop("bom", False), "\r\n" if case.pop("crlf", False) else "\n"
+    (root / path).write_text(start + content, encoding="utf-8", newline=end)
+    return path, case
 
 
-def named(sentence: str) -> Counter[str]:
-    """How often a sentence about fields without effect names each."""
-    fields = sentence.removeprefix("Fields without effect here: ").removesuffix(").").split("), ")
-    return Counter(field.partition(" (")[0] for field in fields)
+def _plain(value: Any) -> dict[str, Any]:
+    return json.loads(json.dumps(asdict(value)))
 
 
-def test_files_in_every_documented_form_load(tmp_path: Path) -> None:
-    cases, workspace = written(tmp_path), Workspace([str(tmp_path)])
-    assert len(cases) >= 50
-    agents, found = custom_types(workspace), Discovery().run(places_of(workspace, workspace, ()))
-    types = {one.name: one for one in agents.types}
+def test_files_in_every_documented_form_load(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr(discovery, "MAX_WARNINGS", 100)
+    cases = dict(written(tmp_path, text) for text in FILES)
+    workspace = Workspace([str(tmp_path)])
+    agents = custom_types(workspace)
+    skills = discovery.Discovery().run(discovery.places_of(workspace, workspace, ()))
+    known = {kind.name: _plain(kind) for kind in agents.types}
+    texts: dict[str, discovery.LoadedSkill] = {}
+    for source in skills.skills.values():
+        assert isinstance(source, discovery.SkillSource)
+        skill = texts[source.card.name] = discovery.read_skill(source)
+        known[source.card.name] = {**_plain(skill.card), **_plain(skill)}
+    warnings = (*agents.skipped, *skills.index().warnings)
     with collected() as check:
-        for is_agent, case in cases:
-            name = case["name"]
-            with check(name):
-                if is_agent:
-                    kind = types[name]
-                    known: dict[str, Any] = {
-                        "tools": None if kind.tools is None else list(kind.tools),
-                        "denied": list(kind.denied),
-                        "model": kind.model or "inherit",
-                        "ceiling": kind.ceiling.flag,
-                        "worktree": kind.in_worktree,
-                        "unsupported": sorted(kind.unsupported),
-                    }
-                    assert kind.description
-                else:
-                    source = found.skills[name.lower()]
-                    assert isinstance(source, SkillSource)
-                    skill = read_skill(source)
-                    known = {
-                        "tools": skill.allowed_tools and list(skill.allowed_tools),
-                        "hint": skill.card.argument_hint,
-                        "unsupported": sorted(skill.card.unsupported),
-                    }
-                    assert case.pop("says", "") in skill_content(skill, case.pop("arguments", "one two"))
-                assert {**known, **case} == {"name": name, **known}
-    for is_agent, warnings in ((True, agents.skipped), (False, found.index().warnings)):
-        [sentence] = warnings
-        fields = {field for kind, case in cases if kind is is_agent for field in case["unsupported"]}
-        assert named(sentence) == Counter(fields)
+        for path, case in cases.items():
+            with check(path):
+                if "why" in case:
+                    assert [case["why"] in one for one in warnings if path in one] == [True]
+                    continue
+                if "says" in case:
+                    said = skill_content(texts[case["name"]], case.pop("arguments", "one two"))
+                    assert case.pop("says") in said
+                assert {**known[case["name"]], **case} == known[case["name"]]
+    assert len(known) >= 50
+    for is_agent, found in ((True, agents.skipped), (False, skills.index().warnings)):
+        used = (case["unsupported"] for path, case in cases.items() if ("/agents/" in path) is is_agent)
+        assert _named(found) == Counter({field for fields in used for field in fields})
+
+
+def _named(warnings: Sequence[str]) -> Counter[str]:
+    """How often a field without effect is named."""
+    (sentence,) = [one for one in warnings if one.startswith("Fields without effect here: ")]
+    fields = sentence.partition(": ")[2].removesuffix(").").split("), ")
+    return Counter(field.partition(" (")[0] for field in fields)
 
 
 def test_a_model_is_found_by_its_name_or_family() -> None:
     names = ("claude-sonnet-5-5", "claude-haiku-5-5", "gpt-5", "Explore", "fast")
-    for asked, found in (
-        ("sonnet", "claude-sonnet-5-5"),
-        ("claude-haiku-4-5-20251001", "claude-haiku-5-5"),
-        ("gpt-5", "gpt-5"),
-        ("fast", "fast"),
-        ("opus", None),
-        ("gpt-4", None),
-    ):
-        assert configured_model(asked, names) == found
+    asked = ("sonnet", "claude-haiku-4-5-20251001", "gpt-5", "fast", "opus", "gpt-4")
+    found = ["claude-sonnet-5-5", "claude-haiku-5-5", "gpt-5", "fast", None, None]
+    assert [configured_model(one, names) for one in asked] == found

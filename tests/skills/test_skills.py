@@ -126,15 +126,10 @@ async def _skipped(made: Place) -> str:
 
 
 NO_SKILLS = (
-    (b"---\nname: ../../../etc/passwd\n---\nx", "has the name"),
-    (b'---\nname: "a\\x1b[2Jb"\n---\nx', "has the name"),
     (b"---\nname: a\x00b\n---\nx", "'\\x00'"),
-    (b"---\na: &a [x]\nb: *a\n---\nx", "anchor"),
     (b"---\n" + b"a: b\n" * 20_000 + b"---\nx", "bytes of front matter"),
     (b"x" * (MAX_BYTES + 1), "at most"),
     (b"caf\xe9", "UTF-8"),
-    (b"", "no text"),
-    (b"---\nallowed-tools: 'Bash('\n---\nx", "allowed-tools"),
 )
 
 
