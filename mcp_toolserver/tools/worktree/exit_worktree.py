@@ -15,8 +15,8 @@ MAX_FILES = 50
 
 
 class ExitWorktree(t.Args):
-    id: str = t.Field(max_length=100, description="Handle that EnterWorktree or the agent's result gave")
-    action: t.WorktreeAction = t.Field(default="keep", description="What becomes of the folder or its work")
+    id: str = t.Field(max_length=100, description="Handle of EnterWorktree or an agent's result")
+    action: t.WorktreeAction = t.Field(default="keep", description="What to do with it")
     discard_changes: bool = t.Field(
         default=False, description="Remove it although work is lost, of which an error listed what"
     )
