@@ -81,8 +81,8 @@ MAX_CHOICE = 200
 """Characters of one line of it."""
 
 Choices = Callable[["HostServices"], Sequence[tuple[str, str]]]
-"""Finds what a workspace has for calls to name, such as types of agents: names, and descriptions in the words of
-its files, which may be hostile. It blocks."""
+"""Finds what a workspace has for calls to name, such as types of agents: names, and descriptions in the words
+of its files, which may be hostile. It blocks."""
 
 _NO_SLOT = nullcontext()
 """Stands for the slot of a call that needs none."""
@@ -174,7 +174,7 @@ class Dispatcher:
         return tuple(entry for entry in self.available if entry.spec.name not in omitted)
 
     async def described_choices(self, tools: Collection[str]) -> Mapping[str, str]:
-        """By tool a text for the end of its description: what the workspace has for its calls to name, without
+        """By tool a text for the end of its description: what the workspace has for its calls to name, less
         what a rule denies."""
         found: dict[str, str] = {}
         for name in self.choices.keys() & tools:

@@ -21,6 +21,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 WORK = [
     Call(tool="write_file", arguments={"path": "new.txt", "content": "new"}),
     Call(tool="bash", arguments={"command": "pwd; cat a.txt"}),
+    Call(tool="Agent", arguments={"description": "a test", "prompt": "inner"}),
 ]
 
 
@@ -41,7 +42,8 @@ def bash(command: str) -> Call:
 
 async def isolated_work(at: Agents, *calls: Call) -> tuple[str, Path, str]:
     """The answer of an isolated agent that makes these calls, its worktree, and the id of that."""
-    at.model.scripts = {"go": [Says(calls=calls), Says("Done."), Says("More.")]}
+    inner = [Says(calls=[bash("pwd; ls")]), Says("Inner.")]
+    at.model.scripts = {"go": [Says(calls=calls), Says("Done."), Says("More.")], "inner": inner}
     text = (await at.agent("go", isolation="worktree")).text
     place = at.root / ".worktrees" / HANDLE.findall(text)[-1]
     return text, place, next(iter(re.findall("worktree_[0-9a-f]{32}", text)), "")
@@ -57,6 +59,7 @@ async def test_an_agent_works_in_a_worktree_that_stays_with_its_work(full: Agent
     assert not (root / "new.txt").exists()
     assert full.model.requests[-1].results[1].startswith(f"{place}\nold\n")
     assert f"- {place}" in full.model.requests[0].system
+    assert full.model.of("inner")[-1].results == (f"{place}\na.txt\nnew.txt\n",)
     plain = HANDLE.findall((await full.agent("go")).text)[-1]
     assert (await full.agent("more", resume=plain, isolation="worktree")).error == "invalid_input"
     # One without work is removed with its agent.

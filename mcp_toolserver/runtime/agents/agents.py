@@ -19,7 +19,7 @@ from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.capabilities.processes import JobQuery, JobState
 from mcp_toolserver.errors import Conflict, Denied, InvalidInput, NotFound, ToolError, Unavailable
 from mcp_toolserver.runtime.agents.agent_files import configured_model, custom_types, limited_to, notes_on
-from mcp_toolserver.runtime.agents.isolation import Isolation, isolated, with_worktree
+from mcp_toolserver.runtime.agents.isolation import Isolation, isolated, with_worktree, without_worktree
 from mcp_toolserver.runtime.agents.running_agent import RunningAgent, ended_error
 from mcp_toolserver.runtime.agents.spending import Spending
 from mcp_toolserver.stores.agents import AgentRecord, StoredAgents
@@ -299,7 +299,8 @@ class CallAgents:
         record, conversation = await self._continued(task) if task.resume else self._new(task)
         kind = await _type_of(record.type, self.request.workspace)
         model_name, notes = _model_for(task, kind, agents.context.model_names)
-        record = replace(record, notes=tuple(dict.fromkeys((*record.notes, *notes, *notes_on(calls, kind)))))
+        notes = [*without_worktree(record.notes), *notes, *notes_on(calls, kind)]
+        record = replace(record, notes=tuple(dict.fromkeys(notes)))
         stored = len(conversation.messages)
         conversation.add(UserText(task.prompt))
         self._check_room(record)

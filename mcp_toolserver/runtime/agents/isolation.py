@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 _TOOL = "EnterWorktree"
 """The tool whose rules decide whether a call may create worktrees."""
 
+_NOTE = "its work is in the worktree "
+
 
 @dataclass(frozen=True)
 class Isolation:
@@ -85,7 +87,7 @@ async def isolated(
 
 async def with_worktree(context: ProviderContext, record: AgentRecord) -> AgentRecord:
     """The record of an agent; one that ended with its server names the worktree that it left."""
-    if record.status != "lost":
+    if record.status != "lost" or without_worktree(record.notes) != record.notes:
         return record
     left = await StoredWorktrees(context.database).of_agent(record.handle, record.owner)
     if left is None or not left.git_dir:
@@ -94,8 +96,13 @@ async def with_worktree(context: ProviderContext, record: AgentRecord) -> AgentR
     return replace(record, notes=(*record.notes, _note(path, left.branch, left.handle)))
 
 
+def without_worktree(notes: tuple[str, ...]) -> tuple[str, ...]:
+    """The notes on an agent without what an earlier run said of its worktree."""
+    return tuple(note for note in notes if not note.startswith(_NOTE))
+
+
 def _note(path: str, branch: str, handle: str, work: str = "") -> str:
     return (
-        f"its work is in the worktree {path}, branch {branch}{work}; ExitWorktree with the id {handle} takes "
+        f"{_NOTE}{path}, branch {branch}{work}; ExitWorktree with the id {handle} takes "
         "it over (action merge or apply) or deletes it (remove)"
     )
