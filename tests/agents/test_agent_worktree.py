@@ -153,21 +153,21 @@ async def test_commands_of_an_isolated_agent_are_kept_from_what_steers_git(
     tmp_path: Path, given: dict[str, Any], committed: bool, shown: bool
 ) -> None:
     """ATTACK: it sees the repository in which the user works."""
-    found = HostExecutables(ripgrep=RIPGREP, git=GIT)
-    async with agents(tmp_path, {}, found=found, **given) as at:
+    async with agents(tmp_path, {}, found=HostExecutables(ripgrep=RIPGREP, git=GIT), **given) as at:
         root = repository(at.root)
         (root / "x.key").write_text("the secret", encoding="utf-8")
         git(root, "add", "x.key")
         git(root, "commit", "-qm", "key")
         attack = (
-            f"ls {root}; cd {root}/.git; echo x > hooks/pre-commit; echo x > info/attributes; rm -rf config;"
+            "cd ../../.git; echo x > hooks/pre-commit; echo x > info/attributes; rm -rf config;"
             "echo x >> config; mv hooks h; cd worktrees/*; echo x > commondir; echo x > config.worktree"
         )
-        work = "touch new; git show HEAD:x.key; git commit -q --allow-empty -m mine; echo x > .git"
+        commit = "git commit -q --allow-empty -m mine; echo x > .git"
+        work = f"touch new; head -c 4 ../../.git/index; git show HEAD:x.key; {commit}"
         before = (root / ".git/config").read_bytes(), [*root.glob(".git/hooks/*")]
         text, place, id_ = await isolated_work(at, bash(attack), bash(work))
-        assert ("1 commit;" in text, "the secret" in at.model.requests[-1].results[1]) == (committed, shown)
-        assert "a.txt" not in at.model.requests[-1].results[0]
+        seen = at.model.requests[-1].results[1]
+        assert ("1 commit;" in text, {"the secret" in seen, "DIRC" in seen}) == (committed, {shown})
         assert ((root / ".git/config").read_bytes(), [*root.glob(".git/hooks/*")]) == before
         assert [*root.glob(".git/info/attributes"), *root.glob(".git/worktrees/*/config.worktree")] == []
         assert (place / ".git").read_text("utf-8").startswith("gitdir: ")

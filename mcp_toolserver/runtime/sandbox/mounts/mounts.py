@@ -206,7 +206,7 @@ def _cover(made: dict[str, Mount], before: Snapshot) -> None:
             made[path] = "empty folder" if is_folder else "empty file"
     for place in before.protected:
         is_open = before.is_pinned_only(place)
-        if _is_seen(made, place.absolute):
+        if _containing(made, place.absolute) not in _BARE:
             made.setdefault(place.absolute, "writable" if is_open else "read-only")
         if not is_open:
             # A root that is shown may itself be protected, or lie in what is.
