@@ -127,9 +127,9 @@ def _files(workspace: Workspace, folder: str, skipped: list[str]) -> list[str]:
         if left < 0:
             skipped.append(f"{visible(folder)} has more than {MAX_ENTRIES:,} entries.")
             waiting.clear()
-        found += (f"{place}/{entry.name}" for entry in entries if entry.name.endswith(".md"))
+        found += (f"{place}/{name}" for name, _ in entries if name.endswith(".md"))
         if left >= 0 and place.count("/") < folder.count("/") + MAX_DEPTH:
-            waiting += (f"{place}/{entry.name}" for entry in entries if _is_searched(entry))
+            waiting += (f"{place}/{name}" for name, is_folder in entries if is_folder)
     found.sort()
     if len(found) > MAX_FILES:
         last = visible(os.path.basename(found[MAX_FILES - 1]))
@@ -137,8 +137,8 @@ def _files(workspace: Workspace, folder: str, skipped: list[str]) -> list[str]:
     return found[:MAX_FILES]
 
 
-def _entries(workspace: Workspace, folder: str, most: int, skipped: list[str]) -> list[os.DirEntry[str]]:
-    """What lies in a folder; nothing if it cannot be listed."""
+def _entries(workspace: Workspace, folder: str, most: int, skipped: list[str]) -> list[tuple[str, bool]]:
+    """The names in a folder, each with whether it is a folder to search; none if it cannot be listed."""
     try:
         opened = workspace.open_dir(workspace.canonical(folder))
     except NotFound:
@@ -148,13 +148,13 @@ def _entries(workspace: Workspace, folder: str, most: int, skipped: list[str]) -
         return []
     try:
         with os.scandir(opened) as entries:
-            return list(islice(entries, most))
+            return [(entry.name, _is_searched(entry)) for entry in islice(entries, most)]
     finally:
         os.close(opened)
 
 
 def _is_searched(entry: os.DirEntry[str]) -> bool:
-    return not entry.name.startswith(".") and entry.is_dir(follow_symlinks=False)
+    return entry.name[0] != "." and not entry.name.endswith(".md") and entry.is_dir(follow_symlinks=False)
 
 
 def _text(workspace: Workspace, path: str) -> str:
@@ -261,7 +261,8 @@ def limited_to(calls: NestedCalls, kind: AgentType, *, source: str, advice: str)
 
 def notes_on(calls: NestedCalls, kind: AgentType) -> list[str]:
     """What the caller should know of a type: the names in its file that mean no tool here."""
-    unknown = [one for one in (*(kind.tools or ()), *kind.denied) if not calls.dispatcher.rules((one,))]
+    named = () if kind.name in BUILT_IN else (*(kind.tools or ()), *kind.denied)
+    unknown = [one for one in named if not calls.dispatcher.rules((one,))]
     return [f"its type names tools that are not here: {visible(', '.join(unknown))[:300]}"] if unknown else []
 
 
