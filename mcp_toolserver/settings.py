@@ -332,6 +332,11 @@ class Settings:
     audit_values: bool = OUTPUT(
         _SWITCH, False, "write the arguments of calls into the audit log too, secrets blanked"
     )
+    restrict_skills: bool = TOOLS(
+        _SWITCH,
+        False,
+        "let allowed-tools of skills in the --skills folders take rights, as of those in roots",
+    )
     desktop_private: bool = TOOLS(
         _SWITCH, False, "let tools read the clipboard and notes, and look at the screen"
     )

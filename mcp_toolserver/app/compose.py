@@ -23,7 +23,7 @@ from mcp_toolserver.app.policy import build_policy, command_tools, hide_from_com
 from mcp_toolserver.capabilities.change_events import ChangeEvents
 from mcp_toolserver.capabilities.permissions import Capability, HostFacts, Permission, ServerLock
 from mcp_toolserver.errors import RegistrationError, SettingsError, Unavailable
-from mcp_toolserver.pipeline.dispatcher import Dispatcher, Slots
+from mcp_toolserver.pipeline.dispatcher import Choices, Dispatcher, Slots
 from mcp_toolserver.pipeline.narrowings import PLAN_MODE, Narrowings
 from mcp_toolserver.pipeline.nested_calls import NestedCalls, calls_without_client
 from mcp_toolserver.pipeline.registry import Registry, discover
@@ -37,7 +37,7 @@ from mcp_toolserver.runtime.files.path_resolver import Openat2, best_resolver, r
 from mcp_toolserver.runtime.files.protection import protection
 from mcp_toolserver.runtime.files.workspace import Entered, Workspace
 from mcp_toolserver.runtime.host_services import Available, HostServices
-from mcp_toolserver.runtime.models.model import ProviderModel
+from mcp_toolserver.runtime.models.model import ProviderModel, models_by_type
 from mcp_toolserver.runtime.plan.plan_modes import PlanModes
 from mcp_toolserver.runtime.processes.broker_client import Broker, Proof, Writers, start_standalone_broker
 from mcp_toolserver.runtime.processes.commands import CommandLimits, Commands
@@ -79,6 +79,7 @@ from mcp_toolserver.tool_spec import Profile
 
 if TYPE_CHECKING:
     from mcp_toolserver.runtime.git.backup import GitBackups
+    from mcp_toolserver.runtime.skills.discovery import Discovery
     from mcp_toolserver.stores.tasks import StoredTasks
 
 
@@ -337,6 +338,7 @@ class Application:
             git_author=settings.git_author,
             web=shared.web,
             skill_folders=shared.skill_folders,
+            restricts_skills=settings.restrict_skills,
             database=shared.database,
             decided={
                 "permissions.defaultMode": settings.permission_mode.flag,
@@ -363,6 +365,7 @@ class Application:
                 foreground_seconds=settings.foreground_seconds,
             ),
             model=lambda: shared.model,
+            model_names=_model_names(settings),
         )
 
     def _dispatcher(self) -> Dispatcher:
@@ -388,6 +391,7 @@ class Application:
             rules=lenient_rules(registry),
             on_behalf_of=self.changes.on_behalf_of,
             slots=shared.slots,
+            choices=_choices(shared.skill_folders),
         )
 
     def _host(self) -> HostServices:
@@ -479,6 +483,35 @@ def application_of(app: Application, grant: Grant) -> Application:
 
 
 _NO_ROOT = "none of the roots of its token is a folder now. Tell the user to ask the operator of the server."
+
+
+def _choices(skill_folders: Sequence[Workspace]) -> Mapping[str, Choices]:
+    """The agent types and skills of a workspace. Few servers list the tools that need the imports."""
+
+    @cache
+    def discovery() -> Discovery:
+        from mcp_toolserver.runtime.skills.discovery import Discovery
+
+        return Discovery()
+
+    def skills(host: HostServices) -> Sequence[tuple[str, str]]:
+        from mcp_toolserver.runtime.skills.discovery import places_of
+
+        places = places_of(host.workspace, host.workspace, skill_folders)
+        index = discovery().run(places).index()
+        return [(card.name, card.description) for card in index.cards if card.model_invocable]
+
+    def types(host: HostServices) -> Sequence[tuple[str, str]]:
+        from mcp_toolserver.runtime.agents.agent_files import custom_types
+
+        return [(kind.name, kind.description) for kind in custom_types(host.workspace).types]
+
+    return {"Agent": types, "Skill": skills}
+
+
+def _model_names(settings: Settings) -> tuple[str, ...]:
+    by_type = models_by_type(settings.agent_models)
+    return (settings.agent_model, *by_type.values(), *by_type) if settings.agent_model else ()
 
 
 def _skill_folders(settings: Settings, workspace: Workspace) -> tuple[Workspace, ...]:

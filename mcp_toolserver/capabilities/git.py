@@ -217,7 +217,7 @@ class Cloned:
     """Additional information for the caller, as sentences."""
 
 
-WorktreeAction = Literal["keep", "remove"]
+WorktreeAction = Literal["keep", "remove", "merge", "apply"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -257,3 +257,20 @@ class ExitedWorktree:
     branch_kept: bool = True
     discarded: tuple[str, ...] = ()
     """What was discarded, in sentences."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MergedWorktree:
+    """What was taken over from a worktree."""
+
+    worktree: Worktree
+    into: str
+    """The branch that was merged into."""
+    place: str
+    """The absolute path of the folder in which it is checked out."""
+    commits: int
+    """Those that it did not have."""
+    commit: str = ""
+    """What it is at now; empty if nothing was committed."""
+    files: tuple[tuple[str, str], ...] = ()
+    """Those that were written, each with A, D or M."""

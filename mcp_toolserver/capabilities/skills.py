@@ -28,6 +28,8 @@ class SkillCard:
     """The absolute path of its file; empty if a model saved it."""
     has_folder: bool = False
     """Whether it has a folder of its own, in which other files may lie."""
+    unsupported: tuple[str, ...] = ()
+    """The fields of its file that have no effect here."""
 
 
 @dataclass(frozen=True, kw_only=True)

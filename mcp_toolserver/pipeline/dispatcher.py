@@ -12,8 +12,8 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import filterfalse
@@ -77,6 +77,16 @@ NO_OWN_MODEL = (
     "operator of this server can configure a model in [agent] of the config file. Use Agent."
 )
 
+
+MAX_CHOICES = 1_450
+"""Characters of what a workspace adds to the description of a tool."""
+
+MAX_CHOICE = 200
+"""Characters of one line of it."""
+
+Choices = Callable[["HostServices"], Sequence[tuple[str, str]]]
+"""Finds what a workspace has for calls to name, such as types of agents: names, and descriptions in the words
+of its files, which may be hostile. It blocks."""
 
 _NO_SLOT = nullcontext()
 """Stands for the slot of a call that needs none."""
@@ -147,6 +157,8 @@ class Dispatcher:
     clients: dict[str, Caller] = field(default_factory=dict[str, Caller])
     """The client on stdio, by its owner `LOCAL`, once it has made a call."""
     slots: Slots = field(default_factory=Slots)
+    choices: Mapping[str, Choices] = field(default_factory=dict[str, "Choices"])
+    """By tool."""
 
     def level(self, entry: Entry) -> Permission:
         """The permission that the tool needs on this host; of a forwarding tool, the highest of its
@@ -166,6 +178,25 @@ class Dispatcher:
         """The tools that a client sees in the list, by name. `samples` is whether it offers its model."""
         omitted = self.unlisted | (self.without_own_model if samples else self.without_model)
         return tuple(entry for entry in self.available if entry.spec.name not in omitted)
+
+    async def described_choices(self, tools: Collection[str]) -> Mapping[str, str]:
+        """By tool a text for the end of its description: what the workspace has for its calls to name, less
+        what a rule denies."""
+        found: dict[str, str] = {}
+        for name in self.choices.keys() & tools:
+            spec = self.registry.find(name).spec
+            request = Request(tool=name, level=spec.level(self.host.permissions), needs=spec.needs)
+            # Without an answer of the file system the list comes without them.
+            with suppress(ToolError, OSError):
+                every = await self.host.lookups.run(name, partial(self.choices[name], self.host))
+                found[name] = _described(
+                    [
+                        (choice, words)
+                        for choice, words in every
+                        if self.policy.decide(replace(request, subjects=((choice,),))).action != "refuse"
+                    ]
+                )
+        return found
 
     @cached_property
     def available(self) -> tuple[Entry, ...]:
@@ -517,6 +548,16 @@ class Dispatcher:
                 f"{request.tool} needs a human's approval and did not get it. {reason} "
                 "Go on without it, or tell the user what you wanted to do."
             )
+
+
+def _described(choices: Sequence[tuple[str, str]]) -> str:
+    text = "\nFiles here add, in their own words:" if choices else ""
+    for number, (name, words) in enumerate(choices):
+        line = f"\n- {name}: {visible(' '.join(words.split()))}"[:MAX_CHOICE]
+        if len(text) + len(line) > MAX_CHOICES:
+            return f"{text}\n- and {len(choices) - number} more"
+        text += line
+    return text
 
 
 def _question(request: Request, reason: str) -> str:

@@ -15,7 +15,7 @@ from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.capabilities.user import Answers, Question
 from mcp_toolserver.errors import Denied, NobodyToAsk
 from mcp_toolserver.pipeline.call import Caller, CallOptions, OutputOverride, Result, Rights
-from mcp_toolserver.policy.rules import Narrowing, Request
+from mcp_toolserver.policy.rules import Narrowing, Request, Verdict
 
 if TYPE_CHECKING:
     from pydantic import JsonValue
@@ -105,12 +105,16 @@ class NestedCalls:
 
         The error begins with the sentence `what`.
         """
+        verdict = self.decide(request)
+        if verdict.action != "run":
+            raise Denied(f"{what} {verdict.reason}")
+
+    def decide(self, request: Request) -> Verdict:
+        """The decision of the policy on a call of these."""
         rights, policy = self.rights, self.dispatcher.policy
         if rights.confined_to is not None:
             policy = policy.under(rights.confined_to)
-        verdict = policy.narrowed(rights.narrowings).decide(request)
-        if verdict.action != "run":
-            raise Denied(f"{what} {verdict.reason}")
+        return policy.narrowed(rights.narrowings).decide(request)
 
     def limited(
         self,

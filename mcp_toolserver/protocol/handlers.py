@@ -134,9 +134,11 @@ class Handlers:
         protocol is the same for every client."""
         refuse_cursor(params)
         samples = not is_stateless(context) and _offers_model(context)
-        return mcp.ListToolsResult(
-            tools=translate.tools(self.dispatcher, samples=samples, structured=self.structured)
-        )
+        tools = translate.tools(self.dispatcher, samples=samples, structured=self.structured)
+        choices = await self.dispatcher.described_choices({tool.name for tool in tools})
+        for tool in tools:
+            tool.description = f"{tool.description}{choices.get(tool.name, '')}"
+        return mcp.ListToolsResult(tools=tools)
 
     async def call_tool(
         self, context: Context, params: mcp.CallToolRequestParams

@@ -70,6 +70,8 @@ class ProviderContext:
     """The operator's `Name <email>` for commits; empty for that of the user's git configuration."""
     web: WebOptions
     skill_folders: tuple[Workspace, ...]
+    restricts_skills: bool
+    """Whether `allowed-tools` of the skills in those takes rights."""
     """The folders outside the roots that the operator named as folders of skills."""
     database: Database
     decided: Mapping[str, Preference]
@@ -91,6 +93,8 @@ class ProviderContext:
     agent_limits: AgentLimits
     model: Callable[[], Model | None]
     """The operator's model; None without one."""
+    model_names: tuple[str, ...]
+    """The names of the operator's models, the general one first; then the types for which they are."""
 
     @cached_property
     def runner(self) -> TaskRunner:
@@ -264,12 +268,13 @@ def _worktrees(context: ProviderContext) -> Provider:
         git=context.git(),
         workspace=context.workspace,
         may_hide=context.may_hide,
+        author=context.git_author,
         stored=StoredWorktrees(context.database),
         entered=context.worktrees,
     )
     return Provider(
         provide=lambda request: CallWorktrees(
-            services=services, workspace=request.workspace, scope=request.scope
+            services=services, workspace=request.workspace, scope=request.scope, decide=request.calls.decide
         )
     )
 
@@ -351,6 +356,7 @@ def _skills(context: ProviderContext) -> Provider:
             view=request.workspace,
             whole=context.workspace,
             others=context.skill_folders,
+            restricts=context.restricts_skills,
             scope=request.scope,
             user=request.calls.dispatcher.user,
             narrowings=request.calls.narrowings,
@@ -453,6 +459,14 @@ class CallJobs:
 
     async def stop(self, handle: str) -> JobState:
         return await self._source(handle).stop(handle)
+
+    async def transcript(self, agent: str) -> str:
+        """See `CallAgents.transcript`."""
+        from mcp_toolserver.runtime.agents.agents import CallAgents
+
+        agents = self.jobs.sources["agent_"](self.request)
+        assert isinstance(agents, CallAgents)
+        return await agents.transcript(agent)
 
     async def wait(self, queries: Sequence[JobQuery]) -> None:
         """Wait for what `queries` ask for: for the end of all jobs, or for the first other thing.

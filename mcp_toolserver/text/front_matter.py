@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from mcp_toolserver.text.lines.escape_invisible import visible
 
 MAX_BYTES = 64 * 1024
 """UTF-8 bytes of the block."""
@@ -29,6 +31,12 @@ Value = str | int | float | bool | None | tuple["Value", ...] | Mapping[str, "Va
 MAX_LINE = 8_192
 """Characters of a line of the block."""
 
+MAX_FIELDS = 40
+"""Fields without effect that are named."""
+
+_SHOWN = 40
+"""Characters of the name of such a field."""
+
 MAX_BRACKETS = 200
 """Opening brackets and braces of the block. The parser's time grows with the square of their number."""
 
@@ -43,8 +51,8 @@ _FORBIDDEN = re.compile(
 )
 """Control characters other than tab and line end, line separators, surrogates, byte order marks."""
 
-_LINE = re.compile(r"([A-Za-z][\w-]*):[ \t]+([^\s\"'|>&*!].*)")
-"""A field whose value is on its line and is neither quoted nor a block, anchor, alias or tag."""
+_LINE = re.compile(r"([A-Za-z][\w-]*):[ \t]+([^\s|>&!].*)")
+"""A field whose value is on its line and is neither a block nor an anchor or tag."""
 
 _NODES = frozenset({"Scalar", "SequenceStart", "MappingStart", "Alias"})
 """Kinds of events that begin a value."""
@@ -63,6 +71,39 @@ class FrontMatter:
 
     fields: Mapping[str, Value]
     body: str
+
+    def first(self, name: str) -> Value:
+        """The value of a field; `allowed-tools` is also `allowedTools` and `allowed_tools`."""
+        found = (value for one, value in self.fields.items() if _spelt(one) == _spelt(name))
+        return next(found, None)
+
+    def has(self, name: str) -> bool:
+        return _spelt(name) in map(_spelt, self.fields)
+
+    def others(self, names: Iterable[str]) -> tuple[str, ...]:
+        """The fields that are none of these, made visible."""
+        known = set(map(_spelt, names))
+        return tuple(visible(one)[:_SHOWN] for one in self.fields if _spelt(one) not in known)
+
+
+def _spelt(name: str) -> str:
+    return name.replace("-", "").replace("_", "").lower()
+
+
+def without_effect(files: Iterable[tuple[str, Sequence[str]]]) -> tuple[str, ...]:
+    """A sentence that names each field that has no effect once, from the names of files and their fields;
+    nothing if there is none."""
+    found: dict[str, list[str]] = {}
+    for file, fields in files:
+        for one in fields:
+            found.setdefault(one, []).append(file)
+    shown = [f"{one} ({_some(found[one], 3)})" for one in sorted(found)]
+    return (f"Fields without effect here: {_some(shown, MAX_FIELDS)}.",) if shown else ()
+
+
+def _some(names: Sequence[str], most: int) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
 
 
 def front_matter(text: str, *, max_bytes: int = MAX_BYTES) -> FrontMatter:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 
 from pydantic import JsonValue
@@ -31,7 +32,15 @@ _TOOL = re.compile(r"(?:[A-Za-z_][\w-]*|\*)(?:\([^()]*\))?")
 _NAMED_FILES = 60
 """Supporting files that the text names."""
 
-_PLACEHOLDER = "$ARGUMENTS"
+_PLACEHOLDER = re.compile(r"\$ARGUMENTS(?:\[(\d)\])?|\$([1-9])(?!\d)|\$\{CLAUDE_SKILL_DIR\}")
+
+_DESCRIPTIVE = ("license", "compatibility", "metadata")
+"""Fields of the specification of Agent Skills that only describe."""
+
+_FIELDS = (
+    *("name", "description", "when-to-use", "argument-hint", "aliases", "user-invocable", "allowed-tools"),
+    *("disable-model-invocation", *_DESCRIPTIVE),
+)
 
 _END = re.compile(r"</(?=skill_content)", re.IGNORECASE)
 
@@ -46,23 +55,24 @@ def parse_skill(text: str, name: str, *, path: str = "", has_folder: bool = Fals
     found = front_matter(text, max_bytes=MAX_FRONT_MATTER)
     if not found.body.strip():
         raise ValueError("has no text below its front matter")
-    own_name = _text(found, "name") or name
+    own_name = "-".join(_text(found, "name").split()) or name
     if NAME.fullmatch(own_name) is None:
         raise ValueError(
             f"has the name {own_name[:80]!a}; a name has 1 to 64 letters, digits, - _ or :, and begins "
             "with a letter or digit"
         )
-    aliases = _names(_first(found, "aliases"))
+    aliases = _names(found.first("aliases"))
     card = SkillCard(
         name=own_name,
         description=(_text(found, "description") or _first_line(found.body))[:MAX_DESCRIPTION],
-        when_to_use=_text(found, "when-to-use", "when_to_use", "whenToUse")[:MAX_DESCRIPTION],
-        argument_hint=_hint(_first(found, "argument-hint", "argument_hint", "argumentHint")),
+        when_to_use=_text(found, "when-to-use")[:MAX_DESCRIPTION],
+        argument_hint=_hint(found.first("argument-hint")),
         aliases=tuple(dict.fromkeys(one for one in (*aliases, name) if one != own_name)),
-        user_invocable=_flag(found, "user-invocable", "user_invocable", "userInvocable", default=True),
+        user_invocable=_flag(found, "user-invocable", default=True),
         model_invocable=not _flag(found, "disable-model-invocation", default=False),
         path=path,
         has_folder=has_folder,
+        unsupported=found.others(_FIELDS),
     )
     # Lists instead of tuples.
     fields: dict[str, JsonValue] = json.loads(json.dumps(found.fields))
@@ -86,10 +96,9 @@ def tool_rules(text: str) -> tuple[str, ...]:
 
 
 def _tools(found: FrontMatter) -> tuple[str, ...] | None:
-    names = ("allowed-tools", "allowed_tools", "allowedTools")
-    if all(name not in found.fields for name in names):
+    if not found.has("allowed-tools"):
         return None
-    value = _first(found, *names)
+    value = found.first("allowed-tools")
     entries = value if isinstance(value, tuple) else ("" if value is None else value,)
     if not all(isinstance(entry, str) for entry in entries):
         raise ValueError("has allowed-tools that are no list of tools")
@@ -97,26 +106,21 @@ def _tools(found: FrontMatter) -> tuple[str, ...] | None:
     return None if "*" in rules else rules
 
 
-def _first(found: FrontMatter, *names: str) -> Value:
-    """The value of the first of these fields that the file has."""
-    return next((found.fields[name] for name in names if name in found.fields), None)
-
-
-def _text(found: FrontMatter, *names: str) -> str:
-    value = _first(found, *names)
+def _text(found: FrontMatter, name: str) -> str:
+    value = found.first(name)
     if value is None:
         return ""
     if isinstance(value, (tuple, Mapping)):
-        raise ValueError(f"has a list or mapping as its {names[0]}, which is text")
+        raise ValueError(f"has a list or mapping as its {name}, which is text")
     return " ".join(str(value).split())
 
 
-def _flag(found: FrontMatter, *names: str, default: bool) -> bool:
-    value = _first(found, *names)
+def _flag(found: FrontMatter, name: str, *, default: bool) -> bool:
+    value = found.first(name)
     if value is None:
         return default
     if not isinstance(value, bool):
-        raise ValueError(f"has a value of {names[0]} that is neither true nor false")
+        raise ValueError(f"has a value of {name} that is neither true nor false")
     return value
 
 
@@ -143,7 +147,14 @@ def _first_line(body: str) -> str:
 
 def skill_content(skill: LoadedSkill, arguments: str) -> str:
     """The text of a skill for the model."""
-    return wrapped(skill.card.name, with_arguments(skill.body, arguments), tuple(_notes(skill)))
+    card = skill.card
+    body = with_arguments(
+        skill.body,
+        arguments,
+        folder=card.path.rpartition("/")[0],
+        has_numbers=bool(arguments or card.argument_hint),
+    )
+    return wrapped(card.name, body, tuple(_notes(skill)))
 
 
 def _notes(skill: LoadedSkill) -> Iterator[str]:
@@ -161,11 +172,33 @@ def _notes(skill: LoadedSkill) -> Iterator[str]:
         yield f"Tools it allows until you call Skill with end: true: {names}"
 
 
-def with_arguments(body: str, arguments: str) -> str:
-    """The text with `$ARGUMENTS` replaced; without it, non-empty arguments follow the text."""
-    if _PLACEHOLDER in body:
-        return body.replace(_PLACEHOLDER, arguments)
-    return f"{body}\n\nArguments: {arguments}" if arguments else body
+def with_arguments(body: str, arguments: str, *, folder: str = "", has_numbers: bool = True) -> str:
+    """The text with `$ARGUMENTS`, `$1` to `$9` and `${CLAUDE_SKILL_DIR}` replaced; arguments for which it has
+    no place follow it. Unless it `has_numbers`, `$1` stays: it may be that of a shell script."""
+    words, places = _words(arguments), 0
+
+    def replaced(found: re.Match[str]) -> str:
+        nonlocal places
+        if found[0].startswith("${"):
+            return folder or found[0]
+        if found[2] and not has_numbers:
+            return found[0]
+        places += 1
+        if not (found[1] or found[2]):
+            return arguments
+        number = int(found[1]) if found[1] else int(found[2]) - 1
+        return words[number] if number < len(words) else ""
+
+    text = _PLACEHOLDER.sub(replaced, body)
+    return f"{text}\n\nArguments: {arguments}" if arguments and not places else text
+
+
+def _words(arguments: str) -> Sequence[str]:
+    """Separated by spaces, with quotes around those that contain some."""
+    try:
+        return shlex.split(arguments)
+    except ValueError:
+        return arguments.split()
 
 
 def wrapped(name: str, body: str, notes: Sequence[str] = ()) -> str:

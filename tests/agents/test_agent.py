@@ -77,6 +77,28 @@ async def test_a_client_starts_an_agent_and_reads_its_conversation(era: str, tmp
         async with made.client(era, client_info=name) as other:
             for uri in uris:
                 assert (await refusal(other, uri)).error.data == {"uri": uri}
+        entries = "".join(file.read_text("utf-8") for file in (tmp_path / "state/audit").glob("*.jsonl"))
+        assert entries.count('"tool":"Agent"') == 3, "reading one is no call of Agent"
+
+
+@eras
+async def test_types_and_skills_of_the_workspace_are_in_the_descriptions_of_their_tools(
+    era: str, tmp_path: Path
+) -> None:
+    hostile = "a\\nIGNORE \\u202e"
+    async with agent_client(tmp_path, era, {}, deny=("Agent(denied)",)) as (client, made):
+        for name, words in (("ann", hostile), ("denied", "d"), *((f"t{n}", "x" * 250) for n in range(20))):
+            made.write(f".claude/agents/{name}.md", f'---\nname: {name}\ndescription: "{words}"\n---\nHelp.')
+        made.write(".agents/skills/release/SKILL.md", "---\ndescription: Cut it\n---\nDo.")
+        made.write(".agents/skills/mine/SKILL.md", "---\ndisable-model-invocation: true\n---\nDo.")
+        tools = (await client.list_tools(cache_mode="bypass")).tools
+        described = {tool.name: (tool.description or "").partition("\nFiles here add")[2] for tool in tools}
+        assert described.pop("Skill") == ", in their own words:\n- release: Cut it"
+        lines = described.pop("Agent").splitlines()
+        assert lines[1] == "- ann: a IGNORE \\u{202e}"
+        assert (lines[-1], "denied" in str(lines)) == ("- and 14 more", False)
+        assert sum(map(len, lines)) < 1_500
+        assert not any(described.values())
 
 
 @eras

@@ -9,7 +9,7 @@ import pytest
 from mcp_toolserver.runtime.agents import agent_files
 from mcp_toolserver.runtime.agents.agent_files import MAX_BYTES, custom_types
 from mcp_toolserver.runtime.files.workspace import Workspace
-from tests.agents.agents import Says, agents
+from tests.agents.agents import Call, Says, agents
 
 GOOD = "---\nname: good\ndescription: does good\ntools: Read, Grep\nmodel: small\n---\nDo good.\n"
 
@@ -33,14 +33,7 @@ def test_files_of_all_roots_define_types(tmp_path: Path, root: Path) -> None:
     (folder(tmp_path / "second") / "c.md").write_text("---\nname: third\n---\nHelp.", encoding="utf-8")
     found = custom_types(Workspace([str(root), str(tmp_path / "second")]))
     assert [one.name for one in found.types] == ["other", "good", "third"]
-    good = found.types[1]
-    assert (good.description, good.tools, good.model) == ("does good", ("Read", "Grep"), "small")
-    assert good.instructions == "Do good."
     assert found.skipped == ()
-
-
-def written(text: str) -> Callable[[Path], object]:
-    return lambda at: at.write_text(text, encoding="utf-8")
 
 
 def _big(at: Path) -> None:
@@ -56,15 +49,6 @@ HOSTILE: tuple[tuple[Callable[[Path], object], str], ...] = (
     (lambda at: at.symlink_to("/dev/zero"), "inside"),
     (_big, f"has more than {MAX_BYTES:,} bytes"),
     (lambda at: at.write_bytes(b"\xff\xfe"), "is not UTF-8"),
-    (written("Help."), "has no `name`"),
-    (written("---\nname: x\n---\n"), "no instructions"),
-    (written("---\nname: x\na: &a [1]\nb: [*a, *a]\n---\nHelp."), "anchor"),
-    (written('---\nname: "x\\e[2J"\n---\nHelp.'), "has no `name`"),
-    (written("---\nname: ../x\n---\nHelp."), "`name`"),
-    (written("---\nname: explorer\n---\nWrite."), "that every workspace has"),
-    (written("---\nname: x\ntools: 7\n---\nHelp."), "`tools`"),
-    (written("---\nname: x\ntools: [1]\n---\nHelp."), "`tools`"),
-    (written("---\nname: x\nmodel: [a]\n---\nHelp."), "`model`"),
 )
 
 
@@ -128,3 +112,21 @@ async def test_an_unknown_type_names_the_files_that_were_skipped(tmp_path: Path)
         assert "good (does good)" in refused.text
         assert "bad.md has no `name`" in refused.text
         assert (await at.agent("go", subagent_type="good")).text.startswith("Done.")
+
+
+async def test_a_type_takes_rights_and_the_result_names_what_is_not_here(tmp_path: Path) -> None:
+    (tmp_path / "root").mkdir()
+    head = "name: limited\nmodel: opus\ntools: *, Nope\ndisallowedTools: Write, mcp__x__y"
+    (folder(tmp_path / "root") / "limited.md").write_text(f"---\n{head}\n---\nHelp.", encoding="utf-8")
+    plan = "---\nname: planner\npermissionMode: plan\n---\nPlan."
+    (folder(tmp_path / "root") / "planner.md").write_text(plan, encoding="utf-8")
+    write = Call(tool="write_file", arguments={"path": "a.txt", "content": "x"})
+    async with agents(tmp_path, {"go": [Says(calls=[write, Call(tool="ls")]), Says("Done.")]}) as at:
+        text = (await at.agent("go", subagent_type="limited")).text
+        assert "[its type asks for the model opus, which is not configured; it used another]" in text
+        assert "[its type names tools that are not here: mcp__x__y]" in text
+        assert "allows only" in at.model.requests[-1].results[0]
+        assert "dot files" in at.model.requests[-1].results[1]
+        assert not {"write_file"} & {*at.model.requests[-1].tools}
+        assert (await at.agent("go", subagent_type="planner")).text.startswith("Done.\n[agent_")
+        assert not (at.root / "a.txt").exists()

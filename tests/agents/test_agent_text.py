@@ -2,8 +2,6 @@
 
 from dataclasses import replace
 
-import pytest
-
 from mcp_toolserver.capabilities.agents import AgentState
 from mcp_toolserver.capabilities.model import ModelTurn, ToolCall, ToolReply, UserText
 from mcp_toolserver.runtime.agents.agent_files import custom_type
@@ -43,21 +41,6 @@ def test_every_tool_that_a_type_names_exists_or_comes_with_another_part() -> Non
     }
     for kind in BUILT_IN.values():
         assert {*(kind.tools or ())} <= known | {"Skill"}
-
-
-def test_tools_of_a_file_are_a_list_or_a_text_and_its_model_may_be_the_caller_s() -> None:
-    def tools(text: str) -> tuple[str, ...] | None:
-        return custom_type(f"---\nname: x\n{text}\n---\nHelp.").tools
-
-    assert tools("") is None
-    assert tools("tools: '*'") is None
-    assert tools("tools: [Read, ' Grep ']") == ("Read", "Grep")
-    assert tools("tools: Read, Bash(git log, git show), ,LS") == ("Read", "Bash(git log, git show)", "LS")
-    assert tools("tools: ''") == ()
-    assert tools("tools: []") == ()
-    with pytest.raises(ValueError, match="at most 100"):
-        tools(f"tools: {','.join('x' * 101)}")
-    assert custom_type("---\nname: x\nmodel: inherit\n---\nHelp.").model == ""
 
 
 def test_the_texts_of_a_file_show_what_hides() -> None:

@@ -79,7 +79,11 @@ async def test_a_task_packet_runs_as_an_agent_and_after_a_kill_the_next_server_s
     """One server for both, because each imports the library of its model."""
     scripts = {
         "Objective": [Says(calls=WRITES), Says("Changed as asked.\nOUTCOME: done")],
-        "go": [Says("So far.", [Call(tool="ls")]), Says("Too late.", after=gate)],
+        "go": [
+            Says("So far.", [Call(tool="bash", arguments={"command": "pwd; echo x > mine"})]),
+            Says(calls=[Call(tool="bash", arguments={"command": "pwd"})], after=gate),
+            Says("Done."),
+        ],
     }
     with model_api(scripts) as model:
         at = setup(tmp_path, model.url, "danger-full-access")
@@ -91,15 +95,20 @@ async def test_a_task_packet_runs_as_an_agent_and_after_a_kill_the_next_server_s
                 wanted = [line for line in model.requests[0].prompt.splitlines() if line.startswith("- ")]
                 assert wanted == [f"- {test}" for test in PACKET["acceptance_tests"]]
                 assert (at.root / "a.txt").read_bytes() != b"old\n"
-                started = text(await client.call_tool("Agent", {**TASK, "run_in_background": True}))
-                handle = HANDLE.findall(started)[0]
+                repository(at.root)
+                apart = {**TASK, "run_in_background": True, "isolation": "worktree"}
+                handle = HANDLE.findall(text(await client.call_tool("Agent", apart)))[0]
                 await model.has_been_asked(2, "go")
                 kill(at)
         with serving(at, "http") as url:
             async with connected_to(url, "http", mode="auto") as client:
                 said = text(await client.call_tool("TaskOutput", {"task_id": handle}))
                 gate.set()
-                again = text(await client.call_tool("Agent", {**TASK, "resume": handle}))
+                resumed = text(await client.call_tool("Agent", {**TASK, "resume": handle}))
+        place = str(at.root / ".worktrees" / handle)
+        assert f"its work is in the worktree {place}, branch worktree-{handle}; ExitWorktree" in said
+        assert [result.split("\n")[0] for result in model.requests[-1].results] == [place, place]
+        assert "0 commits; changed files: mine (1 not committed)" in resumed
         assert said.startswith("So far.\n[to go on, call Agent with resume: agent_")
         assert "ended with the server that ran it; 1 turn" in said
-        assert again.startswith("Too late.\n")
+        assert resumed.startswith("Done.\n")

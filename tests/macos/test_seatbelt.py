@@ -91,7 +91,7 @@ READING = seatbelt(replace(SPEC, mode="read-only"))
 ONLINE = seatbelt(replace(SPEC, network=True))
 COMMITTING = seatbelt(replace(SPEC, git_writable=True))
 HIDING = seatbelt(hidden=("/Users/u/work/a/key.pem",))
-NARROWED = seatbelt(roots=("/Users/u/work/part",), cwd="/Users/u/work/part")
+NARROWED = seatbelt(roots=("/Users/u/work/part", REPOSITORY), cwd="/Users/u/work/part")
 SEARCHING = seatbelt(READING.plan.sandbox, helper=RIPGREP)
 GIT_READING = seatbelt(READING.plan.sandbox, helper=GIT)
 GIT_WRITING = seatbelt(READING.plan.sandbox, helper=GIT, writes=(REPOSITORY,))
@@ -183,7 +183,7 @@ def test_what_rules_hide_from_a_command_is_hidden_and_is_not_moved_away() -> Non
 
 
 def test_a_client_sees_only_its_part_of_the_roots() -> None:
-    assert NARROWED.writes_at("/Users/u/work/part/file")
+    assert [NARROWED.writes_at(f"/Users/u/work/{one}") for one in ("part/a", ".git/a")] == [True, False]
     for path in ("/Users/u/work/else", "/Users/u/work", "/Users/u/other/b", "/Users/u/work/parts"):
         assert not NARROWED.reads(path)
         assert not NARROWED.writes_at(path)

@@ -47,17 +47,16 @@ async def test_a_skill_is_a_prompt_with_one_argument(era: str, tmp_path: Path) -
         assert await _names(client) == [*ARGUMENTS, "new", "release"]
 
 
-async def test_a_prompt_narrows_as_the_skill_does_and_ends_the_active_ones(tmp_path: Path) -> None:
-    files = {
-        RELEASE: skill(allowed_tools="Read Skill"),
-        ".agents/skills/other/SKILL.md": skill(allowed_tools="Write"),
-    }
+async def test_a_prompt_takes_no_rights_and_leaves_the_active_skill(tmp_path: Path) -> None:
+    files = {RELEASE: skill(allowed_tools="Read"), ".agents/skills/other/SKILL.md": skill(allowed_tools="")}
+    write = {"path": "a.txt", "content": "x"}
     async with skilled(tmp_path, files) as made, made.client() as client:
+        assert "allows" not in words(await client.get_prompt("other"))
+        assert not (await client.call_tool("write_file", write)).is_error
         await client.call_tool("Skill", {"skill": "release"})
         await client.get_prompt("other")
-        written = await client.call_tool("write_file", {"path": "a.txt", "content": "x"})
-        assert not written.is_error
-        assert (await client.call_tool("read_file", {"path": "a.txt"})).is_error
+        assert (await client.call_tool("write_file", write)).is_error
+        assert not (await client.call_tool("read_file", {"path": "a.txt"})).is_error
 
 
 @eras

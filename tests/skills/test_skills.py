@@ -49,23 +49,28 @@ async def test_the_nearest_skill_of_a_name_counts_and_the_others_are_reported(tm
 async def test_a_folder_outside_the_roots_is_searched_if_the_operator_names_it(tmp_path: Path) -> None:
     home = tmp_path / "home"
     for name, content in {
-        "skills/mine/SKILL.md": skill("Mine.", description="My own"),
+        "skills/mine/SKILL.md": skill("Mine.", description="My own", allowed_tools="Read"),
         "skills/mine/more.md": "more",
         "skills/README.md": "no skill",
         "commands/quick.md": "Quick.",
-        "commands/sub/x.md": "no command",
+        "commands/sub/x.md": "Inner.",
     }.items():
         (home / name).parent.mkdir(parents=True, exist_ok=True)
         (home / name).write_text(content, encoding="utf-8")
     folders = (str(home / "skills"), str(home / "commands"))
     async with skilled(tmp_path, {RELEASE: skill()}, skills=folders) as made:
-        names = [line.partition(":")[0] for line in (await listing(made)).splitlines()]
-        assert names == ["release", "mine", "quick"]
+        names = [line.partition(": ")[0] for line in (await listing(made)).splitlines()]
+        assert names == ["release", "mine", "quick", "sub:x"]
         said = await load(made, "mine")
         assert f"{home}/skills/mine\n" in said
+        # Its author asks for no approval of those tools, and takes none.
+        assert (await call(made, "write_file", path="a.txt", content="x")).error is None
         assert "read_file" not in said
         assert await load(made, "mine", file="more.md") == "more"
         assert (await call(made, "read_file", path=str(home / "skills/mine/more.md"))).error == "denied"
+    async with skilled(tmp_path, skills=folders, restrict_skills=True) as made:
+        await load(made, "mine")
+        assert (await call(made, "write_file", path="a.txt", content="x")).error == "denied"
     # Nothing above a root is read, wherever the client works.
     above = tmp_path / ".agents/skills/above/SKILL.md"
     above.parent.mkdir(parents=True)
@@ -121,15 +126,10 @@ async def _skipped(made: Place) -> str:
 
 
 NO_SKILLS = (
-    (b"---\nname: ../../../etc/passwd\n---\nx", "has the name"),
-    (b'---\nname: "a\\x1b[2Jb"\n---\nx', "has the name"),
     (b"---\nname: a\x00b\n---\nx", "'\\x00'"),
-    (b"---\na: &a [x]\nb: *a\n---\nx", "anchor"),
     (b"---\n" + b"a: b\n" * 20_000 + b"---\nx", "bytes of front matter"),
     (b"x" * (MAX_BYTES + 1), "at most"),
     (b"caf\xe9", "UTF-8"),
-    (b"", "no text"),
-    (b"---\nallowed-tools: 'Bash('\n---\nx", "allowed-tools"),
 )
 
 
@@ -217,7 +217,7 @@ async def test_names_that_are_no_skills_are_left_out_without_a_warning(tmp_path:
         ".agents/skills/.git/SKILL.md": "x",
         ".agents/skills/empty/other.md": "x",
         ".claude/commands/notes.txt": "x",
-        ".claude/commands/sub/x.md": "x",
+        ".claude/commands/1/2/3/4/5/deep.md": "x",
     }
     async with skilled(tmp_path, files) as made:
         assert await _skipped(made) == ""

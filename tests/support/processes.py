@@ -215,7 +215,7 @@ async def until(condition: Callable[[], object], seconds: float = 2 * PATIENCE) 
 class Anywhere:
     """The folders that a test's commands may start in: all."""
 
-    roots = None
+    shown = None
     is_read_only = False
     keeps_git = False
 

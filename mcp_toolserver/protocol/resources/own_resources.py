@@ -291,10 +291,9 @@ def _end(state: JobState) -> str:
 
 async def _transcript(handle: str, visitor: Visitor) -> str:
     async def run(_: object, rt: Runtime) -> Output:
-        return Output(await rt.agents.transcript(handle))
+        return Output(await rt.jobs.transcript(handle))
 
-    arguments = {"description": "transcript", "prompt": "transcript", "resume": handle}
-    return (await visitor.call("Agent", arguments, run)).text
+    return (await visitor.call("TaskOutput", {"task_id": handle}, run)).text
 
 
 async def _tasks(_: str, visitor: Visitor) -> str:

@@ -11,7 +11,7 @@ import mimetypes
 import re
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import quote, unquote
 
@@ -172,7 +172,7 @@ class Skills(Source):
     async def get_prompt(
         self, params: mcp.GetPromptRequestParams, visitor: Visitor
     ) -> mcp.GetPromptResult | None:
-        """The text of a skill, which is active from now on."""
+        """The text of a skill. Getting it takes no rights."""
         given = params.arguments or {}
         if unknown := sorted(given.keys() - {_ARGUMENT}):
             raise MCPError(
@@ -180,8 +180,7 @@ class Skills(Source):
             )
         call = {"skill": params.name, _ARGUMENT: given.get(_ARGUMENT, "")}
         try:
-            with self.handlers.changes.on_behalf_of(visitor.owner):
-                found = await visitor.call(SKILL_TOOL, call, _text)
+            found = await visitor.call(SKILL_TOOL, call, _text)
         except Refused as refused:
             if refused.kind == NotFound.kind:
                 return None
@@ -194,8 +193,7 @@ async def _text(args: Any, rt: Runtime) -> Output:
     skill = await rt.skills.open(args.skill)
     if not skill.card.user_invocable:
         raise NotFound("It is no prompt.")
-    rt.skills.activate(skill, is_top_level=True)
-    return Output(skill_content(skill, args.args))
+    return Output(skill_content(replace(skill, allowed_tools=None), args.args))
 
 
 async def _names(rt: Runtime) -> list[str]:

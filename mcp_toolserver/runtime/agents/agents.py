@@ -18,9 +18,9 @@ from mcp_toolserver.capabilities.model import UserText
 from mcp_toolserver.capabilities.permissions import Capability, Permission
 from mcp_toolserver.capabilities.processes import JobQuery, JobState
 from mcp_toolserver.errors import Conflict, Denied, InvalidInput, NotFound, ToolError, Unavailable
-from mcp_toolserver.runtime.agents.agent_files import custom_types
+from mcp_toolserver.runtime.agents.agent_files import configured_model, custom_types, limited_to, notes_on
 from mcp_toolserver.runtime.agents.briefing import briefing
-from mcp_toolserver.runtime.agents.isolation import Isolation, isolated
+from mcp_toolserver.runtime.agents.isolation import Isolation, isolated, with_worktree, without_worktree
 from mcp_toolserver.runtime.agents.running_agent import RunningAgent, ended_error
 from mcp_toolserver.runtime.agents.spending import Spending
 from mcp_toolserver.stores.agents import AgentRecord, StoredAgents
@@ -330,7 +330,9 @@ class CallAgents:
 
     async def _state(self, handle: str) -> AgentState:
         agent = self._running(handle)
-        return agent.state() if agent else await self.agents.store.find(handle, self._owner)
+        if agent is not None:
+            return agent.state()
+        return await with_worktree(self.agents.context, await self.agents.store.find(handle, self._owner))
 
     @property
     def _is_borrowed(self) -> bool:
@@ -361,6 +363,9 @@ class CallAgents:
             )
         record, conversation = await self._continued(task) if task.resume else self._new(task)
         kind = await _type_of(record.type, self.request.workspace)
+        model_name, notes = _model_for(task, kind, agents.context.model_names)
+        notes = [*without_worktree(record.notes), *notes, *notes_on(calls, kind)]
+        record = replace(record, notes=tuple(dict.fromkeys(notes)))
         stored = len(conversation.messages)
         conversation.add(UserText(task.prompt))
         parent = agents.running.get(self._owner)
@@ -368,7 +373,7 @@ class CallAgents:
         waits = task.background or parent is None
         agents.check_room(record, waits=waits)
         handle, limits = record.handle, agents.context.agent_limits
-        isolation = await isolated(agents.context, self.request, handle) if task.in_worktree else None
+        isolation = await isolated(agents.context, self.request, handle, task, kind)
         roots = self.request.workspace.roots if isolation is None else (isolation.path,)
         if kind.joins_session and isolation is None and task.ceiling is Permission.DANGER_FULL_ACCESS:
             agents.context.join_session(handle, self._owner)
@@ -380,7 +385,7 @@ class CallAgents:
             conversation=conversation,
             stored=stored,
             model=model,
-            model_name=task.model or kind.model,
+            model_name=model_name,
             calls=its_calls,
             entries=entries,
             system=system_prompt(kind, name=record.name, roots=roots),
@@ -421,8 +426,6 @@ class CallAgents:
             raise Conflict(f"{task.resume} runs in another server of this workspace. Wait for its end.")
         if task.type and canonical_type(task.type) != record.type:
             raise InvalidInput(f"{task.resume} has the type {record.type}; leave subagent_type out.")
-        if task.in_worktree:
-            raise InvalidInput("An agent that is resumed works in your folders; leave isolation out.")
         if task.name and task.name != record.name:
             raise InvalidInput(f"{task.resume} keeps its name; leave name out.")
         if why := self.request.scope.refuses(record.type):
@@ -463,10 +466,23 @@ async def _type_of(name: str, workspace: Workspace) -> AgentType:
     return kind
 
 
+def _model_for(task: AgentTask, kind: AgentType, names: Sequence[str]) -> tuple[str, list[str]]:
+    """The model to ask for, and a note if it is another than the type asks for. The client's own model gets
+    the name as a hint, and the name in a call has to be right."""
+    asked = task.model or kind.model
+    if not asked or not names:
+        return asked, []
+    if found := configured_model(asked, names):
+        return found, []
+    if task.model:
+        return asked, []
+    return "", [f"its type asks for the model {visible(asked)}, which is not configured; it used another"]
+
+
 def _limited(calls: NestedCalls, task: AgentTask, kind: AgentType) -> NestedCalls:
     """The calls of the caller, limited to what the type declares and the task asks for."""
     source = f"the agent type {kind.name}"
-    limited = calls.limited(source=source, advice=_ADVICE, ceiling=kind.ceiling, tools=kind.tools)
+    limited = limited_to(calls, kind, source=source, advice=_ADVICE)
     if task.ceiling is Permission.DANGER_FULL_ACCESS:
         return limited
     return limited.limited(

@@ -78,11 +78,8 @@ CUT_TURNS = 3
 LAST_SECONDS = 60.0
 """How long the turn after a limit may take."""
 
-SUMMARY_TOKENS = 4_096
-"""Maximum tokens of an answer without tools."""
-
 SUMMARY_BYTES = 32_000
-"""Kept of a summary; not every client observes `SUMMARY_TOKENS`."""
+"""Kept of a summary of the conversation."""
 
 _LAST_TURN = (
     "You cannot go on: {limit}. This is your last turn, without tools. Answer with what you have found and "
@@ -320,8 +317,7 @@ class RunningAgent:
         """
 
         async def request() -> ModelRequest:
-            made = self._request((*self._context.in_words(end), UserText(asked)))
-            return replace(made, max_tokens=min(made.max_tokens, SUMMARY_TOKENS))
+            return self._request((*self._context.in_words(end), UserText(asked)))
 
         turn = await self._answer(request)
         self.spending.add(turn, is_summary=True)

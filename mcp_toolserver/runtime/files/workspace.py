@@ -84,7 +84,7 @@ class Entered:
     only: bool = False
     """Whether the session sees nothing else of the roots."""
     git_folder: str = ""
-    """The folder of its repository, which the git tools use all the same."""
+    """The folder of its repository, which git uses all the same."""
 
 
 class PathLocks:
@@ -143,8 +143,8 @@ class Workspace:
     keeps_git: bool = False
     """Whether no command may write in the repositories here, although the server's settings allow it."""
     git_folders: tuple[str, ...] = ()
-    """Absolute paths of folders outside the roots that hold the repositories of worktrees in them; only the
-    git tools use them."""
+    """Absolute paths of folders outside the roots that hold the repositories of worktrees in them; only git,
+    of tools and of commands, uses them."""
     lookups: PathLookups = field(default_factory=PathLookups)
     client: str = ""
     """Whose threads in `lookups` open and read."""
@@ -163,6 +163,11 @@ class Workspace:
             )
         object.__setattr__(self, "held", held)
         object.__setattr__(self, "roots", tuple([root.path for root in held]))
+
+    @property
+    def shown(self) -> tuple[str, ...]:
+        """What commands see of the roots of the server, as absolute paths."""
+        return (*self.roots, *self.git_folders) if self.roots else ()
 
     def read_only(self, why: str) -> "Workspace":
         """The same workspace, in which nothing may be written. `why` continues a sentence that begins with

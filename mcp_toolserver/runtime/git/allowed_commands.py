@@ -120,7 +120,7 @@ CHANGES: Mapping[str, _Form] = {
     # `-i` leaves the files of the work tree out of consideration.
     "read-tree": _Form(hardened="-i -m --no-recurse-submodules", layout=_PARSE),
     "update-index": _Form(r"--(refresh|skip-worktree)", hardened="-q", layout=_FILES),
-    "update-ref": _Form(hardened="-d", layout=_PARSE),
+    "update-ref": _Form(r"-d|-m.+", layout=_PARSE),
     "symbolic-ref": _Form(r"-m.+", layout=_PARSE),
     # Without a checkout, it runs no hook. The branch is new, and the folder lies in the `.git` folder.
     "worktree": _Form(
@@ -130,6 +130,10 @@ CHANGES: Mapping[str, _Form] = {
     ),
     # It writes what is in the index, and nothing in the place of a file that is there.
     "checkout-index": _Form(hardened="--all --quiet", layout=""),
+    "write-tree": _Form(layout=""),
+    "commit-tree": _Form(r"-p[0-9a-f]+|-m.+", hardened="--no-gpg-sign", layout=_PARSE),
+    # It writes objects only. Where a merge driver is configured there is a conflict: they are overridden.
+    "merge-tree": _Form(hardened="--write-tree --name-only --no-messages -z", layout=_PARSE),
 }
 
 _REVISION = re.compile(r"(?![-:])[\w./@^~{}+=#,!%-]+(:(?!/)[^\x00-\x1f\x7f]*)?")

@@ -45,7 +45,7 @@ class GitWriter(ChangeAccess):
     async def commit(self, query: CommitQuery) -> Committed:
         anchor = query.paths[0] if query.paths else self.repositories.workspace.canonical(".")
         async with changing(self, anchor) as at:
-            author = _author(at)
+            author = author_of(at)
             if query.amend:
                 await _check_amendable(at, author)
             chosen = await _choose(at, query)
@@ -64,7 +64,7 @@ class GitWriter(ChangeAccess):
         return await change_branch(self, query)
 
 
-def _author(at: ChangingRepository) -> Author:
+def author_of(at: ChangingRepository) -> Author:
     """Return the operator's author, or else the one that git commits as in the repository.
 
     Raises:
@@ -115,7 +115,7 @@ async def _choose(at: ChangingRepository, query: CommitQuery) -> _Chosen:
     asked = [at.repository.name_of(path, "Commit to one repository at a time.") for path in canonical]
     if not asked:
         return _Chosen(names=(), left_out=0, nested=0)
-    found = await _changes(at, [] if "." in asked else asked)
+    found = await changes(at, [] if "." in asked else asked)
     own = [change.path for change in found if not at.repository.is_nested(change.path)]
     names = tuple(name for name in own if not at.repository.is_hidden(name) and not at.forbidden(name))
     for path, name in zip(query.paths, asked, strict=True):
@@ -132,7 +132,7 @@ def _nothing(path: str, *, left_out: int) -> str:
     )
 
 
-async def _changes(at: ChangingRepository, paths: Sequence[str]) -> tuple[GitChange, ...]:
+async def changes(at: ChangingRepository, paths: Sequence[str]) -> tuple[GitChange, ...]:
     if sum(map(len, paths)) > MAX_PATHS:
         raise InvalidInput("The `paths` are too many. Name folders, or make several commits.")
     options = ("--porcelain=v2", "--untracked-files=all", "--no-renames", "-z")
@@ -158,10 +158,10 @@ async def _write(at: ChangingRepository, query: CommitQuery, names: Sequence[str
         at.check(await at.change("add", stdin=stdin))
     message = f"--message={query.message}" if query.message else "--no-edit"
     options = ("--amend", message) if query.amend else (message,)
-    at.check(await at.change("commit", *options, stdin=stdin, settings=_settings(author)))
+    at.check(await at.change("commit", *options, stdin=stdin, settings=author_settings(author)))
 
 
-def _settings(author: Author) -> Mapping[str, str]:
+def author_settings(author: Author) -> Mapping[str, str]:
     """Return the settings that name the author, and that take precedence over all of the repository."""
     who = {"name": author.name, "email": author.email}
     sections = ("user", "author", "committer")

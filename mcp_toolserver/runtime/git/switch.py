@@ -35,6 +35,8 @@ _NOTHING = "0" * 6
 
 REF = "refs/heads/"
 
+_HIDDEN = "The branches differ in files that a rule of the operator hides."
+
 
 @dataclass(frozen=True, kw_only=True)
 class _Difference:
@@ -50,7 +52,7 @@ class _Difference:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _FileSwitch:
+class FileSwitch:
     """What a switch makes of a file."""
 
     path: CanonicalPath
@@ -65,7 +67,7 @@ class _FileSwitch:
         return FileChange(path=self.path, content=self.after, executable=self.is_executable)
 
     @property
-    def reversed(self) -> "_FileSwitch":
+    def reversed(self) -> "FileSwitch":
         """The change that takes this one back."""
         return replace(
             self,
@@ -81,7 +83,7 @@ async def change_branch(access: ChangeAccess, query: BranchQuery) -> BranchChang
     start = peeled_commit(query.start) if query.start else "HEAD^{commit}"
     async with changing(access, query.path) as at:
         exists = await _check_name(at, query)
-        head = await _head(at)
+        head = await head_of(at)
         target = await commit_id(
             at, f"{REF}{query.name}^{{commit}}" if exists else start, query.start or "HEAD"
         )
@@ -94,11 +96,11 @@ async def change_branch(access: ChangeAccess, query: BranchQuery) -> BranchChang
             return BranchChange(
                 name=query.name, commit=target, created=False, switched=False, before=head.name
             )
-        files = [] if head.commit == target else await _plan(at, head.commit, target)
-        move = _Move(head=head, name=query.name, target=target, create=not exists, files=files)
+        files = [] if head.commit == target else await plan(at, head.commit, target, "Switching")
+        move = Move(head=head, name=query.name, target=target, create=not exists, files=files)
         # Once something is written, all of it is, or what was written is taken back.
         with anyio.CancelScope(shield=True):
-            await _switch(at, move)
+            await perform(at, move)
         return BranchChange(
             name=query.name,
             commit=target,
@@ -110,21 +112,23 @@ async def change_branch(access: ChangeAccess, query: BranchQuery) -> BranchChang
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Head:
+class Head:
     name: str
     """The branch; empty if none is checked out."""
     commit: str
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Move:
-    """A switch that may be done."""
+class Move:
+    """A switch or merge that may be done."""
 
-    head: _Head
+    head: Head
     name: str
+    """The branch to check out; that of `head` moves to `target`."""
     target: str
-    create: bool
-    files: Sequence[_FileSwitch]
+    """A commit; empty if only files are written."""
+    create: bool = False
+    files: Sequence[FileSwitch]
 
 
 async def _check_name(at: ChangingRepository, query: BranchQuery) -> bool:
@@ -152,11 +156,11 @@ async def _check_name(at: ChangingRepository, query: BranchQuery) -> bool:
     return place is not None
 
 
-async def _head(at: ChangingRepository) -> _Head:
+async def head_of(at: ChangingRepository) -> Head:
     answer = await at.repository.ask("rev-parse", "--symbolic-full-name", revisions=["HEAD"])
     name = answer.stdout.decode("utf-8", "surrogateescape").strip()
     commit = await commit_id(at, "HEAD^{commit}", "HEAD")
-    return _Head(name=name.removeprefix(REF) if name.startswith(REF) else "", commit=commit)
+    return Head(name=name.removeprefix(REF) if name.startswith(REF) else "", commit=commit)
 
 
 async def commit_id(at: ChangingRepository, revision: str, shown: str) -> str:
@@ -186,21 +190,28 @@ async def _create(at: ChangingRepository, name: str, target: str) -> None:
 # --- what a switch changes -------------------------------------------------------------------------------
 
 
-async def _plan(at: ChangingRepository, head: str, target: str) -> list[_FileSwitch]:
-    """Return the files to write, all of which may be written and have no uncommitted changes."""
+async def plan(at: ChangingRepository, head: str, target: str, act: str) -> list[FileSwitch]:
+    """Return the files to write to get from the commit `head` to `target`, all of which may be written and
+    have no uncommitted changes. `act` is the subject of a sentence.
+
+    Raises:
+        Denied: some may not be written; the error lists them.
+        Conflict: uncommitted changes or untracked files would be overwritten; likewise.
+        InvalidInput: too much differs, or something that the server does not write.
+    """
     repository = at.repository
     if is_sparse(repository):
         raise InvalidInput(
-            "This is a sparse checkout, which git_branch does not switch. Ask the user to do it."
+            "This is a sparse checkout, whose files the git tools do not write. Ask the user to do it."
         )
     differences = await _differences(repository, head, target)
     if not differences:
         return []
     _check_kinds(at, differences)
     _check_places(at, differences)
-    await _check_uncommitted(at, differences)
+    await _check_uncommitted(at, differences, act)
     found = await _files(repository, differences)
-    await _check_untracked(at, found)
+    await _check_untracked(at, found, act)
     return found
 
 
@@ -217,7 +228,7 @@ async def _differences(repository: Repository, head: str, target: str) -> list[_
     found = [_difference(words, path) for words, path in zip(fields[::2], fields[1::2], strict=False)]
     if answer.truncated or len(found) > MAX_FILES:
         raise InvalidInput(
-            f"More than {MAX_FILES:,} files differ, which is too many for git_branch. Ask the user to switch."
+            f"More than {MAX_FILES:,} files differ, which is too many here. Ask the user to do it."
         )
     return found
 
@@ -241,49 +252,49 @@ def _check_kinds(at: ChangingRepository, differences: Sequence[_Difference]) -> 
     ]
     if odd:
         raise InvalidInput(
-            f"{at.repository.named(odd)}: a symbolic link or a submodule on one of the branches. git_branch "
-            "writes only regular files. Ask the user to switch."
+            f"{at.repository.named(odd)}: a symbolic link or a submodule on one of the branches. Only "
+            "regular files are written here. Ask the user to do it."
         )
     folders = {name[:end] for name in names for end, letter in enumerate(name) if letter == "/"}
     if both := folders.intersection(names):
         raise InvalidInput(
-            f"{at.repository.named(both)}: a file on one branch and a folder on the other. Ask the user to "
-            "switch."
+            f"{at.repository.named(both)}: a file on one branch and a folder on the other. Ask the user "
+            "to do it."
         )
     filters = any(name.startswith("filter.") for name, _ in parse_config(at.repository.location.config))
     if filters and any(name.rpartition("/")[2] == ".gitattributes" for name in names):
         raise InvalidInput(
             "The branches differ in .gitattributes, and the git configuration has filters, which do not run "
-            "here. Ask the user to switch."
+            "here. Ask the user to do it."
         )
 
 
 def _check_places(at: ChangingRepository, differences: Sequence[_Difference]) -> None:
-    """Raises: Denied, InvalidInput: the server may not write one of the files."""
+    """Raises: Denied: some of the files may not be written, of which it names those that are not hidden."""
+    refused: dict[str, list[str]] = {}
     for one in differences:
-        if why := _obstacle(at, one.path):
-            raise Denied(f"{why} Nothing was changed. Ask the user to switch.")
-        if why := at.forbidden(one.path):
-            raise Denied(why)
+        if why := _obstacle(at, one.path) or at.forbidden(one.path):
+            refused.setdefault(why, []).append(one.path)
+    if not refused:
+        return
+    lines = [why if why == _HIDDEN else f"{at.repository.named(refused[why])}: {why}" for why in refused]
+    raise Denied(" ".join((*lines, "Nothing was changed. Ask the user to do it.")))
 
 
 def _obstacle(at: ChangingRepository, name: str) -> str:
-    """Return why the server must not write the file; empty if it may."""
+    """Return why the server must not write the file, as a sentence about it; empty if it may."""
     workspace, path = at.repository.access.workspace, f"{at.repository.location.top}/{name}"
     parts = name.split("/")
     if any(part in ("", ".", "..") or protected_name(part) == GIT for part in parts):
-        return f"A branch holds {at.repository.named([name])}, a name that git does not check out either."
+        return "a name that git does not check out either."
     if not is_spelt(name):
-        return (
-            f"A branch holds {at.repository.named([name])}, a name with control characters or invalid UTF-8."
-        )
+        return "a name with control characters or invalid UTF-8."
     if at.repository.is_hidden(name):
-        return "The branches differ in files that a rule of the operator hides."
+        return _HIDDEN
     if workspace.is_protected(path):
-        why = "which is protected: programs act upon it unasked, so no tool changes it."
-        return f"The branches differ in {at.repository.named([name])}, {why}"
+        return "it is protected, so no tool changes it: programs act upon it unasked."
     if workspace.canonical(path) != at.repository.workspace_path(name):
-        return f"{at.repository.named([name])}: it, or a folder on its path, is a link in the work tree."
+        return "it, or a folder on its path, is a link in the work tree."
     return ""
 
 
@@ -296,7 +307,7 @@ def is_spelt(name: str) -> bool:
     return True
 
 
-async def _check_uncommitted(at: ChangingRepository, differences: Sequence[_Difference]) -> None:
+async def _check_uncommitted(at: ChangingRepository, differences: Sequence[_Difference], act: str) -> None:
     """Raises: Conflict: a file that differs has uncommitted changes."""
     # Unlike `diff`, this compares the contents of files that were only touched.
     options = ("--porcelain=v2", "--untracked-files=no", "--no-renames", "-z")
@@ -306,18 +317,18 @@ async def _check_uncommitted(at: ChangingRepository, differences: Sequence[_Diff
     changed = {change.path for change in parsed(answer.stdout).changes}
     if both := changed.intersection(one.path for one in differences):
         raise Conflict(
-            f"Switching would overwrite uncommitted changes of {at.repository.named(both)}. Nothing was "
+            f"{act} would overwrite uncommitted changes of {at.repository.named(both)}. Nothing was "
             "changed. Commit them with git_commit first, or drop them with git_restore."
         )
 
 
-async def _files(repository: Repository, differences: Sequence[_Difference]) -> list[_FileSwitch]:
+async def _files(repository: Repository, differences: Sequence[_Difference]) -> list[FileSwitch]:
     sides = [[one.before for one in differences], [one.after for one in differences]]
     before, after = [
         await contents(repository, [side for side in entries if side.mode != _NOTHING]) for entries in sides
     ]
     return [
-        _FileSwitch(
+        FileSwitch(
             path=repository.workspace_path(one.path),
             letter=one.letter,
             before=before.get(one.path),
@@ -329,40 +340,41 @@ async def _files(repository: Repository, differences: Sequence[_Difference]) -> 
     ]
 
 
-async def _check_untracked(at: ChangingRepository, found: Sequence[_FileSwitch]) -> None:
+async def _check_untracked(at: ChangingRepository, found: Sequence[FileSwitch], act: str) -> None:
     """Raises: Conflict: a file that is to be created is there already."""
     workspace = at.repository.access.workspace
     there = [one.path for one in found if one.before is None and workspace.kind(one.path) != "missing"]
     if there:
         shown = ", ".join(f"'{showable(path)}'" for path in there[:10])
         raise Conflict(
-            f"Switching would overwrite untracked files: {shown}. Nothing was changed. Move or commit them "
-            "first."
+            f"{act} would overwrite untracked files: {shown}. Nothing was changed. Move or commit them first."
         )
 
 
 # --- the switch itself -----------------------------------------------------------------------------------
 
 
-async def _switch(at: ChangingRepository, move: _Move) -> None:
-    """Write the files, the index and HEAD, or none of them."""
+async def perform(at: ChangingRepository, move: Move) -> None:
+    """Write the files, the index and HEAD or the branch, or none of them."""
     parts = [move.files[start : start + _AT_ONCE] for start in range(0, len(move.files), _AT_ONCE)]
-    done: list[Sequence[_FileSwitch]] = []
+    done: list[Sequence[FileSwitch]] = []
     try:
         for part in parts:
             await _put(at, part)
             done.append(part)
-        await _move_head(at, move)
+        if move.target:
+            await _move_head(at, move)
     except ToolError as error:
         for part in reversed(done):
             await _take_back(at, [one.reversed for one in part], error)
         raise
     _remove_empty_folders(at, move.files)
-    # Only makes the next status faster.
-    await at.change("update-index", "--refresh")
+    if move.target:
+        # Only makes the next status faster.
+        await at.change("update-index", "--refresh")
 
 
-def _remove_empty_folders(at: ChangingRepository, files: Sequence[_FileSwitch]) -> None:
+def _remove_empty_folders(at: ChangingRepository, files: Sequence[FileSwitch]) -> None:
     """Remove the folders that a switch has emptied, as git does."""
     workspace, top = at.repository.access.workspace, at.repository.location.top
     for one in files:
@@ -380,8 +392,8 @@ def _remove_empty_folders(at: ChangingRepository, files: Sequence[_FileSwitch]) 
                 break
 
 
-async def _move_head(at: ChangingRepository, move: _Move) -> None:
-    """Create the branch, move the index and check the branch out, or none of that."""
+async def _move_head(at: ChangingRepository, move: Move) -> None:
+    """Create the branch, move the index and check the branch out or move it, or none of that."""
     undo: list[Callable[[], Awaitable[object]]] = []
     try:
         if move.head.commit != move.target:
@@ -389,17 +401,22 @@ async def _move_head(at: ChangingRepository, move: _Move) -> None:
             undo.append(partial(at.change, "read-tree", revisions=[move.target, move.head.commit]))
         if move.create:
             await _create(at, move.name, move.target)
-            undo.append(partial(at.change, "update-ref", revisions=[f"{REF}{move.name}", move.target]))
-        reason = f"-mcheckout: moving from {move.head.name or move.head.commit} to {move.name}"
-        at.check(await at.change("symbolic-ref", reason, revisions=["HEAD", f"{REF}{move.name}"]))
+            undo.append(partial(at.change, "update-ref", "-d", revisions=[f"{REF}{move.name}", move.target]))
+        branch = f"{REF}{move.name}"
+        if move.name == move.head.name:
+            moved = [branch, move.target, move.head.commit]
+            at.check(await at.change("update-ref", "-mmerge of a worktree", revisions=moved))
+        else:
+            reason = f"-mcheckout: moving from {move.head.name or move.head.commit} to {move.name}"
+            at.check(await at.change("symbolic-ref", reason, revisions=["HEAD", branch]))
     except ToolError:
         for step in reversed(undo):
             await step()
         raise
 
 
-async def _put(at: ChangingRepository, part: Sequence[_FileSwitch]) -> None:
-    by_path: Mapping[str, _FileSwitch] = {one.path: one for one in part}
+async def _put(at: ChangingRepository, part: Sequence[FileSwitch]) -> None:
+    by_path: Mapping[str, FileSwitch] = {one.path: one for one in part}
 
     def change(now: Contents) -> Sequence[FileChange]:
         if others := [path for path, content in now.items() if content != by_path[path].before]:
@@ -411,7 +428,7 @@ async def _put(at: ChangingRepository, part: Sequence[_FileSwitch]) -> None:
     await files.update_all([one.path for one in part], change)
 
 
-async def _take_back(at: ChangingRepository, part: Sequence[_FileSwitch], error: ToolError) -> None:
+async def _take_back(at: ChangingRepository, part: Sequence[FileSwitch], error: ToolError) -> None:
     try:
         await _put(at, part)
     except ToolError as other:

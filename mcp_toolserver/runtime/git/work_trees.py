@@ -262,7 +262,7 @@ class _Staged:
             with suppress(OSError):
                 shutil.rmtree(f"worktrees/{os.path.basename(pointer)}", dir_fd=self.common)
                 os.rmdir("worktrees", dir_fd=self.common)
-        await self.at.change("update-ref", revisions=[f"{REF}{branch}", target])
+        await self.at.change("update-ref", "-d", revisions=[f"{REF}{branch}", target])
 
 
 async def _entries(repository: Repository, target: str) -> list[_Entry]:

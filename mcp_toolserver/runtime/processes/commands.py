@@ -41,7 +41,7 @@ class Folders(Protocol):
     """The folders that commands may be started in."""
 
     @property
-    def roots(self) -> tuple[str, ...] | None:
+    def shown(self) -> tuple[str, ...] | None:
         """The roots, or folders in them, that commands may see, as absolute paths; None for all roots."""
         ...
 
@@ -225,7 +225,7 @@ class Commands:
             request = Script(
                 script=command.script,
                 timeout=command.timeout,
-                roots=call.folders.roots,
+                roots=call.folders.shown,
                 # Only the server's own broker is told when a session ends.
                 session="" if call.broker else self.session_of(call.owner),
                 read_only=call.folders.is_read_only,

@@ -182,7 +182,7 @@ class Session:
         self.handle = handle
         self.owner = owner
         self.language = language
-        self.roots = folders.roots
+        self.roots = folders.shown
         """The roots that the session can access; None for all."""
         self.is_read_only = folders.is_read_only
         """See `Folders.is_read_only`."""

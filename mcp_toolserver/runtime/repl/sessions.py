@@ -161,7 +161,7 @@ class Interpreters:
             self._broker,
             (sys.executable, "-I", _DRIVER, language),
             cwd=folders.hold_dir(CanonicalPath(".")),
-            roots=folders.roots,
+            roots=folders.shown,
             read_only=folders.is_read_only,
             keeps_git=folders.keeps_git,
             owner=owner,
@@ -201,7 +201,7 @@ class Interpreters:
                 f"This session runs {session.language}, not {snippet.language}. Start another with session "
                 f'"{NEW}".'
             )
-        if session.roots != folders.roots:
+        if session.roots != folders.shown:
             raise Conflict(
                 "The folders of this client have changed since this session started, or it has entered or "
                 f'left a worktree, and the session stays where it is. Start another with session "{NEW}".'

@@ -1,4 +1,5 @@
-"""Finds skill files: `NAME/SKILL.md` in folders of skills, and `NAME.md` in folders called `commands`.
+"""Finds skill files: `NAME/SKILL.md` in folders of skills, and `NAME.md` in folders called `commands`; those
+in folders within have names such as `FOLDER:NAME`.
 
 Every file is opened through the workspace, so neither a link nor a folder swapped meanwhile leads outside,
 and rules that hide files apply. A file that is no valid skill is skipped with a warning.
@@ -16,6 +17,7 @@ from mcp_toolserver.errors import Conflict, Denied, NotFound, ToolError
 from mcp_toolserver.runtime.files.workspace import Workspace
 from mcp_toolserver.runtime.search.display_path import inside
 from mcp_toolserver.text.file_names import lies_in
+from mcp_toolserver.text.front_matter import without_effect
 from mcp_toolserver.text.skills import NAME, parse_skill
 
 MAX_BYTES = 256 * 1024
@@ -25,6 +27,12 @@ MAX_SKILLS = 200
 
 MAX_NAMES = 2_000
 """Names read of one folder."""
+
+MAX_FOLDERS = 200
+"""Folders within a place that are searched too."""
+
+MAX_DEPTH = 4
+"""Of such a folder."""
 
 MAX_WARNINGS = 20
 
@@ -78,8 +86,9 @@ class Found:
 
     def index(self) -> SkillIndex:
         """The cards and warnings."""
-        cards = map(card_of, self.skills.values())
-        return SkillIndex(cards=tuple(cards), warnings=tuple(self.warnings))
+        cards = tuple(map(card_of, self.skills.values()))
+        ignored = without_effect((card.name, card.unsupported) for card in cards)
+        return SkillIndex(cards=cards, warnings=(*self.warnings, *ignored))
 
     def named(self, name: str) -> SkillSource | SavedSkill | None:
         """The skill with this name or alias; names count before aliases."""
@@ -185,52 +194,73 @@ def read_skill(source: SkillSource) -> LoadedSkill:
 
 
 def _candidates(place: Place, found: Found) -> Iterator[tuple[str, CanonicalPath, CanonicalPath | None]]:
-    """Names, files and folders of what may be a skill."""
+    """Names, files and folders of what may be a skill; those in folders within come last."""
+    waiting, count = [""], 0
+    while waiting:
+        inner = waiting.pop(0)
+        for entry in _entries(place, inner, found):
+            path, name = f"{inner}{entry.name}", entry.name
+            try:
+                candidate = _candidate(place, path, name)
+            except (ToolError, OSError, ValueError) as error:
+                found.warn(f"{place.path}/{path!a} is not used as a skill: it {_reason(error)}")
+                continue
+            if candidate is not None:
+                yield candidate
+            elif entry.is_dir(follow_symlinks=False) and path.count("/") < MAX_DEPTH:
+                count += 1
+                waiting.append(f"{path}/")
+        if count > MAX_FOLDERS:
+            found.warn(f"{place.path} has more than {MAX_FOLDERS} folders; the others are not searched.")
+            del waiting[MAX_FOLDERS:]
+            count = len(waiting)
+
+
+def _entries(place: Place, inner: str, found: Found) -> Sequence[os.DirEntry[str]]:
+    """What may be a skill, or hold some, in the folder `inner` of a place, sorted by name."""
+    path = f"{place.path}/{inner}".rstrip("/")
     try:
-        top = place.workspace.canonical(place.path)
+        top = place.workspace.canonical(path)
         if place.workspace.is_hidden(top):
-            return
+            return ()
         fd = place.workspace.open_dir(top)
     except NotFound:
-        return
+        return ()
     except (ToolError, OSError) as error:
-        found.warn(f"{place.path} is not searched for skills: it {_reason(error)}")
-        return
+        found.warn(f"{path} is not searched for skills: it {_reason(error)}")
+        return ()
     try:
         with os.scandir(fd) as entries:
-            names = sorted(entry.name for entry in islice(entries, MAX_NAMES) if _is_wanted(place, entry))
+            wanted = [entry for entry in islice(entries, MAX_NAMES) if _is_wanted(place, entry)]
     finally:
         os.close(fd)
-    for entry in names:
-        try:
-            if (candidate := _candidate(place, top, entry)) is not None:
-                yield candidate
-        except (ToolError, OSError, ValueError) as error:
-            found.warn(f"{place.path}/{entry!a} is not used as a skill: it {_reason(error)}")
+    return sorted(wanted, key=lambda entry: entry.name)
 
 
 def _is_wanted(place: Place, entry: os.DirEntry[str]) -> bool:
     if entry.name.startswith("."):
         return False
-    if place.has_commands:
-        return entry.name.endswith(".md")
-    return entry.is_dir(follow_symlinks=False) or entry.is_symlink()
+    is_folder = entry.is_dir(follow_symlinks=False)
+    return is_folder or (entry.name.endswith(".md") if place.has_commands else entry.is_symlink())
 
 
-def _candidate(
-    place: Place, top: CanonicalPath, entry: str
-) -> tuple[str, CanonicalPath, CanonicalPath | None] | None:
-    name = entry.removesuffix(".md") if place.has_commands else entry
+def _candidate(place: Place, path: str, entry: str) -> tuple[str, CanonicalPath, CanonicalPath | None] | None:
+    """The skill at a path in the place; None for a folder that is none, and what a rule hides."""
+    name = path.removesuffix(".md").replace("/", ":") if place.has_commands else path.replace("/", ":")
     if NAME.fullmatch(name) is None:
         raise ValueError("has a name that is not 1 to 64 letters, digits, '-', '_' or ':'")
     workspace = place.workspace
-    own = workspace.canonical(inside(top, entry))
-    if place.has_commands:
-        return None if workspace.is_hidden(own) else (name, own, None)
-    file = workspace.canonical(inside(own, SKILL_FILE))
-    if not lies_in(own, file) and own != ".":
-        raise Denied("has a link as its SKILL.md that leads out of its folder")
-    return None if workspace.is_hidden(file) else (name, file, own)
+    own = workspace.canonical(f"{place.path}/{path}")
+    file, folder = own, None
+    if not place.has_commands:
+        file, folder = workspace.canonical(inside(own, SKILL_FILE)), own
+        if not lies_in(own, file) and own != ".":
+            raise Denied("has a link as its SKILL.md that leads out of its folder")
+    elif not entry.endswith(".md"):
+        return None
+    if workspace.is_hidden(file) or (folder is not None and workspace.kind(file) == "missing"):
+        return None
+    return name, file, folder
 
 
 def _text(fd: int) -> str:

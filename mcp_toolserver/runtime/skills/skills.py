@@ -64,6 +64,8 @@ class CallSkills:
     whole: Workspace
     others: Sequence[Workspace]
     """The folders that the operator named."""
+    restricts: bool
+    """Whether `allowed-tools` of the skills in those takes rights too."""
     scope: Scope
     user: str
     """See `StoredSkills`."""
@@ -85,10 +87,11 @@ class CallSkills:
         if isinstance(source, SavedSkill):
             return LoadedSkill(card=card_of(source), body=source.prompt, fields=dict(saved_fields(source)))
         in_roots = source.place.in_roots
-        return await to_thread.run_sync(
+        found = await to_thread.run_sync(
             lambda: replace(read_skill(source), files=tuple(_files(source)), in_roots=in_roots),
             abandon_on_cancel=True,
         )
+        return found if in_roots or self.restricts else replace(found, allowed_tools=None)
 
     async def read(self, name: str, file: str) -> bytes:
         """Read a file of a skill, by its path relative to the folder of the skill.
@@ -105,10 +108,10 @@ class CallSkills:
             raise NotFound(f"The skill {source.name!r} has no other files.")
         return await to_thread.run_sync(_read, source, file, abandon_on_cancel=True)
 
-    def activate(self, skill: LoadedSkill, *, is_top_level: bool) -> None:
+    def activate(self, skill: LoadedSkill) -> None:
         """Take from the caller's calls what the `allowed-tools` of `skill` do not allow.
 
-        Ends the active skills first, unless the last of them allows the tool Skill and not `is_top_level`.
+        Ends the active skills first, unless the last of them allows the tool Skill.
 
         Raises:
             Conflict: `MAX_NESTED` skills are active.
@@ -116,7 +119,7 @@ class CallSkills:
         owner, active = self.scope.owner, self._active()
         # The skill itself has to allow the tool; the last rule is that of every skill.
         nests = bool(active) and any(rule.tool == TOOL for rule in (active[-1].tools or ())[:-1])
-        if is_top_level or not nests:
+        if not nests:
             for level in range(len(active), 0, -1):
                 self.narrowings.remove(owner, _key(level))
             active = []

@@ -1,7 +1,7 @@
 """The worktrees of one workspace: created and removed through git, entered by sessions and agents."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from mcp_toolserver.capabilities.call_scope import Scope
@@ -9,16 +9,20 @@ from mcp_toolserver.capabilities.files import CanonicalPath
 from mcp_toolserver.capabilities.git import (
     EnteredWorktree,
     ExitedWorktree,
+    MergedWorktree,
     Worktree,
 )
+from mcp_toolserver.capabilities.permissions import Capability, Permission
 from mcp_toolserver.errors import Conflict, InvalidInput, NotFound, ToolError
+from mcp_toolserver.policy.rules import Request, Verdict
 from mcp_toolserver.runtime.files.root import WORKTREES
 from mcp_toolserver.runtime.files.workspace import Entered, Workspace
 from mcp_toolserver.runtime.git.changing import MAX_STATUS, ChangeAccess, ChangingRepository, changing
 from mcp_toolserver.runtime.git.hardening import GIT_FOLDER
+from mcp_toolserver.runtime.git.merge import commit_of_changes, merge
 from mcp_toolserver.runtime.git.repository import Repository, RepositoryAccess, open_repository
 from mcp_toolserver.runtime.git.runner import Git
-from mcp_toolserver.runtime.git.switch import REF
+from mcp_toolserver.runtime.git.switch import REF, commit_id
 from mcp_toolserver.runtime.git.versions import SUBMODULE
 from mcp_toolserver.runtime.git.work_trees import (
     MAX_LISTING,
@@ -40,6 +44,9 @@ BRANCH_PREFIX = "worktree-"
 NAMED = 20
 """Files and commits that an error names."""
 
+_WRITE_FILE = "write_file"
+"""The tool whose rules decide on the files that a merge writes."""
+
 _UNCHECKED = "what lies in its folder: the file .git in it is missing or leads elsewhere"
 
 
@@ -51,6 +58,8 @@ class WorktreeServices:
     workspace: Workspace
     """With the roots of the server."""
     may_hide: bool
+    author: str
+    """See `ChangeAccess`."""
     stored: StoredWorktrees
     entered: dict[str, Entered]
     """The worktree that each owner works in: the first root of all its calls."""
@@ -58,7 +67,7 @@ class WorktreeServices:
     def access(self, workspace: Workspace, scope: Scope) -> ChangeAccess:
         """The access of a call that sees `workspace`."""
         repositories = RepositoryAccess(git=self.git, workspace=workspace, may_hide=self.may_hide)
-        return ChangeAccess(repositories=repositories, scope=scope, author="")
+        return ChangeAccess(repositories=repositories, scope=scope, author=self.author)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,6 +99,8 @@ class CallWorktrees:
     workspace: Workspace
     """What the call sees."""
     scope: Scope
+    decide: Callable[[Request], Verdict]
+    """The decision of the policy on another call of the caller."""
 
     async def enter(self, path: CanonicalPath, name: str, base: str) -> EnteredWorktree:
         """Create a worktree of the repository of `path` with a branch from the commit `base`, which is HEAD
@@ -120,50 +131,160 @@ class CallWorktrees:
         stored = await services.stored.get(handle, owner)
         place = _place(stored)
         if (is_missing := not is_there(place)) or remove:
-            others = (one for user, one in services.entered.items() if user != owner)
-            if any(one.id == stored.handle for one in others):
-                raise Conflict(
-                    f"An agent works in the worktree '{stored.name}'. Wait until it ends, or stop it first."
-                )
+            self._check_unused(stored)
             found = await self._remove(stored, discard=discard_changes)
         else:
             found = ExitedWorktree(worktree=_worktree(stored), removed=False)
-        if (now := services.entered.get(owner)) is not None and now.id == stored.handle:
-            services.entered.pop(owner)
+        self._leave(stored)
         return replace(found, was_missing=is_missing)
 
-    async def isolate(self, owner: str, name: str) -> Worktree:
-        """Create a worktree from HEAD for an agent whose calls have the owner `owner`.
+    async def merge(self, handle: str, *, applies: bool) -> MergedWorktree:
+        """Merge what is checked out in a worktree into the branch of the main folder, or of the worktree of
+        an isolated agent that calls, and leave it. `applies` writes its changes, also those that are not
+        committed, and commits nothing.
 
-        They see nothing else of the roots. The git tools use the repository all the same; a confined command
-        does not see its `.git` folder, so git in it finds no repository. The worktree belongs to the caller,
-        who can leave or remove it by its id once the agent has ended.
+        Raises:
+            NotFound: the caller has no such worktree.
+            Conflict: as `merge`, somebody else works in it, or it has changes that would be left behind.
+            Denied: the caller may not write one of the files that differ; the error lists them.
+        """
+        owner, services = self.scope.owner, self.services
+        stored = await services.stored.get(handle, owner)
+        self._check_unused(stored)
+        theirs = await self._work(stored, applies=applies)
+        entered = services.entered.get(owner)
+        top = entered.path if entered is not None and entered.only else os.path.dirname(stored.common_dir)
+        scope = replace(self.scope, forbids=self._forbids_writing)
+        async with changing(services.access(self.workspace, scope), self.workspace.canonical(top)) as at:
+            if at.repository.location.common_dir != stored.common_dir:
+                raise Conflict(f"The repository in {top} is not that of the worktree '{stored.name}'.")
+            found = await merge(at, theirs, stored.branch, applies=applies)
+        self._leave(stored)
+        return MergedWorktree(worktree=_worktree(stored), place=top, **vars(found))
+
+    async def _work(self, stored: StoredWorktree, *, applies: bool) -> str:
+        """The commit that is checked out in a worktree; what is not committed comes with it, or is in the
+        way."""
+        place, workspace = _place(stored), self.services.workspace
+        if not is_work_tree(place, stored.git_dir):
+            raise Conflict(
+                f"The folder {place.path} is no worktree any more. What was committed in it is on the branch "
+                f"{stored.branch}."
+            )
+        access = self.services.access(workspace, self.scope)
+        async with changing(access, workspace.canonical(place.path)) as at:
+            head = await commit_id(at, "HEAD^{commit}", "HEAD")
+            files = await _changed(at.repository)
+            if not files:
+                return head
+            if not applies or (files := tuple(await _unseen(at.repository))):
+                listed = "\n".join(f"- {one}" for one in files)
+                how = "Commit this in it first, or use `action` apply, which commits nothing."
+                raise Conflict(
+                    f"Not everything in the worktree '{stored.name}' is committed:\n{listed}\n"
+                    f"{'Protected files lie there in the commit, so remove this.' if applies else how}"
+                )
+            return await commit_of_changes(at, head)
+
+    def _check_unused(self, stored: StoredWorktree) -> None:
+        """Raises: Conflict: somebody else works in it."""
+        others = (one for user, one in self.services.entered.items() if user != self.scope.owner)
+        if any(one.id == stored.handle for one in others):
+            raise Conflict(
+                f"An agent works in the worktree '{stored.name}'. Wait until it ends, or stop it first."
+            )
+
+    def _leave(self, stored: StoredWorktree) -> None:
+        now = self.services.entered.get(self.scope.owner)
+        if now is not None and now.id == stored.handle:
+            self.services.entered.pop(self.scope.owner)
+
+    def _forbids_writing(self, *spellings: str) -> str | None:
+        """See `Scope.forbids`; rules on writing files apply too, also those that want it approved."""
+        request = Request(
+            tool=_WRITE_FILE,
+            level=Permission.WORKSPACE_WRITE,
+            subjects=(spellings,),
+            needs=frozenset({Capability.FS_WRITE}),
+        )
+        verdict = self.decide(request)
+        is_refused = verdict.action == "refuse" or (verdict.action == "ask" and verdict.rule)
+        return self.scope.forbids(*spellings) or (verdict.reason if is_refused else None)
+
+    async def isolate(self, agent: str) -> Worktree:
+        """Create a worktree from HEAD for the calls of an agent, or enter again the one that it has.
+
+        They see nothing else of the roots; git uses the repository all the same. The worktree belongs to the
+        caller, who can merge or remove it by its id once the agent has ended.
 
         Raises:
             ToolError: as `enter`.
         """
-        found = await self._create(CanonicalPath("."), name)
-        entered = _entered(found.worktree)
-        git_folder = found.worktree.path.removesuffix(f"{WORKTREES}/{name}") + GIT_FOLDER
-        self.services.entered[owner] = replace(entered, only=True, git_folder=git_folder)
-        return found.worktree
+        stored = await self.services.stored.of_agent(agent, self.scope.owner)
+        if stored is None or not await self._is_present(stored):
+            worktree = (await self._create(CanonicalPath("."), agent)).worktree
+        else:
+            worktree = _worktree(stored)
+        git_folder = worktree.path.removesuffix(f"{WORKTREES}/{agent}") + GIT_FOLDER
+        self.services.entered[agent] = replace(_entered(worktree), only=True, git_folder=git_folder)
+        return worktree
 
-    async def end_isolation(self, owner: str, worktree: Worktree) -> Worktree | None:
-        """End the isolation of the agent `owner`, which must have ended with all that it started.
+    async def _is_present(self, stored: StoredWorktree) -> bool:
+        """Whether the worktree of an agent is there; one whose folder was deleted is pruned.
+
+        Raises:
+            Conflict: it is no worktree any more, or the caller works in another repository.
+        """
+        async with open_repository(self._access.repositories, CanonicalPath(".")) as repository:
+            is_other = repository.location.common_dir != stored.common_dir
+        place = _place(stored)
+        if is_other or (stored.git_dir and is_there(place) and not is_work_tree(place, stored.git_dir)):
+            raise Conflict(
+                f"The agent worked in the worktree {place.path}, which is none any more, or not of the "
+                "repository that you work in. Start another agent."
+            )
+        if stored.git_dir and not is_there(place):
+            # A branch with commits stays.
+            await self._remove(stored, discard=True)
+        return bool(stored.git_dir) and is_there(place)
+
+    async def end_isolation(self, agent: str, worktree: Worktree) -> str:
+        """End the isolation of an agent, which must have ended with all that it started, and remove its
+        worktree if that loses nothing.
 
         Returns:
-            The worktree, if it has changes or commits, and so is kept; None if it was removed.
+            What the worktree holds, as the end of a sentence; empty if it was removed.
         """
-        self.services.entered.pop(owner, None)
+        self.services.entered.pop(agent, None)
         try:
             stored = await self.services.stored.get(worktree.id, self.scope.owner)
             await self._remove(stored, discard=False)
         except NotFound:
-            return None
+            return ""
         except ToolError:
             # It has work, or cannot be removed: the caller can look at it.
-            return worktree
-        return None
+            return await self._summary(worktree)
+        return ""
+
+    async def _summary(self, worktree: Worktree) -> str:
+        """How many commits a worktree has, and the files that it changed."""
+        workspace = self.services.workspace
+        repositories = self.services.access(workspace, self.scope).repositories
+        try:
+            async with open_repository(repositories, workspace.canonical(worktree.path)) as repository:
+                counting = await repository.ask("rev-list", "--count", revisions=[f"{worktree.base}..HEAD"])
+                names = await repository.ask(
+                    "diff", "--name-only", "--no-renames", "-z", revisions=[worktree.base]
+                )
+                uncommitted = await _uncommitted(repository)
+                changed = {*names.stdout.decode("utf-8", "surrogateescape").split("\0"), *uncommitted} - {""}
+                files = sorted(map(showable, repository.visible(changed)))
+        except ToolError:
+            return "which cannot be looked at"
+        commits = counted(int(counting.stdout or 0), "commit")
+        more = f" and {len(files) - NAMED} more" if len(files) > NAMED else ""
+        named = ", ".join(files[:NAMED]) or "none"
+        return f"{commits}; changed files: {named}{more} ({len(uncommitted)} not committed)"
 
     async def _existing(self, path: CanonicalPath, name: str, base: str) -> EnteredWorktree | None:
         """Return the caller's worktree of this name, if there is one. One whose folder was deleted is pruned.
@@ -252,7 +373,7 @@ class CallWorktrees:
             await remove_work_tree(workspace, place, stored.git_dir)
             if losses.tip and not losses.keeps_branch:
                 # A failure keeps the branch, which loses nothing.
-                await at.change("update-ref", revisions=[f"{REF}{stored.branch}", losses.tip])
+                await at.change("update-ref", "-d", revisions=[f"{REF}{stored.branch}", losses.tip])
             await services.stored.remove(stored.handle)
         return ExitedWorktree(
             worktree=_worktree(stored),
@@ -327,19 +448,24 @@ async def _commits(at: ChangingRepository, base: str, tip: str) -> tuple[str, ..
 
 
 async def _changed(repository: Repository) -> tuple[str, ...]:
-    """What is not committed in a worktree."""
-    options = ("--porcelain=v2", "--untracked-files=all", "--no-renames", "-z")
-    answer = await repository.ask("status", *options, limit=MAX_STATUS)
-    if answer.status != 0:
-        raise await repository.failure(answer, ())
-    names = [change.path for change in parsed(answer.stdout, complete=not answer.truncated).changes]
-    names += await _unseen(repository)
+    """What is not committed in a worktree, in words."""
+    names = await _uncommitted(repository)
     shown = [showable(name) for name in names if not repository.is_hidden(name)]
     more = len(names) - len(shown[:NAMED])
     return (
         *(f"{name} (not committed)" for name in shown[:NAMED]),
         *((counted(more, "more file") + " (not committed)",) if more else ()),
     )
+
+
+async def _uncommitted(repository: Repository) -> Sequence[str]:
+    """The names of the files in a worktree that are not committed."""
+    options = ("--porcelain=v2", "--untracked-files=all", "--no-renames", "-z")
+    answer = await repository.ask("status", *options, limit=MAX_STATUS)
+    if answer.status != 0:
+        raise await repository.failure(answer, ())
+    names = [change.path for change in parsed(answer.stdout, complete=not answer.truncated).changes]
+    return [*names, *await _unseen(repository)]
 
 
 async def _unseen(repository: Repository) -> Sequence[str]:

@@ -34,8 +34,14 @@ class AgentType:
     """The highest permission of its calls."""
     tools: tuple[str, ...] | None = None
     """Names or rules of the tools that it may call; None for all of the caller's."""
+    denied: tuple[str, ...] = ()
+    """Names or rules of tools that it may not call. A rule takes the whole tool."""
     model: str = ""
     """The model that it asks for; empty for the configured one."""
+    in_worktree: bool = False
+    """Whether it works in a git worktree of its own."""
+    unsupported: tuple[str, ...] = ()
+    """The fields of its file that have no effect."""
     joins_session: bool = False
     """Whether its commands share `/tmp` and the loopback interface with those of its caller, unless it has
     fewer rights or a worktree of its own."""

@@ -59,7 +59,7 @@ async def run(args: Skill, rt: t.Runtime) -> t.Output:
             f"The skill {skill.card.name!r} is for the user alone (disable-model-invocation). Go on without "
             "it, or tell the user about it."
         )
-    rt.skills.activate(skill, is_top_level=False)
+    rt.skills.activate(skill)
     # Few sessions load a skill, and the parser of their files comes with it.
     from mcp_toolserver.text.skills import skill_content
 

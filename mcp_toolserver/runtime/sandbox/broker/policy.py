@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field, replace
 from mcp_toolserver.runtime.sandbox.broker.limit_settings import CommandBounds
 from mcp_toolserver.runtime.sandbox.broker.messages import Program, Request, Script
 from mcp_toolserver.runtime.sandbox.layers.spec import Layer, Proof, Reach, SandboxSpec, with_tuples
+from mcp_toolserver.runtime.sandbox.protected.names import GIT, protected_name
 from mcp_toolserver.text.file_names import lies_in
 
 UNCONFINED = "danger-full-access"
@@ -79,6 +80,14 @@ class SandboxPlan:
         """The roots, or the parts of them, that the program sees."""
         return self.sandbox.roots if self.roots is None else self.roots
 
+    @property
+    def written_roots(self) -> tuple[str, ...]:
+        """Those of `shown_roots` that the program may write in; the folder of a repository may be one."""
+        if self.sandbox.mode == READ_ONLY:
+            return ()
+        writable = (root for root in self.shown_roots if self.sandbox.git_writable or not _is_git(root))
+        return tuple(writable)
+
 
 def plan_for(broker_policy: BrokerPolicy, proof: Proof, request: Request) -> SandboxPlan | str:
     """Return the sandbox for `request`; or, as text, why it does not run."""
@@ -112,6 +121,10 @@ def _command(sandbox: SandboxSpec, proof: Proof, request: Script) -> SandboxPlan
         hidden_git=request.hidden_git,
         user=request.user,
     )
+
+
+def _is_git(root: str) -> bool:
+    return protected_name(os.path.basename(root)) == GIT
 
 
 def _are_within(own: tuple[str, ...], asked: tuple[str, ...]) -> bool:

@@ -17,7 +17,7 @@ from functools import cache
 from itertools import groupby
 from pathlib import Path
 
-from mcp_toolserver.runtime.sandbox.broker.policy import READ_ONLY, UNCONFINED, SandboxPlan
+from mcp_toolserver.runtime.sandbox.broker.policy import UNCONFINED, SandboxPlan
 from mcp_toolserver.runtime.sandbox.layers.spec import credentials
 from mcp_toolserver.runtime.sandbox.protected import names
 from mcp_toolserver.text.file_names import lies_in
@@ -241,7 +241,8 @@ def _views(plan: SandboxPlan, temporary: str, hidden: Sequence[str]) -> Mapping[
     views = {"/dev": "devices", "/System/Volumes/Data": "second names"}
     views |= dict.fromkeys(TEMPORARY_FOLDERS, "temporary files of others")
     views |= dict.fromkeys((*credentials(sandbox.home), *sandbox.roots), "hidden")
-    views |= dict.fromkeys(plan.shown_roots, "shown" if sandbox.mode == READ_ONLY else "written")
+    views |= dict.fromkeys(plan.shown_roots, "shown")
+    views |= dict.fromkeys(plan.written_roots, "written")
     views |= dict.fromkeys((sandbox.state, *sandbox.hidden, *hidden), "hidden")
     return views | dict.fromkeys((*plan.writes, temporary), "written")
 

@@ -144,7 +144,7 @@ def _empty(made: dict[str, Mount], roots: Iterable[str], shown: tuple[str, ...])
 def _hide(made: dict[str, Mount], hidden: Mapping[str, bool]) -> None:
     """Mask what rules hide, but not where nothing can be seen anyway."""
     for path in sorted(hidden):
-        if _containing(made, path) not in _BARE and not _is_closed(path):
+        if _is_seen(made, path) and not _is_closed(path):
             made[path] = "empty folder" if hidden[path] else "unreadable file"
 
 
@@ -205,8 +205,13 @@ def _cover(made: dict[str, Mount], before: Snapshot) -> None:
         if path not in before.roots and _containing(made, path) not in _BARE:
             made[path] = "empty folder" if is_folder else "empty file"
     for place in before.protected:
+        is_open = before.is_pinned_only(place)
         if _containing(made, place.absolute) not in _BARE:
-            made.setdefault(place.absolute, "writable" if before.is_pinned_only(place) else "read-only")
+            made.setdefault(place.absolute, "writable" if is_open else "read-only")
+        if not is_open:
+            # A root that is shown may itself be protected, or lie in what is.
+            inner = [path for path in made if made[path] == "writable" and lies_in(place.absolute, path)]
+            made |= dict.fromkeys(inner, "read-only")
     resolver = os.path.realpath(RESOLVER)
     if before.sandbox.network and _containing(made, resolver) in _BARE and os.path.isfile(resolver):
         made[resolver] = "read-only"
@@ -232,6 +237,11 @@ def _pin(made: dict[str, Mount], roots: Iterable[str]) -> None:
                 way = f"{way}/{folder}"
                 if made.setdefault(way, "writable") != "writable":
                     break
+
+
+def _is_seen(made: Mounts, path: str) -> bool:
+    """Whether a command sees something at `path`: it is shown itself, or what it lies in is."""
+    return made.get(path) in ("read-only", "writable") or _containing(made, path) not in _BARE
 
 
 def _containing(made: Mounts, path: str) -> Mount | None:
