@@ -12,7 +12,7 @@ from tests.agents.test_agent_rights import WRITES
 from tests.agents.test_agent_worktree import repository
 from tests.agents.test_run_task_packet import PACKET
 from tests.support.calling import held
-from tests.support.live import ERAS, Setup, connected_to, serving, text
+from tests.support.live import ERAS, Messages, Setup, connected_to, serving, text
 from tests.support.processes import arguments, processes
 
 TASK = {"description": "a test", "prompt": "go"}
@@ -37,12 +37,14 @@ async def test_a_reading_agent_changes_nothing_another_writes_and_an_isolated_on
     command = f"cat a.txt; cat {root}/elsewhere.txt; ls -a {root}; echo x > {root}/planted; echo y > mine"
     scripts = {
         "go": [Says(calls=WRITES), Says("I could not.")],
+        "quick": [Says("Done.")],
         "apart": [Says(calls=[Call(tool="bash", arguments={"command": command})]), Says("Done.")],
     }
+    heard = Messages()
     with model_api(scripts) as model, serving(setup(tmp_path, model.url, "workspace-write"), "http") as url:
         before = held(root)
         for era in ERAS:
-            async with connected_to(url, "http", mode=era) as client:
+            async with connected_to(url, "http", mode=era, logging_callback=heard.take) as client:
                 result = await client.call_tool("Agent", {**TASK, "subagent_type": "Explore"})
                 assert text(result).startswith("I could not.")
                 replies = model.requests[-1].results
@@ -50,6 +52,10 @@ async def test_a_reading_agent_changes_nothing_another_writes_and_an_isolated_on
                 assert held(root) == before
                 await client.call_tool("Agent", TASK)
                 assert held(root) == {**before, "a.txt": b"changed\n", "b.txt": b"new"}
+                if era == "legacy":
+                    quick = {**TASK, "prompt": "quick", "run_in_background": True}
+                    (handle,) = set(HANDLE.findall(text(await client.call_tool("Agent", quick))))
+                    assert await heard.message() == f"{handle} (a test) finished"
             (root / "a.txt").write_bytes(b"old\n")
             (root / "b.txt").unlink()
         repository(root)

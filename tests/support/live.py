@@ -16,7 +16,7 @@ from mcp import Client
 from mcp.client.sse import sse_client
 from mcp.client.stdio import StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
-from mcp_types import CallToolResult, TextContent
+from mcp_types import CallToolResult, LoggingMessageNotificationParams, TextContent
 
 from tests.support.process_layer import server_command
 
@@ -57,6 +57,21 @@ class Setup:
     @property
     def environment(self) -> dict[str, str]:
         return {**os.environ, "HOME": str(self.home), **self.environ}
+
+
+class Messages:
+    """The log messages that a client gets."""
+
+    def __init__(self) -> None:
+        self._queue = asyncio.Queue[str]()
+
+    async def take(self, params: LoggingMessageNotificationParams) -> None:
+        await self._queue.put(str(params.data))
+
+    async def message(self) -> str:
+        """The next one."""
+        async with asyncio.timeout(60):
+            return await self._queue.get()
 
 
 def text(result: CallToolResult) -> str:

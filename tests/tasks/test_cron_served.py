@@ -14,7 +14,6 @@ from pathlib import Path
 import anyio
 import pytest
 from mcp import Client
-from mcp_types import LoggingMessageNotificationParams
 
 from mcp_toolserver.runtime.tasks.runner import RUNNING
 from mcp_toolserver.stores.board import StoredBoard
@@ -22,7 +21,7 @@ from mcp_toolserver.stores.cron import StoredRun, StoredSchedule, StoredSchedule
 from mcp_toolserver.stores.database import Database
 from tests.protocol.resource_clients import read
 from tests.support.extent import rounds
-from tests.support.live import Setup, connected, text
+from tests.support.live import Messages, Setup, connected, text
 from tests.tasks.test_board_killed import begun, call
 
 SECONDS = 60.0
@@ -123,20 +122,14 @@ async def test_schedules_run_and_are_listed_without_a_client(tmp_path: Path) -> 
 
 
 async def test_a_client_hears_of_the_end_of_its_work_and_reads_what_became_of_it(tmp_path: Path) -> None:
-    setup, heard = Setup.below(tmp_path, "workspace-write"), list[str]()
-
-    async def hear(params: LoggingMessageNotificationParams) -> None:
-        heard.append(re.sub("_[0-9a-f]+", "", str(params.data)))
-
+    setup, heard = Setup.below(tmp_path, "workspace-write"), Messages()
     async with connected(setup) as client:
         await create(client, "echo done")
     await set_back(setup)
-    async with connected(setup, era="legacy", logging_callback=hear) as client:
+    async with connected(setup, era="legacy", logging_callback=heard.take) as client:
         await client.call_tool("TaskCreate", {"command": "exit 3", "subject": "check"})
-        with anyio.fail_after(SECONDS):
-            while len(heard) < 2:
-                await anyio.sleep(0.05)
-        assert sorted(heard) == ["cron (echo done) succeeded", "task (check) failed: exit status 3."]
+        said = [re.sub("_[0-9a-f]+", "", await heard.message()) for _ in range(2)]
+        assert sorted(said) == ["cron (echo done) succeeded", "task (check) failed: exit status 3."]
         (schedule,) = json.loads(await read(client, "toolserver://schedules"))
         assert [(run["outcome"], run["output"]) for run in schedule["runs"]] == [("succeeded", "done")]
 

@@ -103,6 +103,10 @@ class ServerAgents:
                 if agent.has_place:
                     self._places.release_on_behalf_of(agent)
                 del self.running[handle]
+                if agent.report is None:
+                    state = agent.state()
+                    how = f"{handle} ({state.description}) {ending(state)}"
+                    self.context.changes.on_end(agent.record.owner, how)
 
         agent.task = self.context.background.start(run, name=handle)
 
@@ -284,7 +288,7 @@ class CallAgents:
                 self.agents.check_room(agent.record, more=len(prepared) - 1)
         except BaseException:
             for agent in prepared:
-                await self.agents.clean_up(agent.record.handle, None)
+                await self.agents.clean_up(agent.record.handle, agent.isolation)
             raise
         # Nothing waits from here on, so that no member sends a message to one that has not started.
         for agent in prepared:
