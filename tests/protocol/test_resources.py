@@ -31,7 +31,7 @@ from tests.support.following import following
 from tests.support.live import text
 
 OWN = ["toolserver://security", "toolserver://config", "toolserver://todos"]
-JOBS, TASKS = "toolserver://jobs", "toolserver://tasks"
+JOBS, TASKS, CRON = "toolserver://jobs", "toolserver://tasks", "toolserver://schedules"
 PIXEL = b"\x89PNG\r\n\x1a\n\0rest"
 
 eras = pytest.mark.parametrize("era", ERAS)
@@ -142,7 +142,7 @@ async def test_a_file_that_is_too_long_is_refused_with_what_to_do(tmp_path: Path
 
 async def test_what_a_call_left_is_listed_the_newest_first_and_can_be_read(tmp_path: Path) -> None:
     async with commanding(tmp_path) as made, made.client() as client:
-        assert await listed(client) == [*OWN, JOBS, TASKS]
+        assert await listed(client) == [*OWN, JOBS, TASKS, CRON]
         templates = (await client.list_resource_templates()).resource_templates
         handles = [f"toolserver://{kind}/{{id}}" for kind in ("jobs", "agents", "tasks", "output")]
         files = ["file:///{+path}", "skill://{name}/{+path}"]
@@ -151,7 +151,7 @@ async def test_what_a_call_left_is_listed_the_newest_first_and_can_be_read(tmp_p
         cut = await client.call_tool("bash", {"command": "seq 100000"})
         link = next(block for block in cut.content if isinstance(block, mcp.ResourceLink))
         jobs = [f"toolserver://jobs/{handle}" for handle in (second, first)]
-        assert await listed(client) == [*OWN, JOBS, *jobs, TASKS, link.uri]
+        assert await listed(client) == [*OWN, JOBS, *jobs, TASKS, CRON, link.uri]
         assert (await read(client, link.uri)).endswith("100000\n")
         answer = json.loads(await read(client, "toolserver://jobs"))
         assert [(one["id"], one["running"]) for one in answer] == [(second, True), (first, True)]
@@ -235,7 +235,7 @@ async def test_no_other_address_is_a_resource(tmp_path: Path) -> None:
 
 
 async def test_without_the_tools_their_resources_are_not_there(tmp_path: Path) -> None:
-    tools = ("read_file", "TodoWrite", "Config", "TaskOutput", "TaskList", "TaskGet")
+    tools = ("read_file", "TodoWrite", "Config", "TaskOutput", "TaskList", "TaskGet", "CronList")
     async with place(tmp_path, exclude_tools=tools) as made, made.client() as client:
         assert await listed(client) == OWN[:2]
         for uri in (JOBS, f"{JOBS}/x", "toolserver://todos", TASKS, f"{TASKS}/x", made.write("a", "a")):
@@ -307,7 +307,7 @@ async def test_a_long_list_has_pages_and_only_cursors_that_were_given(tmp_path: 
             assert len(page.resources) <= handlers.PAGE
             found += [one.uri for one in page.resources]
             cursors.append(page.next_cursor)
-        assert found == [*OWN, JOBS, TASKS, *(f"test://{number}" for number in range(source.count))]
+        assert found == [*OWN, JOBS, TASKS, CRON, *(f"test://{number}" for number in range(source.count))]
         source.count = 10
         for cursor in (cursors[1], "x", "¡", "dGVzdDovL25v"):
             with pytest.raises(MCPError, match="cursor") as refused:
