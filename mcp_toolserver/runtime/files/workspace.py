@@ -154,6 +154,8 @@ class Workspace:
     parts_lock: Lock = field(default_factory=Lock)
     roots: tuple[str, ...] = field(init=False)
     """Absolute paths of the roots; relative paths start in the first."""
+    shown: tuple[str, ...] = field(init=False)
+    """What commands see of the roots of the server, as absolute paths."""
 
     def __post_init__(self, given: Sequence[str]) -> None:
         held = tuple(map(_root, given)) if given else self.held
@@ -163,11 +165,7 @@ class Workspace:
             )
         object.__setattr__(self, "held", held)
         object.__setattr__(self, "roots", tuple([root.path for root in held]))
-
-    @property
-    def shown(self) -> tuple[str, ...]:
-        """What commands see of the roots of the server, as absolute paths."""
-        return (*self.roots, *self.git_folders) if self.roots else ()
+        object.__setattr__(self, "shown", (*self.roots, *self.git_folders) if held else ())
 
     def read_only(self, why: str) -> "Workspace":
         """The same workspace, in which nothing may be written. `why` continues a sentence that begins with
