@@ -139,7 +139,7 @@ async def test_each_of_many_jobs_runs_once_on_a_server_that_can_or_waits_with_a_
     tmp_path: Path,
 ) -> None:
     """Beside them live a server that may only read, one without bash, and `cron run`."""
-    jobs = rounds(12, 96)
+    jobs = rounds(12, 98)
     setup = Setup.below(tmp_path, "workspace-write")
     for base, count, one in ((0, jobs, setup), (1_000, 2, replace(setup, mode="danger-full-access"))):
         with begun(one) as server:
