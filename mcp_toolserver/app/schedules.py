@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+import anyio
 from anyio import to_thread
 
 from mcp_toolserver.app.compose import Application, application_of
@@ -70,13 +71,19 @@ class Schedules:
         return StoredSchedules(self.app.providers.runner().board)
 
     async def serve(self) -> None:
-        """Run what is due until cancelled."""
-        while True:
-            try:
-                await self.look()
-            except ToolError as error:
-                log.warning("schedules could not be looked at: %s", error)
-            await self.clock.sleep(await self._pause())
+        """Run what is due until cancelled, which ends the runs of named tokens. Others end with `app`."""
+        try:
+            while True:
+                try:
+                    await self.look()
+                except ToolError as error:
+                    log.warning("schedules could not be looked at: %s", error)
+                await self.clock.sleep(await self._pause())
+        finally:
+            with anyio.CancelScope(shield=True):
+                for started in self._started.values():
+                    if started.grant is not None:
+                        await started.app.end()
 
     async def look(self) -> None:
         """Stop what must not run any more, and start what is due and what was left. Raises: ToolError."""
@@ -84,9 +91,10 @@ class Schedules:
             return
         owners = self._owners()
         await self._end(owners)
-        runner = self.app.providers.runner()
-        runner.adopts = self.adopts
-        runner.look()
+        if self.adopts:
+            runner = self.app.providers.runner()
+            runner.adopts = True
+            runner.look()
         now = await self._now()
         for schedule in await self.store.due(now, owners):
             await self._start(schedule, owners[schedule.owner], now)

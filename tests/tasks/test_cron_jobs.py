@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from pathlib import Path
 
+import anyio
 import pytest
 
 from mcp_toolserver.app.compose import Application, application_of
@@ -270,6 +271,17 @@ async def test_the_schedules_of_a_revoked_name_do_not_run(office: Office) -> Non
     await server.look()
     (schedule,) = await schedules_of(office.app).all()
     assert schedule.run_count == 1
+
+
+async def test_the_runs_of_a_name_end_with_the_server(office: Office) -> None:
+    await create(office.own, command="touch began; sleep 100")
+    (schedule,) = await schedules_of(office.app).all()
+    server = Schedules(app=office.app, grants=office.grants, clock=SetClock(float(schedule.next or 0)))
+    async with anyio.create_task_group() as serving:
+        serving.start_soon(server.serve)
+        await until((office.root / "a/began").exists)
+        serving.cancel_scope.cancel()
+    assert (await last_run(office.app)).outcome == "interrupted"
 
 
 async def test_a_name_has_no_slots_of_its_own(office: Office) -> None:
