@@ -37,7 +37,7 @@ from mcp_toolserver.runtime.files.path_resolver import Openat2, best_resolver, r
 from mcp_toolserver.runtime.files.protection import protection
 from mcp_toolserver.runtime.files.workspace import Entered, Workspace
 from mcp_toolserver.runtime.host_services import Available, HostServices
-from mcp_toolserver.runtime.models.model import ProviderModel, models_by_type
+from mcp_toolserver.runtime.models.model import ProviderModel
 from mcp_toolserver.runtime.plan.plan_modes import PlanModes
 from mcp_toolserver.runtime.processes.broker_client import Broker, Proof, Writers, start_standalone_broker
 from mcp_toolserver.runtime.processes.commands import CommandLimits, Commands
@@ -138,6 +138,7 @@ class Shared:
         self.database = Database(state, self.workspace.roots)
         self.skill_folders = _skill_folders(settings, self.workspace)
         self.model = (options := model_options(settings)) and ProviderModel(options)
+        self.model_names = options.names if options else ()
         self.observers = observers(settings.log_level)
         self.slots = Slots()
         self.narrowings = narrowings = Narrowings()
@@ -365,7 +366,7 @@ class Application:
                 foreground_seconds=settings.foreground_seconds,
             ),
             model=lambda: shared.model,
-            model_names=_model_names(settings),
+            model_names=shared.model_names,
         )
 
     def _dispatcher(self) -> Dispatcher:
@@ -507,11 +508,6 @@ def _choices(skill_folders: Sequence[Workspace]) -> Mapping[str, Choices]:
         return [(kind.name, kind.description) for kind in custom_types(host.workspace).types]
 
     return {"Agent": types, "Skill": skills}
-
-
-def _model_names(settings: Settings) -> tuple[str, ...]:
-    by_type = models_by_type(settings.agent_models)
-    return (settings.agent_model, *by_type.values(), *by_type) if settings.agent_model else ()
 
 
 def _skill_folders(settings: Settings, workspace: Workspace) -> tuple[Workspace, ...]:

@@ -332,12 +332,13 @@ class StoredBoard:
             )
             _measure(database, claim.id)
             _set_status(database, news, claim.owner, claim.id, outcome)
-            database.execute(
-                "DELETE FROM board WHERE schedule = ?1 AND schedule != '' AND status NOT IN "
-                "('pending', 'in_progress') AND number NOT IN (SELECT number FROM board "
-                "WHERE schedule = ?1 ORDER BY number DESC LIMIT ?2)",
-                (claim.schedule, KEPT_RUNS),
-            )
+            if claim.schedule:
+                database.execute(
+                    "DELETE FROM board WHERE schedule = ?1 AND status NOT IN ('pending', 'in_progress') "
+                    "AND number NOT IN (SELECT number FROM board WHERE schedule = ?1 "
+                    "ORDER BY number DESC LIMIT ?2)",
+                    (claim.schedule, KEPT_RUNS),
+                )
 
         await self.run(work)
 

@@ -101,8 +101,8 @@ def error(status: str, message: str = "", **more: str) -> Answer:
     """An error, with headers and with fields of its body."""
 
     def answer(reply: Reply, _: str) -> None:
-        told = {"message": f"reason {KEY} {reply.site.url}/v1 {message}", "type": "an_error", "code": None}
-        body = json.dumps({"type": "error", "error": {**told, **more}})
+        fields = {"message": f"reason {KEY} {reply.site.url}/v1 {message}", "type": "an_error", "code": None}
+        body = json.dumps({"type": "error", "error": {**fields, **more}})
         reply.say(body, status=int(status), headers={key: more[key] for key in more if "-" in key})
 
     return answer

@@ -138,7 +138,7 @@ async def test_a_client_hears_of_the_end_of_its_work_and_reads_what_became_of_it
 async def test_each_of_many_jobs_runs_once_on_a_server_that_can_or_waits_with_a_reason(
     tmp_path: Path,
 ) -> None:
-    """Beside them live a server that may only read, one without bash, and `cron run`."""
+    """The servers: one that may only read, one without bash, and `cron run`."""
     jobs = rounds(12, 98)
     setup = Setup.below(tmp_path, "workspace-write")
     for base, count, one in ((0, jobs, setup), (1_000, 2, replace(setup, mode="danger-full-access"))):

@@ -82,6 +82,11 @@ class ModelOptions:
         """The names of all its models."""
         return dict.fromkeys((self.model, *self.models.values()))
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What an agent may ask for: a model, or a type of agent for its model."""
+        return (*self.known, *self.models)
+
     def chosen(self, name: str, agent_type: str) -> str:
         """The model for an agent of `agent_type` that asks for `name`: a model, a type, or empty.
 
@@ -90,11 +95,10 @@ class ModelOptions:
         """
         if not name:
             return self.models.get(agent_type, self.model)
-        known = self.known
-        if name not in known and name not in self.models:
+        if name not in self.names:
             raise Unavailable(
                 f"No model {name[:64]!r} is configured here. Leave `model` out, or choose from "
-                f"{', '.join(known)}."
+                f"{', '.join(self.known)}."
             )
         return self.models.get(name, name)
 
