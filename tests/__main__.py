@@ -113,6 +113,7 @@ STEPS: dict[str, Sequence[Sequence[str]]] = {
         (*UPDATE, *(f"tests/{name}.py" for name in WRITING)),
         (*UPDATE, "tests/pipeline/test_every_tool.py"),
     ],
+    "requirements": [(*UPDATE, "tests/project/test_requirements.py")],
     "clients": [
         (*UPDATE, "tests/client_programs/test_client_programs.py"),
         (*UPDATE, "tests/setup/test_client_pages.py"),

@@ -214,6 +214,7 @@ OF_EACH_KIND = (
 )
 
 
+@pytest.mark.requirement("DC-01", "DC-02", "DC-05", "DC-16", "DC-17", "GR-63")
 @pytest.mark.parametrize(
     ("mode", "transport", "era", "in_full"),
     # Modes share no server, so they can run in parallel.
@@ -310,6 +311,7 @@ NOT_CLEARLY_YES: Mapping[str, mcp.ElicitResult] = {
 }
 
 
+@pytest.mark.requirement("DA-47", "DA-60")
 @pytest.mark.parametrize(("transport", "era"), [("stdio", "legacy"), ("http", "auto")])
 async def test_a_clear_yes_from_the_human_lets_one_call_run_and_anything_else_is_no(
     transport: str, era: str, place: Place, shared: SharedServers, humans: Humans
@@ -331,6 +333,7 @@ async def test_a_clear_yes_from_the_human_lets_one_call_run_and_anything_else_is
     assert (setup.root / "asked.txt").read_text(encoding="utf-8") == "x"
 
 
+@pytest.mark.requirement("DA-60", "GR-59", "GR-60")
 async def test_a_client_that_cannot_ask_means_no(place: Place, shared: SharedServers) -> None:
     setup = place("workspace-write", ASK_WRITES)
     # No test gives the client of this transport and era a person to ask.

@@ -97,6 +97,7 @@ def runs(marker: str) -> bool:
     return any({"sleep", marker} <= set(arguments(pid)) for pid in processes())
 
 
+@pytest.mark.requirement("DC-07", "DC-16")
 @pytest.mark.parametrize("client", CLIENTS)
 @pytest.mark.parametrize("transport", ["stdio", "http"])
 async def test_an_official_client_has_the_whole_conversation(

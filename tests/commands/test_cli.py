@@ -68,6 +68,7 @@ FIELDS = {
 }
 
 
+@pytest.mark.requirement("GR-65")
 def test_tools_speaks_to_people_and_other_programs(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -111,6 +112,7 @@ def test_call_prints_a_result_or_an_error_and_ends_with_its_status(
             assert expected in there if expected else there == "", words
 
 
+@pytest.mark.requirement("GR-44")
 def test_call_prints_the_envelope_as_json(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert called(workspace, "read_file", '{"path": "a.txt"}', "--json") == 0
     envelope = json.loads(capsys.readouterr().out)
@@ -194,6 +196,7 @@ def test_output_that_nobody_reads_ends_the_command_quietly(tmp_path: Path) -> No
     assert process.returncode == 141
 
 
+@pytest.mark.requirement("DC-15")
 def test_the_readme_shows_the_example_config_which_a_server_accepts() -> None:
     config = json.loads((ROOT / "claude_desktop_config.example.json").read_text(encoding="utf-8"))
     shown = README.split("```json\n")[1].split("```")[0]

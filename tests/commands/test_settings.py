@@ -28,6 +28,7 @@ def written(folder: Path, config: str) -> list[str]:
     return ["--config", str(path)]
 
 
+@pytest.mark.requirement("DC-01", "DC-17")
 def test_without_anything_it_serves_read_only_over_stdio() -> None:
     invocation = read()
     assert invocation.action == "serve"
@@ -143,6 +144,7 @@ def complaint(argv: list[str], **environ: str) -> str:
     return str(failure.value)
 
 
+@pytest.mark.requirement("DC-06")
 def test_what_is_unknown_or_wrong_stops_the_start(tmp_path: Path) -> None:
     for line in (Path(__file__).with_name("wrong_settings.txt")).read_text(encoding="utf-8").splitlines()[2:]:
         says, _, source = line.partition("|")

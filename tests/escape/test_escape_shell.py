@@ -22,6 +22,7 @@ CASES = {
 }
 
 
+@pytest.mark.requirement("GR-63")
 @pytest.mark.parametrize("user", BY_USER)
 def test_a_command_that_looks_read_only_changes_nothing(servers: Servers, user: str) -> None:
     server = servers(user, READ_ONLY)

@@ -27,6 +27,7 @@ def envelope(*lines: str) -> str:
 CHANGE = ("*** Update File: a.py", "@@", " one", "-two", "+2")
 
 
+@pytest.mark.requirement("GR-70")
 async def test_several_files_change_in_one_call(bench: Bench) -> None:
     (bench.root / "b").chmod(0o750)
     result = await bench.result(
@@ -81,6 +82,7 @@ async def test_the_diffs_shown_have_a_bound(bench: Bench) -> None:
     assert re.search(r"\[\d+ lines in the middle of the diff are left out; read_file shows them\]", text)
 
 
+@pytest.mark.requirement("GR-70")
 async def test_when_one_file_does_not_fit_none_changes(bench: Bench) -> None:
     before = held(bench.root)
     text = await bench.refusal(

@@ -60,6 +60,7 @@ async def clone(server: Dispatcher, **arguments: Any) -> Result:
     return await call(server, "repo_clone", **{"source": "repository", "path": "made", **arguments})
 
 
+@pytest.mark.requirement("GR-68")
 async def test_a_folder_is_cloned_whole(server: Dispatcher, lair: Lair) -> None:
     lair.commit()
     result = await clone(server)

@@ -17,6 +17,7 @@ def lair(tmp_path: Path) -> Lair:
     return made
 
 
+@pytest.mark.requirement("GR-69")
 async def test_it_tells_what_there_is(at: GitTools) -> None:
     lair = at.lair
     lair.git("branch", "side", "HEAD~1")

@@ -94,6 +94,7 @@ def _hides(spellings: tuple[str, ...]) -> bool:
     return "py/hidden.py" in spellings
 
 
+@pytest.mark.requirement("GR-71", "GR-73")
 async def test_a_place_is_a_line_with_its_text(at: LspTool) -> None:
     wrong: dict[str, list[str]] = {}
     for name, (asked, *lines) in rows(Path(__file__).with_name("answers.txt"), {}).items():
@@ -111,6 +112,7 @@ async def test_a_hover_is_what_the_server_says(at: LspTool) -> None:
     assert "double doubled(double x)" in await at.text("hover", "c/uses.cc", query="doubled", line=3)
 
 
+@pytest.mark.requirement("GR-73")
 async def test_problems_of_a_file_are_reported_whether_asked_for_or_pushed(at: LspTool) -> None:
     for path, place, words in (
         ("py/uses.py", "7:13", "not assignable"),

@@ -127,6 +127,7 @@ async def test_a_path_reaches_the_tool_in_canonical_spelling(tmp_path: Path) -> 
 # --- decide, watch, ask ----------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("DA-58")
 async def test_what_mode_settings_or_host_rule_out_is_not_listed_and_refused_with_the_reason(
     tmp_path: Path,
 ) -> None:
@@ -161,6 +162,7 @@ async def test_a_question_goes_to_the_person_and_no_means_no(tmp_path: Path) -> 
     assert ran == ["b"]
 
 
+@pytest.mark.requirement("GR-62")
 async def test_the_watchdog_can_refuse_what_the_rules_allow(tmp_path: Path) -> None:
     shell = tool(say, Words, kind="execute", subjects=lambda args: (args.word,))
     target = dispatcher(machine(tmp_path), shell, allow=["probe"])
@@ -171,6 +173,7 @@ async def test_the_watchdog_can_refuse_what_the_rules_allow(tmp_path: Path) -> N
 # --- grant and run ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("GR-66")
 async def test_an_undeclared_capability_is_out_of_reach(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -184,6 +187,7 @@ async def test_an_undeclared_capability_is_out_of_reach(
             assert (await call(target, {"word": capability})).error == "internal", capability
 
 
+@pytest.mark.requirement("GR-63", "GR-66")
 async def test_a_tool_that_declares_reading_cannot_write(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import pytest
 from pydantic import JsonValue
 
 from mcp_toolserver.capabilities.permissions import Capability, Permission
@@ -158,6 +159,7 @@ def test_it_needs_no_capability_that_is_dearer_than_its_permission(entry: Entry)
     )
 
 
+@pytest.mark.requirement("DC-04")
 @every_tool
 def test_reading_is_neither_destructive_nor_reaching_out(entry: Entry) -> None:
     hints = wire(entry)["annotations"]
@@ -224,6 +226,7 @@ def test_an_optional_argument_sent_as_zero_or_empty_counts_as_not_sent(tmp_path:
     reject_none(check)
 
 
+@pytest.mark.requirement("DC-03", "DC-04", "GR-65")
 def test_its_snapshot_is_what_clients_see(update: bool) -> None:
     def check(entry: Entry) -> None:
         path = snapshot_file(entry)

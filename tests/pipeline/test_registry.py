@@ -83,6 +83,7 @@ def test_an_unknown_choice_stops_the_start_and_names_the_choices() -> None:
             REGISTRY.select(*arguments)
 
 
+@pytest.mark.requirement("GR-64", "GR-66")
 def test_a_tool_loads_nothing_of_what_is_above_it() -> None:
     """`tool_spec` names the classes behind `rt` for the type checker only."""
     loaded = (

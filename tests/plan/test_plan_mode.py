@@ -61,6 +61,7 @@ def names(root: Path) -> set[str]:
     return {path.name for path in root.iterdir()}
 
 
+@pytest.mark.requirement("GR-72")
 @pytest.mark.parametrize(("transport", "era"), [("stdio", "legacy"), ("http", "auto")])
 async def test_nothing_but_the_plan_is_written_until_a_human_approves_it(
     setup: Setup, transport: str, era: str

@@ -56,6 +56,7 @@ async def test_what_is_in_force_for_an_owner_binds_every_call_of_it_and_of_nobod
     assert (await at.call("write_file", {**written, "path": "b"}, Person())).error is None
 
 
+@pytest.mark.requirement("GR-63")
 def test_the_workspace_refuses_to_write_too(tmp_path: Path) -> None:
     host = server(tmp_path).host
     lowered = host.lowered(READ, "plan mode").workspace

@@ -59,6 +59,7 @@ def test_no_allow_rule_lifts_the_ceiling(ceiling: Permission, granted: Permissio
     assert decided.action == ("run" if needs <= ceiling else "refuse")
 
 
+@pytest.mark.requirement("DA-54", "GR-58")
 def test_deny_beats_ask_and_ask_beats_allow_and_the_mode() -> None:
     both = policy(deny=("bash(rm *)",), ask=("bash",), allow=("bash",))
     assert both.decide(request("bash", "rm x")).action == "refuse"
@@ -66,6 +67,7 @@ def test_deny_beats_ask_and_ask_beats_allow_and_the_mode() -> None:
     assert policy(allow=("bash",)).decide(request("bash", "ls")).action == "run"
 
 
+@pytest.mark.requirement("GR-56", "DA-45")
 def test_what_is_above_granted_is_asked_unless_a_rule_allows_it() -> None:
     careful = policy(WRITE, READ, allow=("write_file(docs/**)",))
     assert careful.decide(request("write_file", "docs/a")).action == "run"
@@ -105,6 +107,7 @@ MATCHING: Mapping[str, tuple[str, str, bool]] = {
 }
 
 
+@pytest.mark.requirement("GR-55")
 def test_rules_match_what_they_say() -> None:
     for name, (rule, subject, expected) in MATCHING.items():
         tool = "bash" if rule.startswith("bash") else "write_file"
@@ -122,6 +125,7 @@ def edit(path: str, *needs: Capability) -> Request:
     return Request(tool="edit_file", level=WRITE, subjects=((path,),), needs=frozenset(needs))
 
 
+@pytest.mark.requirement("GR-55")
 def test_a_rule_on_a_capability_is_about_every_tool_that_needs_it() -> None:
     denying = policy(deny=("capability:fs_write(*.lock)", "capability:fetch(example.com)"))
     assert denying.decide(edit("a/uv.lock", Capability.FS_WRITE)).action == "refuse"

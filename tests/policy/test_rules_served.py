@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from tests.support.live import Setup, connected, text
 
 RULES = """
@@ -13,6 +15,7 @@ deny = ["Bash(git push:*)", "capability:fs_write(*.lock)", "capability:fs_read(s
 SPELLINGS = ("git push", "git  push", "git\tpush", "git 'push'", "env X=1 git push", "git -C x push")
 
 
+@pytest.mark.requirement("DA-59")
 async def test_a_rule_stops_every_spelling_of_a_command_and_every_tool_that_needs_what_it_denies(
     tmp_path: Path,
 ) -> None:

@@ -43,7 +43,9 @@ def test_links_lead_to_pages_and_sections_that_exist() -> None:
 
 
 def test_the_pages_are_short() -> None:
-    words = {file: len(file.read_text(encoding="utf-8").split()) for file in PAGES}
+    # The table of requirements is looked up, not read.
+    pages = [file for file in PAGES if file.name != "requirements.md"]
+    words = {file: len(file.read_text(encoding="utf-8").split()) for file in pages}
     assert words[ROOT / "README.md"] < 900
     assert sum(words.values()) <= 30_000
 
@@ -94,6 +96,7 @@ def test_the_page_names_files_that_exist() -> None:
 LAYERS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]
 
 
+@pytest.mark.requirement("GR-64")
 def test_the_drawing_of_the_layers_is_the_contract() -> None:
     drawing = page("internals/architecture").partition("## Layers")[2].split("```\n")[1]
     drawn = [line.split("  ")[0] for line in drawing.splitlines()]

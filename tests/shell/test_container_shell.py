@@ -171,6 +171,7 @@ async def test_stopping_it_or_the_server_removes_the_container(tmp_path: Path) -
 # --- when there is no container to be had -----------------------------------------------------------------
 
 
+@pytest.mark.requirement("DA-55", "DA-57")
 @pytest.mark.parametrize("mode", ["off", "containerOnly"])
 async def test_without_a_container_nothing_runs(tmp_path: Path, mode: str) -> None:
     async with standing(tmp_path, containers=mode) as stand:
@@ -191,6 +192,7 @@ async def test_without_a_container_nothing_runs(tmp_path: Path, mode: str) -> No
     assert not (tmp_path / "root/mark").exists()
 
 
+@pytest.mark.requirement("DA-56")
 async def test_failover_runs_on_the_host_and_says_so(tmp_path: Path) -> None:
     async with standing(tmp_path, containers="failover") as stand:
         inside = await stand.run("echo in")

@@ -22,6 +22,7 @@ async def gone(family: Family) -> None:
     await until(lambda: family.is_gone, seconds=1)
 
 
+@pytest.mark.requirement("GR-67")
 @pytest.mark.asyncio(loop_scope="session")
 @pytest.mark.parametrize(
     ("transport", "era"),

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pydantic import JsonValue
 
-from mcp_toolserver.capabilities.permissions import Capability
+from mcp_toolserver.capabilities.permissions import Capability, HostFacts, Permission
 from mcp_toolserver.pipeline.registry import Entry, discover
 from mcp_toolserver.protocol import translate
 from mcp_toolserver.tool_spec import Forward
@@ -21,13 +21,13 @@ TOOLS_PAGE = ROOT / "docs" / "tools.md"
 ENTRIES = discover()
 
 OPEN = frozenset(
-    {
-        *(Capability.PROCESS, Capability.LANGUAGES, Capability.CLONES, Capability.FETCH, Capability.SEND),
-        Capability.DESKTOP_OPEN,
-        Capability.DESKTOP_APP,
-    }
+    need
+    for need in Capability
+    if need.value.open_world(
+        HostFacts(mode=Permission.DANGER_FULL_ACCESS, network="commands", starts_programs=True)
+    )
 )
-"""What reaches beyond the machine."""
+"""What reaches beyond the machine, on a host that confines nothing."""
 
 
 def wire(entry: Entry) -> dict[str, JsonValue]:

@@ -26,5 +26,6 @@ TOOL = t.ToolSpec(
     needs=frozenset({t.Capability.TEAMS}),
     subjects=lambda args: (args.team_id,),
     destructive=True,
+    idempotent=True,
     aliases=(t.Alias("TeamDelete", {"id": "team_id", "team_name": "team_id"}),),
 )
