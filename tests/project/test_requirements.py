@@ -60,7 +60,9 @@ def proofs() -> dict[str, list[Proof]]:
         if "mark.requirement(" not in (text := file.read_text(encoding="utf-8")):
             continue
         for test in ast.walk(ast.parse(text)):
-            for mark in getattr(test, "decorator_list", ()):
+            if not isinstance(test, ast.FunctionDef | ast.AsyncFunctionDef):
+                continue
+            for mark in test.decorator_list:
                 if isinstance(mark, ast.Call) and ast.unparse(mark.func) == "pytest.mark.requirement":
                     for name in (one for given in mark.args for one in expanded(ast.literal_eval(given))):
                         found[name].append((file, test.name))
