@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import pytest
 from pydantic import JsonValue
 
 from mcp_toolserver.capabilities.permissions import Capability, Permission
@@ -224,6 +225,7 @@ def test_an_optional_argument_sent_as_zero_or_empty_counts_as_not_sent(tmp_path:
     reject_none(check)
 
 
+@pytest.mark.requirement("SW-64", "GR-06")
 def test_its_snapshot_is_what_clients_see(update: bool) -> None:
     def check(entry: Entry) -> None:
         path = snapshot_file(entry)
