@@ -266,6 +266,9 @@ class ToolSpec:
     may_be_long: bool = False
     """Whether a call may take longer than clients wait. Clients that support tasks then get a handle."""
     aliases: tuple[Alias, ...] = ()
+    ignored: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Arguments of other servers, in snake_case, that calls may have but nothing reads → why; the answer says
+    so of each that is neither false nor empty."""
     limits: Limits = Limits()
     profile: Profile = Profile.ALL
     host_note: Callable[[HostFacts], str] | None = None

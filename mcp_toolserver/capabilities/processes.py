@@ -16,6 +16,8 @@ class Command:
     timeout: float | None
     """Seconds until it is killed; None is no limit (background only)."""
     background: bool = False
+    stdin: str = ""
+    """Its whole standard input."""
     open_stdin: bool = False
     """Whether its standard input stays open for `JobSource.send` (background only)."""
 

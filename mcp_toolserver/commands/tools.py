@@ -22,6 +22,8 @@ from mcp_toolserver.pipeline.nested_calls import ServerCaller
 from mcp_toolserver.pipeline.registry import Entry
 from mcp_toolserver.text.json_schema import Schema
 
+REQUIRES = "mcp-toolserver/requires"
+
 
 def tools(dispatcher: Dispatcher, form: str) -> int:
     if form == "table":
@@ -69,12 +71,24 @@ def _records(dispatcher: Dispatcher) -> JsonValue:
             "toolset": entry.toolset,
             "permission": dispatcher.level(entry).flag,
             "kind": entry.spec.kind,
+            "requires": _requires(entry),
             "annotations": tool["annotations"],
             "aliases": list(entry.other_names),
             "characters": _size(tool),
         }
         for entry, tool in zip(dispatcher.listed(), _wire(dispatcher), strict=True)
     ]
+
+
+def _requires(entry: Entry) -> list[JsonValue]:
+    """The names of the capabilities that a call gets."""
+    return [*sorted(need.label for need in entry.spec.needs)]
+
+
+def _mcp(dispatcher: Dispatcher) -> JsonValue:
+    """The tools as clients get them, and what each requires, which their lists have no room for."""
+    listed = zip(dispatcher.listed(), _wire(dispatcher), strict=True)
+    return {"tools": [{**tool, "_meta": {REQUIRES: _requires(entry)}} for entry, tool in listed]}
 
 
 def _each(form: Callable[[Entry], JsonValue]) -> Callable[[Dispatcher], JsonValue]:
@@ -87,10 +101,10 @@ def _described(entry: Entry) -> tuple[str, str, Schema]:
 
 _FORMS: Mapping[str, Callable[[Dispatcher], JsonValue]] = {
     "json": _records,
-    "mcp": lambda dispatcher: {"tools": list(_wire(dispatcher))},
+    "mcp": _mcp,
     "anthropic": _each(lambda entry: registry.anthropic(*_described(entry))),
     "openai": _each(lambda entry: registry.openai(*_described(entry))),
-    "acp": _each(registry.acp),
+    "acp": _each(lambda entry: {**registry.acp(entry), "requires": _requires(entry)}),
 }
 
 

@@ -49,10 +49,11 @@ from mcp_toolserver.pipeline.fair_semaphore import FairSemaphore, Overdue
 from mcp_toolserver.pipeline.narrowings import Narrowings
 from mcp_toolserver.pipeline.nested_calls import NestedCalls
 from mcp_toolserver.pipeline.registry import Entry, Registry
-from mcp_toolserver.pipeline.validation import about, checked, respelt, subjects_of
+from mcp_toolserver.pipeline.validation import about, checked, ignored, respelt, subjects_of
 from mcp_toolserver.policy.dangerous_commands import objection
 from mcp_toolserver.policy.rules import Narrowing, Policy, Request, Rule
 from mcp_toolserver.text.lines.escape_invisible import visible, visible_values
+from mcp_toolserver.text.shell.command_output import noted
 from mcp_toolserver.tool_spec import Args, Forward, Output, Profile, Runtime, ToolSpec
 
 if TYPE_CHECKING:
@@ -385,7 +386,8 @@ class Dispatcher:
             room = Room(bytes=output_override.output_bytes)
         output = await self._run(spec, args, runtime, request=request, client=f"{self.user} {caller.name}")
         # The last line feed of a text is often taken away: what is left of a CRLF is no character of its own.
-        if (text := self.shown(output.text.removesuffix("\r"))) != output.text:
+        text = noted(output.text.removesuffix("\r"), ignored(spec, arguments))
+        if (text := self.shown(text)) != output.text:
             output = replace(output, text=text)
         return self._enveloped(await fit(output, room, host.save))
 

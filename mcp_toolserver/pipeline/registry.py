@@ -19,6 +19,17 @@ from mcp_toolserver.text.argument_cleanup import argument_type, parsed
 from mcp_toolserver.text.json_schema import Schema
 from mcp_toolserver.tool_spec import Alias, Profile, ToolSpec
 
+DEEPAGENTS: Mapping[str, tuple[str, ...]] = {
+    "filesystem": ("ls", "read_file", "write_file", "edit_file", "mkdir"),
+    "text": ("head", "tail", "diff"),
+    "macos": ("mdfind", "open", "open_app", "download", "say", "notify"),
+    "clipboard": ("read_clipboard", "write_clipboard"),
+    "screenshot": ("take_screenshot", "take_window_screenshots"),
+    "apple_notes": ("list_notes", "read_note", "create_note", "update_note"),
+    "container": ("container_shell",),
+}
+"""The toolsets of DeepAgents that are no folders of `tools/`; its `web`, `search`, `git` and `shell` are."""
+
 
 @dataclass(frozen=True)
 class Entry:
@@ -94,7 +105,7 @@ class Registry:
         renamed: dict[str, JsonValue] = {}
         for given, value in arguments.items():
             own = alias.renames.get(given, given)
-            if own in renamed:
+            if own in renamed and renamed[own] != value:
                 raise InvalidInput(f"`{own}` is given twice, also as `{given}`; send it once.")
             convert = alias.converts.get(own)
             renamed[own] = value if convert is None else _converted(schema, own, value, convert)
@@ -124,8 +135,9 @@ class Registry:
     ) -> frozenset[str]:
         """Return the names of the requested tools: those of `toolsets` and `names`, without `excluded`.
 
-        A toolset is a folder of `tools/`, or one of the profiles `lean`, `default` and `all`. The default is
-        `default`, or no toolset if `names` is given; where agents have a model, `default` includes `agents`.
+        A toolset is a folder of `tools/`, one of `DEEPAGENTS`, or a profile: `lean`, `default` or `all`. The
+        default is `default`, or no toolset if `names` is given; where agents have a model, `default` includes
+        `agents`.
 
         Raises:
             SettingsError: a toolset or tool is unknown; the text lists the choices.
@@ -148,7 +160,9 @@ class Registry:
 
     def _members(self, toolset: str) -> Iterator[str]:
         profiles = {profile.name.lower(): profile for profile in Profile}
-        if toolset not in profiles and toolset not in self.toolsets:
+        if toolset in DEEPAGENTS:
+            yield from DEEPAGENTS[toolset]
+        elif toolset not in profiles and toolset not in self.toolsets:
             choices = ", ".join((*profiles, *self.toolsets))
             raise SettingsError(f"unknown toolset {toolset!r}; choose from {choices}")
         for name, entry in self.entries.items():

@@ -13,7 +13,7 @@ from mcp_toolserver.capabilities.files import CanonicalPath
 from mcp_toolserver.errors import InvalidInput
 from mcp_toolserver.pipeline.registry import Entry
 from mcp_toolserver.policy.rules import Subject
-from mcp_toolserver.text.argument_cleanup import lenient, placeholders, refusal
+from mcp_toolserver.text.argument_cleanup import lenient, own_name, placeholders, refusal, snake_case
 from mcp_toolserver.tool_spec import Args, Pathful, ToolSpec
 
 if TYPE_CHECKING:
@@ -34,7 +34,8 @@ def checked(entry: Entry, arguments: Mapping[str, JsonValue]) -> Args:
     """
     if why := refusal(dict(arguments)):
         raise InvalidInput(f"The arguments of {entry.spec.name} hold {why}. Send plain JSON values.")
-    sent, model = lenient(arguments, entry.spec.schema), entry.spec.args
+    used = {name: value for name, value in arguments.items() if snake_case(name) not in entry.spec.ignored}
+    sent, model = lenient(used, entry.spec.schema), entry.spec.args
     try:
         return model.model_validate(sent)
     except ValidationError as error:
@@ -44,6 +45,15 @@ def checked(entry: Entry, arguments: Mapping[str, JsonValue]) -> Args:
             with suppress(ValidationError):
                 return model.model_validate({name: sent[name] for name in sent if name not in unsent})
         raise InvalidInput(_explained(entry, error)) from None
+
+
+def ignored(spec: ToolSpec, arguments: Mapping[str, JsonValue]) -> tuple[str, ...]:
+    """What the answer says of arguments without effect."""
+    return tuple(
+        f"{name} was ignored: {spec.ignored[snake_case(name)]}"
+        for name, value in arguments.items()
+        if value and snake_case(name) in spec.ignored
+    )
 
 
 def respelt(entry: Entry, args: Args, host: HostServices) -> Args:
@@ -95,7 +105,10 @@ def _accepted(entry: Entry, place: tuple[int | str, ...]) -> str:
     names = entry.spec.argument_names
     with suppress(KeyError, TypeError):
         names = tuple(_level(entry.spec.schema, place[:-1])["properties"])
-    near = "".join(f"did you mean {name}? " for name in get_close_matches(str(place[-1]), names, n=1))
+    given = str(place[-1])
+    if (own := own_name(given, names, {given: None})) != given:
+        return f"it is another name of {own}; send one of them"
+    near = "".join(f"did you mean {name}? " for name in get_close_matches(given, names, n=1))
     return f"{near}{place[0] if len(place) > 1 else 'it'} takes {', '.join(names)}"
 
 

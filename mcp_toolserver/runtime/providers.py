@@ -457,8 +457,12 @@ class CallJobs:
     async def output(self, query: JobQuery) -> JobState:
         return await self._source(query.handle).output(query)
 
-    async def stop(self, handle: str) -> JobState:
-        return await self._source(handle).stop(handle)
+    async def stop(self, handle: str, why: str = "") -> JobState:
+        """See `JobSource.stop`. A task of the board keeps `why`."""
+        from mcp_toolserver.runtime.tasks.service import OwnerTasks
+
+        source = self._source(handle)
+        return await (source.stop(handle, why) if isinstance(source, OwnerTasks) else source.stop(handle))
 
     async def transcript(self, agent: str) -> str:
         """See `CallAgents.transcript`."""

@@ -75,7 +75,7 @@ def _lenient(
     if not arguments.keys() <= properties.keys() or list in map(type, arguments.values()):
         sent = adapted(arguments, properties) if is_closed else arguments
         named = {own_name(name, properties, sent): value for name, value in sent.items()}
-        if len(named) < len(sent):
+        if any(named[own_name(name, properties, sent)] != value for name, value in sent.items()):
             # Two names mean one argument: validation names the one that is not ours.
             named = sent
     kept: dict[str, JsonValue] = {}
@@ -351,10 +351,11 @@ _GROUPS: tuple[frozenset[str], ...] = tuple(
 them keeps them apart."""
 
 
-def own_name(given: str, names: Collection[str], sent: Collection[str]) -> str:
+def own_name(given: str, names: Collection[str], sent: _Arguments) -> str:
     """Our name for the argument `given`: itself if it is one of `names` or nothing else is meant.
 
-    `sent` are all names of the call: what was sent under its own name has no second one.
+    `sent` are all arguments of the call: what was sent under its own name has a second one only for the same
+    value.
     """
     if given in names:
         return given
@@ -362,7 +363,7 @@ def own_name(given: str, names: Collection[str], sent: Collection[str]) -> str:
     candidates = {name for group in _GROUPS if snake in group for name in group if name in names}
     if snake in names:
         candidates = {snake}
-    free = candidates - set(sent)
+    free = {name for name in candidates if name not in sent or sent[name] == sent[given]}
     return free.pop() if len(candidates) == 1 and free else given
 
 

@@ -102,6 +102,7 @@ def test_the_files_of_a_folder_are_limited(root: Path, monkeypatch: pytest.Monke
     assert "more than 2 entries" in custom_types(Workspace([str(root)])).skipped[0]
 
 
+@pytest.mark.requirement("SW-67")
 async def test_an_unknown_type_names_the_files_that_were_skipped(tmp_path: Path) -> None:
     (tmp_path / "root").mkdir()
     (folder(tmp_path / "root") / "good.md").write_text(GOOD, encoding="utf-8")

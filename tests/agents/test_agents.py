@@ -136,6 +136,7 @@ async def test_agents_of_one_turn_run_together_and_a_result_names_the_files_that
 FORMS = (Path(__file__).parent / "forms.txt").read_text(encoding="utf-8").splitlines()
 
 
+@pytest.mark.requirement("SW-65", "SW-66", "GR-23")
 async def test_the_arguments_of_other_servers_are_taken_and_bad_ones_named(at: Agents) -> None:
     at.plays({"go": [Says("Done.")]})
     for line in FORMS:
@@ -144,6 +145,8 @@ async def test_the_arguments_of_other_servers_are_taken_and_bad_ones_named(at: A
         assert (result.error or "ok") == expected, (line, result.text)
         named = f"- {next(iter(json.loads(arguments)))}" in result.text
         assert named == (expected == "invalid_input"), line
+        says_so = "[metadata was ignored: it is not kept]" in result.text
+        assert says_so == (expected == "ok" and '"metadata"' in line), line
     assert {one.prompt for one in at.model.requests} >= {"go", "go\n\nLoad these skills first: brew."}
 
 

@@ -7,6 +7,8 @@ import threading
 from contextlib import suppress
 from pathlib import Path
 
+import pytest
+
 from tests.agents.agents import HANDLE, Call, Says, model_api
 from tests.agents.test_agent_rights import WRITES
 from tests.agents.test_agent_worktree import repository
@@ -29,6 +31,7 @@ def setup(folder: Path, url: str, mode: str) -> Setup:
     return made
 
 
+@pytest.mark.requirement("SW-67", "GR-29")
 async def test_a_reading_agent_changes_nothing_another_writes_and_an_isolated_one_sees_its_worktree_only(
     tmp_path: Path,
 ) -> None:

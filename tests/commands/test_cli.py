@@ -61,14 +61,15 @@ def test_tools_lists_what_the_mode_offers(tmp_path: Path) -> None:
 
 
 FIELDS = {
-    "mcp": {"name", "title", "description", "inputSchema", "annotations"},
+    "json": {*("name", "toolset", "permission", "kind", "annotations", "aliases", "characters"), "requires"},
+    "mcp": {"name", "title", "description", "inputSchema", "annotations", "_meta"},
     "anthropic": {"name", "description", "input_schema"},
     "openai": {"type", "name", "description", "parameters"},
-    "acp": {"name", "kind"},
+    "acp": {"name", "kind", "requires"},
 }
 
 
-@pytest.mark.requirement("GR-65")
+@pytest.mark.requirement("GR-65", "GR-01..GR-04")
 def test_tools_speaks_to_people_and_other_programs(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -78,6 +79,8 @@ def test_tools_speaks_to_people_and_other_programs(
         data: Any = json.loads(capsys.readouterr().out)
         (one,) = data["tools"] if form == "mcp" else data
         assert (one["name"], set(one)) == ("read_file", fields)
+        requires = one.get("requires", one.get("_meta", {}).get("mcp-toolserver/requires"))
+        assert (requires == ["fs_read"]) == (form in ("json", "mcp", "acp")), form
     assert tools(one_tool, "table") == 0
     table = capsys.readouterr().out
     assert "read_file" in table

@@ -119,6 +119,7 @@ LINUX_CALLS: Calls = (
     ("open_app", {"app": "b", "target": "https://A.example/x"}, "gtk-launch", "b", "https://a.example/x"),
     ("open_app", {"app": "b", "target": ""}, "gtk-launch", "b"),
     ("notify", MESSAGE, "notify-send", "--app-name=mcp-toolserver", "--", HOSTILE, "-m"),
+    ("notify", {"title": "a"}, "notify-send", "--app-name=mcp-toolserver", "--", "a", ""),
     ("say", {"text": HOSTILE}, "spd-say", "--wait", "--", HOSTILE),
     ("say", {"text": "a", "voice": "Anna"}, "spd-say", "--wait", "--synthesis-voice", "Anna", "--", "a"),
     ("take_screenshot", {}, "scrot", "--silent", "-"),

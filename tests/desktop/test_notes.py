@@ -15,8 +15,10 @@ from mcp_toolserver.capabilities.permissions import Capability
 from mcp_toolserver.errors import RegistrationError
 from mcp_toolserver.pipeline.call import Result
 from mcp_toolserver.pipeline.dispatcher import Dispatcher
+from mcp_toolserver.pipeline.validation import about
 from mcp_toolserver.text.desktop import scripts
 from mcp_toolserver.text.desktop.programs import script
+from mcp_toolserver.tools.desktop.read_note import TOOL as READ_NOTE
 from tests.desktop.desktop import given, on_linux, on_mac, osascript, refusal, state_of
 from tests.support.processes import call
 from tests.support.workshop import granted, names
@@ -116,10 +118,12 @@ async def test_which_note_is_meant_is_never_guessed(tmp_path: Path) -> None:
             )
             for which, words in unknown:
                 await refusal(server, "not_found", words, tool, **which, **more)
-            unclear: tuple[dict[str, Any], ...] = ({}, {"title": "VAT", "id": "n1"})
-            for which in unclear:
-                assert (await call(server, tool, **which, **more)).error == "invalid_input"
+            assert (await call(server, tool, **more)).error == "invalid_input"
             await refusal(server, "unavailable", "locked with a password", tool, title="Locked", **more)
+        by_id = await call(server, "read_note", title="Locked", id="n3", index=2)
+        assert by_id.text.startswith("[VAT, in iCloud/Old")
+        both = READ_NOTE.args.model_validate({"title": "a", "id": "b"})
+        assert about(READ_NOTE, both) == ("a", "b"), "rules see both"
         assert "attachments" in (await call(server, "update_note", id="n5", body="x")).text
         await refusal(server, "invalid_input", "ACCOUNT/FOLDER", "create_note", **CREATES, folder="Shop")
         assert (await call(server, "create_note", **CREATES, folder="No")).error == "not_found"

@@ -53,6 +53,7 @@ def assert_still(server: Server) -> None:
 # --- arguments, names, files, variables ------------------------------------------------------------------
 
 
+@pytest.mark.requirement("SW-60")
 @shares_servers
 @pytest.mark.parametrize("mode", CONFINED)
 def test_no_argument_of_a_call_raises_the_mode(servers: Servers, mode: str) -> None:

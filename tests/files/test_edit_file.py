@@ -15,6 +15,7 @@ def bench(tmp_path: Path) -> Bench:
     return Bench(tool=TOOL, root=make(tmp_path / "root", {}))
 
 
+@pytest.mark.requirement("GR-24")
 async def test_a_text_is_replaced_and_the_diff_shown(bench: Bench) -> None:
     (bench.root / "a.py").write_bytes(b"one\ntwo\nthree\n")
 

@@ -24,6 +24,7 @@ def bench(tmp_path: Path) -> Bench:
     return Bench(tool=TOOL, root=make(tmp_path / "root", {}), ceiling=Permission.READ_ONLY)
 
 
+@pytest.mark.requirement("SW-58")
 async def test_lines_are_numbered_from_one(bench: Bench) -> None:
     (bench.root / "f").write_bytes(b"one\n\nthree")
     assert (await bench.text(path="f")) == "1\tone\n2\t\n3\tthree"

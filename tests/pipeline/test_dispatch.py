@@ -65,6 +65,7 @@ async def call(
 # --- find and validate -----------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("GR-05")
 async def test_a_good_call_gives_its_text_and_how_long_it_took(tmp_path: Path) -> None:
     result = await call(dispatcher(machine(tmp_path), tool(say, Words)), {"word": "a", "count": 2})
     assert (result.text, result.error) == ("a a", None)
@@ -92,6 +93,7 @@ BAD: dict[str, tuple[dict[str, JsonValue] | None, str]] = {
 """Arguments, and what the refusal names."""
 
 
+@pytest.mark.requirement("GR-07")
 async def test_bad_arguments_are_named_and_nothing_runs(tmp_path: Path) -> None:
     ran: list[Words] = []
 
@@ -127,7 +129,7 @@ async def test_a_path_reaches_the_tool_in_canonical_spelling(tmp_path: Path) -> 
 # --- decide, watch, ask ----------------------------------------------------------------------------------
 
 
-@pytest.mark.requirement("DA-58")
+@pytest.mark.requirement("DA-58", "GR-08")
 async def test_what_mode_settings_or_host_rule_out_is_not_listed_and_refused_with_the_reason(
     tmp_path: Path,
 ) -> None:

@@ -226,7 +226,7 @@ def test_an_optional_argument_sent_as_zero_or_empty_counts_as_not_sent(tmp_path:
     reject_none(check)
 
 
-@pytest.mark.requirement("DC-03", "DC-04", "GR-65")
+@pytest.mark.requirement("DC-03", "DC-04", "GR-65", "SW-64", "GR-06")
 def test_its_snapshot_is_what_clients_see(update: bool) -> None:
     def check(entry: Entry) -> None:
         path = snapshot_file(entry)

@@ -1,29 +1,35 @@
 """Finding tools by any name, and selecting them."""
 
+import json
+import re
 import subprocess
 import sys
+from contextlib import nullcontext
+from itertools import product
+from pathlib import Path
 
 import pytest
 from pydantic import JsonValue
 
+from mcp_toolserver.capabilities.permissions import Capability, Permission
 from mcp_toolserver.errors import InvalidInput, RegistrationError, SettingsError, UnknownTool
 from mcp_toolserver.pipeline.registry import Registry
+from mcp_toolserver.pipeline.validation import checked
+from tests.project.test_each_example import example
+from tests.support.cases import collected, table
 from tests.support.generated import ENTRIES
+from tests.support.workbench import Person, dispatcher, machine, required
 
 REGISTRY = Registry(ENTRIES)
 CORE = {"read_file", "write_file", "edit_file", "glob_search", "grep_search", "bash"}
 
-
-NAMES = {
-    "read_file": ("read_file", "Read", "read"), "write_file": ("Write", "write"),
-    "edit_file": ("Edit", "edit"), "glob_search": ("Glob", "glob"),
-    "grep_search": ("Grep", "grep", "search_code"), "bash": ("Bash", "shell"),
-}  # fmt: skip
+SOURCES = Path(__file__).with_name("sources.txt")
 
 
-def test_a_tool_is_found_by_each_of_its_names_and_by_no_other() -> None:
-    for canonical, names in NAMES.items():
-        assert {REGISTRY.find(name).spec.name for name in names} == {canonical}
+@pytest.mark.requirement("SW-01..SW-33", "DA-01..DA-34", "GR-09..GR-22")
+def test_a_tool_is_found_by_each_name_of_the_sources_and_by_no_other() -> None:
+    named = table(SOURCES, "names")
+    assert [[name, REGISTRY.find(name).spec.name] for name, _ in named] == named
     for name in ("", "READ_FILE", "read-file", "nope", "__class__"):
         with pytest.raises(UnknownTool):
             REGISTRY.find(name)
@@ -43,6 +49,38 @@ def test_an_alias_brings_its_argument_names_and_units() -> None:
 def test_one_argument_under_two_names_is_refused() -> None:
     with pytest.raises(InvalidInput, match="twice"):
         REGISTRY.translate("diff", {"a": "x", "path": "y"})
+    assert REGISTRY.translate("diff", {"a": "x", "path": "x"}) == {"path": "x"}
+
+
+@pytest.mark.requirement("SW-58", "SW-59", "SW-65", "SW-66", "SW-69", "GR-22..GR-26", "GR-29", "GR-32")
+def test_a_call_in_the_shape_of_a_source_is_taken_or_the_error_says_what_to_send() -> None:
+    with collected() as case:
+        for name, sent, expected in table(SOURCES, "shapes"):
+            with case(f"{name} {sent}"):
+                refused = pytest.raises(InvalidInput, match=re.escape(expected))
+                with nullcontext() if expected == "taken" else refused:
+                    checked(REGISTRY.find(name), REGISTRY.translate(name, json.loads(sent)))
+
+
+@pytest.mark.requirement("CL-01..CL-38")
+async def test_where_nothing_confines_commands_permissions_are_those_of_claw_code(tmp_path: Path) -> None:
+    host = machine(tmp_path, required(*Capability))
+    levels = {permission.flag: permission for permission in Permission}
+    with collected() as case:
+        for mode, (name, flag) in product(Permission, table(SOURCES, "levels")):
+            with case(f"{name} in {mode.flag}"):
+                server = dispatcher(host, ceiling=mode)
+                can_run = server.registry.find(name) in server.available
+                assert can_run == (levels[flag] <= mode)
+                result = None if can_run else await server.call(name, example(name).arguments, Person())
+                assert result is None or f"{name} requires {flag} permission" in result.text
+
+
+@pytest.mark.requirement("DA-44")
+def test_the_toolsets_of_deepagents_have_the_tools_that_it_says() -> None:
+    for toolset, names in table(SOURCES, "toolsets"):
+        assert {REGISTRY.find(name).spec.name for name in names.split()} <= REGISTRY.select([toolset], [], [])
+    assert REGISTRY.select(["clipboard"], [], []) == {"read_clipboard", "write_clipboard"}
 
 
 def test_two_owners_of_one_name_stop_the_start() -> None:
@@ -83,7 +121,7 @@ def test_an_unknown_choice_stops_the_start_and_names_the_choices() -> None:
             REGISTRY.select(*arguments)
 
 
-@pytest.mark.requirement("GR-64", "GR-66")
+@pytest.mark.requirement("GR-64", "GR-66", "SW-68")
 def test_a_tool_loads_nothing_of_what_is_above_it() -> None:
     """`tool_spec` names the classes behind `rt` for the type checker only."""
     loaded = (

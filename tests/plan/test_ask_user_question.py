@@ -66,6 +66,7 @@ SHAPES: tuple[tuple[str, dict[str, Any], Question], ...] = (
 )
 
 
+@pytest.mark.requirement("GR-26")
 async def test_every_shape_of_a_question_is_understood(tmp_path: Path) -> None:
     for name, arguments, asked in SHAPES:
         person = Person(answers=(("a",),))
@@ -106,6 +107,7 @@ async def test_what_cannot_be_seen_is_shown_to_the_human(tmp_path: Path) -> None
     assert result.text == "Q: a\\u{200b}?\nA: a\\u{202e}"
 
 
+@pytest.mark.requirement("GR-27")
 async def test_the_answers_come_as_text_and_as_lists(tmp_path: Path) -> None:
     answers: Answers = (("red", "blue"), ("so",), ())
     questions = [
@@ -177,6 +179,7 @@ async def test_anything_but_an_answer_is_an_error(tmp_path: Path, era: str) -> N
             assert result.structured_content is None
 
 
+@pytest.mark.requirement("GR-28")
 async def test_a_client_that_cannot_ask_or_fails_to_gets_the_fixed_error(tmp_path: Path) -> None:
     async def broken(*_: Any) -> mcp.ErrorData:
         return mcp.ErrorData(code=-32603, message="no screen")

@@ -62,6 +62,7 @@ SENSELESS: tuple[tuple[dict[str, Any], str], ...] = (
 )
 
 
+@pytest.mark.requirement("SW-79")
 async def test_what_makes_no_sense_is_named(at: Dispatcher) -> None:
     await refused_each(at, "Config", SENSELESS)
 

@@ -92,7 +92,7 @@ async def test_nothing_but_the_plan_is_written_until_a_human_approves_it(
         assert PLAN in human.saw[-1]
         assert await writes(client) == []
         human.decision = None
-        assert (await client.call_tool("ExitPlanMode", {"plan": PLAN})).is_error
+        assert (await client.call_tool("ExitPlanMode", {"plan": PLAN, "approved": True})).is_error
         assert await writes(client) == []
         wrong = await client.call_tool("ExitPlanMode", {"plan": PLAN, "plan_id": "plan_000000"})
         assert "not in plan mode" in text(wrong)

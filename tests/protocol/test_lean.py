@@ -10,7 +10,7 @@ from tests.support.live import Setup, connected, text
 CORE = {"bash", "edit_file", "glob_search", "grep_search", "read_file", "write_file"}
 
 
-@pytest.mark.requirement("DA-58")
+@pytest.mark.requirement("DA-58", "GR-31")
 async def test_a_tool_is_found_then_called_by_its_name_or_through_another_unless_it_is_excluded(
     tmp_path: Path,
 ) -> None:

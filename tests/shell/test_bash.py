@@ -1,5 +1,6 @@
 import re
 from collections.abc import AsyncGenerator
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -7,7 +8,9 @@ import pytest
 import pytest_asyncio
 
 from mcp_toolserver.pipeline.dispatcher import Dispatcher
+from mcp_toolserver.pipeline.validation import about
 from mcp_toolserver.runtime.processes.commands import CommandLimits
+from mcp_toolserver.tools.shell.bash import TOOL as BASH
 from tests.support.processes import call, served
 from tests.support.workbench import Person
 
@@ -51,9 +54,11 @@ async def test_a_timeout_is_a_result_with_what_was_printed(server: Dispatcher) -
     assert re.fullmatch(r"begun\n\[killed after \d+\.\d s: timeout \(\d+ ms; .*\)\]", result.text)
 
 
+@pytest.mark.requirement("GR-25")
 async def test_it_runs_in_the_root_or_a_folder_in_it(server: Dispatcher, root: Path) -> None:
     (root / "sub").mkdir()
-    assert (await call(server, "bash", command="pwd -P")).text == f"{root}\n"
+    assert (await call(server, "bash", command="cd sub; x=1")).error is None
+    assert (await call(server, "bash", command="pwd -P; echo $x")).text == f"{root}\n\n"
     assert (await call(server, "bash", command="pwd -P", cwd="sub")).text == f"{root}/sub\n"
 
 
@@ -70,6 +75,7 @@ async def test_it_does_not_start_outside_or_where_no_folder_is(
     assert mark.exists()
 
 
+@pytest.mark.requirement("SW-62")
 async def test_long_output_shows_both_ends_and_where_the_whole_lies(server: Dispatcher) -> None:
     result = await call(server, "bash", command="for i in {1..60000}; do echo $i; done; exit 9")
     lines = result.text.splitlines()
@@ -92,6 +98,7 @@ async def test_notes_survive_output_that_is_longer_when_it_is_escaped(server: Di
         assert len(result.text.encode()) < 31_000
 
 
+@pytest.mark.requirement("SW-61")
 async def test_a_long_call_moves_to_the_background_and_goes_on_within_its_time(tmp_path: Path) -> None:
     async with served(tmp_path, CommandLimits(foreground_seconds=0.3)) as server:
 
@@ -114,6 +121,7 @@ async def test_a_long_call_moves_to_the_background_and_goes_on_within_its_time(t
         assert "timeout" in await ended(moved, 0)
 
 
+@pytest.mark.requirement("SW-63")
 async def test_only_a_background_command_has_no_limit_of_time(server: Dispatcher) -> None:
     bounded = await call(server, "bash", command="sleep 100", run_in_background=True, timeout=200)
     free = await call(server, "bash", command="sleep 100", run_in_background=True)
@@ -141,6 +149,26 @@ async def test_other_names_keep_their_units(server: Dispatcher) -> None:
     assert (await call(server, "Bash", command="echo hi", description="Say hi")).text == "hi\n"
 
 
+@pytest.mark.requirement("SW-60")
+async def test_no_argument_chooses_the_sandbox_and_the_answer_says_so(server: Dispatcher) -> None:
+    for name in ("dangerouslyDisableSandbox", "dangerously_disable_sandbox", "isolateNetwork"):
+        sent: dict[str, Any] = {name: True}
+        result = await call(server, "bash", command="echo hi", **sent)
+        assert result.text == f"hi\n[{name} was ignored: only the operator of the server chooses the sandbox]"
+    assert (await call(server, "bash", command="echo hi", dangerouslyDisableSandbox=False)).text == "hi\n"
+
+
+async def test_a_command_reads_what_comes_with_the_call(server: Dispatcher) -> None:
+    for text in ("ä\n" * 40_000, "'$x' no line end"):
+        result = await call(server, "shell", command="sha256sum", stdin=text)
+        assert result.text == f"{sha256(text.encode()).hexdigest()}  -\n"
+    both = await call(server, "bash", command="cat", stdin="x", run_in_background=True, open_stdin=True)
+    assert both.error == "invalid_input"
+    # A shell would run it, so rules see it as they see a command.
+    assert "rm x" in about(BASH, BASH.args.model_validate({"command": "sh", "stdin": "ls; rm x"}))
+
+
+@pytest.mark.requirement("SW-59", "SW-61")
 async def test_what_makes_no_sense_is_refused(server: Dispatcher) -> None:
     no_sense: list[dict[str, Any]] = [
         {},
@@ -148,7 +176,7 @@ async def test_what_makes_no_sense_is_refused(server: Dispatcher) -> None:
         {"command": "x" * 100_001},
         {"command": "true", "timeout": -1},
         {"command": "true", "timeout": "soon"},
-        {"command": "true", "dangerouslyDisableSandbox": True},
+        {"command": "true", "sandbox": "off"},
         {"command": "tr\0ue"},
     ]
     for name, too_much in (("bash", 600_001), ("shell", 601)):

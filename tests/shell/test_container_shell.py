@@ -89,6 +89,12 @@ async def test_a_command_runs_as_it_is_in_a_new_container_that_is_removed(stand:
     assert len({words[3] for words in created}) == len(created)
 
 
+async def test_its_script_reads_what_comes_with_the_call(stand: Stand) -> None:
+    result = await stand.run("tr a-c x\nexit 3", stdin="a'b\n$c")
+    assert (result.error, result.text) == (None, "x'x\n$x\n[exit status 3]")
+    assert (await stand.run("cat", stdin="x" * 140_000)).error == "invalid_input"
+
+
 async def test_it_is_shut_off_and_sees_the_first_root_only(stand: Stand, tmp_path: Path) -> None:
     await stand.run("true", timeout=1500)
     words = stand.argvs[0]

@@ -93,8 +93,11 @@ async def test_the_output_of_a_running_task_is_live_and_stopping_kills_it(server
     live = await call(server, "TaskOutput", task_id=name, offset=0, until="output", wait_ms=20_000)
     assert re.fullmatch(r"begun\n\[running for \d+\.\d s; next offset 6\]", live.text)
     stopped = await call(server, "TaskStop", taskId=name, reason="enough")
-    assert stopped.text == f"{name}: cancelled: It was stopped with TaskStop; 6 bytes of output."
-    assert await ended(server, name) == "begun\n[cancelled: It was stopped with TaskStop; next offset 6]"
+    assert stopped.text == f"{name}: cancelled: It was stopped with TaskStop: enough; 6 bytes of output."
+    said = "begun\n[cancelled: It was stopped with TaskStop: enough; next offset 6]"
+    assert await ended(server, name) == said
+    waits = await created(server, subject="a note")
+    assert "TaskStop: not needed;" in (await call(server, "TaskStop", id=waits, reason="not needed.")).text
     again = await call(server, "TaskStop", task_id=name)
     assert (again.error, again.text) == ("conflict", f"task {name} is already in terminal state: cancelled")
 

@@ -27,6 +27,7 @@ async def app(tmp_path: Path) -> AsyncGenerator[Application]:
         yield made
 
 
+@pytest.mark.requirement("SW-69")
 @pytest.mark.parametrize("mode", list(Permission), ids=lambda mode: mode.flag)
 async def test_a_schedule_is_created_listed_and_deleted_in_every_mode(
     tmp_path: Path, mode: Permission

@@ -85,6 +85,7 @@ async def test_deleting_a_schedule_stops_its_run(tmp_path: Path) -> None:
                 now = (setup.root / "alive").read_text(encoding="utf-8")
 
 
+@pytest.mark.requirement("SW-69")
 async def test_schedules_run_and_are_listed_without_a_client(tmp_path: Path) -> None:
     setup = Setup.below(tmp_path, "workspace-write")
     listing = cron(setup, "list")

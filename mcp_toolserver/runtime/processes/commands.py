@@ -19,6 +19,7 @@ from mcp_toolserver.capabilities.call_scope import LOCAL, Report, Scope, longest
 from mcp_toolserver.capabilities.files import CanonicalPath
 from mcp_toolserver.capabilities.processes import QUIET_SECONDS, Command, JobQuery, JobState
 from mcp_toolserver.errors import Conflict, NotFound, TimedOut, Unavailable
+from mcp_toolserver.runtime.anonymous_file import anonymous_file
 from mcp_toolserver.runtime.processes import child
 from mcp_toolserver.runtime.processes.broker_client import Broker
 from mcp_toolserver.runtime.processes.output_capture import Capture, CaptureLimits
@@ -221,7 +222,7 @@ class Commands:
             )
         cwd, stdin, writer = call.folders.hold_dir(command.cwd), None, None
         try:
-            stdin, writer = child.input_pipe() if command.open_stdin else (None, None)
+            stdin, writer = _standard_input(command)
             request = Script(
                 script=command.script,
                 timeout=command.timeout,
@@ -306,6 +307,13 @@ class Commands:
                 "Use the id that bash returned."
             )
         return job
+
+
+def _standard_input(command: Command) -> tuple[int | None, child.PipeWriter | None]:
+    """What the command reads, which the caller closes, and what writes to it; None where there is neither."""
+    if command.open_stdin:
+        return child.input_pipe()
+    return anonymous_file("stdin", command.stdin.encode()) if command.stdin else None, None
 
 
 def _refuse_unverified(state: JobState) -> None:

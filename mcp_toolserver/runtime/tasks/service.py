@@ -118,17 +118,18 @@ class OwnerTasks:
                 return state
             await wait_for(news, left)
 
-    async def stop(self, handle: str) -> JobState:
-        """See `JobSource.stop`."""
+    async def stop(self, handle: str, why: str = "") -> JobState:
+        """See `JobSource.stop`; `why` is kept as the reason of the end."""
+        reason = f"{_STOPPED.removesuffix('.')}: {why}" if why else _STOPPED
         async with self.runner.claiming:
             run = self.runner.runs.get(handle)
             stored = await self.runner.board.cancel(
-                self._owner, handle, _STOPPED, self.request.calls.rights, runs_here=run is not None
+                self._owner, handle, reason, self.request.calls.rights, runs_here=run is not None
             )
             if run is None:
                 self.runner.drop(handle)
         if run is not None:
-            await self.runner.stop(run, _STOPPED)
+            await self.runner.stop(run, reason)
             stored = await self.runner.board.get(self._owner, handle)
         return _stored_state(stored, JobQuery(handle=handle, offset=stored.detail.output_bytes, limit=0))
 

@@ -15,7 +15,7 @@ Folder = Annotated[str, Field(max_length=200, description="Folder in Notes: FOLD
 Index = Annotated[
     int, Field(ge=0, description="Which of several notes with that title, from 1, newest first")
 ]
-Id = Annotated[str, Field(max_length=500, description="Id of the note, instead of the title")]
+Id = Annotated[str, Field(max_length=500, description="Id of the note; the title then does not matter")]
 
 NEEDS: Mapping[str, tuple[Capability, ...]] = {
     "list": (Capability.NOTES_READ,),
@@ -43,9 +43,9 @@ _REFUSALS: Mapping[str, tuple[type[ToolError], str]] = {
 
 
 def check_named(title: str, note_id: str) -> None:
-    """Raises: ValueError: a note is named by neither or by both."""
-    if bool(title) == bool(note_id):
-        raise ValueError("give either `title` or `id`")
+    """Raises: ValueError: a note has no name."""
+    if not (title or note_id):
+        raise ValueError("give `title` or `id`")
 
 
 def encode_request(do: str, request: Mapping[str, JsonValue]) -> str:

@@ -133,7 +133,7 @@ function run() {
   if (same.length > 1 && !asked.index) {
     return answer({problem: "several", total: same.length, notes: same.slice(0, asked.most)});
   }
-  const one = same[(asked.index || 1) - 1];
+  const one = same[asked.id ? 0 : (asked.index || 1) - 1];
   if (!one) return answer({problem: same.length ? "no index" : "no note", total: same.length});
   const note = app.notes.byId(one.id);
   if (note.passwordProtected()) return answer({problem: "locked"});

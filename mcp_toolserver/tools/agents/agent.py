@@ -50,17 +50,10 @@ class Agent(t.Args):
         Literal["read-only", "workspace-write", "danger-full-access"] | None,
         t.BeforeValidator(lambda mode: _OTHER_MODES.get(mode, mode) if isinstance(mode, str) else mode),
     ] = t.Field(default=None, description="Lower its permission; nothing raises it above yours")
-    # Other servers have these.
+    # Other servers have it.
     skills: t.SkipJsonSchema[tuple[str, ...]] = t.Field(
         default=(), strict=False, max_length=20, description="Skills that it loads first"
     )
-    metadata: t.SkipJsonSchema[dict[str, t.JsonValue]] = t.Field(
-        default_factory=dict[str, t.JsonValue], description="Notes of the caller, which nobody reads"
-    )
-    mcp_servers: t.SkipJsonSchema[tuple[t.JsonValue, ...]] = t.Field(
-        default=(), alias="mcpServers", strict=False, description="Not used: it has the tools of this server"
-    )
-    window: t.SkipJsonSchema[int | None] = t.Field(default=None, description="Not used")
 
     @t.model_validator(mode="before")
     @classmethod
@@ -104,6 +97,11 @@ TOOL = t.ToolSpec(
     destructive=True,
     may_be_long=True,
     aliases=(*(t.Alias(name, {"background": "run_in_background"}) for name in ("Agent", "Task", "task")),),
+    ignored={
+        "metadata": "it is not kept",
+        "mcp_servers": "agents have the tools of this server",
+        "window": "agents get no screenshots",
+    },
     # The operator's limit on the time of an agent, at most an hour, ends it before. It may wait for a place.
     limits=t.Limits(deadline=14_400.0),
 )

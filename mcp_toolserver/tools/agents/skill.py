@@ -92,5 +92,5 @@ TOOL = t.ToolSpec(
     run=run,
     kind="think",
     subjects=lambda args: (args.skill,) if args.skill else (),
-    aliases=(t.Alias("skill"),),
+    aliases=(t.Alias("skill", {"name": "skill"}),),
 )

@@ -21,6 +21,13 @@ class TeamMember(t.Args):
         default="", max_length=100, description="Type of the agent; default: general-purpose"
     )
 
+    @t.model_validator(mode="before")
+    @classmethod
+    def _has_task(cls, sent: object) -> object:
+        if isinstance(sent, str):
+            raise ValueError("a name alone is no task; send {name, prompt}, or task_description for all")
+        return sent
+
 
 class TeamTask(t.Args):
     prompt: Prompt = t.Field(description="The task, with all that the agent needs to know")

@@ -7,7 +7,7 @@ from mcp_toolserver import tool as t
 
 class Notify(t.Args):
     title: str = t.Field(min_length=1, max_length=200, description="Title of the notification")
-    message: str = t.Field(min_length=1, max_length=1_000, description="Text of the notification")
+    message: str = t.Field(default="", max_length=1_000, description="Text of the notification")
 
 
 async def run(args: Notify, rt: t.Runtime) -> t.Output:

@@ -38,7 +38,7 @@ TOOL = t.ToolSpec(
     needs=frozenset({t.Capability.NOTES_READ}),
     args=ReadNote,
     run=run,
-    subjects=lambda args: (args.title or args.id,),
+    subjects=lambda args: tuple(filter(None, (args.title, args.id))),
     idempotent=True,
     limits=t.Limits(deadline=120.0),
 )

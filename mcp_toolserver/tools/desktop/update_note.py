@@ -38,7 +38,7 @@ TOOL = t.ToolSpec(
     needs=frozenset({t.Capability.NOTES_READ, t.Capability.NOTES_WRITE}),
     args=UpdateNote,
     run=run,
-    subjects=lambda args: (args.title or args.id,),
+    subjects=lambda args: tuple(filter(None, (args.title, args.id))),
     destructive=True,
     limits=t.Limits(deadline=120.0),
 )

@@ -20,7 +20,8 @@ class NotebookEdit(t.Args):
         default="replace", description="What to do with the cell"
     )
     cell_id: str | None = t.Field(
-        default=None, description="Id of the cell (or give cell_number); insert puts the new cell after it"
+        default=None,
+        description="Id of the cell (or give cell_number); insert puts the new cell after it, or last",
     )
     cell_number: int | None = t.Field(
         default=None,

@@ -60,4 +60,5 @@ TOOL = t.ToolSpec(
     output=PlanDecision,
     limits=t.UNTIL_ANSWERED,
     aliases=(t.Alias("plan_exit"),),
+    ignored={"approved": "only the user approves a plan"},
 )

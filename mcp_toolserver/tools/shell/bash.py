@@ -32,12 +32,15 @@ class Bash(t.Args):
     open_stdin: bool = t.Field(
         default=False, description="In the background: keep stdin open for SendMessage"
     )
+    stdin: t.SkipJsonSchema[str] = t.Field(default="", max_length=100_000, description="Standard input")
     description: str = t.Field(
         default="", max_length=500, description="Purpose of the command in a few words, shown to the user"
     )
 
     @t.model_validator(mode="after")
     def _makes_sense(self) -> Self:
+        if self.open_stdin and self.stdin:
+            raise ValueError("stdin is the whole input, and open_stdin waits for more; send one of them")
         if self.open_stdin and not self.run_in_background:
             raise ValueError("open_stdin needs run_in_background: in the foreground nobody writes")
         return self
@@ -56,6 +59,7 @@ async def ran(args: Bash, rt: t.Runtime, script: str) -> t.Output:
         cwd=args.cwd,
         timeout=None if unlimited else timeout,
         background=args.run_in_background,
+        stdin=args.stdin,
         open_stdin=args.open_stdin,
     )
     state = await rt.processes.run(command, describing(rt.report, args.description))
@@ -68,6 +72,11 @@ def bounded(timeout: int) -> tuple[float, list[str]]:
     """Return a timeout in seconds from one in milliseconds, and a note if it is shorter than asked for."""
     note = f"a timeout of {_MOST_TIMEOUT} ms is the longest, {timeout} was asked for"
     return min(timeout, _MOST_TIMEOUT) / 1000, [note] * (timeout > _MOST_TIMEOUT)
+
+
+def parts(args: Bash) -> tuple[str, ...]:
+    """Return what rules match: a shell may run what it reads."""
+    return simple_parts(args.command) + (simple_parts(args.stdin) if args.stdin else ())
 
 
 def _milliseconds(seconds: Any) -> Any:
@@ -116,6 +125,12 @@ def _network(host: t.HostFacts) -> str:
     return "No network, not even localhost."
 
 
+_SANDBOX = (
+    *("dangerously_disable_sandbox", "filesystem_mode"),
+    *("namespace_restrictions", "isolate_network", "allowed_mounts"),
+)
+"""Arguments of other servers by which a model chooses its sandbox."""
+
 TOOL = t.ToolSpec(
     name="bash",
     title="Run bash script",
@@ -123,11 +138,12 @@ TOOL = t.ToolSpec(
     run=run,
     needs=frozenset({t.Capability.PROCESS}),
     kind="execute",
-    subjects=lambda args: simple_parts(args.command),
+    subjects=parts,
     destructive=True,
     may_be_long=True,
     host_note=sandbox_facts,
     aliases=(t.Alias("Bash"), t.Alias("shell", converts={"timeout": _milliseconds})),
+    ignored=dict.fromkeys(_SANDBOX, "only the operator of the server chooses the sandbox"),
     # The supervisor keeps the timeout, so the deadline must not come first; the bytes leave room for notes.
     limits=t.Limits(deadline=660.0, output_bytes=30_000),
     profile=t.Profile.LEAN,

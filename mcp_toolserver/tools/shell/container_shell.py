@@ -3,7 +3,8 @@ afterwards. It has the programs of its image, not those of this machine; files o
 with it. Returns output and exit status. A long run moves to the background and returns a task id.
 """
 
-from typing import Annotated
+import shlex
+from typing import Self
 
 from mcp_toolserver import tool as t
 from mcp_toolserver.text.shell.command_output import command_text, noted
@@ -12,19 +13,29 @@ from mcp_toolserver.tools.shell.bash import bounded
 
 
 class ContainerShell(t.Args):
-    command: Annotated[str, t.AfterValidator(argument)] = t.Field(
-        min_length=1, max_length=100_000, description="Shell script to run"
-    )
+    command: str = t.Field(min_length=1, max_length=100_000, description="Shell script to run")
     timeout: int = t.Field(
         default=120_000,
         ge=1,
         description="Milliseconds until the script is killed; at most 600000",
     )
+    stdin: t.SkipJsonSchema[str] = t.Field(default="", description="Standard input")
+
+    @property
+    def script(self) -> str:
+        """The command with its standard input."""
+        feed = shlex.join(("printf", "%s", self.stdin))
+        return f"{feed} | {{\n{self.command}\n}}" if self.stdin else self.command
+
+    @t.model_validator(mode="after")
+    def _fits(self) -> Self:
+        argument(self.script)
+        return self
 
 
 async def run(args: ContainerShell, rt: t.Runtime) -> t.Output:
     timeout, notes = bounded(args.timeout)
-    state, on_host = await rt.containers.run(args.command, timeout, rt.report)
+    state, on_host = await rt.containers.run(args.script, timeout, rt.report)
     notes += [f"Sandbox unavailable - ran in the local shell instead. {on_host}"] if on_host else []
     return t.Output.of_job(noted(command_text(state), notes), state)
 
@@ -36,7 +47,7 @@ TOOL = t.ToolSpec(
     run=run,
     needs=frozenset({t.Capability.CONTAINERS}),
     kind="execute",
-    subjects=lambda args: simple_parts(args.command),
+    subjects=lambda args: simple_parts(args.script),
     destructive=True,
     may_be_long=True,
     # As for bash: the supervisor keeps the timeout, and the bytes leave room for notes.

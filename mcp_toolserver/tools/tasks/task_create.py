@@ -8,9 +8,9 @@ from typing import Annotated, Literal
 from mcp_toolserver import tool as t
 from mcp_toolserver.text.board import headline, task_line
 from mcp_toolserver.tools.tasks.task_record import (
+    IGNORED,
     ActiveForm,
     Description,
-    Metadata,
     Owner,
     Subject,
     TaskIds,
@@ -34,7 +34,6 @@ class TaskCreate(t.Args):
         default="pending", description="Status of a note at first"
     )
     active_form: ActiveForm | None = t.Field(default=None, description="The subject in the -ing form")
-    metadata: Metadata = t.Field(default=None, description="Not kept")
 
     @t.model_validator(mode="after")
     def _something(self) -> "TaskCreate":
@@ -72,5 +71,6 @@ TOOL = t.ToolSpec(
     needs=frozenset({t.Capability.TASKS, t.Capability.TASK_RUNS}),
     subjects=lambda args: tuple(text for text in (args.command, args.prompt) if text),
     output=TaskRecord,
+    ignored=IGNORED,
     aliases=(t.Alias("TaskCreate", {"addBlockedBy": "blocked_by"}),),
 )

@@ -12,8 +12,7 @@ TaskIds = Annotated[tuple[TaskId, ...], t.Field(strict=False, max_length=50)]
 Subject = Annotated[str, t.Field(max_length=SUBJECT), t.NotBlank]
 Owner = Annotated[str, t.Field(max_length=100), t.NotBlank]
 ActiveForm = Annotated[str, t.Field(max_length=SUBJECT), t.NotBlank]
-Metadata = t.SkipJsonSchema[dict[str, t.JsonValue] | None]
-"""Notes that other servers keep for their clients; they are not kept."""
+IGNORED = {"metadata": "it is not kept"}
 Description = Annotated[str, t.Field(max_length=8_000), t.NotBlank]
 
 

@@ -9,10 +9,11 @@ from mcp_toolserver.text.shell.command_output import ending, noted
 
 class TaskStop(t.Args):
     task_id: str = t.Field(min_length=1, max_length=200, description="Id of a command, agent or task")
+    reason: str = t.Field(default="", max_length=500, description="Why; kept with a task of the board")
 
 
 async def run(args: TaskStop, rt: t.Runtime) -> t.Output:
-    state = await rt.jobs.stop(args.task_id)
+    state = await rt.jobs.stop(args.task_id, args.reason)
     said = f"{args.task_id}: {ending(state)}; {state.total} bytes of output."
     return t.Output(noted(said, state.notes))
 

@@ -9,9 +9,9 @@ from typing import Annotated, Literal
 from mcp_toolserver import tool as t
 from mcp_toolserver.text.board import task_line
 from mcp_toolserver.tools.tasks.task_record import (
+    IGNORED,
     ActiveForm,
     Description,
-    Metadata,
     Owner,
     Subject,
     TaskId,
@@ -45,12 +45,11 @@ class TaskUpdate(t.Args):
     add_blocks: TaskIds = t.Field(
         default=(), strict=False, description="Tasks that wait for this one from now"
     )
-    metadata: Metadata = t.Field(default=None, description="Not kept")
 
     @t.model_validator(mode="after")
     def _something(self) -> "TaskUpdate":
         if self.model_fields_set <= {"task_id"}:
-            raise ValueError("nothing to change was given")
+            raise ValueError("nothing to change was given; metadata is not kept")
         if self.status == "deleted" and self.model_fields_set != {"task_id", "status"}:
             raise ValueError("a task that is deleted cannot be changed as well")
         return self
@@ -87,5 +86,6 @@ TOOL = t.ToolSpec(
     needs=frozenset({t.Capability.TASKS, t.Capability.TASK_RUNS}),
     subjects=lambda args: (args.task_id,),
     output=TaskRecord,
+    ignored=IGNORED,
     aliases=(t.Alias("TaskUpdate", {"id": "task_id"}),),
 )
