@@ -106,4 +106,5 @@ TOOL = t.ToolSpec(
     aliases=(*(t.Alias(name, {"background": "run_in_background"}) for name in ("Agent", "Task", "task")),),
     # The operator's limit on the time of an agent, at most an hour, ends it before. It may wait for a place.
     limits=t.Limits(deadline=14_400.0),
+    profile=t.Profile.DEFAULT,
 )
