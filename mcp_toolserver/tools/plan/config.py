@@ -1,5 +1,5 @@
-"""Read or change preferences stored for this workspace: `language`, in which agents answer, and `model`,
-which they use where neither their call nor their type names one. Give `setting` to read one, `setting` and
+"""Read or change preferences for agents here. They answer in `language`, and use `model` where neither their
+call nor their type names one; both are stored for this workspace. Give `setting` to read one, `setting` and
 `value` to change it, neither to read all. Returns lines of name and value. Permissions are read-only.
 """
 
