@@ -271,6 +271,8 @@ class ToolSpec:
     so of each that is neither false nor empty."""
     limits: Limits = Limits()
     profile: Profile = Profile.ALL
+    deferred: bool = False
+    """Whether `default` offers it without listing it: ToolSearch finds it, and calls by name run."""
     host_note: Callable[[HostFacts], str] | None = None
     """Facts about the host → a paragraph for the end of the description, on what the tool can do there."""
     custom_schema: Schema | None = None

@@ -371,7 +371,9 @@ class Application:
 
     def _dispatcher(self) -> Dispatcher:
         shared, settings, facts, registry = self.shared, self.settings, self.facts, self.registry
-        unlisted = registry.unlisted(settings.toolsets, self.listed, settings.exclude_tools)
+        unlisted = registry.unlisted(
+            settings.toolsets, settings.tools, settings.exclude_tools, listed=self.listed
+        )
         return Dispatcher(
             registry=registry,
             offered=self.listed | unlisted,

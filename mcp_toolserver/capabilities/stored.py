@@ -34,6 +34,3 @@ class TodoChange:
     handle: str
     before: TodoList
     after: TodoList
-
-
-Preference = str | bool | int | float

@@ -54,6 +54,9 @@ def _table(dispatcher: Dispatcher) -> None:
     console.print(table)
     count = f"{table.row_count} tools in mode {dispatcher.policy.ceiling.flag}"
     console.print(f"{count}: {total} characters in all, which a client sends to its model", soft_wrap=True)
+    names = (entry.spec.name for entry in dispatcher.available)
+    if found := [name for name in names if name in dispatcher.unlisted]:
+        console.print(f"Not listed, but callable (ToolSearch finds them): {', '.join(found)}", soft_wrap=True)
 
 
 def _hints(tool: Mapping[str, JsonValue]) -> str:

@@ -190,13 +190,13 @@ class Dispatcher:
             # Without an answer of the file system the list comes without them.
             with suppress(ToolError, OSError):
                 every = await self.host.lookups.run(name, partial(self.choices[name], self.host))
-                found[name] = _described(
-                    [
-                        (choice, words)
-                        for choice, words in every
-                        if self.policy.decide(replace(request, subjects=((choice,),))).action != "refuse"
-                    ]
-                )
+                permitted = [
+                    (choice, words)
+                    for choice, words in every
+                    if self.policy.decide(replace(request, subjects=((choice,),))).action != "refuse"
+                ]
+                if permitted:
+                    found[name] = "\n" + described("Files here add, in their own words:", permitted)
         return found
 
     @cached_property
@@ -552,10 +552,10 @@ class Dispatcher:
             )
 
 
-def _described(choices: Sequence[tuple[str, str]]) -> str:
-    text = "\nFiles here add, in their own words:" if choices else ""
+def described(text: str, choices: Sequence[tuple[str, str]]) -> str:
+    """Add a line for each choice to `text`, as many as there is room for; the descriptions may be hostile."""
     for number, (name, words) in enumerate(choices):
-        line = f"\n- {name}: {visible(' '.join(words.split()))}"[:MAX_CHOICE]
+        line = f"\n- {visible(name)}: {visible(' '.join(words.split()))}"[:MAX_CHOICE]
         if len(text) + len(line) > MAX_CHOICES:
             return f"{text}\n- and {len(choices) - number} more"
         text += line

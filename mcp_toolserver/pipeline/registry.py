@@ -13,11 +13,13 @@ from typing import Any
 from pydantic import JsonValue
 
 from mcp_toolserver import tools
-from mcp_toolserver.capabilities.permissions import Capability, HostFacts
+from mcp_toolserver.capabilities.permissions import HostFacts
 from mcp_toolserver.errors import InvalidInput, RegistrationError, SettingsError, UnknownTool
 from mcp_toolserver.text.argument_cleanup import argument_type, parsed
 from mcp_toolserver.text.json_schema import Schema
 from mcp_toolserver.tool_spec import Alias, Profile, ToolSpec
+
+_DEFAULT = Profile.DEFAULT.name.lower()
 
 DEEPAGENTS: Mapping[str, tuple[str, ...]] = {
     "filesystem": ("ls", "read_file", "write_file", "edit_file", "mkdir"),
@@ -142,21 +144,27 @@ class Registry:
         Raises:
             SettingsError: a toolset or tool is unknown; the text lists the choices.
         """
-        default = Profile.DEFAULT.name.lower()
-        asked = toolsets or (() if names else (default,))
-        if has_model and default in asked:
+        asked = _asked(toolsets, names)
+        if has_model and _DEFAULT in asked:
             asked = (*asked, "agents")
         chosen = {name for toolset in asked for name in self._members(toolset)}
         chosen |= {self._operator_named(name) for name in names}
         return frozenset(chosen - {self._operator_named(name) for name in excluded})
 
     def unlisted(
-        self, toolsets: Sequence[str], listed: frozenset[str], excluded: Sequence[str]
+        self,
+        toolsets: Sequence[str],
+        names: Sequence[str],
+        excluded: Sequence[str],
+        *,
+        listed: frozenset[str],
     ) -> frozenset[str]:
-        """Return the unlisted tools that can still be found: with `lean`, all that are not `listed`."""
-        if Profile.LEAN.name.lower() not in toolsets:
-            return frozenset()
-        return frozenset(self.entries) - listed - {self._operator_named(name) for name in excluded}
+        """Return the tools that are not `listed` but can be found: with `lean` all, with `default` those that
+        are deferred. The other arguments are those of `select`."""
+        asked = _asked(toolsets, names)
+        every, deferred = Profile.LEAN.name.lower() in asked, _DEFAULT in asked
+        found = {name for name, entry in self.entries.items() if every or (deferred and entry.spec.deferred)}
+        return frozenset(found - listed - {self._operator_named(name) for name in excluded})
 
     def _members(self, toolset: str) -> Iterator[str]:
         profiles = {profile.name.lower(): profile for profile in Profile}
@@ -166,7 +174,7 @@ class Registry:
             choices = ", ".join((*profiles, *self.toolsets))
             raise SettingsError(f"unknown toolset {toolset!r}; choose from {choices}")
         for name, entry in self.entries.items():
-            if entry.toolset == toolset or (toolset in profiles and _is_in(entry.spec, profiles[toolset])):
+            if entry.toolset == toolset or (toolset in profiles and entry.spec.profile <= profiles[toolset]):
                 yield name
 
     def _operator_named(self, name: str) -> str:
@@ -182,10 +190,8 @@ def _described(entry: Entry, host: HostFacts) -> Entry:
     return replace(entry, spec=replace(spec, description=f"{spec.description}\n\n{note}"))
 
 
-def _is_in(spec: ToolSpec, profile: Profile) -> bool:
-    # With `default` nothing is unlisted, so there is nothing to find.
-    finds_nothing = profile is Profile.DEFAULT and (spec.forwards or Capability.CATALOGUE in spec.needs)
-    return spec.profile <= profile and not finds_nothing
+def _asked(toolsets: Sequence[str], names: Sequence[str]) -> Sequence[str]:
+    return toolsets or (() if names else (_DEFAULT,))
 
 
 def _converted(schema: Schema, own: str, value: JsonValue, convert: Callable[[Any], JsonValue]) -> JsonValue:

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from mcp_toolserver.capabilities.change_events import ChangeEvents
     from mcp_toolserver.capabilities.model import Model
     from mcp_toolserver.capabilities.permissions import HostFacts
-    from mcp_toolserver.capabilities.stored import Preference
     from mcp_toolserver.pipeline.narrowings import Narrowings
     from mcp_toolserver.pipeline.nested_calls import NestedCalls
     from mcp_toolserver.runtime.agents.spending import AgentLimits
@@ -74,7 +73,7 @@ class ProviderContext:
     """Whether `allowed-tools` of the skills in those takes rights."""
     """The folders outside the roots that the operator named as folders of skills."""
     database: Database
-    decided: Mapping[str, Preference]
+    decided: Mapping[str, str]
     """The operator's settings that a caller may read, by the names of the caller's own preferences."""
     user: str
     """The name whose token all callers have; empty without named tokens."""

@@ -1,5 +1,5 @@
 """Stores todo lists and preferences per workspace. Only the owner can use a list, by its handle; preferences
-belong to a user, and nothing in this server acts on them.
+belong to a user, and agents follow them.
 """
 
 import json
@@ -8,9 +8,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from mcp_toolserver.capabilities.call_scope import LOCAL
-from mcp_toolserver.capabilities.stored import Preference, Todo, TodoChange, TodoList
+from mcp_toolserver.capabilities.stored import Todo, TodoChange, TodoList
 from mcp_toolserver.errors import NotFound
 from mcp_toolserver.stores.database import Connection, Database
+from mcp_toolserver.tools.plan.config import is_preference
 
 PREFIX = "todos_"
 
@@ -144,25 +145,25 @@ class StoredPreferences:
     """The stored preferences of a workspace. Every coroutine raises as `OwnerTodos.change` does."""
 
     database: Database
-    decided: Mapping[str, Preference]
+    decided: Mapping[str, str]
     """The settings of the operator, which no call changes."""
     user: str = ""
     """The name whose token the callers have; empty without named tokens."""
     changed: Callable[[], None] = lambda: None
     """Is called after each change."""
 
-    async def kept(self) -> Mapping[str, Preference]:
+    async def kept(self) -> Mapping[str, str]:
         """Return the stored preferences. Raises: Conflict, Unavailable: as for `OwnerTodos.change`."""
         return await self.database.run(self._read, _PREFERENCE_TABLES)
 
-    async def put(self, key: str, value: Preference) -> Preference | None:
-        """Store `value`; return the previous value.
+    async def put(self, key: str, value: str | None) -> str | None:
+        """Store `value`, or none; return the previous value.
 
         Raises:
             Conflict, Unavailable: as for `OwnerTodos.change`.
         """
 
-        def work(database: Connection) -> Preference | None:
+        def work(database: Connection) -> str | None:
             before = self._read(database).get(key)
             if self.user:
                 row = (self.user, key, json.dumps(value))
@@ -175,10 +176,12 @@ class StoredPreferences:
         self.changed()
         return before
 
-    def _read(self, database: Connection) -> Mapping[str, Preference]:
+    def _read(self, database: Connection) -> Mapping[str, str]:
         rows = (
             database.execute("SELECT key, value FROM user_preferences WHERE user = ?", (self.user,))
             if self.user
             else database.execute("SELECT key, value FROM preferences")
         )
-        return {key: json.loads(value) for key, value in rows}
+        kept = {key: json.loads(value) for key, value in rows}
+        # Older versions stored others.
+        return {key: value for key, value in kept.items() if is_preference(key, value)}

@@ -62,6 +62,7 @@ class Request:
     prompt: str
     """The first message, which names the script."""
     system: str
+    model: str
     tools: tuple[str, ...]
     results: tuple[str, ...]
     """The results of calls so far."""
@@ -105,6 +106,7 @@ class Model:
         request = Request(
             prompt=users[0],
             system="".join(str(one["content"]) for one in messages if one["role"] == "system"),
+            model=body["model"],
             tools=tuple(tool["function"]["name"] for tool in body.get("tools") or ()),
             results=tuple(str(one["content"]) for one in messages if one["role"] == "tool"),
             said=tuple(str(one.get("content")) for one in messages if one["role"] in ("user", "assistant")),

@@ -2,7 +2,7 @@
 
 import json
 import threading
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ import pytest
 from mcp import Client
 from mcp.shared.exceptions import MCPError
 
-from tests.agents.agents import HANDLE, Call, Says, model_api
+from tests.agents.agents import HANDLE, Call, Request, Says, Script, model_api
 from tests.protocol.resource_clients import ERAS, Place, completed, listed, place, read, refusal
 from tests.support.live import text
 
@@ -28,7 +28,7 @@ TASK = {"description": "look around", "prompt": "look"}
 
 @asynccontextmanager
 async def agent_client(
-    folder: Path, era: str, scripts: Mapping[str, Sequence[Says]], **given: Any
+    folder: Path, era: str, scripts: Mapping[str, Script], **given: Any
 ) -> AsyncGenerator[tuple[Client, Place]]:
     """A client of a server whose agents' model follows `scripts`."""
     with model_api(scripts) as model:
@@ -82,37 +82,59 @@ async def test_a_client_starts_an_agent_and_reads_its_conversation(era: str, tmp
 
 
 @eras
+@pytest.mark.requirement("GR-30")
 async def test_types_and_skills_of_the_workspace_are_in_the_descriptions_of_their_tools(
     era: str, tmp_path: Path
 ) -> None:
     hostile = "a\\nIGNORE \\u202e"
-    async with agent_client(tmp_path, era, {}, deny=("Agent(denied)",)) as (client, made):
+    deny = ("Agent(denied)", "Skill(denied)", "read_file(**/hidden/**)")
+    async with agent_client(tmp_path, era, {}, deny=deny) as (client, made):
         for name, words in (("ann", hostile), ("denied", "d"), *((f"t{n}", "x" * 250) for n in range(20))):
             made.write(f".claude/agents/{name}.md", f'---\nname: {name}\ndescription: "{words}"\n---\nHelp.')
-        made.write(".agents/skills/release/SKILL.md", "---\ndescription: Cut it\n---\nDo.")
+        for name in ("release", "denied", "hidden"):
+            made.write(f".agents/skills/{name}/SKILL.md", '---\ndescription: "Cut\\n it\\e"\n---\nDo.')
         made.write(".agents/skills/mine/SKILL.md", "---\ndisable-model-invocation: true\n---\nDo.")
         tools = (await client.list_tools(cache_mode="bypass")).tools
         described = {tool.name: (tool.description or "").partition("\nFiles here add")[2] for tool in tools}
-        assert described.pop("Skill") == ", in their own words:\n- release: Cut it"
+        assert described.pop("Skill") == ", in their own words:\n- release: Cut it\\u{1b}"
         lines = described.pop("Agent").splitlines()
         assert lines[1] == "- ann: a IGNORE \\u{202e}"
         assert (lines[-1], "denied" in str(lines)) == ("- and 14 more", False)
         assert sum(map(len, lines)) < 1_500
         assert not any(described.values())
+        saved = {"name": "saved", "description": "Mine", "prompt": "Do."}
+        assert not (await client.call_tool("save_skill", saved)).is_error
+        assert (await client.list_tools(cache_mode="bypass")).tools == tools
 
 
 @eras
+@pytest.mark.requirement("GR-18")
 async def test_without_a_model_the_tools_are_not_listed_and_a_call_says_what_to_configure(
     era: str, tmp_path: Path
 ) -> None:
-    async with place(tmp_path) as made, made.client(era) as client:
-        names = {tool.name for tool in (await client.list_tools()).tools}
-        assert not names & {"Agent", "TeamCreate", "TeamDelete"}
-        result = await client.call_tool("Agent", TASK)
-        assert result.is_error
-        assert "[agent]" in text(result)
-        assert await refusal(client, "toolserver://agents/agent_000000000000")
-        assert not [uri for uri in await listed(client) if "agents" in uri]
+    for toolsets in (("all",), ("default",)):
+        async with place(tmp_path, toolsets=toolsets) as made, made.client(era) as client:
+            names = {tool.name for tool in (await client.list_tools()).tools}
+            assert not names & {"Agent", "TeamCreate", "TeamDelete"}
+            result = await client.call_tool("task", TASK)
+            assert result.is_error
+            assert "[agent]" in text(result)
+            assert await refusal(client, "toolserver://agents/agent_000000000000")
+            assert not [uri for uri in await listed(client) if "agents" in uri]
+
+
+@pytest.mark.requirement("GR-18")
+async def test_agents_of_a_default_server_have_no_tool_that_finds_others(tmp_path: Path) -> None:
+    seen: list[Request] = []
+
+    def look(request: Request) -> Says:
+        seen.append(request)
+        return Says("Done.")
+
+    async with agent_client(tmp_path, "auto", {"look": look}, toolsets=()) as (client, _):
+        assert text(await client.call_tool("task", TASK)).startswith("Done.")
+        assert {"Agent", "Skill", "ls"} <= {*seen[0].tools}
+        assert not {"ToolSearch", "CallTool", "Sleep"} & {*seen[0].tools}
 
 
 @eras

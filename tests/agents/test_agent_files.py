@@ -131,3 +131,25 @@ async def test_a_type_takes_rights_and_the_result_names_what_is_not_here(tmp_pat
         assert not {"write_file"} & {*at.model.requests[-1].tools}
         assert (await at.agent("go", subagent_type="planner")).text.startswith("Done.\n[agent_")
         assert not (at.root / "a.txt").exists()
+
+
+@pytest.mark.requirement("SW-80")
+async def test_agents_follow_the_language_and_the_model_that_config_stored(tmp_path: Path) -> None:
+    models = ("Plan=large", "other=small")
+    async with agents(tmp_path, {"go": [Says("Done.")]}, agent_models=models) as at:
+        cases: tuple[tuple[str, dict[str, str], str], ...] = (
+            ("small", {}, "small"),
+            ("small", {"model": "large"}, "large"),
+            ("small", {"subagent_type": "Plan"}, "large"),
+            ("gone", {}, "scripted"),
+            ("default", {}, "scripted"),
+        )
+        for value, arguments, expected in cases:
+            assert (await at.call("Config", setting="model", value=value)).error is None
+            answer = (await at.agent("go", **arguments)).text
+            assert at.model.requests[-1].model == expected, (value, arguments)
+            assert ("[Config asks for the model gone, which is not" in answer) == (value == "gone")
+            assert "in this language" not in at.model.requests[-1].system
+        assert (await at.call("Config", setting="language", value="Swiss German")).error is None
+        await at.agent("go")
+        assert "last answer in this language: Swiss German." in at.model.requests[-1].system

@@ -62,7 +62,7 @@ CALLS: dict[str, dict[str, Any]] = {
     "RunTaskPacket": PACKET,
     "TodoWrite": {"todos": [{"content": "look", "activeForm": "looking", "status": "in_progress"}]},
     "StructuredOutput": {"anything": ["at", "all"]},
-    "Config": {"setting": "theme", "value": "dark"},
+    "Config": {"setting": "language", "value": "German"},
     "SendUserMessage": {"message": "hello", "attachments": ["src/a.py"]},
     "AskUserQuestion": {"questions": [{"question": "why?"}]},
     "pause_for_human": {"reason": "look at it"},

@@ -7,6 +7,7 @@ import shlex
 import subprocess
 import sys
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +86,9 @@ def test_tools_speaks_to_people_and_other_programs(
     table = capsys.readouterr().out
     assert "read_file" in table
     assert "characters in all" in table
+    assert "callable" not in table
+    tools(replace(one_tool, unlisted=one_tool.offered), "table")
+    assert "callable (ToolSearch finds them): read_file" in capsys.readouterr().out
 
 
 CALLS: tuple[tuple[tuple[str, ...], int, str, str], ...] = (

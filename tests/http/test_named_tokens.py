@@ -176,6 +176,7 @@ async def test_modes_and_roots_hold_for_each_call_of_names_that_call_at_once(off
     assert {entry["mode"] for entry in entries if entry["user"] == "ben"} == {"read-only"}
 
 
+@pytest.mark.requirement("GR-30")
 async def test_each_name_sees_its_own_tools_mode_and_roots(office: Office) -> None:
     async with office.client("ann") as ann, office.client("ben") as ben:
         offered = [{tool.name for tool in (await one.list_tools()).tools} for one in (ann, ben)]
@@ -194,9 +195,16 @@ async def test_each_name_sees_its_own_tools_mode_and_roots(office: Office) -> No
         assert "!" in await said(ben, "read_file", path="../a/file")
         session = await said(ben, "REPL", language="shell", code="touch made; ls")
         assert "Read-only file system" in session
-        await ann.call_tool("Config", {"setting": "editorMode", "value": "vim"})
-        assert "vim" in await said(ann, "Config", setting="editorMode")
-        assert "vim" not in await said(ben, "Config", setting="editorMode")
+        await ann.call_tool("Config", {"setting": "model", "value": "mine"})
+        assert "mine" in await said(ann, "Config", setting="model")
+        assert "mine" not in await said(ben, "Config", setting="model")
+        for client, folder in ((ann, "a"), (ben, "b")):
+            skill = office.root / folder / ".agents/skills" / folder
+            skill.mkdir(parents=True)
+            (skill / "SKILL.md").write_text(f"Of {folder}.", encoding="utf-8")
+            tools = (await client.list_tools(cache_mode="bypass")).tools
+            (skills,) = [str(tool.description) for tool in tools if tool.name == "Skill"]
+            assert skills.partition("words:")[2] == f"\n- {folder}: Of {folder}."
 
 
 async def test_a_name_gets_nothing_from_the_package_caches_of_another(office: Office) -> None:

@@ -88,24 +88,35 @@ def test_two_owners_of_one_name_stop_the_start() -> None:
         Registry((*ENTRIES, ENTRIES[0]))
 
 
+LOCKED = "read write edit glob grep bash todo web_search web_fetch task question skill tool_search"
+"""The names that one of the source systems always has."""
+
+
 def test_the_profiles_are_nested() -> None:
     lean, default, everything = (REGISTRY.select([name], [], []) for name in ("lean", "default", "all"))
-    assert CORE <= lean <= default | {"ToolSearch", "CallTool"} <= everything == set(REGISTRY.entries)
+    assert CORE <= lean <= default <= everything == set(REGISTRY.entries)
 
 
-def test_a_selection_without_unlisted_tools_has_none_that_looks_for_them() -> None:
-    default = REGISTRY.select(["default"], [], [])
-    assert "ls" in default
-    assert not {"ToolSearch", "CallTool"} & default
-    assert "ToolSearch" in REGISTRY.select(["default", "lean"], [], [])
+@pytest.mark.requirement("CL-41", "GR-09..GR-21")
+def test_default_lists_or_finds_the_locked_names_and_finds_nothing_else() -> None:
+    listed = REGISTRY.select([], [], [])
+    found = REGISTRY.unlisted([], [], [], listed=listed)
+    names = [*LOCKED.split(), *(name for name, _ in table(SOURCES, "levels"))]
+    locked = {REGISTRY.find(name).spec.name for name in names}
+    assert found == locked - listed
+    assert {"Agent", "Skill", "ToolSearch", "ls"} <= listed
+    # What the operator named is exactly what there is.
+    for asked in ((["files"], []), ([], ["Read"]), (["plan"], ["Read"]), (["all"], [])):
+        assert not REGISTRY.unlisted(*asked, [], listed=REGISTRY.select(*asked, []))
+    assert "Config" in REGISTRY.unlisted(["default"], ["tail"], [], listed=listed)
+    assert REGISTRY.unlisted([], [], ["AskUser"], listed=listed) == found - {"AskUserQuestion"}
 
 
 def test_with_lean_everything_else_can_be_called_but_what_is_excluded() -> None:
     listed = REGISTRY.select(["lean"], ["git_log"], [])
-    unlisted = REGISTRY.unlisted(["lean"], listed, ["Bash", "curl"])
+    unlisted = REGISTRY.unlisted(["lean"], ["git_log"], ["Bash", "curl"], listed=listed)
     assert "git_log" in listed
     assert unlisted == set(REGISTRY.entries) - listed - {"bash", "curl"}
-    assert REGISTRY.unlisted(["default"], REGISTRY.select(["default"], [], []), []) == frozenset()
 
 
 def test_names_alone_select_just_those_with_toolsets_they_add_and_an_exclusion_beats_everything() -> None:

@@ -8,7 +8,6 @@ import anyio
 import mcp_types as mcp
 
 from mcp_toolserver.capabilities.permissions import Capability
-from mcp_toolserver.capabilities.stored import Preference
 from mcp_toolserver.pipeline.call import Result
 from mcp_toolserver.pipeline.dispatcher import Dispatcher
 from mcp_toolserver.runtime.host_services import HostServices
@@ -26,7 +25,7 @@ PERMISSIONS = required(
     Capability.PREFERENCES,
 )
 
-DECIDED: dict[str, Preference] = {"permissions.defaultMode": "workspace-write"}
+DECIDED: dict[str, str] = {"permissions.defaultMode": "workspace-write"}
 
 
 def database(folder: Path) -> Database:

@@ -7,6 +7,7 @@ from typing import Any
 
 import anyio
 import mcp_types as mcp
+import pytest
 from mcp import Client
 
 from mcp_toolserver.protocol.handlers import Handlers
@@ -21,7 +22,9 @@ async def test_a_message_reaches_the_client_and_stays_in_the_result(tmp_path: Pa
     before = datetime.now(UTC)
     result = await call(planner(tmp_path), "SendUserMessage", person, message="It is done.\nAll of it.")
     assert person.messages == ["It is done.\nAll of it."]
-    sent = re.findall(r"^Sent to the user \(normal\) at (\S+):\nIt is done.\nAll of it.$", result.text)[0]
+    sent = re.findall(
+        r"^Sent to the client \(normal\) at (\S+)\. It may .*:\nIt is done.\nAll of it.$", result.text
+    )[0]
     assert before - timedelta(seconds=1) <= datetime.fromisoformat(sent) <= datetime.now(UTC)
     result = await call(planner(tmp_path), "Brief", person, message="\x1b[2Kok\u202e", status="proactive")
     assert "(proactive)" in result.text
@@ -70,6 +73,7 @@ async def test_an_empty_message_is_none(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.requirement("CL-50")
 async def test_a_client_hears_what_it_wants_to(tmp_path: Path) -> None:
     notes: list[mcp.LoggingMessageNotificationParams] = []
 

@@ -4,11 +4,14 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from mcp_toolserver.capabilities.permissions import Permission
 from tests.plan.planning import call, host, planner
 from tests.support.workbench import Person, dispatcher
 
 
+@pytest.mark.requirement("CL-52")
 async def test_any_object_comes_back_as_it_is(tmp_path: Path) -> None:
     """A server that only reads has it too."""
     server = dispatcher(host(tmp_path), ceiling=Permission.READ_ONLY)

@@ -135,9 +135,9 @@ async def announces_changes(client: Client, user: User) -> None:
         await client.call_tool("TodoWrite", {"todos": [{"content": "look"}]})
         await ear.until(ResourceUpdated(TODOS))
         assert "look" in await read(client, TODOS)
-        await client.call_tool("Config", {"setting": "theme", "value": "dark"})
+        await client.call_tool("Config", {"setting": "language", "value": "German"})
         await ear.until(ResourceUpdated(CONFIG))
-        assert '"dark"' in await read(client, CONFIG)
+        assert '"German"' in await read(client, CONFIG)
     handle = await background(client, "exec sleep 60")
     async with listening(client, ear, (JOBS, f"{JOBS}/{handle}")):
         ear.heard.clear()

@@ -264,19 +264,19 @@ async def test_lists_of_things_to_do_are_reported_as_they_are(tmp_path: Path) ->
 async def test_the_configuration_is_reported_without_what_hides_or_opens_something(tmp_path: Path) -> None:
     secret = {"deny": ("read_file(hidden-name)",), "web_search_keys": (), "token_file": "/the/token"}
     async with place(tmp_path, **secret) as made, made.client() as client:
-        await client.call_tool("Config", {"setting": "theme", "value": "dark"})
+        await client.call_tool("Config", {"setting": "language", "value": "German"})
         answer = await read(client, "toolserver://config")
         found = json.loads(answer)
         assert found["permission-mode"] == "danger-full-access"
         assert found["root"] == [str(made.root)]
-        assert found["preferences"] == {"theme": "dark"}
+        assert found["preferences"] == {"language": "German"}
         assert "hidden-name" not in answer
         assert "/the/token" not in answer
         assert str(made.folder / "state") not in answer
     # Preferences do not depend on the toolset, but on the rules.
-    async with place(tmp_path, toolsets=("default",)) as made, made.client() as client:
-        assert (await client.call_tool("Config", {"setting": "theme"})).is_error
-        assert json.loads(await read(client, "toolserver://config"))["preferences"] == {"theme": "dark"}
+    async with place(tmp_path, toolsets=("files",)) as made, made.client() as client:
+        assert (await client.call_tool("Config", {"setting": "language"})).is_error
+        assert json.loads(await read(client, "toolserver://config"))["preferences"] == {"language": "German"}
     async with place(tmp_path, deny=("Config",)) as made, made.client() as client:
         assert "preferences" not in json.loads(await read(client, "toolserver://config"))
 

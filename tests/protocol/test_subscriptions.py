@@ -59,8 +59,8 @@ async def write_todo(client: Client, word: str) -> str:
     return result.structured_content["list_id"]
 
 
-async def set_theme(client: Client, theme: str) -> None:
-    assert not (await client.call_tool("Config", {"setting": "theme", "value": theme})).is_error
+async def set_language(client: Client, language: str) -> None:
+    assert not (await client.call_tool("Config", {"setting": "language", "value": language})).is_error
 
 
 # --- the handshake era -----------------------------------------------------------------------------------
@@ -82,10 +82,10 @@ async def test_who_unsubscribed_hears_no_more(tmp_path: Path) -> None:
         await client.unsubscribe_resource(CONFIG)
         await client.subscribe_resource(CONFIG)
         await client.subscribe_resource(TODOS)
-        await set_theme(client, "dark")
+        await set_language(client, "German")
         await until(lambda: notes.methods)
         await client.unsubscribe_resource(CONFIG)
-        await set_theme(client, "light")
+        await set_language(client, "French")
         await write_todo(client, "x")
         await until(lambda: len(notes.methods) > 1)
         assert notes.methods == ["notifications/resources/updated"] * 2
@@ -131,7 +131,7 @@ async def test_a_client_that_left_is_forgotten(tmp_path: Path) -> None:
         notes = Notes()
         async with made.client(message_handler=notes) as client:
             await client.subscribe_resource(CONFIG)
-            await set_theme(client, "dark")
+            await set_language(client, "German")
             await until(lambda: notes.methods)
             assert await read(client, TODOS) == "[]"
 
@@ -183,8 +183,8 @@ async def test_a_client_that_does_not_read_holds_up_no_other(tmp_path: Path) -> 
     ):
         await slow.subscribe_resource(CONFIG)
         await client.subscribe_resource(CONFIG)
-        for number, theme in enumerate(("dark", "light", "dark"), 1):
-            await set_theme(client, theme)
+        for number, language in enumerate(("German", "French", "German"), 1):
+            await set_language(client, language)
             await until(lambda number=number: len(free.methods) == number)
         reading.set()
 
@@ -201,7 +201,7 @@ async def test_a_stream_hears_of_its_own_and_of_what_is_everybodys(tmp_path: Pat
     ):
         await background(one, "echo x")
         await write_todo(one, "x")
-        await set_theme(one, "dark")
+        await set_language(one, "German")
         assert await heard(stream) == ResourceUpdated(CONFIG)
         await write_todo(other, "y")
         assert await heard(stream) == ResourceUpdated(TODOS)

@@ -99,6 +99,7 @@ PRINTED = [
 ]
 
 
+@pytest.mark.requirement("CL-53")
 async def test_code_gives_what_it_prints(server: Dispatcher) -> None:
     wrong = []
     for language, code, expected in PRINTED:

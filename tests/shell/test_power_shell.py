@@ -41,6 +41,7 @@ SCRIPTS = (
 )
 
 
+@pytest.mark.requirement("CL-54")
 async def test_the_script_arrives_as_it_is(server: Dispatcher, tmp_path: Path) -> None:
     for command in SCRIPTS:
         assert (await call(server, "PowerShell", command=command)).error is None

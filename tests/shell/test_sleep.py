@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import anyio
+import pytest
 
 from mcp_toolserver.capabilities.permissions import Capability
 from mcp_toolserver.runtime.clock import SystemClock
@@ -20,6 +21,7 @@ class Skipping(SystemClock):
         self.waits.append(seconds)
 
 
+@pytest.mark.requirement("CL-51")
 async def test_it_waits_as_long_as_it_says_in_steps_with_progress(tmp_path: Path) -> None:
     expected: dict[int, tuple[list[float], list[str]]] = {
         0: ([], []),

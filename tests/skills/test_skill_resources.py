@@ -101,7 +101,7 @@ async def test_a_prompt_that_cannot_be_given_is_a_protocol_error(tmp_path: Path)
 
 
 async def test_without_the_tool_no_skill_is_shown(tmp_path: Path) -> None:
-    without: tuple[dict[str, Any], ...] = ({"toolsets": ("default",)}, {"exclude_tools": ("Skill",)})
+    without: tuple[dict[str, Any], ...] = ({"toolsets": ("files",)}, {"exclude_tools": ("Skill",)})
     for settings in without:
         async with skilled(tmp_path, {RELEASE: GOOD}, **settings) as made, made.client() as client:
             assert await _names(client) == list(ARGUMENTS)

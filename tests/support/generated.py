@@ -68,12 +68,11 @@ def tools_pages() -> dict[Path, str]:
 
 _INTRODUCTION = """# Tools
 
-Generated. The page of a toolset has the arguments of its tools.
+Generated. The page of each toolset has the arguments.
 
-`--toolsets` chooses what the server lists: `lean`, `default`, `all`, or toolsets by name; `--tools` and
-`--exclude-tools` add and remove tools. *In* names the smallest selection with the tool; `default` leaves
-out `ToolSearch`. A tool that needs a program or an extra is listed only where that is installed.
-`mcp-toolserver tools` shows what a configuration lists; with `--format mcp`, all descriptions and schemas.
+[Settings](configuration.md#tools) choose what the server lists. *In* names the smallest selection with the
+tool; with `default`, `ToolSearch` finds those *found*. A tool that needs a program or an extra is listed
+only where that is installed. `mcp-toolserver tools --format mcp` prints descriptions and schemas.
 
 The permission is that of a call where nothing confines commands. Where the sandbox holds, `bash`, `REPL`,
 `PowerShell`, `LSP` and `TaskStop` are offered in every mode, and the kernel keeps them within it.
@@ -91,7 +90,8 @@ def _table(toolsets: Mapping[str, Sequence[Entry]]) -> Iterator[str]:
         for entry in entries:
             name = f"[`{entry.spec.name}`](tools/{toolset}.md#{entry.spec.name.lower()})"
             does = re.split(r"[;:] | \(|, (?:and|by|such|with|without) ", _does(entry))[0].rstrip(".")
-            yield f"| {name} | {entry.spec.own_permission.flag}, {entry.spec.profile.name.lower()} | {does} |"
+            profile = "found" if entry.spec.deferred else entry.spec.profile.name.lower()
+            yield f"| {name} | {entry.spec.own_permission.flag}, {profile} | {does} |"
 
 
 def _toolset(toolset: str, entries: Sequence[Entry]) -> Iterator[str]:

@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.files.test_read_documents import operators, pdf
 from tests.support.workbench import Person
 from tests.web.web import OTHER, PUBLIC, Internet, Reply, bench, inside, page, reaching, site, to, two_sites
@@ -116,6 +118,7 @@ GUIDE = "<title>Guide</title>" + "".join(
 )
 
 
+@pytest.mark.requirement("CL-49")
 async def test_a_prompt_picks_the_parts_that_share_its_words_if_any_do(tmp_path: Path) -> None:
     with reaching(tmp_path, {"/": page(GUIDE)}) as (made, _):
         text = await made.text("WebFetch", url="http://good.example/", prompt="Which colour are the doors?")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -24,6 +24,7 @@ from mcp_toolserver.runtime.agents.isolation import Isolation, isolated, with_wo
 from mcp_toolserver.runtime.agents.running_agent import RunningAgent, ended_error
 from mcp_toolserver.runtime.agents.spending import Spending
 from mcp_toolserver.stores.agents import AgentRecord, StoredAgents
+from mcp_toolserver.stores.stored import StoredPreferences
 from mcp_toolserver.text.agents.conversation import Conversation
 from mcp_toolserver.text.agents.types import (
     BUILT_IN,
@@ -367,7 +368,8 @@ class CallAgents:
             )
         record, conversation = await self._continued(task) if task.resume else self._new(task)
         kind = await _type_of(record.type, self.request.workspace)
-        model_name, notes = _model_for(task, kind, agents.context.model_names)
+        preferred = await _preferences(self.request)
+        model_name, notes = _model_for(task, kind, preferred.get("model", ""), agents.context.model_names)
         notes = [*without_worktree(record.notes), *notes, *notes_on(calls, kind)]
         record = replace(record, notes=tuple(dict.fromkeys(notes)))
         stored = len(conversation.messages)
@@ -392,7 +394,7 @@ class CallAgents:
             model_name=model_name,
             calls=its_calls,
             entries=entries,
-            system=system_prompt(kind, name=record.name, roots=roots),
+            system=system_prompt(kind, name=record.name, roots=roots, language=preferred.get("language", "")),
             briefing=partial(briefing, self.request, its_calls, entries, roots, facts),
             seconds=limits.seconds,
             spending=Spending(limits.with_turns(task.max_turns), parent.spending if parent else None),
@@ -470,17 +472,32 @@ async def _type_of(name: str, workspace: Workspace) -> AgentType:
     return kind
 
 
-def _model_for(task: AgentTask, kind: AgentType, names: Sequence[str]) -> tuple[str, list[str]]:
-    """The model to ask for, and a note if it is another than the type asks for. The client's own model gets
-    the name as a hint, and the name in a call has to be right."""
-    asked = task.model or kind.model
+async def _preferences(request: ServiceRequest) -> Mapping[str, str]:
+    """What Config stored; an agent starts without what cannot be read."""
+    provide = request.host.providers[Capability.PREFERENCES]
+    stored = provide(replace(request, capability=Capability.PREFERENCES))
+    assert isinstance(stored, StoredPreferences)
+    try:
+        return await stored.kept()
+    except ToolError:
+        return {}
+
+
+def _model_for(
+    task: AgentTask, kind: AgentType, preferred: str, names: Sequence[str]
+) -> tuple[str, list[str]]:
+    """The model to ask for, and a note if it is another than the type or Config asks for. The client's own
+    model gets the name as a hint, and the name in a call has to be right. `names` has the types for which the
+    operator chose a model too."""
+    asked = task.model or kind.model or (preferred if kind.name not in names else "")
     if not asked or not names:
         return asked, []
     if found := configured_model(asked, names):
         return found, []
     if task.model:
         return asked, []
-    return "", [f"its type asks for the model {visible(asked)}, which is not configured; it used another"]
+    who = "its type" if kind.model else "Config"
+    return "", [f"{who} asks for the model {visible(asked)}, which is not configured; it used another"]
 
 
 def _limited(calls: NestedCalls, task: AgentTask, kind: AgentType) -> NestedCalls:
@@ -509,8 +526,9 @@ def _visible(calls: NestedCalls, kind: AgentType, *, is_member: bool) -> tuple[E
     every = calls.entries()
     if kind.name not in BUILT_IN and kind.tools is not None:
         return every
-    # Tools that are not listed are found with others.
-    finds = bool(calls.dispatcher.unlisted)
+    # Tools that are not listed are found with others; agents need none of the deferred ones.
+    server = calls.dispatcher
+    finds = any(not server.registry.entries[name].spec.deferred for name in server.unlisted)
 
     def is_useful(spec: ToolSpec) -> bool:
         if finds and (spec.forwards or Capability.CATALOGUE in spec.needs):

@@ -17,6 +17,7 @@ from anyio import move_on_after, to_thread
 
 from mcp_toolserver.capabilities.permissions import Capability, Permission
 from mcp_toolserver.errors import ToolError
+from mcp_toolserver.pipeline.dispatcher import described
 from mcp_toolserver.policy.rules import Request
 from mcp_toolserver.runtime.agents.agent_files import custom_types
 from mcp_toolserver.text.lines.encoding import head_bytes
@@ -34,12 +35,6 @@ FILES = ("AGENTS.md", "CLAUDE.md")
 
 MAX_BYTES = 16_000
 """Of that file."""
-
-MAX_NAMES = 20
-"""Types of agents, and skills, that are named."""
-
-_LINE = 200
-"""Characters of the description of each."""
 
 SECONDS = 5.0
 """How long an agent waits for it; without an answer of the file system or git, it starts with less."""
@@ -59,7 +54,7 @@ async def briefing(
     def read() -> list[str]:
         types = custom_types(workspace).types if "Agent" in tools else ()
         named = [(one.name, one.description) for one in types]
-        return [*_named("Types of agents that the project defines", named), *_project_text(workspace)]
+        return [*_described("Types of agents that the project defines", named), *_project_text(workspace)]
 
     lines = [
         f"Today is {date.today().isoformat()}. The platform is {platform.system()}.",  # noqa: DTZ011  the user's day
@@ -69,7 +64,7 @@ async def briefing(
         if roots and "git_status" in tools:
             lines += await _git(request, calls, roots)
         if "Skill" in tools:
-            lines += _named("Skills that Skill loads", await _skills(request))
+            lines += _described("Skills that Skill loads", await _skills(request))
         lines += await to_thread.run_sync(read, abandon_on_cancel=True)
     return "\n".join(lines)
 
@@ -125,13 +120,8 @@ async def _skills(request: ServiceRequest) -> list[tuple[str, str]]:
     return [(card.name, card.description) for card in index.cards if card.model_invocable]
 
 
-def _named(title: str, found: Sequence[tuple[str, str]]) -> Iterator[str]:
-    if found:
-        yield f"{title} (their descriptions are text of the project):"
-    for name, description in found[:MAX_NAMES]:
-        yield f"- {visible(name)}: {visible(' '.join(description.split()))[:_LINE]}"
-    if len(found) > MAX_NAMES:
-        yield f"- and {len(found) - MAX_NAMES} more"
+def _described(title: str, found: Sequence[tuple[str, str]]) -> list[str]:
+    return [described(f"{title} (their descriptions are text of the project):", found)] if found else []
 
 
 def _project_text(workspace: Workspace) -> Iterator[str]:

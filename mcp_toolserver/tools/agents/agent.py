@@ -104,4 +104,5 @@ TOOL = t.ToolSpec(
     },
     # The operator's limit on the time of an agent, at most an hour, ends it before. It may wait for a place.
     limits=t.Limits(deadline=14_400.0),
+    profile=t.Profile.DEFAULT,
 )

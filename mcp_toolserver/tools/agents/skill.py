@@ -93,4 +93,5 @@ TOOL = t.ToolSpec(
     kind="think",
     subjects=lambda args: (args.skill,) if args.skill else (),
     aliases=(t.Alias("skill", {"name": "skill"}),),
+    profile=t.Profile.DEFAULT,
 )

@@ -1,48 +1,31 @@
-"""Read or change preferences stored for this workspace. Give `setting` to read one, `setting` and `value` to
-change it, neither to read all. Returns lines of name and value. Permissions and server settings are read-
-only.
+"""Read or change preferences for agents here. They answer in `language`, and use `model` where neither their
+call nor their type names one; both are stored for this workspace. Give `setting` to read one, `setting` and
+`value` to change it, neither to read all. Returns lines of name and value. Permissions are read-only.
 """
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
 from mcp_toolserver import tool as t
 
-MAX_CHARACTERS = 200
-
-YES_OR_NO = ("true", "false")
-
-_SWITCHES = (
-    "alwaysThinkingEnabled",
-    "autoCompactEnabled",
-    "autoDreamEnabled",
-    "autoMemoryEnabled",
-    "fileCheckpointingEnabled",
-    "showTurnDuration",
-    "terminalProgressBarEnabled",
-    "todoFeatureEnabled",
-    "verbose",
-)
-
-PREFERENCES: Mapping[str, tuple[str, ...]] = {
-    "editorMode": ("default", "vim", "emacs"),
-    "language": (),
-    "model": (),
-    "preferredNotifChannel": (),
-    "teammateMode": ("auto", "tmux", "in-process"),
-    "theme": (),
-    **dict.fromkeys(_SWITCHES, YES_OR_NO),
+PREFERENCES = {
+    # It becomes part of the instructions of agents.
+    "language": (
+        re.compile(r"[^\W\d_]{1,20}(?:[ -][^\W\d_]{1,20}){0,2}"),
+        "one to three words, such as German",
+    ),
+    "model": (re.compile(r"[\w./:@-]{1,100}"), "the name of a model"),
 }
-"""The preferences that can be stored, each with its options; any text without."""
 
 ConfigValue = Annotated[object, t.WithJsonSchema({"type": "string"})]
-"""Some clients cannot take a union, or what may be anything; a switch understands the words too."""
+"""Other servers also take what is no text, and an error names the right form."""
 
 
 class Config(t.Args):
-    setting: str = t.Field(default="", max_length=100, description="Name of the preference, such as theme")
-    value: ConfigValue = t.Field(default=None, description="New value: text, or true or false")
+    setting: str = t.Field(default="", max_length=100, description="Name of the preference, such as language")
+    value: ConfigValue = t.Field(default=None, description="New value; `default` resets it")
     action: Literal["get", "set", "list"] | None = t.Field(
         default=None, description="Not needed: follows from the other arguments"
     )
@@ -67,7 +50,7 @@ class Config(t.Args):
 
 async def run(args: Config, rt: t.Runtime) -> t.Output:
     decided = rt.preferences.decided
-    if args.setting and args.setting not in (*PREFERENCES, *decided):
+    if args.setting and args.setting not in _all(decided):
         raise t.InvalidInput(f"Unknown setting: {args.setting!r}. There are {', '.join(_all(decided))}.")
     if args.value is None:
         kept = {**await rt.preferences.kept(), **decided}
@@ -78,34 +61,24 @@ async def run(args: Config, rt: t.Runtime) -> t.Output:
             f"{args.setting} is the operator's: it was fixed when the server started, and no call changes "
             "it. Tell the user what you would need."
         )
-    value = _accepted(args.setting, args.value)
+    if not is_preference(args.setting, args.value):
+        raise t.InvalidInput(f"{args.setting} requires {PREFERENCES[args.setting][1]}, or default.")
+    value = None if args.value == "default" else str(args.value)
     before = await rt.preferences.put(args.setting, value)
     return t.Output(f"{args.setting} = {_shown(value)} (before: {_shown(before)})")
 
 
-def _all(decided: Mapping[str, t.Preference]) -> list[str]:
-    return [*sorted(PREFERENCES), *decided]
+def is_preference(key: str, value: object) -> bool:
+    """Whether `value` can be stored under `key`."""
+    return key in PREFERENCES and isinstance(value, str) and PREFERENCES[key][0].fullmatch(value) is not None
 
 
-def _shown(value: t.Preference | None) -> str:
+def _all(decided: Mapping[str, str]) -> list[str]:
+    return [*PREFERENCES, *decided]
+
+
+def _shown(value: str | None) -> str:
     return "not set" if value is None else json.dumps(value, ensure_ascii=False)
-
-
-def _accepted(key: str, value: object) -> t.Preference:
-    """Check `value` and return it as it is stored under `key`. Raises: InvalidInput."""
-    options = PREFERENCES[key]
-    if options == YES_OR_NO:
-        if isinstance(value, str) and value.lower() in YES_OR_NO:
-            return value.lower() == YES_OR_NO[0]
-        if not isinstance(value, bool):
-            raise t.InvalidInput(f"{key} requires true or false.")
-        return value
-    choices = f". Options: {', '.join(options)}" if options else ""
-    if not isinstance(value, str) or not value.strip() or len(value) > MAX_CHARACTERS:
-        raise t.InvalidInput(f"{key} requires text of 1 to {MAX_CHARACTERS} characters{choices}.")
-    if options and value not in options:
-        raise t.InvalidInput(f"Invalid value {value!r} for {key}{choices}.")
-    return value
 
 
 TOOL = t.ToolSpec(
@@ -119,4 +92,5 @@ TOOL = t.ToolSpec(
     destructive=True,
     idempotent=True,
     aliases=(t.Alias("Config", {"key": "setting"}),),
+    deferred=True,
 )

@@ -43,4 +43,5 @@ TOOL = t.ToolSpec(
     args=StructuredOutput,
     run=run,
     idempotent=True,
+    deferred=True,
 )

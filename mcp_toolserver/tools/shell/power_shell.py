@@ -30,4 +30,5 @@ TOOL = replace(
     needs=frozenset({t.Capability.PROCESS, t.Capability.POWERSHELL}),
     aliases=(),
     profile=t.Profile.ALL,
+    deferred=True,
 )

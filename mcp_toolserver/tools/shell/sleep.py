@@ -31,4 +31,5 @@ TOOL = t.ToolSpec(
     idempotent=True,
     may_be_long=True,
     limits=t.Limits(deadline=_MOST / 1000 + 30),
+    deferred=True,
 )

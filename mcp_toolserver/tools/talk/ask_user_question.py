@@ -116,4 +116,5 @@ TOOL = t.ToolSpec(
     output=Answered,
     limits=t.UNTIL_ANSWERED,
     aliases=(t.Alias("AskUser"), t.Alias("ask_user"), t.Alias("question")),
+    deferred=True,
 )

@@ -1,5 +1,6 @@
-"""Send the user a message, such as progress or a result, without waiting for an answer. With `attachments`,
-the message also lists these files with their sizes; their content is not sent.
+"""Send the user a message, such as progress or a result, without waiting for an answer. The result says if
+the client took it. With `attachments`, the message also lists these files with their sizes; their content is
+not sent.
 """
 
 from datetime import UTC
@@ -30,7 +31,10 @@ async def run(args: SendUserMessage, rt: t.Runtime) -> t.Output:
     text = "\n".join((args.message, *attached))
     if not await rt.tell(text):
         return t.Output(f"Not sent: the client takes no messages now. Write this in your answer:\n{text}")
-    return t.Output(f"Sent to the user ({args.status}) at {sent:%Y-%m-%dT%H:%M:%SZ}:\n{text}")
+    return t.Output(
+        f"Sent to the client ({args.status}) at {sent:%Y-%m-%dT%H:%M:%SZ}. It may not show it, so repeat in "
+        f"your answer what the user must know:\n{text}"
+    )
 
 
 TOOL = t.ToolSpec(
@@ -40,4 +44,5 @@ TOOL = t.ToolSpec(
     args=SendUserMessage,
     run=run,
     aliases=(t.Alias("Brief"),),
+    deferred=True,
 )
