@@ -256,6 +256,9 @@ class ToolSpec:
     """The Agent Client Protocol's kind of tool."""
     subjects: Callable[[Any], tuple[str, ...]] | None = None
     """Arguments → the paths, commands or addresses that rules match; None for those that are marked so."""
+    script: Callable[[Any], str] = lambda _: ""
+    """Arguments → the shell script that the call runs, empty for none. Rules match its parts as subjects, and
+    the check of dangerous commands reads it."""
     output: type[Record] | None = None
     destructive: bool = False
     """Whether it may overwrite or delete something."""

@@ -136,8 +136,6 @@ class Dispatcher:
     """Tools that need a model where the operator configured none: they run only for clients with one."""
     without_own_model: frozenset[str] = frozenset()
     """Those of them that no model of a client can help, because they need it after the call."""
-    watched: frozenset[str] = frozenset()
-    """Tools whose commands the check of dangerous commands looks at."""
     recorder: Recorder | None = None
     """Records every call."""
     observers: tuple[CallObserver, ...] = ()
@@ -348,6 +346,7 @@ class Dispatcher:
             level=spec.level(context.host.permissions),
             subjects=subjects_of(spec, args, context.host),
             needs=spec.needs,
+            script=spec.script(args),
             through=through,
         )
         in_force = (*self.narrowings.of(caller.owner), *options.narrowings)
@@ -532,7 +531,7 @@ class Dispatcher:
                 raise Denied(
                     f"{request.tool} cannot run: {why.text}. The user can change that in the client."
                 )
-        if request.tool in self.watched and (danger := objection(request)):
+        if danger := objection(request):
             call.verdict = "refused-watchdog"
             raise Denied(danger)
         call.verdict = "allowed"

@@ -63,8 +63,9 @@ PUSHES = [
     "eval git push", "find . -exec git push \\;", "git -C x push", "git --no-pager push",
     "git -C x --no-pager -c a=b push origin", "sudo git -C x push", "true && git  push",
     "if a; then git\tpush; fi",
-    "echo $(git  push)", "git push 'open", "git -C 'open push", "X=1 sudo git push",
-    "git " + "-c push " * 100 + "x", "sudo " + "git x " * 100,
+    "echo $(git  push)", "git push 'open", "X=1 sudo git push", ">log git push", "git <f push",
+    'cd x && git -c "a;b" push', "bash <<X\ngit push\nX", "sudo --user me git push", 'git $"push"',
+    "git " + "-c push " * 100 + "x",
 ]  # fmt: skip
 
 
@@ -74,7 +75,7 @@ def test_a_rule_that_denies_matches_however_the_command_is_spelt() -> None:
 
 OTHERS = [
     "git pull", "git commit -m push", "git log --grep push", "echo git push", "gitpush", "git pushy",
-    "git-push", "sudo git pull", "git", "cat 'git", "git -C x pull push", "",
+    "git-push", "sudo git pull", "git", "cat 'git", "sudo echo git push", "git -C x pull push", "",
 ]  # fmt: skip
 
 

@@ -12,7 +12,6 @@ from typing import Any, Self
 
 from mcp_toolserver import tool as t
 from mcp_toolserver.text.shell.command_output import command_text, describing, noted, script_notes
-from mcp_toolserver.text.shell.words import simple_parts
 
 _MOST_TIMEOUT = 600_000
 """Milliseconds."""
@@ -123,7 +122,7 @@ TOOL = t.ToolSpec(
     run=run,
     needs=frozenset({t.Capability.PROCESS}),
     kind="execute",
-    subjects=lambda args: simple_parts(args.command),
+    script=lambda args: args.command,
     destructive=True,
     may_be_long=True,
     host_note=sandbox_facts,

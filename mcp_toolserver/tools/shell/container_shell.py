@@ -7,7 +7,7 @@ from typing import Annotated
 
 from mcp_toolserver import tool as t
 from mcp_toolserver.text.shell.command_output import command_text, noted
-from mcp_toolserver.text.shell.words import argument, simple_parts
+from mcp_toolserver.text.shell.words import argument
 from mcp_toolserver.tools.shell.bash import bounded
 
 
@@ -36,7 +36,7 @@ TOOL = t.ToolSpec(
     run=run,
     needs=frozenset({t.Capability.CONTAINERS}),
     kind="execute",
-    subjects=lambda args: simple_parts(args.command),
+    script=lambda args: args.command,
     destructive=True,
     may_be_long=True,
     # As for bash: the supervisor keeps the timeout, and the bytes leave room for notes.
