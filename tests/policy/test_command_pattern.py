@@ -7,6 +7,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mcp_toolserver.text.shell.script import simple_commands
 from mcp_toolserver.text.shell.words import CommandPattern, simple_parts
 from tests.support.cases import table
 
@@ -81,6 +82,24 @@ OTHERS = [
 
 def test_a_rule_that_denies_leaves_other_commands_alone() -> None:
     assert [command for command in OTHERS if denied(PUSH, command)] == []
+
+
+def test_what_runs_another_command_is_followed_only_so_far() -> None:
+    hostile = (
+        "$(",
+        "sudo ",
+        "sudo --a ",
+        "eval ",
+        "find -exec ",
+        "echo|xargs ",
+        "sh -c 'a' ",
+        "((",
+        "<<a ",
+        "`",
+    )
+    counts = {piece: len(simple_commands(piece * 10_000)) for piece in hostile}
+    assert {piece: count for piece, count in counts.items() if count > 30_000} == {}
+    assert counts["sudo "] < 100
 
 
 TABLES = Path(__file__).with_name("command_patterns.txt")
