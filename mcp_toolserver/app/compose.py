@@ -653,7 +653,11 @@ def web_options(settings: Settings) -> WebOptions:
         hosts=host_patterns(settings.web_hosts),
         private=private_places(settings.web_private),
         robots=settings.web_robots,
-        providers=search_providers(settings.web_search, keys),
+        providers=tuple(
+            replace(one, seconds=settings.web_search_seconds)
+            for one in search_providers(settings.web_search, keys)
+        ),
+        searches=settings.web_searches,
     )
 
 
