@@ -101,6 +101,8 @@ class Output:
     """Whether the text omits something; it then says how to get it."""
     saved_output: SavedOutput | None = None
     """The whole text, if the tool saved it."""
+    whole: str = ""
+    """The whole text, to be saved, if `text` shows a part and no argument gets the rest."""
     sha256: Mapping[CanonicalPath, str] = field(default_factory=dict["CanonicalPath", str])
     """Of each written file, in hexadecimal, by path; sent as metadata."""
 

@@ -386,6 +386,7 @@ class Dispatcher:
         # The last line feed of a text is often taken away: what is left of a CRLF is no character of its own.
         if (text := self.shown(output.text.removesuffix("\r"))) != output.text:
             output = replace(output, text=text)
+        output = replace(output, whole=self.shown(output.whole))
         return self._enveloped(await fit(output, room, host.save))
 
     async def _run(

@@ -113,8 +113,10 @@ async def test_names_are_searched_as_they_are_and_a_line_is_one_reference(at: Ls
 
 async def test_long_answers_are_cut(at: LspTool) -> None:
     at.put("b.py", "doubled\n" * 100)
-    text = (await at.ask("findReferences", "a.py", query="doubled")).text
-    assert "[50 of 103 references; 53 more; grep_search lists all]" in text
+    result = await at.ask("findReferences", "a.py", query="doubled")
+    assert "[50 of 103 references; 53 more]" in result.text
+    assert result.saved_output is not None
+    assert Path(result.saved_output.path).read_text(encoding="utf-8").count("b.py:") == 100
 
 
 UNKNOWABLE: list[tuple[str, str, dict[str, Any], str, str]] = [
