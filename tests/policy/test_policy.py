@@ -65,6 +65,7 @@ def test_deny_beats_ask_and_ask_beats_allow_and_the_mode() -> None:
     assert policy(allow=("bash",)).decide(request("bash", "ls")).action == "run"
 
 
+@pytest.mark.requirement("DA-45")
 def test_what_is_above_granted_is_asked_unless_a_rule_allows_it() -> None:
     careful = policy(WRITE, READ, allow=("write_file(docs/**)",))
     assert careful.decide(request("write_file", "docs/a")).action == "run"

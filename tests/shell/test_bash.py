@@ -70,6 +70,7 @@ async def test_it_does_not_start_outside_or_where_no_folder_is(
     assert mark.exists()
 
 
+@pytest.mark.requirement("SW-62", "GR-53")
 async def test_long_output_shows_both_ends_and_where_the_whole_lies(server: Dispatcher) -> None:
     result = await call(server, "bash", command="for i in {1..60000}; do echo $i; done; exit 9")
     lines = result.text.splitlines()
