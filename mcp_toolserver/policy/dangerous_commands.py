@@ -9,9 +9,10 @@ import posixpath
 import re
 from collections.abc import Callable, Iterable
 from fnmatch import fnmatchcase
+from itertools import pairwise
 
 from mcp_toolserver.policy.rules import Request
-from mcp_toolserver.text.shell.script import SHELLS, SimpleCommand, simple_commands
+from mcp_toolserver.text.shell.script import FIND_ACTIONS, SHELLS, SimpleCommand, simple_commands
 
 _HOME = re.compile(r"(?:~[\w-]*|\$HOME|\$\{HOME[^}]*\})(?=/|$)")
 _SYSTEM = (
@@ -19,7 +20,7 @@ _SYSTEM = (
     *("lib32", "lib64", "opt", "private", "proc", "root", "run", "sbin", "srv", "sys", "usr", "var"),
 )
 _DISK = re.compile(r"/dev/(r?disk\d|[shv]d[a-z]|xvd|nvme|mmcblk|mapper/|dm-|md\d|loop\d|k?mem$|port$|\*)")
-_PARTITIONS = re.compile(r"mkfs(\..+)?|newfs(_.+)?|mke2fs|mkswap|wipefs|[cs]?fdisk|s?gdisk|parted|gpt")
+_PARTITIONS = re.compile(r"mkfs(\..+)?|newfs(_.+)?|mke2fs|mkswap|wipefs|[cs]?fdisk|s?gdisk|parted")
 _LISTS = {"-l", "--list", "-n", "--no-act", "-V", "--version", "--help", "print", "show"}
 _ERASES = re.compile(r"erase|partitionDisk|reformat|secureErase|zeroDisk|randomDisk|delete", re.IGNORECASE)
 _STOPS = {"shutdown", "reboot", "halt", "poweroff", "stop-computer", "restart-computer"}
@@ -27,7 +28,7 @@ _STATES = {"poweroff", "reboot", "halt", "kexec", "emergency", "rescue", "0", "6
 _ASKS = {"-c", "--help", "--version"}
 _SELECTS = re.compile(r"-(i?(name|path|wholename|regex|lname)|empty|inum|samefile)")
 _INTERPRETERS = re.compile(rf"\.|source|node|perl|php|python[\d.]*|ruby|{'|'.join(SHELLS)}")
-_TAKES_PROGRAM = re.compile(r"-\w*[cen]\w*|-m|-p\w*|--eval")
+_TAKES_PROGRAM = re.compile(r"-\w*[cen]\w*|-m\S*|-p\w*|--eval")
 """Options with which an interpreter takes its program from its arguments, and its input as data."""
 
 
@@ -53,10 +54,13 @@ def _is_recursive(words: Iterable[str]) -> bool:
 def _removes(command: SimpleCommand) -> bool:
     words = command.arguments
     if command.name == "find":
-        removing = {"-delete", "rm", "shred", "unlink"} & {word.rpartition("/")[2] for word in words}
+        programs = {
+            program.rpartition("/")[2] for action, program in pairwise(words) if action in FIND_ACTIONS
+        }
+        removes = "-delete" in words or bool(programs & {"rm", "shred", "unlink"})
         starts = next((at for at, word in enumerate(words) if word[:1] in ("-", "(", "!")), len(words))
         homes = not any(map(_SELECTS.fullmatch, words))
-        return bool(removing) and any(_covers(word, homes=homes) for word in words[:starts])
+        return removes and any(_covers(word, homes=homes) for word in words[:starts])
     if command.name.lower() not in ("rm", "remove-item"):
         return False
     return "--no-preserve-root" in words or (_is_recursive(words) and any(map(_covers, words)))
@@ -69,6 +73,8 @@ def _changes_rights(command: SimpleCommand) -> bool:
 
 def _formats(command: SimpleCommand) -> bool:
     name, words = command.name, command.arguments
+    if name == "gpt":
+        return command.operand in ("add", "create", "destroy", "migrate", "remove")
     if name == "diskutil":
         return any(map(_ERASES.match, words[:2]))
     return _PARTITIONS.fullmatch(name) is not None and bool(words) and not _LISTS & {*words}

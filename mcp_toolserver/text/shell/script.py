@@ -31,6 +31,9 @@ _JOINERS = {"eval": ("", 0), "ssh": ("bcDEeFIiJLlmOopQRSWw", 1), "watch": ("n", 
 _TAKES_SCRIPT = re.compile(r"-\w*[cS]|--command|--split-string")
 """An option before a script."""
 
+FIND_ACTIONS = frozenset(("-exec", "-execdir", "-ok", "-okdir"))
+"""What runs the command after it, of find."""
+
 _MOST_NESTED = 16
 """Commands, or substitutions, inside one another that are read; so many of a pipeline before a command."""
 
@@ -123,7 +126,7 @@ def _run_by(command: SimpleCommand) -> Iterator[SimpleCommand]:
     if name == "find":
         end = 0
         for place, word in enumerate(words):
-            if place >= end and word in ("-exec", "-execdir", "-ok", "-okdir"):
+            if place >= end and word in FIND_ACTIONS:
                 end = next((at for at in range(place, len(words)) if words[at] in (";", "+")), len(words))
                 yield replace(command, words=words[place + 1 : end])
     elif name in _RUNNERS and (name != "command" or words[:1] not in (("-v",), ("-V",))):
