@@ -375,6 +375,13 @@ class Settings:
     web_search: Texts = WEB(_TEXTS, (), "search engines, name or name=address")
     """Search engines, each as `name` or `name=address`; a session keeps to one of them."""
     web_search_keys: Texts = WEB(Option(_texts, expand=_path_of_key), (), "files with their keys, name=FILE")
+    web_searches: int = WEB(_number(1, 1_000_000), 25, "searches of one session in a day")
+    web_search_seconds: float = WEB(
+        # Less than the deadline of a call.
+        _decimal("seconds above 0, at most 50", lambda number: 0 < number <= 50),
+        15.0,
+        "seconds that one search may take",
+    )
     agent_provider: Literal["anthropic", "openai"] | None = AGENT(
         _one_of(None, "anthropic", "openai"),
         None,
@@ -507,8 +514,16 @@ _PUBLIC = (
         "raw_output",
         "audit_values",
     ),
-    *("ask_seconds", "foreground_seconds", "web_robots", "containers", "command_processes", "command_memory"),
-    *("command_file_size", "command_cpu_seconds", "output_size", "output_hours", "disk_reserve"),
+    *("ask_seconds", "foreground_seconds", "web_robots", "web_searches", "web_search_seconds", "containers"),
+    *(
+        "command_processes",
+        "command_memory",
+        "command_file_size",
+        "command_cpu_seconds",
+        "output_size",
+        "output_hours",
+        "disk_reserve",
+    ),
     *("max_body", "max_calls", "max_sessions"),
 )
 """The settings that clients may read. Omitted are the rules, which name what they hide, and the paths of

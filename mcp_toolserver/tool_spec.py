@@ -101,6 +101,8 @@ class Output:
     """Whether the text omits something; it then says how to get it."""
     saved_output: SavedOutput | None = None
     """The whole text, if the tool saved it."""
+    whole: str = ""
+    """The whole text, to be saved, if `text` shows a part and no argument gets the rest."""
     sha256: Mapping[CanonicalPath, str] = field(default_factory=dict["CanonicalPath", str])
     """Of each written file, in hexadecimal, by path; sent as metadata."""
 
@@ -256,6 +258,9 @@ class ToolSpec:
     """The Agent Client Protocol's kind of tool."""
     subjects: Callable[[Any], tuple[str, ...]] | None = None
     """Arguments → the paths, commands or addresses that rules match; None for those that are marked so."""
+    script: Callable[[Any], str] = lambda _: ""
+    """Arguments → the shell script that the call runs, empty for none. Rules match its parts as subjects, and
+    the check of dangerous commands reads it."""
     output: type[Record] | None = None
     destructive: bool = False
     """Whether it may overwrite or delete something."""

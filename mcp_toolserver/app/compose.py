@@ -19,7 +19,7 @@ from anyio import create_task_group, to_thread
 
 from mcp_toolserver.app.agent_model import model_options
 from mcp_toolserver.app.confinement import broker_policy, command_bounds
-from mcp_toolserver.app.policy import build_policy, command_tools, hide_from_commands, lenient_rules
+from mcp_toolserver.app.policy import build_policy, hide_from_commands, lenient_rules
 from mcp_toolserver.capabilities.change_events import ChangeEvents
 from mcp_toolserver.capabilities.permissions import Capability, HostFacts, Permission, ServerLock
 from mcp_toolserver.errors import RegistrationError, SettingsError, Unavailable
@@ -385,7 +385,6 @@ class Application:
             for_resources=registry.select((Profile.ALL.name.lower(),), (), settings.exclude_tools),
             policy=self.policy,
             host=self._host(),
-            watched=command_tools(registry),
             recorder=shared.audit,
             observers=shared.observers,
             raw=settings.raw_output,
@@ -656,7 +655,11 @@ def web_options(settings: Settings) -> WebOptions:
         hosts=host_patterns(settings.web_hosts),
         private=private_places(settings.web_private),
         robots=settings.web_robots,
-        providers=search_providers(settings.web_search, keys),
+        providers=tuple(
+            replace(one, seconds=settings.web_search_seconds)
+            for one in search_providers(settings.web_search, keys)
+        ),
+        searches=settings.web_searches,
     )
 
 

@@ -15,11 +15,6 @@ from mcp_toolserver.settings import Settings
 from mcp_toolserver.text.search.glob import starts
 
 
-def command_tools(registry: Registry) -> frozenset[str]:
-    """Tools whose subjects are commands."""
-    return frozenset(name for name, entry in registry.entries.items() if entry.spec.kind == "execute")
-
-
 def rule_context(registry: Registry) -> RuleContext:
     """What rules may name, and how their patterns are read."""
     entries = registry.entries.items()
@@ -27,7 +22,7 @@ def rule_context(registry: Registry) -> RuleContext:
     sites = {name for name, entry in entries if entry.spec.url_fields and not entry.spec.path_fields}
     return RuleContext(
         canonical=lambda name: registry.find(name).spec.name,
-        commands=command_tools(registry),
+        commands=frozenset(name for name, entry in entries if entry.spec.kind == "execute"),
         texts=frozenset(spoken),
         sites=frozenset(sites),
     )

@@ -126,7 +126,6 @@ class GitOverview:
     folder: str
     branches: tuple[GitBranch, ...]
     """Branches, those with the newest commits first."""
-    all_branches: int
     tags: int
     remotes: tuple[tuple[str, str], ...]
     """Names and addresses, without credentials."""

@@ -208,21 +208,25 @@ _END_BYTES = 2_000
 
 
 async def fit(output: Output, room: Room, save: Callable[[str], Awaitable[SavedOutput]]) -> Output:
-    """Cut `output.text` in the middle, so that it fits into `room`.
+    """Cut `output.text` in the middle, so that it fits into `room`, and save the whole.
 
-    A line in place of what is cut says how much it was, and the path of the whole text or why it could not be
-    saved. An `OSError` of `save` does not fail the call.
+    A line says how much is left out, and the path of the whole text or why it could not be saved. An
+    `OSError` of `save` does not fail the call.
     """
     limit, lines = room.bytes, output.text.count("\n")
-    if len(head_bytes(output.text, limit)) == len(output.text) and lines < room.lines:
+    is_short = len(head_bytes(output.text, limit)) == len(output.text) and lines < room.lines
+    if is_short and not output.whole:
         return output
+    saved_output, how = output.saved_output, "are left out"
     try:
-        saved_output = output.saved_output or await save(output.text)
+        saved_output = saved_output or await save(output.whole or output.text)
     except OSError as error:
-        saved_output = None
         how = f"could not be saved, because {error.strerror or error}"
     else:
-        how = f'are left out; read all of it with read_file, path "{saved_output.path}"'
+        how += f'; read all of it with read_file, path "{saved_output.path}"'
+    if is_short:
+        text = f"{output.text}\n[Parts {how}]"
+        return replace(output, text=text, truncated=True, saved_output=saved_output)
     end = tail_bytes(output.text, min(_END_BYTES, limit // 4))
     left_over = limit - len(f"\n[{len(output.text) * 4} bytes {how}]\n{end}".encode())
     start = head_bytes(output.text, max(0, left_over))

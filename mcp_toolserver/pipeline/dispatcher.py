@@ -137,8 +137,6 @@ class Dispatcher:
     """Tools that need a model where the operator configured none: they run only for clients with one."""
     without_own_model: frozenset[str] = frozenset()
     """Those of them that no model of a client can help, because they need it after the call."""
-    watched: frozenset[str] = frozenset()
-    """Tools whose commands the check of dangerous commands looks at."""
     recorder: Recorder | None = None
     """Records every call."""
     observers: tuple[CallObserver, ...] = ()
@@ -349,6 +347,7 @@ class Dispatcher:
             level=spec.level(context.host.permissions),
             subjects=subjects_of(spec, args, context.host),
             needs=spec.needs,
+            script=spec.script(args),
             through=through,
         )
         in_force = (*self.narrowings.of(caller.owner), *options.narrowings)
@@ -389,6 +388,7 @@ class Dispatcher:
         text = noted(output.text.removesuffix("\r"), ignored(spec, arguments))
         if (text := self.shown(text)) != output.text:
             output = replace(output, text=text)
+        output = replace(output, whole=self.shown(output.whole))
         return self._enveloped(await fit(output, room, host.save))
 
     async def _run(
@@ -534,7 +534,7 @@ class Dispatcher:
                 raise Denied(
                     f"{request.tool} cannot run: {why.text}. The user can change that in the client."
                 )
-        if request.tool in self.watched and (danger := objection(request)):
+        if danger := objection(request):
             call.verdict = "refused-watchdog"
             raise Denied(danger)
         call.verdict = "allowed"

@@ -15,6 +15,7 @@ from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.capabilities.user import Answers, Question
 from mcp_toolserver.errors import Denied, NobodyToAsk
 from mcp_toolserver.pipeline.call import Caller, CallOptions, OutputOverride, Result, Rights
+from mcp_toolserver.policy.dangerous_commands import objection
 from mcp_toolserver.policy.rules import Narrowing, Request, Verdict
 
 if TYPE_CHECKING:
@@ -101,13 +102,16 @@ class NestedCalls:
         return self.dispatcher.narrowings
 
     def require(self, request: Request, what: str) -> None:
-        """Raises: Denied: the policy does not let these calls do, without a question, what this one does.
+        """Raises: Denied: the policy does not let these calls do, without a question, what this one does, or
+        the check of dangerous commands objects.
 
         The error begins with the sentence `what`.
         """
         verdict = self.decide(request)
         if verdict.action != "run":
             raise Denied(f"{what} {verdict.reason}")
+        if danger := objection(request):
+            raise Denied(danger)
 
     def decide(self, request: Request) -> Verdict:
         """The decision of the policy on a call of these."""

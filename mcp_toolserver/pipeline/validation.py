@@ -14,6 +14,7 @@ from mcp_toolserver.errors import InvalidInput
 from mcp_toolserver.pipeline.registry import Entry
 from mcp_toolserver.policy.rules import Subject
 from mcp_toolserver.text.argument_cleanup import lenient, own_name, placeholders, refusal, snake_case
+from mcp_toolserver.text.shell.words import simple_parts
 from mcp_toolserver.tool_spec import Args, Pathful, ToolSpec
 
 if TYPE_CHECKING:
@@ -121,6 +122,8 @@ def _level(schema: Any, place: tuple[int | str, ...]) -> Any:
 
 def about(spec: ToolSpec, args: Args) -> tuple[str, ...]:
     """The paths, commands or addresses that the call touches."""
+    if script := spec.script(args):
+        return simple_parts(script)
     if spec.subjects is not None:
         return spec.subjects(args)
     return (*(getattr(args, name) for name in spec.url_fields), *_all_paths(spec, args))

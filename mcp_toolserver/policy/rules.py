@@ -62,6 +62,8 @@ class Request:
     subjects: tuple[Subject, ...] = ()
     needs: frozenset[Capability] = frozenset()
     """The capabilities that the tool needs."""
+    script: str = ""
+    """The shell script that the call runs; empty for none."""
     through: str = ""
     """The tool through which this one is called, if any. A rule about it can deny or ask, never allow."""
 

@@ -502,6 +502,7 @@ class CallJobs:
                 level=self.request.host.permissions[process],
                 subjects=tuple((part,) for part in simple_parts(message)),
                 needs=frozenset({process}),
+                script=message,
             )
             self.request.calls.require(needed, "Writing to a command counts as running one.")
         target = self._source(to if is_command else "agent_")

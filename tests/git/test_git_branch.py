@@ -58,7 +58,7 @@ async def test_branches_are_listed(at: GitTools) -> None:
     assert count == "[2 branches]"
     for number in range(40):
         at.lair.git("branch", f"b{number}")
-    assert (await at.text("git_branch")).endswith("\n[42 branches, 12 older ones not shown]")
+    assert "\n[42 branches, 12 older ones not shown]" in await at.text("git_branch")
 
 
 async def test_a_switch_writes_what_differs(at: GitTools) -> None:

@@ -166,7 +166,7 @@ async def test_a_question_goes_to_the_person_and_no_means_no(tmp_path: Path) -> 
 
 @pytest.mark.requirement("GR-62")
 async def test_the_watchdog_can_refuse_what_the_rules_allow(tmp_path: Path) -> None:
-    shell = tool(say, Words, kind="execute", subjects=lambda args: (args.word,))
+    shell = tool(say, Words, kind="execute", script=lambda args: args.word)
     target = dispatcher(machine(tmp_path), shell, allow=["probe"])
     assert (await call(target, {"word": "rm -rf /"})).error == "denied"
     assert (await call(target, {"word": "ls"})).error is None

@@ -1,14 +1,23 @@
 """Cutting at byte limits: exactly at the limit is whole, and what is cut can be had."""
 
+import os
+import subprocess
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from mcp_toolserver.capabilities.call_scope import Room, SavedOutput
 from mcp_toolserver.pipeline.call import fit
+from mcp_toolserver.runtime.executables import find_host_executables
 from mcp_toolserver.text.lines.encoding import head_bytes, tail_bytes
 from mcp_toolserver.tool_spec import Output
+from tests.support.cases import collected
+from tests.support.workbench import Person
+from tests.support.workshop import workshop
 
 
 @given(st.text(), st.integers(0, 40))
@@ -79,3 +88,57 @@ async def test_what_cannot_be_saved_is_cut_all_the_same_and_the_reason_is_given(
     fitted = await fit(Output("x" * 220), Room(bytes=200), StoredTexts(is_full=True).save)
     assert fitted.text.endswith("x\n[78 bytes could not be saved, because the disk is full]\n" + "x" * 50)
     assert (fitted.truncated, fitted.saved_output) == (True, None)
+
+
+async def test_what_a_tool_cut_itself_is_saved_whole() -> None:
+    saver = StoredTexts()
+    fitted = await fit(Output("a part", whole="all of it"), Room(), saver.save)
+    assert (saver.kept, fitted.truncated) == (["all of it"], True)
+    assert fitted.text.startswith("a part\n[Parts are left out; read all of it with read_file, path ")
+    fitted = await fit(Output("a part", whole="all of it"), Room(), StoredTexts(is_full=True).save)
+    assert fitted.text == "a part\n[Parts could not be saved, because the disk is full]"
+
+
+CUT: tuple[tuple[str, dict[str, Any], str], ...] = (
+    ("glob_search", {"pattern": "many/*"}, "go on with offset=200"),
+    ("grep_search", {"pattern": "x", "path": "many"}, "go on with offset=200"),
+    ("ls", {"path": "many"}, "offset=200"),
+    ("tree", {}, "ls lists one folder whole"),
+    ("read_file", {"path": "long.txt"}, "offset="),
+    ("git_status", {"short": True}, "name a folder as `path`"),
+    ("git_log", {"count": 1}, "go on with offset=1"),
+    ("git_blame", {"path": "long.txt"}, "go on with start_line="),
+    ("git_branch", {}, "saved"),
+    ("git_show", {"commit": "HEAD~1"}, "saved"),
+    ("git_diff", {"commit": "HEAD~2..HEAD"}, "saved"),
+    ("git_commit", {"message": "m", "paths": ["many"]}, "saved"),
+    ("LSP", {"operation": "documentSymbol", "path": "long.sh"}, "saved"),
+    ("bash", {"command": "seq 30000"}, "saved"),
+    ("REPL", {"language": "python", "code": "for i in range(30000): print(i)"}, "saved"),
+)
+
+
+@pytest.mark.requirement("GR-45", "GR-46", "GR-48")
+async def test_every_result_that_is_cut_can_be_had_whole(tmp_path: Path) -> None:
+    setup = """git init -q; git config user.name n; git config user.email n@example.org
+        seq 100000 >long.txt; for i in $(seq 400); do echo "f$i() {"; done >long.sh
+        for at in 1 2 3; do seq 20000 >>long.txt; git add .; git commit -qm $at; done
+        for at in $(seq 31); do git branch b$at; done; mkdir many; cd many
+        for at in $(seq 1001); do echo x >f$at; done; git add ."""
+    (tmp_path / "root").mkdir()
+    subprocess.run(["bash", "-c", setup], cwd=tmp_path / "root", check=True)
+    found = find_host_executables(os.environ, [str(tmp_path / "root")])
+    async with workshop(tmp_path, found=found) as server:
+        with collected() as case:
+            for name, arguments, how in CUT:
+                with case(name):
+                    result = await server.call(name, arguments, Person())
+                    assert (result.error, result.truncated) == (None, True), result.text[-300:]
+                    if how != "saved":
+                        assert how in result.text
+                        continue
+                    assert result.saved_output is not None
+                    assert f'read_file, path "{result.saved_output.path}"' in result.text
+                    saved = {"path": result.saved_output.path, "limit": 5}
+                    assert (await server.call("read_file", saved, Person())).error is None
+                    assert result.saved_output.size > 600

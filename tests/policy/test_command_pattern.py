@@ -7,6 +7,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mcp_toolserver.text.shell.script import simple_commands
 from mcp_toolserver.text.shell.words import CommandPattern, simple_parts
 from tests.support.cases import table
 
@@ -63,8 +64,9 @@ PUSHES = [
     "eval git push", "find . -exec git push \\;", "git -C x push", "git --no-pager push",
     "git -C x --no-pager -c a=b push origin", "sudo git -C x push", "true && git  push",
     "if a; then git\tpush; fi",
-    "echo $(git  push)", "git push 'open", "git -C 'open push", "X=1 sudo git push",
-    "git " + "-c push " * 100 + "x", "sudo " + "git x " * 100,
+    "echo $(git  push)", "git push 'open", "X=1 sudo git push", ">log git push", "git <f push",
+    'cd x && git -c "a;b" push', "bash <<X\ngit push\nX", "sudo --user me git push", 'git $"push"',
+    "git " + "-c push " * 100 + "x",
 ]  # fmt: skip
 
 
@@ -74,12 +76,33 @@ def test_a_rule_that_denies_matches_however_the_command_is_spelt() -> None:
 
 OTHERS = [
     "git pull", "git commit -m push", "git log --grep push", "echo git push", "gitpush", "git pushy",
-    "git-push", "sudo git pull", "git", "cat 'git", "git -C x pull push", "",
+    "git-push", "sudo git pull", "git", "cat 'git", "sudo echo git push", "git -C x pull push", "",
 ]  # fmt: skip
 
 
 def test_a_rule_that_denies_leaves_other_commands_alone() -> None:
     assert [command for command in OTHERS if denied(PUSH, command)] == []
+
+
+def test_what_runs_another_command_is_followed_only_so_far() -> None:
+    hostile = (
+        "$(",
+        "sudo ",
+        "sudo --a ",
+        "eval ",
+        "find -exec ",
+        "echo|xargs ",
+        "sh -c 'a' ",
+        "((",
+        "<<a ",
+        "`",
+    )
+    counts = {piece: len(simple_commands(piece * 10_000)) for piece in hostile}
+    assert {piece: count for piece, count in counts.items() if count > 30_000} == {}
+    assert counts["sudo "] < 100
+    # What is not read may be anything, so a rule that denies matches; one that allows does not.
+    deep = {"eval " * 15 + "git pull": False, "eval " * 20 + "git pull": True, "$(" * 20: True}
+    assert {command: denied(PUSH, command) for command in deep} == deep
 
 
 TABLES = Path(__file__).with_name("command_patterns.txt")

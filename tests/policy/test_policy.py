@@ -1,4 +1,4 @@
-"""Rules, the ceiling and the watchdog: words decide, and the default is no."""
+"""Rules and the ceiling: words decide, and the default is no."""
 
 from collections.abc import Mapping
 
@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from mcp_toolserver.capabilities.permissions import Capability, Permission
 from mcp_toolserver.errors import SettingsError
 from mcp_toolserver.policy.client_restrictions import ClientRestrictions
-from mcp_toolserver.policy.dangerous_commands import objection
 from mcp_toolserver.policy.rules import Policy, Request, Rule, RuleContext, by_reach, parse
 from mcp_toolserver.tool_spec import Args, Output, Runtime, ToolSpec
 from tests.support.workbench import required
@@ -196,23 +195,6 @@ def test_a_tool_gets_cheaper_or_dearer_with_what_it_needs() -> None:
     # One that is dearer than its needs stays so.
     assert spec(DANGER, Capability.FS_READ).level(confined) is DANGER
     assert spec(WRITE).level(required(*Capability)) is WRITE
-
-
-CATASTROPHES = [
-    "rm -rf /", "rm -rf /*", "sudo rm -rf --no-preserve-root /", "rm -r -f ~", "rm -fr $HOME/",
-    "mkfs.ext4 /dev/sda1", "dd if=/dev/zero of=/dev/sda bs=1M", "shutdown -h now", "reboot", "kill -9 -1",
-]  # fmt: skip
-HARMLESS = [
-    "rm -rf build", "rm -rf ./", "rm -rf /tmp/x", "rm -rf ~/x", "dd if=a of=b", "echo reboot", "kill -9 123",
-    "rm /", "git rm -r x",
-]  # fmt: skip
-
-
-def test_the_watchdog_stops_catastrophes_in_any_part_and_nothing_ordinary() -> None:
-    for command in CATASTROPHES:
-        assert objection(request("bash", f"cd x && {command}", command)), command
-    for command in HARMLESS:
-        assert objection(request("bash", command)) is None, command
 
 
 def test_a_clients_own_ceiling_lowers_that_of_a_call_and_never_raises_it() -> None:

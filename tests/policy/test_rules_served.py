@@ -1,10 +1,15 @@
-"""Rules of a config file, as a real server holds to them."""
+"""Rules of a config file and the check of dangerous commands, as real servers apply them."""
 
 from pathlib import Path
 
 import pytest
 
+from mcp_toolserver.capabilities.permissions import Permission
+from tests.support.cases import collected, table
 from tests.support.live import Setup, connected, text
+from tests.support.processes import call
+from tests.support.workbench import Person, dispatcher, machine
+from tests.support.workshop import workshop
 
 RULES = """
 [rules]
@@ -51,3 +56,52 @@ async def test_a_rule_stops_every_spelling_of_a_command_and_every_tool_that_need
         assert "secrets" not in text(await client.call_tool("grep_search", {"pattern": "before"}))
         assert not (await client.call_tool("edit_file", {"path": "a.txt", **edit})).is_error
     assert (setup.root / "a.lock").read_text(encoding="utf-8") == "before\n"
+
+
+def commands(part: str) -> list[str]:
+    rows = table(Path(__file__).with_name("dangerous_commands.txt"), part, 1)
+    return [row[0].replace("⏎", "\n") for row in rows]
+
+
+@pytest.mark.requirement("DA-46")
+async def test_catastrophic_commands_are_refused_and_their_neighbours_run_in_every_mode(
+    tmp_path: Path,
+) -> None:
+    with collected() as case:
+        for mode in Permission:
+            (tmp_path / mode.flag).mkdir()
+            async with workshop(tmp_path / mode.flag, mode) as server:
+                # Nothing starts in a folder that does not exist, whatever the check overlooks.
+                for part, kind in (("refused", "denied"), ("harmless", "not_found")):
+                    for command in commands(part):
+                        with case(f"{mode.flag}: {command}"):
+                            result = await call(server, "bash", command=command, cwd="missing")
+                            assert result.error == kind, result.text
+                            assert ("safety check" in result.text) == (part == "refused")
+                for command in commands("harmless") if mode is Permission.WORKSPACE_WRITE else ():
+                    with case(f"{mode.flag}, run: {command}"):
+                        assert (await call(server, "bash", command=command)).error is None
+
+
+@pytest.mark.requirement("DA-46")
+async def test_whatever_takes_a_shell_script_refuses_catastrophic_ones(tmp_path: Path) -> None:
+    # A host that can run no command.
+    server = dispatcher(machine(tmp_path))
+    schedule = {"schedule": "@daily"}
+    for script, refuses in (("cd /x && rm -rf /", True), ("reboot_later = 1\necho reboot", False)):
+        for name, arguments in (
+            *((name, {"command": script}) for name in ("bash", "PowerShell", "container_shell")),
+            ("REPL", {"language": "shell", "code": script}),
+            ("CronCreate", {"command": script, **schedule}),
+            ("CallTool", {"name": "bash", "arguments": {"command": script}}),
+        ):
+            result = await server.call(name, arguments, Person())
+            assert ("safety check" in result.text) is refuses, (name, result.text)
+    for name, arguments in (
+        ("REPL", {"language": "python", "code": "shutdown = 1\nreboot"}),
+        ("CronCreate", {"prompt": "reboot", **schedule}),
+    ):
+        assert (await server.call(name, arguments, Person())).error == "unavailable"
+    async with workshop(tmp_path, Permission.READ_ONLY) as served:
+        for message, kind in (("rm -rf /\n", "denied"), ("ls\n", "not_found")):
+            assert (await call(served, "SendMessage", to="bg_000000", message=message)).error == kind

@@ -32,6 +32,7 @@ async def test_the_newest_file_comes_first(at: Dispatcher, tmp_path: Path) -> No
         assert (await ask(at, name, pattern="d.*", **arguments)).text == "d.js"
 
 
+@pytest.mark.requirement("GR-51")
 async def test_two_hundred_files_are_all_shown_and_more_come_in_pages(at: Dispatcher, tmp_path: Path) -> None:
     names = [f"f{number:04}" for number in range(201)]
     put(tmp_path, *names[:200])

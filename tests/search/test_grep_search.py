@@ -82,6 +82,7 @@ async def test_a_page_says_how_to_go_on(at: Dispatcher) -> None:
     assert past.text == "[nothing after offset=9: there are 3 matching lines in 2 files]"
 
 
+@pytest.mark.requirement("GR-52")
 async def test_exactly_the_limit_is_not_cut(at: Dispatcher, tmp_path: Path) -> None:
     for number in range(200):
         (tmp_path / "root" / f"{number:03}").write_text("needle", encoding="utf-8")

@@ -58,7 +58,7 @@ def test_no_path_is_advised_to_a_call_that_does_not_write() -> None:
 
 
 SCRIPTS = {
-    "python3 -m http.server > log 2>&1 & ls": "`python3 -m http.server > log 2>&1` was stopped",
+    "python3 -m http.server > log 2>&1 & ls": "`python3 -m http.server` was stopped",
     "make && (cd a; ./serve &)": "`./serve` was stopped",
     "mkdir x; cd x": "`cwd`",
     "cd 'a & b' # there": "`cwd`",

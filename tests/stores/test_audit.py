@@ -175,7 +175,7 @@ async def test_every_end_of_a_call_has_its_verdict_and_outcome(
         tool(work, name="off"),
         tool(work, name="denied"),
         tool(work, name="dear", permission=Permission.DANGER_FULL_ACCESS),
-        tool(work, name="shell", kind="execute", subjects=lambda _: ("rm -rf /",)),
+        tool(work, name="shell", kind="execute", script=lambda _: "rm -rf /"),
         tool(work, name="allowed", permission=Permission.WORKSPACE_WRITE),
         tool(work, name="lacking", needs=[Capability.SEARCH]),
         tool(bug, name="bug"),

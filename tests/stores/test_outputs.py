@@ -86,6 +86,7 @@ async def test_a_stream_can_be_read_while_it_is_written(outputs: OutputStore) ->
     assert Path(saved.path).read_bytes() == b"first second"
 
 
+@pytest.mark.requirement("GR-49")
 async def test_closing_removes_everything_of_this_session_only(state: Path, outputs: OutputStore) -> None:
     other = OutputStore(str(state))
     mine, theirs = await outputs.save("mine", "me"), await other.save("theirs", "me")

@@ -86,6 +86,7 @@ def tool(
     permission: Permission = Permission.READ_ONLY,
     needs: Iterable[Capability] = (),
     subjects: Callable[..., tuple[str, ...]] = lambda _: (),
+    script: Callable[..., str] = lambda _: "",
     kind: Kind = "read",
     limits: Limits = Limits(deadline=5.0),  # noqa: B008  frozen
     may_be_long: bool = False,
@@ -99,6 +100,7 @@ def tool(
         run=run,
         kind=kind,
         subjects=subjects,
+        script=script,
         limits=limits,
         may_be_long=may_be_long,
     )
@@ -148,7 +150,6 @@ def dispatcher(
 ) -> Dispatcher:
     """A dispatcher of `entries`, or of all the real tools."""
     registry = Registry(entries) if entries else real_tools()
-    running = frozenset(name for name, entry in registry.entries.items() if entry.spec.kind == "execute")
     words = rule_context(registry)
     rules = [tuple(parse(text, words) for text in texts) for texts in (deny, ask, allow)]
     policy = Policy(
@@ -163,7 +164,6 @@ def dispatcher(
         offered=frozenset(registry.entries if offered is None else offered),
         policy=policy,
         host=host,
-        watched=running,
     )
 
 

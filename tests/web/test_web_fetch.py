@@ -82,6 +82,7 @@ async def test_a_pdf_is_shown_page_by_page_unless_it_is_damaged(tmp_path: Path) 
 # --- reading on ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("GR-54")
 async def test_a_long_page_is_read_in_parts_that_together_are_the_whole(tmp_path: Path) -> None:
     whole = "".join(f"line {number} ä\n" for number in range(40_000))
     with reaching(tmp_path, {"/": page(whole, kind="text/plain; charset=utf-8")}) as (made, outside):

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -96,10 +97,21 @@ def searching(
     return bench(folder, providers=providers, person=person, **policy)
 
 
+@pytest.mark.requirement("GR-33")
 @every_engine
 async def test_an_engines_answer_becomes_titles_addresses_and_snippets(engine: str, tmp_path: Path) -> None:
     with site({PATHS[engine]: SPEAKERS[engine]}) as service:
-        text = await searching(tmp_path, service, engine).text("WebSearch", query="a&b=c ü #1")
+        result = await searching(tmp_path, service, engine).call("WebSearch", query="a&b=c ü #1")
+    text = result.text
+    assert result.data == {
+        "results": [
+            {"title": "First & best", "url": "https://www.example.org/one", "snippet": "About the first."},
+            {"title": "Second", "url": "https://docs.example.com/two?x=1", "snippet": "About the second."},
+            {"title": "Third", "url": "https://example.net/three", "snippet": "About the third."},
+        ],
+        "provider": engine,
+        "searches_left": 24,
+    }
     assert inside(text) == (
         "1. First & best\n   https://www.example.org/one\n   About the first.\n"
         "2. Second\n   https://docs.example.com/two?x=1\n   About the second.\n"
@@ -173,18 +185,31 @@ async def test_an_engine_that_does_not_answer_with_results_is_an_error(engine: s
             assert "the-key" not in result.text
 
 
-async def test_the_twenty_sixth_search_of_a_session_is_refused(tmp_path: Path) -> None:
+@pytest.mark.requirement("GR-35", "GR-37")
+@pytest.mark.parametrize("quota", [25, 2])
+async def test_a_session_has_only_so_many_searches(tmp_path: Path, quota: int) -> None:
     with site({"/search": flat}) as service:
         person = Person(name="one")
-        made = searching(tmp_path, service, "searxng", person=person)
-        results = [await made.call("WebSearch", query="words") for _ in range(26)]
+        engine = provider("searxng", service)
+        made = bench(tmp_path, providers=[engine], searches=quota, person=person)
+        results = [await made.call("WebSearch", query="words") for _ in range(quota + 1)]
         person.name = "another"
         other = await made.call("WebSearch", query="words")
-    assert [result.error for result in results] == [None] * 25 + ["denied"]
+    assert [result.error for result in results] == [None] * quota + ["denied"]
     assert other.error is None
-    assert len(service.asked) == 26
+    assert len(service.asked) == quota + 1
 
 
+@pytest.mark.requirement("GR-36", "GR-37")
+async def test_a_search_takes_only_so_long(tmp_path: Path) -> None:
+    with site({"/search": lambda reply: reply.site.closing.wait(30)}) as service:
+        engine = replace(provider("searxng", service), seconds=0.2)
+        assert (
+            await bench(tmp_path, providers=[engine]).call("WebSearch", query="words")
+        ).error == "timed_out"
+
+
+@pytest.mark.requirement("GR-34")
 async def test_a_session_keeps_to_one_engine_and_sessions_differ(tmp_path: Path) -> None:
     with site({path: SPEAKERS[engine] for engine, path in PATHS.items() if engine != "tavily"}) as service:
         person = Person()

@@ -60,6 +60,20 @@ def test_a_file_without_a_usable_key_stops_the_start(tmp_path: Path) -> None:
         assert not content or content not in str(caught.value)
 
 
+def test_a_quota_or_time_of_searches_that_cannot_hold_stops_the_start(tmp_path: Path) -> None:
+    config = tmp_path / "config.toml"
+    for line in (
+        "web-searches = 0",
+        "web-searches = 2.5",
+        "web-search-seconds = 0",
+        "web-search-seconds = 51",
+    ):
+        config.write_text(line, encoding="utf-8")
+        with pytest.raises(SettingsError, match="it must be"):
+            load(["--config", str(config)], {})
+
+
+@pytest.mark.requirement("GR-37")
 def test_the_config_file_names_hosts_engines_and_keys(tmp_path: Path) -> None:
     config = tmp_path / "config.toml"
     config.write_text(
@@ -67,6 +81,8 @@ def test_the_config_file_names_hosts_engines_and_keys(tmp_path: Path) -> None:
         web-hosts = ["a.example", "*.b.example:8443"]
         web-private = ["localhost:3000", "[::1]:80", "::1", "10.0.0.0/8", "*.corp"]
         web-robots = false
+        web-searches = 3
+        web-search-seconds = 2.5
         web-search = ["brave", "searxng=http://localhost:8888/base", "duckduckgo"]
         web-search-keys = ["brave={key_file(tmp_path)}"]
         """,
@@ -74,7 +90,8 @@ def test_the_config_file_names_hosts_engines_and_keys(tmp_path: Path) -> None:
     )
     options = web_options(load(["--config", str(config)], {}).settings)
     assert (len(options.hosts), len(options.private)) == (2, 5)
-    assert options.robots is False
+    assert (options.robots, options.searches) == (False, 3)
+    assert {provider.seconds for provider in options.providers} == {2.5}
     engines = [(provider.engine, str(provider.base), provider.key) for provider in options.providers]
     assert engines == [
         ("brave", "https://api.search.brave.com/", "a-key"),

@@ -188,13 +188,13 @@ def test_an_answer_is_fresh_for_as_long_as_it_says() -> None:
 
 
 def test_sessions_are_counted_apart_until_they_are_old_or_too_many() -> None:
-    budget = SearchBudget()
+    budget = SearchBudget(25)
     budget.take("a")
     for number in range(10_000):
         budget.take(str(number))
     assert budget.take("a") == 24
     times = iter([0.0, 86_400.0, 86_401.0])
-    budget = SearchBudget(clock=lambda: next(times))
+    budget = SearchBudget(25, clock=lambda: next(times))
     assert [budget.take("a") for _ in range(3)] == [24, 23, 24]
 
 

@@ -265,11 +265,14 @@ def bench(
     private: Sequence[str] = (),
     robots: bool = True,
     providers: Sequence[Provider] = (),
+    searches: int = 25,
     person: Person | None = None,
     **policy: Any,
 ) -> Bench:
     """All the tools, with a web that the test made; without `internet` it is that of this machine."""
-    options = WebOptions(hosts=host_patterns(hosts), private=private_places(private), robots=robots)
+    options = WebOptions(
+        hosts=host_patterns(hosts), private=private_places(private), robots=robots, searches=searches
+    )
     if providers:
         options = replace(options, providers=tuple(providers))
     if internet is None:

@@ -31,7 +31,6 @@ from mcp_toolserver.text.git.log import BRANCH_FORMAT, COMMIT_FORMAT, blamed, co
 from mcp_toolserver.text.git.names import peeled, plain
 from mcp_toolserver.text.git.status import parsed
 
-BRANCHES = 30
 LAST_COMMITS = 10
 MOST_COMMITS = 10_000
 """The overview counts at most this many commits."""
@@ -159,8 +158,7 @@ class GitReader:
             files = listed.stdout.decode("utf-8", "surrogateescape").split("\0")[:-1]
             return GitOverview(
                 folder=repository.top,
-                branches=branches[:BRANCHES],
-                all_branches=len(branches),
+                branches=branches,
                 tags=tags,
                 remotes=remotes(parse_config(repository.location.config)),
                 commits=last,

@@ -32,6 +32,7 @@ from mcp_toolserver.text.code.positions import (
     code_lines,
     definition_pattern,
     definitions,
+    implementation_pattern,
     symbol_at,
     symbol_starts,
 )
@@ -303,16 +304,19 @@ class _TextSearch:
                 return await self._definitions(query, rf"(?i:\w*{re.escape(query.symbol)}\w*)")
             case "goToDefinition":
                 return await self._definitions(query, re.escape(await self._symbol(query)))
-            case "findReferences":
+            case "findReferences" | "goToImplementation":
                 symbol = await self._symbol(query)
-                pattern = rf"\b{re.escape(symbol)}\b"
-                return await self._search(query, pattern, lambda line: [*symbol_starts(line, symbol), 0][0])
+                name, is_base = re.escape(symbol), query.operation == "goToImplementation"
+                pattern = implementation_pattern(name) if is_base else rf"\b{name}\b"
+                found = await self._search(query, pattern, lambda line: [*symbol_starts(line, symbol), 0][0])
+                # Of a method, the definitions with its name.
+                return found if found.places or not is_base else await self._definitions(query, name)
             case "hover":
                 return await self._hover(query)
             case _:
                 raise Unavailable(
-                    f"{self.why} {query.operation} needs one; goToDefinition, findReferences, hover and the "
-                    "symbol operations work without."
+                    f"{self.why} {query.operation} needs one; the operations about definitions, "
+                    "implementations, references, hover and symbols work without."
                 )
 
     async def _definitions(self, query: CodeQuery, name: str) -> CodeAnswer:

@@ -13,7 +13,7 @@ from mcp_toolserver.runtime.host_services import ServiceRequest
 from mcp_toolserver.runtime.web.client import HttpClient
 from mcp_toolserver.runtime.web.guard import Guard, Resolve, system_resolve
 from mcp_toolserver.runtime.web.options import WebOptions
-from mcp_toolserver.runtime.web.search_client import SearchClient
+from mcp_toolserver.runtime.web.search_client import SearchBudget, SearchClient
 
 
 class WebServices:
@@ -29,7 +29,12 @@ class WebServices:
     ) -> None:
         self.guard = Guard(hosts=options.hosts, private=options.private, resolve=resolve)
         self.http = HttpClient(self.guard, network, trusted)
-        self.search_client = SearchClient(http=self.http, guard=self.guard, providers=options.providers)
+        self.search_client = SearchClient(
+            http=self.http,
+            guard=self.guard,
+            providers=options.providers,
+            budget=SearchBudget(options.searches),
+        )
         self.obeys_robots = options.robots
 
     def provide(self, request: ServiceRequest) -> "WebFetcher | WebSender":

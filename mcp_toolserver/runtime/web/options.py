@@ -31,6 +31,8 @@ class Provider:
     key: str = field(default="", repr=False)
     is_named: bool = False
     """Whether the operator set the address, which permits it even if it is not public."""
+    seconds: float = 15.0
+    """That a search may take."""
 
 
 USUAL_PROVIDER = Provider(engine="duckduckgo", base=parse_url("https://html.duckduckgo.com"))
@@ -44,6 +46,8 @@ class WebOptions:
     private: tuple[PrivateHost, ...] = ()
     robots: bool = True
     providers: tuple[Provider, ...] = (USUAL_PROVIDER,)
+    searches: int = 25
+    """Searches of one session in a day."""
 
 
 def host_patterns(entries: Sequence[str]) -> tuple[UrlPattern, ...]:

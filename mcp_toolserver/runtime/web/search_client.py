@@ -17,9 +17,6 @@ from mcp_toolserver.runtime.web.options import Provider
 from mcp_toolserver.text.web.search_results import brave, chosen, duckduckgo, flat, with_sites
 from mcp_toolserver.text.web.urls import bracketed, canonical_url, url_pattern
 
-MAX_PER_SESSION = 25
-SECONDS = 15.0
-
 _MOST = 2 * 1024 * 1024
 """Bytes of a response."""
 
@@ -58,7 +55,9 @@ def _duckduckgo(provider: Provider, query: WebQuery) -> WebSend:
 def _get(provider: Provider, path: str, parameters: Mapping[str, str], headers: Mapping[str, str]) -> WebSend:
     query = urlencode(parameters, quote_via=quote)
     url = f"{provider.base.origin}{provider.base.path.rstrip('/')}{path}{'?' if query else ''}{query}"
-    return WebSend(url=canonical_url(url), method="GET", headers=headers, most=_MOST, seconds=SECONDS)
+    return WebSend(
+        url=canonical_url(url), method="GET", headers=headers, most=_MOST, seconds=provider.seconds
+    )
 
 
 _ENGINES: Mapping[str, tuple[Callable[[Provider, WebQuery], WebSend], Callable[[bytes], list[WebHit]]]] = {
@@ -72,6 +71,8 @@ _ENGINES: Mapping[str, tuple[Callable[[Provider, WebQuery], WebSend], Callable[[
 
 @dataclass(frozen=True)
 class SearchBudget:
+    most: int
+    """Searches of one session."""
     clock: Callable[[], float] = time.monotonic
     _used: OrderedDict[str, tuple[float, int]] = field(default_factory=OrderedDict[str, tuple[float, int]])
 
@@ -81,15 +82,15 @@ class SearchBudget:
         started, used = self._used.get(session, (now, 0))
         if now - started > _FORGET_AFTER:
             started, used = now, 0
-        if used >= MAX_PER_SESSION:
+        if used >= self.most:
             raise Denied(
-                f"This session has used its {MAX_PER_SESSION} searches. "
+                f"This session has used its {self.most} searches. "
                 "Use the results you have, or fetch known pages."
             )
         self._used[session] = (started, used + 1)
         while len(self._used) > _SESSIONS:
             self._used.popitem(last=False)
-        return MAX_PER_SESSION - used - 1
+        return self.most - used - 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,7 +98,7 @@ class SearchClient:
     http: HttpClient
     guard: Guard
     providers: tuple[Provider, ...]
-    budget: SearchBudget = field(default_factory=SearchBudget)
+    budget: SearchBudget
 
     async def search(self, query: WebQuery, session: str) -> WebHits:
         """Search with the engine of the session.

@@ -269,6 +269,12 @@ def definition_pattern(name: str) -> str:
     return "|".join(form.replace(_NAME, name) for form in _FORMS)
 
 
+def implementation_pattern(name: str) -> str:
+    """Return a regex that finds lines that may define a type on the base of the one that `name` matches."""
+    types = r"\b(?:class|enum|extension|interface|object|protocol|record|struct|trait)\b"
+    return rf"{types}.*\w.*[^\w\-]{name}\b|\bimpl\b.*\b{name}\b.*\bfor\b"
+
+
 def definitions(lines: Iterable[str], name: str = _ANY_NAME) -> Iterator[Definition]:
     """Yield the definitions of what the pattern `name` matches."""
     forms = [re.compile(form.replace(_NAME, f"(?P<name>{name})")) for form in _FORMS]

@@ -7,6 +7,9 @@ from mcp_toolserver.capabilities.git import GitText
 MAX_FILES = 200
 """Files that an answer lists."""
 
+MAX_BRANCHES = 30
+"""Branches that an answer lists."""
+
 
 def hidden(count: int, what: str) -> Iterator[str]:
     """Yield a note that a rule hides something, if it does."""
@@ -19,12 +22,12 @@ def counted(count: int, what: str, many: str = "") -> str:
     return f"{count:,} {what if count == 1 else many or f'{what}s'}"
 
 
-def file_lines(files: Sequence[tuple[str, str]]) -> tuple[list[str], bool]:
-    """List files, each with a letter of what became of it; the second value is whether the list is cut."""
-    lines = [f"{letter} {path}" for letter, path in files[:MAX_FILES]]
-    is_cut = len(files) > len(lines)
-    note = [f"[the first {len(lines):,} of {len(files):,} files]"] if is_cut else []
-    return lines + note, is_cut
+def file_lines(files: Sequence[tuple[str, str]]) -> tuple[list[str], str]:
+    """List files, each with a letter of what became of it; the second value is all of a list that is cut."""
+    lines = [f"{letter} {path}" for letter, path in files]
+    if len(lines) <= MAX_FILES:
+        return lines, ""
+    return [*lines[:MAX_FILES], f"[the first {MAX_FILES:,} of {len(lines):,} files]"], "\n".join(lines)
 
 
 def about(found: GitText, *, asked: str) -> Iterator[str]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from mcp_toolserver.capabilities.call_scope import Report
 from mcp_toolserver.capabilities.processes import JobState
+from mcp_toolserver.text.shell.script import simple_commands
 
 _WORDS = {
     "running": "running for {}",
@@ -180,27 +181,20 @@ def explain(
     return tuple(notes)
 
 
-_QUOTED = re.compile(r"'[^']*'|\"(?:\\.|[^\"\\])*\"|\\.|(?<!\S)#[^\n]*", re.DOTALL)
-_SEPARATOR = re.compile(r"&&|\|&|&>|[<>]&|[;&|\n()]")
-_MOVES = re.compile(r"\s*(?:cd|pushd)\b")
-_WAITS = re.compile(r"\b(?:wait|kill|fg)\b|<<")
+_WAITS = {"wait", "kill", "fg"}
 
 
 def script_notes(script: str) -> tuple[str, ...]:
     """What the end of a bash script undoes, as far as its text tells: processes and the working folder."""
     notes: list[str] = []
-    bare, start, left = _QUOTED.sub(lambda quoted: "_" * len(quoted[0]), script.rstrip()), 0, ""
-    for found in _SEPARATOR.finditer(bare):
-        if found[0] == "&":
-            left = left or " ".join(script[start : found.start()].split())
-        if found[0] not in ("&>", "<&", ">&"):
-            start = found.end()
-    if left and not _WAITS.search(bare):
+    commands = simple_commands(script)
+    left = next((" ".join(one.words) for one in commands if one.followed_by == "&"), "")
+    if left and not _WAITS & {one.name for one in commands}:
         notes.append(
             f"`{left[:80]}` was stopped with the script if it still ran. Start what should go on with "
             "run_in_background."
         )
-    if _MOVES.match(bare, start):
+    if commands and commands[-1].name in ("cd", "pushd"):
         notes.append("The working folder is not kept: send `cwd` with the next call.")
     return tuple(notes)
 

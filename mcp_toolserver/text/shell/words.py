@@ -1,10 +1,10 @@
 """Splits shell commands into the parts that rules match, and tells whether a command is one that a rule
 names, word by word.
 
-A rule that denies or asks matches liberally: quotes, blanks, the folder of a program, what runs another
-program (`env`, `sudo`, `sh -c`, ...) and options before the second word make no difference, and a command
-that cannot be parsed matches where one of its words could begin what the rule names. A rule that allows is
-strict: the command has to be just the words of the rule, and one that cannot be parsed is never allowed.
+A rule that denies or asks matches liberally: quotes, blanks, redirections, the folder of a program, what runs
+another program (`env`, `sudo`, `sh -c`, ...) and options before the second word make no difference. A rule
+that allows is strict: the command has to be just the words of the rule, and one that cannot be parsed is
+never allowed.
 
 Neither is a boundary: a shell has more ways to name a program than a text can show.
 """
@@ -16,6 +16,7 @@ from functools import lru_cache
 from itertools import chain
 
 from mcp_toolserver.text.search.glob import wildcard
+from mcp_toolserver.text.shell.script import SimpleCommand, is_read_whole, simple_commands
 
 _OPERATORS = re.compile(r"\$\(|[;|&\n\r(){}<>`]")
 """Where a simple command may begin or end. Quotes are not honoured, on purpose: a rule must see what a quoted
@@ -74,15 +75,7 @@ _BETWEEN = "\0"
 
 _ANY_END = ":*"
 
-_RUNS_OTHERS = re.compile(
-    r"a?sh|bash|builtin|busybox|chroot|chronic|command|dash|doas|env|eval|exec|find|fish|flock|ionice|ksh|nice|"
-    r"nohup|nsenter|parallel|runuser|script|setsid|ssh|stdbuf|strace|su|sudo|taskset|time|timeout|unbuffer|"
-    r"unshare|watch|xargs|zsh"
-)
-"""Programs and shell commands that run the command in their arguments."""
-
-_ASSIGNMENT = re.compile(r"[A-Za-z_]\w*\+?=")
-_QUOTES = re.compile(r"\$(?=['\"])|['\"\\]")
+_QUOTES = re.compile(r"['\"\\]")
 
 _MOST_PLACES = 32
 """Places in a command at which one rule is tried. Where there are more, the rule is taken to match."""
@@ -119,27 +112,23 @@ class CommandPattern:
         """Whether the command may run what the pattern names."""
         if self._raw(command):
             return True
-        words, anywhere = _command_words(command)
-        if self._is(words):
+        if self.permits(command) or any(map(self._at, simple_commands(command))):
             return True
-        places = list(self._places(words, anywhere=anywhere))
-        return len(places) > _MOST_PLACES or any(self._at(words[place:]) for place in places)
+        # What a limit leaves unread may be anything.
+        return not is_read_whole(command)
 
     def _is(self, words: Sequence[str]) -> bool:
         text = _BETWEEN.join(words)
         return self._alone(text) or (self._is_open and self._followed(text))
 
-    def _places(self, words: Words, *, anywhere: bool) -> Iterator[int]:
-        """Yield the positions at which the pattern may begin: words that equal its first word."""
-        for place, word in enumerate(words):
-            if self._first(word) or self._first(_name(word)):
-                yield place
-            if not anywhere and not _ASSIGNMENT.match(word):
-                return
-
-    def _at(self, words: Words) -> bool:
-        """Whether the words are those of the pattern, but for options before the second one."""
-        program = words[0] if self._first(words[0]) else _name(words[0])
+    def _at(self, one: SimpleCommand) -> bool:
+        """Whether it is the command of the pattern, but for the folder of the program and options before the
+        second word."""
+        if not (words := one.words):
+            return False
+        program = next(filter(self._first, (one.words[0], one.name)), None)
+        if program is None:
+            return False
         if self._is((program, *words[1:])):
             return True
         second = next(iter(self._words[1:]), "")
@@ -161,17 +150,6 @@ def _after_options(words: Words) -> Iterator[int]:
         may_be_value = is_option
 
 
-@lru_cache(maxsize=256)
-def _command_words(command: str) -> tuple[Words, bool]:
-    """Split a command into words, as far as possible; also return whether any word may name a program."""
-    command = command.replace("\\\n", "")
-    words = _words(re.sub(r"\$(?=['\"])", "", command))
-    if words is None:
-        return _loose_words(command), True
-    names = (_name(word) for word in words if not _ASSIGNMENT.match(word))
-    return (_loose_words(command), True) if _RUNS_OTHERS.fullmatch(next(names, "")) else (words, False)
-
-
 def _words(text: str) -> Words | None:
     """Split a simple command as a shell does, quotes removed; None if it cannot be split."""
     try:
@@ -183,7 +161,3 @@ def _words(text: str) -> Words | None:
 def _loose_words(text: str) -> Words:
     """Split at white space and drop quotes, for commands that cannot be parsed."""
     return tuple(_QUOTES.sub("", text).split())
-
-
-def _name(word: str) -> str:
-    return word.rpartition("/")[2]

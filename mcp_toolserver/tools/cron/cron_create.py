@@ -8,7 +8,6 @@ from typing import Annotated
 
 from mcp_toolserver import tool as t
 from mcp_toolserver.text.cron import at, parse_cron
-from mcp_toolserver.text.shell.words import simple_parts
 
 
 class CronCreate(t.Args):
@@ -66,7 +65,8 @@ TOOL = t.ToolSpec(
     args=CronCreate,
     run=run,
     needs=frozenset({t.Capability.CRON, t.Capability.SCHEDULES, t.Capability.CLOCK}),
-    subjects=lambda args: simple_parts(args.command) if args.command else (),
+    subjects=lambda _: (),
+    script=lambda args: args.command,
     output=Created,
     aliases=(t.Alias("CronCreate", {"name": "description"}),),
 )

@@ -5,7 +5,8 @@ themselves.
 
 from mcp_toolserver import tool as t
 
-_MOST = 100
+_MOST = 2_000
+_SHOWN = 100
 
 
 class Mdfind(t.Args):
@@ -19,12 +20,18 @@ class Mdfind(t.Args):
 
 async def run(args: Mdfind, rt: t.Runtime) -> t.Output:
     found = await rt.desktop.find(args.query, args.path, _MOST)
+    shown = found.files[:_SHOWN]
+    is_cut = len(shown) < len(found.files)
     notes = (
         "" if found.files else "[nothing found; the index may be old or leave this folder out]",
-        f"[{len(found.files)} shown; ask for less to see others]" if found.more else "",
+        f"[{len(shown)} shown; ask for less to see others]" if found.more or is_cut else "",
         f"[{found.withheld} left out: hidden, or outside the workspace]" if found.withheld else "",
     )
-    return t.Output("\n".join((*found.files, *filter(None, notes))), truncated=found.more)
+    return t.Output(
+        "\n".join((*shown, *filter(None, notes))),
+        truncated=found.more or is_cut,
+        whole="\n".join(found.files) if is_cut else "",
+    )
 
 
 TOOL = t.ToolSpec(

@@ -7,7 +7,7 @@ fetch or push.
 from typing import Self
 
 from mcp_toolserver import tool as t
-from mcp_toolserver.text.git.messages import counted, file_lines
+from mcp_toolserver.text.git.messages import MAX_BRANCHES, counted, file_lines
 
 
 class GitBranch(t.Args):
@@ -35,22 +35,27 @@ class GitBranch(t.Args):
 
 async def run(args: GitBranch, rt: t.Runtime) -> t.Output:
     if not args.name:
-        return t.Output(_listed(await rt.git.overview(args.path)))
+        return _listed(await rt.git.overview(args.path))
     query = t.BranchQuery(
         path=args.path, name=args.name, create=args.create, start=args.start, switch=args.switch
     )
     found = await rt.git_changes.branch(query)
-    lines, is_cut = file_lines(found.files)
-    return t.Output("\n".join((_headline(found), *lines)), truncated=is_cut)
+    lines, whole = file_lines(found.files)
+    return t.Output("\n".join((_headline(found), *lines)), truncated=bool(whole), whole=whole)
 
 
-def _listed(found: t.GitOverview) -> str:
+def _listed(found: t.GitOverview) -> t.Output:
     lines = [
         f"{'*' if one.current else ' '} {one.name} {one.commit[:12]} {one.date}" for one in found.branches
     ]
-    more = found.all_branches - len(lines)
-    note = f", {more:,} older ones not shown" if more else ""
-    return "\n".join((*lines, f"[{counted(found.all_branches, 'branch', 'branches')}{note}]"))
+    older = len(lines[MAX_BRANCHES:])
+    note = f", {older:,} older ones not shown" if older else ""
+    count = f"[{counted(len(lines), 'branch', 'branches')}{note}]"
+    return t.Output(
+        "\n".join((*lines[:MAX_BRANCHES], count)),
+        truncated=older > 0,
+        whole="\n".join(lines) if older else "",
+    )
 
 
 def _headline(found: t.BranchChange) -> str:

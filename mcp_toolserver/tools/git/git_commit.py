@@ -62,7 +62,7 @@ async def run(args: GitCommit, rt: t.Runtime) -> t.Output:
     branch = found.branch or "no branch"
     verb = "Amended" if args.amend else "Committed"
     head = f"{verb} {found.id[:12]} on {branch}, {counted(len(found.files), 'file')}: {found.subject}"
-    lines, is_cut = file_lines(found.files)
+    lines, whole = file_lines(found.files)
     return t.Output(
         "\n".join((head, f"Author: {found.author}", *lines, *_notes(found))),
         data=Commit(
@@ -72,7 +72,8 @@ async def run(args: GitCommit, rt: t.Runtime) -> t.Output:
             total=len(found.files),
             files=[CommittedFile(change=letter, path=path) for letter, path in found.files[:MAX_FILES]],
         ),
-        truncated=is_cut,
+        truncated=bool(whole),
+        whole=whole,
     )
 
 

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from mcp_toolserver import tool as t
-from mcp_toolserver.text.git.messages import counted
+from mcp_toolserver.text.git.messages import MAX_BRANCHES, counted
 
 _MOST = 20
 """Languages, folders and remotes that are named."""
@@ -26,7 +26,7 @@ def _lines(found: t.GitOverview) -> Iterator[str]:
     files = counted(len(found.files), "file") + ("" if found.complete else " or more")
     commits = counted(found.all_commits, "commit")
     yield f"Repository {found.folder}: {files}, {commits}, {counted(found.tags, 'tag')}"
-    yield from _titled("Branches", map(_branch, found.branches), found.all_branches)
+    yield from _titled("Branches", map(_branch, found.branches[:MAX_BRANCHES]), len(found.branches))
     remotes = [f"{name} {address}" for name, address in found.remotes[:_MOST]]
     yield from _titled("Remotes", remotes, len(found.remotes))
     last = [

@@ -5,11 +5,14 @@ answers and says so.
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from mcp_toolserver import tool as t
 
 _PLACES = 50
-_LIMITS: dict[t.CodeOperation, int] = {"workspaceSymbol": 30, "documentSymbol": 300, "diagnostics": 100}
+_MOST = 500
+"""Places that are saved where not all are shown."""
+_SHOWN: dict[t.CodeOperation, int] = {"workspaceSymbol": 30, "documentSymbol": 300, "diagnostics": 100}
 _SHORT = {
     "definition": "goToDefinition",
     "implementation": "goToImplementation",
@@ -50,11 +53,16 @@ async def run(args: Lsp, rt: t.Runtime) -> t.Output:
             line=args.line,
             character=args.character,
             symbol=args.query,
-            limit=_LIMITS.get(args.operation, _PLACES),
+            limit=_MOST,
         )
     )
-    text = "\n".join(answer_lines(args.operation, answer))
-    return t.Output(text, truncated=answer.total > len(answer.places))
+    places = answer.places[: _SHOWN.get(args.operation, _PLACES)]
+    text, whole = (
+        "\n".join(answer_lines(args.operation, replace(answer, places=some)))
+        for some in (places, answer.places)
+    )
+    is_cut = len(places) < len(answer.places)
+    return t.Output(text, truncated=answer.total > len(places), whole=whole if is_cut else "")
 
 
 _NOUNS: dict[t.CodeOperation, tuple[str, str]] = {
@@ -100,7 +108,7 @@ def _count(operation: t.CodeOperation, answer: t.CodeAnswer) -> str:
         return f"No {several} found{' inside the workspace' if answer.withheld else ''}{by}."
     noun = one if answer.total == 1 else several
     if (more := answer.total - len(answer.places)) > 0:
-        return f"[{len(answer.places)} of {answer.total} {noun}; {more} more{by}; grep_search lists all]"
+        return f"[{len(answer.places)} of {answer.total} {noun}; {more} more{by}]"
     return f"[{answer.total} {noun}{by}]"
 
 

@@ -12,7 +12,7 @@ from typing import Any, Self
 
 from mcp_toolserver import tool as t
 from mcp_toolserver.text.shell.command_output import command_text, describing, noted, script_notes
-from mcp_toolserver.text.shell.words import simple_parts
+from mcp_toolserver.text.shell.script import with_input
 
 _MOST_TIMEOUT = 600_000
 """Milliseconds."""
@@ -74,11 +74,6 @@ def bounded(timeout: int) -> tuple[float, list[str]]:
     return min(timeout, _MOST_TIMEOUT) / 1000, [note] * (timeout > _MOST_TIMEOUT)
 
 
-def parts(args: Bash) -> tuple[str, ...]:
-    """Return what rules match: a shell may run what it reads."""
-    return simple_parts(args.command) + (simple_parts(args.stdin) if args.stdin else ())
-
-
 def _milliseconds(seconds: Any) -> Any:
     """Leave values that are not finite numbers to validation."""
     return round(seconds * 1000) if isinstance(seconds, int | float) and isfinite(seconds) else seconds
@@ -138,7 +133,7 @@ TOOL = t.ToolSpec(
     run=run,
     needs=frozenset({t.Capability.PROCESS}),
     kind="execute",
-    subjects=parts,
+    script=lambda args: with_input(args.command, args.stdin),
     destructive=True,
     may_be_long=True,
     host_note=sandbox_facts,

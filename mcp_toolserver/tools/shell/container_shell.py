@@ -8,7 +8,8 @@ from typing import Self
 
 from mcp_toolserver import tool as t
 from mcp_toolserver.text.shell.command_output import command_text, noted
-from mcp_toolserver.text.shell.words import argument, simple_parts
+from mcp_toolserver.text.shell.script import with_input
+from mcp_toolserver.text.shell.words import argument
 from mcp_toolserver.tools.shell.bash import bounded
 
 
@@ -47,7 +48,7 @@ TOOL = t.ToolSpec(
     run=run,
     needs=frozenset({t.Capability.CONTAINERS}),
     kind="execute",
-    subjects=lambda args: simple_parts(args.script),
+    script=lambda args: with_input(args.command, args.stdin),
     destructive=True,
     may_be_long=True,
     # As for bash: the supervisor keeps the timeout, and the bytes leave room for notes.

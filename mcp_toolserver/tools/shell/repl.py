@@ -10,7 +10,7 @@ from typing import Annotated, Self
 from mcp_toolserver import tool as t
 from mcp_toolserver.text.documents.file_type import viewable
 from mcp_toolserver.text.shell.command_output import command_text, noted, printed
-from mcp_toolserver.text.shell.words import argument, simple_parts
+from mcp_toolserver.text.shell.words import argument
 from mcp_toolserver.tools.shell.bash import bounded
 
 _LANGUAGES: Mapping[str, t.Language] = {
@@ -122,7 +122,8 @@ TOOL = t.ToolSpec(
     run=run,
     needs=frozenset({t.Capability.PROCESS, t.Capability.SESSIONS}),
     kind="execute",
-    subjects=lambda args: simple_parts(args.code) if args.language == "shell" else (args.code,),
+    subjects=lambda args: (args.code,),
+    script=lambda args: args.code if args.language == "shell" else "",
     destructive=True,
     may_be_long=True,
     # As for bash: the timeout is kept elsewhere, and the bytes leave room for notes.

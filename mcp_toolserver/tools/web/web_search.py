@@ -29,6 +29,18 @@ class WebSearch(t.Args):
     max_results: int = t.Field(default=8, ge=1, le=20, description="Most results to return")
 
 
+class Hit(t.Record):
+    title: str
+    url: str
+    snippet: str
+
+
+class Hits(t.Record):
+    results: list[Hit]
+    provider: str
+    searches_left: int
+
+
 async def run(args: WebSearch, rt: t.Runtime) -> t.Output:
     query = t.WebQuery(
         text=args.query,
@@ -37,11 +49,16 @@ async def run(args: WebSearch, rt: t.Runtime) -> t.Output:
         blocked_domains=args.blocked_domains,
     )
     found = await rt.web.search(query)
+    data = Hits(
+        results=[Hit(title=hit.title, url=hit.url, snippet=hit.snippet) for hit in found.hits],
+        provider=found.provider,
+        searches_left=found.left,
+    )
     left = f"[{found.provider}; {found.left} searches left in this session]"
     if not found.hits:
-        return t.Output(f"Nothing was found; use other words or fewer domains.\n{left}")
+        return t.Output(f"Nothing was found; use other words or fewer domains.\n{left}", data=data)
     listed = "\n".join(_listed(number, hit) for number, hit in enumerate(found.hits, 1))
-    return t.Output(f"{framed(listed, found.mark)}\n{left}")
+    return t.Output(f"{framed(listed, found.mark)}\n{left}", data=data)
 
 
 def _listed(number: int, hit: t.WebHit) -> str:
@@ -56,7 +73,7 @@ TOOL = t.ToolSpec(
     needs=frozenset({t.Capability.FETCH}),
     kind="fetch",
     subjects=lambda args: (args.query,),
+    output=Hits,
     aliases=tuple(t.Alias(name, renames=_SPELLINGS) for name in ("WebSearch", "web_search")),
-    limits=t.Limits(deadline=30.0),
     profile=t.Profile.DEFAULT,
 )
