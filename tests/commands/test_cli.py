@@ -68,6 +68,7 @@ FIELDS = {
 }
 
 
+@pytest.mark.requirement("CL-47")
 def test_tools_speaks_to_people_and_other_programs(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
