@@ -223,8 +223,10 @@ def from_model(name: str, model: type[BaseModel], own: Mapping[str, JsonValue] |
     exact: type[BaseModel] = model if is_open else new_class(model.__name__, (model,), {"extra": "forbid"})
     generated = plain_schema(exact)
     if issubclass(exact, Args):
-        if own is not None:
-            raise RegistrationError(f"{name}: a model derived from Args has no input_schema of its own")
+        if own is not None or any(isinstance(n, dict) and "contentEncoding" in n for n in nodes(generated)):
+            raise RegistrationError(
+                f"{name}: a model derived from Args takes neither bytes nor an input_schema"
+            )
         return ArgumentForm(given=generated, checked=generated, args=exact, decode=lambda args: (args,))
 
     def find_errors(payload: JsonValue) -> str | None:

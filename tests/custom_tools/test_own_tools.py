@@ -283,6 +283,7 @@ async def test_a_client_gets_pictures_references_and_progress_and_a_session_keep
         for fails, says in ((False, "seen 1"), (True, "no"), (False, "seen 2")):
             result = await client.call_tool("count", {"fails": fails}, progress_callback=hear)
             assert (result.is_error, text(result).split("\n")[0]) == (fails, says)
+            assert ("1 images are not sent" in text(result)) == fails
             if not fails:
                 _, picture, link = (block.model_dump(exclude_none=True) for block in result.content)
                 assert (picture["data"], picture["mime_type"]) == ("ZG90", "image/png")

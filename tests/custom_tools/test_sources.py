@@ -9,10 +9,11 @@ import anyio
 import pytest
 from anthropic.types import ToolParam, ToolResultBlockParam, ToolUseBlock
 from openai.types.responses.response_input_item_param import FunctionCallOutput
-from pydantic import Base64Bytes, BaseModel, JsonValue, TypeAdapter
+from pydantic import Base64Bytes, BaseModel, JsonValue, TypeAdapter, create_model
 
 from mcp_toolserver import custom_tools as lib
 from mcp_toolserver.custom_tools import ToolContext, ToolParameter, ToolRegistry, ToolResult
+from mcp_toolserver.tool import Args
 from tests.custom_tools.test_library import CONTEXT, City, FileReader, call, forecast, made, searching, served
 
 DOT = lib.Image(data=b"\x89PNG", mime_type="image/png")
@@ -168,6 +169,8 @@ async def test_typed_parameters_make_the_schema_and_data_arrives_as_bytes(tmp_pa
     for change, says in MISFITS:
         assert says in (await tool.execute({**GOOD, **change}, CONTEXT)).text
         assert says in (await call(server, "draw", **GOOD | change)).text
+    with pytest.raises(lib.RegistrationError, match="takes neither bytes"):
+        lib.define_tool("t", "d", keep, create_model("Strict", __base__=Args, pin=(bytes, ...)))
     with pytest.raises(lib.RegistrationError, match="choose from string, bool"):
         ToolParameter.required("x", "number", "A number.")
     upload = lib.define_tool("upload", "Upload.", keep, Upload, is_read_only=True)
