@@ -69,11 +69,13 @@ async def test_toolsets_of_every_mode_keep_it_in_one_process(tmp_path: Path) -> 
 async def test_definitions_and_answers_are_those_of_a_server(tmp_path: Path) -> None:
     setting, specs = Setup.below(tmp_path, "workspace-write"), {spec.name for spec in tool_specs()}
     (setting.root / "a.txt").write_text("one\n" * 5000, encoding="utf-8")
+    (setting.root / "dot.png").write_bytes(b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\1\0\0\0\1")
     # The description of Skill names it.
     (skill := setting.root / ".agents/skills/x").mkdir(parents=True)
     (skill / "SKILL.md").write_text("---\nname: x\ndescription: Do x.\n---\nx", encoding="utf-8")
     calls: tuple[tuple[str, dict[str, Any]], ...] = (
         ("read_file", {"file_path": "a.txt", "limit": 2}),
+        ("read_file", {"path": "dot.png"}),
         ("bash", {"command": "seq 3; exit 4"}),
         ("grep_search", {"pattern": "(", "path": "."}),
         ("ls", {"path": "/etc"}),
@@ -91,6 +93,8 @@ async def test_definitions_and_answers_are_those_of_a_server(tmp_path: Path) -> 
             there = await client.call_tool(name, arguments)
             here = await registry.execute(name, arguments, CONTEXT)
             assert (here.text, here.error is not None) == (text(there), there.is_error)
+            assert len(here.images) == len([one for one in there.content if one.type == "image"])
+            assert bool(here.images) == ("dot.png" in arguments.values())
 
 
 def children() -> set[str]:
