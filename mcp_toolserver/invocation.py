@@ -96,7 +96,24 @@ def _from_config(path: str | None) -> dict[str, Value]:
         raise SettingsError(f"cannot read the config file {path}: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise SettingsError(f"the config file {path} is not TOML: {error}") from None
-    values = _known(path, {key: raw for key, raw in content.items() if key not in TABLES}, OPTIONS)
+    return _from_content(path, content, OPTIONS)
+
+
+def embedded(content: Mapping[str, Raw]) -> Settings:
+    """The settings of a program that has the tools in its own process: `content` is as in a config file, but
+    has nothing on transports.
+
+    Raises:
+        SettingsError: something is unknown or wrong.
+    """
+    options = [option for option in OPTIONS if option.group.title != "Transport"]
+    settings = replace(Settings(), **_expand_paths(_from_content("Toolset", content, options), {}))
+    _check_outside_roots(settings, None)
+    return settings
+
+
+def _from_content(path: str, content: Mapping[str, Raw], options: Sequence[Option]) -> dict[str, Value]:
+    values = _known(path, {key: raw for key, raw in content.items() if key not in TABLES}, options)
     for name, options in TABLES.items():
         table = content.get(name, {})
         if not isinstance(table, dict):

@@ -19,7 +19,7 @@ from mcp_toolserver.capabilities.permissions import ServerLock
 from mcp_toolserver.command_line import Action, Invocation
 from mcp_toolserver.errors import SettingsError, Unavailable
 from mcp_toolserver.invocation import load, serves_stdio
-from mcp_toolserver.runtime.executables import HostExecutables, find_host_executables
+from mcp_toolserver.runtime.executables import HostExecutables
 from mcp_toolserver.runtime.platform_check import unsupported_reason
 from mcp_toolserver.runtime.processes.broker_client import Broker, start_broker
 from mcp_toolserver.runtime.windows_paths import find_windows_paths
@@ -106,7 +106,7 @@ def _run(invocation: Invocation) -> int:
     if invocation.action in ("serve", "call", "cron") and not settings.root:
         raise SettingsError(NO_ROOT)
     confinement.check(settings)
-    found = find_host_executables(os.environ, settings.root)
+    found = confinement.host_executables(settings)
     if invocation.report:
         from mcp_toolserver.commands.doctor.doctor import write_report
 

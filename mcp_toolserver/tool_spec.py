@@ -6,15 +6,16 @@ not load the values of every capability.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Protocol, TypeVar
 
-from pydantic import BaseModel, ConfigDict, JsonValue
+from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
-from mcp_toolserver.capabilities.call_scope import ROOM, Room
+from mcp_toolserver.capabilities.call_scope import ROOM, Report, Room
 from mcp_toolserver.capabilities.permissions import DESKTOP, Capability, HostFacts, Permission
 from mcp_toolserver.errors import RegistrationError
 from mcp_toolserver.text.documents.file_type import Image
@@ -22,7 +23,7 @@ from mcp_toolserver.text.json_schema import Schema, plain_schema
 
 if TYPE_CHECKING:
     # What `Runtime` returns. The layers of the architecture hold at run time: nothing here imports these.
-    from mcp_toolserver.capabilities.call_scope import Catalogue, Report, SavedOutput
+    from mcp_toolserver.capabilities.call_scope import Catalogue, SavedOutput
     from mcp_toolserver.capabilities.files import CanonicalPath
     from mcp_toolserver.capabilities.processes import JobState
     from mcp_toolserver.capabilities.user import Ask, Tell
@@ -90,6 +91,19 @@ class Record(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
+@dataclass(frozen=True, kw_only=True)
+class ResourceLink:
+    """A reference to something that the client may read. Raises: ValueError: `uri` has no scheme."""
+
+    uri: str
+    name: str = ""
+    """What clients show to people; empty: they show `uri`."""
+
+    def __post_init__(self) -> None:
+        if not re.match(r"[A-Za-z][A-Za-z0-9+.-]*:\S", self.uri):
+            raise ValueError("the uri of a resource needs a scheme, as in file:///a")
+
+
 @dataclass(frozen=True)
 class Output:
     """The result of a tool: text that is complete without the rest, and structured data for programs."""
@@ -97,6 +111,10 @@ class Output:
     text: str
     data: Record | None = None
     images: tuple[Image, ...] = ()
+    resources: tuple[ResourceLink, ...] = ()
+    """Some clients get only the text, so it names them too."""
+    state_update: Mapping[str, JsonValue] = field(default_factory=dict[str, "JsonValue"])
+    """See `ToolContext.state`."""
     truncated: bool = False
     """Whether the text omits something; it then says how to get it."""
     saved_output: SavedOutput | None = None
@@ -122,6 +140,10 @@ class Output:
         )
 
 
+async def unheard(message: str) -> None:
+    """Progress that nobody waits for."""
+
+
 class ToolContext(BaseModel):
     """The context of a call. Immutable."""
 
@@ -130,6 +152,13 @@ class ToolContext(BaseModel):
     working_directory: str
     """Absolute path; in the server the first root, empty where the client left none."""
     session_id: str
+    call_id: str = ""
+    """In a model's loop the id that its API gave the call, in the server that of the audit log."""
+    state: Mapping[str, JsonValue] = Field(default_factory=dict)
+    """What earlier calls of the session stored by a `state_update`; applied after a call succeeds."""
+    report: Report = Field(default=unheard, exclude=True, repr=False)
+    """Reports progress: `await context.report("half")`; in a sync function
+    `anyio.from_thread.run(context.report, "half")`."""
 
 
 class Compute(Protocol):
@@ -266,6 +295,8 @@ class ToolSpec:
     """Whether it may overwrite or delete something."""
     idempotent: bool = False
     """Whether a second call with the same arguments changes nothing more."""
+    open_world: bool | None = None
+    """Whether it reaches beyond this machine; None for what its needs say."""
     serial: bool = False
     """Whether its calls run one at a time, and never together with those of other serial tools."""
     may_be_long: bool = False

@@ -218,6 +218,7 @@ class Application:
         for part in (*started, *own, shared.narrowings, *stores):
             self.changes.when_forgotten(part.forget)
         self.changes.when_forgotten(lambda owner: self.worktrees.pop(owner, None))
+        self.changes.when_forgotten(lambda owner: self.dispatcher.states.pop(owner, None))
 
     @property
     def shutdown_timeout(self) -> float:

@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 from mcp_toolserver.capabilities.permissions import Permission, ServerLock
 from mcp_toolserver.errors import SettingsError
 from mcp_toolserver.runtime.descriptor_path import descriptor_path
-from mcp_toolserver.runtime.executables import HostExecutables
+from mcp_toolserver.runtime.executables import HostExecutables, find_host_executables
 from mcp_toolserver.runtime.processes.broker_client import BrokerPolicy, Proof
 from mcp_toolserver.runtime.sandbox.broker.limit_settings import CommandBounds
 from mcp_toolserver.runtime.sandbox.layers.environment import (
@@ -62,6 +62,11 @@ def check(settings: Settings) -> None:
             f"command-environment would show commands {secret}, which has the key of the model ([agent] "
             "key-variable); name fewer variables"
         )
+
+
+def host_executables(settings: Settings) -> HostExecutables:
+    """See `find_host_executables`."""
+    return find_host_executables(os.environ, settings.root)
 
 
 def broker_policy(settings: Settings, found: HostExecutables) -> BrokerPolicy:

@@ -1,7 +1,10 @@
 """Custom tools: define them with functions, keep them in registries and pools, and export them to model APIs.
 
     build_tool, define_tool     make a tool
-    ToolRegistry                immutable mapping of tools by name
+    ToolParameter               typed parameters, for a tool without a model
+    ToolRegistry                immutable mapping of tools by name, which runs calls
+    answer_calls                run the calls in a model's answer
+    tool_specs                  the definitions of the server's own tools
     assemble_tool_pool, filter_tools, ToolRestrictionStack
                                 select which tools exist, and which may be used now
     to_anthropic, to_openai, to_mcp, to_acp
@@ -12,29 +15,9 @@ A file of tools for the server assigns them to `TOOLS`; the server's setting `to
 """
 
 from mcp_toolserver.capabilities.permissions import Permission as Permission
-from mcp_toolserver.custom_tools.build import BuiltTool as BuiltTool
-from mcp_toolserver.custom_tools.build import Declared as Declared
-from mcp_toolserver.custom_tools.build import as_entry as as_entry
-from mcp_toolserver.custom_tools.build import build_tool as build_tool
-from mcp_toolserver.custom_tools.build import define_tool as define_tool
-from mcp_toolserver.custom_tools.registry import Precedence as Precedence
-from mcp_toolserver.custom_tools.registry import ToolPool as ToolPool
-from mcp_toolserver.custom_tools.registry import ToolRegistry as ToolRegistry
-from mcp_toolserver.custom_tools.registry import ToolRestrictionStack as ToolRestrictionStack
-from mcp_toolserver.custom_tools.registry import assemble_tool_pool as assemble_tool_pool
-from mcp_toolserver.custom_tools.registry import filter_tools as filter_tools
-from mcp_toolserver.custom_tools.registry import to_acp as to_acp
-from mcp_toolserver.custom_tools.registry import to_anthropic as to_anthropic
-from mcp_toolserver.custom_tools.registry import to_mcp as to_mcp
-from mcp_toolserver.custom_tools.registry import to_openai as to_openai
-from mcp_toolserver.custom_tools.tool import Tool as Tool
-from mcp_toolserver.custom_tools.tool import ToolContext as ToolContext
-from mcp_toolserver.custom_tools.tool import ToolResult as ToolResult
-from mcp_toolserver.errors import Conflict as Conflict
-from mcp_toolserver.errors import Denied as Denied
-from mcp_toolserver.errors import InvalidInput as InvalidInput
-from mcp_toolserver.errors import NotFound as NotFound
-from mcp_toolserver.errors import RegistrationError as RegistrationError
-from mcp_toolserver.errors import TimedOut as TimedOut
-from mcp_toolserver.errors import ToolError as ToolError
-from mcp_toolserver.errors import Unavailable as Unavailable
+from mcp_toolserver.custom_tools.arguments import ToolParameter as ToolParameter
+from mcp_toolserver.custom_tools.build import *
+from mcp_toolserver.custom_tools.loop import *
+from mcp_toolserver.custom_tools.registry import *
+from mcp_toolserver.custom_tools.tool import *
+from mcp_toolserver.errors import *

@@ -1,10 +1,12 @@
-"""Makes the `Args` model that checks a tool's arguments, from a pydantic model or a JSON Schema."""
+"""Makes the `Args` model that checks a tool's arguments, from a pydantic model, typed parameters or a JSON
+Schema."""
 
-from collections.abc import Callable, Iterable, Iterator
+import base64
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from types import new_class
-from typing import Protocol
+from typing import Protocol, Self
 
 from pydantic import BaseModel, ConfigDict, JsonValue, TypeAdapter, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
@@ -65,7 +67,13 @@ def schema_checker(name: str, schema: Schema) -> FindErrors:
 
     def find_errors(payload: JsonValue) -> str | None:
         lines = dict.fromkeys(line for error in iter_errors(payload) for line in _describe(error))
-        return "; ".join(sorted(lines)[:_MAX_ERRORS]) or None
+        if lines:
+            return "; ".join(sorted(lines)[:_MAX_ERRORS])
+        try:
+            decoded(schema, payload)
+        except ValueError as error:
+            return str(error)
+        return None
 
     return find_errors
 
@@ -79,6 +87,25 @@ def _describe(error: _SchemaError) -> Iterator[str]:
         yield f"{where[:-1] or 'the call'} has an argument that is not known"
     else:
         yield f"{where[:-1] or 'arguments'} must satisfy {error.validator}: {str(value)[:_MAX_SHOWN]}"
+
+
+def decoded(schema: JsonValue, value: JsonValue, where: str = "") -> object:
+    """Return `value` with bytes in place of the texts that `schema` marks as base64, but for those of types
+    that decode themselves. Raises: ValueError: one is not base64; names the argument `where` it is."""
+    if not isinstance(schema, dict):
+        return value
+    if isinstance(value, str) and schema.get("contentEncoding") == "base64" and "format" not in schema:
+        try:
+            return base64.b64decode(value, validate=True)
+        except ValueError:
+            raise ValueError(f"{where.removeprefix('.')} must be base64") from None
+    if isinstance(value, list):
+        return [decoded(schema.get("items"), item, f"{where}.{at}") for at, item in enumerate(value)]
+    if isinstance(value, dict):
+        named, rest = schema.get("properties"), schema.get("additionalProperties")
+        parts = named if isinstance(named, dict) else {}
+        return {key: decoded(parts.get(key, rest), item, f"{where}.{key}") for key, item in value.items()}
+    return value
 
 
 def nodes(value: JsonValue) -> Iterator[JsonValue]:
@@ -110,7 +137,12 @@ class ArgumentForm:
     decode: Decode
 
 
-def from_schema(name: str, given: object, decode: Decode = lambda args: (args.model_dump(),)) -> ArgumentForm:
+def from_schema(
+    name: str,
+    given: object,
+    decode: Decode = lambda args: (args.model_dump(),),
+    find_more: FindErrors = lambda _: None,
+) -> ArgumentForm:
     """Take arguments as a dictionary that fits a JSON Schema. Raises: RegistrationError: it is none."""
     try:
         schema = _SCHEMA.validate_python(given)
@@ -118,30 +150,101 @@ def from_schema(name: str, given: object, decode: Decode = lambda args: (args.mo
         raise RegistrationError(f"{name}: input_schema must be a dictionary of JSON values") from None
     says = any(key in schema for key in _MENTIONS)
     checked = schema if says else {**schema, "additionalProperties": False}
-    args = _checked_by(schema_checker(name, checked))
+    find_errors = schema_checker(name, checked)
+    args = _checked_by(lambda payload: find_errors(payload) or find_more(payload))
     return ArgumentForm(given=schema, checked=checked, args=args, decode=decode)
 
 
-def from_model(model: type[BaseModel]) -> ArgumentForm:
-    """Take arguments as a model; unless it says otherwise, unknown arguments are refused."""
+_TYPES: Mapping[str, Schema] = {
+    "string": {"type": "string"},
+    "bool": {"type": "boolean"},
+    "int": {"type": "integer"},
+    "double": {"type": "number"},
+    "data": {"type": "string", "contentEncoding": "base64"},
+}
+
+
+@dataclass(frozen=True)
+class ToolParameter:
+    """A typed parameter, made by `required` or `optional`. Keywords of JSON Schema can be added.
+
+    A type is `string`, `bool`, `int`, `double`, `data` (bytes, which models send as base64), or what `array`
+    or `object` returns.
+    """
+
+    name: str
+    schema: Schema
+    is_required: bool
+
+    @classmethod
+    def required(cls, name: str, kind: str | Schema, description: str, **keywords: JsonValue) -> Self:
+        """Return a parameter that each call must have. Raises: RegistrationError: the type is unknown."""
+        return cls(name, {**_type(kind), "description": description, **keywords}, is_required=True)
+
+    @classmethod
+    def optional(cls, name: str, kind: str | Schema, description: str, **keywords: JsonValue) -> Self:
+        """Return a parameter that a call may leave out. Raises: RegistrationError: the type is unknown."""
+        return cls(name, {**_type(kind), "description": description, **keywords}, is_required=False)
+
+    @staticmethod
+    def array(items: str | Schema) -> Schema:
+        """Return the type of a list. Raises: RegistrationError: the type of its items is unknown."""
+        return {"type": "array", "items": _type(items)}
+
+    @staticmethod
+    def object(*parameters: "ToolParameter") -> Schema:
+        """Return the type of an object, which refuses unknown members."""
+        return {
+            "type": "object",
+            "properties": {one.name: one.schema for one in parameters},
+            "required": [one.name for one in parameters if one.is_required],
+            "additionalProperties": False,
+        }
+
+
+def _type(kind: str | Schema) -> Schema:
+    if isinstance(kind, str) and kind not in _TYPES:
+        raise RegistrationError(f"{kind} is no type; choose from {', '.join(_TYPES)}")
+    return _TYPES[kind] if isinstance(kind, str) else kind
+
+
+def from_parameters(name: str, parameters: Sequence[ToolParameter]) -> ArgumentForm:
+    """Take arguments as a dictionary, with bytes for `data`."""
+    schema = ToolParameter.object(*parameters)
+    return from_schema(name, schema, lambda args: (decoded(schema, args.model_dump()),))
+
+
+def from_model(name: str, model: type[BaseModel], own: Mapping[str, JsonValue] | None) -> ArgumentForm:
+    """Take arguments as a model; unless it says otherwise, unknown arguments are refused.
+
+    They must also fit the JSON Schema `own`, which replaces that of the model.
+    """
     is_open = model.model_config.get("extra") is not None
     exact: type[BaseModel] = model if is_open else new_class(model.__name__, (model,), {"extra": "forbid"})
-    schema = plain_schema(exact)
+    generated = plain_schema(exact)
     if issubclass(exact, Args):
-        return ArgumentForm(given=schema, checked=schema, args=exact, decode=lambda args: (args,))
+        if own is not None or any(isinstance(n, dict) and "contentEncoding" in n for n in nodes(generated)):
+            raise RegistrationError(
+                f"{name}: a model derived from Args takes neither bytes nor an input_schema"
+            )
+        return ArgumentForm(given=generated, checked=generated, args=exact, decode=lambda args: (args,))
 
     def find_errors(payload: JsonValue) -> str | None:
         try:
-            exact.model_validate(payload)
+            exact.model_validate(decoded(generated, payload))
         except ValidationError as error:
             return _text(error)
+        except ValueError as error:
+            return str(error)
         return None
 
     def decode(args: Args) -> tuple[object, ...]:
-        return (exact.model_validate(args.model_dump()),)
+        return (exact.model_validate(decoded(generated, args.model_dump())),)
 
     # Rules match arguments as sent, so the server keeps those: another model may change or hide them.
-    return ArgumentForm(given=schema, checked=schema, args=_checked_by(find_errors), decode=decode)
+    if own is None:
+        return ArgumentForm(given=generated, checked=generated, args=_checked_by(find_errors), decode=decode)
+    return from_schema(name, own, decode, find_errors)
 
 
 def parse(spec: ToolSpec, payload: Payload) -> Args:

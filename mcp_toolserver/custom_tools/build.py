@@ -3,14 +3,23 @@
 import logging
 import re
 import time
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import TypedDict, TypeVar, Unpack, get_args
 
 from pydantic import BaseModel, JsonValue
 
 from mcp_toolserver.capabilities.permissions import Capability, Permission
-from mcp_toolserver.custom_tools.arguments import ArgumentForm, from_model, from_schema, nodes, parse
+from mcp_toolserver.custom_tools.arguments import (
+    ArgumentForm,
+    ToolParameter,
+    from_model,
+    from_parameters,
+    from_schema,
+    nodes,
+    parse,
+)
 from mcp_toolserver.custom_tools.tool import (
     Check,
     Payload,
@@ -20,7 +29,6 @@ from mcp_toolserver.custom_tools.tool import (
     as_result,
     call_function,
     run_check,
-    to_text,
 )
 from mcp_toolserver.errors import Denied, Failed, RegistrationError, ToolError
 from mcp_toolserver.pipeline.registry import Entry
@@ -46,6 +54,8 @@ class Declared(TypedDict, total=False):
     """Its calls may run concurrently with unsafe ones. Default: false."""
     is_destructive: bool
     """It may overwrite or delete data. Default: true, unless it only reads."""
+    is_open_world: bool
+    """It reaches beyond this machine. Default: true, unless the server has no network."""
     is_idempotent: bool
     """A second identical call has no further effect. Default: false, unless it only reads."""
     permission: Permission
@@ -91,6 +101,7 @@ def declared_spec(
         ),
         destructive=not only_reads if destructive is None else destructive,
         idempotent=only_reads if idempotent is None else idempotent,
+        open_world=_flag(name, declared, "is_open_world"),
         serial=not _flag(name, declared, "is_concurrency_safe"),
         may_be_long=deadline > Limits().deadline,
         limits=Limits(deadline=deadline),
@@ -147,7 +158,8 @@ class BuiltTool:
     """The tool as the server runs it."""
     input_schema: Mapping[str, JsonValue]
     """The schema as given."""
-    body: Callable[[Args, ToolContext], Awaitable[object]]
+    prepare: Callable[[Payload, ToolContext], Callable[[], Awaitable[object]]]
+    """Checks the arguments, and returns what runs the call. Raises: InvalidInput."""
     check: Check | None
 
     @property
@@ -158,15 +170,21 @@ class BuiltTool:
     def description(self) -> str:
         return self.spec.description
 
-    async def execute(self, payload: Payload, context: ToolContext) -> ToolResult:
-        """Run one call; every failure becomes a result with an error.
+    async def execute(
+        self, payload: Payload, context: ToolContext, *, checks_permissions: bool = False
+    ) -> ToolResult:
+        """Run one call; every failure becomes a result with an error, also that of `check_permissions` if it
+        `checks_permissions`.
 
         The text of a `ToolError` becomes the error. For other exceptions only the type is reported; the log
         has the details.
         """
         started = time.perf_counter()
         try:
-            result = as_result(await self.body(parse(self.spec, payload), context))
+            work = self.prepare(payload, context)
+            if checks_permissions:
+                await self._permit(payload, context)
+            result = as_result(await work())
         except ToolError as error:
             result = ToolResult(output=None, error=str(error))
         except Exception as error:
@@ -183,12 +201,16 @@ class BuiltTool:
         Raises:
             PermissionError: the call must not run.
         """
+        try:
+            await self._permit(payload, context)
+        except Denied as error:
+            raise PermissionError(str(error)) from None
+
+    async def _permit(self, payload: Payload, context: ToolContext) -> None:
         if self.check is not None:
             await run_check(self.name, self.check, payload, context)
         elif not self.is_read_only():
-            raise PermissionError(
-                f"{self.name} may change something and has no check_permissions that allows it."
-            )
+            raise Denied(f"{self.name} may change something and has no check_permissions that allows it.")
 
     def is_read_only(self) -> bool:
         """Whether the tool changes nothing."""
@@ -227,24 +249,37 @@ def define_tool(
     name: str,
     description: str,
     run: Callable[..., object],
-    takes: type[BaseModel] | Mapping[str, JsonValue] | None = None,
+    takes: type[BaseModel] | Mapping[str, JsonValue] | Sequence[ToolParameter] | None = None,
+    input_schema: Mapping[str, JsonValue] | None = None,
     **declared: Unpack[Declared],
 ) -> BuiltTool:
     """Build a tool from a function, sync or async, that returns text, a `ToolResult` or a JSON value.
 
-    If `takes` is a model, the function is called as `run(model, context)`; if it is a JSON Schema, as
-    `run(dictionary, context)`; if it is None, as `run(context)`.
+    If `takes` is a model, the function is called as `run(model, context)`; if it is a JSON Schema or a list
+    of parameters, as `run(dictionary, context)`; if it is None, as `run(context)`. `input_schema` replaces
+    the schema of a model; arguments must fit both.
 
     Raises:
         RegistrationError: a declaration is unknown or invalid.
     """
     if isinstance(takes, type):
-        form = from_model(takes)
+        form = from_model(name, takes, input_schema)
+    elif input_schema is not None:
+        raise RegistrationError(f"{name}: input_schema goes with a model")
     elif takes is None:
         form = from_schema(name, {"type": "object", "properties": {}}, lambda _: ())
+    elif isinstance(takes, Sequence):
+        form = from_parameters(name, takes)
     else:
         form = from_schema(name, takes)
     return _build(name, description, run, form, declared)
+
+
+def as_built(tool: Tool) -> BuiltTool:
+    """Build a tool from any object that is one. Raises: RegistrationError: one of its members is invalid."""
+    if isinstance(tool, BuiltTool):
+        return tool
+    return build_tool({member: getattr(tool, member) for member in MEMBERS})
 
 
 def as_entry(tool: Tool) -> Entry:
@@ -254,9 +289,7 @@ def as_entry(tool: Tool) -> Entry:
     Raises:
         RegistrationError: its name, description or schema is invalid.
     """
-    if not isinstance(tool, BuiltTool):
-        tool = build_tool({member: getattr(tool, member) for member in MEMBERS})
-    return Entry(tool.spec, TOOLSET)
+    return Entry(as_built(tool).spec, TOOLSET)
 
 
 def _build(
@@ -282,20 +315,25 @@ def _build(
             raise Denied(f"{name} has no folder to work in: the client left none of the server's roots.")
         if check is not None:
             # It can only refuse: mode and rules have already permitted the call.
-            try:
-                await run_check(name, check, args.model_dump(mode="json"), context)
-            except PermissionError as error:
-                raise Denied(str(error)) from None
+            await run_check(name, check, args.model_dump(mode="json"), context)
         return _output(await body(args, context))
 
+    def prepare(payload: Payload, context: ToolContext) -> Callable[[], Awaitable[object]]:
+        return partial(body, parse(spec, payload), context)
+
     spec = declared_spec(name, description, declared, form, run)
-    return BuiltTool(spec=spec, input_schema=form.given, body=body, check=check)
+    return BuiltTool(spec=spec, input_schema=form.given, prepare=prepare, check=check)
 
 
 def _output(found: object) -> Output:
-    if isinstance(found, Output):
-        return found
     result = as_result(found)
     if result.error is not None:
-        raise Failed(result.error)
-    return Output(to_text(result.output))
+        images = f"\n[{len(result.images)} images are not sent with an error]" if result.images else ""
+        raise Failed(result.text + images)
+    return replace(
+        found if isinstance(found, Output) else Output(""),
+        text=result.text,
+        images=result.images,
+        resources=result.resources,
+        state_update=result.state_update,
+    )

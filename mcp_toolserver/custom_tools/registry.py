@@ -1,24 +1,33 @@
 """Registers, selects and exports tools."""
 
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal, overload
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Literal, Self, Unpack
 
 from pydantic import JsonValue
+from pydantic_core import from_json
 
-from mcp_toolserver.custom_tools.build import as_entry
-from mcp_toolserver.custom_tools.tool import Tool
+from mcp_toolserver.custom_tools.build import Declared, as_built, as_entry, define_tool
+from mcp_toolserver.custom_tools.tool import Tool, ToolResult
 from mcp_toolserver.errors import RegistrationError
-from mcp_toolserver.pipeline.registry import Entry
+from mcp_toolserver.pipeline.registry import Entry, discover
 from mcp_toolserver.text.json_schema import Schema
+from mcp_toolserver.tool_spec import ToolContext, ToolSpec
 
 Definition = dict[str, JsonValue]
 
 
-def to_anthropic(tool: Tool) -> Definition:
-    """Return the definition for Anthropic's Messages API."""
-    return anthropic(tool.name, tool.description, dict(tool.input_schema))
+def tool_specs() -> tuple[ToolSpec, ...]:
+    """Return the server's own tools by name: `name`, `description`, `schema`, `own_permission`. Starts
+    nothing; a `Toolset` has those that run on this machine."""
+    return tuple(entry.spec for entry in discover())
+
+
+def to_anthropic(tool: Tool, *, annotations: bool = False) -> Definition:
+    """Return the definition for Anthropic's Messages API, which refuses `annotations`; other readers of the
+    format take those of `to_mcp`."""
+    definition = anthropic(tool.name, tool.description, dict(tool.input_schema))
+    return {**definition, "annotations": to_mcp(tool)["annotations"]} if annotations else definition
 
 
 def to_openai(tool: Tool) -> Definition:
@@ -62,13 +71,24 @@ class ToolRegistry:
 
     def __init__(self, tools: Mapping[str, Tool] | None = None) -> None:
         self._tools: Mapping[str, Tool] = dict(tools or {})
+        self._built = {name: as_built(tool) for name, tool in self._tools.items()}
 
-    def register(self, tool: Tool) -> "ToolRegistry":
-        """Return a registry that also contains this tool.
+    def register(
+        self, tool: Tool | str, run: Callable[..., object] | None = None, **declared: Unpack[Declared]
+    ) -> "ToolRegistry":
+        """Return a registry that also contains this tool, or the tool of this name that calls
+        `run(dictionary, context)` with any arguments.
 
         Raises:
-            RegistrationError: the name is taken.
+            RegistrationError: the name is taken, or the tool is invalid.
         """
+        if isinstance(tool, str):
+            if run is None:
+                raise RegistrationError(f"{tool} needs a function")
+            takes: Schema = {"type": "object", "additionalProperties": True}
+            tool = define_tool(tool, run.__doc__ or tool, run, takes, **declared)
+        elif run is not None or declared:
+            raise RegistrationError(f"{tool.name} is a tool already; declare in define_tool")
         if tool.name in self._tools:
             raise RegistrationError(f"there is a tool {tool.name} already")
         return ToolRegistry({**self._tools, tool.name: tool})
@@ -78,6 +98,27 @@ class ToolRegistry:
         if name not in self._tools:
             raise KeyError(f"Unknown tool: {name}")
         return self._tools[name]
+
+    async def execute(self, name: str, arguments: JsonValue, context: ToolContext) -> ToolResult:
+        """Run one call, whose arguments may be JSON text, once they are valid and `check_permissions` permits
+        it. Every failure becomes a result with an error, also an unknown tool."""
+        if (tool := self._built.get(name)) is None:
+            known = ", ".join(self._tools) or "none"
+            return ToolResult(output=None, error=f"Unknown tool: {name}. There are: {known}.")
+        if isinstance(arguments, str):
+            try:
+                # APIs send an empty text where a tool takes nothing.
+                arguments = from_json(arguments or "{}", allow_inf_nan=False)
+            except ValueError as error:
+                return ToolResult(output=None, error=f"The arguments of {name} are not JSON: {error}.")
+        if not isinstance(arguments, dict):
+            return ToolResult(output=None, error=f"The arguments of {name} must be a JSON object.")
+        return await tool.execute(arguments, context, checks_permissions=True)
+
+    def runs_alone(self, name: str) -> bool:
+        """Whether a call may change something, or must not run at the same time as others."""
+        tool = self._built.get(name)
+        return tool is not None and not (tool.is_read_only() and tool.is_concurrency_safe())
 
     def __iter__(self) -> Iterator[Tool]:
         return iter(self._tools.values())
@@ -110,22 +151,15 @@ Precedence = Literal["builtin", "latest", "error"]
 """
 
 
-@dataclass(frozen=True)
-class ToolPool(Sequence[Tool]):
+class ToolPool(tuple[Tool, ...]):
     """Selected tools, and messages about the selection."""
 
-    tools: tuple[Tool, ...] = ()
-    diagnostics: tuple[str, ...] = ()
+    diagnostics: tuple[str, ...]
 
-    def __len__(self) -> int:
-        return len(self.tools)
-
-    @overload
-    def __getitem__(self, index: int) -> Tool: ...
-    @overload
-    def __getitem__(self, index: slice) -> tuple[Tool, ...]: ...
-    def __getitem__(self, index: int | slice) -> Tool | tuple[Tool, ...]:
-        return self.tools[index]
+    def __new__(cls, tools: Iterable[Tool] = (), diagnostics: Iterable[str] = ()) -> Self:
+        made = super().__new__(cls, tools)
+        made.diagnostics = tuple(diagnostics)
+        return made
 
 
 def assemble_tool_pool(
@@ -161,7 +195,7 @@ def assemble_tool_pool(
         if precedence == "latest":
             winners[tool.name.casefold()] = tool
     kept = set(map(id, winners.values()))
-    return ToolPool(tuple(tool for tool in everything if id(tool) in kept), tuple(diagnostics))
+    return ToolPool((tool for tool in everything if id(tool) in kept), diagnostics)
 
 
 _WINS = {"builtin": "first", "latest": "last"}
@@ -185,7 +219,7 @@ def filter_tools(
     diagnostics = [f"no tool is called {name}" for name in unknown]
     if given and not kept:
         diagnostics.append("no tool is left: the lists allow none of them")
-    return ToolPool(kept, tuple(diagnostics))
+    return ToolPool(kept, diagnostics)
 
 
 Nesting = Literal["intersect", "replace"]
@@ -226,4 +260,4 @@ class ToolRestrictionStack:
     def filter(self, tools: Iterable[Tool]) -> ToolPool:
         """Return those of `tools` that may be used now."""
         levels = self._levels
-        return ToolPool(tuple(tool for tool in tools if not levels or tool.name.casefold() in levels[-1]))
+        return ToolPool(tool for tool in tools if not levels or tool.name.casefold() in levels[-1])

@@ -7,10 +7,11 @@ from functools import partial
 from typing import Protocol
 
 from anyio import to_thread
-from pydantic import BaseModel, ConfigDict, JsonValue
+from pydantic import BaseModel, ConfigDict, Field, JsonValue
 from pydantic_core import to_json
 
-from mcp_toolserver.tool_spec import Output, ToolContext
+from mcp_toolserver.errors import Denied
+from mcp_toolserver.tool_spec import Image, Output, ResourceLink, ToolContext
 
 Payload = dict[str, JsonValue]
 """The arguments of a call as JSON."""
@@ -19,13 +20,25 @@ Payload = dict[str, JsonValue]
 class ToolResult(BaseModel):
     """The result of a call. Immutable."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, revalidate_instances="always")
 
     output: object
     """Text or a JSON value."""
     error: str | None = None
     """The error for the model; None on success."""
     duration_ms: float = 0.0
+    images: tuple[Image, ...] = ()
+    resources: tuple[ResourceLink, ...] = ()
+    """References, which the text for the model names too."""
+    state_update: Mapping[str, JsonValue] = Field(default_factory=dict)
+    """Values for `ToolContext.state` of later calls, if this one succeeded."""
+
+    @property
+    def text(self) -> str:
+        """The error or the output, as text for a model. Raises: ValueError: JSON cannot encode the output."""
+        text = to_text(self.output) if self.error is None else self.error
+        links = [f"[resource {link.name}: {link.uri}]" for link in self.resources if link.uri not in text]
+        return "\n".join(filter(None, (text, *links)))
 
 
 class Tool(Protocol):
@@ -85,23 +98,28 @@ async def call_function(function: Callable[..., object], *arguments: object) -> 
 
 
 async def run_check(name: str, check: Check, payload: Payload, context: ToolContext) -> None:
-    """Run a tool's own check. Raises: PermissionError: it fails, or returns neither None nor True."""
+    """Run a tool's own check. Raises: Denied: it fails, or returns neither None nor True."""
     try:
         answer = await call_function(check, payload, context)
     except PermissionError as error:
         # An error with an errno comes from the system; a model must not see its text.
-        raise error if error.errno is None else PermissionError(f"{name} refuses this call.") from None
+        raise Denied(str(error) if error.errno is None else f"{name} refuses this call.") from None
     except Exception:
         log.exception("the check of %s failed", name)
-        raise PermissionError(f"{name} could not check whether this call may run.") from None
+        raise Denied(f"{name} could not check whether this call may run.") from None
     if answer is not None and answer is not True:
-        raise PermissionError(f"{name} refuses this call.")
+        raise Denied(f"{name} refuses this call.")
 
 
 def as_result(found: object) -> ToolResult:
     """Convert a function's return value to a result. Raises: see `to_text`."""
     if isinstance(found, Output):
-        return ToolResult(output=found.text)
+        return ToolResult(
+            output=found.text,
+            images=found.images,
+            resources=found.resources,
+            state_update=found.state_update,
+        )
     result = found if isinstance(found, ToolResult) else ToolResult(output=found)
     to_text(result.output)
     return result

@@ -14,7 +14,7 @@ from mcp_toolserver.policy.client_restrictions import ClientRestrictions
 from mcp_toolserver.policy.rules import Narrowing
 from mcp_toolserver.text.lines.encoding import head_bytes, tail_bytes
 from mcp_toolserver.text.lines.escape_invisible import visible
-from mcp_toolserver.tool_spec import Image, Output, Runtime
+from mcp_toolserver.tool_spec import Image, Output, ResourceLink, Runtime
 
 if TYPE_CHECKING:
     from mcp_toolserver.capabilities.model import Model
@@ -84,6 +84,7 @@ class Result:
     """The kind of failure, None on success."""
     data: dict[str, JsonValue] | None = None
     images: tuple[Image, ...] = ()
+    resources: tuple[ResourceLink, ...] = ()
     pending: bool = False
     """Whether the client has to answer a question first."""
     truncated: bool = False

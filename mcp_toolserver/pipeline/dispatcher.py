@@ -54,7 +54,7 @@ from mcp_toolserver.policy.dangerous_commands import objection
 from mcp_toolserver.policy.rules import Narrowing, Policy, Request, Rule
 from mcp_toolserver.text.lines.escape_invisible import visible, visible_values
 from mcp_toolserver.text.shell.command_output import noted
-from mcp_toolserver.tool_spec import Args, Forward, Output, Profile, Runtime, ToolSpec
+from mcp_toolserver.tool_spec import Args, Forward, Output, Profile, ResourceLink, Runtime, ToolSpec
 
 if TYPE_CHECKING:
     from mcp_toolserver.runtime.host_services import HostServices
@@ -156,6 +156,8 @@ class Dispatcher:
     clients: dict[str, Caller] = field(default_factory=dict[str, Caller])
     """The client on stdio, by its owner `LOCAL`, once it has made a call."""
     slots: Slots = field(default_factory=Slots)
+    states: dict[str, dict[str, JsonValue]] = field(default_factory=dict[str, "dict[str, JsonValue]"])
+    """By owner; see `ToolContext.state`."""
     choices: Mapping[str, Choices] = field(default_factory=dict[str, "Choices"])
     """By tool."""
 
@@ -384,6 +386,7 @@ class Dispatcher:
             spec = replace(spec, run=output_override.run)
             room = Room(bytes=output_override.output_bytes)
         output = await self._run(spec, args, runtime, request=request, client=f"{self.user} {caller.name}")
+        self._keep(caller.owner, output.state_update)
         # The last line feed of a text is often taken away: what is left of a CRLF is no character of its own.
         text = noted(output.text.removesuffix("\r"), ignored(spec, arguments))
         if (text := self.shown(text)) != output.text:
@@ -420,6 +423,11 @@ class Dispatcher:
                 f"{spec.name} did not end within {spec.limits.deadline:g} s; ask for less in one call."
             )
         return output
+
+    def _keep(self, owner: str, update: Mapping[str, JsonValue]) -> None:
+        """Apply the update of a call that succeeded to the state of its owner."""
+        if update:
+            self.states.setdefault(owner, {}).update(update)
 
     async def _located(
         self, entry: Entry, args: Args, call: CallRecord, caller: Caller, options: CallOptions
@@ -500,6 +508,10 @@ class Dispatcher:
             text=output.text,
             data=data if data is None or self.raw else visible_values(data),
             images=output.images,
+            resources=tuple(
+                ResourceLink(uri=self.shown(link.uri), name=self.shown(link.name))
+                for link in output.resources
+            ),
             truncated=output.truncated,
             saved_output=output.saved_output,
             sha256=output.sha256,

@@ -17,6 +17,7 @@ from mcp_toolserver.errors import Denied, NobodyToAsk
 from mcp_toolserver.pipeline.call import Caller, CallOptions, OutputOverride, Result, Rights
 from mcp_toolserver.policy.dangerous_commands import objection
 from mcp_toolserver.policy.rules import Narrowing, Request, Verdict
+from mcp_toolserver.tool_spec import unheard
 
 if TYPE_CHECKING:
     from pydantic import JsonValue
@@ -27,10 +28,6 @@ if TYPE_CHECKING:
     from mcp_toolserver.pipeline.narrowings import Narrowings
     from mcp_toolserver.pipeline.registry import Entry
     from mcp_toolserver.policy.client_restrictions import ClientRestrictions
-
-
-async def _no_report(message: str) -> None:
-    """Progress that nobody waits for."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +42,7 @@ class ServerCaller:
     """The client for which the calls are made: what it leaves out of its folders is lost to them too."""
     confined_to: ClientRestrictions | None = None
     """The restrictions of that client."""
-    progress: Report = _no_report
+    progress: Report = unheard
     model: Model | None = None
     """The model of that client, which answers until its call ends."""
 

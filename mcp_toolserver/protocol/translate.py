@@ -102,7 +102,7 @@ def tool(
             read_only_hint=reads,
             destructive_hint=spec.destructive and not reads,
             idempotent_hint=spec.idempotent or reads,
-            open_world_hint=bool(reaches),
+            open_world_hint=bool(reaches) if spec.open_world is None else spec.open_world,
         ),
     )
 
@@ -156,16 +156,15 @@ def _content(answer: Result) -> list[JsonValue]:
     for image in answer.images:
         data = base64.b64encode(image.data).decode()
         content.append({"type": "image", "data": data, "mimeType": image.mime_type})
-    if answer.saved_output is not None:
-        link: JsonValue = {
-            "type": "resource_link",
-            "name": "full output",
-            "uri": OUTPUT_URI + answer.saved_output.handle,
-            "mimeType": "text/plain",
-            "size": answer.saved_output.size,
-        }
-        content.append(link)
+    content += [_link(there.name or there.uri, there.uri) for there in answer.resources]
+    if (saved := answer.saved_output) is not None:
+        uri = OUTPUT_URI + saved.handle
+        content.append(_link("full output", uri, mimeType="text/plain", size=saved.size))
     return content
+
+
+def _link(name: str, uri: str, **more: JsonValue) -> JsonValue:
+    return {"type": "resource_link", "name": name, "uri": uri, **more}
 
 
 def downgrade(method: str, result: dict[str, JsonValue], version: str) -> dict[str, JsonValue]:

@@ -56,8 +56,13 @@ def _files(request: ServiceRequest) -> ConfinedFiles:
 
 
 def _tool_context(request: ServiceRequest) -> ToolContext:
+    calls = request.calls
     return ToolContext(
-        working_directory=next(iter(request.workspace.roots), ""), session_id=request.scope.session
+        working_directory=next(iter(request.workspace.roots), ""),
+        session_id=request.scope.session,
+        call_id=calls.parent_id,
+        state=calls.dispatcher.states.get(request.scope.owner, {}),
+        report=request.user.report,
     )
 
 

@@ -21,6 +21,9 @@ class _Plain(GenerateJsonSchema):
     def nullable_schema(self, schema: core_schema.NullableSchema) -> JsonSchemaValue:
         return self.generate_inner(schema["schema"])
 
+    def bytes_schema(self, schema: core_schema.BytesSchema) -> JsonSchemaValue:
+        return {"type": "string", "contentEncoding": "base64"}
+
     def default_schema(self, schema: core_schema.WithDefaultSchema) -> JsonSchemaValue:
         result = super().default_schema(schema)
         choices = result.get("enum") or [None]

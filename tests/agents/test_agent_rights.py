@@ -165,6 +165,7 @@ async def test_rules_hold_for_agents_and_for_their_types(tmp_path: Path) -> None
         assert "Use tabs." not in at.model.requests[-1].system
 
 
+@pytest.mark.requirement("CL-45")
 async def test_agents_start_each_other_to_a_depth_of_five(at: Agents) -> None:
     def next_one(number: int) -> Call:
         return Call(tool="Agent", arguments={"description": "x", "prompt": f"depth {number}"})

@@ -42,6 +42,7 @@ def bash(command: str, *, background: bool = False) -> Call:
     return Call(tool="bash", arguments={"command": command, "run_in_background": background})
 
 
+@pytest.mark.requirement("CL-44")
 async def test_an_agent_returns_its_last_answer_and_what_it_used(at: Agents) -> None:
     script = [
         Says("I look.", [Call(tool="ls"), Call(tool="read_file", arguments={"path": "a.txt"})]),

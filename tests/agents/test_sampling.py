@@ -121,6 +121,7 @@ async def test_an_agent_uses_the_model_of_its_client(transport: str, era: str, t
     assert "Leave run_in_background out" in text(later)
 
 
+@pytest.mark.requirement("SW-56")
 @eras
 async def test_tools_are_listed_where_they_can_work(era: str, tmp_path: Path) -> None:
     """The list of the stateless protocol is the same for every client, so it has no tool that needs one's.

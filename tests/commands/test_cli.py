@@ -70,7 +70,7 @@ FIELDS = {
 }
 
 
-@pytest.mark.requirement("GR-65", "GR-01..GR-04")
+@pytest.mark.requirement("GR-65", "GR-01..GR-04", "CL-47")
 def test_tools_speaks_to_people_and_other_programs(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -109,6 +109,7 @@ async def call(server: Dispatcher, name: str, **arguments: Any) -> Result:
 # --- build_tool ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("TU-01..TU-07", "TU-16", "SW-36", "SW-48")
 async def test_the_tutorials_example_works_in_its_own_loop_and_in_the_server(tmp_path: Path) -> None:
     tool = ToolRegistry().register(searching()).get("search_code")
     await tool.check_permissions({"pattern": "x"}, CONTEXT)
@@ -120,6 +121,7 @@ async def test_the_tutorials_example_works_in_its_own_loop_and_in_the_server(tmp
     assert served_result.text == f"y in {tmp_path}/root"
 
 
+@pytest.mark.requirement("SW-36", "TU-05", "TU-14", "TU-15")
 async def test_a_class_of_ones_own_is_a_tool_as_it_is(tmp_path: Path) -> None:
     server = served(tmp_path, FileReader())
     file = tmp_path / "root/a.txt"
@@ -136,6 +138,7 @@ class Unsure(FileReader):
         raise OSError
 
 
+@pytest.mark.requirement("TU-17", "SW-38")
 async def test_what_a_tool_does_not_say_is_taken_for_the_worst() -> None:
     described = {"name": "t", "description": "Modes:\nfast\nslow\n"}
     tool = build_tool({**described, "input_schema": OBJECT, "execute": look})
@@ -167,6 +170,7 @@ CHECKS: tuple[tuple[Any, str], ...] = (
 )
 
 
+@pytest.mark.requirement("TU-05")
 async def test_a_check_that_does_anything_but_permit_refuses(tmp_path: Path) -> None:
     for check, says in CHECKS:
         tool = searching(check_permissions=check)
@@ -184,6 +188,7 @@ async def test_a_check_that_does_anything_but_permit_refuses(tmp_path: Path) -> 
     assert (await call(server, "search_code", pattern="y")).error == "denied"
 
 
+@pytest.mark.requirement("TU-18")
 def test_a_misspelt_declaration_of_a_function_builds_no_tool_without_it() -> None:
     wrong: Any = {"check_permission": lambda *_: False}
     with pytest.raises(RegistrationError, match="check_permission is not known"):
@@ -219,6 +224,7 @@ WRONG: tuple[tuple[dict[str, Any], str], ...] = (
 )
 
 
+@pytest.mark.requirement("TU-18")
 def test_a_wrong_definition_is_refused_when_it_is_made() -> None:
     for changes, says in WRONG:
         with pytest.raises(RegistrationError, match=says):
@@ -237,7 +243,7 @@ def test_a_wrong_definition_is_refused_when_it_is_made() -> None:
 
 class City(BaseModel):
     name: str = Field(description="Which.", alias="city_name")
-    days: int = 1
+    days: int = Field(default=1, ge=1)
 
 
 def forecast(city: City, _: ToolContext) -> str:
@@ -260,6 +266,7 @@ RAW = define_tool(
 )
 
 
+@pytest.mark.requirement("SW-42", "SW-44", "SW-72", "SW-73", "SW-74", "SW-78")
 async def test_typed_arguments_give_text_or_a_result_and_a_tool_may_take_nothing(tmp_path: Path) -> None:
     server = served(tmp_path, TEXT, RESULT, NOTHING)
     payload: dict[str, JsonValue] = {"city_name": "Rome", "days": 2}
@@ -273,6 +280,7 @@ async def test_typed_arguments_give_text_or_a_result_and_a_tool_may_take_nothing
     assert (await call(server, "where", x=1)).error == "invalid_input"
 
 
+@pytest.mark.requirement("SW-75")
 async def test_a_dictionary_carries_any_value(tmp_path: Path) -> None:
     values: tuple[JsonValue, ...] = ("a", 1, 1.5, True, None, [1, "a"], {"b": None})
     for value in values:
@@ -282,6 +290,7 @@ async def test_a_dictionary_carries_any_value(tmp_path: Path) -> None:
             assert json.loads(served_result.text) == {"value": value}
 
 
+@pytest.mark.requirement("SW-77", "CL-43")
 async def test_arguments_that_do_not_fit_are_an_error_that_does_not_repeat_them(tmp_path: Path) -> None:
     unfit: tuple[Any, ...] = (
         "text",
@@ -321,6 +330,7 @@ class Reason(Exception):
     """Of somebody's own."""
 
 
+@pytest.mark.requirement("SW-77", "SW-90")
 async def test_what_a_function_raises_becomes_a_result(tmp_path: Path) -> None:
     raised: tuple[tuple[BaseException, str, str], ...] = (
         (Reason("secret"), "Reason", "internal"),
@@ -351,8 +361,7 @@ async def test_an_output_is_reported_as_text_or_json_or_a_picture(tmp_path: Path
         result = await call(served(tmp_path, tool), "search_code", pattern="x")
         assert (result.error, result.text) == (None, text)
         assert result.images == (picture.images if output is picture else ())
-        if output is picture:
-            assert (await tool.execute({"pattern": "x"}, CONTEXT)).output == "a dot"
+        assert (await tool.execute({"pattern": "x"}, CONTEXT)).images == result.images
     unsayable = searching(execute=lambda payload, context: object())
     assert (await unsayable.execute({"pattern": "x"}, CONTEXT)).error is not None
     assert (await call(served(tmp_path, unsayable), "search_code", pattern="x")).error == "internal"
@@ -373,6 +382,7 @@ async def test_a_path_of_the_servers_kind_is_checked_before_the_function_sees_it
     assert (await call(server, "named", path="./secret//k")).error == "denied"
 
 
+@pytest.mark.requirement("SW-39", "SW-89")
 async def test_it_runs_exactly_where_the_mode_allows_what_it_declares(tmp_path: Path) -> None:
     for permission, ceiling in product(Permission, Permission):
         server = served(tmp_path, made(permission=permission), ceiling=ceiling)
@@ -398,6 +408,7 @@ async def test_rules_match_every_text_in_its_arguments_as_it_was_sent(tmp_path: 
     assert (await call(server, "open_it", path="other")).text == "other"
 
 
+@pytest.mark.requirement("SW-41", "TU-07")
 @pytest.mark.parametrize(("safe", "at_once"), [(False, 1), (True, 2)], ids=["unsafe", "safe"])
 async def test_only_calls_that_are_safe_in_parallel_run_in_parallel(
     safe: bool, at_once: int, tmp_path: Path
@@ -437,6 +448,7 @@ async def test_a_call_that_takes_too_long_is_ended_and_one_that_may_can_be_follo
 # --- registry --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("TU-10", "TU-11")
 def test_registering_gives_a_new_registry_in_which_each_name_is_known_once() -> None:
     empty = ToolRegistry()
     one = empty.register(searching())
@@ -449,6 +461,7 @@ def test_registering_gives_a_new_registry_in_which_each_name_is_known_once() -> 
         one.register(searching())
 
 
+@pytest.mark.requirement("TU-12", "TU-13", "SW-38", "SW-86")
 def test_every_form_tells_what_its_reader_expects() -> None:
     writing = made(permission="workspace-write", is_destructive=False, is_idempotent=True)
     registry = ToolRegistry().register(searching()).register(FileReader()).register(writing)
@@ -480,6 +493,7 @@ def pool_of(*tool_names: str) -> list[Tool]:
     return [made(name) for name in tool_names]
 
 
+@pytest.mark.requirement("TU-19", "TU-20", "TU-21", "SW-81")
 def test_built_in_tools_come_first_each_source_by_name_without_what_is_denied() -> None:
     pool = assemble_tool_pool(pool_of("b", "a"), pool_of("d", "c"), {"C"}, custom=pool_of("f", "e"))
     assert names(pool) == ["a", "b", "e", "f", "d"]
@@ -487,6 +501,7 @@ def test_built_in_tools_come_first_each_source_by_name_without_what_is_denied() 
     assert names(more)[:4] == ["a", "b", "e", "f"]
 
 
+@pytest.mark.requirement("TU-20", "SW-81")
 def test_one_tool_wins_a_name_and_the_pool_says_so() -> None:
     sources = [pool_of("same", "x"), pool_of("same"), pool_of("Same")]
     precedences: tuple[tuple[Any, int], ...] = (("builtin", 0), ("latest", 2))
@@ -499,6 +514,7 @@ def test_one_tool_wins_a_name_and_the_pool_says_so() -> None:
         assemble_tool_pool(pool_of("same"), pool_of("same"), precedence="error")
 
 
+@pytest.mark.requirement("SW-83")
 def test_lists_choose_tools() -> None:
     lists: tuple[tuple[Any, Any, list[str]], ...] = (
         (None, None, ["a", "b", "c"]),
@@ -521,6 +537,7 @@ def test_lists_choose_tools() -> None:
 # --- restrictions ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("SW-84", "SW-85")
 def test_an_inner_restriction_narrows_the_outer_one_or_takes_its_place_and_an_empty_one_allows_nothing() -> (
     None
 ):

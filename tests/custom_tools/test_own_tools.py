@@ -8,11 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from mcp_toolserver.app.compose import build_application
 from mcp_toolserver.capabilities.permissions import Capability, Permission
 from mcp_toolserver.custom_tools.load import load_custom_tools
 from mcp_toolserver.errors import SettingsError
 from mcp_toolserver.invocation import load
 from mcp_toolserver.pipeline.registry import Entry
+from mcp_toolserver.runtime.executables import HostExecutables
 from tests.support.live import Setup, connected, text
 
 SHOUT = """
@@ -249,11 +251,56 @@ async def test_in_workspace_write_its_code_can_write_the_roots_and_nothing_else(
     assert not outside.exists()
 
 
-async def test_a_name_that_the_server_has_stops_the_start(tmp_path: Path) -> None:
-    from mcp_toolserver.app.compose import build_application
-    from mcp_toolserver.runtime.executables import HostExecutables
+GIVING = """
+from mcp_toolserver.custom_tools import Image, ResourceLink, ToolResult, define_tool
 
+async def count(given, context):
+    await context.report(f"call {context.call_id}")
+    seen = context.state.get("seen", 0) + 1
+    return ToolResult(output=f"seen {seen}", error="no" if given.get("fails") else None,
+                      images=[Image(data=b"dot", mime_type="image/png")],
+                      resources=[ResourceLink(uri="file:///map.svg", name="map")],
+                      state_update={"seen": seen})
+
+TOOLS = [define_tool("count", "Count.", count, {"type": "object", "properties": {"fails": {}}},
+                     is_read_only=True, is_open_world=False)]
+"""
+
+
+@pytest.mark.requirement("SW-37", "SW-45", "SW-46", "SW-49", "DA-39", "DA-41", "DA-42")
+async def test_a_client_gets_pictures_references_and_progress_and_a_session_keeps_its_state(
+    tmp_path: Path,
+) -> None:
+    heard: list[str | None] = []
+
+    async def hear(progress: float, total: float | None, message: str | None) -> None:
+        heard.append(message)
+
+    async with connected(setup(tmp_path, "read-only", GIVING)) as client:
+        hints = {tool.name: tool.annotations for tool in (await client.list_tools()).tools}["count"]
+        assert hints is not None
+        assert hints.open_world_hint is False
+        for fails, says in ((False, "seen 1"), (True, "no"), (False, "seen 2")):
+            result = await client.call_tool("count", {"fails": fails}, progress_callback=hear)
+            assert (result.is_error, text(result).split("\n")[0]) == (fails, says)
+            assert ("1 images are not sent" in text(result)) == fails
+            if not fails:
+                _, picture, link = (block.model_dump(exclude_none=True) for block in result.content)
+                assert (picture["data"], picture["mime_type"]) == ("ZG90", "image/png")
+                assert link == {"type": "resource_link", "name": "map", "uri": "file:///map.svg"}
+    assert len({message for message in heard if message and message.startswith("call ")}) == 3
+
+
+async def test_a_name_that_the_server_has_stops_the_start(tmp_path: Path) -> None:
     setting = setup(tmp_path, "read-only", SHOUT.replace('"shout"', '"Read"'))
     settings = load([*setting.command[3:]], {}).settings
     with pytest.raises(SettingsError, match="'Read'"):
         build_application(settings, None, HostExecutables(), held_by=None)
+
+
+def test_the_state_of_a_client_goes_with_it(tmp_path: Path) -> None:
+    settings = load(["--root", str(tmp_path)], {}).settings
+    app = build_application(settings, None, HostExecutables(), held_by=None)
+    app.dispatcher.states["gone"] = {"seen": 1}
+    app.changes.forget("gone")
+    assert not app.dispatcher.states

@@ -9,6 +9,8 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+import pytest
+
 from mcp_toolserver.runtime.sandbox.layers.environment import OFFLINE, command_environment
 from tests.support.cases import table
 from tests.support.processes import FULL, PATIENCE, broker, outcome
@@ -125,6 +127,7 @@ def test_a_user_s_own_start_files_are_not_read(tmp_path: Path) -> None:
     assert ours(home, tmp_path, "echo honest") == ["honest\n"]
 
 
+@pytest.mark.requirement("SW-54")
 def test_without_a_network_package_managers_try_once_unless_the_operator_says_otherwise() -> None:
     assert not OFFLINE.keys() & command_environment({}).keys()
     given = command_environment({"PIP_RETRIES": "3"}, ["PIP_RETRIES"], network=False)

@@ -125,6 +125,7 @@ def serial(entry: Entry) -> Entry:
     return Entry(replace(entry.spec, serial=True), toolset="tests")
 
 
+@pytest.mark.requirement("SW-41")
 async def test_a_read_overtakes_a_flood_of_calls_that_do_not_end(tmp_path: Path) -> None:
     work = Work()
     at = dispatcher(machine(tmp_path), tool(work.run, name="slow"), tool(quick))

@@ -64,6 +64,7 @@ async def test_a_switch_does_what_it_does_in_grep(at: Dispatcher) -> None:
         assert (await ask(at, "grep_search", **given)).text.splitlines()[:-1] == expected, arguments
 
 
+@pytest.mark.requirement("TU-24")
 async def test_every_spelling_is_understood(at: Dispatcher) -> None:
     switches = {"before_context": 1, "after_context": 0, "line_numbers": False, "ignore_case": True}
     for name in ("grep_search", "Grep", "grep", "search_code"):

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from tests.skills.skilled import RELEASE, call, listing, load, skill, skilled
 from tests.support.workbench import Person
 
@@ -146,6 +148,7 @@ async def test_everything_allowed_changes_nothing_and_the_next_skill_ends_the_ac
             assert (await call(made, "write_file", path=f"{name}.txt", content="x")).error is None
 
 
+@pytest.mark.requirement("SW-55")
 async def test_a_nested_skill_has_at_most_the_rights_of_the_outer_one(tmp_path: Path) -> None:
     files = {f".agents/skills/s{number}/SKILL.md": skill(allowed_tools="Skill") for number in range(5)}
     files |= {

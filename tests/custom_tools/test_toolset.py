@@ -1,0 +1,150 @@
+"""The server's tools in the process of another program: the same tools under the same mode, ended with it."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from mcp_toolserver.app.toolset import Toolset
+from mcp_toolserver.custom_tools import ToolRegistry, Unavailable, assemble_tool_pool, define_tool, tool_specs
+from mcp_toolserver.errors import SettingsError
+from tests.custom_tools.test_library import CONTEXT
+from tests.support.live import MODES, Setup, connected, text
+
+
+def toolset(folder: Path, mode: str, **settings: Any) -> Toolset:
+    (folder / "root").mkdir(exist_ok=True)
+    return Toolset(mode=mode, roots=[folder / "root"], state_dir=str(folder / "state"), **settings)
+
+
+def registry_of(tools: Toolset) -> ToolRegistry:
+    own = define_tool("own", "Mine.", lambda _: 1, is_read_only=True)
+    return ToolRegistry({tool.name: tool for tool in assemble_tool_pool(tools, custom=[own])})
+
+
+ASKS = {"questions": [{"question": "Which?", "options": [{"label": "a"}, {"label": "b"}]}]}
+DOES: tuple[tuple[str, str, dict[str, Any], str, bool], ...] = (
+    ("read-only", "read_file", {"path": "a.txt"}, "1\tone", True),
+    ("read-only", "bash", {"command": "touch new"}, "Read-only file system", True),
+    ("read-only", "AskUserQuestion", ASKS, "No human can be asked here", False),
+    ("read-only", "write_file", {"path": "new", "content": "x"}, "Unknown tool: write_file", False),
+    ("workspace-write", "write_file", {"path": "b.txt", "content": "x"}, "Created b.txt", True),
+    ("workspace-write", "write_file", {"path": "../c.txt", "content": "x"}, "outside the workspace", False),
+    ("workspace-write", "bash", {"command": "echo x > d.txt; touch /usr/e.txt"}, "cannot touch", True),
+    ("workspace-write", "read_file", {"path": "secret.txt"}, "denied here by the rule", False),
+    ("workspace-write", "read_file", {"path": 5}, "read_file cannot use these arguments", False),
+    ("workspace-write", "own", {}, "1", True),
+    ("danger-full-access", "bash", {"command": "touch ../f.txt && echo done"}, "done", True),
+)
+"""Mode, call, part of the text, and whether it is a success."""
+
+
+@pytest.mark.requirement("TU-22", "CL-42", "SW-89", "DA-43")
+async def test_toolsets_of_every_mode_keep_it_in_one_process(tmp_path: Path) -> None:
+    rules = {"deny": ["read_file(secret*)"]}
+    async with (
+        toolset(tmp_path, "read-only", toolsets=["default", "talk"]) as reading,
+        toolset(tmp_path, "workspace-write", rules=rules) as writing,
+        toolset(tmp_path, "danger-full-access") as full,
+    ):
+        for name in ("a.txt", "secret.txt"):
+            (tmp_path / "root" / name).write_text("one\n", encoding="utf-8")
+        opened = tuple(map(registry_of, (reading, writing, full)))
+        wrong: list[object] = []
+        for mode, name, arguments, says, succeeds in DOES:
+            result = await opened[MODES.index(mode)].execute(name, json.dumps(arguments), CONTEXT)
+            if says not in result.text or succeeds != (result.error is None):
+                wrong.append((mode, name, result))
+        assert not wrong
+        # It does not pretend to confine this process.
+        assert "nothing (server)" in reading.enforcement
+    left = {path.name for path in tmp_path.rglob("*.txt")}
+    assert left == {"a.txt", "secret.txt", "b.txt", "d.txt", "f.txt"}
+
+
+@pytest.mark.requirement("TU-22", "SW-89", "CL-48")
+async def test_definitions_and_answers_are_those_of_a_server(tmp_path: Path) -> None:
+    setting, specs = Setup.below(tmp_path, "workspace-write"), {spec.name for spec in tool_specs()}
+    (setting.root / "a.txt").write_text("one\n" * 5000, encoding="utf-8")
+    (setting.root / "dot.png").write_bytes(b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\1\0\0\0\1")
+    # The description of Skill names it.
+    (skill := setting.root / ".agents/skills/x").mkdir(parents=True)
+    (skill / "SKILL.md").write_text("---\nname: x\ndescription: Do x.\n---\nx", encoding="utf-8")
+    calls: tuple[tuple[str, dict[str, Any]], ...] = (
+        ("read_file", {"file_path": "a.txt", "limit": 2}),
+        ("read_file", {"path": "dot.png"}),
+        ("bash", {"command": "seq 3; exit 4"}),
+        ("grep_search", {"pattern": "(", "path": "."}),
+        ("ls", {"path": "/etc"}),
+    )
+    async with connected(setting) as client, toolset(tmp_path, "workspace-write", toolsets=["all"]) as tools:
+        registry, extra = registry_of(tools), {"meta", "icons", "output_schema"}
+        ours = {str(tool["name"]): {**tool, "outputSchema": None} for tool in registry.to_mcp_tools()}
+        for tool in (await client.list_tools()).tools:
+            theirs = tool.model_dump(mode="json", by_alias=True, exclude_none=True, exclude=extra)
+            assert ours.pop(tool.name, None) in ({**theirs, "outputSchema": None}, None)
+        assert ours.keys() == {"own"}
+        assert {tool.name for tool in tools} <= specs
+        assert "- x: Do x." in registry.get("Skill").description
+        for name, arguments in calls:
+            there = await client.call_tool(name, arguments)
+            here = await registry.execute(name, arguments, CONTEXT)
+            assert (here.text, here.error is not None) == (text(there), there.is_error)
+            assert len(here.images) == len([one for one in there.content if one.type == "image"])
+            assert bool(here.images) == ("dot.png" in arguments.values())
+
+
+def children() -> set[str]:
+    files = Path("/proc/self/task").glob("*/children")
+    return {child for file in files for child in file.read_text(encoding="utf-8").split()}
+
+
+@pytest.mark.requirement("TU-22")
+async def test_the_end_ends_what_it_started_and_it_can_be_opened_again(tmp_path: Path) -> None:
+    before, tools, beat = children(), toolset(tmp_path, "workspace-write"), tmp_path / "root/beat"
+    script = {"command": "while sleep 0.02; do date +%N > beat; done", "run_in_background": True}
+    with pytest.raises(Unavailable):
+        iter(tools)
+    for _ in range(2):
+        async with tools:
+            registry = registry_of(tools)
+            assert (await registry.execute("bash", json.dumps(script), CONTEXT)).error is None
+            with anyio.fail_after(20):
+                while not beat.exists():
+                    await anyio.sleep(0.01)
+            assert len(children()) == len(before) + 1
+            with pytest.raises(RuntimeError):
+                await tools.__aenter__()
+        assert children() == before
+        beat.unlink()
+        assert "not open" in (await registry.execute("ls", {}, CONTEXT)).text
+        assert not beat.exists()
+
+
+async def test_what_no_toolset_can_be_is_refused_and_leaves_nothing_running(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("XDG_STATE_HOME", f"{tmp_path}-state")
+    before = children()
+    wrong: tuple[tuple[dict[str, Any], str], ...] = (
+        ({"mode": "root"}, "permission-mode"),
+        ({"roots": []}, "no folder"),
+        ({"permission_mode": "danger-full-access"}, "as mode"),
+        ({"permission_modes": "read-only"}, "unknown key 'permission-modes'"),
+        ({"transport": "http"}, "unknown key 'transport'"),
+        ({"rules": {"denied": []}}, "unknown key 'denied'"),
+        ({"state_dir": str(tmp_path / "state")}, "lies inside the root"),
+        ({"sandbox": "off"}, "--sandbox off"),
+        # A sandbox that lies in the root is none.
+        ({"mode": "workspace-write", "roots": [sys.prefix], "sandbox": "required"}, "cannot be confined"),
+        ({"toolsets": ["nope"]}, "unknown toolset"),
+    )
+    for changes, says in wrong:
+        given = {"mode": "read-only", "roots": [tmp_path], **changes}
+        with pytest.raises(SettingsError, match=says):
+            await Toolset(**given).__aenter__()
+    assert children() == before
