@@ -149,7 +149,7 @@ def test_a_background_command_keeps_the_sandbox_it_was_started_in(servers: Serve
     server = servers(USERS[0], mode)
     at = server.scene
     before = at.around()
-    late = f"echo x > {at.outside}/late; echo x > .git/hooks/late; find ~ -delete; echo tried"
+    late = f"echo x > {at.outside}/late; echo x > .git/hooks/late; h=~; find $h -delete; echo tried"
     task = server.start(f"until [ -e go ]; do sleep 0.05; done; {late}")
     (at.root / "go").touch()
     said = ""

@@ -345,7 +345,7 @@ async def test_other_forms_of_places_and_symbols_are_understood_and_many_are_cut
         found = await at.places("workspaceSymbol", "a.py", query="a")
         assert found == ["a.py:1:1: [type parameter a in m] def a(): ..."]
         found = await at.ask("findReferences", "a.py", line=1, character=1)
-        assert "[12 of 512 references; 500 more, says pyright-langserver; grep_search" in found.text
+        assert "[12 of 512 references; 500 more, says pyright-langserver]\n[grep_search" in found.text
         assert found.truncated
 
 

@@ -62,6 +62,8 @@ async def run(args: Lsp, rt: t.Runtime) -> t.Output:
         for some in (places, answer.places)
     )
     is_cut = len(places) < len(answer.places)
+    if answer.total > len(answer.places):
+        text += "\n[grep_search lists all]"
     return t.Output(text, truncated=answer.total > len(places), whole=whole if is_cut else "")
 
 
