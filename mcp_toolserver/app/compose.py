@@ -102,7 +102,7 @@ class Shared:
     ) -> None:
         self.settings, self.broker, self.found = settings, broker, found
         self.facts = host_facts(settings, found, broker.proof if broker else None, server_lock=held_by)
-        self.registry = _registry(settings)
+        self.registry = registry(settings)
         self.web = WebOptions() if settings.network == "none" else web_options(settings)
         self.policy = policy = build_policy(settings, self.registry)
         self.state = state = state_folder(settings.state_dir)
@@ -588,7 +588,7 @@ def _clean_up(settings: Settings, state: str, records: str, workspace: Workspace
     return enforce_limits(f"{state}/{QUARANTINE_FOLDER}", total=total, seconds=seconds, since=since)
 
 
-def _registry(settings: Settings) -> Registry:
+def registry(settings: Settings) -> Registry:
     """All tools: the server's, and the operator's own.
 
     Raises:

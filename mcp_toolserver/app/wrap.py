@@ -1,0 +1,182 @@
+"""Builds and runs the gateway to one MCP server, for `wrap`."""
+
+import os
+import signal
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from functools import partial
+
+import anyio
+from pydantic import JsonValue
+
+from mcp_toolserver.app.confinement import wanted_roots
+from mcp_toolserver.capabilities.call_scope import LOCAL
+from mcp_toolserver.capabilities.permissions import Capability, Permission, ServerLock
+from mcp_toolserver.errors import SettingsError, Unavailable
+from mcp_toolserver.gateway.definitions import Reach, normaliser
+from mcp_toolserver.gateway.gate import Gate
+from mcp_toolserver.gateway.pump import Pump, PumpLimits
+from mcp_toolserver.gateway.server_process import OWNER, ErrorRelay, server_name, start_server
+from mcp_toolserver.policy.rules import Policy
+from mcp_toolserver.protocol.stdio.lines import standard_lines
+from mcp_toolserver.runtime.executables import HostExecutables
+from mcp_toolserver.runtime.processes.broker_client import Broker
+from mcp_toolserver.runtime.processes.connections import Connections
+from mcp_toolserver.runtime.processes.interactive import InteractiveProcess
+from mcp_toolserver.runtime.sandbox.layers.spec import TEMPORARY
+from mcp_toolserver.settings import Settings
+from mcp_toolserver.stores.audit_log import AuditContext, AuditLog
+from mcp_toolserver.stores.disk import MIB
+from mcp_toolserver.stores.pins import NAME, Pins
+from mcp_toolserver.stores.saved_outputs import OutputLimits, OutputStore
+from mcp_toolserver.stores.state_dir import make_state_folder, state_folder
+from mcp_toolserver.text.file_names import lies_in
+
+
+class Wrapped:
+    """One MCP server behind the gateway; `held_by` confines this process."""
+
+    def __init__(  # noqa: PLR0913  what starts a server, and the two things that name it
+        self,
+        settings: Settings,
+        broker: Broker,
+        found: HostExecutables,
+        name: str,
+        command: Sequence[str],
+        *,
+        held_by: ServerLock,
+    ) -> None:
+        name = name or server_name(command)
+        if not NAME.fullmatch(name):
+            raise SettingsError(f"--name: {name!r} must have 1 to 64 of A-Z a-z 0-9 _ . -, and no __")
+        self._settings, self._broker, self._name, self._command = settings, broker, name, command
+        state = make_state_folder(state_folder(settings.state_dir))
+        self._roots = wanted_roots(settings)
+        proof = broker.proof
+        layers = tuple(filter(None, (proof.commands, "seccomp" if proof.filtered else "")))
+        is_confined = settings.permission_mode is not Permission.DANGER_FULL_ACCESS
+        context = AuditContext(
+            mode=settings.permission_mode.flag,
+            layers={Capability.PROCESS: layers if is_confined else ()},
+            values=settings.audit_values,
+        )
+        self._audit = AuditLog(state, context)
+        if settings.network == "hosts":
+            broker.connections = Connections(broker.report_connections(), self._audit.add)
+        limits = OutputLimits(
+            total=settings.output_size * MIB,
+            seconds=settings.output_hours * 3600.0,
+            reserve=settings.disk_reserve * MIB,
+        )
+        self._outputs = OutputStore(state, limits)
+        self._is_confined = is_confined
+        self._gate = Gate(
+            server=name,
+            pins=Pins(state, name, list(command)),
+            normal=self._normaliser(),
+            reach=Reach(
+                settings.permission_mode, not is_confined or settings.network in ("hosts", "commands")
+            ),
+            policy=_policy(settings, broker, found),
+            roots=self._roots,
+            recorder=self._audit,
+            save=partial(self._outputs.save, owner=LOCAL),
+            escapes=not settings.raw_output,
+        )
+        # A damaged file stops the start, where the operator sees it.
+        self._gate.pins.load()
+        _ = held_by
+
+    async def run(self) -> int:
+        """Serve until the client leaves, the server ends or a signal arrives; returns the exit status."""
+        status, scope = 1, anyio.CancelScope()
+        received: list[int] = []
+
+        async def watch() -> None:
+            every = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+            handled = (one for one in every if signal.getsignal(one) is not signal.SIG_IGN)
+            with anyio.open_signal_receiver(*handled) as signals:
+                async for number in signals:
+                    received.append(number)
+                    scope.cancel()
+
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(watch)
+                with scope:
+                    status = 0 if await self._carry() else 1
+                tasks.cancel_scope.cancel()
+        finally:
+            await anyio.to_thread.run_sync(self._broker.close)
+            self._outputs.close()
+            self._audit.close()
+        return 128 + received[0] if received else status
+
+    async def _carry(self) -> bool:
+        relay = ErrorRelay(self._name)
+        try:
+            process = await start_server(
+                self._broker,
+                self._command,
+                name=self._name,
+                cwd=self._folder(),
+                own_home=self._is_confined and "HOME" not in self._settings.command_environment,
+            )
+        except (OSError, Unavailable) as error:
+            raise SettingsError(f"the MCP server {self._name} cannot be started: {error}") from None
+        process.on_stderr(relay.take)
+        lines = await standard_lines()
+        pump = Pump(
+            process,
+            self._gate,
+            lines.read,
+            lines.write,
+            say=relay.say,
+            verified=partial(self._verified, process),
+            limits=PumpLimits(pending=self._settings.max_calls, ask=self._settings.ask_seconds),
+        )
+        return await pump.run()
+
+    async def _verified(self, process: InteractiveProcess) -> Sequence[str]:
+        """What a call did to protected names, and where it could not connect."""
+        known, session = self._broker.connections, f"{OWNER} {self._name}"
+        since, self._seen = getattr(self, "_seen", 0), known.watch(session) if known else 0
+        notes = known.refusals(session, since) if known else ()
+        if self._settings.permission_mode is Permission.WORKSPACE_WRITE and process.exit is None:
+            return (*await process.check(), *notes)
+        return notes
+
+    def _folder(self) -> str:
+        """Where the server starts: the current folder if the server sees it, else the first root."""
+        here = os.path.realpath(os.getcwd())
+        if not self._is_confined or any(lies_in(root, here) for root in self._roots):
+            return here
+        if self._roots:
+            return self._roots[0]
+        return "/" if lies_in(TEMPORARY, here) else here
+
+    def _normaliser(self) -> Callable[[JsonValue], JsonValue]:
+        arguments = (word.partition("=")[2] or word for word in self._command)
+        places = (*self._roots, *self._settings.root, os.getcwd(), os.path.expanduser("~"), *arguments)
+        every = {
+            form(path)
+            for path in places
+            if os.path.isabs(path)
+            for form in (os.path.normpath, os.path.realpath)
+        }
+        return normaliser(every, datetime.now(UTC))
+
+
+def _policy(settings: Settings, broker: Broker, found: HostExecutables) -> Policy:
+    """The policy of the settings. Raises: SettingsError: a rule is wrong."""
+    mode = settings.permission_mode
+    granted = mode if settings.granted is None else min(settings.granted, mode)
+    if not (settings.deny or settings.ask or settings.allow):
+        return Policy(ceiling=mode, granted=granted)
+    # Only rules need to know all tools.
+    from mcp_toolserver.app.compose import registry
+    from mcp_toolserver.app.policy import build_policy, hide_from_commands
+
+    policy = build_policy(settings, registry(settings))
+    hide_from_commands(settings, policy, broker, found.git)
+    return policy
