@@ -223,8 +223,8 @@ def _wrap(invocation: Invocation, broker: Broker | None, found: HostExecutables)
 
     from mcp_toolserver.app.wrap import Wrapped
 
-    held_by = _lock(settings, broker)
-    wrapped = Wrapped(settings, broker, found, invocation.server, command, held_by=held_by)
+    wrapped = Wrapped(settings, broker, found, invocation.server, command)
+    _lock(settings, broker)
     return anyio.run(wrapped.run)
 
 

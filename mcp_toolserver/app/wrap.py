@@ -11,14 +11,14 @@ from pydantic import JsonValue
 
 from mcp_toolserver.app.confinement import wanted_roots
 from mcp_toolserver.capabilities.call_scope import LOCAL
-from mcp_toolserver.capabilities.permissions import Capability, Permission, ServerLock
+from mcp_toolserver.capabilities.permissions import Capability, Permission
 from mcp_toolserver.errors import SettingsError, Unavailable
 from mcp_toolserver.gateway.definitions import Reach, normaliser
 from mcp_toolserver.gateway.gate import Gate
 from mcp_toolserver.gateway.pump import Pump, PumpLimits
 from mcp_toolserver.gateway.server_process import OWNER, ErrorRelay, server_name, start_server
 from mcp_toolserver.policy.rules import Policy
-from mcp_toolserver.protocol.stdio.lines import standard_lines
+from mcp_toolserver.protocol.stdio.lines import Lines, standard_lines
 from mcp_toolserver.runtime.executables import HostExecutables
 from mcp_toolserver.runtime.processes.broker_client import Broker
 from mcp_toolserver.runtime.processes.connections import Connections
@@ -34,17 +34,15 @@ from mcp_toolserver.text.file_names import lies_in
 
 
 class Wrapped:
-    """One MCP server behind the gateway; `held_by` confines this process."""
+    """One MCP server behind the gateway."""
 
-    def __init__(  # noqa: PLR0913  what starts a server, and the two things that name it
+    def __init__(
         self,
         settings: Settings,
         broker: Broker,
         found: HostExecutables,
         name: str,
         command: Sequence[str],
-        *,
-        held_by: ServerLock,
     ) -> None:
         name = name or server_name(command)
         if not NAME.fullmatch(name):
@@ -70,6 +68,7 @@ class Wrapped:
         )
         self._outputs = OutputStore(state, limits)
         self._is_confined = is_confined
+        self._limits = PumpLimits(pending=settings.max_calls, ask=settings.ask_seconds)
         self._gate = Gate(
             server=name,
             pins=Pins(state, name, list(command)),
@@ -85,10 +84,18 @@ class Wrapped:
         )
         # A damaged file stops the start, where the operator sees it.
         self._gate.pins.load()
-        _ = held_by
+        try:
+            # The lock on this process may not let it read the folder.
+            self._folder = os.open(self._chosen_folder(), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError as error:
+            raise SettingsError(f"{name} cannot be started in {error.filename}: {error.strerror}") from None
 
     async def run(self) -> int:
-        """Serve until the client leaves, the server ends or a signal arrives; returns the exit status."""
+        """Serve until the client leaves, the server ends or a signal arrives; returns the exit status.
+
+        Raises:
+            SettingsError: the server cannot be started.
+        """
         status, scope = 1, anyio.CancelScope()
         received: list[int] = []
 
@@ -101,39 +108,40 @@ class Wrapped:
                     scope.cancel()
 
         try:
+            # Before the streams are claimed: an error is said on them.
+            process = await self.start()
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(watch)
                 with scope:
-                    status = 0 if await self._carry() else 1
+                    status = 0 if await self.carry(process, await standard_lines(), self._limits) else 1
                 tasks.cancel_scope.cancel()
         finally:
             await anyio.to_thread.run_sync(self._broker.close)
-            self._outputs.close()
-            self._audit.close()
+            self.close()
         return 128 + received[0] if received else status
 
-    async def _carry(self) -> bool:
-        relay = ErrorRelay(self._name)
+    def close(self) -> None:
+        """Remove saved outputs and close the audit log."""
+        self._outputs.close()
+        self._audit.close()
+
+    async def start(self) -> InteractiveProcess:
+        """Start the server; once. Raises: SettingsError: it cannot be started."""
+        own_home = self._is_confined and "HOME" not in self._settings.command_environment
         try:
-            process = await start_server(
-                self._broker,
-                self._command,
-                name=self._name,
-                cwd=self._folder(),
-                own_home=self._is_confined and "HOME" not in self._settings.command_environment,
+            return await start_server(
+                self._broker, self._command, name=self._name, cwd=self._folder, own_home=own_home
             )
-        except (OSError, Unavailable) as error:
+        except Unavailable as error:
             raise SettingsError(f"the MCP server {self._name} cannot be started: {error}") from None
+
+    async def carry(self, process: InteractiveProcess, lines: Lines, limits: PumpLimits) -> bool:
+        """Carry messages between the started server and a client; returns whether the client left."""
+        relay = ErrorRelay(self._name)
         process.on_stderr(relay.take)
-        lines = await standard_lines()
+        verified = partial(self._verified, process)
         pump = Pump(
-            process,
-            self._gate,
-            lines.read,
-            lines.write,
-            say=relay.say,
-            verified=partial(self._verified, process),
-            limits=PumpLimits(pending=self._settings.max_calls, ask=self._settings.ask_seconds),
+            process, self._gate, lines.read, lines.write, say=relay.say, verified=verified, limits=limits
         )
         return await pump.run()
 
@@ -146,7 +154,7 @@ class Wrapped:
             return (*await process.check(), *notes)
         return notes
 
-    def _folder(self) -> str:
+    def _chosen_folder(self) -> str:
         """Where the server starts: the current folder if the server sees it, else the first root."""
         here = os.path.realpath(os.getcwd())
         if not self._is_confined or any(lies_in(root, here) for root in self._roots):

@@ -54,7 +54,7 @@ def normaliser(paths: Iterable[str], now: datetime) -> Callable[[JsonValue], Jso
     varying = re.compile(
         "|".join(
             [
-                *(rf"(?P<_{n}>{path})(?![\w.-])" for n, path in enumerate(folders)),
+                *(rf"(?P<_{n}>{path})(?![\w-]|\.\w)" for n, path in enumerate(folders)),
                 *(rf"(?<!\d)(?:{'|'.join(sorted(dates))}){_TIME}",),
             ]
         )

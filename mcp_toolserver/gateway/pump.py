@@ -36,7 +36,8 @@ from mcp_toolserver.runtime.processes.interactive import InteractiveProcess
 from mcp_toolserver.text.lines.escape_invisible import visible_values
 
 _LIST, _CALL = "tools/list", "tools/call"
-_STARTS = ("initialize", "server/discover")
+_DISCOVER = "server/discover"
+_STARTS = ("initialize", _DISCOVER)
 _RESULTS = (_CALL, "tasks/result")
 """What answers with the result of a tool."""
 
@@ -148,7 +149,8 @@ class Pump:
             await self._tell(error(message.id, INVALID, why))
         elif self._gone:
             await self._tell(error(message.id, CLOSED, self._gone))
-            self._working.cancel()
+            if message.method != _DISCOVER:
+                self._working.cancel()
         else:
             await self._accept(message, tasks)
 
@@ -253,13 +255,13 @@ class Pump:
         return f"ended{status}{detail}" + (f"; it printed: {errors}" if errors else "")
 
     async def _leave(self, why: str) -> None:
-        """The server is of no more use: answer what waits, and stop. If nothing was answered yet, the first
-        request still gets the reason."""
+        """The server is of no more use: answer what waits, and stop. A client that has yet to send its first
+        request, or `initialize` after `server/discover`, gets the reason then, and shows it."""
         self._gone = f"The MCP server {self._gate.server} {why}."
         self._say(self._gone)
-        is_waited_for = self._has_answered or bool(self._pending)
+        is_known = self._has_answered or any(one.method != _DISCOVER for one in self._pending.values())
         await self._fail_pending(self._gone)
-        if not is_waited_for:
+        if not is_known:
             await anyio.sleep(self._limits.drain)
         self._working.cancel()
 

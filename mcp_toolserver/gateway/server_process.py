@@ -41,18 +41,12 @@ def server_name(command: Sequence[str]) -> str:
 
 
 async def start_server(
-    broker: Broker, command: Sequence[str], *, name: str, cwd: str, own_home: bool
+    broker: Broker, command: Sequence[str], *, name: str, cwd: int, own_home: bool
 ) -> InteractiveProcess:
-    """Start `command` in the folder `cwd`, which its sandbox shows.
-
-    Raises:
-        Unavailable: it cannot be started.
-        OSError: there is no such folder.
-    """
+    """Start `command` in the folder open as `cwd`, which this closes. Raises: Unavailable: it cannot be."""
     argv = ("sh", "-c", _OWN_HOME, "sh", *command) if own_home else command
-    folder = os.open(cwd, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     return await start_interactive(
-        broker, argv, cwd=folder, owner=f"{OWNER} {name}", name=f"the MCP server {name}"
+        broker, argv, cwd=cwd, owner=f"{OWNER} {name}", name=f"the MCP server {name}"
     )
 
 
