@@ -12,6 +12,7 @@ from time import monotonic
 
 import anyio
 from anyio.abc import TaskGroup
+from anyio.lowlevel import checkpoint
 from pydantic import JsonValue
 
 from mcp_toolserver.errors import Unavailable
@@ -70,6 +71,8 @@ class _Pending:
     method: str
     deadline: float
     call: CallRecord | None = None
+    is_sent: bool = False
+    """Whether the server has it, and so may answer."""
 
 
 @dataclass(eq=False)
@@ -192,6 +195,7 @@ class Pump:
             if pending.method == _CALL:
                 await self._begin(message, pending)
             if self._pending.get(message.id) is pending:
+                pending.is_sent = True
                 await self._send(message.line)
         except (Refused, RecursionError) as why:
             text = str(why) if isinstance(why, Refused) else "The arguments are nested too deeply"
@@ -240,6 +244,8 @@ class Pump:
                 del buffer[: end + 1]
                 searched = 0
                 await self._of_server(line)
+                # A busy server does not block the client.
+                await checkpoint()
             if len(buffer) > self._limits.message:
                 why = f"sent a message of more than {self._limits.message:,} bytes, so it was ended"
         if why or not self._is_ending:
@@ -279,7 +285,8 @@ class Pump:
                 await self._tell(message.line)
             elif message.id in self._questions:
                 self._answer(message)
-            elif message.id is not None and (pending := self._pop(message.id)):
+            elif message.id is not None and (pending := self._pending.get(message.id)) and pending.is_sent:
+                self._pop(message.id)
                 await self._respond(message, pending)
             else:
                 self._say("an answer to no request is not passed on")

@@ -86,7 +86,6 @@ class Client:
             self.answers.append(message)
         self.news.set()
         self.news = anyio.Event()
-        await anyio.sleep(0)
 
     @property
     def lines(self) -> Lines:
