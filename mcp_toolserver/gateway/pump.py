@@ -373,6 +373,11 @@ class Pump:
         """Send a line to the server, which has to read it in time."""
         if self._gone:
             return
+        if not self._sending.locked():
+            # Most lines fit into the pipe.
+            line = line[self._process.stdin.try_write(line) :]
+        if not line:
+            return
         try:
             async with self._sending:
                 with anyio.fail_after(self._limits.answer):
