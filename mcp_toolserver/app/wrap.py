@@ -1,5 +1,6 @@
 """Builds and runs the gateway to one MCP server, for `wrap`."""
 
+import asyncio
 import os
 import signal
 from collections.abc import Callable, Sequence
@@ -9,7 +10,7 @@ from functools import partial
 import anyio
 from pydantic import JsonValue
 
-from mcp_toolserver.app.confinement import wanted_roots
+from mcp_toolserver.app.confinement import back_up_histories, wanted_roots
 from mcp_toolserver.capabilities.call_scope import LOCAL
 from mcp_toolserver.capabilities.permissions import Capability, Permission
 from mcp_toolserver.errors import SettingsError, Unavailable
@@ -50,6 +51,7 @@ class Wrapped:
         self._settings, self._broker, self._name, self._command = settings, broker, name, command
         state = make_state_folder(state_folder(settings.state_dir))
         self._roots = wanted_roots(settings)
+        back_up_histories(broker, settings, found.git, self._roots)
         proof = broker.proof
         layers = tuple(filter(None, (proof.commands, "seccomp" if proof.filtered else "")))
         is_confined = settings.permission_mode is not Permission.DANGER_FULL_ACCESS
@@ -68,6 +70,8 @@ class Wrapped:
         )
         self._outputs = OutputStore(state, limits)
         self._is_confined = is_confined
+        self._seen = 0
+        """The last refused connection that a result had a note on."""
         self._limits = PumpLimits(pending=settings.max_calls, ask=settings.ask_seconds)
         self._gate = Gate(
             server=name,
@@ -97,28 +101,24 @@ class Wrapped:
             SettingsError: the server cannot be started.
         """
         status, scope = 1, anyio.CancelScope()
-        received: list[int] = []
 
-        async def watch() -> None:
-            every = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-            handled = (one for one in every if signal.getsignal(one) is not signal.SIG_IGN)
-            with anyio.open_signal_receiver(*handled) as signals:
-                async for number in signals:
-                    received.append(number)
-                    scope.cancel()
+        def end(number: int) -> None:
+            nonlocal status
+            status = 128 + number
+            scope.cancel()
 
         try:
             # Before the streams are claimed: an error is said on them.
             process = await self.start()
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(watch)
-                with scope:
-                    status = 0 if await self.carry(process, await standard_lines(), self._limits) else 1
-                tasks.cancel_scope.cancel()
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+                if signal.getsignal(number) is not signal.SIG_IGN:
+                    asyncio.get_running_loop().add_signal_handler(number, end, number)
+            with scope:
+                status = int(not await self.carry(process, await standard_lines(), self._limits))
         finally:
             await anyio.to_thread.run_sync(self._broker.close)
             self.close()
-        return 128 + received[0] if received else status
+        return status
 
     def close(self) -> None:
         """Remove saved outputs and close the audit log."""
@@ -146,10 +146,12 @@ class Wrapped:
         return await pump.run()
 
     async def _verified(self, process: InteractiveProcess) -> Sequence[str]:
-        """What a call did to protected names, and where it could not connect."""
-        known, session = self._broker.connections, f"{OWNER} {self._name}"
-        since, self._seen = getattr(self, "_seen", 0), known.watch(session) if known else 0
-        notes = known.refusals(session, since) if known else ()
+        """What happened to protected names since the last call, and where the server could not connect."""
+        notes: tuple[str, ...] = ()
+        if known := self._broker.connections:
+            session = f"{OWNER} {self._name}"
+            notes = known.refusals(session, self._seen)
+            self._seen = known.watch(session)
         if self._settings.permission_mode is Permission.WORKSPACE_WRITE and process.exit is None:
             return (*await process.check(), *notes)
         return notes

@@ -5,9 +5,10 @@ came: requests of the server, progress, cancellation, resources, prompts. A requ
 answer, also if the server dies or sends two.
 """
 
+import asyncio
 import secrets
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from time import monotonic
 
 import anyio
@@ -75,14 +76,6 @@ class _Pending:
     """Whether the server has it, and so may answer."""
 
 
-@dataclass(eq=False)
-class _Question:
-    """A request of ours, to the server or the client."""
-
-    answered: anyio.Event = field(default_factory=anyio.Event)
-    fields: Object = field(default_factory=dict[str, JsonValue])
-
-
 class Pump:
     """`read` and `write` are of the client, see `protocol.stdio.lines.Lines`; `say` writes a line for the
     operator, and `verified` returns notes on what a call did, as sentences."""
@@ -101,7 +94,8 @@ class Pump:
         self._process, self._gate, self._read, self._write = process, gate, read, write
         self._say, self._verified, self._limits = say, verified, limits or PumpLimits()
         self._pending: dict[Id, _Pending] = {}
-        self._questions: dict[Id, _Question] = {}
+        self._questions: dict[Id, asyncio.Future[Object]] = {}
+        """Requests of ours, to the server or the client."""
         self._sending, self._listing = anyio.Lock(), anyio.Lock()
         self._is_listed = self._has_answered = self._can_ask = self._is_ending = False
         self._settled = anyio.Event()
@@ -142,9 +136,9 @@ class Pump:
                 await self._of_client(message, tasks)
 
     async def _of_client(self, message: Message, tasks: TaskGroup) -> None:
-        if message.method is None and message.id in self._questions:
-            self._answer(message)
-        elif message.method is None or "id" not in message.fields:
+        if message.method is None and self._answers(message):
+            return
+        if message.method is None or "id" not in message.fields:
             if message.method == "notifications/cancelled":
                 await self._forget(message.params.get("requestId"))
             await self._send(message.line)
@@ -283,15 +277,15 @@ class Pump:
                 if message.method == "notifications/tools/list_changed":
                     self._is_listed = False
                 await self._tell(message.line)
-            elif message.id in self._questions:
-                self._answer(message)
-            elif message.id is not None and (pending := self._pending.get(message.id)) and pending.is_sent:
-                self._pop(message.id)
-                await self._respond(message, pending)
-            else:
-                self._say("an answer to no request is not passed on")
+            elif not self._answers(message):
+                await self._respond(message)
 
-    async def _respond(self, message: Message, pending: _Pending) -> None:
+    async def _respond(self, message: Message) -> None:
+        pending = None if message.id is None else self._pending.get(message.id)
+        if message.id is None or pending is None or not pending.is_sent:
+            self._say("an answer to no request is not passed on")
+            return
+        self._pop(message.id)
         self._has_answered = True
         try:
             line = await self._inspected(message, pending)
@@ -353,21 +347,20 @@ class Pump:
         self, send: Callable[[bytes], Awaitable[None]], method: str, params: Object, seconds: float
     ) -> Object:
         """Make a request of our own; the result is empty if there is none in time."""
-        own, question = f"mcp-toolserver-{secrets.token_hex(8)}", _Question()
-        self._questions[own] = question
-        try:
-            await send(encode({"jsonrpc": "2.0", "id": own, "method": method, "params": params}))
-            with anyio.move_on_after(seconds):
-                await question.answered.wait()
-        finally:
-            del self._questions[own]
-        result = question.fields.get("result")
-        return result if isinstance(result, dict) else {}
+        own: Id = f"mcp-toolserver-{secrets.token_hex(8)}"
+        question = self._questions[own] = asyncio.get_running_loop().create_future()
+        await send(encode({"jsonrpc": "2.0", "id": own, "method": method, "params": params}))
+        with anyio.move_on_after(seconds):
+            return await question
+        return {}
 
-    def _answer(self, message: Message) -> None:
-        question = self._questions[message.id or ""]
-        question.fields = message.fields
-        question.answered.set()
+    def _answers(self, message: Message) -> bool:
+        """Whether a response is to a request of ours, which gets it."""
+        question = self._questions.pop(message.id, None) if message.id is not None else None
+        result = message.fields.get("result")
+        if question is not None and not question.done():
+            question.set_result(result if isinstance(result, dict) else {})
+        return question is not None
 
     async def _send(self, line: bytes) -> None:
         """Send a line to the server, which has to read it in time."""

@@ -39,6 +39,7 @@ def attempt(code: str) -> str:
 server.run()
 """
 """A server on the official SDK, which knows both generations of the protocol."""
+DOES = [sys.executable, "-c", DOER]
 
 HOSTILE = (
     "open({root!r} + '/new', 'w')",
@@ -69,6 +70,14 @@ class Ground:
         for place in (self.root, self.outside):
             place.mkdir()
         (self.root / "kept").write_text("kept", encoding="utf-8")
+        author = ("-c", "user.name=a", "-c", "user.email=a@example.com")
+        for words in (["init", "-q"], ["add", "-A"], [*author, "commit", "-qm", "x"]):
+            subprocess.run(["git", "-C", str(self.root), *words], check=True)
+
+    def printed(self, *words: str) -> str:
+        """What the program prints about this state folder."""
+        command = [*server_command(), *words, "--state-dir", str(self.state)]
+        return subprocess.run(command, capture_output=True, check=True, encoding="utf-8").stdout
 
     def wrapping(self, mode: str, command: Sequence[str], *flags: str) -> list[str]:
         own = ("--permission-mode", mode, "--root", str(self.root), "--state-dir", str(self.state))
@@ -97,9 +106,8 @@ async def result_of(client: Client, code: str) -> str:
 @pytest.mark.parametrize("era", ERAS)
 @pytest.mark.parametrize("mode", ["read-only", "workspace-write"])
 async def test_a_server_does_no_more_than_the_mode_allows(ground: Ground, mode: str, era: str) -> None:
-    doer = [sys.executable, "-c", DOER]
     before = tree(ground.root), tree(ground.outside)
-    async with ground.client(mode, doer, era=era) as client:
+    async with ground.client(mode, DOES, era=era) as client:
         (tool,) = (await client.list_tools()).tools
         assert tool.annotations
         assert tool.annotations.read_only_hint == (mode == "read-only")
@@ -116,35 +124,38 @@ async def test_a_server_does_no_more_than_the_mode_allows(ground: Ground, mode: 
             assert await result_of(client, HOSTILE[0].format(**places)) == "None"
             planted = await result_of(client, f"open({str(ground.root)!r} + '/.envrc', 'w').write('x')")
             assert "quarantine" in planted
-            assert sorted(os.listdir(ground.root)) == ["kept", "new"]
-    assert "mcp__doer" not in os.listdir(ground.state)
-    log = subprocess.run(
-        [*server_command(), "log", "--state-dir", str(ground.state), "--json"],
-        capture_output=True,
-        check=True,
-    )
-    assert json.loads(log.stdout.splitlines()[0])["tool"].endswith("__attempt")
+            assert sorted(os.listdir(ground.root)) == [".git", "kept", "new"]
+            assert "1 references" in ground.printed("history", "list")
+    assert json.loads(ground.printed("log", "--json").splitlines()[0])["tool"].endswith("__attempt")
 
 
 async def test_the_server_gets_the_variables_that_the_operator_names(ground: Ground) -> None:
-    doer, secret = (
-        [sys.executable, "-c", DOER],
-        {"API_KEY": "secret", "OTHER_KEY": "secret", "HOME": str(ground.outside)},
-    )
-    async with ground.client("read-only", doer, "--env", "API_KEY", **secret) as client:
+    secret = {"API_KEY": "secret", "OTHER_KEY": "secret", "HOME": str(ground.outside)}
+    async with ground.client("read-only", DOES, "--env", "API_KEY", **secret) as client:
         assert await result_of(client, "import os; result = os.environ['API_KEY']") == "secret"
         assert await result_of(client, "import os; result = os.environ['OTHER_KEY']") == "KeyError"
         assert await result_of(client, "import os; result = os.environ['HOME']") != str(ground.outside)
-    async with ground.client("read-only", doer, "--env", "HOME", **secret) as client:
+    async with ground.client("read-only", DOES, "--env", "HOME", **secret) as client:
         assert await result_of(client, "import os; result = os.environ['HOME']") == str(ground.outside)
-    async with ground.client("danger-full-access", doer, **secret) as client:
+    async with ground.client("danger-full-access", DOES, **secret) as client:
         assert await result_of(client, "import os; result = os.environ['HOME']") == str(ground.outside)
         assert await result_of(client, f"open({str(ground.outside)!r} + '/new', 'w')") == "None"
 
 
+async def test_a_refused_connection_is_explained(ground: Ground) -> None:
+    flags = ("--network", "hosts", "--allow-domain", "example.com")
+    async with ground.client("read-only", DOES, *flags) as client:
+        (tool,) = (await client.list_tools()).tools
+        assert tool.annotations
+        assert (tool.annotations.read_only_hint, tool.annotations.open_world_hint) == (False, True)
+        said = await result_of(client, "__import__('urllib.request').request.urlopen('http://example.org/')")
+        assert "--allow-domain example.org" in said
+        assert await result_of(client, "result = 1") == "1"
+
+
 def test_a_signal_ends_the_server_and_records_its_calls(ground: Ground) -> None:
     nap = f"import os, time; open({str(ground.root)!r} + '/pid', 'w').write('x'); time.sleep(600)"
-    command = ground.wrapping("workspace-write", [sys.executable, "-c", DOER], "--name", "doer")
+    command = ground.wrapping("workspace-write", DOES, "--name", "doer")
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT)
     assert process.stdin
     assert process.stdout
@@ -230,9 +241,6 @@ async def test_real_servers_work_and_change_only_the_roots(tmp_path: Path, name:
         (folder := tmp_path / f"{number}-folder").mkdir()
         ground = Ground(folder)
         ground.state = state
-        author = ("-c", "user.name=a", "-c", "user.email=a@example.com")
-        for words in (["init", "-q"], ["add", "-A"], [*author, "commit", "-qm", "x"]):
-            subprocess.run(["git", "-C", str(ground.root), *words], check=True)
         before, around = tree(ground.root), tree(ground.outside)
         filled = json.loads(json.dumps([arguments, read, change]).replace("{root}", str(ground.root)))
         async with ground.client(mode, [program, *filled[0].split()]) as client:
@@ -244,7 +252,4 @@ async def test_real_servers_work_and_change_only_the_roots(tmp_path: Path, name:
         assert tree(ground.outside) == around
         if mode == "read-only" or "{root}" in str(change):
             assert (tree(ground.root) == before) == (mode == "read-only")
-    listed = subprocess.run(
-        [*server_command(), "upstream", "list", "--state-dir", str(state)], capture_output=True, check=True
-    )
-    assert listed.stdout.endswith(b" approved, 0 waiting\n")
+        assert ground.printed("upstream", "list").endswith(" approved, 0 waiting\n")
