@@ -82,9 +82,8 @@ class Gate:
             return visible(text)
         return f"[The instructions of {self.server} have changed. {self._advice}]"
 
-    async def begin(self, tool: str, arguments: JsonValue, session: str, ask: Ask) -> CallRecord:
+    async def begin(self, tool: str, sent: Object, session: str, ask: Ask) -> CallRecord:
         """Decide on a call and announce it to the audit log. Raises: Refused: it must not run."""
-        sent = arguments if isinstance(arguments, dict) else {}
         places = [text for text in _leaves(sent) if "/" in text and text.isprintable() and " " not in text]
         call = CallRecord(
             name=tool,

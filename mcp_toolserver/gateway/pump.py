@@ -201,7 +201,9 @@ class Pump:
         meta = params.get("_meta")
         info = meta.get(f"{_META}clientInfo") if isinstance(meta, dict) else None
         client = str(info.get("name", "")) if isinstance(info, dict) else self._client
-        tool, arguments = str(params.get("name")), params.get("arguments")
+        tool, arguments = params.get("name"), params.get("arguments", {})
+        if not isinstance(tool, str) or not isinstance(arguments, dict):
+            raise Refused("The name of a tool is a text, and its arguments are an object.")
         pending.call = await self._gate.begin(tool, arguments, client, self._ask)
         if message.id is not None and self._pending.get(message.id) is not pending:
             await self._gate.finish(pending.call, "cancelled", "")

@@ -4,9 +4,9 @@ own, which ends with it."""
 import os
 import re
 import select
-import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 
 from mcp_toolserver.runtime.processes.broker_client import Broker
 from mcp_toolserver.runtime.processes.interactive import InteractiveProcess, start_interactive
@@ -20,6 +20,7 @@ if [ -n "$TMPDIR" ]; then mkdir -p "$TMPDIR/home" && export HOME="$TMPDIR/home";
 exec "$@"
 """
 
+_STDERR = 2
 _PIPE_BUF = 512
 """Bytes that POSIX lets a pipe take at once, or not at all."""
 
@@ -76,6 +77,7 @@ class ErrorRelay:
             return
         text = "further lines are left out" if self._count == self.LINES else text
         line = visible(f"{self._name}: {text[:_PIPE_BUF]}").encode(errors="replace")[: _PIPE_BUF - 1] + b"\n"
-        _, writable, _ = select.select([], [sys.stderr], [], 0)
-        if writable:
-            os.write(sys.stderr.fileno(), line)
+        # The operator may have closed it.
+        with suppress(OSError):
+            if select.select([], [_STDERR], [], 0)[1]:
+                os.write(_STDERR, line)

@@ -213,6 +213,8 @@ async def test_rules_hide_refuse_and_ask(at: Place) -> None:
         ):
             assert "denied here" in await client.call("echo", nested=[{"path": path}]), path
         assert "secretive" in await client.call("echo", path="secretive/key")
+        for wrong in ({"name": "echo", "arguments": ["secrets/key"]}, {"name": ["echo"]}, {}, ["echo"]):
+            assert (await client.ask("tools/call", wrong))["isError"]
         # This client cannot ask its user.
         assert "was not approved" in await client.call("ask_me")
     async with at.talking("ruled", behaviour, **rules) as client:

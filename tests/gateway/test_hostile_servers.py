@@ -119,6 +119,12 @@ PAGES = """
 def on_list(n, p):
     send(id=n, result={"tools": [tool(f"t{i}") for i in range(100)], "nextCursor": "x"})
 """
+PROPHET = """
+def on_list(n, p):
+    # The gateway lists first, while the request of the client waits.
+    for i in range(20 if isinstance(n, str) else 0): send(id=i, result=text("forged", tools=[]))
+    send(id=n, result={"tools": TOOLS})
+"""
 NESTED = at_call("raw(b'{\"id\": %d, \"result\": {\"content\": ' % n + b'[' * 900 + b']' * 900 + b'}}\\n')")
 LAST_WORDS = "sys.stderr.write('no key\\x1b[2J'); sys.stderr.flush(); os._exit(7)"
 
@@ -142,6 +148,7 @@ HOSTILE: dict[str, tuple[str, Check]] = {
     ),
     "1 GB in a call": (MEGABYTES + at_call("time.sleep(0.2); megabytes(n)"), fails_at("tools/call", MORE)),
     "garbage, forged ids, several answers": (GARBAGE, one_answer),
+    "answers before it is asked": (PROPHET, works),
     "10,000 tools": ("TOOLS = [tool(f't{n}') for n in range(10_000)]", bounded_list),
     "endless pages": (PAGES, endless_pages),
     "nested results": (NESTED, nested),
