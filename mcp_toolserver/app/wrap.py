@@ -73,15 +73,16 @@ class Wrapped:
         self._seen = 0
         """The last refused connection that a result had a note on."""
         self._limits = PumpLimits(pending=settings.max_calls, ask=settings.ask_seconds)
+        is_networked = not is_confined or settings.network in ("hosts", "commands")
+        folder = self._chosen_folder()
         self._gate = Gate(
             server=name,
             pins=Pins(state, name, list(command)),
             normal=self._normaliser(),
-            reach=Reach(
-                settings.permission_mode, not is_confined or settings.network in ("hosts", "commands")
-            ),
+            reach=Reach(settings.permission_mode, is_networked),
             policy=_policy(settings, broker, found),
             roots=self._roots,
+            folder=folder,
             recorder=self._audit,
             save=partial(self._outputs.save, owner=LOCAL),
             escapes=not settings.raw_output,
@@ -90,7 +91,7 @@ class Wrapped:
         self._gate.pins.load()
         try:
             # The lock on this process may not let it read the folder.
-            self._folder = os.open(self._chosen_folder(), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            self._folder = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError as error:
             raise SettingsError(f"{name} cannot be started in {error.filename}: {error.strerror}") from None
 

@@ -10,6 +10,7 @@ import os
 import re
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field
 
 from pydantic import JsonValue
@@ -30,7 +31,6 @@ Object = dict[str, JsonValue]
 Ask = Callable[[str], Awaitable[bool]]
 """Asks the user to approve a call; false where nobody can be asked."""
 
-_MOST_SUBJECTS = 1_000
 _ABOUT = 8
 
 
@@ -48,6 +48,8 @@ class Gate:
     reach: Reach
     policy: Policy
     roots: Sequence[str]
+    folder: str
+    """Where the server was started: relative paths begin there."""
     recorder: Recorder
     save: Callable[[str], Awaitable[SavedOutput]]
     """Saves a whole text. Raises: OSError."""
@@ -56,10 +58,6 @@ class Gate:
     room: Room = ROOM
     _known: dict[str, Object] = field(default_factory=dict[str, Object])
     _states: dict[str, State] = field(default_factory=dict[str, State])
-
-    @property
-    def may_ask(self) -> bool:
-        return self.policy.may_ask
 
     def listed(self, tools: Sequence[JsonValue]) -> list[JsonValue]:
         """The definitions that clients get, of those that the server lists now."""
@@ -123,31 +121,28 @@ class Gate:
 
     async def fitted(self, result: Object) -> Object:
         """The result with its texts escaped and, if they are too long together, cut and saved."""
-        texts_of = {name: result[name] for name in ("content", "structuredContent") if name in result}
-        shown = {**result, **(visible_values(texts_of) if self.escapes else texts_of)}
-        blocks = shown.get("content")
-        texts = list(_texts(blocks if isinstance(blocks, list) else []))
-        structured = shown.get("structuredContent")
-        size = sum(len(holder["text"].encode(errors="replace")) for holder in texts)
-        record = 0 if structured is None else len(json.dumps(structured, ensure_ascii=False))
-        if max(size, record) <= self.room.bytes:
+        shown = {name: result[name] for name in ("content", "structuredContent") if name in result}
+        shown = {**result, **(visible_values(shown) if self.escapes else deepcopy(shown))}
+        texts = _texts(shown.get("content"))
+        size = sum(map(_size, texts))
+        structured = json.dumps(shown.get("structuredContent", ""), ensure_ascii=False)
+        if max(size, len(structured)) <= self.room.bytes:
             return shown
-        whole = "\n".join(holder["text"] for holder in texts) if size >= record else json.dumps(structured)
         try:
-            where = f"the whole text is in {(await self.save(whole)).path} until this server ends"
+            saved = await self.save("\n".join(str(one["text"]) for one in texts) if size else structured)
+            where = f"the whole text is in {saved.path} until this server ends"
         except OSError as error:
             where = f"it could not be saved, because {error.strerror or error}"
-        note = f"[{{}} bytes are left out; {where}. Or ask for less.]"
-        if record > self.room.bytes:
+        note = f"bytes are left out; {where}. Or ask for less.]"
+        if len(structured) > self.room.bytes:
             # Part of a record does not have the form that its schema promises.
-            return failure(f"The result is too long. {note.format(record)}")
+            return failure(f"The result is too long. [{len(structured)} {note}")
         left = self.room.bytes - len(note) - 20
-        for holder in texts:
-            holder["text"] = head_bytes(holder["text"], max(left, 0))
-            left -= len(holder["text"].encode(errors="replace"))
-        kept = sum(len(holder["text"].encode(errors="replace")) for holder in texts)
-        last = max((holder for holder in texts if holder["text"]), key=lambda one: texts.index(one))
-        last["text"] += f"\n{note.format(size - kept)}"
+        for one in texts:
+            one["text"] = head_bytes(str(one["text"]), max(left, 0))
+            left -= _size(one)
+        last = [one for one in texts if one["text"]][-1]
+        last["text"] = f"{last['text']}\n[{size - sum(map(_size, texts))} {note}"
         return shown
 
     async def _authorize(self, call: CallRecord, sent: Object, ask: Ask) -> None:
@@ -201,8 +196,8 @@ class Gate:
     def _subjects(self, sent: JsonValue) -> Iterator[Subject]:
         """Each text in the arguments; one that may be a path also as the absolute one, and relative to its
         root."""
-        for text in _leaves(sent)[:_MOST_SUBJECTS]:
-            path = os.path.normpath(os.path.join(*self.roots[:1], text.removeprefix("file://")))
+        for text in _leaves(sent):
+            path = os.path.normpath(os.path.join(self.folder, text.removeprefix("file://")))
             inside = [os.path.relpath(path, root) for root in self.roots if path.startswith(f"{root}/")]
             yield (text, path, *inside)
 
@@ -219,13 +214,17 @@ def failure(text: str) -> Object:
     return {"content": [{"type": "text", "text": text}], "isError": True}
 
 
-def _texts(blocks: Sequence[JsonValue]) -> Iterator[dict[str, str]]:
+def _texts(content: JsonValue) -> list[Object]:
     """The objects with a text among content blocks and in their resources."""
-    for block in blocks:
-        holders = (block, block.get("resource")) if isinstance(block, dict) else ()
-        for holder in holders:
-            if isinstance(holder, dict) and isinstance(holder.get("text"), str):
-                yield holder  # pyright: ignore
+    blocks = content if isinstance(content, list) else []
+    resources = [block.get("resource") for block in blocks if isinstance(block, dict)]
+    return [
+        one for one in (*blocks, *resources) if isinstance(one, dict) and isinstance(one.get("text"), str)
+    ]
+
+
+def _size(holder: Object) -> int:
+    return len(str(holder["text"]).encode(errors="replace"))
 
 
 def _leaves(value: JsonValue) -> list[str]:

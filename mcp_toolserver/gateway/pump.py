@@ -169,7 +169,7 @@ class Pump:
         self._pending[message.id] = pending
         if method in _STARTS:
             self._learn(params)
-        if method not in (_LIST, _CALL) or (self._is_listed and not self._gate.may_ask):
+        if method not in (_LIST, _CALL) or (self._is_listed and not self._gate.policy.may_ask):
             await self._forward(message, pending)
         else:
             # It may wait for the server or the user, whose answers come by this same loop.

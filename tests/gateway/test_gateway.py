@@ -212,6 +212,7 @@ async def test_rules_hide_refuse_and_ask(at: Place) -> None:
             "https://evil.example/x",
         ):
             assert "denied here" in await client.call("echo", nested=[{"path": path}]), path
+        assert "denied here" in await client.call("echo", many=["x"] * 5_000 + ["secrets/key"])
         assert "secretive" in await client.call("echo", path="secretive/key")
         for wrong in ({"name": "echo", "arguments": ["secrets/key"]}, {"name": ["echo"]}, {}, ["echo"]):
             assert (await client.ask("tools/call", wrong))["isError"]
@@ -259,6 +260,11 @@ def on_call(n, params):
 
 
 async def test_results_hide_nothing_and_are_cut_and_saved(at: Place) -> None:
+    async with at.talking("long", LONG, raw_output=True) as client:
+        await client.open()
+        long = await client.ask("tools/call", {"name": "echo", "arguments": {"kind": "long"}})
+        assert "bytes are left out" in str(long)
+        assert (await client.call(kind="hidden")) == "a\u202eb\x1b[2J"
     async with at.talking("long", LONG) as client:
         await client.open()
         result = await client.ask("tools/call", {"name": "echo", "arguments": {"kind": "long"}})
