@@ -152,6 +152,7 @@ def test_what_differs_between_starts_is_no_change_and_everything_else_is() -> No
         assert one(now.strftime(form)) == later(datetime(2027, 3, 9, 8, tzinfo=UTC).strftime(form))
     other = ("/home/ab/x", "/etc/passwd", "1999-01-01", "/srv")
     assert [one(text) for text in other] == list(other)
+    assert normaliser(["/srv"], now)("in /srv") == "in /srv"
 
 
 SHADY = r"""
