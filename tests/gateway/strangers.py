@@ -1,11 +1,11 @@
-"""MCP servers that do as a test says, behind the gateway, and the client that talks to them."""
+"""MCP servers that do as a test says, behind the gateway, and a client that says and hears lines."""
 
 import asyncio
 import json
 import os
 import sys
-from collections.abc import AsyncGenerator, Generator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.gateway.pump import PumpLimits
 from mcp_toolserver.protocol.stdio.lines import Lines
 from mcp_toolserver.runtime.executables import find_host_executables
-from mcp_toolserver.runtime.processes.broker_client import Broker, start_standalone_broker
+from mcp_toolserver.runtime.processes.broker_client import start_standalone_broker
 from mcp_toolserver.settings import Settings
 
 QUICK = PumpLimits(message=1 << 20, answer=1.0, call=1.0, ask=2.0, drain=2.0)
@@ -26,37 +26,21 @@ PATIENT = replace(QUICK, answer=20.0, call=20.0)
 
 _SERVER = r"""
 import json, os, sys, threading, time
-
 def raw(data):
     sys.stdout.buffer.write(data)
     sys.stdout.buffer.flush()
-
-def send(**message):
-    raw(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
-
+def send(**message): raw(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
 def tool(name="echo", description="Says it again.", **more):
     return {"name": name, "description": description, "inputSchema": {"type": "object"}, **more}
-
-def text(text, **more):
-    return {"content": [{"type": "text", "text": text}], **more}
-
-TOOLS = [tool()]
-INSTRUCTIONS = "Be kind."
-
+def text(text, **more): return {"content": [{"type": "text", "text": text}], **more}
+TOOLS, INSTRUCTIONS = [tool()], "Be kind."
 def on_initialize(n, params):
     send(id=n, result={"protocolVersion": params["protocolVersion"], "capabilities": {"tools": {}},
                        "serverInfo": {"name": "stranger", "version": "1"}, "instructions": INSTRUCTIONS})
-
-def on_list(n, params):
-    send(id=n, result={"tools": TOOLS})
-
-def on_call(n, params):
-    send(id=n, result=text(json.dumps(params.get("arguments"))))
-
+def on_list(n, params): send(id=n, result={"tools": TOOLS})
+def on_call(n, params): send(id=n, result=text(json.dumps(params.get("arguments"))))
 def on_other(n, method, params, message):
-    if n is not None and method:
-        send(id=n, result={})
-
+    if n is not None and method: send(id=n, result={})
 exec(BEHAVIOUR)
 for line in sys.stdin.buffer:
     message = json.loads(line)
@@ -67,56 +51,45 @@ for line in sys.stdin.buffer:
 
 
 class Client:
-    """What a client says and hears, line by line."""
-
     def __init__(self) -> None:
-        self._said = asyncio.Queue[bytes]()
+        self._said, self._news = asyncio.Queue[bytes](), asyncio.Event()
+        self.say = self._said.put_nowait
         self.answers: list[dict[str, Any]] = []
-        """Responses, in their order."""
         self.others: list[bytes] = []
-        """The last of the other lines, as they came."""
-        self.news = anyio.Event()
+        """The last lines that are no response, as they came."""
         self._last = 0
+        self.lines = Lines(self._said.get, self._hear, anyio.sleep_forever)
 
-    async def _write(self, line: bytes) -> None:
+    async def _hear(self, line: bytes) -> None:
         message = json.loads(line)
         if "method" in message:
             self.others = [*self.others[-99:], line]
         else:
             self.answers.append(message)
-        self.news.set()
-        self.news = anyio.Event()
+        self._news.set()
 
-    @property
-    def lines(self) -> Lines:
-        return Lines(self._said.get, self._write, anyio.sleep_forever)
+    def send(self, **message: object) -> None:
+        self.say(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
 
-    def say(self, line: bytes) -> None:
-        self._said.put_nowait(line)
-
-    def leave(self) -> None:
-        self.say(b"")
-
-    def request(self, method: str, params: object = None, **more: object) -> int:
+    def request(self, method: str, params: object = None) -> int:
         self._last += 1
-        message = {"jsonrpc": "2.0", "id": self._last, "method": method, "params": params or {}, **more}
-        self.say(json.dumps(message).encode() + b"\n")
+        self.send(id=self._last, method=method, params=params or {})
         return self._last
 
-    def notify(self, method: str, **params: object) -> None:
-        self.say(json.dumps({"jsonrpc": "2.0", "method": method, "params": params}).encode() + b"\n")
-
     async def answer(self, request: int) -> dict[str, Any]:
-        with anyio.fail_after(20):
+        with anyio.fail_after(25):
             while not (found := [one for one in self.answers if one.get("id") == request]):
-                await self.news.wait()
+                self._news.clear()
+                await self._news.wait()
         return found[0]
 
-    async def other(self, containing: bytes) -> bytes:
-        with anyio.fail_after(20):
-            while not (found := [line for line in self.others if containing in line]):
-                await self.news.wait()
-        return found[0]
+    async def question(self) -> Any:
+        """The next request or notification of the server."""
+        with anyio.fail_after(25):
+            while not self.others:
+                self._news.clear()
+                await self._news.wait()
+        return json.loads(self.others.pop(0))
 
     async def ask(self, method: str, params: object = None) -> Any:
         """The result; an error as text."""
@@ -138,44 +111,27 @@ class Client:
 
 
 class Place:
-    """A root and a state folder, and a broker for them."""
+    """A root and a state folder, and a broker for them, to be closed."""
 
-    def __init__(self, folder: Path, mode: Permission, **settings: Any) -> None:
+    def __init__(self, folder: Path, mode: Permission = Permission.READ_ONLY, **settings: Any) -> None:
         self.root, self.state = folder / "root", folder / "state"
-        self.root.mkdir(exist_ok=True)
-        self.settings = Settings(
-            permission_mode=mode, root=(str(self.root),), state_dir=str(self.state), **settings
-        )
-        self._found = find_host_executables(os.environ, self.settings.root)
-        self._broker: Broker = start_standalone_broker(broker_policy(self.settings, self._found))
-
-    def close(self) -> None:
-        self._broker.close()
-
-    def program(self, name: str, behaviour: str = "") -> list[str]:
-        """The command of a server, whose file is written anew."""
-        file = self.root / f"{name}.py"
-        file.write_text(_SERVER.replace("BEHAVIOUR", repr(behaviour)), encoding="utf-8")
-        return [sys.executable, "-I", str(file)]
+        self.root.mkdir(parents=True)
+        roots, state = (str(self.root),), str(self.state)
+        self.settings = Settings(permission_mode=mode, root=roots, state_dir=state, **settings)
+        self._found = find_host_executables(os.environ, roots)
+        self.broker = start_standalone_broker(broker_policy(self.settings, self._found))
 
     @asynccontextmanager
     async def talking(
         self, name: str, behaviour: str = "", *, limits: PumpLimits = PATIENT, **changed: Any
     ) -> AsyncGenerator[Client]:
         """A client of the server `name`; afterwards it leaves."""
-        settings, client = replace(self.settings, **changed), Client()
-        wrapped = Wrapped(settings, self._broker, self._found, name, self.program(name, behaviour))
+        file, client = self.root / f"{name}.py", Client()
+        file.write_text(_SERVER.replace("BEHAVIOUR", repr(behaviour)), encoding="utf-8")
+        command = [sys.executable, "-I", str(file)]
+        wrapped = Wrapped(replace(self.settings, **changed), self.broker, self._found, name, command)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(wrapped.carry, await wrapped.start(), client.lines, limits)
             yield client
-            client.leave()
+            client.say(b"")
         wrapped.close()
-
-
-@contextmanager
-def place(folder: Path, mode: Permission = Permission.READ_ONLY, **settings: Any) -> Generator[Place]:
-    made = Place(folder, mode, **settings)
-    try:
-        yield made
-    finally:
-        made.close()

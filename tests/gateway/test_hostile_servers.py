@@ -5,15 +5,16 @@ from collections.abc import Awaitable, Callable, Generator
 import anyio
 import pytest
 
-from tests.gateway.strangers import PATIENT, QUICK, Client, Place, place
+from tests.gateway.strangers import PATIENT, QUICK, Client, Place
 
 Check = Callable[[Client], Awaitable[None]]
 
 
 @pytest.fixture(scope="module")
 def at(tmp_path_factory: pytest.TempPathFactory) -> Generator[Place]:
-    with place(tmp_path_factory.mktemp("gateway")) as made:
-        yield made
+    made = Place(tmp_path_factory.mktemp("gateway"))
+    yield made
+    made.broker.close()
 
 
 async def works(client: Client) -> None:
@@ -22,31 +23,21 @@ async def works(client: Client) -> None:
     assert await client.call(a=1) == '{"a": 1}'
 
 
-async def opens_with(client: Client, said: str) -> None:
-    assert said in await client.open()
-
-
 def fails_at(stage: str, said: str) -> Check:
     async def check(client: Client) -> None:
-        if stage == "initialize":
-            return await opens_with(client, said)
-        await client.open()
-        if stage == "tools/list":
-            listed = await client.ask("tools/list")
-            assert isinstance(listed, str)
-            assert said in listed
-            return None
-        await client.tools()
-        waiting = [client.request("tools/call", {"name": "echo"}) for _ in range(3)]
-        for one in waiting:
+        if stage != "initialize":
+            await client.open()
+        if stage == "tools/call":
+            await client.tools()
+        params = {"name": "echo", "protocolVersion": "2025-06-18"}
+        for one in [client.request(stage, params) for _ in range(1 if stage == "initialize" else 3)]:
             assert said in (await client.answer(one))["error"]["message"]
-        return None
 
     return check
 
 
 def at_call(statements: str) -> str:
-    return "def on_call(n, params):\n    " + "\n    ".join(statements.splitlines())
+    return f"def on_call(n, params):\n    {statements}\n"
 
 
 GARBAGE = r"""
@@ -54,22 +45,16 @@ def on_call(n, params):
     raw(b"\n[1]\n{\n\xff\xfe\nnull\n[]\n" + b"[" * 100000 + b"\n")
     for more in (b'"method": "x"', b'"Result": {}', b'"id": 1', b'"ID": 9'):
         raw(b'{"jsonrpc": "2.0", "id": %d, "result": {}, %s}\n' % (n, more))
-    for forged in (n + 1000, str(n), float(n), True, None, [n]):
-        send(id=forged, result=text("forged"))
-    send(id=n, result=text("true"))
-    send(id=n, result=text("again"))
+    for forged in (n + 1000, str(n), float(n), True, None, [n]): send(id=forged, result=text("forged"))
+    for _ in range(3): send(id=n, result=text("true"))
     send(id=n, error={"code": 1, "message": "again"})
 """
 
 
 async def one_answer(client: Client) -> None:
     await client.open()
-    await client.tools()
-    assert await client.call() == "true"
-    assert await client.call() == "true"
-    ids = [answer["id"] for answer in client.answers]
-    assert len(ids) == len(set(ids))
-    assert None not in ids
+    assert [await client.call(), await client.call()] == ["true", "true"]
+    assert [answer["id"] for answer in client.answers] == [1, 2, 3]
     assert client.others == []
 
 
@@ -80,48 +65,25 @@ async def bounded_list(client: Client) -> None:
     assert "does not list" in await client.call("t5000")
 
 
-async def endless_pages(client: Client) -> None:
+async def fails_once(client: Client) -> None:
     await client.open()
-    assert len(await client.tools()) == 100
-
-
-async def nested(client: Client) -> None:
-    await client.open()
-    await client.tools()
     assert "nested too deeply" in await client.call()
     assert await client.ask("ping") == {}
 
 
-async def gets_through_the_flood(client: Client) -> None:
-    await works(client)
-    assert await client.ask("ping") == {}
-
-
-DEATH, MORE = "ended with exit status 7", "sent a message of more than"
-SILENCE = "did not answer in time"
-
+DEATH, MORE, SILENCE = "ended with exit status 7", "sent a message of more than", "did not answer in time"
 MEGABYTES = """
 def megabytes(n):
     raw(b'{"id": %d, "result": "' % n)
     for _ in range(1024): raw(b"x" * (1 << 20))
 """
-FLOOD = """
-def flood():
-    while True: send(method="notifications/message", params={})
-threading.Thread(target=flood, daemon=True).start()
-"""
-NOISE = """
-def noise():
-    while True: os.write(2, b"x" * 9999 + b"\\n" * 99)
-threading.Thread(target=noise, daemon=True).start()
-"""
-PAGES = """
-def on_list(n, p):
-    send(id=n, result={"tools": [tool(f"t{i}") for i in range(100)], "nextCursor": "x"})
-"""
+THREAD = "threading.Thread(target=forever, daemon=True).start()"
+FLOOD = f"def forever():\n    while True: send(method='notifications/message', params={{}})\n{THREAD}"
+NOISE = f"def forever():\n    while True: os.write(2, b'x' * 9999 + b'\\n' * 99)\n{THREAD}"
+PAGES = "def on_list(n, p): send(id=n, result={'tools': TOOLS, 'nextCursor': 'x'})"
+# The gateway lists first, while the request of the client waits.
 PROPHET = """
 def on_list(n, p):
-    # The gateway lists first, while the request of the client waits.
     for i in range(20 if isinstance(n, str) else 0): send(id=i, result=text("forged", tools=[]))
     send(id=n, result={"tools": TOOLS})
 """
@@ -150,10 +112,10 @@ HOSTILE: dict[str, tuple[str, Check]] = {
     "garbage, forged ids, several answers": (GARBAGE, one_answer),
     "answers before it is asked": (PROPHET, works),
     "10,000 tools": ("TOOLS = [tool(f't{n}') for n in range(10_000)]", bounded_list),
-    "endless pages": (PAGES, endless_pages),
-    "nested results": (NESTED, nested),
-    "floods its output": (FLOOD, gets_through_the_flood),
-    "floods standard error": (NOISE, gets_through_the_flood),
+    "endless pages": (PAGES, works),
+    "nested results": (NESTED, fails_once),
+    "floods its output": (FLOOD, works),
+    "floods standard error": (NOISE, works),
     "prints before it speaks": ("print('Listening!', flush=True)", works),
 }
 
@@ -181,33 +143,21 @@ async def test_hostile_servers_disturb_nobody(at: Place) -> None:
 
 async def test_a_server_that_does_not_read_is_ended(at: Place) -> None:
     behaviour = "def on_other(n, method, params, message): time.sleep(60)"
-    with anyio.fail_after(30):
-        async with at.talking("deaf", behaviour, limits=QUICK) as client:
-            await client.open()
-            client.request("ping")
-            waiting = [client.request("ping", {"x": "y" * 200_000}) for _ in range(20)]
-            assert "does not read" in (await client.answer(waiting[0]))["error"]["message"]
+    async with at.talking("deaf", behaviour, limits=QUICK) as client:
+        await client.open()
+        waiting = [client.request("ping", {"x": "y" * 200_000}) for _ in range(20)]
+        assert "does not read" in (await client.answer(waiting[0]))["error"]["message"]
 
 
-async def test_wrong_messages_of_a_client_are_answered_and_not_passed_on(at: Place) -> None:
+async def test_wrong_messages_of_a_client_are_answered_and_a_batch_is_taken_apart(at: Place) -> None:
     async with at.talking("wrong") as client:
         await client.open()
-        for line in (
-            b"{",
-            b'{"id": 1, "method": "ping", "method": "x"}',
-            b'{"id": 1, "Method": "ping"}',
-            b"[" * 9999,
-        ):
+        twice = b'{"id": 1, "method": "ping", "method": "x"}'
+        for line in (b"{", twice, b'{"id": 1, "Method": "ping"}', b"[" * 9999):
             client.say(line + b"\n")
         for number in ("1.5", "true", "null", "[]"):
             client.say(b'{"jsonrpc": "2.0", "id": %s, "method": "ping"}\n' % number.encode())
-        assert await client.ask("ping") == {}
-        errors = [answer["error"]["code"] for answer in client.answers if "error" in answer]
-        assert errors == [-32700] * 4 + [-32600] * 4
-
-
-async def test_a_batch_is_taken_apart(at: Place) -> None:
-    async with at.talking("batch") as client:
-        await client.open()
         client.say(b'[{"jsonrpc":"2.0","id":91,"method":"ping"},{"jsonrpc":"2.0","id":92,"method":"ping"}]\n')
         assert (await client.answer(91))["result"] == (await client.answer(92))["result"] == {}
+        errors = [answer["error"]["code"] for answer in client.answers if "error" in answer]
+        assert errors == [-32700] * 4 + [-32600] * 4
