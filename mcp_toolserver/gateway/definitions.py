@@ -50,20 +50,15 @@ def normaliser(paths: Iterable[str], now: datetime) -> Callable[[JsonValue], Jso
     found = {path.rstrip("/") for path in paths if path.startswith("/") and path.count("/") > 1}
     folders = [re.escape(path) for path in sorted(found, key=len, reverse=True)]
     days = (now.astimezone(zone) + timedelta(days=day) for zone in (None, UTC) for day in (-1, 0, 1))
-    dates = {re.escape(day.strftime(form)) for day in days for form in _DATES}
+    dates = "|".join(sorted({re.escape(day.strftime(form)) for day in days for form in _DATES}))
     varying = re.compile(
-        "|".join(
-            [
-                *(rf"(?P<_{n}>{path})(?![\w-]|\.\w)" for n, path in enumerate(folders)),
-                *(rf"(?<!\d)(?:{'|'.join(sorted(dates))}){_TIME}",),
-            ]
-        )
+        rf"(?P<folder>{'|'.join(folders) or '(?!)'})(?![\w-]|\.\w)|(?<!\d)(?:{dates}){_TIME}"
     )
 
     def normal(value: JsonValue) -> JsonValue:
         match value:
             case str():
-                text = varying.sub(lambda one: _FOLDER if one.lastgroup else "<date>", value)
+                text = varying.sub(lambda one: _FOLDER if one["folder"] else "<date>", value)
                 return _FOLDERS.sub(_FOLDER, text)
             case list():
                 return [normal(item) for item in value]

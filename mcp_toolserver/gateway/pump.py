@@ -192,7 +192,7 @@ class Pump:
                 pending.is_sent = True
                 await self._send(message.line)
         except (Refused, RecursionError) as why:
-            text = str(why) if isinstance(why, Refused) else "The arguments are nested too deeply"
+            text = str(why) if isinstance(why, Refused) else "What was sent is nested too deeply."
             if self._pop(message.id) is pending:
                 await self._tell(encode({"jsonrpc": "2.0", "id": message.id, "result": failure(text)}))
 

@@ -76,7 +76,7 @@ class Client:
         self.send(id=self._last, method=method, params=params or {})
         return self._last
 
-    async def answer(self, request: int) -> dict[str, Any]:
+    async def answer(self, request: int | str) -> dict[str, Any]:
         with anyio.fail_after(25):
             while not (found := [one for one in self.answers if one.get("id") == request]):
                 self._news.clear()

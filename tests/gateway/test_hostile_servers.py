@@ -1,6 +1,7 @@
 """A server that breaks every rule disturbs nobody: each request gets one answer, and nothing false passes."""
 
 from collections.abc import Awaitable, Callable, Generator
+from dataclasses import replace
 
 import anyio
 import pytest
@@ -150,8 +151,16 @@ async def test_a_server_that_does_not_read_is_ended(at: Place) -> None:
 
 
 async def test_wrong_messages_of_a_client_are_answered_and_a_batch_is_taken_apart(at: Place) -> None:
-    async with at.talking("wrong") as client:
+    limits = replace(PATIENT, pending=2)
+    async with at.talking("wrong", at_call("pass"), limits=limits) as client:
         await client.open()
+        await client.tools()
+        for name in "aabc":
+            client.send(id=name, method="tools/call", params={"name": "echo"})
+        assert "with this id is in progress" in (await client.answer("a"))["error"]["message"]
+        assert "2 requests are in progress" in (await client.answer("c"))["error"]["message"]
+        for name in "ab":
+            client.send(method="notifications/cancelled", params={"requestId": name})
         twice = b'{"id": 1, "method": "ping", "method": "x"}'
         for line in (b"{", twice, b'{"id": 1, "Method": "ping"}', b"[" * 9999):
             client.say(line + b"\n")
@@ -160,4 +169,4 @@ async def test_wrong_messages_of_a_client_are_answered_and_a_batch_is_taken_apar
         client.say(b'[{"jsonrpc":"2.0","id":91,"method":"ping"},{"jsonrpc":"2.0","id":92,"method":"ping"}]\n')
         assert (await client.answer(91))["result"] == (await client.answer(92))["result"] == {}
         errors = [answer["error"]["code"] for answer in client.answers if "error" in answer]
-        assert errors == [-32700] * 4 + [-32600] * 4
+        assert errors == [-32600] * 2 + [-32700] * 4 + [-32600] * 4
