@@ -16,9 +16,11 @@ OWNER = "gateway"
 """Begins the names of the sessions of servers."""
 
 _OWN_HOME = """
+if [ -r "$HOME/.gitconfig" ]; then export GIT_CONFIG_GLOBAL="$HOME/.gitconfig"; fi
 if [ -n "$TMPDIR" ]; then mkdir -p "$TMPDIR/home" && export HOME="$TMPDIR/home"; fi
 exec "$@"
 """
+"""Commits keep the author of the user's git configuration."""
 
 _STDERR = 2
 _PIPE_BUF = 512

@@ -134,21 +134,23 @@ async def test_a_server_does_no_more_than_the_mode_allows(ground: Ground, mode: 
 
 
 async def test_the_server_gets_what_the_operator_hands_on_and_nothing_else(ground: Ground) -> None:
-    outside = str(ground.outside)
-    environ = {"API_KEY": "secret", "OTHER_KEY": "secret", "HOME": outside}
+    home = str(ground.root)
+    environ = {"API_KEY": "secret", "OTHER_KEY": "secret", "HOME": home}
+    (ground.root / ".gitconfig").touch()
     async with ground.client("read-only", "--env", "API_KEY", **environ) as client:
         assert await attempt(client, "os.environ['API_KEY']") == "secret"
         assert await attempt(client, "os.environ['OTHER_KEY']") == "KeyError"
-        assert await attempt(client, "os.environ['HOME']") != outside
+        assert await attempt(client, "os.environ['HOME']") != home
+        assert await attempt(client, "os.environ['GIT_CONFIG_GLOBAL']") == f"{home}/.gitconfig"
     hosts = ("--network", "hosts", "--allow-domain", "example.com")
     async with ground.client("read-only", "--env", "HOME", *hosts, **environ) as client:
-        assert await attempt(client, "os.environ['HOME']") == outside
+        assert await attempt(client, "os.environ['HOME']") == home
         assert "--allow-domain example.org" in await attempt(
             client, "urllib.request.urlopen('http://example.org')"
         )
         assert await attempt(client, "1 + 1") == "2"
     async with ground.client("danger-full-access", **environ) as client:
-        assert await attempt(client, "os.environ['HOME']") == outside
+        assert await attempt(client, "os.environ['HOME']") == home
         assert "TextIO" in await attempt(client, ground.filled(ATTEMPTS[4]))
 
 
