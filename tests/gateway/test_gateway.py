@@ -152,9 +152,17 @@ async def test_definitions_hide_nothing_and_carry_the_hints_that_hold(at: Place,
 
 
 async def test_rules_hide_refuse_and_ask(at: Place) -> None:
-    behaviour = "TOOLS = [tool('echo'), tool('drop.all'), tool('ask_me')]"
+    behaviour = (
+        "TOOLS = [tool('echo'), tool('drop.all'), tool('ask_me')]\n"
+        "def on_call(n, p):\n    seen = str(os.path.exists('veiled/x'))\n"
+        "    send(id=n, result=text(seen + json.dumps(p['arguments'])))"
+    )
+    (at.root / "veiled").mkdir()
+    (at.root / "veiled/x").touch()
+    async with opened(at, "control", behaviour) as client:
+        assert await client.call() == "True{}"
     evil = "mcp__ruled__echo(domain:evil.example)"
-    deny = ("mcp__ruled__drop_all", "mcp__ruled__echo(secrets/**)", evil)
+    deny = ("read_file(veiled/**)", "mcp__ruled__drop_all", "mcp__ruled__echo(secrets/**)", evil)
     rules: dict[str, Any] = {"deny": deny, "ask": ("mcp__ruled__ask_me",)}
     async with opened(at, "ruled", behaviour, **rules) as client:
         assert list(await client.tools()) == ["echo", "ask_me"]
@@ -168,7 +176,8 @@ async def test_rules_hide_refuse_and_ask(at: Place) -> None:
             "https://evil.example/",
         ):
             assert "denied here" in await client.call("echo", many=["x"] * 5_000 + [{"path": path}]), path
-        assert "secretive" in await client.call("echo", path="secretive/key")
+        # A rule on reading hides files from the server, as from commands.
+        assert await client.call("echo", path="secretive/key") == 'False{"path": "secretive/key"}'
         for wrong in ({"name": "echo", "arguments": ["secrets/key"]}, {"name": ["echo"]}, {}, ["echo"]):
             assert (await client.ask("tools/call", wrong))["isError"]
         # This client cannot ask its user.
