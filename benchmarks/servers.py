@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.client import Launch
@@ -39,6 +40,12 @@ def ours(
 def bare() -> Launch:
     """A low-level server of the SDK with one tool, and nothing else."""
     return _python("benchmarks.bare_server")
+
+
+def wrapped(launch: Launch, state: Path) -> Launch:
+    """The same server behind `wrap`, in read-only mode."""
+    command = ["wrap", "--state-dir", str(state), "--", *launch.command]
+    return replace(launch, command=[sys.executable, "-m", "mcp_toolserver", *command])
 
 
 def filesystem(root: Path) -> Launch | None:

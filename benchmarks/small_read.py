@@ -8,9 +8,10 @@ from pathlib import Path
 from benchmarks.benchmark import Benchmark, Effort
 from benchmarks.client import Client, Era, Launch
 from benchmarks.figures import MILLISECOND, Row, difference, interleaved, left_out, ratio
-from benchmarks.servers import NO_NODE, bare, filesystem, ours
+from benchmarks.servers import NO_NODE, bare, filesystem, ours, wrapped
 
 OWN_COST = 0.4 * MILLISECOND
+GATEWAY_COST = 1.0 * MILLISECOND
 CHEAPEST = 0.85
 """Of the echo's time, for a call that does as little."""
 FACTOR = 1.5
@@ -35,27 +36,32 @@ def run(effort: Effort, folder: Path) -> list[Row]:
 def _in_era(era: Era, effort: Effort, file: Path) -> list[Row]:
     official = filesystem(file.parent) if era is Era.HANDSHAKE else None
     launches = {"ours": ours(file.parent), "bare": bare()} | ({"official": official} if official else {})
+    launches["wrapped"] = wrapped(launches["bare"], file.parent.parent / "state")
     launches["clock"] = ours(file.parent, toolset="plan")
     calls: Mapping[str, tuple[str, dict[str, str]]] = {
         "ours": ("read_file", {"path": file.name}),
         "bare": ("echo", {"text": "hello"}),
+        "wrapped": ("echo", {"text": "hello"}),
         "clock": ("current_datetime", {}),
         "official": ("read_text_file", {"path": str(file)}),
     }
     taken = _times(launches, calls, effort.calls, IN_A_ROW, era, effort.warm_up)
     size = f"p50 of a {file.stat().st_size}-byte read, {era.value}"
     cost = difference(f"{size}, less the bare SDK's echo", taken["ours"], taken["bare"], most=OWN_COST)
+    behind = f"p50 of the bare SDK's echo behind `wrap`, {era.value}, less the same alone"
+    gateway = difference(behind, taken["wrapped"], taken["bare"], most=GATEWAY_COST)
     against = f"p50 of `current_datetime`, {era.value}, against the bare SDK's echo"
     cheapest = ratio(against, taken["clock"], taken["bare"], factor=CHEAPEST)
     if era is Era.ENVELOPE:  # which the official server does not speak
-        return [cheapest, cost]
+        return [cheapest, cost, gateway]
     against = f"{size}, against the official filesystem server"
     if official is None:
-        return [cheapest, cost, left_out(against, NO_NODE)]
+        return [cheapest, cost, gateway, left_out(against, NO_NODE)]
     seldom = _times(launches, calls, effort.calls, NOW_AND_THEN, era, effort.warm_up)
     return [
         cheapest,
         cost,
+        gateway,
         ratio(against, taken["ours"], taken["official"], factor=FACTOR),
         ratio(f"the same, {NOW_AND_THEN} calls at a time", seldom["ours"], seldom["official"]),
     ]

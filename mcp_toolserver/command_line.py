@@ -12,12 +12,26 @@ from mcp_toolserver.errors import SettingsError
 from mcp_toolserver.settings import FILES, GROUPS, OPTIONS, PREFIX, TABLES, Settings, Value
 
 Action = Literal[
-    "serve", "setup", "tools", "call", "doctor", "log", "token", "cron", "history", "demo", "completion"
+    "serve",
+    "setup",
+    "wrap",
+    "upstream",
+    "tools",
+    "call",
+    "doctor",
+    "log",
+    "token",
+    "cron",
+    "history",
+    "demo",
+    "completion",
 ]
 
 ACTIONS: Mapping[Action, str] = {
     "serve": "serve MCP (the default)",
     "setup": "add this server to an MCP client, with the flags given, or remove it",
+    "wrap": "confine another MCP server, and serve its tools over stdio",
+    "upstream": "show what such a server changed in its tools, and approve it",
     "tools": "list the tools that these flags offer",
     "call": "run one tool and print its result",
     "doctor": "test what is enforced on this machine, and say what is missing",
@@ -73,8 +87,14 @@ class Invocation(argparse.Namespace):
     print: bool = False
     yes: bool = False
     list: bool = False
+    command: tuple[str, ...] = ()
+    """The command of the server that `wrap` starts."""
+    env: tuple[str, ...] = ()
+    """Variables of ours that it gets."""
+    server: str = ""
+    """Its name for `wrap` and `upstream`; empty if it was not given."""
     what: str = ""
-    """What `token`, `cron` or `history` does."""
+    """What `token`, `cron`, `history` or `upstream` does."""
     token_name: str = ""
     expires: str = ""
     backup: str = ""
@@ -98,6 +118,8 @@ PROGRAM = "mcp-toolserver"
 _SHOWN: Mapping[Action, Container[str]] = {
     "serve": frozenset(option.name for option in OPTIONS) | {"config"},
     "setup": ("permission-mode", "root", "toolsets", "transport"),
+    "wrap": ("permission-mode", "root", "network", "allow-domain", "git", "state-dir", "config"),
+    "upstream": ("state-dir",),
     "tools": ("permission-mode", "toolsets", "tools", "exclude-tools", "config"),
     "call": ("permission-mode", "root", "config"),
     "doctor": ("permission-mode", "root", "config"),
@@ -112,9 +134,14 @@ _SHOWN: Mapping[Action, Container[str]] = {
 can be copied."""
 
 
+_USAGES: Mapping[Action, str] = {
+    "serve": "%(prog)s [FLAG ...]",
+    "wrap": "%(prog)s [FLAG ...] -- COMMAND [ARG ...]",
+}
+
 _EPILOGS: Mapping[Action, str] = {
     **dict.fromkeys(
-        ("tools", "call", "doctor", "cron"),
+        ("wrap", "tools", "call", "doctor", "cron"),
         f"It also takes the other flags of the server; see {PROGRAM} --help.",
     ),
     "token": "The flags of `token add` are for the user: a mode, roots and limits within\n"
@@ -220,7 +247,7 @@ def command_parser(adapt: Adapt = lambda _, __: None) -> argparse.ArgumentParser
             name,
             help=text,
             description=f"{text[0].upper()}{text[1:]}.",
-            usage="%(prog)s [FLAG ...]" if name == "serve" else None,
+            usage=_USAGES.get(name),
             epilog=_EPILOGS.get(name),
             formatter_class=_Formatter,
             allow_abbrev=False,
@@ -257,6 +284,14 @@ def command_parser(adapt: Adapt = lambda _, __: None) -> argparse.ArgumentParser
     )
     token.add_argument("token_name", metavar="NAME", nargs="?", help="who gets or loses the token")
     token.add_argument("--expires", metavar="WHEN", help="12h, 90d, 4w, or a date and time with a zone")
+    wrap, upstream = parsers["wrap"], parsers["upstream"]
+    text = "name of the server in rules, pins and messages [default: derived from COMMAND]"
+    wrap.add_argument("--name", dest="server", metavar="NAME", help=text)
+    wrap.add_argument("--env", action="append", metavar="NAME", help="variable to pass on; repeatable")
+    upstream.add_argument(
+        "what", choices=("list", "diff", "approve"), help="what to do with the definitions that wait"
+    )
+    upstream.add_argument("server", metavar="NAME", nargs="?", help="the server, by its name in `wrap`")
     parsers["cron"].add_argument("what", choices=("run", "list"), help="what to do with the schedules")
     parsers["history"].add_argument("what", choices=("list", "restore"), help="what to do with the backups")
     parsers["history"].add_argument("backup", metavar="ID", nargs="?", help="the backup to restore")
@@ -274,6 +309,7 @@ def command_parser(adapt: Adapt = lambda _, __: None) -> argparse.ArgumentParser
     doctor.add_argument(
         "--hosts", action="store_true", help="print the hosts of your package managers, as flags to copy"
     )
+    upstream.add_argument("--yes", action="store_true", help="approve without asking")
     for printing in (parsers["call"], doctor, parsers["log"], parsers["cron"]):
         printing.add_argument("--json", action="store_true", help="print everything as JSON")
     return parser
@@ -305,7 +341,12 @@ def _add_setup_arguments(parser: argparse.ArgumentParser) -> argparse.Action:
 
 def parse(argv: Sequence[str]) -> Invocation:
     """Parse the arguments of the program; the result has no settings yet. Raises as `invocation.load`."""
-    parsed, unknown = command_parser().parse_known_args(_with_action(argv), namespace=Invocation())
+    words, command = list(argv), ()
+    if words[:1] == ["wrap"] and "--" in words:
+        at = words.index("--")
+        words, command = words[:at], tuple(words[at + 1 :])
+    parsed, unknown = command_parser().parse_known_args(_with_action(words), namespace=Invocation())
+    parsed.command = command
     if unknown:
         raise SettingsError(_unknown_argument(unknown[0], parsed.action))
     return parsed

@@ -38,6 +38,9 @@ def load(argv: Sequence[str], environ: Mapping[str, str]) -> Invocation:
     invocation.given = frozenset(option.name for option in flags)
     values = _expand_paths({**configured, **given}, environ)
     invocation.settings = replace(Settings(), config=config, **values)
+    if invocation.env:
+        passed = (*invocation.settings.command_environment, *invocation.env)
+        invocation.settings = replace(invocation.settings, command_environment=passed)
     # A path that a flag overrides need not be valid elsewhere.
     is_needed = invocation.action == "token"
     invocation.configured = _expand_paths(configured, environ) if is_needed else {}
@@ -48,8 +51,8 @@ def load(argv: Sequence[str], environ: Mapping[str, str]) -> Invocation:
 
 def serves_stdio(argv: Sequence[str], environ: Mapping[str, str]) -> bool:
     """Whether an invalid command line is that of a server over stdio, as far as flags and variables say."""
-    if argv[:1] and argv[0] != "serve" and argv[0] in ACTIONS:
-        return False
+    if argv[:1] == ["wrap"] or (argv[:1] and argv[0] != "serve" and argv[0] in ACTIONS):
+        return argv[0] == "wrap"
     words = [word for argument in argv for word in argument.split("=", 1)]
     flags = [value for flag, value in pairwise(words) if flag == "--transport"]
     return (flags or [environ.get(f"{PREFIX}TRANSPORT")])[-1] not in ("http", "sse")

@@ -71,7 +71,8 @@ def _tell_client(reason: str, invocation: Invocation | None) -> None:
     if invocation is None:
         serves = serves_stdio(sys.argv[1:], os.environ)
     else:
-        serves = invocation.action == "serve" and invocation.settings.transport == "stdio"
+        is_stdio = invocation.settings.transport == "stdio"
+        serves = invocation.action == "wrap" or (invocation.action == "serve" and is_stdio)
     # A closed descriptor may be that of another file now.
     if not serves or sys.stdin is None or sys.stdout is None or sys.stdin.isatty():
         return
@@ -95,7 +96,7 @@ def leave(status: int) -> NoReturn:
 def _run(invocation: Invocation) -> int:
     settings = invocation.settings
     # The event loop of a server handles signals; other commands clean up after an exception.
-    if invocation.action != "serve":
+    if invocation.action not in ("serve", "wrap"):
         interrupts.raise_an_exception()
     if lacking := unsupported_reason():
         raise SettingsError(lacking)
@@ -213,8 +214,23 @@ def _cron(invocation: Invocation, broker: Broker | None, found: HostExecutables)
     return list_schedules(app, as_json=invocation.json)
 
 
+def _wrap(invocation: Invocation, broker: Broker | None, found: HostExecutables) -> int:
+    settings, command = invocation.settings, invocation.command
+    if broker is None or not command:
+        usage = "put the command of the server after --: mcp-toolserver wrap [FLAG ...] -- COMMAND [ARG ...]"
+        raise SettingsError(usage if broker else f"no command can be confined on {sys.platform}")
+    import anyio
+
+    from mcp_toolserver.app.wrap import Wrapped
+
+    wrapped = Wrapped(settings, broker, found, invocation.server, command)
+    _lock(settings, broker)
+    return anyio.run(wrapped.run)
+
+
 _WITH_BROKER: Mapping[Action, Callable[[Invocation, Broker | None, HostExecutables], int]] = {
     "serve": _serve,
+    "wrap": _wrap,
     "tools": _tools,
     "call": _tools,
     "doctor": _doctor,
@@ -243,6 +259,11 @@ def _run_without_broker(invocation: Invocation, found: HostExecutables) -> int:
             if invocation.what == "list":
                 return list_backups(state, settings.root)
             return restore(state, invocation.backup, found.git)
+        case "upstream":
+            from mcp_toolserver.commands.upstream import upstream
+            from mcp_toolserver.stores.state_dir import state_folder
+
+            return upstream(state_folder(settings.state_dir), invocation)
         case "token":
             from mcp_toolserver.commands.token import token
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from anyio import create_task_group, to_thread
 
 from mcp_toolserver.app.agent_model import model_options
-from mcp_toolserver.app.confinement import broker_policy, command_bounds
+from mcp_toolserver.app.confinement import back_up_histories, broker_policy, command_bounds
 from mcp_toolserver.app.policy import build_policy, hide_from_commands, lenient_rules
 from mcp_toolserver.capabilities.change_events import ChangeEvents
 from mcp_toolserver.capabilities.permissions import Capability, HostFacts, Permission, ServerLock
@@ -78,7 +78,6 @@ from mcp_toolserver.text.shell.command_output import Confined, explain
 from mcp_toolserver.tool_spec import Profile
 
 if TYPE_CHECKING:
-    from mcp_toolserver.runtime.git.backup import GitBackups
     from mcp_toolserver.runtime.skills.discovery import Discovery
     from mcp_toolserver.stores.tasks import StoredTasks
 
@@ -102,7 +101,7 @@ class Shared:
     ) -> None:
         self.settings, self.broker, self.found = settings, broker, found
         self.facts = host_facts(settings, found, broker.proof if broker else None, server_lock=held_by)
-        self.registry = _registry(settings)
+        self.registry = registry(settings)
         self.web = WebOptions() if settings.network == "none" else web_options(settings)
         self.policy = policy = build_policy(settings, self.registry)
         self.state = state = state_folder(settings.state_dir)
@@ -281,36 +280,12 @@ class Application:
 
     def _broker(self) -> Broker | None:
         """The broker of the server, with the name and the backups of this application."""
-        settings, shared, git = self.settings, self.shared, self.shared.found.git
+        shared = self.shared
         broker = shared.broker and copy(shared.broker)
-        may_write = settings.permission_mode is Permission.DANGER_FULL_ACCESS or (
-            settings.permission_mode is Permission.WORKSPACE_WRITE and settings.git == "writable"
-        )
-        if broker and git and may_write and settings.history_size:
-            backups = cache(partial(self._backups, broker, git))
-
-            async def back_up(owner: str) -> list[str]:  # as `Broker` has it
-                return await backups().before_command(owner)
-
-            broker.back_up = back_up
         if broker:
             broker.user = self.user
+            back_up_histories(broker, self.settings, shared.found.git, self.roots)
         return broker
-
-    def _backups(self, broker: Broker, git: str) -> GitBackups:
-        # The first command that may write needs them.
-        from mcp_toolserver.runtime.git.backup import GitBackups
-        from mcp_toolserver.runtime.git.runner import Git
-        from mcp_toolserver.runtime.processes.helper_launcher import Programs
-        from mcp_toolserver.stores.git_backups import BackupLimits
-
-        limits = BackupLimits(
-            total=self.settings.history_size * MIB,
-            seconds=self.settings.undo_days * 86400.0,
-            reserve=self.settings.disk_reserve * MIB,
-        )
-        runner = Git(Programs(broker), git, os.path.expanduser("~"))
-        return GitBackups(runner, self.shared.state, self.user, self.roots, limits)
 
     def _commands(self) -> Commands | None:
         shared = self.shared
@@ -590,7 +565,7 @@ def _clean_up(settings: Settings, state: str, records: str, workspace: Workspace
     return enforce_limits(f"{state}/{QUARANTINE_FOLDER}", total=total, seconds=seconds, since=since)
 
 
-def _registry(settings: Settings) -> Registry:
+def registry(settings: Settings) -> Registry:
     """All tools: the server's, and the operator's own.
 
     Raises:

@@ -5,13 +5,16 @@ Imported before the broker is forked, so it is light.
 
 import os
 import sys
+from collections.abc import Sequence
 from fnmatch import fnmatchcase
+from functools import cache
+from typing import TYPE_CHECKING
 
 from mcp_toolserver.capabilities.permissions import Permission, ServerLock
 from mcp_toolserver.errors import SettingsError
 from mcp_toolserver.runtime.descriptor_path import descriptor_path
 from mcp_toolserver.runtime.executables import HostExecutables, find_host_executables
-from mcp_toolserver.runtime.processes.broker_client import BrokerPolicy, Proof
+from mcp_toolserver.runtime.processes.broker_client import Broker, BrokerPolicy, Proof
 from mcp_toolserver.runtime.sandbox.broker.limit_settings import CommandBounds
 from mcp_toolserver.runtime.sandbox.layers.environment import (
     CERTIFICATES,
@@ -24,6 +27,9 @@ from mcp_toolserver.runtime.search.executable import command_variables
 from mcp_toolserver.runtime.web.options import checked_key, key_files, read_key
 from mcp_toolserver.settings import Settings
 from mcp_toolserver.stores.state_dir import make_state_folder, state_folder
+
+if TYPE_CHECKING:
+    from mcp_toolserver.runtime.git.backup import GitBackups
 
 MIB = 1 << 20
 
@@ -186,6 +192,36 @@ def command_bounds(settings: Settings) -> CommandBounds:
         cpu_seconds=settings.command_cpu_seconds or usual.cpu_seconds,
         file_size=settings.command_file_size * MIB,
     )
+
+
+def back_up_histories(broker: Broker, settings: Settings, git: str | None, roots: Sequence[str]) -> None:
+    """Have `broker` copy the git histories in `roots`, for its user, before commands that may write them."""
+    may_write = settings.permission_mode is Permission.DANGER_FULL_ACCESS or (
+        settings.permission_mode is Permission.WORKSPACE_WRITE and settings.git == "writable"
+    )
+    if not (git and may_write and settings.history_size):
+        return
+
+    @cache
+    def backups() -> "GitBackups":
+        # The first command that may write needs them.
+        from mcp_toolserver.runtime.git.backup import GitBackups
+        from mcp_toolserver.runtime.git.runner import Git
+        from mcp_toolserver.runtime.processes.helper_launcher import Programs
+        from mcp_toolserver.stores.git_backups import BackupLimits
+
+        limits = BackupLimits(
+            total=settings.history_size * MIB,
+            seconds=settings.undo_days * 86400.0,
+            reserve=settings.disk_reserve * MIB,
+        )
+        runner = Git(Programs(broker), git, os.path.expanduser("~"))
+        return GitBackups(runner, state_folder(settings.state_dir), broker.user, roots, limits)
+
+    async def back_up(owner: str) -> list[str]:  # as `Broker` has it
+        return await backups().before_command(owner)
+
+    broker.back_up = back_up
 
 
 def require_sandbox(settings: Settings, proof: Proof | None) -> None:

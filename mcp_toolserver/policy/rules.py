@@ -33,6 +33,9 @@ READER = "read_file"
 _READS = frozenset({Capability.FS_READ})
 """So does one on this capability."""
 
+FOREIGN = "mcp__"
+"""Begins the name of another server's tool, `mcp__SERVER__TOOL`; `mcp__SERVER` means all of its tools."""
+
 CAPABILITY = "capability:"
 """The prefix by which a rule names a capability, and so every tool that needs it."""
 
@@ -188,7 +191,7 @@ def parse(text: str, words: RuleContext) -> Rule:
     tool, capability = found["tool"], None
     if tool.startswith(CAPABILITY):
         tool, capability = "", _capability(text, tool.removeprefix(CAPABILITY))
-    elif tool != "*":
+    elif tool != "*" and not tool.startswith(FOREIGN):
         try:
             tool = words.canonical(tool)
         except LookupError:

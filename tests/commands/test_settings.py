@@ -235,6 +235,7 @@ def test_every_command_accepts_the_flags_of_a_server() -> None:
         "token": "list",
         "cron": "list",
         "history": "list",
+        "upstream": "list",
     }
     for action in ACTIONS:
         words = [own[action]] if action in own else []

@@ -13,8 +13,8 @@ import pytest
 from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCNotification, JSONRPCRequest
 
-from mcp_toolserver.protocol.stdio import streams
-from mcp_toolserver.protocol.stdio.streams import LineReader, LineWriter
+from mcp_toolserver.protocol.stdio import lines
+from mcp_toolserver.protocol.stdio.streams import LineReader, LineWriter, on_lines
 from tests.support.live import SharedServers, text
 
 
@@ -50,7 +50,7 @@ class Wire:
 async def wired() -> AsyncGenerator[Wire]:
     source, to_server = os.pipe()
     from_server, target = os.pipe()
-    reader, writer = await streams.open_pipes(source, target)
+    reader, writer = on_lines(await lines.open_pipes(source, target))
     with anyio.fail_after(10):
         yield Wire(reader, writer, to_server, from_server)
     async with reader, writer:
@@ -101,7 +101,7 @@ async def test_what_is_no_message_is_answered_by_its_id_and_the_next_is_read() -
 async def test_a_message_that_is_too_long_is_refused_and_the_next_is_read(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(streams, "LONGEST", 1000)
+    monkeypatch.setattr(lines, "LONGEST", 1000)
     async with wired() as wire:
         wire.say("x" * 5000, "\n", request("next"), "x" * 5000)
         wire.hang_up()
@@ -157,7 +157,7 @@ def reading(source: int) -> Generator[tuple[LineReader, LineWriter]]:
     """The streams over `source` and nothing."""
     target = os.open(os.devnull, os.O_WRONLY)
     try:
-        yield streams.open_files(source, target)
+        yield on_lines(lines.open_files(source, target))
     finally:
         for descriptor in (source, target):
             os.close(descriptor)
@@ -166,7 +166,7 @@ def reading(source: int) -> Generator[tuple[LineReader, LineWriter]]:
 async def test_a_line_that_is_too_long_is_passed_over(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(streams, "LONGEST", 8)
+    monkeypatch.setattr(lines, "LONGEST", 8)
     (tmp_path / "lines").write_bytes(b"x" * 20 + b"\n" + b"y" * 7 + b"\n" + b"z" * 9)
     with reading(os.open(tmp_path / "lines", os.O_RDONLY)) as (reader, _):
         assert [await reader.line() for _ in range(4)] == [None, b"y" * 7 + b"\n", None, b""]
@@ -208,7 +208,7 @@ async def test_who_waits_for_a_line_can_be_cancelled() -> None:
 async def test_what_nobody_reads_any_more_is_closed(size: int) -> None:
     source, target = os.pipe()
     os.close(source)
-    _, writer = streams.open_files(target, target)
+    _, writer = on_lines(lines.open_files(target, target))
     with anyio.fail_after(10):
         await writer.wait_for_reader_gone()
         with pytest.raises(anyio.ClosedResourceError):
@@ -218,7 +218,7 @@ async def test_what_nobody_reads_any_more_is_closed(size: int) -> None:
 
 async def test_a_file_is_never_without_a_reader(tmp_path: Path) -> None:
     with (tmp_path / "answers").open("wb") as file:
-        async with streams.open_files(file.fileno(), file.fileno())[1] as writer:
+        async with on_lines(lines.open_files(file.fileno(), file.fileno()))[1] as writer:
             await writer.send(note("a"))
             with anyio.move_on_after(0.05) as waited:
                 await writer.wait_for_reader_gone()

@@ -31,6 +31,16 @@ BUNDLE_TOOL = "@anthropic-ai/mcpb@2.1.2"
 REGISTRY_SCHEMAS = "skillsaw==0.22.0"
 """Contains the schemas of `server.json`, as the MCP registry publishes them."""
 
+NODE_SERVERS = (
+    "@modelcontextprotocol/server-filesystem@2026.8.31",
+    "@modelcontextprotocol/server-memory@2026.8.31",
+    "@modelcontextprotocol/server-everything@2026.8.31",
+    "@modelcontextprotocol/server-sequential-thinking@2026.8.31",
+    "@wonderwhy-er/desktop-commander@0.2.52",
+)
+PYTHON_SERVERS = ("mcp-server-git==2026.10.19", "mcp-server-fetch==2026.10.24", "serena-agent==2.1.0")
+"""MCP servers in wide use, which the gateway is tested with."""
+
 CACHE = "TOOLSERVER_TESTS_CACHE"
 WITHOUT = "TOOLSERVER_TESTS_WITHOUT_OFFICIAL"
 """Set to 1, the tests that need these programs are left out."""
@@ -66,7 +76,7 @@ def client_program(package: str) -> Path:
 
 def old_python() -> Path:
     """A Python with the client of the handshake era alone."""
-    return _installed("python", OLD_CLIENT, _install_python) / "bin" / "python"
+    return _installed("python", OLD_CLIENT, partial(_install_python, OLD_CLIENT)) / "bin" / "python"
 
 
 def bundle_tool() -> Path:
@@ -75,6 +85,17 @@ def bundle_tool() -> Path:
         _installed("bundles", BUNDLE_TOOL, partial(_install_by_npm, BUNDLE_TOOL))
         / "node_modules/@anthropic-ai/mcpb"
     )
+
+
+def mcp_server(name: str) -> str:
+    """The program of one of `NODE_SERVERS` and `PYTHON_SERVERS`, by its name there."""
+    for package in PYTHON_SERVERS:
+        if package.startswith(f"{name}=="):
+            folder = _installed(f"server-{name}", package, partial(_install_python, package))
+            return str(folder / "bin" / name.removesuffix("-agent"))
+    install = partial(_install_by_npm, "--ignore-scripts", *NODE_SERVERS)
+    programs = _installed("servers", " ".join(NODE_SERVERS), install) / "node_modules/.bin"
+    return str(next(one for one in (programs / name, programs / f"mcp-{name}") if one.exists()))
 
 
 def registry_schema(version: str) -> Path:
@@ -121,19 +142,20 @@ def _install_node(wanted: str, folder: Path) -> None:
     _install_by_npm("--engine-strict=false", folder)
 
 
-def _install_by_npm(argument: str, folder: Path) -> None:
+def _install_by_npm(*arguments_and_folder: str | Path) -> None:
+    *arguments, folder = arguments_and_folder
     npm = shutil.which("npm")
     assert npm is not None, "npm was there when the tests began"
-    _run([npm, "install", "--no-audit", "--no-fund", "--no-package-lock", argument], folder)
+    _run([npm, "install", "--no-audit", "--no-fund", "--no-package-lock", *map(str, arguments)], Path(folder))
 
 
 def _install_registry_schemas(folder: Path) -> None:
     _run([sys.executable, *_PIP, "--no-deps", "--target", ".", REGISTRY_SCHEMAS], folder)
 
 
-def _install_python(folder: Path) -> None:
+def _install_python(package: str, folder: Path) -> None:
     venv.create(folder, with_pip=True, symlinks=True)
-    _run([str(folder / "bin" / "python"), *_PIP, OLD_CLIENT], folder)
+    _run([str(folder / "bin" / "python"), *_PIP, package], folder)
 
 
 def _run(command: Sequence[str], folder: Path) -> None:

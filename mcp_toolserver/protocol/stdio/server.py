@@ -8,8 +8,6 @@ While serving, descriptor 0 is the null device and descriptor 1 is standard erro
 corrupt the JSON-RPC stream.
 """
 
-import os
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -36,7 +34,8 @@ from mcp_toolserver.protocol.rate_limit import (
     Outgoing,
     RequestLimits,
 )
-from mcp_toolserver.protocol.stdio.streams import LineReader, LineWriter, are_pipes, open_files, open_pipes
+from mcp_toolserver.protocol.stdio.lines import standard_lines
+from mcp_toolserver.protocol.stdio.streams import LineWriter, on_lines
 from mcp_toolserver.protocol.translate import only_reads
 
 READ_SECONDS = 5.0
@@ -72,12 +71,6 @@ _NOT_WAITED_FOR = frozenset(
 )
 """Capabilities of tools that start a command or wait for the client."""
 
-HINT = (
-    "mcp-toolserver: waiting for an MCP client on standard input, which is a terminal; Ctrl-C ends it.\n"
-    "To add this server to a client: mcp-toolserver setup CLIENT (setup --list shows the clients).\n"
-    "To see it work: mcp-toolserver demo"
-)
-
 
 async def serve_stdio(
     server: Server[Any],
@@ -91,28 +84,9 @@ async def serve_stdio(
     """
     # The only client may use the whole limit.
     stats = ConnectionStats(ConcurrencyLimiter(replace(limits, of_one=limits.requests)), client="")
-    reader, writer = await _lines()
+    reader, writer = on_lines(await standard_lines())
     incoming = DrainedIncoming(reader, writer, stats, reads, ended)
     await server.run(incoming, Outgoing(writer, stats), server.create_initialization_options())
-
-
-async def _lines() -> tuple[LineReader, LineWriter]:
-    """The client's two streams: in the event loop where it can wait for them, else with threads."""
-    if are_pipes(0, 1):
-        return await open_pipes(*_claim())
-    if sys.stdin.isatty():
-        sys.stderr.write(HINT + "\n")
-    return open_files(*_claim())
-
-
-def _claim() -> tuple[int, int]:
-    """Move the client's descriptors to where no stray print and no child process finds them."""
-    source, target = os.dup(0), os.dup(1)
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, 0)
-    os.dup2(2, 1)
-    os.close(nothing)
-    return source, target
 
 
 def reads(dispatcher: Dispatcher, request: JSONRPCRequest) -> bool:

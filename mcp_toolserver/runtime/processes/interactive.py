@@ -6,7 +6,7 @@ They run in the same sandbox as other commands and end with the server.
 import contextlib
 import os
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import anyio
 
@@ -38,6 +38,7 @@ class InteractiveProcess:
         self.stdin = PipeWriter(-1) if stdin is None else stdin
         self._output = spawned.output
         self._stderr = bytearray()
+        self._pass_on: Callable[[bytes], None] = lambda _: None
         self._errors = PipeReader(spawned.errors, self._add_stderr)
         self.child = Child(spawned.control, self._errors.finish)
         self._open = True
@@ -71,6 +72,11 @@ class InteractiveProcess:
         """The last 64 KiB of its standard error."""
         return bytes(self._stderr)
 
+    def on_stderr(self, take: Callable[[bytes], None]) -> None:
+        """Call `take` with what it writes to standard error, from now on, and with what is kept of it."""
+        take(self.stderr())
+        self._pass_on = take
+
     async def end(self) -> None:
         """Kill the process and everything it started, and release its descriptors."""
         if not self._open:
@@ -86,6 +92,7 @@ class InteractiveProcess:
     def _add_stderr(self, data: bytes) -> None:
         self._stderr += data
         del self._stderr[:-MAX_STDERR]
+        self._pass_on(data)
 
 
 async def start_interactive(  # noqa: PLR0913  what it may use has no use together but here

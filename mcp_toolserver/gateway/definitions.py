@@ -1,0 +1,125 @@
+"""The definition of another server's tool: as it is pinned, compared, and shown to clients. Pure."""
+
+import difflib
+import json
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from pathlib import Path
+
+from pydantic import JsonValue
+
+import mcp_toolserver.tools
+from mcp_toolserver.capabilities.permissions import Permission
+from mcp_toolserver.text.lines.escape_invisible import visible, visible_values
+
+MOST_TOOLS = 1_000
+MOST_BYTES = 4 << 20
+"""Limits for all tools of a server together; further ones are off."""
+
+_LONGEST_NAME = 128
+
+_FOLDER = "<folder>"
+_FOLDERS = re.compile(rf"{_FOLDER}(?:[\s,;:]+{_FOLDER})+")
+_DATES = ("%Y-%m-%d", "%Y/%m/%d", "%m/%d/%Y", "%d/%m/%Y", "%d.%m.%Y", "%a %b %d %Y", "%B %d, %Y", "%d %B %Y")
+_TIME = r"(?:[T ,]+\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?: ?(?:Z|UTC|GMT|[+-]\d\d:?\d\d))*)?"
+
+
+@dataclass(frozen=True)
+class Reach:
+    """What the tools of a server can do at most, whatever they say."""
+
+    mode: Permission
+    is_networked: bool
+
+    @property
+    def hints(self) -> dict[str, JsonValue]:
+        """The annotations that hold: in read-only mode and without a network, nothing can change."""
+        reads = self.mode is Permission.READ_ONLY and not self.is_networked
+        return {"readOnlyHint": reads, "destructiveHint": not reads, "openWorldHint": self.is_networked}
+
+
+def normaliser(paths: Iterable[str], now: datetime) -> Callable[[JsonValue], JsonValue]:
+    """Return a function that replaces what differs between starts: these folders, and dates of today.
+
+    Nothing else is replaced: a change of any other path or date is a change of the definition. A folder at
+    the top, such as /srv, is not replaced, because texts name those for other reasons.
+    """
+    found = {path.rstrip("/") for path in paths if path.startswith("/") and path.count("/") > 1}
+    folders = [re.escape(path) for path in sorted(found, key=len, reverse=True)]
+    days = (now.astimezone(zone) + timedelta(days=day) for zone in (None, UTC) for day in (-1, 0, 1))
+    dates = "|".join(sorted({re.escape(day.strftime(form)) for day in days for form in _DATES}))
+    varying = re.compile(
+        rf"(?P<folder>{'|'.join(folders) or '(?!)'})(?![\w-]|\.\w)|(?<!\d)(?:{dates}){_TIME}"
+    )
+
+    def normal(value: JsonValue) -> JsonValue:
+        match value:
+            case str():
+                text = varying.sub(lambda one: _FOLDER if one["folder"] else "<date>", value)
+                return _FOLDERS.sub(_FOLDER, text)
+            case list():
+                return [normal(item) for item in value]
+            case dict():
+                return {str(normal(key)): normal(item) for key, item in value.items()}
+            case _:
+                return value
+
+    return normal
+
+
+def named(tools: Sequence[JsonValue]) -> dict[str, dict[str, JsonValue]]:
+    """The usable definitions by name: of a name that occurs twice the first, none with a name that hides
+    something, and no more than the limits allow."""
+    found: dict[str, dict[str, JsonValue]] = {}
+    size = 0
+    for tool in tools:
+        name = tool.get("name") if isinstance(tool, dict) else None
+        if isinstance(tool, dict) and isinstance(name, str) and name not in found and _is_clear(name):
+            size += len(json.dumps(tool))
+            if size > MOST_BYTES or len(found) == MOST_TOOLS:
+                break
+            found[name] = tool
+    return found
+
+
+def _is_clear(name: str) -> bool:
+    return 0 < len(name) <= _LONGEST_NAME and name == visible(name) and name.isprintable()
+
+
+def presented(tool: dict[str, JsonValue], reach: Reach, server: str) -> dict[str, JsonValue]:
+    """The definition for clients: nothing hidden, the hints that hold, and a note on the name of a tool of
+    ours."""
+    shown = visible_values(tool)
+    before = shown.get("annotations")
+    title = before.get("title") if isinstance(before, dict) else None
+    shown["annotations"] = {**({"title": title} if isinstance(title, str) else {}), **reach.hints}
+    if plain(str(tool["name"])) in own_names():
+        text = shown.get("description") or ""
+        note = f"[A tool of the server {server}, not the one of mcp-toolserver with this name.]"
+        shown["description"] = f"{text}\n{note}".lstrip()
+    return shown
+
+
+@cache
+def own_names() -> frozenset[str]:
+    """The plain names of the tools of this server: each has a file of its name."""
+    files = Path(mcp_toolserver.tools.__file__ or "").parent.glob("*/*.py")
+    return frozenset(plain(file.stem) for file in files if not file.stem.startswith("_"))
+
+
+def plain(name: str) -> str:
+    """The name as a reader may take it: `ReadFile` for `read_file`."""
+    return re.sub("[^a-z0-9]", "", name.lower())
+
+
+def difference(name: str, before: JsonValue, after: JsonValue) -> str:
+    """A unified diff of two definitions, in which nothing hides; None is no definition."""
+    old, new = (
+        [] if one is None else json.dumps(one, indent=2, sort_keys=True, ensure_ascii=False).splitlines()
+        for one in (before, after)
+    )
+    changed = difflib.unified_diff(old, new, f"{name} (approved)", f"{name} (now)", lineterm="", n=2)
+    return "\n".join(map(visible, changed))

@@ -1,0 +1,244 @@
+"""What stands between a client and another MCP server, however the two are connected: pins, rules, audit log
+and output limits. It knows nothing of JSON-RPC.
+
+A tool is off while its definition waits for approval or a rule denies it: it is not listed, and calls of it
+are refused with the reason.
+"""
+
+import json
+import os
+import re
+import time
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, field
+
+from pydantic import JsonValue
+
+from mcp_toolserver.capabilities.call_scope import ROOM, Room, SavedOutput
+from mcp_toolserver.capabilities.permissions import Capability
+from mcp_toolserver.errors import SettingsError
+from mcp_toolserver.gateway.definitions import Reach, named, presented
+from mcp_toolserver.pipeline import call_record
+from mcp_toolserver.pipeline.call_record import CallRecord, Recorder
+from mcp_toolserver.policy.rules import FOREIGN, Policy, Request, Subject, Verdict
+from mcp_toolserver.stores.pins import Pins, State
+from mcp_toolserver.text.lines.encoding import head_bytes
+from mcp_toolserver.text.lines.escape_invisible import visible, visible_values
+
+Object = dict[str, JsonValue]
+
+Ask = Callable[[str], Awaitable[bool]]
+"""Asks the user to approve a call; false where nobody can be asked."""
+
+_ABOUT = 8
+
+
+class Refused(Exception):
+    """The call must not run; the text is a sentence for the caller."""
+
+
+@dataclass(kw_only=True, eq=False)
+class Gate:
+    server: str
+    """The name of the server."""
+    pins: Pins
+    normal: Callable[[JsonValue], JsonValue]
+    """Removes from a definition what differs between starts."""
+    reach: Reach
+    policy: Policy
+    roots: Sequence[str]
+    folder: str
+    """Where the server was started: relative paths begin there."""
+    recorder: Recorder
+    save: Callable[[str], Awaitable[SavedOutput]]
+    """Saves a whole text. Raises: OSError."""
+    escapes: bool = True
+    """Whether to show what is invisible in results as escapes; in definitions it always is."""
+    room: Room = ROOM
+    _known: dict[str, Object] = field(default_factory=dict[str, Object])
+    _states: dict[str, State] = field(default_factory=dict[str, State])
+
+    def listed(self, tools: Sequence[JsonValue]) -> list[JsonValue]:
+        """The definitions that clients get, of those that the server lists now."""
+        found = named(tools)
+        self._known |= found
+        self._judge(found)
+        return [
+            presented(tool, self.reach, self.server)
+            for name, tool in found.items()
+            if self._states[name] == "approved" and self._decide(name, {}).action != "refuse"
+        ]
+
+    def instructions(self, text: str) -> str:
+        """The instructions of the server that clients get."""
+        try:
+            state = self.pins.judge("instructions", {"instructions": self.normal(text)})["instructions"]
+        except (OSError, SettingsError):
+            state = "changed"
+        if state == "approved":
+            return visible(text)
+        return f"[The instructions of {self.server} have changed. {self._advice}]"
+
+    async def begin(self, tool: str, sent: Object, session: str, ask: Ask) -> CallRecord:
+        """Decide on a call and announce it to the audit log. Raises: Refused: it must not run."""
+        places = [text for text in _leaves(sent) if "/" in text and text.isprintable() and " " not in text]
+        call = CallRecord(
+            name=tool,
+            tool=self._rule_name(tool),
+            session=session,
+            arguments=sent,
+            needs=frozenset({Capability.PROCESS}),
+            about=tuple(places[:_ABOUT]),
+            permission=self.reach.mode,
+            duration_ms=-time.monotonic() * 1000,
+        )
+        if why := await call_record.begin(self.recorder, call):
+            raise Refused(why)
+        try:
+            await self._authorize(call, sent, ask)
+        except BaseException as error:
+            refused = isinstance(error, Refused)
+            await self.finish(call, "denied" if refused else "cancelled", str(error) if refused else "")
+            raise
+        return call
+
+    async def end(self, call: CallRecord, result: Object, notes: Sequence[str]) -> Object:
+        """The result that the client gets: escaped, cut to the room, with `notes`. It is recorded."""
+        shown = await self.fitted(result)
+        if notes:
+            content = shown.get("content")
+            note: JsonValue = {"type": "text", "text": "\n".join(f"[{note}]" for note in notes)}
+            shown["content"] = [*(content if isinstance(content, list) else ()), note]
+        why = await self.finish(call, "error" if shown.get("isError") else "output", json.dumps(shown))
+        return failure(why) if why else shown
+
+    async def finish(self, call: CallRecord, outcome: str, text: str) -> str | None:
+        """Record a call that has ended; returns why its result is withheld, if it could not be recorded."""
+        call.duration_ms += time.monotonic() * 1000
+        call.outcome, call.text = outcome, text
+        return await call_record.end(self.recorder, (), call)
+
+    async def fitted(self, result: Object) -> Object:
+        """The result with its texts escaped and, if they are too long together, cut and saved."""
+        shown = {name: result[name] for name in ("content", "structuredContent") if name in result}
+        shown = {**result, **(visible_values(shown) if self.escapes else deepcopy(shown))}
+        texts = _texts(shown.get("content"))
+        size = sum(map(_size, texts))
+        structured = json.dumps(shown.get("structuredContent", ""), ensure_ascii=False)
+        if max(size, len(structured)) <= self.room.bytes:
+            return shown
+        try:
+            saved = await self.save("\n".join(str(one["text"]) for one in texts) if size else structured)
+            where = f"the whole text is in {saved.path} until this server ends"
+        except OSError as error:
+            where = f"it could not be saved, because {error.strerror or error}"
+        note = f"bytes are left out; {where}. Or ask for less.]"
+        if len(structured) > self.room.bytes:
+            # Part of a record does not have the form that its schema promises.
+            return failure(f"The result is too long. [{len(structured)} {note}")
+        left = self.room.bytes - len(note) - 20
+        for one in texts:
+            one["text"] = head_bytes(str(one["text"]), max(left, 0))
+            left -= _size(one)
+        last = [one for one in texts if one["text"]][-1]
+        last["text"] = f"{last['text']}\n[{size - sum(map(_size, texts))} {note}"
+        return shown
+
+    async def _authorize(self, call: CallRecord, sent: Object, ask: Ask) -> None:
+        """Raises: Refused."""
+        tool = call.name
+        call.verdict = "refused-off"
+        if tool not in self._known:
+            call.verdict = "unknown"
+            raise Refused(f"{self.server} does not list a tool {tool!r}.")
+        if self._states[tool] != "approved":
+            # The operator may have approved it since.
+            self._judge({tool: self._known[tool]})
+        if (state := self._states[tool]) != "approved":
+            what = "changed since it was approved" if state == "changed" else "is new"
+            raise Refused(f"{tool} is off: its definition {what}. {self._advice}")
+        verdict = self._decide(tool, sent)
+        call.rule = verdict.rule
+        if verdict.action == "refuse":
+            call.verdict = "refused-rule"
+            raise Refused(verdict.reason)
+        call.verdict = "allowed"
+        if verdict.action == "ask":
+            call.verdict = "asked"
+            shown = visible(json.dumps(sent, ensure_ascii=False))[:1_000]
+            approved = await ask(f"{self.server}: run {tool} with {shown}? {verdict.reason}")
+            call.verdict = "asked-yes" if approved else "asked-no"
+            if not approved:
+                raise Refused(f"{verdict.reason} It was not approved.")
+
+    def _judge(self, found: Mapping[str, Object]) -> None:
+        """Bring `_states` up to date; where the pins cannot be used, nothing is approved."""
+        try:
+            self._states |= self.pins.judge(
+                "tools", {name: self.normal(tool) for name, tool in found.items()}
+            )
+        except (OSError, SettingsError):
+            self._states |= dict.fromkeys(found, "changed")
+
+    def _decide(self, tool: str, sent: Object) -> Verdict:
+        request = Request(
+            tool=self._rule_name(tool),
+            level=self.reach.mode,
+            subjects=tuple(self._subjects(sent)),
+            through=f"{FOREIGN}{_word(self.server)}",
+        )
+        return self.policy.decide(request)
+
+    def _rule_name(self, tool: str) -> str:
+        return f"{FOREIGN}{_word(self.server)}__{_word(tool)}"
+
+    def _subjects(self, sent: JsonValue) -> Iterator[Subject]:
+        """Each text in the arguments; one that may be a path also as the absolute one, and relative to its
+        root."""
+        for text in _leaves(sent):
+            path = os.path.normpath(os.path.join(self.folder, text.removeprefix("file://")))
+            inside = [os.path.relpath(path, root) for root in self.roots if path.startswith(f"{root}/")]
+            yield (text, path, *inside)
+
+    @property
+    def _advice(self) -> str:
+        return (
+            f"The operator can look at it with `mcp-toolserver upstream diff {self.server}` and turn it on "
+            f"with `mcp-toolserver upstream approve {self.server}`."
+        )
+
+
+def failure(text: str) -> Object:
+    """The result of a call that failed."""
+    return {"content": [{"type": "text", "text": text}], "isError": True}
+
+
+def _texts(content: JsonValue) -> list[Object]:
+    """The objects with a text among content blocks and in their resources."""
+    blocks = content if isinstance(content, list) else []
+    resources = [block.get("resource") for block in blocks if isinstance(block, dict)]
+    return [
+        one for one in (*blocks, *resources) if isinstance(one, dict) and isinstance(one.get("text"), str)
+    ]
+
+
+def _size(holder: Object) -> int:
+    return len(str(holder["text"]).encode(errors="replace"))
+
+
+def _leaves(value: JsonValue) -> list[str]:
+    match value:
+        case str():
+            return [value]
+        case list():
+            return [text for item in value for text in _leaves(item)]
+        case dict():
+            return [text for item in value.values() for text in _leaves(item)]
+        case _:
+            return []
+
+
+def _word(name: str) -> str:
+    """A name as rules spell it."""
+    return re.sub(r"[^\w-]", "_", name, flags=re.ASCII)

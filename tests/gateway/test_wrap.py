@@ -1,0 +1,241 @@
+"""The program `wrap` with the official client, in each mode: what a server can do, and what it is."""
+
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mcp import Client
+from mcp.client.stdio import StdioServerParameters
+
+from tests import ROOT
+from tests.support import official
+from tests.support.live import ERAS, text
+from tests.support.process_layer import server_command
+
+DOER = """
+import os, sys, time, urllib.request
+from mcp.server import MCPServer
+server = MCPServer("doer")
+@server.tool()
+def attempt(code: str) -> str:
+    'Evaluate code.'
+    try:
+        return str(eval(code))
+    except Exception as error:
+        return type(error).__name__
+server.run()
+"""
+"""A server on the official SDK, which knows both generations of the protocol."""
+DOES = [sys.executable, "-c", DOER]
+
+ATTEMPTS = (
+    "open({root!r} + '/new', 'w')",
+    "os.remove({root!r} + '/kept')",
+    "os.chmod({root!r} + '/kept', 0)",
+    "os.symlink('/', {root!r} + '/link')",
+    "open({outside!r} + '/new', 'w')",
+    "open({state!r} + '/x', 'w')",
+    "urllib.request.urlopen('http://127.0.0.1:9')",
+)
+
+
+def tree(folder: Path) -> str:
+    """A hash of all names, contents and modes."""
+    found = hashlib.sha256()
+    for path in sorted(folder.rglob("*")):
+        found.update(
+            f"{path} {path.lstat().st_mode}".encode() + (path.read_bytes() if path.is_file() else b"")
+        )
+    return found.hexdigest()
+
+
+class Ground:
+    """A repository as root, and what lies around it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.root, self.outside, self.state = (folder / name for name in ("root", "outside", "state"))
+        for place in (self.root, self.outside):
+            place.mkdir(parents=True)
+        (self.root / "kept").write_text("kept", encoding="utf-8")
+        author = ("-c", "user.name=a", "-c", "user.email=a@example.com")
+        for words in (["init", "-q"], ["add", "-A"], [*author, "commit", "-qm", "x"]):
+            subprocess.run(["git", "-C", str(self.root), *words], check=True)
+
+    def filled(self, value: Any) -> Any:
+        places = {
+            "{root!r}": f"'{self.root}'",
+            "{outside!r}": f"'{self.outside}'",
+            "{state!r}": f"'{self.state}'",
+        }
+        said = json.dumps(value)
+        for name, place in {**places, "{root}": str(self.root)}.items():
+            said = said.replace(name, place)
+        return json.loads(said)
+
+    def printed(self, *words: str) -> str:
+        """What the program prints about this state folder."""
+        command = [*server_command(), *words, "--state-dir", str(self.state)]
+        return subprocess.run(command, capture_output=True, check=True, encoding="utf-8").stdout
+
+    def wrapping(self, mode: str, command: Sequence[str], *flags: str) -> list[str]:
+        own = ("--permission-mode", mode, "--root", str(self.root), "--state-dir", str(self.state))
+        return [*server_command(), "wrap", *own, *flags, "--", *command]
+
+    @asynccontextmanager
+    async def client(
+        self, mode: str, *flags: str, command: Sequence[str] = DOES, era: str = "auto", **environ: str
+    ) -> AsyncGenerator[Client]:
+        program, *arguments = self.wrapping(mode, command, *flags)
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), **environ}
+        started = StdioServerParameters(command=program, args=arguments, env=environment, cwd=str(self.root))
+        async with Client(started, mode=era, read_timeout_seconds=60) as client:
+            yield client
+
+
+@pytest.fixture
+def ground(tmp_path: Path) -> Ground:
+    return Ground(tmp_path)
+
+
+async def attempt(client: Client, code: str) -> str:
+    return text(await client.call_tool("attempt", {"code": code}))
+
+
+@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize("mode", ["read-only", "workspace-write"])
+async def test_a_server_does_no_more_than_the_mode_allows(ground: Ground, mode: str, era: str) -> None:
+    before = tree(ground.root), tree(ground.outside)
+    async with ground.client(mode, era=era) as client:
+        (tool,) = (await client.list_tools()).tools
+        assert tool.annotations
+        assert tool.annotations.read_only_hint == (mode == "read-only")
+        assert await attempt(client, ground.filled("open({root!r} + '/kept').read()")) == "kept"
+        # It has a home and a temporary folder of its own.
+        for place in ("HOME", "TMPDIR"):
+            assert await attempt(client, f"open(os.environ['{place}'] + '/x', 'w').write('x')") == "1"
+        for code in ATTEMPTS[0 if mode == "read-only" else 4 :]:
+            assert "Error" in await attempt(client, ground.filled(code)), code
+        assert (tree(ground.root), tree(ground.outside)) == before
+        if mode == "workspace-write":
+            assert "TextIO" in await attempt(client, ground.filled(ATTEMPTS[0]))
+            planted = ground.filled("open({root!r} + '/.envrc', 'w').write('x')")
+            assert "quarantine" in await attempt(client, planted)
+            assert sorted(os.listdir(ground.root)) == [".git", "kept", "new"]
+            assert "1 references" in ground.printed("history", "list")
+    assert json.loads(ground.printed("log", "--json").splitlines()[0])["tool"].endswith("__attempt")
+
+
+async def test_the_server_gets_what_the_operator_hands_on_and_nothing_else(ground: Ground) -> None:
+    home = str(ground.root)
+    environ = {"API_KEY": "secret", "OTHER_KEY": "secret", "HOME": home}
+    (ground.root / ".gitconfig").touch()
+    async with ground.client("read-only", "--env", "API_KEY", **environ) as client:
+        assert await attempt(client, "os.environ['API_KEY']") == "secret"
+        assert await attempt(client, "os.environ['OTHER_KEY']") == "KeyError"
+        assert await attempt(client, "os.environ['HOME']") != home
+        assert await attempt(client, "os.environ['GIT_CONFIG_GLOBAL']") == f"{home}/.gitconfig"
+    hosts = ("--network", "hosts", "--allow-domain", "example.com")
+    async with ground.client("read-only", "--env", "HOME", *hosts, **environ) as client:
+        assert await attempt(client, "os.environ['HOME']") == home
+        assert "--allow-domain example.org" in await attempt(
+            client, "urllib.request.urlopen('http://example.org')"
+        )
+        assert await attempt(client, "1 + 1") == "2"
+    async with ground.client("danger-full-access", **environ) as client:
+        assert await attempt(client, "os.environ['HOME']") == home
+        assert "TextIO" in await attempt(client, ground.filled(ATTEMPTS[4]))
+
+
+def test_a_signal_ends_the_server_and_records_its_calls(ground: Ground) -> None:
+    nap = ground.filled("[open({root!r} + '/pid', 'w').close(), time.sleep(600)]")
+    command = ground.wrapping("workspace-write", DOES)
+    info: dict[str, Any] = {"capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
+    said: list[dict[str, Any]] = [
+        {"id": 1, "method": "initialize", "params": {"protocolVersion": "2025-06-18", **info}},
+        {"method": "notifications/initialized"},
+        {"id": 2, "method": "tools/call", "params": {"name": "attempt", "arguments": {"code": nap}}},
+    ]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT)
+    assert process.stdin
+    for message in said:
+        process.stdin.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
+    process.stdin.flush()
+    while not (ground.root / "pid").exists():
+        assert process.poll() is None
+    process.send_signal(signal.SIGTERM)
+    heard, _ = process.communicate(timeout=20)
+    assert process.returncode == 128 + signal.SIGTERM
+    assert all("jsonrpc" in json.loads(line) for line in heard.splitlines())
+    assert json.loads(ground.printed("log", "--json").splitlines()[-1])["outcome"] == "cancelled"
+
+
+def test_a_wrong_start_is_said_to_the_client(tmp_path: Path) -> None:
+    wrong = {
+        "put the command of the server after --": [],
+        "--name: 'a__b'": ["--name", "a__b", "--", "true"],
+        "/nowhere": ["--root", "/nowhere", "--", "true"],
+        "ended with exit status 127": ["--", "/no/such/program"],
+    }
+    request = b'{"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {}}\n'
+    for said, flags in wrong.items():
+        command = [*server_command(), "wrap", "--state-dir", str(tmp_path), *flags]
+        ended = subprocess.run(command, input=request, capture_output=True, check=False, timeout=60, cwd=ROOT)
+        assert ended.returncode in (1, 2)
+        assert said in json.loads(ended.stdout)["error"]["message"]
+
+
+REAL: dict[str, tuple[str, str, Any, str, Any]] = {
+    "server-filesystem": (
+        *("{root}", "read_text_file", {"path": "{root}/kept"}),
+        *("write_file", {"path": "{root}/new", "content": "x"}),
+    ),
+    "server-memory": ("", "read_graph", {}, "delete_entities", {"entityNames": ["x"]}),
+    "server-everything": ("", "echo", {"message": "kept"}, "get-sum", {"a": 1, "b": 2}),
+    "server-sequential-thinking": (
+        *("", "sequentialthinking"),
+        *({"thought": "x", "nextThoughtNeeded": False, "thoughtNumber": 1, "totalThoughts": 1}, "", {}),
+    ),
+    "mcp-server-git": (
+        *("--repository {root}", "git_status", {"repo_path": "{root}"}),
+        *("git_create_branch", {"repo_path": "{root}", "branch_name": "new"}),
+    ),
+    "mcp-server-fetch": ("", "", {}, "fetch", {"url": "https://example.com/"}),
+    "desktop-commander": (
+        *("", "read_file", {"path": "{root}/kept"}),
+        *("write_file", {"path": "{root}/new", "content": "x"}),
+    ),
+    "serena-agent": ("start-mcp-server --project {root}", "initial_instructions", {}, "", {}),
+}
+"""Arguments of real servers; a tool that reads and one that changes what it may, each with arguments."""
+
+
+@pytest.mark.long
+@pytest.mark.skipif(not official.is_wanted(), reason="needs packages of npm and PyPI")
+@pytest.mark.parametrize("mode", ["read-only", "workspace-write"])
+@pytest.mark.parametrize("name", REAL)
+async def test_real_servers_work_and_change_only_the_roots(tmp_path: Path, name: str, mode: str) -> None:
+    """Started in three folders, none has a definition that seems to change."""
+    arguments, reading, _, changing, change = REAL[name]
+    for number in range(3):
+        ground = Ground(tmp_path / f"{number}-folder")
+        ground.state = tmp_path / "state"
+        before, around = tree(ground.root), tree(ground.outside)
+        command = [official.mcp_server(name), *ground.filled(arguments).split()]
+        async with ground.client(mode, command=command, era="legacy") as client:
+            assert (await client.list_tools()).tools
+            if reading:
+                assert not (await client.call_tool(reading, ground.filled(REAL[name][2]))).is_error
+            if changing:
+                await client.call_tool(changing, ground.filled(change))
+        assert tree(ground.outside) == around
+        if mode == "read-only" or "{root}" in str(change):
+            assert (tree(ground.root) == before) == (mode == "read-only")
+        assert ground.printed("upstream", "list").endswith(" approved, 0 waiting\n")
