@@ -3,12 +3,13 @@
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 
 from mcp_toolserver.app.confinement import wanted_roots
 from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.errors import SettingsError
 from mcp_toolserver.pipeline.registry import Registry
-from mcp_toolserver.policy.rules import Policy, Rule, RuleContext, parse
+from mcp_toolserver.policy.rules import FOREIGN, Policy, Rule, RuleContext, parse
 from mcp_toolserver.runtime.processes.broker_client import Broker
 from mcp_toolserver.runtime.processes.helper_launcher import Programs
 from mcp_toolserver.settings import Settings
@@ -43,7 +44,11 @@ def lenient_rules(registry: Registry) -> Callable[[Sequence[str]], tuple[Rule, .
 
 
 def build_policy(settings: Settings, registry: Registry) -> Policy:
-    context = rule_context(registry)
+    known = rule_context(registry)
+    # The operator's rules are for `wrap` too, which has tools of other servers.
+    context = replace(
+        known, canonical=lambda name: name if name.startswith(FOREIGN) else known.canonical(name)
+    )
     ceiling = settings.permission_mode
     return Policy(
         ceiling=ceiling,

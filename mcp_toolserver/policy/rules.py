@@ -191,7 +191,7 @@ def parse(text: str, words: RuleContext) -> Rule:
     tool, capability = found["tool"], None
     if tool.startswith(CAPABILITY):
         tool, capability = "", _capability(text, tool.removeprefix(CAPABILITY))
-    elif tool != "*" and not tool.startswith(FOREIGN):
+    elif tool != "*":
         try:
             tool = words.canonical(tool)
         except LookupError:

@@ -224,7 +224,7 @@ WORK = {
     "rm file.txt": "file.txt (not committed)",
     "git mv file.txt g": "g (not committed)",
     "git commit -qam m --allow-empty": "commit ",
-    "git checkout -q --detach && git commit -qm m --allow-empty": "commit ",
+    "git checkout -q --detach && git commit -qm other --allow-empty": "commit ",
     "rm .git": "what lies in its folder",
     "echo gitdir: /nowhere > .git": "what lies in its folder",
 }
