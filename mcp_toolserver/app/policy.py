@@ -45,10 +45,12 @@ def lenient_rules(registry: Registry) -> Callable[[Sequence[str]], tuple[Rule, .
 
 def build_policy(settings: Settings, registry: Registry) -> Policy:
     known = rule_context(registry)
-    # The operator's rules are for `wrap` too, which has tools of other servers.
-    context = replace(
-        known, canonical=lambda name: name if name.startswith(FOREIGN) else known.canonical(name)
-    )
+
+    def canonical(name: str) -> str:
+        # The operator's rules are for `wrap` too, which has tools of other servers.
+        return name if name.startswith(FOREIGN) else known.canonical(name)
+
+    context = replace(known, canonical=canonical)
     ceiling = settings.permission_mode
     return Policy(
         ceiling=ceiling,
