@@ -386,13 +386,18 @@ class Dispatcher:
             spec = replace(spec, run=output_override.run)
             room = Room(bytes=output_override.output_bytes)
         output = await self._run(spec, args, runtime, request=request, client=f"{self.user} {caller.name}")
-        self._keep(caller.owner, output.state_update)
-        # The last line feed of a text is often taken away: what is left of a CRLF is no character of its own.
-        text = noted(output.text.removesuffix("\r"), ignored(spec, arguments))
-        if (text := self.shown(text)) != output.text:
-            output = replace(output, text=text)
-        output = replace(output, whole=self.shown(output.whole))
+        output = self._taken(output, caller.owner, ignored(spec, arguments))
         return self._enveloped(await fit(output, room, host.save))
+
+    def _taken(self, output: Output, owner: str, notes: Sequence[str]) -> Output:
+        """The output of a call that succeeded as clients see it, with `notes`; applies its state update."""
+        if output.state_update:
+            self.states.setdefault(owner, {}).update(output.state_update)
+        # The last line feed of a text is often taken away: what is left of a CRLF is no character of its own.
+        text = output.text.removesuffix("\r")
+        if (text := self.shown(noted(text, notes) if notes else text)) != output.text:
+            output = replace(output, text=text)
+        return replace(output, whole=self.shown(output.whole)) if output.whole else output
 
     async def _run(
         self, spec: ToolSpec, args: Args, runtime: Runtime, *, request: Request, client: str
@@ -423,11 +428,6 @@ class Dispatcher:
                 f"{spec.name} did not end within {spec.limits.deadline:g} s; ask for less in one call."
             )
         return output
-
-    def _keep(self, owner: str, update: Mapping[str, JsonValue]) -> None:
-        """Apply the update of a call that succeeded to the state of its owner."""
-        if update:
-            self.states.setdefault(owner, {}).update(update)
 
     async def _located(
         self, entry: Entry, args: Args, call: CallRecord, caller: Caller, options: CallOptions

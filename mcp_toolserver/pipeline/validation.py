@@ -35,8 +35,9 @@ def checked(entry: Entry, arguments: Mapping[str, JsonValue]) -> Args:
     """
     if why := refusal(dict(arguments)):
         raise InvalidInput(f"The arguments of {entry.spec.name} hold {why}. Send plain JSON values.")
-    used = {name: value for name, value in arguments.items() if snake_case(name) not in entry.spec.ignored}
-    sent, model = lenient(used, entry.spec.schema), entry.spec.args
+    if unused := entry.spec.ignored:
+        arguments = {name: value for name, value in arguments.items() if snake_case(name) not in unused}
+    sent, model = lenient(arguments, entry.spec.schema), entry.spec.args
     try:
         return model.model_validate(sent)
     except ValidationError as error:

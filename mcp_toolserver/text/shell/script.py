@@ -10,7 +10,7 @@ import re
 import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import islice, pairwise
 
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*\+?=")
@@ -74,16 +74,16 @@ class SimpleCommand:
     is_function: bool = False
     """Whether it is called like a function of the script."""
 
-    @property
+    @cached_property
     def name(self) -> str:
         """The program without its folder; empty without one."""
         return self.words[0].rpartition("/")[2] if self.words else ""
 
-    @property
+    @cached_property
     def arguments(self) -> tuple[str, ...]:
         return self.words[1:]
 
-    @property
+    @cached_property
     def operand(self) -> str:
         """The first argument that is no option; empty without one."""
         return next((word for word in self.arguments if not word.startswith("-")), "")
@@ -101,7 +101,7 @@ def is_read_whole(script: str) -> bool:
 
 def with_input(script: str, stdin: str) -> str:
     """A script in which a shell runs what `script` reads: it may be one that does so."""
-    return f"sh -c {shlex.quote(stdin)}\n{script}" if stdin else script
+    return f"sh -c {shlex.quote(stdin)}\n{script}"
 
 
 @lru_cache(maxsize=256)  # rules and the check ask about the same scripts

@@ -48,7 +48,7 @@ TOOL = t.ToolSpec(
     run=run,
     needs=frozenset({t.Capability.CONTAINERS}),
     kind="execute",
-    script=lambda args: with_input(args.command, args.stdin),
+    script=lambda args: with_input(args.command, args.stdin) if args.stdin else args.command,
     destructive=True,
     may_be_long=True,
     # As for bash: the supervisor keeps the timeout, and the bytes leave room for notes.
