@@ -14,6 +14,7 @@ from pydantic_core import PydanticCustomError
 from mcp_toolserver.custom_tools.tool import Payload
 from mcp_toolserver.errors import InvalidInput, RegistrationError
 from mcp_toolserver.text.json_schema import Schema, plain_schema
+from mcp_toolserver.text.json_values import nodes
 from mcp_toolserver.tool_spec import Args, ToolSpec
 
 FindErrors = Callable[[JsonValue], str | None]
@@ -106,14 +107,6 @@ def decoded(schema: JsonValue, value: JsonValue, where: str = "") -> object:
         parts = named if isinstance(named, dict) else {}
         return {key: decoded(parts.get(key, rest), item, f"{where}.{key}") for key, item in value.items()}
     return value
-
-
-def nodes(value: JsonValue) -> Iterator[JsonValue]:
-    """Yield a JSON value and all values inside it."""
-    yield value
-    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    for part in inner:
-        yield from nodes(part)
 
 
 _ERROR = "arguments"

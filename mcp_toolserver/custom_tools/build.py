@@ -17,7 +17,6 @@ from mcp_toolserver.custom_tools.arguments import (
     from_model,
     from_parameters,
     from_schema,
-    nodes,
     parse,
 )
 from mcp_toolserver.custom_tools.tool import (
@@ -32,6 +31,7 @@ from mcp_toolserver.custom_tools.tool import (
 )
 from mcp_toolserver.errors import Denied, Failed, RegistrationError, ToolError
 from mcp_toolserver.pipeline.registry import Entry
+from mcp_toolserver.text.json_values import texts_in
 from mcp_toolserver.tool_spec import Args, Kind, Limits, Output, Profile, Runtime, ToolSpec
 
 T = TypeVar("T")
@@ -96,9 +96,7 @@ def declared_spec(
         args=form.args,
         run=run,
         kind=_choice(name, declared, "kind", _KINDS, "other"),
-        subjects=lambda args: tuple(
-            value for value in nodes(args.model_dump(mode="json")) if isinstance(value, str)
-        ),
+        subjects=lambda args: tuple(texts_in(args.model_dump(mode="json"))),
         destructive=not only_reads if destructive is None else destructive,
         idempotent=only_reads if idempotent is None else idempotent,
         open_world=_flag(name, declared, "is_open_world"),

@@ -23,6 +23,7 @@ from mcp_toolserver.pipeline import call_record
 from mcp_toolserver.pipeline.call_record import CallRecord, Recorder
 from mcp_toolserver.policy.rules import FOREIGN, Policy, Request, Subject, Verdict
 from mcp_toolserver.stores.pins import Pins, State
+from mcp_toolserver.text.json_values import texts_in
 from mcp_toolserver.text.lines.encoding import head_bytes
 from mcp_toolserver.text.lines.escape_invisible import visible, visible_values
 
@@ -82,7 +83,7 @@ class Gate:
 
     async def begin(self, tool: str, sent: Object, session: str, ask: Ask) -> CallRecord:
         """Decide on a call and announce it to the audit log. Raises: Refused: it must not run."""
-        places = [text for text in _leaves(sent) if "/" in text and text.isprintable() and " " not in text]
+        places = [text for text in texts_in(sent) if "/" in text and text.isprintable() and " " not in text]
         call = CallRecord(
             name=tool,
             tool=self._rule_name(tool),
@@ -196,7 +197,7 @@ class Gate:
     def _subjects(self, sent: JsonValue) -> Iterator[Subject]:
         """Each text in the arguments; one that may be a path also as the absolute one, and relative to its
         root."""
-        for text in _leaves(sent):
+        for text in texts_in(sent):
             path = os.path.normpath(os.path.join(self.folder, text.removeprefix("file://")))
             inside = [os.path.relpath(path, root) for root in self.roots if path.startswith(f"{root}/")]
             yield (text, path, *inside)
@@ -225,18 +226,6 @@ def _texts(content: JsonValue) -> list[Object]:
 
 def _size(holder: Object) -> int:
     return len(str(holder["text"]).encode(errors="replace"))
-
-
-def _leaves(value: JsonValue) -> list[str]:
-    match value:
-        case str():
-            return [value]
-        case list():
-            return [text for item in value for text in _leaves(item)]
-        case dict():
-            return [text for item in value.values() for text in _leaves(item)]
-        case _:
-            return []
 
 
 def _word(name: str) -> str:
