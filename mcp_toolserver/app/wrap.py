@@ -11,6 +11,7 @@ import anyio
 from pydantic import JsonValue
 
 from mcp_toolserver.app.confinement import back_up_histories, wanted_roots
+from mcp_toolserver.app.policy import build_policy, hide_from_commands
 from mcp_toolserver.capabilities.call_scope import LOCAL
 from mcp_toolserver.capabilities.permissions import Capability, Permission
 from mcp_toolserver.errors import SettingsError, Unavailable
@@ -18,6 +19,7 @@ from mcp_toolserver.gateway.definitions import Reach, normaliser
 from mcp_toolserver.gateway.gate import Gate
 from mcp_toolserver.gateway.pump import Pump, PumpLimits
 from mcp_toolserver.gateway.server_process import OWNER, ErrorRelay, server_name, start_server
+from mcp_toolserver.pipeline.registry import Registry
 from mcp_toolserver.policy.rules import Policy
 from mcp_toolserver.protocol.stdio.lines import Lines, standard_lines
 from mcp_toolserver.runtime.executables import HostExecutables
@@ -180,14 +182,12 @@ class Wrapped:
 
 def _policy(settings: Settings, broker: Broker, found: HostExecutables) -> Policy:
     """The policy of the settings. Raises: SettingsError: a rule is wrong."""
-    mode = settings.permission_mode
-    granted = mode if settings.granted is None else min(settings.granted, mode)
-    if not (settings.deny or settings.ask or settings.allow):
-        return Policy(ceiling=mode, granted=granted)
-    # Only rules need to know all tools.
-    from mcp_toolserver.app.compose import registry
-    from mcp_toolserver.app.policy import build_policy, hide_from_commands
+    known = Registry(())
+    if settings.deny or settings.ask or settings.allow:
+        # Only rules need to know all tools.
+        from mcp_toolserver.app.compose import registry
 
-    policy = build_policy(settings, registry(settings))
+        known = registry(settings)
+    policy = build_policy(settings, known)
     hide_from_commands(settings, policy, broker, found.git)
     return policy
