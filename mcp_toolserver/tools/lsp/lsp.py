@@ -56,15 +56,13 @@ async def run(args: Lsp, rt: t.Runtime) -> t.Output:
             limit=_MOST,
         )
     )
-    places = answer.places[: _SHOWN.get(args.operation, _PLACES)]
-    text, whole = (
-        "\n".join(answer_lines(args.operation, replace(answer, places=some)))
-        for some in (places, answer.places)
-    )
-    is_cut = len(places) < len(answer.places)
+    shown = replace(answer, places=answer.places[: _SHOWN.get(args.operation, _PLACES)])
+    text = "\n".join(answer_lines(args.operation, shown))
+    is_cut = len(shown.places) < len(answer.places)
+    whole = "\n".join(answer_lines(args.operation, answer)) if is_cut else ""
     if answer.total > len(answer.places):
         text += "\n[grep_search lists all]"
-    return t.Output(text, truncated=answer.total > len(places), whole=whole if is_cut else "")
+    return t.Output(text, truncated=answer.total > len(shown.places), whole=whole)
 
 
 _NOUNS: dict[t.CodeOperation, tuple[str, str]] = {
