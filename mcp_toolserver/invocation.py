@@ -51,8 +51,10 @@ def load(argv: Sequence[str], environ: Mapping[str, str]) -> Invocation:
 
 def serves_stdio(argv: Sequence[str], environ: Mapping[str, str]) -> bool:
     """Whether an invalid command line is that of a server over stdio, as far as flags and variables say."""
-    if argv[:1] == ["wrap"] or (argv[:1] and argv[0] != "serve" and argv[0] in ACTIONS):
-        return argv[0] == "wrap"
+    if argv[:1] == ["wrap"]:
+        return True
+    if argv[:1] and argv[0] != "serve" and argv[0] in ACTIONS:
+        return False
     words = [word for argument in argv for word in argument.split("=", 1)]
     flags = [value for flag, value in pairwise(words) if flag == "--transport"]
     return (flags or [environ.get(f"{PREFIX}TRANSPORT")])[-1] not in ("http", "sse")
@@ -115,8 +117,8 @@ def embedded(content: Mapping[str, Raw]) -> Settings:
     return settings
 
 
-def _from_content(path: str, content: Mapping[str, Raw], options: Sequence[Option]) -> dict[str, Value]:
-    values = _known(path, {key: raw for key, raw in content.items() if key not in TABLES}, options)
+def _from_content(path: str, content: Mapping[str, Raw], keys: Sequence[Option]) -> dict[str, Value]:
+    values = _known(path, {key: raw for key, raw in content.items() if key not in TABLES}, keys)
     for name, options in TABLES.items():
         table = content.get(name, {})
         if not isinstance(table, dict):
