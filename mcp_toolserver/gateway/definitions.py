@@ -13,6 +13,7 @@ from pydantic import JsonValue
 
 import mcp_toolserver.tools
 from mcp_toolserver.capabilities.permissions import Permission
+from mcp_toolserver.text.json_values import with_texts
 from mcp_toolserver.text.lines.escape_invisible import visible, visible_values
 
 MOST_TOOLS = 1_000
@@ -55,19 +56,11 @@ def normaliser(paths: Iterable[str], now: datetime) -> Callable[[JsonValue], Jso
         rf"(?P<folder>{'|'.join(folders) or '(?!)'})(?![\w-]|\.\w)|(?<!\d)(?:{dates}){_TIME}"
     )
 
-    def normal(value: JsonValue) -> JsonValue:
-        match value:
-            case str():
-                text = varying.sub(lambda one: _FOLDER if one["folder"] else "<date>", value)
-                return _FOLDERS.sub(_FOLDER, text)
-            case list():
-                return [normal(item) for item in value]
-            case dict():
-                return {str(normal(key)): normal(item) for key, item in value.items()}
-            case _:
-                return value
+    def normal(text: str) -> str:
+        text = varying.sub(lambda one: _FOLDER if one["folder"] else "<date>", text)
+        return _FOLDERS.sub(_FOLDER, text)
 
-    return normal
+    return lambda value: with_texts(value, normal)
 
 
 def named(tools: Sequence[JsonValue]) -> dict[str, dict[str, JsonValue]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, TypeGuard
 
 if TYPE_CHECKING:
@@ -31,3 +31,16 @@ def nodes(value: JsonValue) -> Iterator[JsonValue]:
 def texts_in(value: JsonValue) -> Iterator[str]:
     """Yield every text among a JSON value and those inside it; names of members are none."""
     return (one for one in nodes(value) if isinstance(one, str))
+
+
+def with_texts(value: JsonValue, change: Callable[[str], str]) -> JsonValue:
+    """A copy in which `change` has replaced every text, names of members included."""
+    match value:
+        case str():
+            return change(value)
+        case list():
+            return [with_texts(part, change) for part in value]
+        case dict():
+            return {change(name): with_texts(part, change) for name, part in value.items()}
+        case _:
+            return value

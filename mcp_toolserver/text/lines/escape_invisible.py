@@ -16,6 +16,8 @@ from functools import cache
 
 from pydantic import JsonValue
 
+from mcp_toolserver.text.json_values import with_texts
+
 _PLAIN = bytes({9, 10, 13, *range(32, 127)})
 
 _HIDDEN: Sequence[tuple[int, int]] = [
@@ -84,19 +86,7 @@ def visible(text: str) -> str:
 
 def visible_values(data: dict[str, JsonValue]) -> dict[str, JsonValue]:
     """Return `data` with every text in it made visible."""
-    return {visible(name): _visible_value(value) for name, value in data.items()}
-
-
-def _visible_value(value: JsonValue) -> JsonValue:
-    match value:
-        case str():
-            return visible(value)
-        case list():
-            return [_visible_value(item) for item in value]
-        case dict():
-            return visible_values(value)
-        case _:
-            return value
+    return {visible(name): with_texts(value, visible) for name, value in data.items()}
 
 
 def escape(character: str) -> str:
