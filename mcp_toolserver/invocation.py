@@ -173,7 +173,12 @@ def _read(option: Option, source: str, raw: Raw) -> Value:
 def _check_outside_roots(settings: Settings, config: str | None) -> None:
     """Reject settings files inside a root, where tools could change them."""
     places = (
-        *(("config file", config), ("token file", settings.token_file), ("file of tokens", settings.tokens)),
+        *(
+            ("file of servers", settings.upstreams),
+            ("config file", config),
+            ("token file", settings.token_file),
+            ("file of tokens", settings.tokens),
+        ),
         *(("state folder", settings.state_dir), ("key file", settings.agent_key_file)),
         *(("key file", entry.partition("=")[2] or None) for entry in settings.web_search_keys),
         *(("tool file", path) for path in settings.tool_files),

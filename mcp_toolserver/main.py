@@ -9,9 +9,9 @@ import logging
 import os
 import sys
 import warnings
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from mcp_toolserver import interrupts
 from mcp_toolserver.app import confinement
@@ -24,6 +24,9 @@ from mcp_toolserver.runtime.platform_check import unsupported_reason
 from mcp_toolserver.runtime.processes.broker_client import Broker, start_broker
 from mcp_toolserver.runtime.windows_paths import find_windows_paths
 from mcp_toolserver.settings import Settings
+
+if TYPE_CHECKING:
+    from mcp_toolserver.app.upstreams import UpstreamHost
 
 INVALID_SETTINGS = 2
 
@@ -154,6 +157,7 @@ def _beginning(settings: Settings) -> Generator[None]:
 
 
 def _serve(invocation: Invocation, broker: Broker | None, found: HostExecutables) -> int:
+    upstreams = _upstreams(invocation.settings, found)
     with _beginning(invocation.settings):
         from mcp_toolserver.app.compose import build_application
         from mcp_toolserver.app.serve import bind_http, serve
@@ -162,7 +166,9 @@ def _serve(invocation: Invocation, broker: Broker | None, found: HostExecutables
         held_by = _lock(invocation.settings, broker)
         end = _end_with_telemetry()
         windows = find_windows_paths(os.environ)
-        app = build_application(invocation.settings, broker, found, held_by=held_by, windows=windows)
+        app = build_application(
+            invocation.settings, broker, found, held_by=held_by, windows=windows, upstreams=upstreams
+        )
     end(serve(app, binding, end))
 
 
@@ -183,12 +189,13 @@ def _end_with_telemetry() -> Callable[[int], NoReturn]:
 
 def _tools(invocation: Invocation, broker: Broker | None, found: HostExecutables) -> int:
     """Run `tools` or `call`."""
+    upstreams = _upstreams(invocation.settings, found)
     with _beginning(invocation.settings):
         from mcp_toolserver.app.compose import build_application
         from mcp_toolserver.commands.tools import call, tools
 
         held_by = _lock(invocation.settings, broker) if invocation.action == "call" else None
-        app = build_application(invocation.settings, broker, found, held_by=held_by)
+        app = build_application(invocation.settings, broker, found, held_by=held_by, upstreams=upstreams)
     return call(app, invocation) if invocation.action == "call" else tools(app.dispatcher, invocation.format)
 
 
@@ -200,6 +207,7 @@ def _doctor(invocation: Invocation, broker: Broker | None, found: HostExecutable
 
 def _cron(invocation: Invocation, broker: Broker | None, found: HostExecutables) -> int:
     settings = invocation.settings
+    upstreams = _upstreams(settings, found)
     with _beginning(settings):
         from mcp_toolserver.app.compose import build_application
         from mcp_toolserver.app.serve import open_grants
@@ -209,7 +217,8 @@ def _cron(invocation: Invocation, broker: Broker | None, found: HostExecutables)
         grants = open_grants(settings)
         held_by = _lock(settings, broker)
         end = _end_with_telemetry()
-        end(run(build_application(settings, broker, found, held_by=held_by), grants, end))
+        app = build_application(settings, broker, found, held_by=held_by, upstreams=upstreams)
+        end(run(app, grants, end))
     app = build_application(settings, broker, found, held_by=None)
     return list_schedules(app, as_json=invocation.json)
 
@@ -286,6 +295,15 @@ def _broker(settings: Settings, found: HostExecutables) -> Broker | None:
         return None
     except RuntimeError as error:
         raise SettingsError(f"the server cannot start safely: {error}") from None
+
+
+def _upstreams(settings: Settings, found: HostExecutables) -> "Sequence[UpstreamHost]":
+    """The upstream servers, whose brokers are forked here: before large imports, and before the lock."""
+    if settings.upstreams is None:
+        return ()
+    from mcp_toolserver.app.upstreams import start_upstreams
+
+    return start_upstreams(settings, found, os.environ)
 
 
 def _lock(settings: Settings, broker: Broker | None) -> ServerLock:

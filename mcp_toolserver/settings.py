@@ -340,6 +340,9 @@ class Settings:
     desktop_private: bool = TOOLS(
         _SWITCH, False, "let tools read the clipboard and notes, and look at the screen"
     )
+    upstreams: str | None = FILES(
+        _FILE, None, "JSON file of other MCP servers, in the mcpServers format, whose tools are offered, too"
+    )
     state_dir: str | None = FILES(
         _FOLDER,
         None,

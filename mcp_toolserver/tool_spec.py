@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from mcp_toolserver.capabilities.files import CanonicalPath
     from mcp_toolserver.capabilities.processes import JobState
     from mcp_toolserver.capabilities.user import Ask, Tell
+    from mcp_toolserver.protocol.upstreams.servers import CallUpstreams
     from mcp_toolserver.runtime.agents.agents import CallAgents
     from mcp_toolserver.runtime.clock import SystemClock
     from mcp_toolserver.runtime.containers.containers import CallContainers
@@ -221,6 +222,7 @@ class Runtime:
     catalogue: ClassVar[Service[Catalogue]] = Service(Capability.CATALOGUE)
     skills: ClassVar[Service[CallSkills]] = Service(Capability.SKILLS, Capability.SKILLS_SAVE)
     origin: ClassVar[Service[ToolContext]] = Service(Capability.OWN_CODE)
+    upstreams: ClassVar[Service[CallUpstreams]] = Service(Capability.UPSTREAMS)
 
 
 class Profile(IntEnum):
@@ -264,6 +266,8 @@ class Forward:
 
     target: Callable[[Any], tuple[str, Mapping[str, JsonValue]]]
     """Arguments → name and arguments of the other tool."""
+    only_foreign: bool = False
+    """Whether it can only be the tool of another server."""
 
 
 Kind = Literal["read", "edit", "search", "execute", "fetch", "think", "other"]

@@ -78,6 +78,8 @@ from mcp_toolserver.text.shell.command_output import Confined, explain
 from mcp_toolserver.tool_spec import Profile
 
 if TYPE_CHECKING:
+    from mcp_toolserver.app.upstreams import UpstreamHost
+    from mcp_toolserver.protocol.upstreams.servers import UpstreamServers
     from mcp_toolserver.runtime.skills.discovery import Discovery
     from mcp_toolserver.stores.tasks import StoredTasks
 
@@ -98,9 +100,14 @@ class Shared:
         found: HostExecutables,
         *,
         held_by: ServerLock | None,
+        upstreams: Sequence[UpstreamHost] = (),
     ) -> None:
         self.settings, self.broker, self.found = settings, broker, found
+        self.upstreams = upstreams
         self.facts = host_facts(settings, found, broker.proof if broker else None, server_lock=held_by)
+        if upstreams:
+            reach = "networked" if any(one.upstream.is_networked for one in upstreams) else "local"
+            self.facts = replace(self.facts, upstreams=reach)
         self.registry = registry(settings)
         self.web = WebOptions() if settings.network == "none" else web_options(settings)
         self.policy = policy = build_policy(settings, self.registry)
@@ -185,9 +192,14 @@ class Application:
         """The name whose token its clients have; empty if it is for all clients."""
         self.roots = self.workspace.roots
         self.changes, self.background, self.worktrees = ChangeEvents(), Background(), dict[str, Entered]()
-        self.registry = shared.registry.on(self.facts)
+        self.upstreams = _upstreams(self)
+        self.registry = shared.registry.on(self.facts, self.upstreams)
+        configured = {"agents": self.facts.agent_model, "gateway": self.facts.upstreams}
         self.listed = self.registry.select(
-            settings.toolsets, settings.tools, settings.exclude_tools, has_model=self.facts.agent_model
+            settings.toolsets,
+            settings.tools,
+            settings.exclude_tools,
+            with_default=[toolset for toolset, has in configured.items() if has],
         )
         self.plans = PlanModes(
             shared.state,
@@ -231,7 +243,8 @@ class Application:
             await self.end()
             if self.shared.model is not None:
                 await self.shared.model.aclose()
-            for broker in (self.shared.broker, *self.shared.lower_brokers.values()):
+            of_upstreams = (one.broker for one in self.shared.upstreams)
+            for broker in (self.shared.broker, *self.shared.lower_brokers.values(), *of_upstreams):
                 if broker is not None:
                     # The broker waits for processes that do not die at once.
                     await to_thread.run_sync(broker.close, abandon_on_cancel=True)
@@ -386,7 +399,10 @@ class Application:
             histories=shared.histories,
             plan_folder=self.plans.folder,
             temporary=(lambda _: None) if shared.sessions is None else shared.sessions.temporary,
-            providers=self.providers.services,
+            providers={
+                **self.providers.services,
+                **({Capability.UPSTREAMS: self.upstreams.provide} if self.upstreams else {}),
+            },
         )
 
     def _confined(self) -> Confined | None:
@@ -416,20 +432,21 @@ class Application:
         await self.providers.forgotten()
 
 
-def build_application(
+def build_application(  # noqa: PLR0913  what the process has at its start
     settings: Settings,
     broker: Broker | None,
     found: HostExecutables,
     *,
     held_by: ServerLock | None,
     windows: WindowsPaths | None = None,
+    upstreams: Sequence[UpstreamHost] = (),
 ) -> Application:
     """Build the application, without an audit log if `held_by` is None, as it will run no call then.
 
     Raises:
         SettingsError: a tool, toolset, rule or root is unknown or invalid.
     """
-    shared = Shared(settings, broker, found, held_by=held_by)
+    shared = Shared(settings, broker, found, held_by=held_by, upstreams=upstreams)
     return Application(
         shared=shared,
         settings=settings,
@@ -485,6 +502,17 @@ def _choices(skill_folders: Sequence[Workspace]) -> Mapping[str, Choices]:
         return [(kind.name, kind.description) for kind in custom_types(host.workspace).types]
 
     return {"Agent": types, "Skill": skills}
+
+
+def _upstreams(app: Application) -> UpstreamServers | None:
+    if not app.shared.upstreams:
+        return None
+    # Few servers have any.
+    from mcp_toolserver.app.upstreams import upstream_servers
+
+    servers = upstream_servers(app, app.shared.upstreams)
+    servers.changed = partial(app.changes.changed, "tools")
+    return servers
 
 
 def _skill_folders(settings: Settings, workspace: Workspace) -> tuple[Workspace, ...]:

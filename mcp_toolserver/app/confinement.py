@@ -98,7 +98,7 @@ def broker_policy(settings: Settings, found: HostExecutables) -> BrokerPolicy:
 def sandbox(settings: Settings) -> SandboxSpec:
     roots = wanted_roots(settings)
     keys = (*key_files(settings.web_search_keys).values(), settings.agent_key_file)
-    secrets = (settings.config, settings.token_file, settings.tokens, *keys)
+    secrets = (settings.config, settings.token_file, settings.tokens, settings.upstreams, *keys)
     return SandboxSpec(
         mode=settings.permission_mode.flag,
         roots=roots,

@@ -138,6 +138,12 @@ async def run_until_shutdown(
         await anyio.sleep(app.shutdown_timeout)
         force_exit()
 
+    if app.upstreams is not None:
+        try:
+            await app.upstreams.require()
+        except Unavailable as error:
+            await app.aclose()
+            raise SettingsError(str(error)) from None
     async with anyio.create_task_group() as tasks:
         await tasks.start(watch_signals)
         tasks.start_soon(enforce_timeout)

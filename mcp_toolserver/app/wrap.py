@@ -3,22 +3,21 @@
 import asyncio
 import os
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import partial
 
 import anyio
-from pydantic import JsonValue
 
 from mcp_toolserver.app.confinement import back_up_histories, wanted_roots
 from mcp_toolserver.app.policy import build_policy, hide_from_commands
 from mcp_toolserver.capabilities.call_scope import LOCAL
 from mcp_toolserver.capabilities.permissions import Capability, Permission
 from mcp_toolserver.errors import SettingsError, Unavailable
-from mcp_toolserver.gateway.definitions import Reach, normaliser
+from mcp_toolserver.gateway.definitions import Definitions, Reach, normaliser
 from mcp_toolserver.gateway.gate import Gate
 from mcp_toolserver.gateway.pump import Pump, PumpLimits
-from mcp_toolserver.gateway.server_process import OWNER, ErrorRelay, server_name, start_server
+from mcp_toolserver.gateway.server_process import ErrorRelay, Notes, server_name, start_server
 from mcp_toolserver.pipeline.registry import Registry
 from mcp_toolserver.policy.rules import Policy
 from mcp_toolserver.protocol.stdio.lines import Lines, standard_lines
@@ -72,15 +71,16 @@ class Wrapped:
         )
         self._outputs = OutputStore(state, limits)
         self._is_confined = is_confined
-        self._seen = 0
-        """The last refused connection that a result had a note on."""
         self._limits = PumpLimits(pending=settings.max_calls, ask=settings.ask_seconds)
         is_networked = not is_confined or settings.network in ("hosts", "commands")
         folder = self._chosen_folder()
+        places = (*self._roots, *settings.root, os.getcwd(), os.path.expanduser("~"))
         self._gate = Gate(
-            server=name,
-            pins=Pins(state, name, list(command)),
-            normal=self._normaliser(),
+            definitions=Definitions(
+                server=name,
+                pins=Pins(state, name, list(command)),
+                normal=normaliser(command, places, datetime.now(UTC)),
+            ),
             reach=Reach(settings.permission_mode, is_networked),
             policy=_policy(settings, broker, found),
             roots=self._roots,
@@ -90,7 +90,7 @@ class Wrapped:
             escapes=not settings.raw_output,
         )
         # A damaged file stops the start, where the operator sees it.
-        self._gate.pins.load()
+        self._gate.definitions.pins.load()
         try:
             # The lock on this process may not let it read the folder.
             self._folder = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -142,22 +142,12 @@ class Wrapped:
         """Carry messages between the started server and a client; returns whether the client left."""
         relay = ErrorRelay(self._name)
         process.on_stderr(relay.take)
-        verified = partial(self._verified, process)
+        writes = self._settings.permission_mode is Permission.WORKSPACE_WRITE
+        notes = Notes(self._broker, process, self._name, writes=writes)
         pump = Pump(
-            process, self._gate, lines.read, lines.write, say=relay.say, verified=verified, limits=limits
+            process, self._gate, lines.read, lines.write, say=relay.say, verified=notes, limits=limits
         )
         return await pump.run()
-
-    async def _verified(self, process: InteractiveProcess) -> Sequence[str]:
-        """What happened to protected names since the last call, and where the server could not connect."""
-        notes: tuple[str, ...] = ()
-        if known := self._broker.connections:
-            session = f"{OWNER} {self._name}"
-            notes = known.refusals(session, self._seen)
-            self._seen = known.watch(session)
-        if self._settings.permission_mode is Permission.WORKSPACE_WRITE and process.exit is None:
-            return (*await process.check(), *notes)
-        return notes
 
     def _chosen_folder(self) -> str:
         """Where the server starts: the current folder if the server sees it, else the first root."""
@@ -167,17 +157,6 @@ class Wrapped:
         if self._roots:
             return self._roots[0]
         return "/" if lies_in(TEMPORARY, here) else here
-
-    def _normaliser(self) -> Callable[[JsonValue], JsonValue]:
-        arguments = (word.partition("=")[2] or word for word in self._command)
-        places = (*self._roots, *self._settings.root, os.getcwd(), os.path.expanduser("~"), *arguments)
-        every = {
-            form(path)
-            for path in places
-            if os.path.isabs(path)
-            for form in (os.path.normpath, os.path.realpath)
-        }
-        return normaliser(every, datetime.now(UTC))
 
 
 def _policy(settings: Settings, broker: Broker, found: HostExecutables) -> Policy:

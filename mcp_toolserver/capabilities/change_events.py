@@ -14,7 +14,7 @@ from typing import Literal
 
 log = logging.getLogger(__name__)
 
-Kind = Literal["output", "job", "agent", "task", "schedules", "todos", "preferences"]
+Kind = Literal["output", "job", "agent", "task", "schedules", "todos", "preferences", "tools"]
 
 MAX_CALLERS = 256
 """With more, the list of the caller that was inactive for longest is dropped; its things stay."""

@@ -61,6 +61,8 @@ class HostFacts:
     """Whether the commands of a session share a `/tmp` that lasts."""
     agent_model: bool = False
     """Whether the operator configured a model for agents."""
+    upstreams: Literal["", "local", "networked"] = ""
+    """Whether the operator configured upstream servers, and whether any reaches beyond this machine."""
     documents: tuple[str, ...] = ()
     """The kinds of documents for which a parser is installed."""
     missing_programs: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -139,6 +141,11 @@ def _makes_git_folders(host: HostFacts) -> Reason | None:
         return None
     why = "a clone has a .git folder, and this server was started with --git protected"
     return Reason("configuration", why)
+
+
+def _has_upstreams(host: HostFacts) -> Reason | None:
+    why = "the operator configured no upstream servers (--upstreams)"
+    return None if host.upstreams else Reason("configuration", why)
 
 
 def _private_allowed(host: HostFacts) -> Reason | None:
@@ -344,6 +351,13 @@ class Capability(Enum):
         permission=Permission.WORKSPACE_WRITE,
         requires=(_installed("git"), _runs_commands),
         layers=_git_layers,
+    )
+    # Each tool of an upstream server declares the permission that it requires.
+    UPSTREAMS = _Row(
+        "upstreams",
+        requires=(_has_upstreams,),
+        layers=_command_layers,
+        open_world=lambda host: host.upstreams == "networked",
     )
     DESKTOP_OPEN = _desktop("desktop_open", open_world=_always)
     DESKTOP_NOTIFY = _desktop("desktop_notify")

@@ -26,6 +26,7 @@ REQUIRES = "mcp-toolserver/requires"
 
 
 def tools(dispatcher: Dispatcher, form: str) -> int:
+    anyio.run(dispatcher.registry.foreign.look)
     if form == "table":
         _table(dispatcher)
     else:
@@ -55,7 +56,8 @@ def _table(dispatcher: Dispatcher) -> None:
     count = f"{table.row_count} tools in mode {dispatcher.policy.ceiling.flag}"
     console.print(f"{count}: {total} characters in all, which a client sends to its model", soft_wrap=True)
     names = (entry.spec.name for entry in dispatcher.available)
-    if found := [name for name in names if name in dispatcher.unlisted]:
+    unlisted = dispatcher.unlisted | dispatcher.registry.foreign.unlisted
+    if found := [name for name in names if name in unlisted]:
         console.print(f"Not listed, but callable (ToolSearch finds them): {', '.join(found)}", soft_wrap=True)
 
 

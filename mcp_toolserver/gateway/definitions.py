@@ -1,10 +1,11 @@
-"""The definition of another server's tool: as it is pinned, compared, and shown to clients. Pure."""
+"""The definition of another server's tool: as it is pinned, compared, and shown to clients."""
 
 import difflib
 import json
+import os
 import re
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from pathlib import Path
@@ -13,6 +14,8 @@ from pydantic import JsonValue
 
 import mcp_toolserver.tools
 from mcp_toolserver.capabilities.permissions import Permission
+from mcp_toolserver.errors import SettingsError
+from mcp_toolserver.stores.pins import Pins, State
 from mcp_toolserver.text.json_values import with_texts
 from mcp_toolserver.text.lines.escape_invisible import visible, visible_values
 
@@ -21,6 +24,8 @@ MOST_BYTES = 4 << 20
 """Limits for all tools of a server together; further ones are off."""
 
 _LONGEST_NAME = 128
+
+Definition = dict[str, JsonValue]
 
 _FOLDER = "<folder>"
 _FOLDERS = re.compile(rf"{_FOLDER}(?:[\s,;:]+{_FOLDER})+")
@@ -42,13 +47,19 @@ class Reach:
         return {"readOnlyHint": reads, "destructiveHint": not reads, "openWorldHint": self.is_networked}
 
 
-def normaliser(paths: Iterable[str], now: datetime) -> Callable[[JsonValue], JsonValue]:
-    """Return a function that replaces what differs between starts: these folders, and dates of today.
+def normaliser(
+    command: Iterable[str], places: Iterable[str], now: datetime
+) -> Callable[[JsonValue], JsonValue]:
+    """Return a function that replaces what differs between starts: the folders in a command and these
+    `places`, and dates of today.
 
     Nothing else is replaced: a change of any other path or date is a change of the definition. A folder at
     the top, such as /srv, is not replaced, because texts name those for other reasons.
     """
-    found = {path.rstrip("/") for path in paths if path.startswith("/") and path.count("/") > 1}
+    named = (*places, *(word.partition("=")[2] or word for word in command))
+    forms = (os.path.normpath, os.path.realpath)
+    paths = {form(path) for path in named if os.path.isabs(path) for form in forms}
+    found = {path for path in paths if path.count("/") > 1}
     folders = [re.escape(path) for path in sorted(found, key=len, reverse=True)]
     days = (now.astimezone(zone) + timedelta(days=day) for zone in (None, UTC) for day in (-1, 0, 1))
     dates = "|".join(sorted({re.escape(day.strftime(form)) for day in days for form in _DATES}))
@@ -63,10 +74,10 @@ def normaliser(paths: Iterable[str], now: datetime) -> Callable[[JsonValue], Jso
     return lambda value: with_texts(value, normal)
 
 
-def named(tools: Sequence[JsonValue]) -> dict[str, dict[str, JsonValue]]:
+def named(tools: Sequence[JsonValue]) -> dict[str, Definition]:
     """The usable definitions by name: of a name that occurs twice the first, none with a name that hides
     something, and no more than the limits allow."""
-    found: dict[str, dict[str, JsonValue]] = {}
+    found: dict[str, Definition] = {}
     size = 0
     for tool in tools:
         name = tool.get("name") if isinstance(tool, dict) else None
@@ -82,7 +93,64 @@ def _is_clear(name: str) -> bool:
     return 0 < len(name) <= _LONGEST_NAME and name == visible(name) and name.isprintable()
 
 
-def presented(tool: dict[str, JsonValue], reach: Reach, server: str) -> dict[str, JsonValue]:
+@dataclass(kw_only=True, eq=False)
+class Definitions:
+    """The definitions of a server, compared with its pins: what waits for approval is off."""
+
+    server: str
+    """The name of the server."""
+    pins: Pins
+    normal: Callable[[JsonValue], JsonValue]
+    """Removes from a definition what differs between starts."""
+    known: dict[str, Definition] = field(default_factory=dict[str, Definition])
+    """By tool."""
+    _states: dict[str, State] = field(default_factory=dict[str, State])
+
+    def approved(self, tools: Sequence[JsonValue]) -> dict[str, Definition]:
+        """Those that are approved, of what the server lists now."""
+        found = named(tools)
+        self.known |= found
+        self._judge(found)
+        return {name: tool for name, tool in found.items() if self._states[name] == "approved"}
+
+    def why_off(self, tool: str) -> str:
+        """Why calls of a known tool are refused; empty if its definition is approved."""
+        if self._states[tool] != "approved":
+            # The operator may have approved it since.
+            self._judge({tool: self.known[tool]})
+        if (state := self._states[tool]) == "approved":
+            return ""
+        what = "changed since it was approved" if state == "changed" else "is new"
+        return f"{tool} is off: its definition {what}. {self._advice}"
+
+    def instructions(self, text: str) -> str:
+        """The instructions of the server that clients get."""
+        try:
+            state = self.pins.judge("instructions", {"instructions": self.normal(text)})["instructions"]
+        except (OSError, SettingsError):
+            state = "changed"
+        if state == "approved":
+            return visible(text)
+        return f"[The instructions of {self.server} have changed. {self._advice}]"
+
+    def _judge(self, found: Mapping[str, Definition]) -> None:
+        """Bring `_states` up to date; where the pins cannot be used, nothing is approved."""
+        try:
+            self._states |= self.pins.judge(
+                "tools", {name: self.normal(tool) for name, tool in found.items()}
+            )
+        except (OSError, SettingsError):
+            self._states |= dict.fromkeys(found, "changed")
+
+    @property
+    def _advice(self) -> str:
+        return (
+            f"The operator can look at it with `mcp-toolserver upstream diff {self.server}` and turn it on "
+            f"with `mcp-toolserver upstream approve {self.server}`."
+        )
+
+
+def presented(tool: Definition, reach: Reach, server: str) -> Definition:
     """The definition for clients: nothing hidden, the hints that hold, and a note on the name of a tool of
     ours."""
     shown = visible_values(tool)

@@ -9,20 +9,18 @@ import json
 import os
 import re
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from pydantic import JsonValue
 
 from mcp_toolserver.capabilities.call_scope import ROOM, Room, SavedOutput
 from mcp_toolserver.capabilities.permissions import Capability
-from mcp_toolserver.errors import SettingsError
-from mcp_toolserver.gateway.definitions import Reach, named, presented
+from mcp_toolserver.gateway.definitions import Definitions, Reach, presented
 from mcp_toolserver.pipeline import call_record
 from mcp_toolserver.pipeline.call_record import CallRecord, Recorder
 from mcp_toolserver.policy.rules import FOREIGN, Policy, Request, Subject, Verdict
-from mcp_toolserver.stores.pins import Pins, State
 from mcp_toolserver.text.json_values import texts_in
 from mcp_toolserver.text.lines.encoding import head_bytes
 from mcp_toolserver.text.lines.escape_invisible import visible, visible_values
@@ -41,11 +39,7 @@ class Refused(Exception):
 
 @dataclass(kw_only=True, eq=False)
 class Gate:
-    server: str
-    """The name of the server."""
-    pins: Pins
-    normal: Callable[[JsonValue], JsonValue]
-    """Removes from a definition what differs between starts."""
+    definitions: Definitions
     reach: Reach
     policy: Policy
     roots: Sequence[str]
@@ -57,29 +51,19 @@ class Gate:
     escapes: bool = True
     """Whether to show what is invisible in results as escapes; in definitions it always is."""
     room: Room = ROOM
-    _known: dict[str, Object] = field(default_factory=dict[str, Object])
-    _states: dict[str, State] = field(default_factory=dict[str, State])
+
+    @property
+    def server(self) -> str:
+        """The name of the server."""
+        return self.definitions.server
 
     def listed(self, tools: Sequence[JsonValue]) -> list[JsonValue]:
         """The definitions that clients get, of those that the server lists now."""
-        found = named(tools)
-        self._known |= found
-        self._judge(found)
         return [
             presented(tool, self.reach, self.server)
-            for name, tool in found.items()
-            if self._states[name] == "approved" and self._decide(name, {}).action != "refuse"
+            for name, tool in self.definitions.approved(tools).items()
+            if self._decide(name, {}).action != "refuse"
         ]
-
-    def instructions(self, text: str) -> str:
-        """The instructions of the server that clients get."""
-        try:
-            state = self.pins.judge("instructions", {"instructions": self.normal(text)})["instructions"]
-        except (OSError, SettingsError):
-            state = "changed"
-        if state == "approved":
-            return visible(text)
-        return f"[The instructions of {self.server} have changed. {self._advice}]"
 
     async def begin(self, tool: str, sent: Object, session: str, ask: Ask) -> CallRecord:
         """Decide on a call and announce it to the audit log. Raises: Refused: it must not run."""
@@ -150,15 +134,11 @@ class Gate:
         """Raises: Refused."""
         tool = call.name
         call.verdict = "refused-off"
-        if tool not in self._known:
+        if tool not in self.definitions.known:
             call.verdict = "unknown"
             raise Refused(f"{self.server} does not list a tool {tool!r}.")
-        if self._states[tool] != "approved":
-            # The operator may have approved it since.
-            self._judge({tool: self._known[tool]})
-        if (state := self._states[tool]) != "approved":
-            what = "changed since it was approved" if state == "changed" else "is new"
-            raise Refused(f"{tool} is off: its definition {what}. {self._advice}")
+        if why := self.definitions.why_off(tool):
+            raise Refused(why)
         verdict = self._decide(tool, sent)
         call.rule = verdict.rule
         if verdict.action == "refuse":
@@ -172,15 +152,6 @@ class Gate:
             call.verdict = "asked-yes" if approved else "asked-no"
             if not approved:
                 raise Refused(f"{verdict.reason} It was not approved.")
-
-    def _judge(self, found: Mapping[str, Object]) -> None:
-        """Bring `_states` up to date; where the pins cannot be used, nothing is approved."""
-        try:
-            self._states |= self.pins.judge(
-                "tools", {name: self.normal(tool) for name, tool in found.items()}
-            )
-        except (OSError, SettingsError):
-            self._states |= dict.fromkeys(found, "changed")
 
     def _decide(self, tool: str, sent: Object) -> Verdict:
         request = Request(
@@ -201,13 +172,6 @@ class Gate:
             path = os.path.normpath(os.path.join(self.folder, text.removeprefix("file://")))
             inside = [os.path.relpath(path, root) for root in self.roots if path.startswith(f"{root}/")]
             yield (text, path, *inside)
-
-    @property
-    def _advice(self) -> str:
-        return (
-            f"The operator can look at it with `mcp-toolserver upstream diff {self.server}` and turn it on "
-            f"with `mcp-toolserver upstream approve {self.server}`."
-        )
 
 
 def failure(text: str) -> Object:

@@ -13,7 +13,6 @@ from time import monotonic
 
 import anyio
 from anyio.abc import TaskGroup
-from anyio.lowlevel import checkpoint
 from pydantic import JsonValue
 
 from mcp_toolserver.errors import Unavailable
@@ -33,6 +32,7 @@ from mcp_toolserver.gateway.messages import (
     error,
     parse,
 )
+from mcp_toolserver.gateway.server_process import TooLong, how_it_ended, lines_of
 from mcp_toolserver.pipeline.call_record import CallRecord
 from mcp_toolserver.runtime.processes.interactive import InteractiveProcess
 from mcp_toolserver.text.lines.escape_invisible import visible_values
@@ -231,30 +231,14 @@ class Pump:
     # --- the server -----------------------------------------------------------------------------------------
 
     async def _from_server(self) -> None:
-        buffer, why = bytearray(), ""
-        while not why and (data := await self._process.read()):
-            searched = len(buffer)
-            buffer += data
-            while (end := buffer.find(b"\n", searched)) >= 0:
-                line = bytes(buffer[: end + 1])
-                del buffer[: end + 1]
-                searched = 0
+        why = ""
+        try:
+            async for line in lines_of(self._process, self._limits.message):
                 await self._of_server(line)
-                # A busy server does not block the client.
-                await checkpoint()
-            if len(buffer) > self._limits.message:
-                why = f"sent a message of more than {self._limits.message:,} bytes, so it was ended"
+        except TooLong:
+            why = f"sent a message of more than {self._limits.message:,} bytes, so it was ended"
         if why or not self._is_ending:
-            await self._leave(why or await self._how_it_ended())
-
-    async def _how_it_ended(self) -> str:
-        with anyio.move_on_after(self._limits.exit):
-            await self._process.wait()
-        ended = self._process.exit
-        status = f" with exit status {ended.status}" if ended and ended.status is not None else ""
-        detail = f" ({ended.detail})" if ended and ended.detail else ""
-        errors = self._process.stderr()[-500:].decode(errors="replace").strip()
-        return f"ended{status}{detail}" + (f"; it printed: {errors}" if errors else "")
+            await self._leave(why or await how_it_ended(self._process, self._limits.exit))
 
     async def _leave(self, why: str) -> None:
         """The server is of no more use: answer what waits, and stop. A client that has yet to send its first
@@ -319,7 +303,7 @@ class Pump:
             case _:
                 shown = dict(result)
                 if isinstance(instructions := result.get("instructions"), str):
-                    shown["instructions"] = self._gate.instructions(instructions)
+                    shown["instructions"] = self._gate.definitions.instructions(instructions)
         return message.line if shown == result else encode({**fields, "result": shown})
 
     async def _list_first(self, params: Object) -> None:

@@ -5,8 +5,11 @@ import os
 import re
 import select
 import time
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import suppress
+
+import anyio
+from anyio.lowlevel import checkpoint
 
 from mcp_toolserver.runtime.processes.broker_client import Broker
 from mcp_toolserver.runtime.processes.interactive import InteractiveProcess, start_interactive
@@ -43,14 +46,73 @@ def server_name(command: Sequence[str]) -> str:
     return re.sub(r"[^A-Za-z0-9.-]|_+", "-", part).strip("-.")[:64] or "server"
 
 
-async def start_server(
-    broker: Broker, command: Sequence[str], *, name: str, cwd: int, own_home: bool
+async def start_server(  # noqa: PLR0913  what it may use has no use together but here
+    broker: Broker,
+    command: Sequence[str],
+    *,
+    name: str,
+    cwd: int,
+    own_home: bool,
+    roots: tuple[str, ...] | None = None,
 ) -> InteractiveProcess:
-    """Start `command` in the folder open as `cwd`, which this closes. Raises: Unavailable: it cannot be."""
+    """Start `command` in the folder open as `cwd`, which this closes. It sees `roots` of those of the broker;
+    None for all. Raises: Unavailable: it cannot be."""
     argv = ("sh", "-c", _OWN_HOME, "sh", *command) if own_home else command
     return await start_interactive(
-        broker, argv, cwd=cwd, owner=f"{OWNER} {name}", name=f"the MCP server {name}"
+        broker, argv, cwd=cwd, roots=roots, owner=f"{OWNER} {name}", name=f"the MCP server {name}"
     )
+
+
+class Notes:
+    """Says what happened to protected names since the last call, and where the server could not connect.
+    `writes` is whether it may write in its roots."""
+
+    def __init__(self, broker: Broker, process: InteractiveProcess, name: str, *, writes: bool) -> None:
+        self._broker, self._process, self._session = broker, process, f"{OWNER} {name}"
+        self._writes = writes
+        self._seen = 0
+        """The last refused connection that a result had a note on."""
+
+    async def __call__(self) -> Sequence[str]:
+        notes: tuple[str, ...] = ()
+        if known := self._broker.connections:
+            notes = known.refusals(self._session, self._seen)
+            self._seen = known.watch(self._session)
+        if self._writes and self._process.exit is None:
+            return (*await self._process.check(), *notes)
+        return notes
+
+
+class TooLong(Exception):
+    """A server sent a message of more bytes than is allowed."""
+
+
+async def lines_of(process: InteractiveProcess, longest: int) -> AsyncGenerator[bytes]:
+    """Yield each line that a server writes, with its end. Raises: TooLong."""
+    buffer = bytearray()
+    while data := await process.read():
+        searched = len(buffer)
+        buffer += data
+        while (end := buffer.find(b"\n", searched)) >= 0:
+            line = bytes(buffer[: end + 1])
+            del buffer[: end + 1]
+            searched = 0
+            yield line
+            # A busy server does not block the others.
+            await checkpoint()
+        if len(buffer) > longest:
+            raise TooLong
+
+
+async def how_it_ended(process: InteractiveProcess, seconds: float) -> str:
+    """How a server whose output is closed ended, within `seconds`, to follow its name."""
+    with anyio.move_on_after(seconds):
+        await process.wait()
+    ended = process.exit
+    status = f" with exit status {ended.status}" if ended and ended.status is not None else ""
+    detail = f" ({ended.detail})" if ended and ended.detail else ""
+    errors = process.stderr()[-500:].decode(errors="replace").strip()
+    return f"ended{status}{detail}" + (f"; it printed: {errors}" if errors else "")
 
 
 class ErrorRelay:

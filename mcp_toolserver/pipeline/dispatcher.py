@@ -51,7 +51,7 @@ from mcp_toolserver.pipeline.nested_calls import NestedCalls
 from mcp_toolserver.pipeline.registry import Entry, Registry
 from mcp_toolserver.pipeline.validation import about, checked, ignored, respelt, subjects_of
 from mcp_toolserver.policy.dangerous_commands import objection
-from mcp_toolserver.policy.rules import Narrowing, Policy, Request, Rule
+from mcp_toolserver.policy.rules import FOREIGN, Narrowing, Policy, Request, Rule
 from mcp_toolserver.text.lines.escape_invisible import visible, visible_values
 from mcp_toolserver.text.shell.command_output import noted
 from mcp_toolserver.tool_spec import Args, Forward, Output, Profile, ResourceLink, Runtime, ToolSpec
@@ -166,18 +166,23 @@ class Dispatcher:
         targets."""
         if not entry.spec.forwards:
             return entry.spec.level(self.host.permissions)
-        return max(map(self.level, self._targets), default=Permission.READ_ONLY)
+        foreign = min(self.registry.foreign.highest, self.policy.ceiling)
+        return max((foreign, *map(self.level, self._targets_of(entry))))
 
     def reach(self, entry: Entry) -> frozenset[Capability]:
         """The open-world capabilities that the tool, or one that it may call, needs."""
-        others = [other.spec for other in self._targets] if entry.spec.forwards else []
+        others = [other.spec for other in self._targets_of(entry)]
         return self.host.open_world & frozenset[Capability]().union(
             entry.spec.needs, *(spec.needs for spec in others)
         )
 
     def listed(self, *, samples: bool = False) -> tuple[Entry, ...]:
         """The tools that a client sees in the list, by name. `samples` is whether it offers its model."""
-        omitted = self.unlisted | (self.without_own_model if samples else self.without_model)
+        omitted = (
+            self.unlisted
+            | self.registry.foreign.unlisted
+            | (self.without_own_model if samples else self.without_model)
+        )
         return tuple(entry for entry in self.available if entry.spec.name not in omitted)
 
     async def described_choices(self, tools: Collection[str]) -> Mapping[str, str]:
@@ -199,15 +204,23 @@ class Dispatcher:
                     found[name] = "\n" + described("Files here add, in their own words:", permitted)
         return found
 
-    @cached_property
+    @property
     def available(self) -> tuple[Entry, ...]:
-        """The tools that this server can run: switched on, available here and not above the ceiling, by
-        name."""
+        """The tools that this server can run: switched on, available here and not above the ceiling. Its own
+        ones by name, then those of other servers."""
+        foreign = self.registry.foreign.entries
+        return (*self._own, *filter(self._is_available, foreign.values())) if foreign else self._own
+
+    @cached_property
+    def _own(self) -> tuple[Entry, ...]:
         return tuple(filter(self._is_available, self.registry.entries.values()))
+
+    def _is_offered(self, tool: str) -> bool:
+        return tool in self.offered or tool in self.registry.foreign.entries
 
     def _is_available(self, entry: Entry) -> bool:
         return (
-            entry.spec.name in self.offered
+            self._is_offered(entry.spec.name)
             and self.level(entry) <= self.policy.ceiling
             and entry.spec.needs <= self.host.permissions.keys()
         )
@@ -232,9 +245,14 @@ class Dispatcher:
 
     @cached_property
     def _targets(self) -> tuple[Entry, ...]:
-        """The tools that a forwarding tool may call."""
+        """The tools of this server that a forwarding tool may call."""
         others = (entry for entry in self.registry.entries.values() if not entry.spec.forwards)
         return tuple(filter(self._is_available, others))
+
+    def _targets_of(self, entry: Entry) -> tuple[Entry, ...]:
+        """Those of the tool `entry`, which may call those of other servers, too."""
+        run = entry.spec.run
+        return self._targets if isinstance(run, Forward) and not run.only_foreign else ()
 
     def _catalogue(self, caller: Caller) -> tuple[ToolCard, ...]:
         omitted = self.without_model if caller.sampling() is None else self.without_own_model
@@ -280,6 +298,7 @@ class Dispatcher:
             return Result(text=why, error=Unavailable.kind, call_id=call.id)
         started, entry, result = time.perf_counter(), None, Result(text="", error=call.outcome)
         try:
+            await self._look(name)
             entry = self.registry.find(name)
             # The end of the server may record the call before `finally` does.
             call.outcome = "cancelled"
@@ -298,6 +317,12 @@ class Dispatcher:
         if why is not None:
             result = Result(text=why, error=Unavailable.kind)
         return replace(result, duration_ms=call.duration_ms, call_id=call.id)
+
+    async def _look(self, name: str) -> None:
+        """Before a call that may be of a tool of another server, or may find one, see what those offer."""
+        entry = self.registry.entries.get(name)
+        if entry is None or entry.spec.forwards or Capability.CATALOGUE in entry.spec.needs:
+            await self.registry.foreign.look()
 
     def may_be_long(self, name: str, arguments: Mapping[str, JsonValue] | None) -> bool:
         """Whether such a call may take longer than clients wait. Raises: UnknownTool."""
@@ -474,7 +499,10 @@ class Dispatcher:
             target = self.registry.find(name)
         except UnknownTool:
             call.verdict = "unknown"
-            raise NotFound(f"{entry.spec.name} found no tool of that name; ToolSearch finds names.") from None
+            why = self.registry.foreign.why_missing(name) if name.startswith(FOREIGN) else ""
+            raise NotFound(
+                f"{entry.spec.name} found no tool of that name; ToolSearch finds names. {why}".rstrip()
+            ) from None
         if target.spec.forwards:
             raise InvalidInput(f"{entry.spec.name} cannot call {name}; name the tool that is to run.")
         return target, self.registry.translate(name, its_own), entry.spec.name
@@ -520,7 +548,7 @@ class Dispatcher:
 
     def _check_offered(self, request: Request, call: CallRecord) -> None:
         """Raises: Denied: the operator did not switch the tool on."""
-        if off := [*filterfalse(self.offered.__contains__, request.tools)]:
+        if off := [*filterfalse(self._is_offered, request.tools)]:
             call.verdict = "refused-off"
             raise Denied(
                 f"{off[0]} is switched off on this server. Its operator can add it with --tools {off[0]}, "

@@ -169,8 +169,9 @@ class NestedCalls:
             return "nobody waits for it, so it needs a model that the operator configured"
         if any(entry.spec.name == tool for entry in self.entries()):
             return ""
-        entry = server.registry.entries.get(tool)
-        if entry in server.available and tool in server.unlisted:
+        registry = server.registry
+        entry = registry.entries.get(tool) or registry.foreign.entries.get(tool)
+        if entry in server.available and tool in server.unlisted | registry.foreign.unlisted:
             return ""
         found = server.host.reasons(entry.spec.needs) if entry is not None else []
         return found[0].text if found else f"these calls may not use {tool} here"

@@ -8,13 +8,15 @@ import pkgutil
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Protocol
 
 from pydantic import JsonValue
 
 from mcp_toolserver import tools
-from mcp_toolserver.capabilities.permissions import HostFacts
+from mcp_toolserver.capabilities.permissions import HostFacts, Permission
 from mcp_toolserver.errors import InvalidInput, RegistrationError, SettingsError, UnknownTool
+from mcp_toolserver.policy.rules import FOREIGN
 from mcp_toolserver.text.argument_cleanup import argument_type, parsed
 from mcp_toolserver.text.json_schema import Schema
 from mcp_toolserver.tool_spec import Alias, Profile, ToolSpec
@@ -64,6 +66,47 @@ def discover() -> tuple[Entry, ...]:
     return tuple(sorted(entries, key=lambda entry: entry.spec.name))
 
 
+class Foreign(Protocol):
+    """The tools of other servers, which may change while this one runs."""
+
+    @property
+    def entries(self) -> Mapping[str, Entry]:
+        """All that are offered, by name."""
+        ...
+
+    @property
+    def unlisted(self) -> frozenset[str]:
+        """Those that are not listed, but can be found."""
+        ...
+
+    @property
+    def highest(self) -> Permission:
+        """The highest level of any of them, known or not."""
+        ...
+
+    async def look(self) -> None:
+        """Find out what those offer that were never asked. Bounded in time."""
+        ...
+
+    def why_missing(self, name: str) -> str:
+        """Why none of them has this name, as a sentence."""
+        ...
+
+
+class NoForeign:
+    """For a server without others. Implements `Foreign`."""
+
+    entries: Mapping[str, Entry] = MappingProxyType({})
+    unlisted: frozenset[str] = frozenset()
+    highest = Permission.READ_ONLY
+
+    async def look(self) -> None:
+        return
+
+    def why_missing(self, name: str) -> str:
+        return f"This server has no other servers, so no tool {name}."
+
+
 class Registry:
     """All tools by name.
 
@@ -71,7 +114,8 @@ class Registry:
         RegistrationError: two tools have the same name.
     """
 
-    def __init__(self, entries: Iterable[Entry]) -> None:
+    def __init__(self, entries: Iterable[Entry], foreign: Foreign | None = None) -> None:
+        self.foreign: Foreign = foreign or NoForeign()
         self.entries: dict[str, Entry] = {}
         self._spellings: dict[str, Entry] = {}
         self._aliases: dict[str, Alias] = {}
@@ -84,16 +128,16 @@ class Registry:
                     raise RegistrationError(f"two tools are called {name!r}")
                 self._spellings[name] = entry
 
-    def on(self, host: HostFacts) -> "Registry":
-        """Return the same tools with descriptions that say what holds on `host`."""
-        return Registry(_described(entry, host) for entry in self.entries.values())
+    def on(self, host: HostFacts, foreign: Foreign | None = None) -> "Registry":
+        """Return the same tools with descriptions that say what holds on `host`, and `foreign` ones."""
+        return Registry((_described(entry, host) for entry in self.entries.values()), foreign)
 
     def find(self, name: str) -> Entry:
         """Return the tool with this name or alias. Raises: UnknownTool."""
-        try:
-            return self._spellings[name]
-        except KeyError:
-            raise UnknownTool(name) from None
+        entry = self._spellings.get(name) or self.foreign.entries.get(name)
+        if entry is None:
+            raise UnknownTool(name)
+        return entry
 
     def translate(self, name: str, arguments: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
         """Return the arguments of a call by the name or alias `name`, with the tool's own names and units.
@@ -133,20 +177,19 @@ class Registry:
         names: Sequence[str],
         excluded: Sequence[str],
         *,
-        has_model: bool = False,
+        with_default: Sequence[str] = (),
     ) -> frozenset[str]:
         """Return the names of the requested tools: those of `toolsets` and `names`, without `excluded`.
 
         A toolset is a folder of `tools/`, one of `DEEPAGENTS`, or a profile: `lean`, `default` or `all`. The
-        default is `default`, or no toolset if `names` is given; where agents have a model, `default` includes
-        `agents`.
+        default is `default`, or no toolset if `names` is given. `with_default` are toolsets that it includes.
 
         Raises:
             SettingsError: a toolset or tool is unknown; the text lists the choices.
         """
         asked = _asked(toolsets, names)
-        if has_model and _DEFAULT in asked:
-            asked = (*asked, "agents")
+        if _DEFAULT in asked:
+            asked = (*asked, *with_default)
         chosen = {name for toolset in asked for name in self._members(toolset)}
         chosen |= {self._operator_named(name) for name in names}
         return frozenset(chosen - {self._operator_named(name) for name in excluded})
@@ -178,6 +221,9 @@ class Registry:
                 yield name
 
     def _operator_named(self, name: str) -> str:
+        if name.startswith(FOREIGN):
+            # Which there are is found out later.
+            return name
         if name not in self._spellings:
             raise SettingsError(f"unknown tool {name!r}; choose from {', '.join(self.entries)}")
         return self.find(name).spec.name

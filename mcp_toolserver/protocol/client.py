@@ -62,11 +62,13 @@ async def connect(
         try:
             client = await stack.enter_async_context(Client(transport, read_timeout_seconds=30))
         except ExceptionGroup as failure:
-            raise SettingsError(f"the server does not start: {_cause(failure)}") from None
+            raise SettingsError(f"the server does not start: {cause(failure)}") from None
         yield Connection(client)
 
 
-def _cause(failure: Exception) -> str:
-    """The message of the first exception that is no group."""
-    nested: Sequence[Exception] = getattr(failure, "exceptions", ())
-    return _cause(nested[0]) if nested else str(failure)
+def cause(failure: BaseException) -> str:
+    """The message of the first exception that is no group, or what kind it is, without a full stop."""
+    nested: Sequence[BaseException] = getattr(failure, "exceptions", ())
+    if nested:
+        return cause(nested[0])
+    return str(failure).rstrip(".") or type(failure).__name__

@@ -112,7 +112,7 @@ class Handlers:
     def client_ids(self) -> ClientIds:
         return ClientIds(self.changes.forget, only=self.only_client, user=self.dispatcher.user)
 
-    @cached_property
+    @property
     def offered(self) -> frozenset[str]:
         """The names of the tools that this server can run."""
         return frozenset(entry.spec.name for entry in self.dispatcher.available)
@@ -133,6 +133,7 @@ class Handlers:
         """All tools on one page, because many clients never request a second. The list of the stateless
         protocol is the same for every client."""
         refuse_cursor(params)
+        await self.dispatcher.registry.foreign.look()
         samples = not is_stateless(context) and _offers_model(context)
         tools = translate.tools(self.dispatcher, samples=samples, structured=self.structured)
         choices = await self.dispatcher.described_choices({tool.name for tool in tools})

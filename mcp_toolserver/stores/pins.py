@@ -8,7 +8,7 @@ import json
 import os
 import re
 import secrets
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -41,6 +41,8 @@ class Record:
     """The last command that started it."""
     approved: dict[Kind, Definitions] = field(default_factory=dict[Kind, Definitions])
     waiting: dict[Kind, Definitions] = field(default_factory=dict[Kind, Definitions])
+    listed: list[JsonValue] = field(default_factory=list[JsonValue])
+    """The definitions of tools that it listed last, as they were."""
 
 
 _RECORD = TypeAdapter(Record)
@@ -82,6 +84,11 @@ class Pins:
                 else "new"
                 for name, definition in found.items()
             }
+
+    def remember(self, listed: Sequence[JsonValue]) -> None:
+        """Keep what a server lists, for the next start. Raises: OSError, SettingsError."""
+        with self._changing() as record:
+            record.listed = list(listed)
 
     def approve(self, shown: Mapping[Kind, Definitions]) -> None:
         """Approve exactly these definitions. Raises: as for `judge`."""

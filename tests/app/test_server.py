@@ -95,6 +95,8 @@ ELSEWHERE = {name for name, programs in PROGRAMS.items() if not any(map(shutil.w
 """What needs a program that this machine does not have."""
 DESKTOP = {entry.spec.name for entry in discover() if entry.toolset == "desktop"}
 """Switched off: whoever runs the tests may have one."""
+GATEWAY = {entry.spec.name for entry in discover() if entry.toolset == "gateway"}
+"""What needs upstream servers, which are not configured."""
 MISSING = ELSEWHERE | DESKTOP | MODEL
 IN_FULL_MODE = {"RemoteTrigger", "container_shell", "curl"}
 WRITES = {
@@ -109,7 +111,7 @@ LISTED = {
 
 for _entry in discover():
     # A tool that the table of calls does not mention is offered as it declares.
-    if _entry.spec.name not in CALLS.keys() | MODEL | DESKTOP:
+    if _entry.spec.name not in CALLS.keys() | MODEL | DESKTOP | GATEWAY:
         for _mode in MODES[_entry.spec.own_permission :]:
             LISTED[_mode].add(_entry.spec.name)
 

@@ -106,7 +106,8 @@ async def test_pages_pass_and_all_are_pinned_at_first(at: Place) -> None:
 
 def test_what_differs_between_starts_is_no_change_and_everything_else_is() -> None:
     now, then = datetime(2026, 11, 28, 12, tzinfo=UTC), datetime(2027, 3, 9, 8, tzinfo=UTC)
-    one, two = normaliser(["/home/a/project", "/home/a"], now), normaliser(["/srv/x/y", "/home/b"], then)
+    one = normaliser(["serve", "--in=/home/a/project"], ["/home/a"], now)
+    two = normaliser(["serve", "--in=/srv/x/y"], ["/home/b"], then)
     same = {
         "Works in /home/a/project.": "Works in /srv/x/y.",
         "Allowed: /home/a/project, /home/a": "Allowed: /srv/x/y",
@@ -117,7 +118,7 @@ def test_what_differs_between_starts_is_no_change_and_everything_else_is() -> No
     assert [one({"d": [text]}) for text in same] == [two({"d": [text]}) for text in same.values()]
     other = ("/home/ab/x", "/etc/passwd", "1999-01-01", "/srv")
     assert [one(text) for text in other] == list(other)
-    assert normaliser(["/srv"], now)("in /srv") == "in /srv"
+    assert normaliser([], ["/srv"], now)("in /srv") == "in /srv"
 
 
 SHADY = r"""

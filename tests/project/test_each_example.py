@@ -11,6 +11,7 @@ import json
 import os
 import re
 import shutil
+import sys
 import threading
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -27,6 +28,7 @@ import pytest_asyncio
 
 from mcp_toolserver.app import confinement
 from mcp_toolserver.app.compose import Application, build_application
+from mcp_toolserver.app.upstreams import start_upstreams
 from mcp_toolserver.capabilities.call_scope import LOCAL
 from mcp_toolserver.capabilities.permissions import Capability, Permission
 from mcp_toolserver.pipeline.dispatcher import Dispatcher
@@ -89,6 +91,20 @@ _HITS = {
         {"title": "VAT rates", "url": "http://example.org/vat", "content": "The usual rate is 19 %."}
     ],
 }
+
+_NOTES = """
+from mcp.server import MCPServer
+server = MCPServer("notes")
+@server.tool()
+def find(word: str) -> str:
+    'Find a note.'
+    return f"note://rates mentions {word}"
+@server.resource("note://rates")
+def rates() -> str:
+    'The usual rates'
+    return "The usual rate is 19 %."
+server.run()
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -186,7 +202,7 @@ def tidied(text: str, folder: Path) -> str:
     text = HANDLE.sub("…", text)
     text = re.sub(r"\b(agent|team)_[0-9a-f]{12}\b", r"\1_…", text)
     text = re.sub(r"(interpreter: ).*]", r"\1CPython 3.12.1, /usr/bin/python3]", text)
-    text = re.sub(r"(content )[0-9a-f]+( (?:begins|ends))", r"\1…\2", text)
+    text = re.sub(r"(\[untrusted .+ )[0-9a-f]+( (?:begins|ends))", r"\1…\2", text)
     text = re.sub(r"^(server|date): .*\n", "", text, flags=re.MULTILINE)
     return re.sub(r"\b\d+\.\d s\b", "0.1 s", text)
 
@@ -253,12 +269,15 @@ async def stage(folder: Path) -> AsyncGenerator[Stage]:
     """A server on a project in `folder`."""
     for name in ("root", "home"):
         (folder / name).mkdir()
+    servers = {"notes": {"command": sys.executable, "args": ["-c", _NOTES]}}
+    (folder / "servers.json").write_text(json.dumps({"mcpServers": servers}), encoding="utf-8")
     end = threading.Event()
     with pytest.MonkeyPatch.context() as patch, site(_routes()) as web, model_api(_agents(end)) as model:
         settings = Settings(
             permission_mode=Permission.DANGER_FULL_ACCESS,
             root=(str(folder / "root"),),
             state_dir=str(folder / "state"),
+            upstreams=str(folder / "servers.json"),
             toolsets=("all",),
             git_author="Ada <ada@example.org>",
             agent_provider="openai",
@@ -271,7 +290,8 @@ async def stage(folder: Path) -> AsyncGenerator[Stage]:
         here = find_host_executables(os.environ, settings.root)
         found = replace(here, engine=None, desktop=DesktopExecutables())
         broker = start_standalone_broker(confinement.broker_policy(settings, found))
-        app = build_application(settings, broker, found, held_by=None)
+        upstreams = start_upstreams(settings, found, os.environ, start_standalone_broker)
+        app = build_application(settings, broker, found, held_by=None, upstreams=upstreams)
         try:
             yield Stage(folder=folder, app=app, dispatcher=_with_web(app.dispatcher, web))
         finally:

@@ -24,7 +24,12 @@ OPEN = frozenset(
     need
     for need in Capability
     if need.value.open_world(
-        HostFacts(mode=Permission.DANGER_FULL_ACCESS, network="commands", starts_programs=True)
+        HostFacts(
+            mode=Permission.DANGER_FULL_ACCESS,
+            network="commands",
+            starts_programs=True,
+            upstreams="networked",
+        )
     )
 )
 """What reaches beyond the machine, on a host that confines nothing."""

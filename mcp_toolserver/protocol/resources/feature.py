@@ -75,6 +75,7 @@ class ResourceFeature:
             server.extensions[SKILLS] = {}
         for method, (params, chosen) in methods.items():
             server.add_request_handler(method, params, self._answering(chosen))
+        self.changing.tools_changed |= Capability.UPSTREAMS in self.handlers.dispatcher.host.permissions
         server.list_changed = self.changing
         self.handlers.changes.on_change = self._on_change
 

@@ -119,6 +119,8 @@ class Subscriptions:
         kind, handle = thing
         if listed and kind in ("output", "job", "agent", "task"):
             self.publish(change_notification(ResourcesListChanged()), owners)
+        if kind == "tools":
+            self.publish(change_notification(ToolsListChanged()))
         for uri, by_owner in _UPDATED.get(kind, ()):
             event = ResourceUpdated(uri.format(handle))
             self.publish(change_notification(event), owners if by_owner else None)

@@ -528,7 +528,10 @@ def _visible(calls: NestedCalls, kind: AgentType, *, is_member: bool) -> tuple[E
         return every
     # Tools that are not listed are found with others; agents need none of the deferred ones.
     server = calls.dispatcher
-    finds = any(not server.registry.entries[name].spec.deferred for name in server.unlisted)
+    registry = server.registry
+    finds = bool(registry.foreign.unlisted) or any(
+        not registry.entries[name].spec.deferred for name in server.unlisted
+    )
 
     def is_useful(spec: ToolSpec) -> bool:
         if finds and (spec.forwards or Capability.CATALOGUE in spec.needs):

@@ -98,6 +98,8 @@ class Broker:
         self._proof: Proof | None = None
         self.pid = pid
         """The process of the broker."""
+        self.waits = False
+        """Whether it has yet to begin its work."""
         self.writers = Writers()
         """What it started that may write."""
         self.connections: Connections | None = None
@@ -126,6 +128,13 @@ class Broker:
                 except (OSError, ValueError):
                     raise Unavailable("The process broker ended before it could prove its sandbox.") from None
             return self._proof
+
+    def wake(self) -> None:
+        """Have a broker that waits begin its work. Raises: Unavailable: it is gone."""
+        if self.waits:
+            self.waits = False
+            with _explained():
+                self._requests.send(b"\0", NO_SIGNAL)
 
     def hide(self, patterns: Sequence[str]) -> None:
         """Have every command that starts from now on see nothing of what `patterns` match.
@@ -259,8 +268,9 @@ def process_layer() -> Literal["linux", "posix"]:
     return "linux" if sys.platform == "linux" else "posix"
 
 
-def start_broker(broker_policy: BrokerPolicy) -> Broker:
-    """Fork the broker from this process, which must have no other thread.
+def start_broker(broker_policy: BrokerPolicy, *, waits: bool = False) -> Broker:
+    """Fork the broker from this process, which must have no other thread. One that `waits` begins its work
+    with `Broker.wake`.
 
     Raises:
         Unavailable: this platform cannot fork or pass descriptors.
@@ -275,9 +285,27 @@ def start_broker(broker_policy: BrokerPolicy) -> Broker:
     pid = os.fork()
     if pid == 0:
         ours.close()
+        if waits:
+            _await_wake(theirs)
         importlib.import_module(kind.module).serve(theirs, broker_policy)
     theirs.close()
-    return kind(ours, pid, broker_policy.scratch)
+    broker = kind(ours, pid, broker_policy.scratch)
+    broker.waits = waits
+    return broker
+
+
+def _await_wake(requests: socket.socket) -> None:
+    """Wait in a fork; it ends here with the server."""
+    # Standard library only, as everything that a broker imports.
+    from mcp_toolserver.runtime.sandbox.broker.fork import close_all_but
+
+    close_all_but(requests.fileno())
+    try:
+        is_needed = bool(requests.recv(1))
+    except (OSError, KeyboardInterrupt):
+        is_needed = False
+    if not is_needed:
+        os._exit(0)
 
 
 def start_standalone_broker(broker_policy: BrokerPolicy) -> Broker:

@@ -1,0 +1,317 @@
+"""The upstream servers of an application: their tools as tools of this server, and what calls get of them."""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from hashlib import sha256
+
+import anyio
+import mcp_types as mcp
+from mcp import Client
+from pydantic import ConfigDict, JsonValue
+
+from mcp_toolserver.capabilities.permissions import Capability, Permission
+from mcp_toolserver.capabilities.user import Ask
+from mcp_toolserver.errors import Denied, Failed, NotFound, ToolError, Unavailable
+from mcp_toolserver.gateway.definitions import (
+    MOST_TOOLS,
+    Definition,
+    Definitions,
+    Reach,
+    named,
+    plain,
+    presented,
+)
+from mcp_toolserver.gateway.upstream_file import Upstream
+from mcp_toolserver.pipeline.registry import Entry
+from mcp_toolserver.policy.rules import FOREIGN
+from mcp_toolserver.protocol.upstreams.connection import Answer, Connection, Open
+from mcp_toolserver.protocol.upstreams.content import answered, output_of
+from mcp_toolserver.runtime.background import Background
+from mcp_toolserver.runtime.host_services import ServiceRequest
+from mcp_toolserver.text.json_values import texts_in
+from mcp_toolserver.text.lines.escape_invisible import visible
+from mcp_toolserver.tool_spec import Args, Limits, Output, Profile, Runtime, ToolSpec
+
+MOST_LISTED = 30
+"""With more tools of upstream servers, those that the operator names are listed; ToolSearch finds all."""
+
+_LONGEST_NAME = 128
+_LONGEST_DESCRIPTION = 2_048
+_LOOK_SECONDS = 10.0
+_MOST_PAGES = 100
+_MOST_CONNECTIONS = 4
+"""To one server: each set of roots has its own."""
+
+
+class ForeignArgs(Args):
+    """Arguments of a tool that only its own server understands."""
+
+    model_config = ConfigDict(extra="allow")
+
+
+@dataclass(kw_only=True, eq=False)
+class Server:
+    """An upstream server, and how to reach it."""
+
+    upstream: Upstream
+    definitions: Definitions
+    roots: Callable[[Sequence[str]], tuple[str, ...]]
+    """Its folders for a call that may use these."""
+    open: Callable[[tuple[str, ...]], Open]
+    """Opens a transport to it, started with these folders."""
+    listed: list[JsonValue] = field(default_factory=list[JsonValue])
+    """The definitions that it listed last, perhaps to an earlier process."""
+    connections: dict[tuple[str, ...], Connection] = field(default_factory=dict[tuple[str, ...], Connection])
+
+    @property
+    def state(self) -> str:
+        """See `Connection.state`."""
+        states = [one.state for one in self.connections.values()] or ["not connected"]
+        return "connected" if "connected" in states else states[-1]
+
+
+class UpstreamServers:
+    """All upstream servers. Their tools are in `entries`: by server as in the operator's file, then by name.
+
+    Implements `Foreign`.
+    """
+
+    def __init__(
+        self,
+        servers: Sequence[Server],
+        background: Background,
+        *,
+        named_tools: frozenset[str],
+        excluded: frozenset[str],
+        most_listed: int,
+    ) -> None:
+        self.servers = {one.upstream.name: one for one in servers}
+        self._background = background
+        self._named, self._excluded, self._most_listed = named_tools, excluded, most_listed
+        self.changed: Callable[[], object] = lambda: None
+        """Called when the list of tools has changed."""
+        self.highest = max((one.upstream.highest_level for one in servers), default=Permission.READ_ONLY)
+        self.entries: Mapping[str, Entry] = {}
+        self.unlisted: frozenset[str] = frozenset()
+        self._update()
+
+    async def look(self) -> None:
+        """Connect to the servers whose tools are not known yet, as far as they answer soon."""
+        missing = [one for one in self.servers.values() if not one.listed and not one.connections]
+        if not missing:
+            return
+        with anyio.move_on_after(_LOOK_SECONDS):
+            async with anyio.create_task_group() as tasks:
+                for server in missing:
+                    tasks.start_soon(self._try, server)
+
+    async def require(self) -> None:
+        """Connect to what this server does not start without. Raises: Unavailable."""
+        for server in self.servers.values():
+            if server.upstream.required:
+                await self.connection(server, server.roots(())).client()
+
+    def why_missing(self, name: str) -> str:
+        """Why no tool is called `name`, as far as a server is the reason."""
+        found = re.fullmatch(rf"{FOREIGN}(.+?)__.*", name)
+        server = found and self.servers.get(found[1])
+        if server is None:
+            return f"There is no server of that name; there are {', '.join(self.servers)}."
+        if server.listed:
+            return f"{server.upstream.name} has no such tool."
+        return f"The tools of {server.upstream.name} are not known ({server.state})."
+
+    def provide(self, request: ServiceRequest) -> "CallUpstreams":
+        """What a call gets of the servers."""
+        return CallUpstreams(self, request)
+
+    def connection(self, server: Server, roots: tuple[str, ...]) -> Connection:
+        """The connection to a server with these folders."""
+        if roots not in server.connections:
+            while len(server.connections) >= _MOST_CONNECTIONS:
+                server.connections.pop(next(iter(server.connections))).close()
+            server.connections[roots] = Connection(
+                server.upstream, roots, server.open(roots), partial(self._found, server), self._background
+            )
+        return server.connections[roots]
+
+    async def _try(self, server: Server) -> None:
+        # Its state says why it failed.
+        try:
+            await self.connection(server, server.roots(())).client()
+        except Unavailable:
+            return
+
+    async def _found(self, server: Server, client: Client) -> None:
+        """List all tools of a server, before any call of them."""
+        if client.server_capabilities.tools is None:
+            return
+        tools: dict[str, Definition] = {}
+        cursor = None
+        for _ in range(_MOST_PAGES):
+            page = await client.list_tools(cursor=cursor)
+            found = [tool.model_dump(mode="json", by_alias=True, exclude_none=True) for tool in page.tools]
+            tools = named([*tools.values(), *found])
+            cursor = page.next_cursor
+            if not cursor or len(tools) == MOST_TOOLS:
+                break
+        before, server.listed = server.listed, list[JsonValue](tools.values())
+        server.definitions.pins.remember(server.listed)
+        if server.listed != before:
+            self._update()
+            self.changed()
+
+    def _update(self) -> None:
+        """Make the tools anew from what the servers listed."""
+        self.entries = {entry.spec.name: entry for one in self.servers.values() for entry in self._of(one)}
+        shown = self.entries.keys() - self._named
+        self.unlisted = frozenset(shown if len(self.entries) > self._most_listed else ())
+
+    def _of(self, server: Server) -> list[Entry]:
+        upstream = server.upstream
+        if not server.listed:
+            # What is listed first is approved, and nothing was.
+            return []
+        others = {
+            plain(str(tool["name"])): name
+            for name, one in self.servers.items()
+            if one is not server
+            for tool in one.listed
+            if isinstance(tool, dict)
+        }
+        found: dict[str, Entry] = {}
+        for name, tool in sorted(server.definitions.approved(server.listed).items()):
+            own = _own_name(upstream.name, name, found)
+            level = upstream.level(name)
+            if level is not None and own not in self._excluded:
+                shown = presented(tool, Reach(level, upstream.is_networked), upstream.name)
+                note = (
+                    f"\n[{others[plain(name)]} has a tool of this name, too.]"
+                    if plain(name) in others
+                    else ""
+                )
+                found[own] = Entry(_spec(own, shown, note, upstream, level), f"{FOREIGN}{upstream.name}")
+        return list(found.values())
+
+
+def _own_name(server: str, tool: str, taken: Mapping[str, Entry]) -> str:
+    """`mcp__SERVER__TOOL`, in characters that every client takes, and unique."""
+    name = re.sub(r"[^A-Za-z0-9_-]", "_", f"{FOREIGN}{server}__{tool}")
+    if name in taken or len(name) > _LONGEST_NAME:
+        return f"{name[: _LONGEST_NAME - 9]}_{sha256(tool.encode()).hexdigest()[:8]}"
+    return name
+
+
+def _spec(name: str, shown: Definition, note: str, upstream: Upstream, level: Permission) -> ToolSpec:
+    schema, title = shown.get("inputSchema"), shown.get("title")
+    text = f"[{upstream.name}] {shown.get('description') or ''}"
+    return ToolSpec(
+        name=name,
+        title=title if isinstance(title, str) else "",
+        description=text[: _LONGEST_DESCRIPTION - len(note)].rstrip() + note,
+        needs=frozenset({Capability.UPSTREAMS}),
+        permission=level,
+        args=ForeignArgs,
+        run=partial(_run, upstream.name, str(shown["name"])),
+        subjects=lambda args: tuple(texts_in(args.model_extra or {})),
+        destructive=level is not Permission.READ_ONLY,
+        open_world=upstream.is_networked,
+        may_be_long=upstream.timeout > Limits.deadline,
+        limits=Limits(deadline=upstream.timeout + _LOOK_SECONDS),
+        profile=Profile.DEFAULT,
+        custom_schema=schema if isinstance(schema, dict) else {"type": "object"},
+    )
+
+
+async def _run(server: str, tool: str, args: ForeignArgs, rt: Runtime) -> Output:
+    return await rt.upstreams.call(server, tool, args.model_extra or {})
+
+
+@dataclass(frozen=True)
+class CallUpstreams:
+    """The upstream servers for one call."""
+
+    servers: UpstreamServers
+    request: ServiceRequest
+
+    async def call(self, name: str, tool: str, arguments: dict[str, JsonValue]) -> Output:
+        """Call a tool of a server.
+
+        Raises:
+            Denied: its definition waits for approval.
+            Failed: the tool says that it failed.
+            ToolError: the server is not there, or does not answer.
+        """
+        server = self._server(name)
+        connection = self._connection(server)
+        await connection.client()
+        if tool not in server.definitions.known:
+            raise NotFound(f"{name} has no tool {tool} any more.")
+        if why := server.definitions.why_off(tool):
+            raise Denied(why)
+
+        async def send(client: Client) -> mcp.CallToolResult:
+            return await client.call_tool(tool, arguments, progress_callback=self._report)
+
+        result = await connection.request(send, self._answer(name))
+        output = output_of(result.content, result.structured_content, name, await connection.notes())
+        if result.is_error:
+            raise Failed(output.text)
+        return output
+
+    async def resources(self, name: str) -> str:
+        """What the server `name`, or each server, has as resources and templates, in lines; and its state."""
+        chosen = [self._server(name)] if name else list(self.servers.servers.values())
+        return "\n".join([line for server in chosen for line in await self._resources(server)])
+
+    async def read(self, name: str, uri: str) -> Output:
+        """The contents of a resource. Raises: ToolError."""
+        connection = self._connection(self._server(name))
+        found = await connection.request(lambda client: client.read_resource(uri), self._answer(name))
+        blocks = [mcp.EmbeddedResource(type="resource", resource=one) for one in found.contents]
+        return output_of(blocks, None, name, await connection.notes())
+
+    async def _resources(self, server: Server) -> list[str]:
+        name, connection = server.upstream.name, self._connection(server)
+        try:
+            client = await connection.client()
+            if client.server_capabilities.resources is None:
+                return [f"{name} ({connection.state}): no resources"]
+            listed = await connection.request(lambda client: client.list_resources())
+            templates = await connection.request(lambda client: client.list_resource_templates())
+        except ToolError as error:
+            return [f"{name}: {error}"]
+        found = [
+            *((one.uri, one.name, one.description) for one in listed.resources),
+            *((one.uri_template, one.name, one.description) for one in templates.resource_templates),
+        ]
+        more = ", more are left out" if listed.next_cursor or templates.next_cursor else ""
+        lines = [f"  {uri}  {label}{f': {text}' if text else ''}" for uri, label, text in found]
+        return [
+            f"{name} ({connection.state}), resources and templates: {len(found)}{more}",
+            *(" ".join(visible(line).split("\n")) for line in lines),
+        ]
+
+    def _server(self, name: str) -> Server:
+        if (server := self.servers.servers.get(name)) is None:
+            raise NotFound(
+                f"No upstream server is called {name!r}; there are {', '.join(self.servers.servers)}."
+            )
+        return server
+
+    def _connection(self, server: Server) -> Connection:
+        roots = server.roots(self.request.workspace.roots)
+        return self.servers.connection(server, roots)
+
+    async def _report(self, progress: float, total: float | None, message: str | None) -> None:
+        of = "" if total is None else f" of {total:g}"
+        await self.request.user.report(message or f"{progress:g}{of}")
+
+    def _answer(self, name: str) -> Answer:
+        return partial(_ask, name, self.request.user.ask)
+
+
+async def _ask(name: str, ask: Ask, params: mcp.ElicitRequestParams) -> mcp.ElicitResult:
+    return await answered(params, name, ask)
