@@ -271,8 +271,9 @@ class Application:
 
     def record(self) -> None:
         """Record the running calls as cancelled. May be called twice."""
-        if self.shared.broker is not None and self.shared.broker.connections is not None:
-            self.shared.broker.connections.take(at_end=True)
+        for broker in (self.shared.broker, *(one.broker for one in self.shared.upstreams)):
+            if broker is not None and broker.connections is not None:
+                broker.connections.take(at_end=True)
         if self.shared.audit is not None:
             self.shared.audit.close()
 

@@ -113,6 +113,11 @@ class Definitions:
         self._judge(found)
         return {name: tool for name, tool in found.items() if self._states[name] == "approved"}
 
+    @property
+    def is_waiting(self) -> bool:
+        """Whether any is off."""
+        return any(state != "approved" for state in self._states.values())
+
     def why_off(self, tool: str) -> str:
         """Why calls of a known tool are refused; empty if its definition is approved."""
         if self._states[tool] != "approved":

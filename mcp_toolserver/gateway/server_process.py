@@ -25,6 +25,9 @@ exec "$@"
 """
 """Commits keep the author of the user's git configuration."""
 
+_AT_ONCE = 64
+"""Lines of a server before others have their turn."""
+
 _STDERR = 2
 _PIPE_BUF = 512
 """Bytes that POSIX lets a pipe take at once, or not at all."""
@@ -89,7 +92,7 @@ class TooLong(Exception):
 
 async def lines_of(process: InteractiveProcess, longest: int) -> AsyncGenerator[bytes]:
     """Yield each line that a server writes, with its end. Raises: TooLong."""
-    buffer = bytearray()
+    buffer, count = bytearray(), 0
     while data := await process.read():
         searched = len(buffer)
         buffer += data
@@ -98,8 +101,10 @@ async def lines_of(process: InteractiveProcess, longest: int) -> AsyncGenerator[
             del buffer[: end + 1]
             searched = 0
             yield line
-            # A busy server does not block the others.
-            await checkpoint()
+            count += 1
+            if count % _AT_ONCE == 0:
+                # A busy server does not block the others.
+                await checkpoint()
         if len(buffer) > longest:
             raise TooLong
 

@@ -298,15 +298,14 @@ class Dispatcher:
             return Result(text=why, error=Unavailable.kind, call_id=call.id)
         started, entry, result = time.perf_counter(), None, Result(text="", error=call.outcome)
         try:
-            await self._look(name)
-            entry = self.registry.find(name)
+            entry = await self._found_entry(name)
             # The end of the server may record the call before `finally` does.
             call.outcome = "cancelled"
             result = Result(text="", error=call.outcome)
             result = await self._answer(entry, call, caller, options)
         except Exception as error:
             # The one place where a bug becomes an answer.
-            if entry is None:
+            if isinstance(error, UnknownTool):
                 raise
             result = await self._failure(error, call, caller)
         finally:
@@ -318,11 +317,21 @@ class Dispatcher:
             result = Result(text=why, error=Unavailable.kind)
         return replace(result, duration_ms=call.duration_ms, call_id=call.id)
 
-    async def _look(self, name: str) -> None:
-        """Before a call that may be of a tool of another server, or may find one, see what those offer."""
+    async def _found_entry(self, name: str) -> Entry:
+        """The tool of this name; before a call that may be of another server's, or find one, those are asked.
+
+        Raises:
+            UnknownTool, NotFound: there is none; the latter says why a server has it no more.
+        """
         entry = self.registry.entries.get(name)
         if entry is None or entry.spec.forwards or Capability.CATALOGUE in entry.spec.needs:
             await self.registry.foreign.look()
+        try:
+            return self.registry.find(name)
+        except UnknownTool:
+            if name.startswith(FOREIGN):
+                raise NotFound(self.registry.foreign.why_missing(name)) from None
+            raise
 
     def may_be_long(self, name: str, arguments: Mapping[str, JsonValue] | None) -> bool:
         """Whether such a call may take longer than clients wait. Raises: UnknownTool."""

@@ -71,4 +71,6 @@ def cause(failure: BaseException) -> str:
     nested: Sequence[BaseException] = getattr(failure, "exceptions", ())
     if nested:
         return cause(nested[0])
+    if isinstance(failure, TimeoutError):
+        return "it did not answer in time"
     return str(failure).rstrip(".") or type(failure).__name__

@@ -4,7 +4,7 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +12,9 @@ from typing import Any
 
 import anyio
 
+from mcp_toolserver.app.compose import Application, build_application
 from mcp_toolserver.app.confinement import broker_policy
+from mcp_toolserver.app.upstreams import start_upstreams
 from mcp_toolserver.app.wrap import Wrapped
 from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.gateway.pump import PumpLimits
@@ -48,6 +50,11 @@ for line in sys.stdin.buffer:
     known = {"initialize": on_initialize, "tools/list": on_list, "tools/call": on_call}
     known[method](n, params) if method in known else on_other(n, method, params, message)
 """
+
+
+def program(behaviour: str) -> str:
+    """The program of a server that does so."""
+    return _SERVER.replace("BEHAVIOUR", repr(behaviour))
 
 
 class Client:
@@ -118,8 +125,8 @@ class Place:
         self.root.mkdir(parents=True)
         roots, state = (str(self.root),), str(self.state)
         self.settings = Settings(permission_mode=mode, root=roots, state_dir=state, **settings)
-        self._found = find_host_executables(os.environ, roots)
-        self.broker = start_standalone_broker(broker_policy(self.settings, self._found))
+        self.found = find_host_executables(os.environ, roots)
+        self.broker = start_standalone_broker(broker_policy(self.settings, self.found))
 
     @asynccontextmanager
     async def talking(
@@ -127,11 +134,45 @@ class Place:
     ) -> AsyncGenerator[Client]:
         """A client of the server `name`; afterwards it leaves."""
         file, client = self.root / f"{name}.py", Client()
-        file.write_text(_SERVER.replace("BEHAVIOUR", repr(behaviour)), encoding="utf-8")
+        file.write_text(program(behaviour), encoding="utf-8")
         command = [sys.executable, "-I", str(file)]
-        wrapped = Wrapped(replace(self.settings, **changed), self.broker, self._found, name, command)
+        wrapped = Wrapped(replace(self.settings, **changed), self.broker, self.found, name, command)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(wrapped.carry, await wrapped.start(), client.lines, limits)
             yield client
             client.say(b"")
         wrapped.close()
+
+
+@asynccontextmanager
+async def upstreams(
+    at: Place, servers: Mapping[str, str | Mapping[str, Any]], **changed: Any
+) -> AsyncGenerator[Application]:
+    """An application with upstream servers: strangers of these behaviours, or entries of the file."""
+    entries = {name: _entry(at, name, one) for name, one in servers.items()}
+    file = at.state.parent / "servers.json"
+    file.write_text(json.dumps({"mcpServers": entries}), encoding="utf-8")
+    settings = replace(at.settings, upstreams=str(file), toolsets=("gateway", "search"), **changed)
+    # All are confined alike, so one broker does for all.
+    hosts = start_upstreams(settings, at.found, os.environ, lambda _: at.broker)
+    app = build_application(settings, None, at.found, held_by=0, upstreams=hosts)
+    try:
+        yield app
+    finally:
+        await app.end()
+        app.record()
+
+
+def _entry(at: Place, name: str, one: str | Mapping[str, Any]) -> Mapping[str, Any]:
+    behaviour = one if isinstance(one, str) else one.get("behaviour", "")
+    given = {} if isinstance(one, str) else {key: one[key] for key in one if key != "behaviour"}
+    if "url" in given:
+        return given
+    file = at.root / f"{name}.py"
+    file.write_text(program(behaviour), encoding="utf-8")
+    return {
+        "command": sys.executable,
+        "args": ["-I", str(file)],
+        "mode": at.settings.permission_mode.flag,
+        **given,
+    }

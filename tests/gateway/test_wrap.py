@@ -1,13 +1,16 @@
-"""The program `wrap` with the official client, in each mode: what a server can do, and what it is."""
+"""A server behind the program, by `wrap` and by `--upstreams`, with the official client: what it can do in
+each mode, and what it is."""
 
 import hashlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -89,11 +92,27 @@ class Ground:
         own = ("--permission-mode", mode, "--root", str(self.root), "--state-dir", str(self.state))
         return [*server_command(), "wrap", *own, *flags, "--", *command]
 
+    def serving(self, mode: str, command: Sequence[str]) -> list[str]:
+        """Serves the tools of `command` among its own, which are few."""
+        entry = {"command": command[0], "args": command[1:], "mode": mode}
+        file = self.outside.parent / "servers.json"
+        file.write_text(json.dumps({"mcpServers": {"doer": entry}}), encoding="utf-8")
+        own = ("--permission-mode", mode, "--root", str(self.root), "--state-dir", str(self.state))
+        return [*server_command(), *own, "--toolsets", "gateway", "--upstreams", str(file)]
+
     @asynccontextmanager
     async def client(
-        self, mode: str, *flags: str, command: Sequence[str] = DOES, era: str = "auto", **environ: str
+        self,
+        mode: str,
+        *flags: str,
+        command: Sequence[str] = DOES,
+        era: str = "auto",
+        door: str = "wrap",
+        **environ: str,
     ) -> AsyncGenerator[Client]:
-        program, *arguments = self.wrapping(mode, command, *flags)
+        program, *arguments = (
+            self.wrapping(mode, command, *flags) if door == "wrap" else self.serving(mode, command)
+        )
         environment = {**os.environ, "PYTHONPATH": str(ROOT), **environ}
         started = StdioServerParameters(command=program, args=arguments, env=environment, cwd=str(self.root))
         async with Client(started, mode=era, read_timeout_seconds=60) as client:
@@ -105,18 +124,32 @@ def ground(tmp_path: Path) -> Ground:
     return Ground(tmp_path)
 
 
-async def attempt(client: Client, code: str) -> str:
-    return text(await client.call_tool("attempt", {"code": code}))
+BEFORE = {"wrap": "", "upstreams": "mcp__doer__"}
+"""What precedes the names of tools, by the door that leads to their server."""
+
+
+async def attempted(client: Client, code: str, door: str = "wrap") -> str:
+    return unframed(text(await client.call_tool(f"{BEFORE[door]}attempt", {"code": code})))
+
+
+def unframed(said: str) -> str:
+    """What a server said, without the lines around it that say so."""
+    return re.sub(r"^\[untrusted content of the MCP server .*\n|\n\[untrusted content .* ends\]", "", said)
 
 
 @pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize("door", BEFORE)
 @pytest.mark.parametrize("mode", ["read-only", "workspace-write"])
-async def test_a_server_does_no_more_than_the_mode_allows(ground: Ground, mode: str, era: str) -> None:
+async def test_a_server_does_no_more_than_the_mode_allows(
+    ground: Ground, mode: str, door: str, era: str
+) -> None:
     before = tree(ground.root), tree(ground.outside)
-    async with ground.client(mode, era=era) as client:
-        (tool,) = (await client.list_tools()).tools
-        assert tool.annotations
-        assert tool.annotations.read_only_hint == (mode == "read-only")
+    async with ground.client(mode, era=era, door=door) as client:
+        tools = {tool.name: tool for tool in (await client.list_tools()).tools}
+        annotations = tools[f"{BEFORE[door]}attempt"].annotations
+        assert annotations
+        assert annotations.read_only_hint == (mode == "read-only")
+        attempt = partial(attempted, door=door)
         assert await attempt(client, ground.filled("open({root!r} + '/kept').read()")) == "kept"
         # It has a home and a temporary folder of its own.
         for place in ("HOME", "TMPDIR"):
@@ -130,7 +163,7 @@ async def test_a_server_does_no_more_than_the_mode_allows(ground: Ground, mode: 
             assert "quarantine" in await attempt(client, planted)
             assert sorted(os.listdir(ground.root)) == [".git", "kept", "new"]
             assert "1 references" in ground.printed("history", "list")
-    assert json.loads(ground.printed("log", "--json").splitlines()[0])["tool"].endswith("__attempt")
+    assert "__attempt" in ground.printed("log", "--json").splitlines()[0]
 
 
 async def test_the_server_gets_what_the_operator_hands_on_and_nothing_else(ground: Ground) -> None:
@@ -138,20 +171,20 @@ async def test_the_server_gets_what_the_operator_hands_on_and_nothing_else(groun
     environ = {"API_KEY": "secret", "OTHER_KEY": "secret", "HOME": home}
     (ground.root / ".gitconfig").touch()
     async with ground.client("read-only", "--env", "API_KEY", **environ) as client:
-        assert await attempt(client, "os.environ['API_KEY']") == "secret"
-        assert await attempt(client, "os.environ['OTHER_KEY']") == "KeyError"
-        assert await attempt(client, "os.environ['HOME']") != home
-        assert await attempt(client, "os.environ['GIT_CONFIG_GLOBAL']") == f"{home}/.gitconfig"
+        assert await attempted(client, "os.environ['API_KEY']") == "secret"
+        assert await attempted(client, "os.environ['OTHER_KEY']") == "KeyError"
+        assert await attempted(client, "os.environ['HOME']") != home
+        assert await attempted(client, "os.environ['GIT_CONFIG_GLOBAL']") == f"{home}/.gitconfig"
     hosts = ("--network", "hosts", "--allow-domain", "example.com")
     async with ground.client("read-only", "--env", "HOME", *hosts, **environ) as client:
-        assert await attempt(client, "os.environ['HOME']") == home
-        assert "--allow-domain example.org" in await attempt(
+        assert await attempted(client, "os.environ['HOME']") == home
+        assert "--allow-domain example.org" in await attempted(
             client, "urllib.request.urlopen('http://example.org')"
         )
-        assert await attempt(client, "1 + 1") == "2"
+        assert await attempted(client, "1 + 1") == "2"
     async with ground.client("danger-full-access", **environ) as client:
-        assert await attempt(client, "os.environ['HOME']") == home
-        assert "TextIO" in await attempt(client, ground.filled(ATTEMPTS[4]))
+        assert await attempted(client, "os.environ['HOME']") == home
+        assert "TextIO" in await attempted(client, ground.filled(ATTEMPTS[4]))
 
 
 def test_a_signal_ends_the_server_and_records_its_calls(ground: Ground) -> None:

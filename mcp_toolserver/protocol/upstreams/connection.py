@@ -11,7 +11,7 @@ import anyio
 import mcp_types as mcp
 from mcp import Client
 from mcp.client._transport import TransportStreams
-from mcp.client.session import ClientRequestContext
+from mcp.client.session import ClientRequestContext, IncomingMessage
 from mcp.shared.exceptions import MCPError
 from mcp.shared.message import SessionMessage
 from pydantic import FileUrl, ValidationError
@@ -65,6 +65,8 @@ class Connection:
         """Why the server answers no more, as its transport sees it, to follow its name."""
         self.notes: Callable[[], Awaitable[Sequence[str]]] = nothing_to_note
         """What happened to protected names, and where the server could not connect, since the last call."""
+        self.is_stale = False
+        """Whether the server says that its list of tools has changed."""
         self.asking: list[Answer] = []
         """What answers questions of the server to the user, of each call that is in progress."""
         self._open, self._found, self._background = open_transport, found, background
@@ -83,6 +85,9 @@ class Connection:
         """The connected client. Raises: Unavailable: there is none, or not yet again."""
         async with self._connecting:
             if self._client is not None:
+                if self.is_stale:
+                    self.is_stale = False
+                    await self._found(self._client)
                 return self._client
             if (wait := self._next_try - time.monotonic()) > 0:
                 raise Unavailable(f"{self._why} The next attempt is made in {math.ceil(wait)} s.")
@@ -137,6 +142,7 @@ class Connection:
                     client_info=mcp.Implementation(name=CLIENT, version=__version__),
                     elicitation_callback=self._elicit,
                     list_roots_callback=self._list_roots,
+                    message_handler=self._notice,
                     cache=None,
                 ) as client:
                     await self._found(client)
@@ -153,6 +159,9 @@ class Connection:
                 self._failures += 1
                 self._why = self._why or f"The MCP server {name} {self.gone}."
             ready.set()
+
+    async def _notice(self, message: IncomingMessage) -> None:
+        self.is_stale = self.is_stale or isinstance(message, mcp.ToolListChangedNotification)
 
     async def _elicit(
         self, context: ClientRequestContext, params: mcp.ElicitRequestParams
@@ -208,8 +217,14 @@ async def process_transport(
                 await process.end()
 
 
+_NOTICES = tuple(f"notifications/{name}".encode() for name in ("progress", "cancelled", "tools/list_changed"))
+
+
 def _messages(line: bytes, relay: ErrorRelay) -> list[SessionMessage]:
-    """What the client understands of a line; the rest is said to the operator."""
+    """What the client uses of a line; the operator hears of what is no message."""
+    if line.startswith(b"{") and b'"id"' not in line and not any(notice in line for notice in _NOTICES):
+        # A notification that nothing here reads; there may be a flood of them.
+        return []
     try:
         found = [] if not line.strip() else parse(line)
         return [SessionMessage(mcp.jsonrpc_message_adapter.validate_python(one.fields)) for one in found]

@@ -1,7 +1,9 @@
 """The upstream servers of an application: their tools as tools of this server, and what calls get of them."""
 
+import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import sha256
@@ -13,7 +15,7 @@ from pydantic import ConfigDict, JsonValue
 
 from mcp_toolserver.capabilities.permissions import Capability, Permission
 from mcp_toolserver.capabilities.user import Ask
-from mcp_toolserver.errors import Denied, Failed, NotFound, ToolError, Unavailable
+from mcp_toolserver.errors import Denied, Failed, NotFound, ToolError
 from mcp_toolserver.gateway.definitions import (
     MOST_TOOLS,
     Definition,
@@ -66,6 +68,12 @@ class Server:
     connections: dict[tuple[str, ...], Connection] = field(default_factory=dict[tuple[str, ...], Connection])
 
     @property
+    def is_unknown(self) -> bool:
+        """Whether it has to be asked for its tools: the first time, or because they have changed."""
+        stale = any(one.is_stale for one in self.connections.values())
+        return stale or not (self.listed or self.connections)
+
+    @property
     def state(self) -> str:
         """See `Connection.state`."""
         states = [one.state for one in self.connections.values()] or ["not connected"]
@@ -95,11 +103,17 @@ class UpstreamServers:
         self.highest = max((one.upstream.highest_level for one in servers), default=Permission.READ_ONLY)
         self.entries: Mapping[str, Entry] = {}
         self.unlisted: frozenset[str] = frozenset()
+        for name in ("client", "mcp.client"):
+            # The SDK logs what servers send, which may be anything and endless.
+            logging.getLogger(name).setLevel(logging.CRITICAL)
         self._update()
 
     async def look(self) -> None:
         """Connect to the servers whose tools are not known yet, as far as they answer soon."""
-        missing = [one for one in self.servers.values() if not one.listed and not one.connections]
+        if any(one.definitions.is_waiting for one in self.servers.values()):
+            # The operator may have approved something since.
+            self._update()
+        missing = [one for one in self.servers.values() if one.is_unknown]
         if not missing:
             return
         with anyio.move_on_after(_LOOK_SECONDS):
@@ -115,13 +129,15 @@ class UpstreamServers:
 
     def why_missing(self, name: str) -> str:
         """Why no tool is called `name`, as far as a server is the reason."""
-        found = re.fullmatch(rf"{FOREIGN}(.+?)__.*", name)
-        server = found and self.servers.get(found[1])
+        called = name.removeprefix(FOREIGN).partition("__")[0]
+        server = self.servers.get(called)
         if server is None:
             return f"There is no server of that name; there are {', '.join(self.servers)}."
         if server.listed:
-            return f"{server.upstream.name} has no such tool."
-        return f"The tools of {server.upstream.name} are not known ({server.state})."
+            is_meant = (tool for tool in server.definitions.known if _own_name(called, tool, {}) == name)
+            tool = next(is_meant, None)
+            return f"{called} has no such tool." if tool is None else server.definitions.why_off(tool)
+        return f"The tools of {called} are not known ({server.state})."
 
     def provide(self, request: ServiceRequest) -> "CallUpstreams":
         """What a call gets of the servers."""
@@ -139,10 +155,8 @@ class UpstreamServers:
 
     async def _try(self, server: Server) -> None:
         # Its state says why it failed.
-        try:
-            await self.connection(server, server.roots(())).client()
-        except Unavailable:
-            return
+        with suppress(ToolError):
+            await self.connection(server, server.roots(())).request(_nothing)
 
     async def _found(self, server: Server, client: Client) -> None:
         """List all tools of a server, before any call of them."""
@@ -161,13 +175,15 @@ class UpstreamServers:
         server.definitions.pins.remember(server.listed)
         if server.listed != before:
             self._update()
-            self.changed()
 
     def _update(self) -> None:
         """Make the tools anew from what the servers listed."""
+        before = self.entries
         self.entries = {entry.spec.name: entry for one in self.servers.values() for entry in self._of(one)}
         shown = self.entries.keys() - self._named
         self.unlisted = frozenset(shown if len(self.entries) > self._most_listed else ())
+        if self.entries.keys() != before.keys():
+            self.changed()
 
     def _of(self, server: Server) -> list[Entry]:
         upstream = server.upstream
@@ -194,6 +210,10 @@ class UpstreamServers:
                 )
                 found[own] = Entry(_spec(own, shown, note, upstream, level), f"{FOREIGN}{upstream.name}")
         return list(found.values())
+
+
+async def _nothing(_: Client) -> None:
+    """Asks a server nothing but to be there."""
 
 
 def _own_name(server: str, tool: str, taken: Mapping[str, Entry]) -> str:
