@@ -19,6 +19,7 @@ from typing import Any, cast
 import pytest
 
 from mcp_toolserver.commands.setup.clients import CLIENTS
+from tests import ROOT
 from tests.client_programs.programs import PROGRAMS, TOOLS, Program
 from tests.client_programs.scripted_model import Call, Request, ScriptedModel, scripted_model
 from tests.gateway.test_wrap import DOER
@@ -204,11 +205,12 @@ def test_a_client_lists_the_server_and_its_turn_goes_through_it(
 
 @pytest.mark.long
 def test_a_client_uses_its_servers_behind_wrap_and_gets_its_entries_back(tmp_path: Path) -> None:
-    names, data = ("one", "two", "three"), tmp_path / "data"
+    # Under /tmp, a confined server writes into a folder of its own.
+    names, data, outside = ("one", "two", "three"), tmp_path / "data", ROOT / "no-server-writes-here"
     data.mkdir()
     (data / "kept").write_text("kept", encoding="utf-8")
     tools = [f"mcp__{name}__attempt" for name in names]
-    codes = (f"open('{data}/kept').read()", f"open('{tmp_path}/outside', 'w')", "os.environ['API_KEY']")
+    codes = (f"open('{data}/kept').read()", f"open('{outside}', 'w')", "os.environ['API_KEY']")
     calls = [Call(tool=tool, arguments={"code": code}) for tool in tools for code in codes]
     search = {"query": f"select:{','.join(tools)}", "max_results": 3}
     turn = ("-p", "go", "--allowedTools", ",".join(f"mcp__{name}" for name in names))
@@ -230,7 +232,7 @@ def test_a_client_uses_its_servers_behind_wrap_and_gets_its_entries_back(tmp_pat
     answers = [text for result in last.results[1:] for text in texts(result)]
     found = [text for text in answers if text in ("kept", "OSError", *names)]
     assert found == [text for name in names for text in ("kept", "OSError", name)], (printed, answers)
-    assert not (tmp_path / "outside").exists()
+    assert not outside.exists()
     assert file.read_text(encoding="utf-8") != written
     user.change("claude-code", "--unwrap")
     assert json.loads(file.read_text(encoding="utf-8"))["mcpServers"] == former

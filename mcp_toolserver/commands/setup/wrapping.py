@@ -74,13 +74,7 @@ def wrap(plan: Plan, request: Invocation) -> int:
         _prepare(plan, request, program, name, command_of(entry))
         if not _works(plan, name, new[name]):
             del new[name]
-    # The client may have written its file meanwhile.
-    plan = replace(plan, files={})
-    for name in [name for name in new if plan.entry(name) != former[name]]:
-        _say(f"{name} is left as it is: its entry was changed meanwhile. Run setup again.")
-        del new[name]
-    if new:
-        _write(plan, request, former, new)
+    _write(plan, request, former, new)
     return int(is_failed or new.keys() != former.keys())
 
 
@@ -300,7 +294,14 @@ def _store(request: Invocation) -> ConfigFile:
     return files.read(Path(state_folder(request.settings.state_dir), "wrapped.json"))
 
 
-def _write(plan: Plan, request: Invocation, former: Mapping[str, Entry], new: Mapping[str, Entry]) -> None:
+def _write(plan: Plan, request: Invocation, former: Mapping[str, Entry], new: dict[str, Entry]) -> None:
+    """Write the `new` entries; those of which the client changed the former one meanwhile are taken out."""
+    plan = replace(plan, files={})
+    for name in [name for name in new if plan.entry(name) != former[name]]:
+        _say(f"{name} is left as it is: its entry was changed meanwhile. Run setup again.")
+        del new[name]
+    if not new:
+        return
     file, store = plan.servers, _store(request)
     # A backup must not have this server's entry.
     is_first = not any(isinstance(entry, dict) and is_ours(entry) for entry in plan.entries().values())
