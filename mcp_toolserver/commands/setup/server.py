@@ -228,28 +228,27 @@ def listed_tools(command: Sequence[str], root: str | None, environ: Mapping[str,
         words = [folder if opened and word == root and root != "." else word for word in command]
         bare = ["/usr/bin/env", "-i", f"HOME={environ['HOME']}", *words]
         cwd = folder if opened else "/"
-        # If it fails, `_check_start` reports what the server says.
+        # If it fails, `failure_of` returns what the server says.
         with Path(os.devnull).open("w", encoding="utf-8") as nothing:
             with suppress(OSError, TimeoutError, ExceptionGroup, SettingsError):
                 return _listed(bare, cwd, nothing)
-            _check_start(bare, cwd)
+            if failure := failure_of(bare, cwd):
+                raise SettingsError(f"the server does not start as configured: {failure}")
             # What took too long was the installation, which is done now.
             return _listed(bare, cwd, nothing)
 
 
-def _check_start(command: Sequence[str], cwd: str) -> None:
-    """Start the server without input: a good one ends with status 0. Raises: SettingsError: it does not."""
+def failure_of(command: Sequence[str], cwd: str, environ: Mapping[str, str] | None = None) -> str:
+    """Run a command without input; returns why it failed, and an empty text if it did not."""
     try:
         ended = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, cwd=cwd, timeout=_SECONDS, check=False
-        )
+            command, stdin=subprocess.DEVNULL, capture_output=True, cwd=cwd, env=environ, timeout=_SECONDS,
+            check=False,
+        )  # fmt: skip
     except subprocess.TimeoutExpired:
-        raise SettingsError(f"the server does not start within {_SECONDS} s") from None
-    if ended.returncode != 0:
-        said = ended.stderr.decode(errors="replace").strip().removeprefix("mcp-toolserver: ")
-        raise SettingsError(
-            f"the server does not start as configured: {said or f'exit status {ended.returncode}'}"
-        )
+        return f"it did not end within {_SECONDS} s"
+    said = ended.stderr.decode(errors="replace").strip().removeprefix("mcp-toolserver: ")
+    return (said or f"exit status {ended.returncode}") if ended.returncode else ""
 
 
 def count_tools(command: Sequence[str], cwd: str, environ: dict[str, str]) -> int:

@@ -7,7 +7,6 @@ former entries are in the state folder, because a client may rewrite its file.
 import os
 import re
 import shlex
-import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -48,8 +47,6 @@ _REFERENCE = re.compile(r"\$\{(?:env:)?(\w+)(?::-([^}]*))?\}|\{env:(\w+)\}")
 """What clients replace in an entry, such as `${env:HOME}`."""
 
 _RUNNERS = ("npx", "uvx")
-_PREPARE_SECONDS = 300
-"""For a package that is fetched."""
 
 
 def wrap(plan: Plan, request: Invocation) -> int:
@@ -241,22 +238,8 @@ def _prepare(
         return
     state = ("--state-dir", request.settings.state_dir or "") if "state-dir" in request.given else ()
     words = [*program, "upstream", "prepare", _wrap_name(name), *state, "--", *command]
-    try:
-        ended = subprocess.run(
-            words,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=_PREPARE_SECONDS,
-            cwd="/",
-            env=plan.places.environ,
-            check=False,
-        )
-        said = server.last_line(ended.stderr.decode(errors="replace")) or f"exit status {ended.returncode}"
-        failure = said if ended.returncode else ""
-    except (OSError, subprocess.TimeoutExpired) as error:
-        failure = str(error)
-    if failure:
-        _say(f"{name}: its package was not prepared: {failure}")
+    if failure := server.failure_of(words, "/", plan.places.environ):
+        _say(f"{name}: its package was not prepared: {server.last_line(failure)}")
 
 
 def _works(plan: Plan, name: str, entry: Entry) -> bool:
@@ -315,7 +298,8 @@ def _write(plan: Plan, request: Invocation, former: Mapping[str, Entry], new: di
     store.write(backed_up=False)
     file.write(backed_up=is_first)
     print(f"Wrote {file.path}" + (f"; backup: {file.backup_path}" if is_first else ""))
-    print(f"Restart {plan.client.title}. To undo this: setup {plan.client.name} --unwrap")
+    scope = " --scope project" if plan.scope == "project" else ""
+    print(f"Restart {plan.client.title}. To undo this: setup {plan.client.name}{scope} --unwrap")
 
 
 def _restore(plan: Plan, name: str, record: JsonValue) -> None:
