@@ -184,15 +184,17 @@ def test_an_entry_that_cannot_be_confined_stays_and_is_named(home: Path, untried
         assert reason in wrapping("claude-code", "--wrap", "a", home=home, status=1)
         assert reason in wrapping("claude-code", "--wrap-all", home=home) or not entry
         assert file.read_text(encoding="utf-8") == before
-    # The file of a project may be another's: it chooses neither programs nor patterns of variables.
+    # The file of a project may be another's: it chooses no programs, other folders or patterns of variables.
+    (project / "link").symlink_to("/usr")
     env = {"PATH": "/a"}
     for name, variables in (("a", env), ("b", {"*": "", "OWN": ""})):
-        entry = {"command": "a", "env": variables}
+        entry = {"command": "a", "args": ["/usr", str(project / "link")], "env": variables}
         (project / ".mcp.json").write_text(json.dumps({"mcpServers": {name: entry}}), encoding="utf-8")
         shown = wrapping("claude-code", "--scope", "project", "--wrap-all", home=home)
         assert ("its variable PATH acts" in shown) == (variables == env)
     (entry,) = parsed(project / ".mcp.json")["mcpServers"].values()
-    assert command_of(entry)[-6:] == ("--root", ".", "--env", "OWN", "--", "a")
+    words = command_of(entry)
+    assert words[words.index("--root") : -2] == ("--root", ".", "--env", "OWN", "--", "a")
     assert "zero is not wrapped." in wrapping("claude-code", "--unwrap", "zero", home=home, status=1)
     assert "has no wrapped server" in wrapping("claude-code", "--unwrap", home=home)
 

@@ -27,6 +27,7 @@ from mcp_toolserver.commands.setup.clients import (
     wrapped_command,
 )
 from mcp_toolserver.commands.setup.files import ConfigFile, Plan
+from mcp_toolserver.commands.setup.places import contains
 from mcp_toolserver.errors import SettingsError
 from mcp_toolserver.gateway.server_process import server_name
 from mcp_toolserver.stores.pins import NAME
@@ -136,8 +137,8 @@ def _objection(plan: Plan, entry: Entry) -> str:
         return "its entry has no command of a form that setup knows"
     if "envFile" in entry:
         return "its envFile may set variables that act on mcp-toolserver itself"
-    # The program of the sandbox is found on the PATH, which a project must not choose.
-    refused = ("PATH",) if plan.scope == "project" else ()
+    # They say where the program of the sandbox and the pins are, which a project must not choose.
+    refused = ("PATH", "HOME") if plan.scope == "project" else ()
     acting = [name for name in _variables(entry) if _ACTS_ON_US.match(name) or name in refused]
     return f"its variable {acting[0]} acts on mcp-toolserver itself" if acting else ""
 
@@ -204,16 +205,19 @@ def _usual_roots(plan: Plan, request: Invocation, entry: Entry) -> Sequence[str]
     it."""
     arguments = [part for word in command_of(entry)[1:] for part in (word, word.partition("=")[2])]
     for words in (arguments, [entry.get("cwd")]):
-        # A relative path such as `.` is relative to a folder that the client chooses.
-        paths = (word for word in dict.fromkeys(words) if isinstance(word, str) and word != ".")
-        found = [
-            path for path in paths if path == plan.client.root or (path[:1] == "/" and os.path.isdir(path))
-        ]
-        if found:
+        if found := [word for word in dict.fromkeys(words) if isinstance(word, str) and _is_root(plan, word)]:
             return found
     with suppress(SettingsError):
         return server.roots_of(plan, request)
     return ()
+
+
+def _is_root(plan: Plan, path: str) -> bool:
+    # A relative path such as `.` is relative to a folder that the client chooses.
+    if not os.path.isabs(path) or not os.path.isdir(path):
+        return path == plan.client.root != "."
+    # The file of a project may be another's: it does not choose other folders to write in.
+    return plan.scope == "user" or contains(str(plan.places.project), os.path.realpath(path))
 
 
 def _answer(request: Invocation, question: str, default: Sequence[str]) -> tuple[str, ...]:
