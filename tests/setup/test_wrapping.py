@@ -30,9 +30,9 @@ JSON = """\
   // mine
   "%s": {
     "zero": {"url": "http://a"},
-    "other" : { "type":"stdio", %s "args" : [ "--key", "k-1",
+    "other" : { "type":"stdio", %s "args" : [ "--key", "key-of-mine",
       "/usr" ],
-      "env": {"A": "a-1"}, "timeout": 7 }, // of mine
+      "env": {"A": "value-of-mine"}, "timeout": 7 }, // of mine
     "last": {}
   }
 }
@@ -47,9 +47,9 @@ url = "http://a"
 
 [%s.other]
 %s  # the program
-args = [ '--key', "k-1",
+args = [ '--key', "key-of-mine",
   "/usr" ]
-env = { A = 'a-1' }
+env = { A = 'value-of-mine' }
 timeout = 7
 
 [tui]
@@ -63,9 +63,9 @@ theme = 'dark'
     %s
     args:
     - --key
-    - 'k-1'
+    - 'key-of-mine'
     - /usr
-    envs: {A: a-1}
+    envs: {A: value-of-mine}
     timeout:   7
 
 zebra: [1,2]
@@ -136,7 +136,7 @@ def test_an_entry_is_given_back_byte_for_byte_in_every_client_also_after_a_rewri
                 failed.append(f"{name}: {what}: {file.read_text(encoding='utf-8')}")
 
         shown = wrapping(client.name, "--wrap-all", home=home)
-        expect("k-1" not in shown and "a-1" not in shown, "shows a secret")
+        expect("key-of-mine" not in shown and "value-of-mine" not in shown, "shows a secret")
         expect(wrapped_command(command_of(entry())) == command_of(former), "is wrapped")
         expect({"--env", "A", "--root", "/usr"} <= set(command_of(entry())), "has its flags")
         expect("is wrapped already" in wrapping(client.name, "--wrap-all", home=home), "is wrapped once")
@@ -258,26 +258,44 @@ def test_what_the_client_replaces_in_an_entry_is_replaced_in_the_trial(
     assert (cwd, environ["B"]) == (str(project), str(home))
 
 
+def test_an_entry_that_the_client_changes_meanwhile_is_not_overwritten(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = home / ".claude.json"
+    changed = {"b": {"command": "c"}, "a": {"command": "a"}}
+
+    def trial(*_: object) -> int:
+        file.write_text(json.dumps({"n": 2, "mcpServers": changed}), encoding="utf-8")
+        return 1
+
+    monkeypatch.setattr(server, "count_tools", trial)
+    file.write_text('{"mcpServers": {"a": {"command": "a"}, "b": {"command": "b"}}}', encoding="utf-8")
+    assert "b is left as it is" in wrapping("claude-code", "--wrap-all", home=home, status=1)
+    content = parsed(file)
+    assert (content["n"], content["mcpServers"]["b"]) == (2, {"command": "c"})
+    assert command_of(content["mcpServers"]["a"])[-2:] == ("--", "a")
+
+
 async def test_real_servers_are_tried_and_a_client_uses_them_confined(home: Path) -> None:
     """One that does not start when confined keeps its entry."""
     data = home.parent / "data"
     data.mkdir()
 
     def entry(code: str, **more: object) -> dict[str, Any]:
-        return {"command": sys.executable, "args": ["-c", code, str(data), "--token=t-1"], **more}
+        return {"command": sys.executable, "args": ["-c", code, str(data), "--token=token-of-mine"], **more}
 
     writes = f"import sys; open({str(data / 'new')!r}, 'w')"
     servers = {
         "files": entry(DOER),
-        "keyed one": entry(DOER, env={"API_KEY": "k-1"}),
+        "keyed one": entry(DOER, env={"API_KEY": "key-of-mine"}),
         "writes": entry(writes),
         "silent": entry(DOER.replace("server.run()", "print('no', file=sys.stderr); sys.exit(3)")),
     }
     file, original = home / ".claude.json", json.dumps({"mcpServers": servers, "n": 1}, indent=2)
     file.write_text(original, encoding="utf-8")
     shown = await asyncio.to_thread(wrapping, "claude-code", "--wrap-all", home=home, status=1)
-    assert "t-1" not in shown
-    assert "k-1" not in shown
+    assert "token-of-mine" not in shown
+    assert "key-of-mine" not in shown
     for said in (
         "files lists 1 tools",
         r"writes is left as it is, because it does not list its tools when confined: OSError: [Errno 30]",
@@ -286,7 +304,7 @@ async def test_real_servers_are_tried_and_a_client_uses_them_confined(home: Path
         assert said in shown
     found = parsed(file)["mcpServers"]
     assert (found["writes"], found["silent"]) == (servers["writes"], servers["silent"])
-    for name, key in (("files", "KeyError"), ("keyed one", "k-1")):
+    for name, key in (("files", "KeyError"), ("keyed one", "key-of-mine")):
         program, *arguments = command_of(found[name])
         started = StdioServerParameters(command=program, args=arguments, env=found[name].get("env"))
         async with Client(started, read_timeout_seconds=60) as client:
