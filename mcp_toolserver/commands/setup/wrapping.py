@@ -47,7 +47,7 @@ gives it the variables of the entry."""
 _REFERENCE = re.compile(r"\$\{(?:env:)?(\w+)(?::-([^}]*))?\}|\{env:(\w+)\}")
 """What clients replace in an entry, such as `${env:HOME}`."""
 
-_RUNNERS = ("npx", "uvx")
+_RUNNERS = ("npx", "npm", "pnpm", "bunx", "uvx", "uv")
 
 
 def wrap(plan: Plan, request: Invocation) -> int:
