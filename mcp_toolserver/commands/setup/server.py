@@ -255,15 +255,21 @@ def count_tools(command: Sequence[str], cwd: str, environ: dict[str, str]) -> in
     """Start a server with the variables in `environ`, and return how many tools it lists.
 
     Raises:
-        SettingsError: it does not list them in time; the text is the last line that it writes.
+        SettingsError: it does not list them in time; the text has the last line that it writes.
     """
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as errors:
         try:
             return len(_listed(command, cwd, errors, environ, _TRIAL_SECONDS))
-        except (OSError, TimeoutError, ExceptionGroup, SettingsError) as error:
-            errors.seek(0)
-            reason = last_line(errors.read(MAX_BYTES)) or cause(error)
-            raise SettingsError(reason or f"no answer within {_TRIAL_SECONDS} s") from None
+        except TimeoutError:
+            reason, otherwise = f"no answer within {_TRIAL_SECONDS} s", ""
+        except ExceptionGroup as error:
+            reason, otherwise = cause(error), ""
+        except (OSError, SettingsError) as error:
+            # Of a start that fails, what the server writes says all.
+            reason, otherwise = "", last_line(str(error))
+        errors.seek(0)
+        said = last_line(errors.read(MAX_BYTES)) or otherwise
+    raise SettingsError("; it printed: ".join(filter(None, (reason, said))))
 
 
 def last_line(text: str) -> str:
