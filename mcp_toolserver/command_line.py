@@ -81,6 +81,11 @@ class Invocation(argparse.Namespace):
     windows: bool = False
     """From WSL, configure the client of Windows."""
     confine: bool = False
+    wrap: tuple[str, ...] = ()
+    """Servers that the client has, to be put behind `wrap`."""
+    wrap_all: bool = False
+    unwrap: tuple[str, ...] | None = None
+    """Those to be put back; empty for all."""
     remove: bool = False
     print_entry: bool = False
     """Print the entry for a client that setup does not know."""
@@ -325,10 +330,18 @@ def _add_setup_arguments(parser: argparse.ArgumentParser) -> argparse.Action:
         choices=("user", "project"),
         help="configure the client for this user, or for the project in the current folder [default: user]",
     )
+    for flag, nargs, text in (
+        ("wrap", "+", "instead, put these servers that CLIENT has behind `wrap`"),
+        ("unwrap", "*", "take these servers, or all, out of `wrap` again"),
+    ):
+        parser.add_argument(f"--{flag}", metavar="NAME", nargs=nargs, action="extend", help=text)
+    text = "with --wrap: variable to pass on, besides those of the entry; repeatable"
+    parser.add_argument("--env", action="append", metavar="NAME", help=text)
     parser.add_argument("--url", metavar="URL", help="with --transport http: address of a running server")
     for switch, text in (
         ("windows", "in WSL: configure the client of Windows"),
         ("confine", "also turn off the client's own tools, which bypass this server"),
+        ("wrap-all", "instead, put all servers that CLIENT has behind `wrap`"),
         ("remove", "remove the server; with --confine, also turn the client's own tools on again"),
         ("print", "show the change and write nothing"),
         ("print-entry", "without CLIENT: print the `mcpServers` entry for any other"),

@@ -69,6 +69,12 @@ def _check_arguments(invocation: Invocation) -> None:
         raise SettingsError(f"name a client; `{PROGRAM} setup --list` shows all")
     if invocation.action == "setup" and not re.fullmatch(r"[A-Za-z0-9_-]{1,64}", name):
         raise SettingsError(f"--name: {name!r} must have 1 to 64 of the characters A-Z a-z 0-9 _ -")
+    asked = (bool(invocation.wrap), invocation.wrap_all, invocation.unwrap is not None)
+    others = (invocation.remove, invocation.confine, invocation.url, invocation.windows, listed)
+    if sum(asked) > 1 or (any(asked) and (any(others) or name != Invocation.name)):
+        raise SettingsError(
+            "give one of --wrap, --wrap-all and --unwrap, with --scope, --print, --yes and flags of `wrap`"
+        )
     if invocation.action == "token" and (invocation.what == "list") == bool(invocation.token_name):
         raise SettingsError("token list takes no NAME; token add, rotate and revoke take one")
 

@@ -46,17 +46,22 @@ class Connection:
 
 @asynccontextmanager
 async def connect(
-    command: Sequence[str], *, cwd: str | None = None, errors: TextIO | None = None
+    command: Sequence[str],
+    *,
+    cwd: str | None = None,
+    errors: TextIO | None = None,
+    env: dict[str, str] | None = None,
 ) -> AsyncGenerator[Connection]:
     """Start `command` in the folder `cwd` (default: the current one) and connect to it over stdio.
 
-    Its standard error is the open file `errors` (default: that of this process).
+    Its standard error is the open file `errors` (default: that of this process). It gets the variables in
+    `env`, and of this process those that clients pass on.
 
     Raises:
         OSError: there is no such program.
         SettingsError: the server ends, or answers with an error; the text says why.
     """
-    parameters = StdioServerParameters(command=command[0], args=list(command[1:]), cwd=cwd)
+    parameters = StdioServerParameters(command=command[0], args=list(command[1:]), cwd=cwd, env=env)
     transport = stdio_client(parameters, errlog=errors or sys.stderr)
     async with AsyncExitStack() as stack:
         try:

@@ -7,18 +7,22 @@ and everything else goes to it as a proxy, which refuses.
 import base64
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
 from mcp_toolserver.commands.setup.clients import CLIENTS
+from tests import ROOT
 from tests.client_programs.programs import PROGRAMS, TOOLS, Program
 from tests.client_programs.scripted_model import Call, Request, ScriptedModel, scripted_model
+from tests.gateway.test_wrap import DOER
 from tests.notebook.notebooks import PIXEL
 from tests.setup.client_setup import OBSERVED, setup_line
 from tests.support import official
@@ -64,10 +68,13 @@ class Home:
         self._url = model.url
 
     def set_up(self, *arguments: str) -> None:
-        """Run `setup` as the installed program, in a bare environment."""
         flags = ("--permission-mode", "workspace-write", "--toolsets", "default", "--tools", "view_image")
+        self.change(*arguments, *flags)
+
+    def change(self, *arguments: str) -> None:
+        """Run `setup` as the installed program, in a bare environment."""
         environ = {"PATH": "/usr/bin:/bin", "HOME": str(self.home)}
-        self._run([SERVER, "setup", *arguments, *flags, "--yes"], environ)
+        self._run([SERVER, "setup", *arguments, "--yes"], environ)
 
     def run(self, arguments: Sequence[str]) -> str:
         """Run the client to its end; what it prints."""
@@ -194,6 +201,41 @@ def test_a_client_lists_the_server_and_its_turn_goes_through_it(
         known[program.client] = found
         OBSERVED.write_text(json.dumps(known, indent=2, sort_keys=True) + "\n", encoding="utf-8")
     assert known[program.client] == found, "run python -m tests update clients"
+
+
+@pytest.mark.long
+def test_a_client_uses_its_servers_behind_wrap_and_gets_its_entries_back(tmp_path: Path) -> None:
+    # Under /tmp, a confined server writes into a folder of its own.
+    names, data, outside = ("one", "two", "three"), tmp_path / "data", ROOT / "no-server-writes-here"
+    data.mkdir()
+    (data / "kept").write_text("kept", encoding="utf-8")
+    tools = [f"mcp__{name}__attempt" for name in names]
+    codes = (f"open('{data}/kept').read()", f"open('{outside}', 'w')", "os.environ['API_KEY']")
+    calls = [Call(tool=tool, arguments={"code": code}) for tool in tools for code in codes]
+    search = {"query": f"select:{','.join(tools)}", "max_results": 3}
+    turn = ("-p", "go", "--allowedTools", ",".join(f"mcp__{name}" for name in names))
+    claude = replace(next(one for one in PROGRAMS if one.client == "claude-code"), turn=turn)
+    with scripted_model([Call(tool="ToolSearch", arguments=search), *calls]) as model:
+        user = Home(tmp_path, claude, model)
+        file = user.home / ".claude.json"
+        started = {"command": sys.executable, "args": ["-c", DOER, str(data)]}
+        former = {name: {"type": "stdio", **started, "env": {"API_KEY": name}} for name in names}
+        file.write_text(json.dumps({"mcpServers": former}), encoding="utf-8")
+        user.change("claude-code", "--wrap-all", "--permission-mode", "workspace-write")
+        written = file.read_text(encoding="utf-8")
+        listed = user.run(claude.listing)
+        assert all(re.search(rf"^{name}: .* wrap .* Connected", listed, re.MULTILINE) for name in names), (
+            listed
+        )
+        printed = user.run(claude.turn)
+    last = max(model.requests, key=lambda request: len(request.results))
+    answers = [text for result in last.results[1:] for text in texts(result)]
+    found = [text for text in answers if text in ("kept", "OSError", *names)]
+    assert found == [text for name in names for text in ("kept", "OSError", name)], (printed, answers)
+    assert not outside.exists()
+    assert file.read_text(encoding="utf-8") != written
+    user.change("claude-code", "--unwrap")
+    assert json.loads(file.read_text(encoding="utf-8"))["mcpServers"] == former
 
 
 Message = dict[str, Any]

@@ -5,10 +5,12 @@ What is said of a client is `verified` (measured with the client itself) or from
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Literal
 
 from pydantic import JsonValue
 
+from mcp_toolserver.command_line import PROGRAM
 from mcp_toolserver.runtime.sandbox.protected.names import PROJECT_FILES
 
 TOKEN = "TOOLSERVER_TOKEN"  # noqa: S105 – the name of a variable
@@ -99,8 +101,27 @@ def command_of(entry: Mapping[str, JsonValue]) -> tuple[str, ...]:
     return tuple(word for word in words if isinstance(word, str))
 
 
+def wrapped_command(command: Sequence[str]) -> tuple[str, ...]:
+    """The command that `command` confines with `wrap`; empty if it is another one."""
+    for at, (program, action) in enumerate(pairwise(command)):
+        is_program = program.rpartition("/")[2].replace("_", "-") == PROGRAM
+        if is_program and action == "wrap" and "--" in command[at:]:
+            return tuple(command[command.index("--", at) + 1 :])
+    return ()
+
+
+def with_command(entry: Entry, command: Sequence[str]) -> Entry:
+    """The entry with another command, in the shape that it has."""
+    key = "cmd" if "cmd" in entry else "command"
+    if isinstance(entry.get(key), list):
+        return {**entry, key: list(command), **({"args": []} if "args" in entry else {})}
+    return {**entry, key: command[0], "args": list(command[1:])}
+
+
 def is_ours(entry: Entry) -> bool:
     """Whether an entry of a client's file starts this server, or connects to it."""
+    if wrapped_command(command_of(entry)):
+        return False
     return TOKEN in str(entry) or "mcp-toolserver" in " ".join(command_of(entry)).replace("_", "-")
 
 

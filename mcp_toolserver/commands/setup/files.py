@@ -3,9 +3,10 @@ at all."""
 
 import os
 import stat
+import sys
 import tempfile
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -15,6 +16,9 @@ from mcp_toolserver.commands.setup import jsonc, toml, yaml
 from mcp_toolserver.commands.setup.clients import OURS, Client, Entry, Scope, is_ours
 from mcp_toolserver.commands.setup.places import Places
 from mcp_toolserver.errors import SettingsError
+
+NOT_CONFIRMED = 1
+"""Exit status when nothing was written because nobody confirmed it, or the server does not start."""
 
 MAX_BYTES = 16 * 2**20
 BACKUP = ".before-mcp-toolserver"
@@ -70,6 +74,20 @@ class ConfigFile:
     def put(self, path: Sequence[str], value: JsonValue) -> None:
         with self._editor() as editor:
             self.text = editor.put(self.text, path, value)
+
+    def source(self, path: Sequence[str]) -> str:
+        """How the value at `path`, which must be there, is written; for `restore`."""
+        with self._editor() as editor:
+            return editor.source(self.text, path)
+
+    def restore(self, path: Sequence[str], value: JsonValue, source: str) -> None:
+        """Put `value` as it was written, if `source` still means that and nothing else."""
+        before = self.text
+        self.put(path, value)
+        with self._editor() as editor, suppress(jsonc.Broken, LookupError):
+            written = editor.put(before, path, value, source)
+            if editor.parse(written) == editor.parse(self.text):
+                self.text = written
 
     def at(self, path: Sequence[str]) -> JsonValue:
         """The value at `path`; None if there is none."""
@@ -205,6 +223,30 @@ def _is_hollow(value: JsonValue) -> bool:
     return value == []
 
 
+def is_interactive() -> bool:
+    """Whether the user sees questions and can answer them."""
+    return sys.stdin.isatty() and sys.stdout.isatty()
+
+
+def is_confirmed(*, yes: bool) -> bool:
+    """Whether the user agrees to what was shown, with `yes` in advance."""
+    if yes or (is_interactive() and input("Write this? [y/N] ").strip().lower() in ("y", "yes")):
+        return True
+    print("Nothing was written. Without a terminal, confirm with --yes.", file=sys.stderr)
+    return False
+
+
+def remove_backup(file: ConfigFile) -> None:
+    """Remove the backup of a file that equals it, or a file without one that setup created and emptied."""
+    backup = file.backup()
+    if backup.content == file.new_content:
+        remove(file.backup_path)
+        print(f"Removed the backup {file.backup_path}, which had the same content.")
+    elif backup.content is None and file.content is not None and file.is_hollow:
+        remove(file.path)
+        print(f"Removed {file.path}, which had no content left.")
+
+
 # --- the plan -------------------------------------------------------------------------------------------
 
 
@@ -224,6 +266,11 @@ class Plan:
     def entry(self, name: str) -> JsonValue:
         """The entry of a server, None if there is none."""
         return self.servers.at((*self.client.path, name))
+
+    def entries(self) -> dict[str, JsonValue]:
+        """The entries of all servers, by name."""
+        found = self.servers.at(self.client.path)
+        return found if isinstance(found, dict) else {}
 
     def _own_entry(self, name: str) -> Entry | None:
         """Raises: SettingsError: another server has this name."""

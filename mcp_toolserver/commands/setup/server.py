@@ -1,6 +1,7 @@
 """Decides which server is configured in a client, its command with flags or its address, and starts it."""
 
 import json
+import math
 import os
 import subprocess
 import sys
@@ -9,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
+from typing import TextIO
 from urllib.parse import urlsplit
 
 import anyio
@@ -16,10 +18,10 @@ import anyio
 from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.command_line import PROGRAM, Invocation
 from mcp_toolserver.commands.setup.clients import Entry
-from mcp_toolserver.commands.setup.files import Plan
+from mcp_toolserver.commands.setup.files import MAX_BYTES, Plan
 from mcp_toolserver.commands.setup.places import contains
 from mcp_toolserver.errors import SettingsError
-from mcp_toolserver.protocol.client import connect
+from mcp_toolserver.protocol.client import cause, connect
 from mcp_toolserver.runtime.which import find_program, is_executable, is_inside
 from mcp_toolserver.settings import OPTIONS, Option, Value
 
@@ -27,6 +29,8 @@ _OWN = frozenset({"permission-mode", "root", "transport"})
 """Settings that are written in a place of their own."""
 _SECONDS = 120
 """For a start, which may have to install the server (`uvx`)."""
+_TRIAL_SECONDS = 20
+"""For a server that is to be wrapped, which has nothing to install."""
 _MODULE = ("-P", "-m", "mcp_toolserver")
 """For Python. The current folder is not among the places of imports (-P), because it may be a workspace."""
 
@@ -50,7 +54,7 @@ def entry(plan: Plan, request: Invocation, program: tuple[str, ...]) -> Entry:
     if (transport == "http") != (request.url is not None):
         raise SettingsError("--transport http and --url URL belong together")
     if request.url is None:
-        flags = _flags(plan, request, program[0])
+        flags = flags_of(plan, request, program[0], roots_of(plan, request))
         return client.local((*plan.places.launcher, *program, *flags), request.name)
     if client.remote is None:
         raise SettingsError(f"setup does not configure servers over HTTP in {client.title}")
@@ -64,9 +68,10 @@ def entry(plan: Plan, request: Invocation, program: tuple[str, ...]) -> Entry:
     return client.remote(request.url)
 
 
-def _flags(plan: Plan, request: Invocation, program: str) -> list[str]:
-    roots, mode = _roots(plan, request), mode_of(request)
-    _check_places(plan, roots, None if mode is Permission.READ_ONLY else program)
+def flags_of(plan: Plan, request: Invocation, program: str, roots: tuple[str, ...]) -> list[str]:
+    """The flags of `program`, the server. Raises: SettingsError: its tools must not work in a root."""
+    mode = mode_of(request)
+    check_places(plan, roots, None if mode is Permission.READ_ONLY else program)
     flags = ["--permission-mode", mode.flag]
     flags += [word for root in roots for word in ("--root", root)]
     if request.config is not None:
@@ -92,7 +97,7 @@ def _words(option: Option, value: Value) -> list[str]:
     return [f"--{option.name}", value.flag if isinstance(value, Permission) else str(value)]
 
 
-def _roots(plan: Plan, request: Invocation) -> tuple[str, ...]:
+def roots_of(plan: Plan, request: Invocation) -> tuple[str, ...]:
     client = plan.client
     if "root" in request.given:
         return tuple(root if root == client.root else os.path.abspath(root) for root in request.settings.root)
@@ -106,7 +111,7 @@ def _roots(plan: Plan, request: Invocation) -> tuple[str, ...]:
     )
 
 
-def _check_places(plan: Plan, roots: tuple[str, ...], program: str | None) -> None:
+def check_places(plan: Plan, roots: tuple[str, ...], program: str | None) -> None:
     """Reject folders in which tools could change the user's configuration or `program`, the server."""
     file = str(plan.servers.path)
     folders = [root for root in roots if root != plan.client.root]
@@ -223,34 +228,64 @@ def listed_tools(command: Sequence[str], root: str | None, environ: Mapping[str,
         words = [folder if opened and word == root and root != "." else word for word in command]
         bare = ["/usr/bin/env", "-i", f"HOME={environ['HOME']}", *words]
         cwd = folder if opened else "/"
-        with suppress(OSError, TimeoutError, ExceptionGroup, SettingsError):
-            return _listed(bare, cwd)
-        _check_start(bare, cwd)
-        # What took too long was the installation, which is done now.
-        return _listed(bare, cwd)
+        # If it fails, `failure_of` returns what the server says.
+        with Path(os.devnull).open("w", encoding="utf-8") as nothing:
+            with suppress(OSError, TimeoutError, ExceptionGroup, SettingsError):
+                return _listed(bare, cwd, nothing)
+            if failure := failure_of(bare, cwd):
+                raise SettingsError(f"the server does not start as configured: {failure}")
+            # What took too long was the installation, which is done now.
+            return _listed(bare, cwd, nothing)
 
 
-def _check_start(command: Sequence[str], cwd: str) -> None:
-    """Start the server without input: a good one ends with status 0. Raises: SettingsError: it does not."""
+def failure_of(command: Sequence[str], cwd: str, environ: Mapping[str, str] | None = None) -> str:
+    """Run a command without input; returns why it failed, and an empty text if it did not."""
     try:
         ended = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, cwd=cwd, timeout=_SECONDS, check=False
-        )
+            command, stdin=subprocess.DEVNULL, capture_output=True, cwd=cwd, env=environ, timeout=_SECONDS,
+            check=False,
+        )  # fmt: skip
     except subprocess.TimeoutExpired:
-        raise SettingsError(f"the server does not start within {_SECONDS} s") from None
-    if ended.returncode != 0:
-        said = ended.stderr.decode(errors="replace").strip().removeprefix("mcp-toolserver: ")
-        raise SettingsError(
-            f"the server does not start as configured: {said or f'exit status {ended.returncode}'}"
-        )
+        return f"it did not end within {_SECONDS} s"
+    said = ended.stderr.decode(errors="replace").strip().removeprefix("mcp-toolserver: ")
+    return (said or f"exit status {ended.returncode}") if ended.returncode else ""
 
 
-def _listed(command: Sequence[str], cwd: str) -> tuple[str, ...]:
-    # If it fails, `_check_start` reports what the server says.
-    with Path(os.devnull).open("w", encoding="utf-8") as nothing:
+def count_tools(command: Sequence[str], cwd: str, environ: dict[str, str]) -> int:
+    """Start a server with the variables in `environ`, and return how many tools it lists.
 
-        async def connected() -> tuple[str, ...]:
-            async with connect(command, cwd=cwd, errors=nothing) as connection:
+    Raises:
+        SettingsError: it does not list them in time; the text has the last line that it writes.
+    """
+    with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as errors:
+        try:
+            return len(_listed(command, cwd, errors, environ, _TRIAL_SECONDS))
+        except TimeoutError:
+            reason, otherwise = f"no answer within {_TRIAL_SECONDS} s", ""
+        except ExceptionGroup as error:
+            reason, otherwise = cause(error), ""
+        except (OSError, SettingsError) as error:
+            # Of a start that fails, what the server writes says all.
+            reason, otherwise = "", last_line(str(error))
+        errors.seek(0)
+        said = last_line(errors.read(MAX_BYTES)) or otherwise
+    raise SettingsError("; it printed: ".join(filter(None, (reason, said))))
+
+
+def last_line(text: str) -> str:
+    return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "")
+
+
+def _listed(
+    command: Sequence[str],
+    cwd: str,
+    errors: TextIO,
+    environ: dict[str, str] | None = None,
+    seconds: float = math.inf,
+) -> tuple[str, ...]:
+    async def connected() -> tuple[str, ...]:
+        with anyio.fail_after(seconds):
+            async with connect(command, cwd=cwd, errors=errors, env=environ) as connection:
                 return await connection.tools()
 
-        return anyio.run(connected)
+    return anyio.run(connected)

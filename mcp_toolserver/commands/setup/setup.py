@@ -16,17 +16,14 @@ from rich.markup import escape
 from rich.table import Table
 
 from mcp_toolserver.command_line import Invocation
-from mcp_toolserver.commands.setup import server
+from mcp_toolserver.commands.setup import server, wrapping
 from mcp_toolserver.commands.setup.clients import ANY, CLIENTS, TOKEN, URLS, Client, command_of, is_ours
-from mcp_toolserver.commands.setup.files import ConfigFile, Plan, remove
+from mcp_toolserver.commands.setup.files import NOT_CONFIRMED, ConfigFile, Plan, is_confirmed, remove_backup
 from mcp_toolserver.commands.setup.places import Places, privacy_notes
 from mcp_toolserver.errors import SettingsError
 
 _WIDTH = 200
 """Characters shown of each line: some clients write a whole file into one line."""
-
-NOT_CONFIRMED = 1
-"""Exit status when nothing was written because nobody confirmed it, or the server does not start."""
 
 
 def setup(request: Invocation, environ: Mapping[str, str]) -> int:
@@ -43,6 +40,10 @@ def setup(request: Invocation, environ: Mapping[str, str]) -> int:
         # It has no folder that a server in WSL could work in without a name.
         client = replace(client, root=None, project=None)
     plan = Plan(client=client, scope="project" if request.scope == "project" else "user", places=places)
+    if request.wrap or request.wrap_all:
+        return wrapping.wrap(plan, request)
+    if request.unwrap is not None:
+        return wrapping.unwrap(plan, request)
     return _remove(plan, request) if request.remove else _add(plan, request)
 
 
@@ -86,14 +87,7 @@ def _remove(plan: Plan, request: Invocation) -> int:
     if ended is not None:
         return ended
     for file in plan.files.values():
-        # setup created what equals its backup, or has nothing left and no backup.
-        backup = file.backup()
-        if backup.content == file.new_content:
-            remove(file.backup_path)
-            print(f"Removed the backup {file.backup_path}, which had the same content.")
-        elif backup.content is None and file.content is not None and file.is_hollow:
-            remove(file.path)
-            print(f"Removed {file.path}, which had no content left.")
+        remove_backup(file)
     if any(written) and not lifts:
         print(f"Settings as of --confine stay. To undo them: setup {plan.client.name} --remove --confine")
     print(f"{request.name} is not configured in {plan.client.title}. Restart it.")
@@ -111,8 +105,7 @@ def _apply(plan: Plan, request: Invocation) -> int | None:
         print(f"{plan.servers.path} stays as it is.")
     if request.print:
         return 0
-    if changed and not request.yes and not _confirmed():
-        print("Nothing was written. Without a terminal, confirm with --yes.", file=sys.stderr)
+    if changed and not is_confirmed(yes=request.yes):
         return NOT_CONFIRMED
     for file in changed:
         backed_up = file.is_first and not request.remove and file.content is not None
@@ -128,11 +121,6 @@ def _shown(file: ConfigFile) -> str:
     link = [f"{file.link} is a link to this file:"] if file.link else []
     cut = (line if len(line) <= _WIDTH else f"{line[:_WIDTH]}… (cut)" for line in lines)
     return "\n".join((*link, *cut))
-
-
-def _confirmed() -> bool:
-    on_terminal = sys.stdin.isatty() and sys.stdout.isatty()
-    return on_terminal and input("Write this? [y/N] ").strip().lower() in ("y", "yes")
 
 
 def _finish(plan: Plan, request: Invocation) -> int:
