@@ -44,7 +44,7 @@ def load(argv: Sequence[str], environ: Mapping[str, str]) -> Invocation:
     # A path that a flag overrides need not be valid elsewhere.
     is_needed = invocation.action == "token"
     invocation.configured = _expand_paths(configured, environ) if is_needed else {}
-    _check_outside_roots(invocation.settings, config)
+    check_outside_roots(invocation.settings, config)
     _check_arguments(invocation)
     return invocation
 
@@ -119,7 +119,7 @@ def embedded(content: Mapping[str, Raw]) -> Settings:
     """
     options = [option for option in OPTIONS if option.group.title != "Transport"]
     settings = replace(Settings(), **_expand_paths(_from_content("Toolset", content, options), {}))
-    _check_outside_roots(settings, None)
+    check_outside_roots(settings, None)
     return settings
 
 
@@ -176,7 +176,7 @@ def _read(option: Option, source: str, raw: Raw) -> Value:
         raise SettingsError(f"{source}: {error}") from None
 
 
-def _check_outside_roots(settings: Settings, config: str | None) -> None:
+def check_outside_roots(settings: Settings, config: str | None) -> None:
     """Reject settings files inside a root, where tools could change them."""
     places = (
         *(

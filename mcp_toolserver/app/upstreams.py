@@ -21,6 +21,7 @@ from mcp_toolserver.app import confinement
 from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.errors import SettingsError, Unavailable
 from mcp_toolserver.gateway.upstream_file import Upstream, read_upstreams
+from mcp_toolserver.invocation import check_outside_roots
 from mcp_toolserver.runtime.executables import HostExecutables
 from mcp_toolserver.runtime.processes.broker_client import Broker, BrokerPolicy, start_broker
 from mcp_toolserver.settings import Settings
@@ -34,8 +35,7 @@ if TYPE_CHECKING:
     from mcp_toolserver.protocol.upstreams.servers import UpstreamServers
 
 IS_UPSTREAM = "IN_MCP_TOOLSERVER_GATEWAY"
-"""The variable by which a server knows that it is an upstream server itself. It has none then, so that no
-chain leads back to where it began."""
+"""The variable by which a server knows that it is an upstream server; see also `mcp_server._no_gateway`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,6 +93,7 @@ def _host(upstream: Upstream, settings: Settings, found: HostExecutables, start:
     )
     try:
         confinement.check(own)
+        check_outside_roots(own, own.config)
         policy = confinement.broker_policy(own, found)
         folder = os.open(upstream.cwd or own.root[0], os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as error:

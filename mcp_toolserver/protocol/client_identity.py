@@ -31,6 +31,9 @@ from mcp_toolserver.capabilities.call_scope import UNCONNECTED
 from mcp_toolserver.protocol.translate import MODERN, Context, is_stateless
 from mcp_toolserver.runtime.windows_paths import WindowsPaths
 
+GATEWAY = "mcp-toolserver-gateway"
+"""The name that a server of this kind gives itself as the client of its upstream servers."""
+
 MAX_STATELESS = 256
 """Stateless clients of one user; with more, what the least recent one has is removed, because nothing else
 limits the names that clients give themselves."""

@@ -21,6 +21,7 @@ from mcp_toolserver import __version__
 from mcp_toolserver.capabilities.permissions import Capability
 from mcp_toolserver.pipeline.dispatcher import Dispatcher
 from mcp_toolserver.protocol import codex_sandbox_state
+from mcp_toolserver.protocol.client_identity import GATEWAY
 from mcp_toolserver.protocol.elicitation import set_level
 from mcp_toolserver.protocol.handlers import Handlers
 from mcp_toolserver.protocol.translate import Context, downgrade
@@ -98,6 +99,8 @@ class ToolServer(Server[Any]):
             # The only default middleware creates spans, which nothing collects.
             self.middleware.clear()
         self.middleware.append(partial(answered, seal=seal))
+        if Capability.UPSTREAMS in dispatcher.host.permissions:
+            self.middleware.append(_no_gateway)
         for join in features:
             join(self)
 
@@ -215,6 +218,15 @@ async def answered(
         log.exception("%s failed", ctx.method)
         raise MCPError(mcp.INTERNAL_ERROR, "Internal server error") from None
     return _downgraded(ctx, result)
+
+
+async def _no_gateway(ctx: Context, call_next: CallNext) -> HandlerResult:
+    """A middleware of a server with upstream servers: it is not one itself, so that no chain of them leads
+    back to where it began."""
+    if _name(ctx.params or {}) == GATEWAY:
+        why = "This server has upstream servers, so it cannot be one"
+        raise MCPError(mcp.INVALID_REQUEST, why)
+    return await call_next(ctx)
 
 
 async def _given(result: HandlerResult, _: Context) -> HandlerResult:

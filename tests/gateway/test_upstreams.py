@@ -17,6 +17,7 @@ from mcp_toolserver.command_line import Invocation
 from mcp_toolserver.commands.upstream import upstream
 from mcp_toolserver.errors import SettingsError
 from mcp_toolserver.policy.rules import Narrowing
+from mcp_toolserver.protocol import translate
 from tests.gateway.strangers import Place, program, upstreams
 from tests.gateway.test_hostile_servers import (
     DEATH,
@@ -30,6 +31,7 @@ from tests.gateway.test_hostile_servers import (
     PAGES,
     at_call,
 )
+from tests.support.live import TOKEN, Setup, serving
 from tests.support.workbench import Person
 
 
@@ -283,3 +285,34 @@ def test_a_file_that_asks_for_too_much_or_cannot_be_read_stops_the_start(at: Pla
     file.write_text(json.dumps({"mcpServers": {"a": {"url": "http://127.0.0.1:9/mcp"}}}), encoding="utf-8")
     settings = replace(settings, network="none")
     assert "this server has --network none" in start({})
+
+
+@pytest.mark.parametrize("kind", ["http", "sse"])
+async def test_a_server_with_an_address_needs_what_the_operator_maps(
+    at: Place, tmp_path: Path, kind: str
+) -> None:
+    far = Setup.below(tmp_path)
+    (far.root / "kept").write_text("kept", encoding="utf-8")
+    file = tmp_path / "servers.json"
+    file.write_text(
+        '{"mcpServers": {"itself": {"type": "http", "url": "http://127.0.0.1:9"}}}', encoding="utf-8"
+    )
+    with serving(far, kind) as url, serving(replace(far, flags=("--upstreams", str(file))), kind) as circle:
+        entry = {"type": kind, "url": url, "headers": {"Authorization": f"Bearer {TOKEN}"}, "timeout": 20}
+        servers = {
+            "far": {**entry, "tools": {"read_file": "read-only", "ls": None}},
+            "circle": {**entry, "url": circle},
+            "stranger": {**entry, "headers": {}},
+        }
+        async with upstreams(at, servers) as app:
+            assert "kept" in await said(app, "mcp__far__read_file", path="kept")
+            (shown,) = (
+                tool for tool in translate.tools(app.dispatcher) if tool.name == "mcp__far__read_file"
+            )
+            assert shown.annotations
+            assert (shown.annotations.read_only_hint, shown.annotations.open_world_hint) == (True, True)
+            assert "requires danger-full-access" in await said(app, "mcp__far__ls")
+            assert "toolserver://config" in await said(app, "ListMcpResources", server="far")
+            # A server with upstream servers is none itself.
+            assert "of circle are not known" in await said(app, "MCP", server="circle", tool="ls")
+            assert "cannot be reached" in await said(app, "MCP", server="stranger", tool="ls")

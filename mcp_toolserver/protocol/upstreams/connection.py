@@ -22,11 +22,9 @@ from mcp_toolserver.gateway.messages import Malformed, encode, parse
 from mcp_toolserver.gateway.server_process import ErrorRelay, TooLong, how_it_ended, lines_of
 from mcp_toolserver.gateway.upstream_file import Upstream
 from mcp_toolserver.protocol.client import cause
+from mcp_toolserver.protocol.client_identity import GATEWAY
 from mcp_toolserver.runtime.background import Background
 from mcp_toolserver.runtime.processes.interactive import InteractiveProcess
-
-CLIENT = "mcp-toolserver-gateway"
-"""The name that this server gives itself as a client."""
 
 DELAYS = (1.0, 2.0, 5.0, 15.0, 60.0)
 """Seconds after each failure in a row before the next attempt."""
@@ -139,7 +137,7 @@ class Connection:
             with anyio.fail_after(min(self.upstream.timeout, _START_SECONDS)) as limit:
                 async with Client(
                     self._open(self),
-                    client_info=mcp.Implementation(name=CLIENT, version=__version__),
+                    client_info=mcp.Implementation(name=GATEWAY, version=__version__),
                     elicitation_callback=self._elicit,
                     list_roots_callback=self._list_roots,
                     message_handler=self._notice,
