@@ -31,7 +31,7 @@ ACTIONS: Mapping[Action, str] = {
     "serve": "serve MCP (the default)",
     "setup": "add this server to an MCP client, with the flags given, or remove it",
     "wrap": "confine another MCP server, and serve its tools over stdio",
-    "upstream": "show what such a server changed in its tools, and approve it",
+    "upstream": "approve what such a server changed in its tools, or fetch its package",
     "tools": "list the tools that these flags offer",
     "call": "run one tool and print its result",
     "doctor": "test what is enforced on this machine, and say what is missing",
@@ -93,7 +93,7 @@ class Invocation(argparse.Namespace):
     yes: bool = False
     list: bool = False
     command: tuple[str, ...] = ()
-    """The command of the server that `wrap` starts."""
+    """The command of the server that `wrap` starts or `upstream` prepares."""
     env: tuple[str, ...] = ()
     """Variables of ours that it gets."""
     server: str = ""
@@ -124,7 +124,7 @@ _SHOWN: Mapping[Action, Container[str]] = {
     "serve": frozenset(option.name for option in OPTIONS) | {"config"},
     "setup": ("permission-mode", "root", "toolsets", "transport"),
     "wrap": ("permission-mode", "root", "network", "allow-domain", "git", "state-dir", "config"),
-    "upstream": ("state-dir",),
+    "upstream": ("upstreams", "network", "allow-domain", "state-dir", "config"),
     "tools": ("permission-mode", "toolsets", "tools", "exclude-tools", "config"),
     "call": ("permission-mode", "root", "config"),
     "doctor": ("permission-mode", "root", "config"),
@@ -142,6 +142,7 @@ can be copied."""
 _USAGES: Mapping[Action, str] = {
     "serve": "%(prog)s [FLAG ...]",
     "wrap": "%(prog)s [FLAG ...] -- COMMAND [ARG ...]",
+    "upstream": "%(prog)s list|diff|approve|prepare [NAME] [FLAG ...] [-- COMMAND [ARG ...]]",
 }
 
 _EPILOGS: Mapping[Action, str] = {
@@ -294,7 +295,9 @@ def command_parser(adapt: Adapt = lambda _, __: None) -> argparse.ArgumentParser
     wrap.add_argument("--name", dest="server", metavar="NAME", help=text)
     wrap.add_argument("--env", action="append", metavar="NAME", help="variable to pass on; repeatable")
     upstream.add_argument(
-        "what", choices=("list", "diff", "approve"), help="what to do with the definitions that wait"
+        "what",
+        choices=("list", "diff", "approve", "prepare"),
+        help="what to do with the definitions that wait; or fetch the package of a COMMAND such as npx",
     )
     upstream.add_argument("server", metavar="NAME", nargs="?", help="the server, by its name in `wrap`")
     parsers["cron"].add_argument("what", choices=("run", "list"), help="what to do with the schedules")
@@ -355,7 +358,7 @@ def _add_setup_arguments(parser: argparse.ArgumentParser) -> argparse.Action:
 def parse(argv: Sequence[str]) -> Invocation:
     """Parse the arguments of the program; the result has no settings yet. Raises as `invocation.load`."""
     words, command = list(argv), ()
-    if words[:1] == ["wrap"] and "--" in words:
+    if words[:1] in (["wrap"], ["upstream"]) and "--" in words:
         at = words.index("--")
         words, command = words[:at], tuple(words[at + 1 :])
     parsed, unknown = command_parser().parse_known_args(_with_action(words), namespace=Invocation())

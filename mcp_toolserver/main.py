@@ -269,10 +269,7 @@ def _run_without_broker(invocation: Invocation, found: HostExecutables) -> int:
                 return list_backups(state, settings.root)
             return restore(state, invocation.backup, found.git)
         case "upstream":
-            from mcp_toolserver.commands.upstream import upstream
-            from mcp_toolserver.stores.state_dir import state_folder
-
-            return upstream(state_folder(settings.state_dir), invocation)
+            return _upstream(invocation, found)
         case "token":
             from mcp_toolserver.commands.token import token
 
@@ -285,6 +282,17 @@ def _run_without_broker(invocation: Invocation, found: HostExecutables) -> int:
             from mcp_toolserver.commands.setup.setup import setup
 
             return setup(invocation, os.environ)
+
+
+def _upstream(invocation: Invocation, found: HostExecutables) -> int:
+    if invocation.what == "prepare":
+        from mcp_toolserver.commands.prepare import prepare
+
+        return prepare(invocation, found, os.environ)
+    from mcp_toolserver.commands.upstream import upstream
+    from mcp_toolserver.stores.state_dir import state_folder
+
+    return upstream(state_folder(invocation.settings.state_dir), invocation)
 
 
 def _broker(settings: Settings, found: HostExecutables) -> Broker | None:

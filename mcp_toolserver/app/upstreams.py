@@ -116,6 +116,7 @@ class UpstreamProcess:
     async def open(self, roots: tuple[str, ...], connection: Connection) -> AsyncGenerator[TransportStreams]:
         """Start it with these folders. Raises: Unavailable."""
         # Only servers that are used need these.
+        from mcp_toolserver.gateway.prepared import PreparedPackage
         from mcp_toolserver.gateway.server_process import OWNER, Notes, start_server
         from mcp_toolserver.protocol.upstreams.connection import process_transport
 
@@ -130,6 +131,7 @@ class UpstreamProcess:
             name=session,
             cwd=os.dup(self._host.folder),
             own_home=is_confined and "HOME" not in upstream.env,
+            prepared=PreparedPackage(self._shared.state, upstream.name),
             roots=roots,
         )
         connection.notes = Notes(broker, process, session, writes=upstream.mode is Permission.WORKSPACE_WRITE)

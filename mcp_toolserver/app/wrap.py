@@ -16,6 +16,7 @@ from mcp_toolserver.capabilities.permissions import Capability, Permission
 from mcp_toolserver.errors import SettingsError, Unavailable
 from mcp_toolserver.gateway.definitions import Definitions, Reach, normaliser
 from mcp_toolserver.gateway.gate import Gate
+from mcp_toolserver.gateway.prepared import PreparedPackage
 from mcp_toolserver.gateway.pump import Pump, PumpLimits
 from mcp_toolserver.gateway.server_process import ErrorRelay, Notes, server_name, start_server
 from mcp_toolserver.pipeline.registry import Registry
@@ -82,7 +83,7 @@ class Wrapped:
                 normal=normaliser(command, places, datetime.now(UTC)),
             ),
             reach=Reach(settings.permission_mode, is_networked),
-            policy=_policy(settings, broker, found),
+            policy=policy_of(settings, broker, found),
             roots=self._roots,
             folder=folder,
             recorder=self._audit,
@@ -133,7 +134,12 @@ class Wrapped:
         own_home = self._is_confined and "HOME" not in self._settings.command_environment
         try:
             return await start_server(
-                self._broker, self._command, name=self._name, cwd=self._folder, own_home=own_home
+                self._broker,
+                self._command,
+                name=self._name,
+                cwd=self._folder,
+                own_home=own_home,
+                prepared=PreparedPackage(state_folder(self._settings.state_dir), self._name),
             )
         except Unavailable as error:
             raise SettingsError(f"the MCP server {self._name} cannot be started: {error}") from None
@@ -159,8 +165,8 @@ class Wrapped:
         return "/" if lies_in(TEMPORARY, here) else here
 
 
-def _policy(settings: Settings, broker: Broker, found: HostExecutables) -> Policy:
-    """The policy of the settings. Raises: SettingsError: a rule is wrong."""
+def policy_of(settings: Settings, broker: Broker, found: HostExecutables) -> Policy:
+    """The policy of the settings; `broker` hides what its rules hide. Raises: SettingsError: one is wrong."""
     known = Registry(())
     if settings.deny or settings.ask or settings.allow:
         # Only rules need to know all tools.

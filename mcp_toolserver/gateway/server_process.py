@@ -11,6 +11,7 @@ from contextlib import suppress
 import anyio
 from anyio.lowlevel import checkpoint
 
+from mcp_toolserver.gateway.prepared import PreparedPackage, package_runner
 from mcp_toolserver.runtime.processes.broker_client import Broker
 from mcp_toolserver.runtime.processes.interactive import InteractiveProcess, start_interactive
 from mcp_toolserver.text.lines.escape_invisible import visible
@@ -27,6 +28,14 @@ exec "$@"
 
 _AT_ONCE = 64
 """Lines of a server before others have their turn."""
+
+_WITH_ADVICE = """
+"$@"
+status=$?
+[ "$status" = 0 ] || echo "$0" >&2
+exit "$status"
+"""
+"""Runs a package runner, and says what to do where it fails."""
 
 _STDERR = 2
 _PIPE_BUF = 512
@@ -56,13 +65,31 @@ async def start_server(  # noqa: PLR0913  what it may use has no use together bu
     name: str,
     cwd: int,
     own_home: bool,
+    prepared: PreparedPackage,
     roots: tuple[str, ...] | None = None,
 ) -> InteractiveProcess:
-    """Start `command` in the folder open as `cwd`, which this closes. It sees `roots` of those of the broker;
-    None for all. Raises: Unavailable: it cannot be."""
-    argv = ("sh", "-c", _OWN_HOME, "sh", *command) if own_home else command
+    """Start `command`, or what is `prepared` for it, in the folder open as `cwd`, which this closes. It sees
+    `roots` of those of the broker; None for all. Raises: Unavailable: it cannot be."""
+    program = prepared.command(command)
+    argv = program or tuple(command)
+    if not program and (runner := package_runner(command)):
+        # What follows may have a key.
+        words = f"mcp-toolserver upstream prepare {prepared.server} -- {' '.join(command[: runner[1]])} ..."
+        argv = (
+            "sh",
+            "-c",
+            _WITH_ADVICE,
+            f"Without a network, first run with the whole command: {words}",
+            *argv,
+        )
     return await start_interactive(
-        broker, argv, cwd=cwd, roots=roots, owner=f"{OWNER} {name}", name=f"the MCP server {name}"
+        broker,
+        ("sh", "-c", _OWN_HOME, "sh", *argv) if own_home else argv,
+        cwd=cwd,
+        roots=roots,
+        owner=f"{OWNER} {name}",
+        name=f"the MCP server {name}",
+        prepared=prepared.server if program else "",
     )
 
 

@@ -82,6 +82,7 @@ def sync(descriptor: int, control: Callable[[int, int], object] | None = None) -
 HISTORY_FOLDER = "history"
 QUARANTINE_FOLDER = "quarantine"
 CACHES_FOLDER = "caches"
+PREPARED_FOLDER = "prepared"
 
 
 @dataclass(frozen=True, kw_only=True)

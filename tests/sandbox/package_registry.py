@@ -91,7 +91,7 @@ def fill(folder: Path, url: str) -> None:
     put(folder / "simple/tiny/index.html", f'<a href="{url}/files/{wheel.name}">{wheel.name}</a>')
 
     package = {"name": "tiny", "version": "1.0.0"}
-    tarball = _archive(folder / "files/tiny-1.0.0.tgz", {"package/package.json": json.dumps(package)})
+    tarball = archive(folder / "files/tiny-1.0.0.tgz", {"package/package.json": json.dumps(package)})
     dist = {
         "tarball": f"{url}/files/{tarball.name}",
         "shasum": hashlib.sha1(tarball.read_bytes()).hexdigest(),
@@ -105,7 +105,7 @@ def fill(folder: Path, url: str) -> None:
 
     manifest = '[package]\nname = "tiny"\nversion = "1.0.0"\nedition = "2021"\n'
     (folder / "crates/tiny/1.0.0").mkdir(parents=True)
-    crate = _archive(
+    crate = archive(
         folder / "crates/tiny/1.0.0/download",
         {"tiny-1.0.0/Cargo.toml": manifest, "tiny-1.0.0/src/lib.rs": ""},
     )
@@ -124,7 +124,7 @@ def fill(folder: Path, url: str) -> None:
         _debian(folder / "apt", dpkg)
 
 
-def _archive(file: Path, content: dict[str, str]) -> Path:
+def archive(file: Path, content: dict[str, str]) -> Path:
     with tarfile.open(file, "w:gz") as archive:
         for name, text in content.items():
             member = tarfile.TarInfo(name)

@@ -50,19 +50,31 @@ def package_hosts(environ: Mapping[str, str], roots: Sequence[str]) -> int:
 
     The programs run outside of `roots`, and no file in them is read.
     """
-    folders, every = environ.get("PATH", "").split(os.pathsep), dict[str, None]()
-    for name, source in _SOURCES.items():
-        if program := find_program((name,), folders, roots):
-            configuration = "\n".join(_configuration(source, program, environ.get("HOME", "/"), roots))
-            hosts = [] if re.search(source.unless, configuration) else list(source.usual)
-            for place in _URL.findall(configuration):
-                with suppress(ValueError):
-                    entry = parse_allowed_host(place)
-                    hosts.append(spelled(entry.host, entry.port))
+    every = dict[str, None]()
+    for name in _SOURCES:
+        if (hosts := hosts_of(name, environ, roots)) is not None:
             every |= dict.fromkeys(hosts)
-            print(f"{name}: {' '.join(dict.fromkeys(hosts)) or 'none'}")
+            print(f"{name}: {' '.join(hosts) or 'none'}")
     print(" ".join(("--network hosts", *(f"--allow-domain {host}" for host in every))))
     return 0
+
+
+def hosts_of(name: str, environ: Mapping[str, str], roots: Sequence[str] = ()) -> Sequence[str] | None:
+    """The hosts of one of the package managers; None if it is not installed."""
+    source, folders = _SOURCES[name], environ.get("PATH", "").split(os.pathsep)
+    if (program := find_program((name,), folders, roots)) is None:
+        return None
+    configuration = "\n".join(_configuration(source, program, environ.get("HOME", "/"), roots))
+    hosts = () if re.search(source.unless, configuration) else source.usual
+    return tuple(dict.fromkeys((*hosts, *named_hosts(configuration))))
+
+
+def named_hosts(text: str) -> Iterator[str]:
+    """The hosts of the addresses in a text."""
+    for place in _URL.findall(text):
+        with suppress(ValueError):
+            entry = parse_allowed_host(place)
+            yield spelled(entry.host, entry.port)
 
 
 def _configuration(source: _Source, program: str, home: str, roots: Sequence[str]) -> Iterator[str]:

@@ -105,10 +105,11 @@ async def start_interactive(  # noqa: PLR0913  what it may use has no use togeth
     keeps_git: bool = False,
     owner: str = "",
     name: str = "",
+    prepared: str = "",
 ) -> InteractiveProcess:
     """Start `argv` in a command's sandbox, in the folder open as descriptor `cwd`, which this closes, or in
     `/`. It sees `roots` of the server, or folders in them; None for all. It shares a loopback interface with
-    the commands of `owner`; without one, it has its own. Answers call it `name`.
+    the commands of `owner`; without one, it has its own. Answers call it `name`. For `prepared` see `Script`.
 
     Raises:
         Unavailable: it cannot be started.
@@ -127,6 +128,7 @@ async def start_interactive(  # noqa: PLR0913  what it may use has no use togeth
             read_only=read_only,
             keeps_git=keeps_git,
             hidden_git=tuple(await broker.hidden_git()),
+            prepared=prepared,
         )
         reading, writing = input_pipe()
         opened.callback(os.close, reading)

@@ -79,6 +79,8 @@ class Script:
     them."""
     user: str = ""
     """Whose package caches it uses: the name of a token, or empty for all clients together."""
+    prepared: str = ""
+    """The name of the MCP server whose prepared package it reads; empty for none."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,6 +136,7 @@ def decode(body: bytes) -> Request:
                 keeps_git=_flag(get("keeps_git", False)),
                 hidden_git=_folders(get("hidden_git")) or (),
                 user=_text(get("user", "")),
+                prepared=_file_name(get("prepared", "")),
             )
         case "helper", None, argv if argv:
             return Program(
@@ -165,6 +168,12 @@ def _text(value: object) -> str:
     if not isinstance(value, str):
         raise ValueError("not a text")
     return value
+
+
+def _file_name(value: object) -> str:
+    if "/" in (name := _argument(value)) or name.startswith("."):
+        raise ValueError("not the name of a file")
+    return name
 
 
 def _argument(value: object) -> str:

@@ -10,6 +10,7 @@ from mcp_toolserver.runtime.sandbox.broker.limit_settings import CommandBounds
 from mcp_toolserver.runtime.sandbox.broker.messages import Program, Request, Script
 from mcp_toolserver.runtime.sandbox.layers.spec import Layer, Proof, Reach, SandboxSpec, with_tuples
 from mcp_toolserver.runtime.sandbox.protected.names import GIT, protected_name
+from mcp_toolserver.stores.disk import PREPARED_FOLDER
 from mcp_toolserver.text.file_names import lies_in
 
 UNCONFINED = "danger-full-access"
@@ -69,6 +70,8 @@ class SandboxPlan:
     """See `Script.hidden_git`."""
     user: str = ""
     """See `Script.user`."""
+    prepared: str = ""
+    """The folder with the prepared package of an MCP server, which it reads; empty for none."""
 
     @property
     def reads_one_folder(self) -> bool:
@@ -120,6 +123,7 @@ def _command(sandbox: SandboxSpec, proof: Proof, request: Script) -> SandboxPlan
         filtered=proof.filtered,
         hidden_git=request.hidden_git,
         user=request.user,
+        prepared=request.prepared and f"{sandbox.state}/{PREPARED_FOLDER}/{request.prepared}",
     )
 
 

@@ -290,6 +290,7 @@ def _visibility(plan: SandboxPlan, root_handles: RootHandles) -> mounts.Visibili
         hides_sockets=root_handles.hides_sockets and has_sockets,
         working=root_handles.working,
         interpreter=os.path.realpath(sys.base_prefix),
+        prepared=plan.prepared,
     )
 
 

@@ -74,6 +74,8 @@ class Visibility:
     """Folders that processes of this machine work in, see `working_folders`."""
     interpreter: str = ""
     """The folder of the Python that starts the command, which the command must see and not change."""
+    prepared: str = ""
+    """See `SandboxPlan.prepared`."""
 
 
 EVERYTHING = Visibility()
@@ -100,6 +102,8 @@ def mounts(before: Snapshot, visibility: Visibility = EVERYTHING) -> Mounts:
     _hide(made, visibility.hidden)
     _cover(made, before)
     _show_certificates(made, before, visibility.hidden)
+    if visibility.prepared:
+        made[visibility.prepared] = "read-only"
     if visibility.hides_sockets:
         # What a command asks a service of the machine for may be a change.
         _hide_sockets(made, roots if kind == "writable" else (), visibility.working)

@@ -1,0 +1,300 @@
+"""`upstream prepare`: servers that npx and uvx start, confined and offline, by the real installers."""
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+import zipfile
+from collections.abc import Generator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pytest
+
+from mcp_toolserver.errors import SettingsError
+from mcp_toolserver.gateway.prepared import launch_of
+from tests import ROOT
+from tests.gateway.test_wrap import REAL, Ground, attempt, tree
+from tests.sandbox.package_registry import Site, archive, site
+from tests.support import official
+from tests.support.confinement import put
+from tests.support.process_layer import server_command
+
+pytestmark = pytest.mark.skipif(
+    sys.platform != "linux" or not shutil.which("npx"), reason="needs npm, and the sandbox of Linux"
+)
+
+PATH = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+
+NODE = """#!/usr/bin/env node
+const fs = require("fs"), version = "VERSION"
+const attempt = (code) => { try { return String(eval(code)) } catch (error) { return `Error ${error}` } }
+require("readline").createInterface({ input: process.stdin }).on("line", (line) => {
+  const { id, method, params } = JSON.parse(line)
+  const answers = {
+    initialize: () => ({ protocolVersion: params.protocolVersion, capabilities: { tools: {} },
+                         serverInfo: { name: "tiny", version } }),
+    "tools/list": () => ({ tools: [{ name: "attempt", inputSchema: { type: "object" } }] }),
+    "tools/call": () => ({ content: [{ type: "text", text: attempt(params.arguments.code) }] }),
+  }
+  if (answers[method]) console.log(JSON.stringify({ jsonrpc: "2.0", id, result: answers[method]() }))
+})
+"""
+PYTHON = """
+import json, os, sys
+version = "VERSION"
+def attempt(code):
+    try:
+        return str(eval(code))
+    except Exception as error:
+        return f"Error {error}"
+def text(text):
+    return {"type": "text", "text": text}
+def main():
+    for line in sys.stdin:
+        message = json.loads(line)
+        params, info = message.get("params") or {}, {"name": "tiny", "version": version}
+        answers = {
+            "initialize": lambda: {"protocolVersion": params["protocolVersion"], "serverInfo": info,
+                                   "capabilities": {"tools": {}}},
+            "tools/list": lambda: {"tools": [{"name": "attempt", "inputSchema": {"type": "object"}}]},
+            "tools/call": lambda: {"content": [text(attempt(params["arguments"]["code"]))]},
+        }
+        if answer := answers.get(message["method"]):
+            print(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": answer()}), flush=True)
+"""
+SPY = """
+const fs = require("fs"), { execSync } = require("child_process")
+const attempt = (act) => { try { return String(act()) } catch (error) { return "Error" } }
+fs.writeFileSync("spied", [
+  () => attempt(() => fs.writeFileSync("STATE/spied", "")) && fs.readdirSync("STATE").includes("audit"),
+  () => fs.writeFileSync(require("os").homedir() + "/.spied", ""),
+  () => execSync("curl -sS --fail http://localhost:PORT/spied", { stdio: "ignore" }),
+].map(attempt).join(" "))
+"""
+"""An install script that tries what it may not."""
+
+SCRIPTS = "[console_scripts]\ntiny = tiny:main\nother = os:abort\n"
+
+CHANGES = {
+    "npx": (
+        "fs.writeFileSync(__filename, '')",
+        "fs.rmSync(__filename)",
+        "fs.writeFileSync(__dirname + '/new', '')",
+    ),
+    "uvx": ("open(__file__, 'w')", "os.remove(__file__)", "os.mkdir(os.path.dirname(__file__) + '/new')"),
+}
+
+
+def publish(folder: Path, port: int, *versions: str, spy: str = "") -> None:
+    """Write what the registry on `port` has of the packages `tiny`."""
+    found, links, scripts = dict[str, object](), "", {"postinstall": "node spy.js"} if spy else {}
+    for version in versions:
+        wheel = folder / f"files/tiny-{version}-py3-none-any.whl"
+        wheel.parent.mkdir(parents=True, exist_ok=True)
+        about = f"tiny-{version}.dist-info"
+        with zipfile.ZipFile(wheel, "w") as file:
+            file.writestr("tiny.py", PYTHON.replace("VERSION", version))
+            file.writestr(f"{about}/METADATA", f"Metadata-Version: 2.1\nName: tiny\nVersion: {version}\n")
+            file.writestr(f"{about}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+            file.writestr(f"{about}/entry_points.txt", SCRIPTS)
+            file.writestr(f"{about}/RECORD", "")
+        links += f'<a href="/files/{wheel.name}">{wheel.name}</a>'
+        bins = {"other": "spy.js", "tiny": "server.js"}
+        package = {"name": "tiny", "version": version, "bin": bins, "scripts": scripts}
+        content = {"package.json": json.dumps(package), "server.js": NODE.replace("VERSION", version)}
+        content |= {"spy.js": spy, ".mcp.json": "{}", ".vscode/settings.json": "{}"}
+        packed = {f"package/{name}": text for name, text in content.items()}
+        tarball = archive(folder / f"files/tiny-{version}.tgz", packed)
+        dist = {"tarball": f"http://localhost:{port}/files/{tarball.name}"}
+        digest = hashlib.sha1(tarball.read_bytes()).hexdigest()
+        found[version] = {**package, "hasInstallScript": bool(spy), "dist": {**dist, "shasum": digest}}
+    put(folder / "simple/tiny/index.html", links)
+    index = {"name": "tiny", "dist-tags": {"latest": versions[-1]}, "versions": found}
+    put(folder / "tiny", json.dumps(index))
+
+
+def prepare(ground: Ground, *words: str) -> tuple[int, str]:
+    """Exit status, and what it printed."""
+    command = [*server_command(), "upstream", "prepare", *words]
+    environment = {**os.environ, "PATH": PATH, "MCP_TOOLSERVER_STATE_DIR": str(ground.state)}
+    ended = subprocess.run(
+        command, env=environment, cwd=ROOT, capture_output=True, check=False, encoding="utf-8", timeout=300
+    )
+    return ended.returncode, ended.stdout + ended.stderr
+
+
+def launcher(kind: str, port: int, package: str = "tiny") -> list[str]:
+    if kind == "npx":
+        return ["npx", "-y", f"--registry=http://localhost:{port}/", package]
+    return ["uvx", "--default-index", f"http://localhost:{port}/simple", package]
+
+
+@pytest.fixture
+def ground(tmp_path: Path) -> Ground:
+    return Ground(tmp_path)
+
+
+@pytest.fixture
+def registry(tmp_path: Path) -> Generator[Site]:
+    with site(tmp_path / "registry") as made:
+        yield made
+
+
+@pytest.mark.parametrize("kind", CHANGES)
+async def test_a_prepared_server_runs_offline_in_one_version_that_it_cannot_change(
+    ground: Ground, registry: Site, tmp_path: Path, kind: str
+) -> None:
+    publish(tmp_path / "registry", registry.port, "1.0.0")
+    command = launcher(kind, registry.port)
+    status, said = prepare(ground, "tiny", "--", *command, "an argument")
+    assert (status, "is prepared: tiny" in said, "1.0.0" in said) == (0, True, True), said
+    publish(tmp_path / "registry", registry.port, "1.0.0", "2.0.0")
+    visits, before = len(registry.visits), tree(ground.state / "prepared")
+    for mode in ("read-only", "workspace-write"):
+        async with ground.client(mode, "--name", "tiny", command=[*command, "--x"], era="legacy") as client:
+            assert await attempt(client, "version") == "1.0.0"
+            for change in CHANGES[kind]:
+                assert re.search("EROFS|Read-only", await attempt(client, change)), change
+    assert (len(registry.visits), tree(ground.state / "prepared")) == (visits, before)
+    # Of that known command, the newest.
+    assert prepare(ground, "tiny")[0] == 0
+    async with ground.client("read-only", "--name", "tiny", command=command, era="legacy") as client:
+        assert await attempt(client, "version") == "2.0.0"
+    status, said = prepare(ground, "tiny", "--", *launcher(kind, registry.port, "tiny@9"))
+    assert (status, "tiny is not prepared" in said) == (1, True), said
+    # A failure changes nothing, and of former versions the last stays at most.
+    assert sum(one.is_dir() for one in (ground.state / "prepared/tiny").iterdir()) == 1
+    async with ground.client("read-only", "--name", "tiny", command=command, era="legacy") as client:
+        assert await attempt(client, "version") == "2.0.0"
+
+
+async def test_install_scripts_write_the_package_and_reach_the_registry_only(
+    ground: Ground, registry: Site, tmp_path: Path
+) -> None:
+    with site(tmp_path / "root") as unlisted:
+        spy = SPY.replace("STATE", str(ground.state)).replace("PORT", str(unlisted.port))
+        publish(tmp_path / "registry", registry.port, "1.0.0", spy=spy)
+        command = launcher("npx", registry.port)
+        assert prepare(ground, "tiny", "--", *command)[0] == 0
+        assert unlisted.visits == []
+    assert not (ground.state / "spied").exists()
+    async with ground.client("read-only", "--name", "tiny", command=command, era="legacy") as client:
+        assert await attempt(client, "fs.readFileSync(__dirname + '/spied')") == "false Error Error"
+        assert await attempt(client, "fs.existsSync(__dirname + '/.mcp.json')") == "true"
+    assert f"localhost:{registry.port}" in ground.printed("log", "--json")
+    assert f"localhost:{unlisted.port}" in ground.printed("log", "--json", "--verdict", "refused")
+
+
+def test_what_cannot_be_prepared_says_why_and_what_was_not_says_how(ground: Ground, registry: Site) -> None:
+    for words, status, text in (
+        (["x", "--", "node", "server.js"], 0, "nothing to prepare"),
+        (["x"], 2, "put it after --"),
+        (["a__b", "--", "npx", "y"], 2, "a__b"),
+        (["x", "--", "npx", "-c", "ls"], 1, "option -c not recognized"),
+        (["x", "--", *launcher("uvx", registry.port)], 1, "uv ended with"),
+        (["x", "--", *launcher("npx", registry.port)], 1, "npm ended with"),
+    ):
+        found, said = prepare(ground, *words)
+        assert (found, text in said) == (status, True), said
+    request = b'{"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {}}\n'
+    command = ground.wrapping("read-only", [*launcher("npx", registry.port), "--key=secret"], "--name", "x")
+    ended = subprocess.run(command, input=request, capture_output=True, check=False, timeout=60, cwd=ROOT)
+    error = json.loads(ended.stdout)["error"]["message"]
+    assert "upstream prepare x -- npx ..." in error
+    assert "secret" not in error
+
+
+def test_the_command_of_a_package_runner_is_taken_apart() -> None:
+    found = {
+        "npx -y @org/server-files@1.2 /home -y": (3, "-- @org/server-files@1.2", ""),
+        "/opt/bin/npx --package=a -p b -- run x": (6, "-- a b", "run"),
+        "npm exec --registry http://x/ a -- b": (6, "--registry http://x/ -- a", ""),
+        "bunx a": (2, "-- a", ""),
+        "pnpm dlx a": (3, "-- a", ""),
+        "uvx --from git+https://x/y --with z run --p": (6, "--with z -- git+https://x/y", "run"),
+        "uv tool run -q --python 3.12 a@1": (7, "--python 3.12 -- a@1", ""),
+    }
+    for command, (count, arguments, program) in found.items():
+        launch = launch_of(command.split())
+        assert launch
+        taken = (len(launch.words), " ".join(launch.arguments), launch.program)
+        assert taken == (count, arguments, program), command
+    for command in ("npm run x", "uv run x", "node npx", "python -m uvx"):
+        assert launch_of(command.split()) is None, command
+    for command in ("npx", "uvx --from a", "npx --call=x", "uvx --unknown a b"):
+        with pytest.raises(SettingsError):
+            launch_of(command.split())
+
+
+# --- real servers -----------------------------------------------------------------------------------------
+
+UPSTREAM = {"simple": "https://pypi.org/simple", "files": "https://files.pythonhosted.org"}
+
+
+@contextmanager
+def mirror() -> Generator[int]:
+    """The real registries under one port of loopback, because a test machine may reach them by addresses of
+    its own only."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            first, _, rest = self.path[1:].partition("/")
+            url = (
+                f"{UPSTREAM[first]}/{rest}" if first in UPSTREAM else f"https://registry.npmjs.org{self.path}"
+            )
+            asked = urllib.request.Request(url, headers={"Accept": self.headers.get("Accept", "*/*")})
+            try:
+                with urllib.request.urlopen(asked, timeout=60) as answer:
+                    status, kind, body = 200, answer.headers["Content-Type"], answer.read()
+            except urllib.error.HTTPError as error:
+                status, kind, body = error.code, "text/plain", b""
+            if first == "simple":
+                here = f"http://localhost:{self.connection.getsockname()[1]}/files"
+                body = body.replace(UPSTREAM["files"].encode(), here.encode())
+            self.send_response(status)
+            self.send_header("Content-Type", kind)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body if self.command == "GET" else b"")
+
+        do_HEAD = do_GET  # noqa: N815  as in the base
+
+        def log_request(self, code: Any = "-", size: Any = "-") -> None:
+            return
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield server.server_port
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@pytest.mark.long
+@pytest.mark.skipif(not official.is_wanted(), reason="needs packages of npm and PyPI")
+@pytest.mark.parametrize(
+    ("kind", "name", "package"),
+    [("npx", "server-filesystem", "@modelcontextprotocol/server-filesystem"), ("uvx", "mcp-server-git", "")],
+)
+async def test_real_servers_start_as_their_users_start_them(
+    ground: Ground, kind: str, name: str, package: str
+) -> None:
+    arguments, reading, values, *_ = REAL[name]
+    with mirror() as port:
+        command = [*launcher(kind, port, package or name), *ground.filled(arguments).split()]
+        status, said = prepare(ground, name, "--", *command)
+        assert status == 0, said
+    async with ground.client("read-only", "--name", name, command=command, era="legacy") as client:
+        assert len((await client.list_tools()).tools) > 10
+        assert not (await client.call_tool(reading, ground.filled(values))).is_error
