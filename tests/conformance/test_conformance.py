@@ -84,7 +84,7 @@ async def url(tmp_path: Path) -> AsyncGenerator[str]:
         yield address
 
 
-async def suite(url: str, folder: Path, *words: str) -> Run:
+async def suite(url: str, folder: Path, *words: str, seconds: float = 120) -> Run:
     """Run the suite; what it found is written to `folder`."""
     folder.mkdir()
     process = await asyncio.create_subprocess_exec(
@@ -92,7 +92,7 @@ async def suite(url: str, folder: Path, *words: str) -> Run:
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
     )  # fmt: skip
     try:
-        with anyio.fail_after(120):
+        with anyio.fail_after(seconds):
             said, _ = await process.communicate()
     finally:
         if process.returncode is None:

