@@ -176,7 +176,8 @@ class Gate:
 
 def failure(text: str) -> Object:
     """The result of a call that failed."""
-    return {"content": [{"type": "text", "text": text}], "isError": True}
+    # The stateless protocol requires a type; in the others a result may have any further field.
+    return {"resultType": "complete", "content": [{"type": "text", "text": text}], "isError": True}
 
 
 def _texts(content: JsonValue) -> list[Object]:

@@ -45,7 +45,9 @@ require("readline").createInterface({ input: process.stdin }).on("line", (line) 
     "tools/list": () => ({ tools: [{ name: "attempt", inputSchema: { type: "object" } }] }),
     "tools/call": () => ({ content: [{ type: "text", text: attempt(params.arguments.code) }] }),
   }
-  if (answers[method]) console.log(JSON.stringify({ jsonrpc: "2.0", id, result: answers[method]() }))
+  const error = { code: -32601, message: method }
+  const answer = answers[method] ? { result: answers[method]() } : { error }
+  if (id !== undefined) console.log(JSON.stringify({ jsonrpc: "2.0", id, ...answer }))
 })
 """
 PYTHON = """
@@ -68,8 +70,11 @@ def main():
             "tools/list": lambda: {"tools": [{"name": "attempt", "inputSchema": {"type": "object"}}]},
             "tools/call": lambda: {"content": [text(attempt(params["arguments"]["code"]))]},
         }
-        if answer := answers.get(message["method"]):
-            print(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": answer()}), flush=True)
+        known = message["method"] in answers
+        answer = answers[message["method"]]() if known else {"code": -32601, "message": message["method"]}
+        if "id" in message:
+            kind = "result" if known else "error"
+            print(json.dumps({"jsonrpc": "2.0", "id": message["id"], kind: answer}), flush=True)
 """
 SPY = """
 const fs = require("fs"), { execSync } = require("child_process")
@@ -165,16 +170,20 @@ async def test_a_prepared_server_runs_offline_in_one_version_that_it_cannot_chan
             for change in CHANGES[kind]:
                 assert re.search("EROFS|Read-only", await attempt(client, change)), change
     assert (len(registry.visits), tree(ground.state / "prepared")) == (visits, before)
-    # Of that known command, the newest.
-    assert prepare(ground, "tiny")[0] == 0
-    async with ground.client("read-only", "--name", "tiny", command=command, era="legacy") as client:
-        assert await attempt(client, "version") == "2.0.0"
+    # The newest of the command that is known; which a file of servers may have, too.
+    file = tmp_path / "upstreams.json"
+    entry = {"command": command[0], "args": command[1:]}
+    file.write_text(json.dumps({"mcpServers": {"tiny": entry, "known": entry}}), encoding="utf-8")
+    for name, *flags in (("tiny",), ("known", "--upstreams", str(file))):
+        status, said = prepare(ground, name, *flags)
+        assert status == 0, said
+    # A failure changes nothing but that the version before the last goes.
     status, said = prepare(ground, "tiny", "--", *launcher(kind, registry.port, "tiny@9"))
     assert (status, "tiny is not prepared" in said) == (1, True), said
-    # A failure changes nothing, and of former versions the last stays at most.
     assert sum(one.is_dir() for one in (ground.state / "prepared/tiny").iterdir()) == 1
-    async with ground.client("read-only", "--name", "tiny", command=command, era="legacy") as client:
-        assert await attempt(client, "version") == "2.0.0"
+    for name in ("tiny", "known"):
+        words = ("call", f"mcp__{name}__attempt", '{"code": "version"}')
+        assert ground.printed(*words, "--root", str(ground.root), "--upstreams", str(file)).count("\n2.0.0\n")
 
 
 async def test_install_scripts_write_the_package_and_reach_the_registry_only(

@@ -105,8 +105,8 @@ def mcp_server(name: str) -> str:
 def everything_server() -> Path:
     """The folder of the package `mcp_everything_server`, which the official SDK is tested with: an example in
     its source distribution, of the version that is installed here."""
-    release = f"mcp/{version('mcp')}"
-    return _installed("everything", release, partial(_unpack_everything_server, release))
+    name = f"mcp-{version('mcp')}.tar.gz"
+    return _installed("everything", name, partial(_unpack_everything_server, name))
 
 
 def registry_schema(version: str) -> Path:
@@ -164,13 +164,14 @@ def _install_registry_schemas(folder: Path) -> None:
     _run([sys.executable, *_PIP, "--no-deps", "--target", ".", REGISTRY_SCHEMAS], folder)
 
 
-def _unpack_everything_server(release: str, folder: Path) -> None:
-    with urllib.request.urlopen(f"https://pypi.org/pypi/{release}/json", timeout=60) as answer:
-        files = json.load(answer)["urls"]
-    (source,) = (one for one in files if one["packagetype"] == "sdist")
+def _unpack_everything_server(name: str, folder: Path) -> None:
+    index = urllib.request.Request("https://pypi.org/simple/mcp/")
+    index.add_header("Accept", "application/vnd.pypi.simple.v1+json")
+    with urllib.request.urlopen(index, timeout=60) as answer:
+        (source,) = (one for one in json.load(answer)["files"] if one["filename"] == name)
     with urllib.request.urlopen(source["url"], timeout=_SECONDS) as answer:
         content = answer.read()
-    assert hashlib.sha256(content).hexdigest() == source["digests"]["sha256"]
+    assert hashlib.sha256(content).hexdigest() == source["hashes"]["sha256"]
     with tarfile.open(fileobj=io.BytesIO(content)) as archive:
         for member in archive:
             if "/mcp_everything_server/" in member.name and (file := archive.extractfile(member)):
