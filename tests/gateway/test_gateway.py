@@ -180,7 +180,8 @@ async def test_rules_hide_refuse_and_ask(at: Place) -> None:
         # A rule on reading hides files from the server, as from commands.
         assert await client.call("echo", path="secretive/key") == 'False{"path": "secretive/key"}'
         for wrong in ({"name": "echo", "arguments": ["secrets/key"]}, {"name": ["echo"]}, {}, ["echo"]):
-            assert (await client.ask("tools/call", wrong))["isError"]
+            refused = await client.ask("tools/call", wrong)
+            assert (refused["isError"], refused["resultType"]) == (True, "complete")
         # This client cannot ask its user.
         assert "was not approved" in await client.call("ask_me")
     async with at.talking("ruled", behaviour, **rules) as client:

@@ -21,6 +21,7 @@ import pytest
 
 from mcp_toolserver.errors import SettingsError
 from mcp_toolserver.gateway.prepared import launch_of
+from mcp_toolserver.runtime.sandbox.broker.messages import Script, decode, encode
 from tests import ROOT
 from tests.gateway.test_wrap import REAL, Ground, attempt, tree
 from tests.sandbox.package_registry import Site, archive, site
@@ -242,6 +243,13 @@ def test_the_command_of_a_package_runner_is_taken_apart() -> None:
     for command in ("npx", "uvx --from a", "npx --call=x", "uvx --unknown a b"):
         with pytest.raises(SettingsError):
             launch_of(command.split())
+
+
+def test_the_broker_shows_no_other_part_of_the_state_folder() -> None:
+    assert decode(encode(Script(script="true", timeout=None, prepared="a.b")))
+    for name in ("..", "../audit", "a/b", "/etc", ".hidden", "a\0"):
+        with pytest.raises(ValueError, match=r"file|null"):
+            decode(encode(Script(script="true", timeout=None, prepared=name)))
 
 
 # --- real servers -----------------------------------------------------------------------------------------
