@@ -23,7 +23,7 @@ from mcp_toolserver.errors import SettingsError
 from mcp_toolserver.gateway.prepared import launch_of
 from mcp_toolserver.runtime.sandbox.broker.messages import Script, decode, encode
 from tests import ROOT
-from tests.gateway.test_wrap import REAL, Ground, attempt, tree
+from tests.gateway.test_wrap import REAL, Ground, attempted, tree
 from tests.sandbox.package_registry import Site, archive, site
 from tests.support import official
 from tests.support.confinement import put
@@ -167,9 +167,9 @@ async def test_a_prepared_server_runs_offline_in_one_version_that_it_cannot_chan
     visits, before = len(registry.visits), tree(ground.state / "prepared")
     for mode in ("read-only", "workspace-write"):
         async with ground.client(mode, "--name", "tiny", command=[*command, "--x"], era="legacy") as client:
-            assert await attempt(client, "version") == "1.0.0"
+            assert await attempted(client, "version") == "1.0.0"
             for change in CHANGES[kind]:
-                assert re.search("EROFS|Read-only", await attempt(client, change)), change
+                assert re.search("EROFS|Read-only", await attempted(client, change)), change
     assert (len(registry.visits), tree(ground.state / "prepared")) == (visits, before)
     # The newest of the command that is known; which a file of servers may have, too.
     file = tmp_path / "upstreams.json"
@@ -198,8 +198,8 @@ async def test_install_scripts_write_the_package_and_reach_the_registry_only(
         assert unlisted.visits == []
     assert not (ground.state / "spied").exists()
     async with ground.client("read-only", "--name", "tiny", command=command, era="legacy") as client:
-        assert await attempt(client, "fs.readFileSync(__dirname + '/spied')") == "false Error Error"
-        assert await attempt(client, "fs.existsSync(__dirname + '/.mcp.json')") == "true"
+        assert await attempted(client, "fs.readFileSync(__dirname + '/spied')") == "false Error Error"
+        assert await attempted(client, "fs.existsSync(__dirname + '/.mcp.json')") == "true"
     assert f"localhost:{registry.port}" in ground.printed("log", "--json")
     assert f"localhost:{unlisted.port}" in ground.printed("log", "--json", "--verdict", "refused")
 

@@ -29,6 +29,7 @@ from mcp_toolserver.commands.setup.clients import (
 from mcp_toolserver.commands.setup.files import ConfigFile, Plan
 from mcp_toolserver.commands.setup.places import contains
 from mcp_toolserver.errors import SettingsError
+from mcp_toolserver.gateway.prepared import package_runner
 from mcp_toolserver.gateway.server_process import server_name
 from mcp_toolserver.stores.pins import NAME
 from mcp_toolserver.stores.state_dir import make_state_folder, state_folder
@@ -46,8 +47,6 @@ gives it the variables of the entry."""
 
 _REFERENCE = re.compile(r"\$\{(?:env:)?(\w+)(?::-([^}]*))?\}|\{env:(\w+)\}")
 """What clients replace in an entry, such as `${env:HOME}`."""
-
-_RUNNERS = ("npx", "npm", "pnpm", "bunx", "uvx", "uv")
 
 
 def wrap(plan: Plan, request: Invocation) -> int:
@@ -238,7 +237,7 @@ def _prepare(
     plan: Plan, request: Invocation, program: Sequence[str], name: str, command: Sequence[str]
 ) -> None:
     """Fetch the package that the command would download at its start, for which it has no network then."""
-    if os.path.basename(command[0]) not in _RUNNERS:
+    if package_runner(command) is None:
         return
     state = ("--state-dir", request.settings.state_dir or "") if "state-dir" in request.given else ()
     words = [*program, "upstream", "prepare", _wrap_name(name), *state, "--", *command]
