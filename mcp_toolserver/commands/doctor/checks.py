@@ -45,6 +45,8 @@ def findings(facts: Facts) -> Iterator[Finding]:
     yield from _temporary(facts)
     yield from _sockets(facts)
     yield from _rules(facts)
+    for name, state in facts.upstreams.items():
+        yield Finding(f"upstream server {name}", "holds" if state == "connected" else "degraded", state)
     yield _ending(facts)
     yield from _landlock(facts)
     yield from _programs(facts)

@@ -24,7 +24,9 @@ from rich.table import Table
 
 import mcp_toolserver
 from mcp_toolserver.app.agent_model import failures, model_options
+from mcp_toolserver.app.compose import build_application
 from mcp_toolserver.app.policy import build_policy, hide_from_commands
+from mcp_toolserver.app.upstreams import start_upstreams
 from mcp_toolserver.command_line import Invocation
 from mcp_toolserver.commands.doctor.checks import Finding, Standing, findings, layers, next_step
 from mcp_toolserver.commands.doctor.facts import CONFINED, MODES, Facts, LayerReport, examine
@@ -33,7 +35,7 @@ from mcp_toolserver.commands.doctor.install_hints import INSTALL
 from mcp_toolserver.errors import SettingsError
 from mcp_toolserver.pipeline.registry import Registry, discover
 from mcp_toolserver.runtime.executables import HostExecutables
-from mcp_toolserver.runtime.processes.broker_client import Broker
+from mcp_toolserver.runtime.processes.broker_client import Broker, start_standalone_broker
 from mcp_toolserver.runtime.sandbox.layers.landlock import missing_rights
 from mcp_toolserver.settings import OPTIONS, TABLES, Option, Settings, Value
 
@@ -101,12 +103,29 @@ def doctor(
         hidden_git = hide_from_commands(settings, policy, broker, found.git)
         anyio.run(broker.hidden_git)
         facts = replace(facts, hidden_git=hidden_git)
+    if settings.upstreams is not None:
+        facts = replace(facts, upstreams=anyio.run(_upstreams, settings, broker, found))
     said = report(facts)
     if as_json:
         print(json.dumps(asdict(said), indent=2))
     else:
         _show(said, verbose=verbose)
     return said.status
+
+
+async def _upstreams(settings: Settings, broker: Broker | None, found: HostExecutables) -> Mapping[str, str]:
+    """What became of an attempt to connect to each upstream server, by name."""
+    hosts = start_upstreams(settings, found, os.environ, start_standalone_broker)
+    app = build_application(settings, broker, found, held_by=None, upstreams=hosts)
+    assert app.upstreams is not None
+    try:
+        await app.upstreams.look(again=True)
+        return {name: one.state for name, one in app.upstreams.servers.items()}
+    finally:
+        await app.end()
+        for host in hosts:
+            if host.broker is not None:
+                host.broker.close()
 
 
 def check_model(settings: Settings, *, as_json: bool) -> int:

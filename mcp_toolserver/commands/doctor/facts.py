@@ -106,6 +106,8 @@ class Facts:
     """Deny rules that hide paths from tools, and in a confined mode from commands."""
     tool_rules: tuple[str, ...] = ()
     """Deny rules that bind only calls of the tool they name, and not what commands do."""
+    upstreams: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Whether each upstream server could be reached: `connected`, or why not."""
     hidden_git: Mapping[str, str] = field(default_factory=dict[str, str])
     """The `.git` folders that these rules hide from commands for their history, each with the reason."""
     no_backup: Mapping[str, str] = field(default_factory=dict[str, str])

@@ -108,12 +108,12 @@ class UpstreamServers:
             logging.getLogger(name).setLevel(logging.CRITICAL)
         self._update()
 
-    async def look(self) -> None:
-        """Connect to the servers whose tools are not known yet, as far as they answer soon."""
+    async def look(self, *, again: bool = False) -> None:
+        """Connect to the servers whose tools are not known yet, or `again` to all, if they answer soon."""
         if any(one.definitions.is_waiting for one in self.servers.values()):
             # The operator may have approved something since.
             self._update()
-        missing = [one for one in self.servers.values() if one.is_unknown]
+        missing = [one for one in self.servers.values() if again or one.is_unknown]
         if not missing:
             return
         with anyio.move_on_after(_LOOK_SECONDS):
