@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from mcp_toolserver.capabilities.permissions import Capability, Permission
 from mcp_toolserver.errors import SettingsError
 from mcp_toolserver.policy.client_restrictions import ClientRestrictions
-from mcp_toolserver.policy.rules import Policy, Request, Rule, RuleContext, by_reach, parse
+from mcp_toolserver.policy.rules import Policy, Request, RuleContext, Rules, by_reach, parse
 from mcp_toolserver.tool_spec import Args, Output, Runtime, ToolSpec
 from tests.support.workbench import required
 
@@ -25,8 +25,8 @@ NAMES = {
 WORDS = RuleContext(canonical=NAMES.__getitem__, commands=frozenset({"bash"}))
 
 
-def rules(*texts: str) -> tuple[Rule, ...]:
-    return tuple(parse(text, WORDS) for text in texts)
+def rules(*texts: str) -> Rules:
+    return Rules(parse(text, WORDS) for text in texts)
 
 
 def policy(
@@ -151,7 +151,7 @@ def test_a_rule_on_other_text_sees_no_words() -> None:
         ("ask(it's:*)", "it's", True),
         ("ask(it's)", "it's late", False),
     ):
-        careful = Policy(ceiling=WRITE, granted=READ, allow=(parse(text, words),))
+        careful = Policy(ceiling=WRITE, granted=READ, allow=Rules([parse(text, words)]))
         assert (careful.decide(request("ask", subject)).action == "run") is expected
 
 
