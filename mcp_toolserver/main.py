@@ -204,16 +204,16 @@ def _policy(invocation: Invocation, broker: Broker | None, found: HostExecutable
     from mcp_toolserver.commands import policy
     from mcp_toolserver.commands.tools import parsed
 
-    mode = invocation.settings.permission_mode
-    brokers = {mode: broker}
+    brokers = [(confinement.broker_policy(invocation.settings, found), broker)]
 
     def build(settings: Settings) -> Application:
-        # Only its self-test is needed, which depends on the mode.
-        if settings.permission_mode not in brokers and broker is not None:
-            brokers[settings.permission_mode] = start_standalone_broker(
-                confinement.broker_policy(settings, found)
-            )
-        return build_application(settings, brokers.get(settings.permission_mode), found, held_by=None)
+        confinement.check(settings)
+        # Its self-test says at which level commands are offered.
+        wanted = confinement.broker_policy(settings, found)
+        if wanted not in [known for known, _ in brokers]:
+            brokers.append((wanted, broker and start_standalone_broker(wanted)))
+        one = next(one for known, one in brokers if known == wanted)
+        return build_application(settings, one, found, held_by=None)
 
     try:
         if invocation.what == "test":
@@ -222,7 +222,7 @@ def _policy(invocation: Invocation, broker: Broker | None, found: HostExecutable
     except ValueError as error:
         raise SettingsError(str(error)) from None
     finally:
-        for one in brokers.values():
+        for _, one in brokers:
             if one is not None:
                 one.close()
 

@@ -104,7 +104,7 @@ def explain(app: Application, invocation: Invocation, arguments: Mapping[str, Js
         if stage in passed:
             print(visible(f"{stage:10}  {passed[stage]}"))
     by = f"{found.rule} ({found.source})" if found.rule else ""
-    print(visible(f"{found.stage:10}  {by or found.reason or passed.get(found.stage, '')}"))
+    print(visible(f"{found.stage:10}  {by or 'decides'}"))
     print(visible(f"\n{found.verdict}" + (f": {found.reason}" if found.reason else "")))
     print(f"To change it: {_CHANGES[found.stage]}.")
     return 0

@@ -8,8 +8,8 @@ A call is decided in this order, and the first that applies wins:
 
 An allow rule replaces a question; it never raises a permission. A deny or ask rule applies when any subject
 of the call matches; an allow rule only when every subject does. Of two rules the more specific is the one
-that names a tool, then one that names a toolset or capability, then one for `*`; then the one without
-wildcards; then the one with more characters that are none. Between equals ask wins.
+that names a tool, then one that names a toolset or capability, then one for `*`; then the one with more
+characters that are no wildcards; then the one without wildcards. Between equals ask wins.
 """
 
 import re
@@ -141,11 +141,11 @@ class Rule:
     """For a rule that stands for an invalid file: what is wrong, as a sentence."""
 
     @cached_property
-    def specificity(self) -> tuple[int, bool, int]:
+    def specificity(self) -> tuple[int, int, bool]:
         """The rule with the greater one is the more specific; see the module docstring."""
         name = 0 if self.tool == "*" else 2 if self.tool else 1
         literal = _WILDCARDS.sub("", pattern := _SITE.sub("", self.pattern, count=1))
-        return name, literal == pattern, len(literal)
+        return name, len(literal), literal == pattern
 
     @property
     def hides_files(self) -> bool:

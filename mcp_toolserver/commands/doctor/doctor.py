@@ -24,17 +24,20 @@ from rich.table import Table
 
 import mcp_toolserver
 from mcp_toolserver.app.agent_model import failures, model_options
-from mcp_toolserver.app.policy import build_policy, hide_from_commands
+from mcp_toolserver.app.compose import Application, build_application
 from mcp_toolserver.command_line import Invocation
 from mcp_toolserver.commands.doctor.checks import Finding, Standing, findings, layers, next_step
 from mcp_toolserver.commands.doctor.facts import CONFINED, MODES, Facts, LayerReport, examine
 from mcp_toolserver.commands.doctor.host import NETWORK_FILE_SYSTEMS
 from mcp_toolserver.commands.doctor.install_hints import INSTALL
 from mcp_toolserver.errors import SettingsError
-from mcp_toolserver.pipeline.registry import Registry, discover
+from mcp_toolserver.pipeline.registry import Entry, Registry, discover
+from mcp_toolserver.policy.rules import Rule
+from mcp_toolserver.policy.unused_rules import unused_rules
 from mcp_toolserver.runtime.executables import HostExecutables
 from mcp_toolserver.runtime.processes.broker_client import Broker
 from mcp_toolserver.runtime.sandbox.layers.landlock import missing_rights
+from mcp_toolserver.runtime.sandbox.protected.names import PROJECT_RULES
 from mcp_toolserver.settings import OPTIONS, TABLES, Option, Settings, Value
 
 _COLOURS: Mapping[Standing, str] = {"holds": "green", "degraded": "yellow", "missing": "red", "note": "cyan"}
@@ -96,17 +99,39 @@ def doctor(
         SettingsError: a root is no folder.
     """
     facts = examine(settings, found, broker=broker is not None)
-    if broker is not None and facts.hiding_rules:
-        policy = build_policy(settings, Registry(discover()))
-        hidden_git = hide_from_commands(settings, policy, broker, found.git)
-        anyio.run(broker.hidden_git)
-        facts = replace(facts, hidden_git=hidden_git)
+    projects = (os.path.lexists(os.path.join(root, PROJECT_RULES)) for root in settings.root)
+    if settings.deny or settings.ask or settings.allow or any(projects):
+        app = build_application(settings, broker, found, held_by=None)
+        if broker is not None and app.policy.hides_anything:
+            anyio.run(broker.hidden_git)
+        facts = replace(
+            facts,
+            hidden_git=app.shared.hidden_git,
+            unused_rules=_unused_rules(app),
+            invalid_projects=app.shared.project.problems,
+        )
     said = report(facts)
     if as_json:
         print(json.dumps(asdict(said), indent=2))
     else:
         _show(said, verbose=verbose)
     return said.status
+
+
+def _unused_rules(app: Application) -> Mapping[str, str]:
+    """By rule, with its source, why it can never decide anything."""
+    dispatcher, entries = app.dispatcher, app.registry.entries.values()
+
+    def about(rule: Rule) -> list[Entry]:
+        return [entry for entry in entries if rule.covers(entry.spec.name, entry.spec.needs)]
+
+    found = unused_rules(
+        app.policy,
+        lambda rule: [dispatcher.level(entry) for entry in about(rule)],
+        lambda rule: all(entry.spec.path_fields and not entry.spec.url_fields for entry in about(rule)),
+        app.roots,
+    )
+    return {f"{rule.text} ({rule.place})": why for rule, why in found}
 
 
 def check_model(settings: Settings, *, as_json: bool) -> int:

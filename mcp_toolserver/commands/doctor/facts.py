@@ -106,6 +106,10 @@ class Facts:
     """Deny rules that hide paths from tools, and in a confined mode from commands."""
     tool_rules: tuple[str, ...] = ()
     """Deny rules that bind only calls of the tool they name, and not what commands do."""
+    unused_rules: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Rules that can never decide anything, each with the reason."""
+    invalid_projects: tuple[str, ...] = ()
+    """What is wrong with the rules of projects."""
     hidden_git: Mapping[str, str] = field(default_factory=dict[str, str])
     """The `.git` folders that these rules hide from commands for their history, each with the reason."""
     no_backup: Mapping[str, str] = field(default_factory=dict[str, str])
