@@ -452,7 +452,7 @@ def build_application(  # noqa: PLR0913  what the process has at its start
         SettingsError: a tool, toolset, rule or root is unknown or invalid.
     """
     shared = Shared(settings, broker, found, held_by=held_by, upstreams=upstreams)
-    hidden = tuple(shared.project.hidden_tools)
+    hidden = shared.project.hidden_tools
     settings = replace(settings, exclude_tools=(*settings.exclude_tools, *hidden))
     return Application(
         shared=shared,

@@ -8,12 +8,12 @@ nothing is recorded.
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
 import anyio
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, JsonValue, TypeAdapter, ValidationError
 
 from mcp_toolserver.app.compose import Application
 from mcp_toolserver.capabilities.call_scope import LOCAL
@@ -31,24 +31,22 @@ from mcp_toolserver.text.lines.escape_invisible import visible
 Build = Callable[[Settings], Application]
 """Builds a server with these settings that will run no call."""
 
-_CHANGES: Mapping[str, str] = {
-    "find": "use the name of a tool; `mcp-toolserver tools` lists them",
-    "validate": "correct the arguments",
-    "path": "name a path inside the roots, or add its folder with --root",
-    "offered": "add the tool with --tools, unless --exclude-tools or a project hides it",
-    "deny": "remove the rule; no other rule and no mode overrides it",
-    "ceiling": "start the server with a higher --permission-mode; no rule raises it",
-    "narrowing": "end what takes the right, such as plan mode",
-    "dangerous": "nothing: catastrophic commands never run",
-    "ask": "answer the question; add an allow rule that is more specific, or remove the rule",
-    "allow": "remove the rule, or add an ask rule that is as specific, or a deny rule",
-    "granted": "add an ask or a deny rule, or lower `granted`",
-    "default": "answer the question; add an allow rule, or raise `granted` up to the mode",
-    "available": "see `mcp-toolserver doctor`",
+_STAGES: Mapping[str, tuple[str, str]] = {
+    "find": ("{tool}", "use the name of a tool; `mcp-toolserver tools` lists them"),
+    "validate": ("the arguments are valid", "correct the arguments"),
+    "path": ("{about}", "name a path inside the roots, or add its folder with --root"),
+    "offered": ("switched on", "add the tool with --tools, unless --exclude-tools or a project hides it"),
+    "deny": ("no deny rule matches", "remove the rule; no other rule and no mode overrides it"),
+    "ceiling": ("needs {needs}, in the mode {mode}", "start with a higher --permission-mode"),
+    "narrowing": ("nothing takes the right", "end what takes the right, such as plan mode"),
+    "dangerous": ("no catastrophic command", "nothing: catastrophic commands never run"),
+    "ask": ("no ask rule decides", "add an allow rule that is more specific, or remove the rule"),
+    "allow": ("no allow rule decides", "remove the rule, or add an ask or deny rule"),
+    "granted": ("needs {needs}; {granted} runs unasked", "add an ask or deny rule, or lower `granted`"),
+    "default": ("", "add an allow rule, or raise `granted` up to the mode"),
+    "available": ("", "see `mcp-toolserver doctor`"),
 }
-"""By stage, in their order, what would change a decision there."""
-
-_STAGES = tuple(_CHANGES)
+"""In order: what to say where a call passes, and what would change a decision there."""
 
 _BY_VERDICT: Mapping[str, str] = {
     "unknown": "find",
@@ -59,75 +57,41 @@ _BY_VERDICT: Mapping[str, str] = {
     "refused-watchdog": "dangerous",
 }
 
-_FAILED = {"find": "invalid", "validate": "invalid"}
+Decided = tuple[str, str, Verdict, CallRecord]
+"""The verdict, the stage that decided, the rule and reason, and the call."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Decision:
-    """What would become of a call."""
-
-    verdict: str
-    stage: str
-    """That decided."""
-    rule: str
-    source: str
-    """The scope of the rule, and where it stands."""
-    reason: str
-    call: CallRecord
-
-
-async def decide(app: Application, tool: str, arguments: Mapping[str, JsonValue]) -> Decision:
+async def decide(app: Application, tool: str, arguments: Mapping[str, JsonValue]) -> Decided:
     caller = ServerCaller(name="mcp-toolserver policy", owner=LOCAL)
     call, error = await app.dispatcher.decide(tool, arguments, caller)
     decision = call.decision or Verdict(action="refuse")
     stage = _BY_VERDICT.get(call.verdict) or decision.stage
     if error and stage in ("ask", "allow", "granted", "default"):
         stage = "available"
-    verdict = _FAILED.get(stage, "refuse") if error else decision.action
-    by = decision if stage == decision.stage else None
-    return Decision(
-        verdict=verdict,
-        stage=stage,
-        rule=by.rule if by else "",
-        source=by.source if by else "",
-        reason=error or decision.reason,
-        call=call,
-    )
+    if stage != decision.stage:
+        decision = Verdict(action="refuse")
+    verdict = "invalid" if stage in ("find", "validate") else decision.action
+    return verdict, stage, replace(decision, reason=error or decision.reason), call
 
 
 def explain(app: Application, invocation: Invocation, arguments: Mapping[str, JsonValue]) -> int:
     """Print each stage of a decision."""
-    found = anyio.run(decide, app, invocation.tool, arguments)
-    passed = _passed(app, found)
-    decided_at = _STAGES.index(found.stage)
-    for stage in _STAGES[:decided_at]:
-        if stage in passed:
-            print(visible(f"{stage:10}  {passed[stage]}"))
-    by = f"{found.rule} ({found.source})" if found.rule else ""
-    print(visible(f"{found.stage:10}  {by or 'decides'}"))
-    print(visible(f"\n{found.verdict}" + (f": {found.reason}" if found.reason else "")))
-    print(f"To change it: {_CHANGES[found.stage]}.")
-    return 0
-
-
-def _passed(app: Application, found: Decision) -> Mapping[str, str]:
-    """What to say of each stage that let the call pass."""
-    call, policy = found.call, app.dispatcher.policy
-    needs = call.permission.flag if call.permission is not None else ""
-    return {
-        "find": f"{call.tool}",
-        "validate": "the arguments are valid",
-        "path": ", ".join(call.about) or "touches nothing that rules match",
-        "offered": "switched on",
-        "deny": "no deny rule matches",
-        "ceiling": f"needs {needs}, and the mode is {policy.ceiling.flag}",
-        "narrowing": "nothing takes the right",
-        "dangerous": "no catastrophic command",
-        "ask": "no ask rule decides",
-        "allow": "no allow rule decides for everything that the call touches",
-        "granted": f"needs {needs}, and {policy.granted.flag} runs without a question",
-        "default": f"needs {needs}; only {policy.granted.flag} runs without a question",
+    verdict, decided_at, decision, call = anyio.run(decide, app, invocation.tool, arguments)
+    values = {
+        "tool": call.tool,
+        "about": ", ".join(call.about) or "touches nothing that rules match",
+        "needs": call.permission.flag if call.permission is not None else "",
+        "mode": app.policy.ceiling.flag,
+        "granted": app.policy.granted.flag,
     }
+    for stage, (passed, _) in _STAGES.items():
+        if stage == decided_at:
+            break
+        print(visible(f"{stage:10}  {passed.format(**values)}"))
+    rule = f"{decision.rule} ({decision.source})" if decision.rule else "decides"
+    print(visible(f"{decided_at:10}  {rule}\n\n{': '.join(filter(None, (verdict, decision.reason)))}"))
+    print(f"To change it: {_STAGES[decided_at][1]}.")
+    return 0
 
 
 # --- test -----------------------------------------------------------------------------------------------
@@ -140,17 +104,24 @@ class Case(BaseModel):
 
     id: str = ""
     tool: str
-    arguments: dict[str, JsonValue] = Field(default_factory=dict[str, JsonValue])
+    arguments: dict[str, JsonValue] = {}
     verdict: Literal["run", "ask", "refuse", "invalid"]
     rule: str | None = None
     stage: str | None = None
 
-    def difference(self, found: Decision) -> str:
+    def difference(self, decided: Decided) -> str:
         """How the decision differs; empty if it does not."""
-        wanted = {"verdict": self.verdict, "rule": self.rule, "stage": self.stage}
-        got = {"verdict": found.verdict, "rule": found.rule, "stage": found.stage}
-        others = [name for name, value in wanted.items() if value is not None and value != got[name]]
-        return ", ".join(f"{name} {got[name]!r} and not {wanted[name]!r}" for name in others)
+        verdict, stage, decision, _ = decided
+        compared = (
+            ("verdict", self.verdict, verdict),
+            ("rule", self.rule, decision.rule),
+            ("stage", self.stage, stage),
+        )
+        return ", ".join(
+            f"{name} {got!r} and not {wanted!r}"
+            for name, wanted, got in compared
+            if wanted not in (None, got)
+        )
 
 
 _CASES = TypeAdapter(list[Case])
@@ -160,20 +131,19 @@ _SETTINGS = TypeAdapter(dict[str, Raw])
 
 def test(invocation: Invocation, build: Build) -> int:
     """Print each difference; exit status 1 if there is one. Raises: SettingsError: the file is invalid."""
-    groups = _read(invocation.tool, invocation.settings)
     differences, number = 0, 0
-    for settings, cases in groups:
-        for case, found in anyio.run(_decided, build(settings), cases):
+    for settings, cases in _read(invocation.tool, invocation.settings):
+        for case, decided in anyio.run(_decided, build(settings), cases):
             number += 1
-            if differs := case.difference(found):
+            if differs := case.difference(decided):
                 differences += 1
                 shown = json.dumps(case.arguments, ensure_ascii=False)
-                print(visible(f"{number} {case.id} {case.tool} {shown}: {differs}. {found.reason}"))
-    print(f"{number} cases, {differences} different" if number else "no cases", file=sys.stderr)
+                print(visible(f"{number} {case.id} {case.tool} {shown}: {differs}. {decided[2].reason}"))
+    print(f"{number} cases, {differences} different", file=sys.stderr)
     return 1 if differences or not number else 0
 
 
-async def _decided(app: Application, cases: Sequence[Case]) -> list[tuple[Case, Decision]]:
+async def _decided(app: Application, cases: Sequence[Case]) -> list[tuple[Case, Decided]]:
     return [(case, await decide(app, case.tool, case.arguments)) for case in cases]
 
 
@@ -182,14 +152,11 @@ def _read(path: str, base: Settings) -> list[tuple[Settings, list[Case]]]:
     command line, and roots are relative to the file."""
     try:
         content = yaml.parse(Path(path).read_text(encoding="utf-8"))
-        return [
-            _group(path, base, group) for group in _GROUPS.validate_python(content.get("groups", [content]))
-        ]
+        groups = _GROUPS.validate_python(content.get("groups", [content]))
+        return [_group(path, base, group) for group in groups]
     except OSError as error:
         raise SettingsError(f"cannot read the cases in {path}: {error.strerror}") from None
-    except Broken as error:
-        raise SettingsError(f"{path}: {error}") from None
-    except (ValidationError, UnicodeDecodeError) as error:
+    except (Broken, ValidationError, UnicodeDecodeError) as error:
         raise SettingsError(f"{path}: {error}") from None
 
 

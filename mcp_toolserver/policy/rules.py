@@ -13,7 +13,7 @@ characters that are no wildcards; then the one without wildcards. Between equals
 """
 
 import re
-from collections.abc import Callable, Iterable, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
@@ -21,7 +21,8 @@ from typing import Literal
 from mcp_toolserver.capabilities.permissions import Capability, Permission
 from mcp_toolserver.errors import SettingsError
 from mcp_toolserver.policy.client_restrictions import ClientRestrictions
-from mcp_toolserver.text.file_names import lies_in, path_tests
+from mcp_toolserver.text.file_names import VolumePath, lies_in, path_tests
+from mcp_toolserver.text.search.glob import literal_prefix
 from mcp_toolserver.text.shell.words import CommandPattern, text_matcher
 from mcp_toolserver.text.web.urls import url_matcher
 
@@ -55,6 +56,8 @@ _RUNS_COMMANDS = frozenset(
 )
 _FILES = frozenset({Capability.FS_READ, Capability.FS_WRITE})
 _REACHES_WEB = frozenset({Capability.FETCH, Capability.SEND})
+
+_MOST_KEPT = 1_000
 
 _SHOWN = 20
 """Rules of a narrowing that an error text names."""
@@ -112,6 +115,19 @@ class Verdict:
     """The scope of the rule and where it stands."""
 
 
+def _first_component(path: str) -> str:
+    """`docs` of `docs/a`, and `/srv` of `/srv/a`."""
+    end = path.find("/", 1)
+    return path if end < 0 else path[:end]
+
+
+def _start(pattern: str) -> str:
+    """The first component of every path that a glob matches; empty if they differ."""
+    start = literal_prefix(pattern)
+    is_anywhere = "/" not in pattern.rstrip("/") or start.startswith(("./", "//"))
+    return "" if is_anywhere else _first_component(start)
+
+
 @dataclass(frozen=True)
 class Rule:
     """A parsed `Tool(pattern)`, `toolset:name(pattern)` or `capability:name(pattern)`."""
@@ -128,6 +144,8 @@ class Rule:
     capability: Capability | None = None
     tools: frozenset[str] = frozenset()
     """Those of the toolset that the rule names."""
+    start: str = ""
+    """The first component of every path that it matches; empty if they differ, or are no paths."""
     argument: str = ""
     """The argument that the pattern is about; empty for the subjects."""
     scope: Literal["operator", "project"] = "operator"
@@ -137,6 +155,8 @@ class Rule:
     """The root that a rule of a project is about."""
     other_roots: tuple[str, ...] = ()
     """Folders on whose paths it says nothing."""
+    is_hidden: bool = False
+    """Whether the rule hides the tool instead of some calls."""
     problem: str = ""
     """For a rule that stands for an invalid file: what is wrong, as a sentence."""
 
@@ -199,22 +219,37 @@ class Rule:
         return any(map(self.permits, subject))
 
 
+_Index = tuple[tuple[Rule, ...], tuple[Rule, ...], Mapping[str, Sequence[Rule]]]
+"""All rules about a tool; those of them without a `start`; the others by it."""
+
+
 class Rules(tuple[Rule, ...]):
-    """Rules in their order, which finds those that can apply to a call without a look at the others."""
+    """Rules in their order, with an index, so that a call tests only those that can apply to it."""
 
     @cached_property
-    def _found(self) -> dict[tuple[tuple[str, ...], frozenset[Capability]], tuple[Rule, ...]]:
+    def _indexed(self) -> dict[tuple[tuple[str, ...], frozenset[Capability]], _Index]:
         return {}
 
-    def about(self, request: Request) -> tuple[Rule, ...]:
-        """The rules about any of the tools of the call."""
+    def about(self, request: Request, subject: Subject) -> Sequence[Rule]:
+        """The rules about any of the tools of the call, less those on paths that begin otherwise."""
         key = request.tools, request.needs
-        if (found := self._found.get(key)) is None:
-            found = tuple(
-                rule for rule in self if any(rule.covers(tool, request.needs) for tool in request.tools)
-            )
-            self._found[key] = found
-        return found
+        if (index := self._indexed.get(key)) is None:
+            if len(self._indexed) >= _MOST_KEPT:
+                # Another server may name ever new tools.
+                self._indexed.clear()
+            index = self._indexed[key] = self._index(request)
+        every, others, by_start = index
+        if not by_start or any(isinstance(one, VolumePath) for one in subject):
+            return every
+        found = [rule for one in subject for rule in by_start.get(_first_component(one), ())]
+        return (*found, *others) if found else others
+
+    def _index(self, request: Request) -> _Index:
+        every = tuple(r for r in self if any(r.covers(tool, request.needs) for tool in request.tools))
+        by_start: dict[str, list[Rule]] = {}
+        for rule in every:
+            by_start.setdefault(rule.start, []).append(rule)
+        return every, tuple(by_start.pop("", ())), by_start
 
 
 NO_RULES = Rules()
@@ -307,10 +342,10 @@ def parse(text: str, words: RuleContext, source: str = "") -> Rule:
     argument, pattern = _argument(pattern, named, tool, words)
     try:
         tests = _tests(pattern, tools or {tool}, capability, words) if not argument else None
-        matches, permits = tests or (text_matcher(pattern),) * 2
+        matches, permits, start = tests or (test := text_matcher(pattern), test, "")
     except ValueError as error:
         raise SettingsError(f"rule {text!r}: {error}") from None
-    return Rule(text, tool, pattern, matches, permits, capability, tools, argument, source=source)
+    return Rule(text, tool, pattern, matches, permits, capability, tools, start, argument, source=source)
 
 
 def _argument(pattern: str, named: str, tool: str, words: RuleContext) -> tuple[str, str]:
@@ -331,20 +366,21 @@ def _capability(text: str, name: str) -> Capability:
 
 def _tests(
     pattern: str, tools: Set[str], capability: Capability | None, words: RuleContext
-) -> tuple[_Test, _Test]:
-    """The test for deny and ask rules, and the one for allow rules; usually they are the same."""
+) -> tuple[_Test, _Test, str]:
+    """The test for deny and ask rules, the one for allow rules, usually the same, and the `start`."""
     if pattern == "*":
-        return _always, _always
+        return _always, _always, ""
     if tools <= words.commands or capability in _RUNS_COMMANDS:
-        return (command := CommandPattern(pattern)).matches, command.permits
+        return (command := CommandPattern(pattern)).matches, command.permits, ""
     if tools <= words.texts:
-        return (test := text_matcher(pattern)), test
+        return (test := text_matcher(pattern)), test, ""
     if tools <= words.sites or capability in _REACHES_WEB or _SITE.match(pattern):
-        return (test := url_matcher(pattern)), test
+        return (test := url_matcher(pattern)), test, ""
     denies, allows = path_tests(pattern)
     return (
         lambda subject: not _SITE.match(subject) and denies(subject),
         lambda subject: not _SITE.match(subject) and allows(subject),
+        _start(pattern),
     )
 
 
@@ -415,9 +451,11 @@ class Policy:
     def decide(self, request: Request) -> Verdict:
         """Decide on one call; see the order in the module docstring."""
         subjects = request.subjects or _ALL
-        if denied := _first(self.deny.about(request), request, subjects):
-            reason = denied.problem or f"{request.tool} is denied here by the rule {denied.text}."
-            return _by("refuse", "deny", denied, reason=reason)
+        for subject in subjects:
+            for rule in self.deny.about(request, subject):
+                if rule.applies(request, subject):
+                    reason = rule.problem or f"{request.tool} is denied here by the rule {rule.text}."
+                    return _by("refuse", "deny", rule, reason=reason)
         if request.level > self.ceiling:
             return Verdict(action="refuse", reason=self._above(request), stage="ceiling")
         for narrowing in self.narrowings:
@@ -427,16 +465,12 @@ class Policy:
 
     def _unrefused(self, request: Request, subjects: Sequence[Subject]) -> Verdict:
         """Whether a call that nothing refuses runs or is asked about."""
-        asks, allows = self.ask.about(request), self.allow.about(request)
-        allowing: list[Rule | None] = []
-        for subject in subjects if asks or allows else ():
-            asked = _most_specific(rule for rule in asks if rule.applies(request, subject))
-            allowed = _most_specific(rule for rule in allows if rule.allows(request, subject))
-            if asked and not (allowed and allowed.specificity > asked.specificity):
-                return _by("ask", "ask", asked, reason=f"The rule {asked.text} wants it approved.")
-            allowing.append(allowed)
-        if allowed := [rule for rule in allowing if rule] if allowing and all(allowing) else []:
-            return _by("run", "allow", *allowed)
+        winners = [self._winner(request, subject) for subject in subjects] if self.ask or self.allow else []
+        asking, allowing = [ask for ask, _ in winners if ask], [allow for _, allow in winners if allow]
+        if asking:
+            return _by("ask", "ask", asking[0], reason=f"The rule {asking[0].text} wants it approved.")
+        if allowing and len(allowing) == len(winners):
+            return _by("run", "allow", *allowing)
         if request.level <= self.granted:
             return Verdict(action="run", stage="granted")
         return Verdict(
@@ -444,10 +478,22 @@ class Policy:
             reason=f"It needs {request.level.flag}; only {self.granted.flag} is granted unasked.",
         )
 
+    def _winner(self, request: Request, subject: Subject) -> tuple[Rule | None, Rule | None]:
+        """The most specific rule for a subject, as the one that asks or as the one that allows."""
+        asks = [rule for rule in self.ask.about(request, subject) if rule.applies(request, subject)]
+        allows: list[Rule] = []
+        if asks or request.level > self.granted:
+            # Nothing else needs an allow rule.
+            allows = [rule for rule in self.allow.about(request, subject) if rule.allows(request, subject)]
+        ask = max(asks, key=_specificity, default=None)
+        allow = max(allows, key=_specificity, default=None)
+        is_ask = ask is not None and not (allow and allow.specificity > ask.specificity)
+        return (ask, None) if is_ask else (None, allow)
+
     @cached_property
-    def _hiding(self) -> tuple[Rule, ...]:
+    def _hiding(self) -> Rules:
         """The deny rules on reading, which hide files."""
-        return tuple(rule for rule in self.deny if rule.hides_files)
+        return Rules(rule for rule in self.deny if rule.hides_files)
 
     def hides(self, spellings: Subject) -> bool:
         """Whether a deny rule on reading covers this path, so that no file tool may show or change it."""
@@ -455,7 +501,8 @@ class Policy:
 
     def hiding_rule(self, spellings: Subject) -> str:
         """The deny rule on reading that covers this path; empty without one."""
-        return next((rule.text for rule in self._hiding if rule.touches(spellings)), "")
+        rules = self._hiding.about(_READING, spellings)
+        return next((rule.text for rule in rules if rule.touches(spellings)), "")
 
     @property
     def hidden_patterns(self) -> tuple[str, ...]:
@@ -491,17 +538,14 @@ class Policy:
         )
 
 
+_READING = Request(tool=READER, level=Permission.READ_ONLY, needs=_READS)
+
 _ALL: tuple[Subject, ...] = (("",),)
 """Stands for the subjects of a call that names none: a rule for everything a tool does applies."""
 
 
-def _first(rules: Iterable[Rule], request: Request, subjects: Sequence[Subject]) -> Rule | None:
-    """The first of the rules that applies for any of the subjects."""
-    return next((rule for rule in rules if any(rule.applies(request, one) for one in subjects)), None)
-
-
-def _most_specific(rules: Iterable[Rule]) -> Rule | None:
-    return max(rules, key=lambda rule: rule.specificity, default=None)
+def _specificity(rule: Rule) -> tuple[int, int, bool]:
+    return rule.specificity
 
 
 def _by(action: Action, stage: Stage, *rules: Rule, reason: str = "") -> Verdict:

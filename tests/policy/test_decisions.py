@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -79,7 +80,7 @@ def test_a_difference_and_an_invalid_file_have_their_exit_status(tmp_path: Path)
         (right.replace("deny: [Bash]", "deny: [Nope]"), 2, "does not exist"),
         (right.replace("verdict", "verdikt"), 2, "verdikt"),
         ("rules: {}\n", 2, "cases"),
-        ("cases: []\n", 1, "no cases"),
+        ("cases: []\n", 1, "0 cases"),
         ("cases: [", 2, "cases.yaml"),
     ):
         file.write_text(content, encoding="utf-8")
@@ -117,6 +118,29 @@ def test_every_rule_of_a_config_file_has_its_line(tmp_path: Path) -> None:
     settings = load(["--config", str(config)], {}).settings
     lines = [getattr(rule, "source").rpartition(":")[2] for rule in (*settings.deny, *settings.allow)]  # noqa: B009
     assert lines == ["3", "7", "8"]
+
+
+def test_the_page_shows_what_the_commands_print(tmp_path: Path) -> None:
+    page = (ROOT / "docs/policy.md").read_text(encoding="utf-8")
+    rules, shown, cases, tested = (
+        block.partition("\n")[2]
+        for block in page.split("\n```\n\n")[:4]
+        for block in [block.split("```")[-1]]
+    )
+    (tmp_path / "project").mkdir()
+    config, file = tmp_path / "policy.toml", tmp_path / "cases.yaml"
+    for content, printed, flags in (
+        (rules, shown, ("--root", str(tmp_path / "project"), "--permission-mode", "workspace-write")),
+        (f'{rules}\nallow = ["Bash(git push origin:*)"]\n', tested, ()),
+    ):
+        config.write_text(content, encoding="utf-8")
+        file.write_text(cases, encoding="utf-8")
+        command, _, expected = printed.partition("\n")
+        words = [word for word in shlex.split(command) if word not in ("$", "mcp-toolserver", "policy")]
+        end = next(at for at, word in enumerate(words) if word.startswith("--"))
+        asked = [str(file) if word == file.name else word for word in words[:end]]
+        found = policy(*asked, *flags, "--config", str(config), home=tmp_path)[1]
+        assert found.replace(f"{tmp_path}/", "").split() == expected.split()
 
 
 # --- the order ------------------------------------------------------------------------------------------

@@ -24,16 +24,15 @@ from rich.table import Table
 
 import mcp_toolserver
 from mcp_toolserver.app.agent_model import failures, model_options
-from mcp_toolserver.app.compose import Application, build_application
+from mcp_toolserver.app.compose import build_application
 from mcp_toolserver.command_line import Invocation
 from mcp_toolserver.commands.doctor.checks import Finding, Standing, findings, layers, next_step
 from mcp_toolserver.commands.doctor.facts import CONFINED, MODES, Facts, LayerReport, examine
 from mcp_toolserver.commands.doctor.host import NETWORK_FILE_SYSTEMS
 from mcp_toolserver.commands.doctor.install_hints import INSTALL
+from mcp_toolserver.commands.doctor.unused_rules import unused_rules
 from mcp_toolserver.errors import SettingsError
-from mcp_toolserver.pipeline.registry import Entry, Registry, discover
-from mcp_toolserver.policy.rules import Rule
-from mcp_toolserver.policy.unused_rules import unused_rules
+from mcp_toolserver.pipeline.registry import Registry, discover
 from mcp_toolserver.runtime.executables import HostExecutables
 from mcp_toolserver.runtime.processes.broker_client import Broker
 from mcp_toolserver.runtime.sandbox.layers.landlock import missing_rights
@@ -107,7 +106,7 @@ def doctor(
         facts = replace(
             facts,
             hidden_git=app.shared.hidden_git,
-            unused_rules=_unused_rules(app),
+            unused_rules=unused_rules(app),
             invalid_projects=app.shared.project.problems,
         )
     said = report(facts)
@@ -116,22 +115,6 @@ def doctor(
     else:
         _show(said, verbose=verbose)
     return said.status
-
-
-def _unused_rules(app: Application) -> Mapping[str, str]:
-    """By rule, with its source, why it can never decide anything."""
-    dispatcher, entries = app.dispatcher, app.registry.entries.values()
-
-    def about(rule: Rule) -> list[Entry]:
-        return [entry for entry in entries if rule.covers(entry.spec.name, entry.spec.needs)]
-
-    found = unused_rules(
-        app.policy,
-        lambda rule: [dispatcher.level(entry) for entry in about(rule)],
-        lambda rule: all(entry.spec.path_fields and not entry.spec.url_fields for entry in about(rule)),
-        app.roots,
-    )
-    return {f"{rule.text} ({rule.place})": why for rule, why in found}
 
 
 def check_model(settings: Settings, *, as_json: bool) -> int:
