@@ -53,7 +53,7 @@ def _with_rules(effort: Effort, file: Path) -> Row:
     config.write_text("\n".join(("[rules]", *lists)), encoding="utf-8")
     launches = {"none": ours(file.parent), "rules": ours(file.parent, more=("--config", str(config)))}
     calls = dict.fromkeys(launches, ("read_file", {"path": file.name}))
-    taken = _times(launches, calls, 4 * effort.calls, IN_A_ROW, Era.HANDSHAKE, effort.warm_up)
+    taken = _times(launches, calls, 4 * effort.calls, NOW_AND_THEN, Era.HANDSHAKE, effort.warm_up)
     count = sum(map(len, RULES.values()))
     what = f"p50 of a small read with {count} rules, against one with none"
     return ratio(what, taken["rules"], taken["none"], factor=RULES_FACTOR)
