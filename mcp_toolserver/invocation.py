@@ -149,7 +149,7 @@ def embedded(content: Mapping[str, Raw]) -> Settings:
 def overridden(settings: Settings, place: str, content: Mapping[str, Raw]) -> Settings:
     """`settings` with those of `content`, which is as in a config file. Raises: SettingsError."""
     settings = replace(settings, **_expand_paths(_from_content(place, content, OPTIONS), {}))
-    _check_outside_roots(settings, settings.config)
+    check_outside_roots(settings, settings.config)
     return settings
 
 
